@@ -1,4 +1,4 @@
-"""Go durations (``1h30m``, ``2.5s``, ``100ms``), the form Kubernetes users know (PL-040)."""
+"""Go durations (``1h30m``, ``2.5s``, ``100ms``), the form Kubernetes users know."""
 
 import re
 from fractions import Fraction

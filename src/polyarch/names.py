@@ -1,4 +1,4 @@
-"""Names of the objects that all features share: Deployments, Secrets, labels (PL-002, TN-003).
+"""Names of the objects that all features share: Deployments, Secrets, labels.
 
 A feature's own names are in its ``names`` module, which takes these over. They are never changed and never reused with
 another meaning."""
@@ -18,11 +18,11 @@ ENOEXEC_HANDLER: Final = "enoexec-event-handler-controller"
 TAINTS: Final = "polyarch-taints"
 BUILDER: Final = "polyarch-builder"
 NUMA_EXPORTER: Final = "polyarch-numa-exporter"
-"""The part of all that a NUMAResourcesOperator brings: its objects have the names that tools know (NO-050)."""
+"""The part of all that a NUMAResourcesOperator brings: its objects have the names that tools know."""
 NUMA_SCHEDULER: Final = "polyarch-numa-scheduler"
-"""The part of all that a NUMAResourcesScheduler brings (NO-080)."""
+"""The part of all that a NUMAResourcesScheduler brings."""
 
-# Objects of OpenShift (PL-423, PL-424).
+# Objects of OpenShift.
 CONFIG_HOME: Final = "openshift-config"
 """Namespace of the objects that OpenShift's cluster configuration refers to."""
 TRUSTED_CA: Final = "multiarch-tuning-operator-trusted-ca"

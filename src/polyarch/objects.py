@@ -102,7 +102,7 @@ DOCKER_CONFIG = "kubernetes.io/dockercfg"
 
 
 class Secret(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """core/v1 Secret; ``data`` is decoded from base64. The repr shows only its keys (PL-850)."""
+    """core/v1 Secret; ``data`` is decoded from base64. The repr shows only its keys."""
 
     metadata: ObjectMeta = ObjectMeta()
     type: str = ""
@@ -231,7 +231,7 @@ class PodOS(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """core/v1 PodSpec; ephemeral containers are deliberately left out (PL-210)."""
+    """core/v1 PodSpec; ephemeral containers are deliberately left out."""
 
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None

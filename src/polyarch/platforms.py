@@ -1,7 +1,7 @@
 """Platforms: what an image is built for, and what a node runs.
 
 Registries, manifests and kubelets spell the same platform in many ways (``x86_64``, ``aarch64``, ``arm/v7``). All of
-polyarch compares platforms after the normalisation in this module (RG-020), so that every feature agrees on which are
+polyarch compares platforms after the normalisation in this module, so that every feature agrees on which are
 equal. A *node platform* is the part that a node's labels can express: operating system and architecture.
 
 Pure: no I/O, no clock, imports nothing of polyarch."""
@@ -121,7 +121,7 @@ class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
     def of(
         cls, os: str, architecture: str, variant: str = "", os_version: str = "", os_features: Iterable[str] = ()
     ) -> "Platform":
-        """The normalised platform (RG-020); unknown systems, architectures and variants are kept."""
+        """The normalised platform; unknown systems, architectures and variants are kept."""
         architecture, variant = _architecture(architecture, variant)
         return cls(
             os=normal_system(os),
@@ -133,7 +133,7 @@ class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
 
     @classmethod
     def parse(cls, text: str) -> "Platform":
-        """Parse ``os/arch[/variant]``, ``os(version)/arch[/variant]``, or an architecture alone (RG-021).
+        """Parse ``os/arch[/variant]``, ``os(version)/arch[/variant]``, or an architecture alone.
 
         Raises :class:`InvalidPlatform` for anything else.
         """
@@ -185,7 +185,7 @@ class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class PlatformSet(msgspec.Struct, frozen=True, gc=False):
-    """A set of node platforms, or the set of all, which is the answer for images that fit any platform (RG-005).
+    """A set of node platforms, or the set of all, which is the answer for images that fit any platform.
 
     The set of all cannot be listed: check ``is_everything`` before iterating.
     """
@@ -237,7 +237,7 @@ PlatformSet.EVERYTHING = PlatformSet(None)
 
 
 def node_platforms(platforms: Iterable[Platform]) -> tuple[NodePlatform, ...]:
-    """The platforms that nodes can have, without duplicates, sorted (RG-022).
+    """The platforms that nodes can have, without duplicates, sorted.
 
     An architecture that is not a valid label value (empty, too long, odd characters) is left out.
     """

@@ -63,6 +63,6 @@ def uncovered(taints: Iterable[Taint], tolerations: Iterable[Toleration] | None)
 
 
 def tolerating(taint: Taint) -> Toleration:
-    """The toleration that covers this taint and nothing else, as polyarch writes it (TN-032): with its operator, which
+    """The toleration that covers this taint and nothing else, as polyarch writes it: with its operator, which
     other controllers compare, and for ever."""
     return Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)

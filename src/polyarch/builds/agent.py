@@ -1,4 +1,4 @@
-"""How a program in a build pod ends: its exit code and its termination message (BD-147, BD-149).
+"""How a program in a build pod ends: its exit code and its termination message.
 
 The message is the last thing it does: whoever reads a message of success knows that everything before it is done."""
 
@@ -67,7 +67,7 @@ def write_message(path: Path, message: Message) -> None:
     path.write_bytes(msgspec.json.encode(message) + b"\n")
 
 
-# -- Checks the layout that a build left, before anything of it is sent (BD-148).
+# -- Checks the layout that a build left, before anything of it is sent.
 
 
 _CHUNK = 1024 * 1024
@@ -209,7 +209,7 @@ class _Version(msgspec.Struct):
     version: str = msgspec.field(name="imageLayoutVersion")
 
 
-# -- Pushes the image of one architecture from the layout that a build left: ``polyarch run build-push`` (BD-148).
+# -- Pushes the image of one architecture from the layout that a build left: ``polyarch run build-push``.
 
 
 class Upload(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,7 +256,7 @@ def _pushed(checked: CheckedLayout) -> PushMessage:
     )
 
 
-# -- The builder's registry work, in a pod: ``polyarch run build-index`` and ``build-prune`` (BD-178).
+# -- The builder's registry work, in a pod: ``polyarch run build-index`` and ``build-prune``.
 
 
 _CODES = {"PushDenied": names.PUSH_DENIED, "ArchitectureMismatch": names.WRONG_ARCHITECTURE}

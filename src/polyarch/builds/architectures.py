@@ -1,7 +1,7 @@
 """Which nodes count for the architectures of a build, and what a list of nodes is called in a message.
 
 A node counts whether it is ready or not, cordoned or not, tainted or not: an architecture does not go because its nodes
-restart (BD-040). Without a selector all nodes but the control plane's count (BD-041)."""
+restart. Without a selector all nodes but the control plane's count."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
@@ -34,13 +34,13 @@ class NodeSelection(msgspec.Struct, frozen=True, kw_only=True):
     counted: tuple[NodeFacts, ...] = ()
     """Their architectures are the build's."""
     unplaced: tuple[str, ...] = ()
-    """Names of nodes that nothing says the system or architecture of: they are not counted (BD-040)."""
+    """Names of nodes that nothing says the system or architecture of: they are not counted."""
     instead: str = ""
     """What decided because the selection itself has no node, in words; empty: it has."""
 
 
 def select_nodes(nodes: Iterable[NodeFacts], wanted: Architectures) -> NodeSelection:
-    """The nodes that count; none if there are none and ``empty`` is ``Wait`` (BD-041).
+    """The nodes that count; none if there are none and ``empty`` is ``Wait``.
 
     Raises ``InvalidSelector`` for a selector that the validation refuses.
     """
@@ -87,24 +87,24 @@ def _is_unplaced(node: NodeFacts) -> bool:
     return not node.operating_system or (node.operating_system == LINUX and not node.architecture)
 
 
-# -- D: the architectures that a build is wanted for now (BD-040 to BD-047).
+# -- D: the architectures that a build is wanted for now.
 
 
 ArchitecturesReason = Literal["Resolved", "Settling", "NoNodes", "NodesUnknown"]
-"""Of the condition ``ArchitecturesResolved`` (BD-240)."""
+"""Of the condition ``ArchitecturesResolved``."""
 
 
 class ResolvedArchitectures(msgspec.Struct, frozen=True, kw_only=True):
     """The architectures of a build, and why it is these."""
 
     architectures: tuple[str, ...] = ()
-    """D, sorted (BD-171)."""
+    """D, sorted."""
     newcomers: tuple[str, ...] = ()
     """Architectures all of whose nodes are younger than ``settle``: not in D yet."""
     pending: tuple[str, ...] = ()
-    """Architectures of D that wait for another reason to build (BD-046)."""
+    """Architectures of D that wait for another reason to build."""
     dropped: tuple[str, ...] = ()
-    """Architectures of the current result that the spec forbids (BD-045, BD-121)."""
+    """Architectures of the current result that the spec forbids."""
     reason: ArchitecturesReason = "Resolved"
     message: str = ""
     wait: Literal["", "NoNodes", "NodesUnknown"] = ""
@@ -123,7 +123,7 @@ class ResolvedArchitectures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_multi(self) -> bool:
-        """More than one architecture is wanted: that, and nothing else, makes a build multi-architecture (BD-044)."""
+        """More than one architecture is wanted: that, and nothing else, makes a build multi-architecture."""
         return len(self.architectures) > 1
 
 
@@ -162,7 +162,7 @@ def resolve_architectures(facts: BuildFacts) -> ResolvedArchitectures:
 
 
 def forbids(wanted: Architectures, architecture: str) -> bool:
-    """The spec does not allow this architecture, whatever the nodes are (BD-045)."""
+    """The spec does not allow this architecture, whatever the nodes are."""
     if wanted.mode == "Explicit":
         return architecture not in (wanted.names or ())
     return architecture in (wanted.exclude or ())
@@ -199,7 +199,7 @@ def _oldest(nodes: tuple[NodeFacts, ...]) -> dict[str, float]:
 
 
 def _newcomers(facts: BuildFacts, ages: dict[str, float], published: frozenset[str], settle: float) -> set[str]:
-    """Before the first execution nobody is one (BD-042)."""
+    """Before the first execution nobody is one."""
     if not own_executions(facts):
         return set()
     known = published | planned_architectures(active_execution(facts))
@@ -255,14 +255,14 @@ class BuildHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProfileChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The security profile that ``Auto`` stands for, and why (BD-152)."""
+    """The security profile that ``Auto`` stands for, and why."""
 
     name: Literal["UserNamespace", "Rootless"]
     why: str
 
 
 def host_of(facts: BuildFacts, architecture: str) -> BuildHost:
-    """By the strategy of the spec (BD-141). ``Native`` never builds elsewhere, whatever the nodes are."""
+    """By the strategy of the spec. ``Native`` never builds elsewhere, whatever the nodes are."""
     spec = facts.wish.spec
     native = BuildHost(execution="Native", architecture=architecture, why=f"nodes of {architecture} build it")
     if spec.strategy == "Native" or (
@@ -285,7 +285,7 @@ def host_of(facts: BuildFacts, architecture: str) -> BuildHost:
 
 
 def is_available(facts: BuildFacts, architecture: str) -> bool:
-    """A Ready, schedulable linux node of the architecture exists, whether a Job fits there or not (BD-215)."""
+    """A Ready, schedulable linux node of the architecture exists, whether a Job fits there or not."""
     return any(_available(facts.nodes, architecture))
 
 
@@ -337,7 +337,7 @@ def _selects(selector: Mapping[str, str], node: NodeFacts) -> bool:
 
 
 def _covers(arch_keys: Iterable[str], host: str, tolerations: list[Toleration], node: NodeFacts) -> bool:
-    """Jobs tolerate the architecture taints of their host (BD-140) and what the spec says."""
+    """Jobs tolerate the architecture taints of their host and what the spec says."""
     known = frozenset(arch_keys)
     for key, value, effect in node.taints:
         if effect not in REPELS or (key in known and value == host):

@@ -1,4 +1,4 @@
-"""What an image has for one architecture: its child, or why there is none (BD-059, BD-063)."""
+"""What an image has for one architecture: its child, or why there is none."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
@@ -61,7 +61,7 @@ def _rank(platform: Platform) -> tuple[int, str]:
     return 1 + len(_ARM_ORDER), platform.variant
 
 
-# -- The images that a build needs, for which of its architectures, and which architecture each must have (BD-059).
+# -- The images that a build needs, for which of its architectures, and which architecture each must have.
 
 
 ImageRole = Literal["base", "builder", "push"]
@@ -92,7 +92,7 @@ def _of(facts: BuildFacts, architecture: str, inputs: BuildInputs) -> Iterator[R
     host = host_of(facts, architecture).architecture
     own = inputs.per_architecture.get(architecture)
     for base in own.bases if own is not None else ():
-        # The child for the architecture itself is part of the key even if its stage runs elsewhere (BD-075).
+        # The child for the architecture itself is part of the key even if its stage runs elsewhere.
         yield RequiredImage(
             asked=base.pull,
             architecture=architecture,
@@ -124,7 +124,7 @@ def _tools(facts: BuildFacts) -> Iterator[tuple[ImageRole, str]]:
         yield "push", canonical_image(image)
 
 
-# -- Pins: which child of a base image each architecture builds on (BD-061).
+# -- Pins: which child of a base image each architecture builds on.
 
 
 RETRY_SECONDS: Final = 60.0
@@ -167,7 +167,7 @@ class PinSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pin_images(facts: BuildFacts, architectures: Iterable[str], inputs: BuildInputs) -> PinSet:
-    """The pins so far, to plan with. Where registries are for Jobs only nothing is asked or pinned (BD-178)."""
+    """The pins so far, to plan with. Where registries are for Jobs only nothing is asked or pinned."""
     if facts.leaves_registries_to_jobs:
         return PinSet()
     pins: dict[str, dict[str, str]] = {each: {} for each in sorted(architectures)}
@@ -336,7 +336,7 @@ class _Verdict(msgspec.Struct, frozen=True):
 
 
 def preflight(facts: BuildFacts, architectures: Iterable[str], inputs: BuildInputs) -> PreflightResult:
-    """Judges every image. Where registries are for Jobs only, their pods find out (BD-178)."""
+    """Judges every image. Where registries are for Jobs only, their pods find out."""
     if facts.leaves_registries_to_jobs:
         return PreflightResult()
     everything = frozenset(architectures)
@@ -397,7 +397,7 @@ def _verdict(need: RequiredImage, seen: BaseImageLookup) -> _Verdict | None:
         "BaseImageArchitectureMissing" if need.role == "base" else "BuilderImageArchitectureMissing"
     )
     there = f"it has {platforms_of(answer)}" if answer.kind == "index" else f"it is {platforms_of(answer)} only"
-    # One image of another architecture would be pulled without a word: it is never built on (BD-063).
+    # One image of another architecture would be pulled without a word: it is never built on.
     may_warn = need.role != "base" or answer.kind == "index"
     return _Verdict(reason, f"({there}); {_CURES[need.role]}", may_warn=may_warn)
 

@@ -1,4 +1,4 @@
-"""The text of a Containerfile as it is used and hashed (BD-056), and what is wrong with one (BD-057).
+"""The text of a Containerfile as it is used and hashed, and what is wrong with one.
 
 Editors and checkouts change line ends and byte-order marks; such changes must not build anything again. Nothing else is
 normalised: a comment is part of the text."""
@@ -15,7 +15,7 @@ MAX_ERRORS = 20
 """A text with more is not looked at further: nobody reads more at once."""
 _SHOWN = 60
 
-# What users of machine OS builds know from the stock builder (BD-268).
+# What users of machine OS builds know from the stock builder.
 NO_FROM = "must contain at least one FROM instruction"
 NO_BASE = "FROM instruction requires a base image"
 NO_COMMAND = "RUN instruction requires a command"
@@ -35,7 +35,7 @@ class ContainerfileError(msgspec.Struct, frozen=True, kw_only=True, order=True):
     problem: str
     expected: str
     rule: str = UNREADABLE
-    """The rule that it breaks, in the words of the stock builder (BD-268)."""
+    """The rule that it breaks, in the words of the stock builder."""
 
     @property
     def message(self) -> str:
@@ -53,11 +53,11 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 
-# -- Words of a Containerfile line: split at white space, with quotes and escapes, and with variables expanded (BD-058).
+# -- Words of a Containerfile line: split at white space, with quotes and escapes, and with variables expanded.
 
 
 LONGEST_VALUE = 4096
-"""An expansion longer than this is unresolved: no reference is that long, and no build argument (BD-012)."""
+"""An expansion longer than this is unresolved: no reference is that long, and no build argument."""
 _DEEPEST = 16
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _WHITE = " \t\v\f\r"
@@ -250,7 +250,7 @@ class _Expander:
         return text
 
 
-# -- From lines to statements: directives, comments, continued lines and here-documents (BD-057).
+# -- From lines to statements: directives, comments, continued lines and here-documents.
 
 
 DEFAULT_ESCAPE = "\\"
@@ -395,7 +395,7 @@ class _Reader:
         )
 
 
-# -- The instructions of a Containerfile, and what each needs (BD-057).
+# -- The instructions of a Containerfile, and what each needs.
 
 
 class Instruction(msgspec.Struct, frozen=True, kw_only=True):
@@ -560,7 +560,7 @@ INSTRUCTIONS: Mapping[str, InstructionSyntax] = {
 """Every instruction there is, and what it needs."""
 
 
-# -- A Containerfile as stages of instructions, and everything that is wrong with it (BD-057).
+# -- A Containerfile as stages of instructions, and everything that is wrong with it.
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):

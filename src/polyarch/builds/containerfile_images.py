@@ -1,4 +1,4 @@
-"""The images that a Containerfile names from outside, for one architecture (BD-058).
+"""The images that a Containerfile names from outside, for one architecture.
 
 ``FROM``, ``COPY --from=`` and ``RUN --mount=…from=`` that are not an earlier stage, a stage's number, or ``scratch``.
 What cannot be expanded is a Warning and stays unpinned; what is no reference at all would fail in every builder."""

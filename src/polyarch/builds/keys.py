@@ -1,7 +1,7 @@
-"""One spelling for every value, so that equal inputs have equal hashes (BD-070).
+"""One spelling for every value, so that equal inputs have equal hashes.
 
 UTF-8 JSON, members sorted by code point, no white space, non-ASCII unescaped, integers only. The rule about what is
-left out of a key document (BD-071) is here too, since every key document follows it."""
+left out of a key document is here too, since every key document follows it."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ def canonical_digest(value: Any) -> str:
 
 
 def without_empty(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Without top-level members that are null, ``""``, ``[]`` or ``{}``; 0 and false stay (BD-071)."""
+    """Without top-level members that are null, ``""``, ``[]`` or ``{}``; 0 and false stay."""
     return {name: value for name, value in document.items() if value is not None and value not in ("", [], {}, ())}
 
 
@@ -46,7 +46,7 @@ def _refuse_floats(value: Any) -> None:
             _refuse_floats(member)
 
 
-# -- ConfigMaps and Secrets that a build names: found, of the right kind, and readable (BD-064, BD-331).
+# -- ConfigMaps and Secrets that a build names: found, of the right kind, and readable.
 
 
 DEFAULT_KEY = "Containerfile"
@@ -54,7 +54,7 @@ NOT_ENABLED = "NamespaceNotEnabled"
 """The reason where the builder may not read the Secrets of a namespace."""
 DOCKER_CONFIG = "kubernetes.io/dockerconfigjson"
 MACHINE_DOCKER_CONFIGS = (DOCKER_CONFIG, "kubernetes.io/dockercfg")
-"""A machine OS takes both shapes (BD-284)."""
+"""A machine OS takes both shapes."""
 
 
 class InputObjects:
@@ -103,7 +103,7 @@ class InputObjects:
         return found
 
     def credentials(self, output: Output, context: Context, *, machine: bool) -> None:
-        """Secrets for registries and Git, which are not inputs, but have to be usable (BD-064)."""
+        """Secrets for registries and Git, which are not inputs, but have to be usable."""
         wanted = [("output.pushSecret.name", output.push_secret)]
         wanted += [(f"output.pullSecrets[{each.name}]", each) for each in output.pull_secrets or ()]
         types = MACHINE_DOCKER_CONFIGS if machine else (DOCKER_CONFIG,)
@@ -149,7 +149,7 @@ class InputObjects:
         )
 
 
-# -- What each architecture is really built from, once overrides, ConfigMaps and Secrets are looked up (BD-055, BD-064).
+# -- What each architecture is really built from, once overrides, ConfigMaps and Secrets are looked up.
 
 
 MAX_IMAGES = 64
@@ -158,14 +158,14 @@ COMMON = "common"
 """How messages name the text that is not an override's."""
 _NUMBER = re.compile(r"([0-9]{1,18})")
 MACHINE_STAGES = ("configs",)
-"""Stages that the rendered Containerfile of a machine OS has before the user's text (BD-269)."""
+"""Stages that the rendered Containerfile of a machine OS has before the user's text."""
 
 
 class BaseImage(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """An external reference of one architecture's Containerfile."""
 
     name: str
-    """Its canonical reference, as the Containerfile has it: the name that the key knows it by (BD-071)."""
+    """Its canonical reference, as the Containerfile has it: the name that the key knows it by."""
     pull: str
     """The canonical reference to look up and to pin: ``name``, or what substitutes it."""
     written: tuple[str, ...] = ()
@@ -174,7 +174,7 @@ class BaseImage(msgspec.Struct, frozen=True, kw_only=True, order=True):
     for_target: bool = True
     """It is needed for the architecture that is built."""
     for_build: bool = False
-    """It is needed for the architecture where the build runs (``FROM --platform=$BUILDPLATFORM``, BD-059)."""
+    """It is needed for the architecture where the build runs (``FROM --platform=$BUILDPLATFORM``)."""
     lines: tuple[int, ...] = ()
 
 
@@ -183,7 +183,7 @@ class ArchitectureInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     architecture: str
     containerfile: str
-    """Normalised (BD-056)."""
+    """Normalised."""
     text_name: str = COMMON
     """``common``, or the architecture whose override it is."""
     args: Mapping[str, str] = {}
@@ -206,7 +206,7 @@ class BuildInputs(msgspec.Struct, frozen=True, kw_only=True):
     machine: MachineOSInputs | None = None
     problems: tuple[Problem, ...] = ()
     unused_overrides: tuple[str, ...] = ()
-    """Overrides of architectures that are not wanted (BD-105)."""
+    """Overrides of architectures that are not wanted."""
     unread_secrets: tuple[str, ...] = ()
     """Names of Secrets that Jobs need and nobody has looked at yet: to be read before a Job is made."""
 
@@ -229,7 +229,7 @@ class BuildInputs(msgspec.Struct, frozen=True, kw_only=True):
 def effective_inputs(
     wish: BuildRequest, data: InputData, architectures: Sequence[str], *, operator_namespace: str = "polyarch"
 ) -> BuildInputs:
-    """The inputs of every architecture, and everything that is wrong with them (BD-055, BD-064)."""
+    """The inputs of every architecture, and everything that is wrong with them."""
     source, output = wish.spec.source, wish.spec.output
     objects = InputObjects(wish.namespace, data, operator_namespace)
     overrides = {override.architecture: override for override in source.overrides or ()}
@@ -306,7 +306,7 @@ class _Parser:
 def _text(
     source: Source, override: Override | None, architecture: str, objects: InputObjects
 ) -> tuple[str, str] | None:
-    """The name and the normalised text of an architecture's Containerfile; None with a problem noted (BD-055)."""
+    """The name and the normalised text of an architecture's Containerfile; None with a problem noted."""
     own = override is not None and (override.containerfile is not None or override.containerfile_from is not None)
     name, place = (architecture, override) if override is not None and own else (COMMON, source)
     text = place.containerfile
@@ -380,7 +380,7 @@ def _reference(text: str, field: str, objects: InputObjects) -> str:
 
 
 def _context(context: Context, objects: InputObjects) -> dict[str, Any]:
-    """As it stands in keys (BD-072)."""
+    """As it stands in keys."""
     if context.type == "ConfigMap" and context.config_map is not None:
         found = objects.config_map(context.config_map.name, "source.context.configMap.name")
         if found is None:
@@ -396,7 +396,7 @@ def _context(context: Context, objects: InputObjects) -> dict[str, Any]:
 
 
 def _secrets(source: Source, objects: InputObjects) -> dict[str, str]:
-    """As they stand in keys (BD-073)."""
+    """As they stand in keys."""
     found: dict[str, str] = {}
     for each in source.secrets or ():
         secret = objects.secret(each.secret, f"source.secrets[{each.id}].secret", keyed=each.rebuild_on_change)
@@ -424,7 +424,7 @@ def _as_read(problem: Problem) -> tuple[str, list[str | int], str]:
     return problem.reason, list(words), problem.architecture
 
 
-# -- Key documents: the object that holds everything that can change a child, and its hash, the key (BD-071 to BD-076).
+# -- Key documents: the object that holds everything that can change a child, and its hash, the key.
 
 
 VERSION = 1
@@ -440,7 +440,7 @@ class KeyDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def arch_key_document(inputs: BuildInputs, architecture: str, pins: Mapping[str, str]) -> KeyDocument:
-    """The key of one architecture's child (BD-071). ``pins``: canonical reference, as named → child digest for it."""
+    """The key of one architecture's child. ``pins``: canonical reference, as named → child digest for it."""
     own = inputs.per_architecture[architecture]
     return _key_document(
         {
@@ -461,7 +461,7 @@ def arch_key_document(inputs: BuildInputs, architecture: str, pins: Mapping[str,
 
 
 def build_key_document(output: Output, keys: Mapping[str, str]) -> KeyDocument:
-    """The key of a whole build (BD-076). ``keys``: architecture → key of its child, for every architecture wanted."""
+    """The key of a whole build. ``keys``: architecture → key of its child, for every architecture wanted."""
     return _key_document(
         {
             "v": VERSION,
@@ -498,11 +498,11 @@ def _key_document(members: Mapping[str, Any]) -> KeyDocument:
     return KeyDocument(document=document, hex=canonical_digest(document))
 
 
-# -- Why a key is another one than before: its document compared member by member (BD-302).
+# -- Why a key is another one than before: its document compared member by member.
 
 
 OUTLINES_FILE = "outlines.json"
-"""The key of the ConfigMap with an execution's children (BD-049) that holds the outlines: architecture → outline."""
+"""The key of the ConfigMap with an execution's children that holds the outlines: architecture → outline."""
 _DIGITS = 8
 _MAPPINGS = ("args", "bases", "labels", "secrets", "context", "machine")
 _SEPARATOR = "/"

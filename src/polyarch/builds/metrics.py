@@ -1,4 +1,4 @@
-"""The metrics of the builder (BD-244). No label holds a name or a digest.
+"""The metrics of the builder. No label holds a name or a digest.
 
 What ended is counted when the write that says so has succeeded: a plan that is made twice counts once."""
 

@@ -1,4 +1,4 @@
-"""Names that users and tools rely on: kinds, labels, annotations, conditions, reasons (BD-048, BD-081, BD-240).
+"""Names that users and tools rely on: kinds, labels, annotations, conditions, reasons.
 
 All other modules take them from here. They are never changed and never reused with another meaning."""
 
@@ -19,10 +19,10 @@ IMAGE_BUILD_RUNS: Final = Resource(GROUP, "v1alpha1", "imagebuildruns", "ImageBu
 ARCH_KEY: Final = shared.ARCH_KEY
 OS_KEY: Final = shared.OS_KEY
 ARCH_TAINT_KEYS: Final = (ARCH_KEY, "supported-arch")
-"""Keys of taints by architecture that build pods tolerate wherever they run (BD-140)."""
+"""Keys of taints by architecture that build pods tolerate wherever they run."""
 CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
-# Labels of Jobs, of their pods, and of every object made for a build (BD-081).
+# Labels of Jobs, of their pods, and of every object made for a build.
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGER: Final = "polyarch"
 BUILD_LABEL: Final = f"{GROUP}/image-build"
@@ -40,30 +40,30 @@ REPOSITORY_ANNOTATION: Final = f"{GROUP}/repository"
 """On the Job of an architecture: where its child goes."""
 
 ARCHITECTURES_ANNOTATION: Final = f"{GROUP}/architectures"
-"""On builds, executions and pools: the architectures, sorted, comma-separated (BD-048)."""
+"""On builds, executions and pools: the architectures, sorted, comma-separated."""
 IGNORE_FILE_ANNOTATION: Final = f"{GROUP}/ignore-file"
 """On an ImageBuild whose Containerfile had an ignore file of its own when its context was pushed: that file's name."""
 ARCHITECTURES_CONFIGMAP: Final = "polyarch-architectures"
 ARCHITECTURES_FILE: Final = "architectures.json"
 IMAGES_FINALIZER: Final = f"{GROUP}/images"
 PUSH_SECRET_ANNOTATION: Final = f"{GROUP}/push-secret"
-"""On executions with that finalizer: the Secret with which their images can be deleted (BD-233)."""
+"""On executions with that finalizer: the Secret with which their images can be deleted."""
 REGISTRY_JOB_ANNOTATION: Final = f"{GROUP}/registry-job"
-"""On such executions where a Job deletes the images: what its pods need besides that Secret, as JSON (BD-178)."""
+"""On such executions where a Job deletes the images: what its pods need besides that Secret, as JSON."""
 HMAC_SECRET: Final = "polyarch-build-hmac"
 NAMESPACE_ROLE: Final = "polyarch-builds"
-"""ClusterRole that an admin binds in a namespace to let its builds use Secrets there (BD-331)."""
+"""ClusterRole that an admin binds in a namespace to let its builds use Secrets there."""
 
 # The role.
 ROLE: Final = shared.BUILDER
 """Deployment, Service, ServiceAccount, ClusterRole of the role."""
 LEASE: Final = ROLE
 
-# Build pods: their containers, and what they mount (BD-049, BD-144, BD-145).
+# Build pods: their containers, and what they mount.
 CONTAINERS: Final = ("build", "push", "index", "prune")
 ARCHITECTURES_MOUNT: Final = "/polyarch/architectures"
 
-# Exit codes of the build pods' containers (BD-147).
+# Exit codes of the build pods' containers.
 NOT_IN_USER_NAMESPACE: Final = 40
 EMULATOR_MISSING: Final = 41
 USER_ERROR: Final = 42
@@ -73,7 +73,7 @@ LAYOUT_INVALID: Final = 45
 CONTEXT_UNAVAILABLE: Final = 46
 
 
-# -- Names of what a build makes: executions, Jobs, tags, and the labels that find them (BD-021, BD-078 to BD-081).
+# -- Names of what a build makes: executions, Jobs, tags, and the labels that find them.
 
 
 MAX_NAME = 253
@@ -81,11 +81,11 @@ MAX_LABEL = 63
 MAX_TAG = 128
 _HASH_DIGITS = 10
 CACHED_NAMES: Final = 2048
-"""Names of images whose canonical form is kept: every plan of a build reads the same few (BD-348)."""
+"""Names of images whose canonical form is kept: every plan of a build reads the same few."""
 
 
 def shortened(text: str, length: int) -> str:
-    """The text if it has at most ``length`` characters; else its beginning and a hash of all of it (BD-078)."""
+    """The text if it has at most ``length`` characters; else its beginning and a hash of all of it."""
     if len(text) <= length:
         return text
     digits = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
@@ -93,54 +93,54 @@ def shortened(text: str, length: int) -> str:
 
 
 def run_name(image_build: str, build_key: str, serial: int) -> str:
-    """Name of an ImageBuildRun (BD-021)."""
+    """Name of an ImageBuildRun."""
     return shortened(f"{image_build}-{build_key[:_HASH_DIGITS]}-{serial}", MAX_NAME)
 
 
 def record_name(execution: str) -> str:
-    """Name of the ConfigMap that lists an ImageBuildRun's children (BD-049)."""
+    """Name of the ConfigMap that lists an ImageBuildRun's children."""
     return shortened(f"{execution}-arch", MAX_NAME)
 
 
 def job_name(execution: str, architecture: str) -> str:
-    """Name of the Job that builds one architecture of an ImageBuildRun (BD-079)."""
+    """Name of the Job that builds one architecture of an ImageBuildRun."""
     return shortened(f"{execution}-{architecture}", MAX_LABEL)
 
 
 def index_job_name(execution: str) -> str:
-    """Name of the Job that assembles the index of an ImageBuildRun, where Jobs do that (BD-079, BD-178)."""
+    """Name of the Job that assembles the index of an ImageBuildRun, where Jobs do that."""
     return shortened(f"{execution}-{INDEX_ROLE}", MAX_LABEL)
 
 
 def prune_job_name(repository: str) -> str:
-    """Name of the Job that deletes images of a repository (BD-178)."""
+    """Name of the Job that deletes images of a repository."""
     digits = hashlib.sha256(repository.encode()).hexdigest()[:_HASH_DIGITS]
     return f"polyarch-{PRUNE_ROLE}-{digits}"
 
 
 def machine_job_name(build: str, architecture: str, architectures: int) -> str:
-    """Name of a MachineOSBuild's Job: the stock name where it builds one architecture only (BD-079)."""
+    """Name of a MachineOSBuild's Job: the stock name where it builds one architecture only."""
     return shortened(f"build-{build}" if architectures == 1 else f"build-{build}-{architecture}", MAX_LABEL)
 
 
 def machine_index_job_name(build: str) -> str:
-    """Name of the index Job of a MachineOSBuild (BD-079)."""
+    """Name of the index Job of a MachineOSBuild."""
     return shortened(f"build-{build}-{INDEX_ROLE}", MAX_LABEL)
 
 
 def result_tag(execution: str) -> str:
-    """The tag of an execution's result; a MachineOSBuild's name is never longer than a tag (BD-080)."""
+    """The tag of an execution's result; a MachineOSBuild's name is never longer than a tag."""
     return shortened(execution, MAX_TAG)
 
 
 def child_tag(execution: str, architecture: str) -> str:
-    """The tag of one architecture's child (BD-080)."""
+    """The tag of one architecture's child."""
     return shortened(f"{execution}-{architecture}", MAX_TAG)
 
 
 @lru_cache(CACHED_NAMES)
 def normalised_repository(text: str) -> str:
-    """The normalised ``host/repository`` (BD-076); other text stays as it is, since it is refused elsewhere."""
+    """The normalised ``host/repository``; other text stays as it is, since it is refused elsewhere."""
     try:
         return reference.parse_located(text).name
     except reference.InvalidReference:
@@ -149,7 +149,7 @@ def normalised_repository(text: str) -> str:
 
 @lru_cache(CACHED_NAMES)
 def canonical_image(text: str) -> str:
-    """The canonical reference of an image (RG-014); other text stays as it is, since it is refused elsewhere."""
+    """The canonical reference of an image; other text stays as it is, since it is refused elsewhere."""
     try:
         return reference.parse(text).canonical
     except reference.InvalidReference:
@@ -166,7 +166,7 @@ class ObjectLabels(msgspec.Struct, frozen=True, kw_only=True):
 def object_labels(
     *, image_build: str, execution: str, role: str, architecture: str = "", arch_key: str = ""
 ) -> ObjectLabels:
-    """What every object made for a build carries (BD-081); members without a value are left out."""
+    """What every object made for a build carries; members without a value are left out."""
     values = {
         BUILD_LABEL: image_build,
         RUN_LABEL: execution,

@@ -1,4 +1,4 @@
-"""All nodes, kept so that a plan reads a handful of them and decides as if it had read all (BD-348).
+"""All nodes, kept so that a plan reads a handful of them and decides as if it had read all.
 
 Which architectures a build is for, and where it is built, follows from what kinds of nodes there are and how old the
 oldest of each kind is: not from how many there are. A *view* groups the nodes by everything that can make a difference,
@@ -63,7 +63,7 @@ class NodeIndex:
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        """Of all linux nodes, sorted (BD-048)."""
+        """Of all linux nodes, sorted."""
         return tuple(sorted({architecture for system, architecture in self._systems if system == LINUX}))
 
     def sample(self, labels: Labels) -> tuple[NodeFacts, ...]:

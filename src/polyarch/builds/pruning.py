@@ -1,4 +1,4 @@
-"""Counts who refers to an image, so that only what nobody needs is deleted (BD-231, BD-232).
+"""Counts who refers to an image, so that only what nobody needs is deleted.
 
 Executions share images: a child that did not change is in every result since it was built, and two builds may push to
 one repository. So the question is never what an execution made, but who else refers to it: any kept execution of
@@ -23,7 +23,7 @@ _SCHEME = re.compile(r"^[a-z-]+://")
 
 
 class ImageReferences(msgspec.Struct, frozen=True):
-    """Everything that is referred to, by normalised repository (BD-232)."""
+    """Everything that is referred to, by normalised repository."""
 
     digests: Mapping[str, frozenset[str]] = {}
     tags: Mapping[str, frozenset[str]] = {}
@@ -39,7 +39,7 @@ class ImageReferences(msgspec.Struct, frozen=True):
 
 
 class PrunableImage(msgspec.Struct, frozen=True, kw_only=True):
-    """An image to delete. ``tags`` are its own, deleted with it; ``after`` the indexes that hold it (BD-231)."""
+    """An image to delete. ``tags`` are its own, deleted with it; ``after`` the indexes that hold it."""
 
     repository: str
     digest: str
@@ -67,7 +67,7 @@ def result_digest(execution: Execution) -> str:
 
 
 def own_tags(execution: Execution) -> dict[str, str]:
-    """The tags that nothing but this execution ever had, with what they name: its result's and its children's (BD-080).
+    """The tags that nothing but this execution ever had, with what they name: its result's and its children's.
 
     A child that was reused or adopted keeps the tag of the execution that built it; one too many does no harm.
     """
@@ -133,7 +133,7 @@ def unreferenced(
     *,
     known: Iterable[Execution] = (),
 ) -> tuple[PrunableImage, ...]:
-    """The images of the ``leaving`` executions that nobody refers to: indexes first, then children (BD-231).
+    """The images of the ``leaving`` executions that nobody refers to: indexes first, then children.
 
     ``known`` are all executions that still exist, leaving or not: an index that is in use keeps its children, whoever
     recorded them.
@@ -172,7 +172,7 @@ def _holders(indexes: Mapping[tuple[str, str], frozenset[str]], repository: str,
     return (index for (place, index), children in indexes.items() if place == repository and digest in children)
 
 
-# -- Which executions of a build are kept (BD-230).
+# -- Which executions of a build are kept.
 
 
 TERMINAL = frozenset({"Succeeded", "Failed", "Interrupted", "Superseded"})
@@ -222,7 +222,7 @@ def _age(execution: Execution) -> tuple[float, str]:
     return (execution.created, execution.name)
 
 
-# -- Whether the finalizer of an execution may go (BD-233).
+# -- Whether the finalizer of an execution may go.
 
 
 LIMIT = 600.0

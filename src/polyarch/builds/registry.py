@@ -1,6 +1,6 @@
-"""What is to be published, and what came of it (BD-170 to BD-179).
+"""What is to be published, and what came of it.
 
-Children are named by digest alone: what a tag names may be another image by the time it is read (BD-335).
+Children are named by digest alone: what a tag names may be another image by the time it is read.
 
 Pure: no asyncio, no clock."""
 
@@ -41,7 +41,7 @@ PublishReason = Literal[
     "RegistryUnreachable",
 ]
 """Why it was not published, in the words of the conditions. ``IndexForbidden``: an index as asked for cannot be, or
-would lack a required architecture (BD-336)."""
+would lack a required architecture."""
 
 
 class ChildImage(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +49,9 @@ class ChildImage(msgspec.Struct, frozen=True, kw_only=True):
 
     architecture: str
     reference: str
-    """``repository@digest``: an image, or an index of which the entry for the architecture is taken (BD-175)."""
+    """``repository@digest``: an image, or an index of which the entry for the architecture is taken."""
     tag: str = ""
-    """The tag that it gets where it is copied to another repository; empty: none (BD-080, BD-235)."""
+    """The tag that it gets where it is copied to another repository; empty: none."""
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +60,13 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     repository: str
     children: tuple[ChildImage, ...]
     tags: tuple[str, ...] = ()
-    """In the order in which they are moved, the execution's first (BD-177). None: by digest only."""
+    """In the order in which they are moved, the execution's first. None: by digest only."""
     single: bool = False
-    """The one child is the result, and there is no index (BD-179)."""
+    """The one child is the result, and there is no index."""
     annotations: Mapping[str, str] = {}
     attestations: Literal["Drop", "Keep"] = "Drop"
     required: tuple[str, ...] = ()
-    """Architectures without which nothing is pushed (BD-336)."""
+    """Architectures without which nothing is pushed."""
     digest: str = ""
     """What was planned, by what Jobs said of their images; nothing is pushed if the images' own bytes give another."""
 
@@ -78,7 +78,7 @@ class TagRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishedChild(msgspec.Struct, frozen=True, kw_only=True):
-    """A child as its own bytes describe it (BD-173)."""
+    """A child as its own bytes describe it."""
 
     architecture: str
     digest: str
@@ -107,14 +107,14 @@ class PublishFailure(msgspec.Struct, frozen=True, kw_only=True):
     architecture: str = ""
     """The one whose child is at fault."""
     missing: tuple[str, ...] = ()
-    """Architectures whose children are gone: they are to be built again (BD-177)."""
+    """Architectures whose children are gone: they are to be built again."""
     passing: bool = False
-    """The same may succeed later (BD-219)."""
+    """The same may succeed later."""
     retry_after: float | None = None
     """Seconds that a registry asked to be left alone, where it did."""
 
 
-# -- Reads the children of a result and judges them by their own bytes (BD-173 to BD-175, BD-322).
+# -- Reads the children of a result and judges them by their own bytes.
 
 
 _PASSING = frozenset({"transient", "limit"})
@@ -129,7 +129,7 @@ class VerifiedChild(NamedTuple):
 
 
 def parse_child(child: ChildImage) -> Reference:
-    """The child's reference; ``InvalidReference`` without a digest (BD-335)."""
+    """The child's reference; ``InvalidReference`` without a digest."""
     reference = parse(child.reference)
     if reference.transport != "docker" or reference.digest is None:
         raise InvalidReference(
@@ -196,7 +196,7 @@ async def verify(
 def of_error(error: InspectionError, architecture: str = "", *, missing: bool = True) -> PublishFailure:
     """A registry's failure in the words of section 11; ``missing``: that there is nothing means a child is gone.
 
-    A registry that has other bytes under the digest of a child that was pushed to it has lost the child (BD-322).
+    A registry that has other bytes under the digest of a child that was pushed to it has lost the child.
     """
     gone = missing and error.error_class == "absent"
     lied = error.code == "digest-mismatch"
@@ -219,7 +219,7 @@ _REASONS: Mapping[str, PublishReason] = {
 
 
 async def _by_its_config(image: ChildContent, wanted: Platform) -> ChildContent:
-    """The image with the platform of its config; ``Refused`` unless that is linux on the architecture (BD-173)."""
+    """The image with the platform of its config; ``Refused`` unless that is linux on the architecture."""
     config = await read_platform(image.contents, classify(image.manifest))
     platform = config.platform if config is not None else None
     if platform is None:
@@ -231,7 +231,7 @@ async def _by_its_config(image: ChildContent, wanted: Platform) -> ChildContent:
     return ChildContent(msgspec.structs.replace(image.child, platform=platform), image.contents, image.manifest)
 
 
-# -- Publishes a result: children verified and brought together, the index pushed, its tags moved (BD-176 to BD-179).
+# -- Publishes a result: children verified and brought together, the index pushed, its tags moved.
 
 
 _PUSH_REASONS: dict[str, PublishReason] = {
@@ -260,7 +260,7 @@ async def head_image(connection: RegistryConnection, reference: str) -> HeadResu
 
 
 async def publish(connection: RegistryConnection, publication: Publication) -> PublishResult | PublishFailure:
-    """Publish a result: at most two requests for each child, three for the index, three for each tag (BD-347)."""
+    """Publish a result: at most two requests for each child, three for the index, three for each tag."""
     try:
         writer = await open_destination(connection, parse(publication.repository))
         found = await verify_all(connection, writer, publication)
@@ -286,7 +286,7 @@ async def publish(connection: RegistryConnection, publication: Publication) -> P
 async def move_tags(
     connection: RegistryConnection, reference: str, tags: Sequence[str]
 ) -> PublishResult | PublishFailure:
-    """Move tags to a digest of their repository; those that name it already are left alone (BD-102, BD-123)."""
+    """Move tags to a digest of their repository; those that name it already are left alone."""
     try:
         named = parse(reference)
         writer = await open_destination(connection, named)
@@ -320,7 +320,7 @@ def _assembled(publication: Publication, found: Sequence[VerifiedChild]) -> Asse
 
 
 def _alone(found: VerifiedChild) -> AssembledIndex:
-    """A child that is a result itself: nothing is made of it (BD-179)."""
+    """A child that is a result itself: nothing is made of it."""
     image = found.image
     return AssembledIndex(image.manifest, image.child.media_type, image.child.digest, (image.child,))
 
@@ -349,7 +349,7 @@ async def _push(
 
 
 async def _judge(writer: Writer, failed: PushFailed, found: Sequence[VerifiedChild]) -> PublishFailure:
-    """A push that failed: whose images are gone, if that is why (BD-177)."""
+    """A push that failed: whose images are gone, if that is why."""
     error = failed.error
     if failed.blob and error.error_class == "absent":
         gone = [each.child.architecture for each in found if failed.blob.encode() in each.image.manifest]
@@ -380,7 +380,7 @@ def _described(found: VerifiedChild) -> PublishedChild:
     )
 
 
-# -- Deletes images from their registries, in order, and goes on past what cannot be deleted (BD-231, BD-234).
+# -- Deletes images from their registries, in order, and goes on past what cannot be deleted.
 
 
 class UndeletableImage(msgspec.Struct, frozen=True, kw_only=True):
@@ -402,7 +402,7 @@ class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
     retry_after: float | None = None
 
     def warnings(self, said: Iterable[tuple[str, str]] = ()) -> tuple[UndeletableImage, ...]:
-        """One for each repository and kind of refusal that is not in ``said`` (BD-234)."""
+        """One for each repository and kind of refusal that is not in ``said``."""
         first: dict[tuple[str, str], UndeletableImage] = {}
         for each in self.kept:
             first.setdefault((each.repository, each.outcome), each)
@@ -411,7 +411,7 @@ class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def delete_images(connection: RegistryConnection, images: Sequence[PrunableImage]) -> PruneResult:
-    """Delete them in order; a child waits for every index that holds it and is not gone (BD-231)."""
+    """Delete them in order; a child waits for every index that holds it and is not gone."""
     done: list[str] = []
     kept: list[UndeletableImage] = []
     remaining: list[str] = []

@@ -1,4 +1,4 @@
-"""``polyarch bundle validate``: does an operator's bundle keep what it promises? (MF-071)
+"""``polyarch bundle validate``: does an operator's bundle keep what it promises?
 
 The command line alone; ``judging`` does the work."""
 

@@ -1,7 +1,7 @@
 """How often the cyclic collector looks while a command runs.
 
 A command makes some ten thousand objects before it starts and, where it reads manifests, some thousand per document,
-all without a cycle. Looking through them after every 700 costs a tenth of a start and a fifth of a run (MF-090), and
+all without a cycle. Looking through them after every 700 costs a tenth of a start and a fifth of a run, and
 finds nothing. What runs for days looks as often as Python means it to."""
 
 import gc
@@ -25,7 +25,7 @@ def collecting_rarely() -> Iterator[None]:
 
 def leave_all_as_it_is() -> None:
     """For a process that ends: Python looks through everything twice before it does, and what it could find ends too.
-    With the look that is overdue this is a seventh of the CPU of inspecting a hundred images (RG-161)."""
+    With the look that is overdue this is a seventh of the CPU of inspecting a hundred images."""
     gc.freeze()
 
 

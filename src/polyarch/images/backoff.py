@@ -1,4 +1,4 @@
-"""How long to wait between attempts to look an image up (PL-331, PL-334).
+"""How long to wait between attempts to look an image up.
 
 The caller passes random numbers from [0, 1) as ``uniform``, so every delay can be tested. Pure: no clock of its own.
 """
@@ -10,9 +10,9 @@ import msgspec
 
 MAX_DELAY: Final = 15.0
 AT_ONCE_AFTER: Final = 5.0
-"""A new pod causes an immediate attempt if the last one began longer ago (PL-331)."""
+"""A new pod causes an immediate attempt if the last one began longer ago."""
 SPREAD: Final = 1.0
-"""Look-ups that are brought forward together are spread over this time (PL-331)."""
+"""Look-ups that are brought forward together are spread over this time."""
 HELD_DELAY: Final = 300.0
 HELD_SPREAD: Final = 0.2
 
@@ -34,14 +34,14 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ALL_ALIKE: Final = Backoff()
-"""Every failure is retried alike (PL-331)."""
+"""Every failure is retried alike."""
 
 
 def delay(failures: int, *, uniform: float, retry_after: float | None = None) -> float:
-    """Seconds until the next attempt for whatever failed ``failures`` times in a row (PL-331)."""
+    """Seconds until the next attempt for whatever failed ``failures`` times in a row."""
     return ALL_ALIKE.delay(failures, "", uniform=uniform, retry_after=retry_after)
 
 
 def held_delay(*, uniform: float) -> float:
-    """Seconds between attempts for an image that only held pods wait for: 5 min ± 20 % (PL-334)."""
+    """Seconds between attempts for an image that only held pods wait for: 5 min ± 20 %."""
     return HELD_DELAY * (1 - HELD_SPREAD + 2 * HELD_SPREAD * uniform)

@@ -1,4 +1,4 @@
-"""Fair queueing of look-ups by namespace and host (PL-851).
+"""Fair queueing of look-ups by namespace and host.
 
 In order of arrival, a namespace whose pods name ten thousand images that never answer would delay everybody else. So
 each namespace has its own queue, and the least recently served namespace is next: per attempt of its own a namespace
@@ -16,7 +16,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 MAX_CONCURRENT_LOOKUPS: Final = 256
 MAX_CONCURRENT_PER_HOST: Final = 32
 MAX_CONCURRENT_PER_NAMESPACE: Final = 64
-"""Look-ups under way at a time, in the webhook as in the controller (PL-810, PL-851)."""
+"""Look-ups under way at a time, in the webhook as in the controller."""
 
 
 class NamesImage(Hashable, Protocol):
@@ -41,7 +41,7 @@ class ConcurrencyLimits:
     """Limits on running look-ups: in total, per host and per namespace.
 
     Also, a namespace may use at most as many slots as it leaves free, so neither many hosts that hang nor many
-    namespaces can take all slots (PL-851).
+    namespaces can take all slots.
     """
 
     def __init__(

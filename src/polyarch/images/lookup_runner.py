@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 MAX_REREAD: Final = 32
 """Pull sources that are read again after an auth failure; sources share a look-up only if their secrets are equal."""
 REPORT_INTERVAL: Final = 60.0
-"""Seconds between log lines about the same image, however many pods wait for it (PL-750)."""
+"""Seconds between log lines about the same image, however many pods wait for it."""
 
 
 class LookupRunner:
@@ -102,7 +102,7 @@ class LookupRunner:
     async def _attempt(self, turn: QueueEntry[LookupKey], ask: LookupAttempt) -> None:
         try:
             await self._make(turn, ask)
-        except Exception as error:  # noqa: BLE001 - one image must not stop the others (PL-306)
+        except Exception as error:  # noqa: BLE001 - one image must not stop the others
             self._bug(turn.key.reference, error)
             self._waiting.give_back(turn.key, MAX_DELAY)
         finally:
@@ -121,7 +121,7 @@ class LookupRunner:
                 return
             started = self._clock.monotonic()
             answer = await self._ask(ask, credentials, turn)
-        except Exception as error:  # noqa: BLE001 - counts as a transient failure of that image (PL-306)
+        except Exception as error:  # noqa: BLE001 - counts as a transient failure of that image
             self._bug(ask.reference.canonical, error)
             problem = f"{ask.reference.canonical}: internal error while it was inspected; see polyarch's log"
             failure = InspectionError("internal-error", "transient", problem)
@@ -144,7 +144,7 @@ class LookupRunner:
         )
 
     def _bug(self, image: str, error: Exception) -> None:
-        """Counts and logs an internal error, with the traceback once per cause (PL-306)."""
+        """Counts and logs an internal error, with the traceback once per cause."""
         self._metrics.internal_errors.inc()
         log.error(
             "image look-up failed with an internal error",
@@ -155,7 +155,7 @@ class LookupRunner:
     async def _credentials(self, key: LookupKey, ask: LookupAttempt) -> PodCredentials | None:
         """Current credentials of a waiting pod, with the current global pull secret.
 
-        All waiting pods get the answer, so it must be obtained with credentials that each of them has (PL-852). Pods
+        All waiting pods get the answer, so it must be obtained with credentials that each of them has. Pods
         whose secrets changed are woken and join another look-up. None: the secrets of all checked pods changed.
         """
         first = await self._secrets.get(ask.wants[0].credentials.source)
@@ -169,7 +169,7 @@ class LookupRunner:
         return None
 
     async def _reread(self, key: LookupKey) -> None:
-        """Reads the waiting pods' secrets again and wakes the pods whose secrets changed (PL-333)."""
+        """Reads the waiting pods' secrets again and wakes the pods whose secrets changed."""
 
         async def read(source: PullSecretNames, pods: list[Key]) -> None:
             credentials = await self._secrets.get(source, since=self._clock.monotonic() - JUST_READ)
@@ -222,7 +222,7 @@ class Waits(Protocol):
     """What is remembered of a waiting pod. Times are ``Clock.monotonic()``."""
 
     failed_once: dict[str, Inspection]
-    """Failures of images that may exist on nodes only, by reference text (PL-212); replaced, never changed."""
+    """Failures of images that may exist on nodes only, by reference text; replaced, never changed."""
 
     @property
     def seen_at(self) -> float: ...
@@ -242,7 +242,7 @@ class PodImageRequest(NamedTuple):
     images: tuple[ImageUse, ...]
     source: PullSecretNames
     stale_for: float
-    """How old the last good reading of a failing image may be (PL-407)."""
+    """How old the last good reading of a failing image may be."""
     is_impossible: Callable[[Mapping[str, Inspection]], bool]
     """Whether no node runs all images that are known."""
 
@@ -258,11 +258,11 @@ class PodImageState(NamedTuple):
     """Images answered by their look-up. A look-up and its answer are dropped when the last pod leaves it, so the pod
     stays parked there until all its images are known."""
     problems: tuple[str, ...] = ()
-    """Problems of the pod's pull secrets, for the events of a failure (PL-422)."""
+    """Problems of the pod's pull secrets, for the events of a failure."""
     pending: bool = False
-    """An image has neither answered nor failed since the pod was first seen (PL-330)."""
+    """An image has neither answered nor failed since the pod was first seen."""
     undecidable: bool = False
-    """The pod is not decided before ``wants`` are known, however long that takes (RG-046)."""
+    """The pod is not decided before ``wants`` are known, however long that takes."""
 
 
 class PodImageResolver:
@@ -345,9 +345,10 @@ class PodImageResolver:
         return PodImageState(answers, tuple(wants), tuple(answered), credentials.problems, pending)
 
     def _about_bundles(self, asked: PodImageRequest, known: PodImageState) -> PodImageState | None:
-        """Checks, before a pod counts as impossible, whether its indexes are operator bundles, which constrain nothing.
+        """Checks, before a pod counts as impossible, whether its indexes are operator bundles, which constrain
+        nothing.
 
-        Uses the answers of indexes that were inspected for this; the others are waited for (RG-046). None: pull secrets
+        Uses the answers of indexes that were inspected for this; the others are waited for. None: pull secrets
         are needed that are not cached.
         """
         anybody = PullSecretNames(asked.source.namespace, ())

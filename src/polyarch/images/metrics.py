@@ -1,7 +1,7 @@
 """Metrics of image look-ups: exported by every role that asks registries.
 
-The names are the predecessor's where it had the same (PL-700). Every family is exported from the first scrape on, so
-that dashboards show zero instead of a gap (PL-701).
+The names are the predecessor's where it had the same. Every family is exported from the first scrape on, so
+that dashboards show zero instead of a gap.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ BUCKETS: Final = (
     *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 2.0, 4.0),
     *(8.0, 16.0, 32.0, 64.0),
 )
-"""The predecessor's buckets plus four larger ones: its slow pods all fell beyond the last bucket (PL-700)."""
+"""The predecessor's buckets plus four larger ones: its slow pods all fell beyond the last bucket."""
 
 ERROR_CLASSES: Final = ("absent", "auth", "limit", "transient", "content", "configuration", "unknown")
 

@@ -21,7 +21,7 @@ from polyarch.platforms import NODE_SYSTEMS, NodePlatform, PlatformSet, node_pla
 
 
 class ImageEffect(StrEnum):
-    """What one image contributes to the decision (PL-211)."""
+    """What one image contributes to the decision."""
 
     CONSTRAINS = "constrains"
     NEUTRAL = "neutral"
@@ -31,7 +31,7 @@ class ImageEffect(StrEnum):
 class ImageFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One image of the pod, as the decision uses it.
 
-    ``text`` is the reference as written in the pod. ``note`` is its value in the annotation (PL-246): twelve hex
+    ``text`` is the reference as written in the pod. ``note`` is its value in the annotation: twelve hex
     digits of the digest, ``neutral``, ``local``, ``pending`` or the code of the error.
     """
 
@@ -42,13 +42,13 @@ class ImageFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     stale: bool = False
     always: bool = False
     error_class: str = ""
-    """Failure class of an unresolved image, which determines its retries (RG-060); empty while it is pending."""
+    """Failure class of an unresolved image, which determines its retries; empty while it is pending."""
     host: str = ""
     status: int | None = None
     problem: str = ""
-    """Why the reference is invalid (RG-015)."""
+    """Why the reference is invalid."""
     dropped: tuple[str, ...] = ()
-    """Architecture names of the image that are not valid on nodes (PL-233)."""
+    """Architecture names of the image that are not valid on nodes."""
 
     @property
     def is_pending(self) -> bool:
@@ -56,7 +56,7 @@ class ImageFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def failure(self) -> str:
-        """Class, host, HTTP status and code: the only details of a failure that pod owners see (PL-751)."""
+        """Class, host, HTTP status and code: the only details of a failure that pod owners see."""
         if self.is_pending:
             return "not answered yet"
         parts = [
@@ -71,13 +71,13 @@ class ImageFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 # -- the images of a pod, and how an answer about an image enters the decision -----------------------------------------
 
 TAG_TTL: Final = 600.0
-"""How old the check of a tag may be, in seconds (RG-110)."""
+"""How old the check of a tag may be, in seconds."""
 MAX_REFERENCE: Final = 1024
-"""Longest text that is cached; references are shorter, but a pod may contain any text (PL-854)."""
+"""Longest text that is cached; references are shorter, but a pod may contain any text."""
 MAX_ENTRIES: Final = 64
-"""Largest index that is cached; a registry may return any number of entries (PL-854)."""
+"""Largest index that is cached; a registry may return any number of entries."""
 _AGING: Final = ("transient", "limit")
-"""Failure classes in which the last good reading may be used (PL-407)."""
+"""Failure classes in which the last good reading may be used."""
 
 
 class ImageUse(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -86,19 +86,19 @@ class ImageUse(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     text: str
     reference: Reference | None
     problem: str = ""
-    """Why the reference is invalid (RG-015)."""
+    """Why the reference is invalid."""
     always: bool = False
-    """Some use has pull policy Always, so the tag must be checked again (PL-210, PL-404)."""
+    """Some use has pull policy Always, so the tag must be checked again."""
     never: bool = False
-    """Every use has pull policy Never, so the image may exist on nodes only (PL-212)."""
+    """Every use has pull policy Never, so the image may exist on nodes only."""
     volume_only: bool = False
-    """Used only as an image volume (PL-211)."""
+    """Used only as an image volume."""
 
 
 def images_of(pod: Pod, *, searched: bool = False) -> tuple[ImageUse, ...]:
-    """Each distinct reference once, in the order of the spec: containers, init containers, image volumes (PL-210).
+    """Each distinct reference once, in the order of the spec: containers, init containers, image volumes.
 
-    ``searched``: the nodes search several registries for short names (PL-424); otherwise these mean Docker Hub.
+    ``searched``: the nodes search several registries for short names; otherwise these mean Docker Hub.
     """
     found: dict[str, tuple[bool, bool, bool]] = {}
     for text, policy, is_volume in _uses(pod):
@@ -126,7 +126,7 @@ def _use(text: str, always: bool, never: bool, volume_only: bool, searched: bool
 
 
 def _parsed(text: str, searched: bool = False) -> tuple[Reference | None, str]:
-    """The reference, or what is wrong with the text (RG-015)."""
+    """The reference, or what is wrong with the text."""
     return (_read if len(text) <= MAX_REFERENCE else _read.__wrapped__)(text, searched)
 
 
@@ -157,10 +157,10 @@ def usable_now(
     now: float,
     stale_for: float = 0.0,
 ) -> bool:
-    """Whether an admission may use this answer without a request (PL-112); times are ``Clock.monotonic()``.
+    """Whether an admission may use this answer without a request; times are ``Clock.monotonic()``.
 
-    An error is usable in two cases only: the image may exist on nodes only (PL-212), or there is a last good reading
-    of a tag whose registry fails (PL-407).
+    An error is usable in two cases only: the image may exist on nodes only, or there is a last good reading
+    of a tag whose registry fails.
     """
     if answer.status is Status.ERROR:
         return use.never or _standing_in(answer, use, final=False, stale_for=stale_for) is not answer
@@ -177,7 +177,7 @@ def usable_now(
 def image_facts(
     uses: tuple[ImageUse, ...], answers: Mapping[str, Inspection], *, final: bool, stale_for: float
 ) -> tuple[ImageFacts, ...]:
-    """A finding for each image. ``final``: the retry window has ended, so ``Always`` accepts stale ones (PL-407)."""
+    """A finding for each image. ``final``: the retry window has ended, so ``Always`` accepts stale ones."""
     return tuple(_facts_of(use, answers.get(use.text), final=final, stale_for=stale_for) for use in uses)
 
 
@@ -204,7 +204,7 @@ def _facts_of(use: ImageUse, answer: Inspection | None, *, final: bool, stale_fo
 
 
 def _standing_in(answer: Inspection, use: ImageUse, *, final: bool, stale_for: float) -> Inspection:
-    """The last good reading instead of a transient failure, if the policy allows it (PL-407)."""
+    """The last good reading instead of a transient failure, if the policy allows it."""
     good, age, error = answer.last_good, answer.last_good_age, answer.error
     if good is None or age is None or age > stale_for or error is None or error.error_class not in _AGING:
         return answer
@@ -227,7 +227,7 @@ def _resolved(use: ImageUse, answer: Inspection) -> ImageFacts:
 
 
 def _platforms(entries: tuple[Entry, ...]) -> tuple[tuple[NodePlatform, ...], tuple[str, ...]]:
-    """The node platforms of these entries, and architecture names that are not valid on nodes (PL-233)."""
+    """The node platforms of these entries, and architecture names that are not valid on nodes."""
     return (_compared if len(entries) <= MAX_ENTRIES else _compared.__wrapped__)(entries)
 
 
@@ -379,7 +379,7 @@ _HAPPENED_BY_CLASS: Final = {"content": "could not be inspected: {host} sent an 
 
 
 def _why(finding: ImageFacts) -> str:
-    """What happened, then class, HTTP status and code to search for (PL-751)."""
+    """What happened, then class, HTTP status and code to search for."""
     if finding.problem:
         return f"{_quoted(finding.text)} is not a valid reference: {finding.problem}"
     happened = _HAPPENED.get(finding.note) or _HAPPENED_BY_CLASS.get(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 GATES: Final = "/spec/schedulingGates"
 ORDER: Final = ("/metadata/labels", "/metadata/annotations", "/spec/tolerations", "/spec/affinity", GATES)
-"""The order of what is written to a pod, after the tests of its uid and version (PL-303)."""
+"""The order of what is written to a pod, after the tests of its uid and version."""
 
 
 class PodMutation(msgspec.Struct, frozen=True, gc=False):

@@ -42,7 +42,7 @@ from polyarch.oci.traffic.concurrency import QueueFull, RequestPriority, Request
 log = structlog.get_logger(__name__)
 
 KEEP: Final = 600.0
-"""TTL of a secret in seconds (PL-421)."""
+"""TTL of a secret in seconds."""
 KEEP_ABSENT: Final = 30.0
 KEEP_UNREADABLE: Final = 5.0
 """TTL of an API server error in seconds: long enough that a burst of pods asks once."""
@@ -51,13 +51,13 @@ JUST_READ: Final = 1.0
 AT_ONCE: Final = 16
 """Secrets read at a time; bounded because Leases and PATCHes share the client."""
 IN_LINE: Final = 1024
-"""Queued secret reads per namespace; beyond that a secret counts as unreadable for some seconds (PL-854)."""
+"""Queued secret reads per namespace; beyond that a secret counts as unreadable for some seconds."""
 PER_POD: Final = 32
 """Pull secrets of one pod that are read: the first that it names. Each costs a request after every auth failure, and a
-pod may name as many as fit into an API object. The failure message says how many are left out (PL-854)."""
+pod may name as many as fit into an API object. The failure message says how many are left out."""
 CAPACITY: Final = 10_000
 BYTES: Final = 16 * 1024 * 1024
-"""Limits of the caches of secrets and of combined credentials, in entries and bytes (PL-810)."""
+"""Limits of the caches of secrets and of combined credentials, in entries and bytes."""
 READ_WEIGHT: Final = 16
 """Memory of a parsed document relative to its size (measured)."""
 
@@ -74,7 +74,7 @@ class PullSecretNames(NamedTuple):
 
     @classmethod
     def of(cls, pod: Pod, namespace: str) -> "PullSecretNames":
-        """From a pod; the API server has already added those of its ServiceAccount at admission (PL-420)."""
+        """From a pod; the API server has already added those of its ServiceAccount at admission."""
         names = tuple(dict.fromkeys(each.name for each in pod.spec.image_pull_secrets or () if each.name))
         return cls(namespace, names[:PER_POD], max(len(names) - PER_POD, 0))
 
@@ -110,7 +110,7 @@ class PodCredentials(NamedTuple):
     """Empty if the pod has no credentials of its own; all such pods share look-ups."""
     store: CredentialStore
     problems: tuple[str, ...]
-    """Skipped secrets and why, to be named if an image fails (PL-422)."""
+    """Skipped secrets and why, to be named if an image fails."""
 
 
 class _Made(msgspec.Struct):
@@ -134,7 +134,7 @@ class PullSecrets:
         providers: ProviderCredentials | None = None,
         capacity: int = CAPACITY,
     ) -> None:
-        """``providers``: the kubelet's credential plugins, if configured; tried after all secrets (PL-420)."""
+        """``providers``: the kubelet's credential plugins, if configured; tried after all secrets."""
         self._read = read
         self._clock = clock
         self._providers = providers
@@ -154,7 +154,7 @@ class PullSecrets:
             self._made.clear()
 
     def set_global(self, documents: Sequence[Document]) -> None:
-        """Replaces the global pull secret; an empty sequence revokes it at once (PL-423)."""
+        """Replaces the global pull secret; an empty sequence revokes it at once."""
         self._global = tuple(documents)
         self._made.clear()
 
@@ -186,7 +186,7 @@ class PullSecrets:
         return credentials
 
     def lazy(self, source: PullSecretNames) -> CredentialStore:
-        """A store that reads the secrets only when a registry asks for credentials (PL-422)."""
+        """A store that reads the secrets only when a registry asks for credentials."""
         known = self.cached(source)
         return known.store if known is not None else _LazyCredentials(self, source)
 
@@ -238,7 +238,7 @@ class PullSecrets:
         return reading
 
     async def _in_turn(self, namespace: str, name: str) -> Secret:
-        """Reads in turn by namespace: thousands of secrets in one delay another by one request at most (PL-851)."""
+        """Reads in turn by namespace: thousands of secrets in one delay another by one request at most."""
         await self._line.enter(RequestPriority.MANIFEST, namespace)
         try:
             return await self._read(namespace, name)
@@ -279,7 +279,7 @@ class PullSecrets:
 
     def _of_pods(self, problems: Sequence[str]) -> list[str]:
         """Without what is wrong with the global pull secret: who names a pod's own secrets has no part in that one, and
-        it is in the log (PL-422)."""
+        it is in the log."""
         shared = tuple(document.origin for document in self._global)
         return [problem for problem in problems if not (shared and problem.startswith(shared))]
 
@@ -320,7 +320,7 @@ class _LazyCredentials:
 
 
 def document_of(secret: Secret, name: str) -> tuple[Document | None, str]:
-    """The credential document of a pull secret, or its problem, which never quotes the content (PL-422)."""
+    """The credential document of a pull secret, or its problem, which never quotes the content."""
     key = _KEYS.get(secret.type)
     if key is None:
         found = secret.type or "no type"
@@ -353,7 +353,7 @@ def _content(document: Document) -> bytes:
 
 
 class GlobalPullSecret:
-    """Informer handler that copies the global pull secret into a :class:`PullSecrets` (PL-423).
+    """Informer handler that copies the global pull secret into a :class:`PullSecrets`.
 
     ``changed`` is called with the former credentials, so that proofs of access by them can be dropped.
     """
@@ -422,7 +422,7 @@ class PullSecretReader:
     def want(self, source: PullSecretNames, pod: Key) -> None:
         """Reconciles the pod again when these secrets are cached.
 
-        Raises, once, the internal error of a previous read for this pod, so that it counts against the pod (PL-306).
+        Raises, once, the internal error of a previous read for this pod, so that it counts against the pod.
         """
         if (error := self._faults.pop(pod)) is not None:
             raise error

@@ -67,7 +67,7 @@ def at_hand(
     stale_for: float,
 ) -> dict[str, Inspection]:
     """The usable answers by the text of the reference. ``since``: when the request arrived or the controller first saw
-    the pod; with ``imagePullPolicy: Always`` the tag must be checked at or after it (PL-112, PL-404)."""
+    the pod; with ``imagePullPolicy: Always`` the tag must be checked at or after it."""
     answers: dict[str, Inspection] = {}
     for use in uses:
         if use.reference is None:
@@ -89,16 +89,16 @@ def at_hand(
 # one instance for all features that decide at admission: they share its answers and its limits.
 
 WAITING: Final = 64
-"""Admissions of this process that may wait for registries at a time; further ones go without (PL-113)."""
+"""Admissions of this process that may wait for registries at a time; further ones go without."""
 IN_LINE: Final = 1000
-"""Queued look-ups. A namespace may use at most half of what is left for all (PL-810)."""
+"""Queued look-ups. A namespace may use at most half of what is left for all."""
 LONGEST: Final = 30.0
-"""Seconds that a look-up may run, and that it may be queued (PL-113)."""
+"""Seconds that a look-up may run, and that it may be queued."""
 FAILED_LATELY: Final = 30.0
-"""Seconds after a failure during which admissions do not look the image up again (PL-113)."""
+"""Seconds after a failure during which admissions do not look the image up again."""
 FAILURES: Final = 10_000
 FAILURES_WEIGHT: Final = 4 * 1024 * 1024
-"""Bytes of cached failures (PL-810)."""
+"""Bytes of cached failures."""
 
 
 Coming = asyncio.Future[Inspection | None]
@@ -135,7 +135,7 @@ class _Lookup:
         """The pull secrets of the first pod that asked; the look-up counts against that pod's namespace."""
         self.asked_at = now
         self.not_before = NEVER
-        """The tag must be checked at or after this time: the latest that any waiting admission needs (PL-112)."""
+        """The tag must be checked at or after this time: the latest that any waiting admission needs."""
         self.answer: Coming = asyncio.get_running_loop().create_future()
         self.under_way = False
         self.revoked = False
@@ -182,7 +182,7 @@ class AdmissionLookups:
     def known(
         self, images: tuple[ImageUse, ...], source: PullSecretNames, *, since: float, stale_for: float
     ) -> dict[str, Inspection]:
-        """Answers that are usable now (PL-112), and recent failures with their last good readings (PL-407), by the text
+        """Answers that are usable now, and recent failures with their last good readings, by the text
         of the reference. ``since``: when the admission arrived."""
         now, credentials = self._clock.monotonic(), self._secrets.lazy(source)
         answers = at_hand(images, self._inspector, credentials, since=since, now=now, stale_for=stale_for)
@@ -219,7 +219,7 @@ class AdmissionLookups:
     async def look_for_bundles(
         self, until: float, images: tuple[ImageUse, ...], source: PullSecretNames, answers: dict[str, Inspection]
     ) -> None:
-        """Looks closer at the indexes of a pod that no node can run: an operator bundle constrains nothing (RG-046).
+        """Looks closer at the indexes of a pod that no node can run: an operator bundle constrains nothing.
 
         Removes the answers for those that could not be looked at in time.
         """
@@ -255,7 +255,7 @@ class AdmissionLookups:
     def ask_all(self, uses: Iterable[ImageUse], source: PullSecretNames, *, since: float) -> dict[str, Coming]:
         """Future answers by the text of the reference; images that found the queue full are left out.
 
-        ``since``: with ``imagePullPolicy: Always`` the tag must be checked at or after this time (PL-112).
+        ``since``: with ``imagePullPolicy: Always`` the tag must be checked at or after this time.
         """
         asked = {}
         for use in uses:
@@ -319,7 +319,7 @@ class AdmissionLookups:
 
     def revoke(self) -> None:
         """Credentials that all pods share do not count any more: what they may have opened stands in for no failure,
-        and of what is under way only public answers count (PL-423, PL-852)."""
+        and of what is under way only public answers count."""
         self._failures.clear()
         for lookup in self._lookups.values():
             lookup.revoked = lookup.under_way
@@ -388,7 +388,7 @@ class AdmissionLookups:
 
     async def _answer_of(self, lookup: _Lookup, tenant: str) -> Inspection:
         """The registry's answer. If it refuses the secrets and they have been replaced meanwhile, asks again with the
-        new ones (PL-421)."""
+        new ones."""
         source, began = lookup.source, self._clock.monotonic()
         shown = self._secrets.cached(source)
         answer = await self._inspect(lookup, self._secrets.lazy(source), tenant)
@@ -478,9 +478,9 @@ class LowPriorityLookups:
         stale_for: float,
         is_impossible: Callable[[dict[str, Inspection]], bool],
     ) -> dict[str, Inspection]:
-        """The answers from memory and from registries; an image without one is left out. ``is_impossible``: whether
-        no platform runs all of them; then indexes are asked for once more, because an operator bundle constrains
-        nothing (RG-046)."""
+        """The answers from memory and from registries; an image without one is left out. ``is_impossible``: whether no
+        platform runs all of them; then indexes are asked for once more, because an operator bundle constrains
+        nothing."""
         uses = list(uses)
         found = self.known(uses, source, stale_for=stale_for)
         missing = {use.text: use.reference for use in uses if use.reference and use.text not in found}

@@ -37,12 +37,12 @@ UNKNOWN: Final = "unknown"
 
 
 class LookupKey(NamedTuple):
-    """Key of a look-up: image and credentials (PL-331)."""
+    """Key of a look-up: image and credentials."""
 
     reference: str
     credential: str
     bundle: BundleMode = "auto"
-    """``always``: also check whether an index is an operator bundle, before a pod is found impossible (RG-046)."""
+    """``always``: also check whether an index is an operator bundle, before a pod is found impossible."""
 
 
 class PendingImage(NamedTuple):
@@ -52,11 +52,11 @@ class PendingImage(NamedTuple):
     reference: Reference
     credentials: PodCredentials
     not_before: float | None = None
-    """``imagePullPolicy: Always``: the tag must be checked at or after this time (PL-404)."""
+    """``imagePullPolicy: Always``: the tag must be checked at or after this time."""
     held: bool = False
-    """The pod's window has ended and the policy holds it; retried only every five minutes (PL-334)."""
+    """The pod's window has ended and the policy holds it; retried only every five minutes."""
     since: float = 0.0
-    """When the pod was first seen: earlier failures do not count against it (PL-330)."""
+    """When the pod was first seen: earlier failures do not count against it."""
 
 
 class LookupAttempt(NamedTuple):
@@ -104,7 +104,7 @@ class SharedLookup:
         self.failures = 0
         self.hastened = False
         self.unconfirmed = False
-        """The failure is older than this process's leadership and must be confirmed by a new attempt (PL-301)."""
+        """The failure is older than this process's leadership and must be confirmed by a new attempt."""
         self.reported_at: float | None = None
         self.revoked = False
         """The running attempt may use credentials that have been revoked."""
@@ -121,7 +121,7 @@ class SharedLookup:
 
     def is_pending(self, want: PendingImage) -> bool:
         """Whether the image has neither answered nor failed since the pod was first seen, or is being asked again: its
-        answer is too old (PL-330), or its failure predates this process's leadership (PL-301). A failure with
+        answer is too old, or its failure predates this process's leadership. A failure with
         Retry-After counts until that time is over."""
         if not self.failure or self.answered_at is None or self.unconfirmed:
             return True
@@ -140,7 +140,7 @@ class SharedLookup:
 
 
 def failure_of(answer: Inspection | None) -> str:
-    """The failure class of an unresolved answer (PL-211, PL-330); empty for a resolved or neutral one."""
+    """The failure class of an unresolved answer; empty for a resolved or neutral one."""
     if answer is None or answer.status in (Status.RESOLVED, Status.NEUTRAL):
         return ""
     return answer.error.error_class if answer.error is not None else UNKNOWN
@@ -162,7 +162,7 @@ def without_proof(answer: Inspection) -> Inspection | None:
 # -- all parked pods and their look-ups --------------------------------------------------------------------------------
 
 RECHECK_DELAY: Final = 0.25
-"""Delay of the next attempt if the answer is too old for a pod that needs a later tag check (PL-404)."""
+"""Delay of the next attempt if the answer is too old for a pod that needs a later tag check."""
 
 _SHARED_BY_HOST: Final = ("transient", "limit")
 """Failure classes that concern a whole host: one success hastens its other images."""
@@ -182,7 +182,7 @@ class WaitingPods:
         uniform: Callable[[], float] = _random.random,
     ) -> None:
         """``insists``: whether this process retries lasting failures. A standby does not: the leader retries them, and
-        only the leader writes the outcome of a failure (PL-530). ``retries``: how long it waits between attempts."""
+        only the leader writes the outcome of a failure. ``retries``: how long it waits between attempts."""
         self._clock = clock
         self._schedule = schedule
         self._wake = wake
@@ -308,7 +308,7 @@ class WaitingPods:
 
     def revoke(self) -> None:
         """Shared credentials were revoked, and it is not recorded which answers they gave. So images not known to be
-        public are looked up again, and the answers of running attempts are dropped (PL-423, PL-852)."""
+        public are looked up again, and the answers of running attempts are dropped."""
         now = self._clock.monotonic()
         for lookup in self._lookups.values():
             lookup.revoked = lookup.asking
@@ -319,7 +319,7 @@ class WaitingPods:
                 self._at(lookup, now + self._spread())
 
     def confirm(self) -> None:
-        """Repeats all failed look-ups; the result wakes the pods even if the failure is the same (PL-301)."""
+        """Repeats all failed look-ups; the result wakes the pods even if the failure is the same."""
         for lookup in self._lookups.values():
             lookup.unconfirmed = bool(lookup.failure)
         self.hasten(lambda lookup: lookup.unconfirmed)
@@ -337,10 +337,10 @@ class WaitingPods:
     def _count_in(self, lookup: SharedLookup, namespace: str, now: float) -> None:
         waiting = lookup.namespaces[namespace] = lookup.namespaces.get(namespace, 0) + 1
         if waiting == 1 and lookup.due is not None and lookup.due <= now:
-            self._schedule(lookup.key, 0.0)  # it is queued, and now for one more namespace (PL-851)
+            self._schedule(lookup.key, 0.0)  # it is queued, and now for one more namespace
 
     def _newcomer(self, lookup: SharedLookup, want: PendingImage, now: float) -> None:
-        """A newly parked pod causes an attempt at once, unless there was one within 5 s (PL-331)."""
+        """A newly parked pod causes an attempt at once, unless there was one within 5 s."""
         if lookup.asking or lookup.serves(want, now):
             return
         if not lookup.failure or lookup.started_at is None:

@@ -1,1 +1,1 @@
-"""Installing polyarch in a cluster, upgrading and removing it; one source of objects for every way in (IN-001)."""
+"""Installing polyarch in a cluster, upgrading and removing it; one source of objects for every way in."""

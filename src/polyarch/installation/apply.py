@@ -1,4 +1,4 @@
-"""Applies the objects of an installation in order, one after another (IN-002).
+"""Applies the objects of an installation in order, one after another.
 
 Server-side apply with the field manager ``polyarch-install``. What would not change is not written, so a second run
 sends no write at all. Fields that kubectl's commands left in objects of an earlier polyarch are taken over first, so

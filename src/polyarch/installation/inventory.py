@@ -1,4 +1,4 @@
-"""Every object of an API server, reduced to metadata, and which of them polyarch has made (IN-003).
+"""Every object of an API server, reduced to metadata, and which of them polyarch has made.
 
 Kinds come from the server's own discovery, so nothing is forgotten: kinds of other operators and aggregated API servers
 are included.

@@ -1,4 +1,4 @@
-"""All objects of an installation, from its settings, in the order in which they are applied (IN-001, IN-002).
+"""All objects of an installation, from its settings, in the order in which they are applied.
 
 ``polyarch install``, the chart, the kustomize base, the OLM bundle and the sandbox take them from here, and a test
 compares. The operator makes everything else: Deployments of the other roles, their rights, webhook configurations,
@@ -73,7 +73,7 @@ def configuration(settings: InstallationSettings) -> tuple[Document, ...]:
 
 
 def remembering(made: Iterable[Document], settings: InstallationSettings) -> tuple[Document, ...]:
-    """The documents, with the values on the operator's Deployment, from which an upgrade reads them (IN-004)."""
+    """The documents, with the values on the operator's Deployment, from which an upgrade reads them."""
     marked = []
     for each in made:
         if (each["kind"], each["metadata"]["name"]) == (DEPLOYMENTS.kind, operator.OPERATOR):
@@ -84,7 +84,7 @@ def remembering(made: Iterable[Document], settings: InstallationSettings) -> tup
 
 
 def images(settings: InstallationSettings) -> tuple[str, ...]:
-    """The images that an installation pulls (IN-040); one has every role, and builds take place in another."""
+    """The images that an installation pulls; one has every role, and builds take place in another."""
     building = (settings.builds.builder_image,) if BUILDS in settings.components else ()
     return (settings.image.reference, *building)
 
@@ -204,7 +204,7 @@ COMPONENTS: Final = {
             "placement",
             "constrains every pod to the architectures that all of its images support",
             placement_definitions.crds,
-            # PodPlacementConfigs first, because the deletion of the ClusterPodPlacementConfig waits for them (PL-011).
+            # PodPlacementConfigs first, because the deletion of the ClusterPodPlacementConfig waits for them.
             # The policy last, so that what it says holds until placement is off.
             (PPCS, CPPCS, POLICIES),
             _placement,

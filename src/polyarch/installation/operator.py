@@ -1,4 +1,4 @@
-"""The operator's own objects, which whoever installs polyarch applies; it makes all others itself (IN-001, PL-502).
+"""The operator's own objects, which whoever installs polyarch applies; it makes all others itself.
 
 They are made as those of the other roles are. Its settings are environment variables, so that an OLM Subscription or a
 kustomize patch can override them by name. Pure.
@@ -57,7 +57,7 @@ def _after(rights: RolePermissions, added: RolePermissions) -> RolePermissions:
 
 
 def rights(settings: OperatorSettings, cluster: ClusterCapabilities) -> list[Document]:
-    """Its ClusterRole, its Roles and their bindings (PL-550)."""
+    """Its ClusterRole, its Roles and their bindings."""
     allowed = operator_rights(settings, cluster)
     account = [(settings.namespace, OPERATOR)]
     marks = owned_objects.labels(OPERATOR)
@@ -89,14 +89,14 @@ def tolerated(settings: InstallationSettings) -> tuple[str, ...]:
     """Keys of taints by architecture that the operator tolerates: those of the presets, and that of the settings.
 
     The operator adds the key in force to what it makes. Its own Deployment is not its own to change, and tolerating a
-    taint that no node has does nothing (TN-081).
+    taint that no node has does nothing.
     """
     key = ((settings.taints.configuration or {}).get("taint") or {}).get("key")
     return (*PRESET_KEYS.values(), *([key] if key else []))
 
 
 def environment(settings: OperatorSettings) -> dict[str, str]:
-    """The flags of ``polyarch run operator`` that differ from their defaults, as environment variables (IN-030).
+    """The flags of ``polyarch run operator`` that differ from their defaults, as environment variables.
 
     Image, pull policy and pull secrets are not among them: the operator takes them from its own pod, so that whoever
     changes its image (``kubectl set image``, kustomize's ``images``, OLM) changes that of every role. Whether NUMA is

@@ -1,4 +1,4 @@
-"""Checks of a cluster before the first write of an installation (IN-002).
+"""Checks of a cluster before the first write of an installation.
 
 Each check is a line that people read: what was looked at, what was found, and what to do. Rights are asked for with
 SelfSubjectAccessReviews. Objects of the same names are read, and it is found out whose they are. What the API server
@@ -264,7 +264,7 @@ async def _may(client: Client, resource: Resource, namespace: str, verb: str, na
     return bool((answer.get("status") or {}).get("allowed"))
 
 
-# -- whose an object or a Deployment is that the cluster already has (IN-002, IN-040, PL-503) --------------------------
+# -- whose an object or a Deployment is that the cluster already has ---------------------------------------------------
 # An installation takes over what an earlier polyarch or the predecessor (the Multiarch Tuning Operator) left. It leaves
 # alone what Helm or OLM look after, and never touches what is somebody else's.
 

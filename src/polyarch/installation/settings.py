@@ -1,4 +1,4 @@
-"""Settings of an installation: the values of the chart, and of ``polyarch install --values`` (IN-001, IN-010).
+"""Settings of an installation: the values of the chart, and of ``polyarch install --values``.
 
 One field is one value. Its name in a file is camelCase, and its description is what the chart's README and
 ``values.schema.json`` say. A field that does not exist is refused, so a misspelt value never passes unnoticed.
@@ -293,12 +293,12 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
     @property
     def has_numa(self) -> bool:
-        """Whether component ``numa`` is installed: its exporters need a privileged namespace (NO-057)."""
+        """Whether component ``numa`` is installed: its exporters need a privileged namespace."""
         return NUMA in self.components
 
 
 def recorded(settings: InstallationSettings) -> str:
-    """The values that differ from the defaults, as JSON: an installation remembers them for its upgrade (IN-004)."""
+    """The values that differ from the defaults, as JSON: an installation remembers them for its upgrade."""
     found = _beyond(msgspec.to_builtins(settings), msgspec.to_builtins(InstallationSettings()))
     return msgspec.json.encode(found, order="sorted").decode()
 

@@ -1,4 +1,4 @@
-"""Removes an installation in order, and ends in four minutes whatever happens (IN-003, PL-520).
+"""Removes an installation in order, and ends in four minutes whatever happens.
 
 The custom resources are deleted first. The operator answers by removing webhook, gates and controller. When it has
 finished, or cannot, everything else that polyarch made is deleted, see ``inventory.py``. At last a list of every object
@@ -458,7 +458,7 @@ async def release_pods(client: Client, tell: Tell) -> tuple[int, tuple[str, ...]
 
 async def remove_taints(client: Client) -> tuple[str, ...]:
     """Removes the taints of nodes and the gates of pods that wait for tolerations, by the object that says whose they
-    are, or by what nodes have a record of. Returns what could not be removed, with why (TN-070)."""
+    are, or by what nodes have a record of. Returns what could not be removed, with why."""
     try:
         found = await client.get(ARCHITECTURE_TAINTS, taint_names.SINGLETON, type=ArchitectureTaints)
         settings = TaintSettings.of(found.spec)

@@ -1,4 +1,4 @@
-"""Reads a cluster to say what an upgrade would change, and what stands in its way (IN-004); writes nothing.
+"""Reads a cluster to say what an upgrade would change, and what stands in its way; writes nothing.
 
 What would change is asked from the API server by a dry run, so defaults and conversions are its own.
 """

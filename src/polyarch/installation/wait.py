@@ -1,4 +1,4 @@
-"""Waits for what others do: the API server with definitions, the operator with its Deployments (IN-002)."""
+"""Waits for what others do: the API server with definitions, the operator with its Deployments."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final

@@ -248,7 +248,7 @@ class Reviewer(Generic[T]):
             async with deadline(self._clock, max(left, 0.0)) as scope:
                 response = await self.route.handler(request)
             return _encoded(asked.uid, response)
-        except (Exception, asyncio.CancelledError) as error:  # every admission gets an answer (KR-032)
+        except (Exception, asyncio.CancelledError) as error:  # every admission gets an answer
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
             if scope.expired():

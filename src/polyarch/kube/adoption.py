@@ -1,4 +1,4 @@
-"""Takes over the fields of other field managers, so that applying removes those that are not wanted (PL-501, PL-503).
+"""Takes over the fields of other field managers, so that applying removes those that are not wanted.
 
 Server-side apply removes a field only if its own manager applied it before. An object that ``kubectl apply`` made keeps
 fields that nobody wants any more. So kubectl's entries in ``metadata.managedFields`` are renamed to ours first, as

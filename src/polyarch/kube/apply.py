@@ -1,4 +1,4 @@
-"""An apply set: the objects that an operator owns, kept as desired by server-side apply (KR-051).
+"""An apply set: the objects that an operator owns, kept as desired by server-side apply.
 
 The operator computes the desired documents with a pure function. An :class:`ApplySet` compares them with its caches,
 applies the differences in dependency order, and prunes objects that carry its label and are no longer desired, after a
@@ -47,7 +47,7 @@ Document = dict[str, Any]
 Handler = Callable[[Change[Unstructured]], None]
 
 CONTESTED: Final = (5, 60.0)
-"""A field taken from us this often within this many seconds makes us leave its object alone (PL-501)."""
+"""A field taken from us this often within this many seconds makes us leave its object alone."""
 
 
 REMADE: Final = frozenset(

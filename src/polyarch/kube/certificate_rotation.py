@@ -1,4 +1,4 @@
-"""Self-managed certificates: creates and rotates a CA and a serving certificate (KR-033, PL-540).
+"""Self-managed certificates: creates and rotates a CA and a serving certificate.
 
 The CA and its key are in a Secret that only this controller may read; the leaf is in another, which the servers read.
 The controller runs in the leader. Each reconcile looks at both Secrets and at everything that has to trust the CA, and
@@ -36,7 +36,7 @@ from polyarch.objects import Key, ObjectMeta
 log = structlog.get_logger(__name__)
 
 PROPAGATION: Final = 30.0
-"""Seconds after which every API server has seen, by its watch, a caBundle that was written (PL-540)."""
+"""Seconds after which every API server has seen, by its watch, a caBundle that was written."""
 
 LOADING: Final = 180.0
 """Seconds after which every replica has loaded a leaf that was written: kubelets renew mounted Secrets each minute."""

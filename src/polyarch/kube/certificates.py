@@ -92,7 +92,7 @@ class Certificates:
         return self._taken.is_set()
 
     def not_ready(self) -> str | None:
-        """The readiness check: None once a certificate is loaded (PL-531)."""
+        """The readiness check: None once a certificate is loaded."""
         return None if self.loaded else self.problem
 
     async def ready(self) -> None:
@@ -224,7 +224,7 @@ class WatchedCertificates(Certificates):
 
 
 def server_context() -> ssl.SSLContext:
-    """A TLS context for TLS 1.2 or newer and HTTP/1.1 only (PL-854), without a certificate yet."""
+    """A TLS context for TLS 1.2 or newer and HTTP/1.1 only, without a certificate yet."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])

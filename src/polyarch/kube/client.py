@@ -40,7 +40,7 @@ LOG_IDLE: Final = 3600.0
 
 
 class Client:
-    """One API server, one session. ``role`` is part of the User-Agent (KR-005). Use it as an async context manager.
+    """One API server, one session. ``role`` is part of the User-Agent. Use it as an async context manager.
 
     Every method raises ``ApiError`` and its subclasses, ``ConnectionFailed``, ``ConfigurationError`` (credentials) or
     ``UnreadableAnswer``. With ``retry=False`` the first failure is final, for callers that retry themselves.

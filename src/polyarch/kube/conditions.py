@@ -1,4 +1,4 @@
-"""Status conditions, merged by type, and a status apply that writes only differences (KR-052).
+"""Status conditions, merged by type, and a status apply that writes only differences.
 
 A controller computes a list of :class:`Condition`; :func:`merged` combines it with the object's present conditions, so
 that ``lastTransitionTime`` moves only when the status changes. Conditions of types that are not the controller's are
@@ -89,7 +89,7 @@ async def apply_status(
     """Applies ``status`` to ``live`` if it differs; returns whether it was written.
 
     Raises ``Conflict`` if the object was meanwhile replaced by another one of the same name. ``writes`` are the
-    informer's own writes (KR-022).
+    informer's own writes.
     """
     metadata = live.metadata
     document = {

@@ -1,4 +1,4 @@
-"""Finds the client configuration (KR-001): in a kubeconfig, or in the pod's service account.
+"""Finds the client configuration: in a kubeconfig, or in the pod's service account.
 
 :func:`load` does what kubectl does: an explicit file, else the ``KUBECONFIG`` list, else ``~/.kube/config``, else the
 cluster in which this process runs. Nothing here sends a request or starts a program: tokens are fetched and credential

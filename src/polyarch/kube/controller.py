@@ -80,7 +80,7 @@ class Terminal(Exception):  # noqa: N818 - how a pass ends, beside Done and Afte
 
 
 class Writes(Protocol[K_contra]):
-    """Tells whether the cache is behind our own writes (``writes.OwnWrites`` of an informer, KR-022)."""
+    """Tells whether the cache is behind our own writes (``writes.OwnWrites`` of an informer)."""
 
     def is_stale(self, key: K_contra) -> bool: ...
 

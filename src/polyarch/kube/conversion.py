@@ -1,5 +1,4 @@
-"""Conversion between the versions of a custom resource: a ConversionReview v1 converts all its objects or none
-(KR-053).
+"""Conversion between the versions of a custom resource: a ConversionReview v1 converts all its objects or none.
 
 One version is the hub; every other version is a :class:`Spoke`, which converts to the hub and back. Spoke to spoke goes
 through the hub. A spoke changes the given object in place, so fields it does not know are kept. What the hub cannot
@@ -168,7 +167,7 @@ class Converter:
                 converted.append(self.route.convert(document, asked.desired_api_version))
             except InvalidField as problem:
                 return self._failed(asked, f"{who}: {problem}", None)
-            except Exception as error:  # noqa: BLE001 - a review is answered whatever happens (KR-053)
+            except Exception as error:  # noqa: BLE001 - a review is answered whatever happens
                 return self._failed(asked, f"{who}: an internal error occurred", error)
         return _encode(_AnsweredReview(_Response(asked.uid, _Result("Success"), converted)))
 

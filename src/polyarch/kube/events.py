@@ -1,4 +1,4 @@
-"""The event recorder: events.k8s.io/v1, posted in the background, repetitions as series (KR-031).
+"""The event recorder: events.k8s.io/v1, posted in the background, repetitions as series.
 
 ``Recorder.event`` queues an occurrence and returns; workers post. Repetitions become one Event with a series: the first
 occurrence is posted at once, later ones within six minutes of each other are counted and written at most once a minute.

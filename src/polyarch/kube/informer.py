@@ -157,7 +157,7 @@ class Reflector:
     @property
     def blind_seconds(self) -> float:
         """Seconds in total during which the watch was broken; not counted by those who conclude from silence
-        (the age of a Lease, PL-107)."""
+        (the age of a Lease)."""
         return self._blind + self.broken_seconds
 
     @property
@@ -437,7 +437,7 @@ class Informers:
         metrics: Metrics | None = None,
         freeze: bool = True,
     ) -> None:
-        """``freeze``: exclude the objects of the first lists from garbage collection (``gc.freeze``, KR-014)."""
+        """``freeze``: exclude the objects of the first lists from garbage collection (``gc.freeze``)."""
         self._broken = (metrics or Metrics()).gauge(
             "polyarch_watch_broken_seconds", "Seconds since a watch broke; 0 while it is open", ("resource",)
         )

@@ -1,7 +1,7 @@
 """Kubeconfig files: read, merged as kubectl merges them, and reduced to one context.
 
 The first file that defines a name, or ``current-context``, wins; paths in a file are relative to that file. Every error
-names the file and the field (KR-001), because the reader often did not write the file. This is the only module of
+names the file and the field, because the reader often did not write the file. This is the only module of
 ``kube`` that reads YAML: the format requires it."""
 
 import base64

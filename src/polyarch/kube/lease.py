@@ -1,4 +1,4 @@
-"""Leader election by a Lease (KR-030).
+"""Leader election by a Lease.
 
 No wall clock is trusted: a Lease has expired when *this* process has seen its record unchanged for its duration, on the
 monotonic clock. The leader steps down ``renew_deadline`` seconds after it began its last successful renewal, before
@@ -74,7 +74,7 @@ class LeadershipError(Exception):
 
 
 class RecordAge:
-    """How long this process has seen a Lease unchanged (PL-107), from the first look on.
+    """How long this process has seen a Lease unchanged, from the first look on.
 
     ``blind``: seconds in total during which the watch was broken; they do not count.
     """

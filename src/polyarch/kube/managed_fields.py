@@ -1,4 +1,4 @@
-"""Would applying this document change anything? Answered from ``metadata.managedFields`` alone (KR-051).
+"""Would applying this document change anything? Answered from ``metadata.managedFields`` alone.
 
 Server-side apply records, for every manager, the set of fields that it last applied, as a tree of JSON keys: ``f:name``
 for a member, ``k:{…}`` for a list element by its keys, ``v:…`` for a set element; a leaf ``{}`` owns everything below

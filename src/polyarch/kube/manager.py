@@ -76,7 +76,7 @@ class Server(Protocol):
 class Leadership(msgspec.Struct, frozen=True, kw_only=True):
     """One leader election, and what only the leader runs. Without an election this process always leads.
 
-    Controllers are fenced by the Lease (KR-030). ``background`` tasks, by name, are started whenever the election is
+    Controllers are fenced by the Lease. ``background`` tasks, by name, are started whenever the election is
     won and cancelled before the Lease is released. A process may take part in several elections, one per role or shard.
     """
 
@@ -330,7 +330,7 @@ class Manager:
             raise
 
     async def _lead(self, leadership: Leadership, tasks: asyncio.TaskGroup) -> None:
-        """Starts what only the leader runs; its workers are fenced by the Lease (KR-030)."""
+        """Starts what only the leader runs; its workers are fenced by the Lease."""
         election = leadership.election
         holds = (lambda: election.is_leader) if election is not None else None
         for controller in leadership.controllers:
@@ -381,7 +381,7 @@ def _nothing() -> Iterator[None]:
 
 
 async def _run(run: Task) -> None:
-    """Runs a task. If something it awaited was cancelled, it has failed; its task group would not notice (KR-034)."""
+    """Runs a task. If something it awaited was cancelled, it has failed; its task group would not notice."""
     try:
         await run()
     except asyncio.CancelledError:
@@ -548,7 +548,7 @@ class Process:
         return self.candidate(lease, notes=notes) if self.settings.leader_elect else None
 
     def candidate(self, lease: str, *, notes: Callable[[], Mapping[str, str]] | None = None) -> LeaderElection:
-        """An election even if leader election is off: others see by the Lease that this process lives (PL-107)."""
+        """An election even if leader election is off: others see by the Lease that this process lives."""
         return LeaderElection(
             self.client,
             namespace=self.settings.namespace,

@@ -70,7 +70,7 @@ def _tasks() -> float:
 
 
 class QueueMetrics:
-    """The metrics of one work queue (KR-020), with the label of its name."""
+    """The metrics of one work queue, with the label of its name."""
 
     def __init__(
         self, metrics: Metrics, name: str, *, depth: Callable[[], float], oldest_age: Callable[[], float]

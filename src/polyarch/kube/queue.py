@@ -1,4 +1,4 @@
-"""The work queue: keys to reconcile, deduplicated, with delays, backoff and priorities (KR-020).
+"""The work queue: keys to reconcile, deduplicated, with delays, backoff and priorities.
 
 A key says "look at this object again", never what happened to it. It is in the queue at most once and with at most one
 worker; if it is added while a worker has it, it comes back exactly once when that worker is done. So a burst of events

@@ -343,7 +343,7 @@ def _document(document: Mapping[str, Any]) -> bytes:
 
 
 def _mapping(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A document that the caller built. A Struct was read, perhaps without some fields: never sent back (KR-004)."""
+    """A document that the caller built. A Struct was read, perhaps without some fields: never sent back."""
     if not isinstance(document, Mapping):
         raise TypeError(f"only documents built as mappings are sent; {type(document).__name__} is a type for reading")
     return document

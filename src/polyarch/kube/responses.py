@@ -93,7 +93,7 @@ _decode_metadata: Final = msgspec.json.Decoder(PartialObjectMetadata).decode
 
 
 class Several:
-    """One object decoded into several types, for caches of different types that share a watch (KR-050).
+    """One object decoded into several types, for caches of different types that share a watch.
 
     ``views`` are in the order of ``types``; None where the object does not fit that type, which does not affect the
     others.

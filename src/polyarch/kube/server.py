@@ -167,7 +167,7 @@ def text(status: int, sentence: str, **headers: str) -> web.Response:
 Check = Callable[[], str | None]
 
 SCRAPER_RIGHTS: Final = (rule(TOKEN_REVIEWS, "create"), rule(SUBJECT_ACCESS_REVIEWS, "create"))
-"""RBAC rules for authorizing scrapers (PL-703)."""
+"""RBAC rules for authorizing scrapers."""
 STALL_LIMIT: Final = 10.0
 
 

@@ -106,7 +106,7 @@ PATIENCE: Final = 15
 RETRY_AFTER_CAP: Final = 60.0
 """A proxy before the API server may ask for hours; the cache must not stay stale for so long."""
 QUIET: Final = 30.0
-"""A stream that stayed open for so many seconds resets the failure count (KR-012)."""
+"""A stream that stayed open for so many seconds resets the failure count."""
 REFUSALS_UNTIL_PROBLEM: Final = 2
 STREAMING_ATTEMPTS: Final = 2
 """After so many failed streaming lists the next list is paged, whatever the reason was."""
@@ -173,7 +173,7 @@ class Empty(msgspec.Struct, frozen=True, gc=False):
 
 
 class Streaming(msgspec.Struct, frozen=True, gc=False):
-    """A streaming list is being read (KR-011)."""
+    """A streaming list is being read."""
 
     health: Health
 
@@ -221,9 +221,10 @@ def request_for(state: State) -> Ask:
 
 
 def delay_before(state: State, random: Random) -> float:
-    """Seconds to wait before the request: 0 at first, then ``Retry-After`` plus exponential backoff with full jitter.
+    """Seconds to wait before the request: 0 at first, then ``Retry-After`` plus exponential backoff with full
+    jitter.
 
-    An answer resets the backoff (KR-012), so the pages of a list follow each other without a pause. Only the start of a
+    An answer resets the backoff, so the pages of a list follow each other without a pause. Only the start of a
     list counts the failures of earlier lists: the API server must not send all objects over and over to a client that
     cannot use them.
     """
@@ -239,7 +240,7 @@ def delay_before(state: State, random: Random) -> float:
 
 
 def refused(state: State) -> bool:
-    """Whether the server has refused the watch repeatedly, so that the cache may be out of date (KR-012)."""
+    """Whether the server has refused the watch repeatedly, so that the cache may be out of date."""
     return state.health.refusals >= REFUSALS_UNTIL_PROBLEM
 
 

@@ -1,6 +1,6 @@
-"""X.509 certificates: create, read and compare, for webhooks and for the sandbox (KR-056).
+"""X.509 certificates: create, read and compare, for webhooks and for the sandbox.
 
-The only module that imports ``cryptography``. Keys are ECDSA P-256 (PL-540). Validity starts an hour in the past, for
+The only module that imports ``cryptography``. Keys are ECDSA P-256. Validity starts an hour in the past, for
 clients whose clocks are slow. Pure except for the random numbers of keys and serials: callers handle files and Secrets
 and decide when to create something."""
 
@@ -39,7 +39,7 @@ __all__ = [
 
 SKEW: Final = timedelta(hours=1)
 RENEW_AT: Final = 0.65
-"""The fraction of its life after which a certificate is replaced: early, so that a late check is in time (PL-540)."""
+"""The fraction of its life after which a certificate is replaced: early, so that a late check is in time."""
 
 
 class Purpose(Enum):

@@ -1,4 +1,4 @@
-"""Baseline file: known findings that do not fail a run (MF-033).
+"""Baseline file: known findings that do not fail a run.
 
 JSON, sorted, one entry per line, so that a changed finding is a changed line. An entry matches by fingerprint and, as
 long as its file exists, by file: development and production files often hold objects of the same name. The file of an

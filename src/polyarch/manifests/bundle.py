@@ -144,7 +144,7 @@ class ServiceVersion:
         return tuple(_scalars(self.object.node, self.related_node))
 
     def managers(self) -> Iterator[ImageUse]:
-        """The containers that are the operator itself (MF-073), deployment by deployment."""
+        """The containers that are the operator itself, deployment by deployment."""
         for pod_spec in self.pod_specs:
             containers = [use for use in pod_spec.images if use.role == "container"]
             named = [use for use in containers if use.container == MANAGER]
@@ -255,7 +255,7 @@ class BundleLabels:
 
 
 def labels_of(service_version: ServiceVersion) -> BundleLabels:
-    """Keys are compared as a whole: prefix, then name (MF-074)."""
+    """Keys are compared as a whole: prefix, then name."""
     return BundleLabels(*(_axis_labels(axis, service_version.labels) for axis in (ARCHITECTURES, SYSTEMS)))
 
 
@@ -290,7 +290,7 @@ def keeps(platforms: PlatformSet, name: str, labels: AxisLabels, other: AxisLabe
 
 
 def addable(platforms: PlatformSet, labels: AxisLabels, other: AxisLabels) -> tuple[str, ...]:
-    """The names to label, sorted, if all images have ``platforms`` in common (MF-073).
+    """The names to label, sorted, if all images have ``platforms`` in common.
 
     They include the default if there is no label yet, because adding one removes the default.
     """

@@ -1,4 +1,4 @@
-"""Reads ``.polyarch.yaml``, the settings that a repository shares (MF-031).
+"""Reads ``.polyarch.yaml``, the settings that a repository shares.
 
 Command-line options override it. Unknown keys and wrong types are errors with their line: a misspelt key would
 silently check less than its author believes.
@@ -63,7 +63,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_pattern(text: str) -> str | None:
-    """What is wrong with a rule's id or prefix (``MA1*``); None if it names at least one rule (MF-030)."""
+    """What is wrong with a rule's id or prefix (``MA1*``); None if it names at least one rule."""
     if text in RULES:
         return None
     if text.endswith("*") and any(rule.startswith(text[:-1]) for rule in RULES):

@@ -1,4 +1,4 @@
-"""Writes fixes as a kustomize component of JSON patches instead of edited files (MF-070).
+"""Writes fixes as a kustomize component of JSON patches instead of edited files.
 
 Each patch names its target in full and tests what it replaces, so it fails rather than patch another object. It is a
 JSON 6902 patch because a strategic merge patch would replace whole lists of terms.

@@ -29,7 +29,7 @@ class Severity(StrEnum):
 
 class Span(msgspec.Struct, frozen=True, gc=False):
     """A region of a file. Offsets count code points from 0 (a byte-order mark is not counted), lines and columns
-    count from 1 (MF-042); the end is exclusive.
+    count from 1; the end is exclusive.
     """
 
     start: int
@@ -66,12 +66,12 @@ class PlatformSets(msgspec.Struct, frozen=True, gc=False):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing wrong at one place (MF-020, MF-043)."""
+    """One thing wrong at one place."""
 
     rule: str
     severity: Severity
     message: str
-    """One sentence that can stand alone (MF-023)."""
+    """One sentence that can stand alone."""
     hint: str = ""
     """The next action."""
     file: str
@@ -87,15 +87,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fixable: bool = False
     fingerprint: str = ""
     origin: str = ""
-    """Source of the text, if it names one: a chart's template, a kustomization's base (MF-013)."""
+    """Source of the text, if it names one: a chart's template, a kustomization's base."""
     upstream: str = ""
-    """Number of the same check in the upstream validator (MF-075), if there is one."""
+    """Number of the same check in the upstream validator, if there is one."""
     suppressed: str | None = None
     """The reason of its suppression; None: it counts."""
 
     @property
     def order(self) -> tuple[str, int, int, str, str, str]:
-        """Sort by this (MF-041)."""
+        """Sort by this."""
         return self.file, self.span.line, self.span.column, self.rule, self.sub, self.path
 
 
@@ -120,7 +120,7 @@ def fingerprint(
     named_path: str,
     images: Iterable[str] = (),
 ) -> str:
-    """Identity of a finding that survives moved lines (MF-033): 16 hexadecimal digits.
+    """Identity of a finding that survives moved lines: 16 hexadecimal digits.
 
     ``named_path`` is the pointer with list indexes replaced by names
     (:func:`polyarch.manifests.scan.nodes.named_pointer`).
@@ -151,4 +151,4 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     default: bool = True
     """Runs without being configured or included."""
     upstream: str = ""
-    """Number of the corresponding check in operator-sdk's validator (MF-075)."""
+    """Number of the corresponding check in operator-sdk's validator."""

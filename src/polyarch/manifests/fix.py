@@ -60,7 +60,7 @@ class FixRequest(msgspec.Struct, frozen=True, kw_only=True):
     uncomment: bool = False
     """Uncomment an affinity instead of writing another one beside it."""
     object_checks: tuple[ObjectCheck, ...] = OBJECT_CHECKS
-    """Other checks if the bundle that a subscription installs is known (MF-083)."""
+    """Other checks if the bundle that a subscription installs is known."""
 
 
 def identity(finding: Finding) -> tuple[str, str, str, int]:
@@ -108,7 +108,7 @@ class FixResult:
                         yield number, type(operation).__name__.lower(), operation.pointer
 
     def with_places_before(self) -> "FixResult":
-        """The same result with remaining findings at their positions in the old text (MF-042)."""
+        """The same result with remaining findings at their positions in the old text."""
         if not self.changed:
             return self
         moved = {id(finding): self._before(finding) for finding in self.remaining}

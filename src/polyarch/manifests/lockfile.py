@@ -1,4 +1,4 @@
-"""Lock file: digest and platforms of each tag, so that a lost platform is noticed later (MF-034).
+"""Lock file: digest and platforms of each tag, so that a lost platform is noticed later.
 
 YAML, sorted by canonical reference. It has the format of a platforms file, so ``--platforms-file polyarch.lock``
 replays the recorded answers without a registry. Only ``--update-lock`` writes it.

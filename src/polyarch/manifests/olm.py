@@ -1,4 +1,4 @@
-"""How the Operator Lifecycle Manager changes an operator's pods where a subscription configures them (MF-080).
+"""How the Operator Lifecycle Manager changes an operator's pods where a subscription configures them.
 
 ``spec.config`` of a Subscription and ``spec.config.inline.deploymentConfig`` of a ClusterExtension override affinity,
 node selector and tolerations of a bundle's deployments, but not of pods that the operator creates later. Node
@@ -17,7 +17,7 @@ from typing import Any, Literal
 Behaviour = Literal["olm", "documented"]
 
 OVERRIDDEN_AS_A_WHOLE = "podAntiAffinity"
-"""``{}`` here removes the whole affinity in OLM, not just this attribute (MF-081)."""
+"""``{}`` here removes the whole affinity in OLM, not just this attribute."""
 
 ATTRIBUTES = ("nodeAffinity", "podAffinity", OVERRIDDEN_AS_A_WHOLE)
 _EXTENSION_PATH = ("spec", "config", "inline", "deploymentConfig")
@@ -53,7 +53,7 @@ def config_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
 def apply_config(
     pod_spec: Mapping[str, Any], config: Mapping[str, Any], *, behaviour: Behaviour = "olm"
 ) -> dict[str, Any]:
-    """The pod specification that OLM deploys (MF-080 to MF-082); raises :class:`InvalidConfig`.
+    """The pod specification that OLM deploys; raises :class:`InvalidConfig`.
 
     ``behaviour="documented"`` ignores the exception that an empty ``podAntiAffinity`` removes the whole affinity.
     """

@@ -1,7 +1,7 @@
 """Operations on an object tree, independent of its text.
 
 A rule returns operations. The editor turns them into splices of the file, ``--emit kustomize`` into JSON 6902, and
-the proof of an edit (MF-054) compares the file, parsed again, with :func:`apply`. Operations apply in order, like
+the proof of an edit compares the file, parsed again, with :func:`apply`. Operations apply in order, like
 those of a JSON Patch: an index counts the elements that earlier operations left.
 
 Pure: no I/O; values are JSON values (dict, list, str, int, float, bool, None).
@@ -161,7 +161,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def to_json_patch(operations: Iterable[TreeOperation], before: Any) -> tuple[patches.Operation, ...]:
-    """The operations as a JSON 6902 patch of the object ``before`` (MF-070).
+    """The operations as a JSON 6902 patch of the object ``before``.
 
     The patch tests each value that it replaces, removes or renames, so that it fails on an object that has changed.
     Raises :class:`Misfit`.

@@ -1,4 +1,4 @@
-"""The result of a run: findings, counts, and what could not be completed (MF-040, MF-043).
+"""The result of a run: findings, counts, and what could not be completed.
 
 Every output format renders a :class:`Report` and nothing else, so formats cannot disagree about a run.
 
@@ -18,7 +18,7 @@ from polyarch.oci.reference import InvalidReference, parse
 FailOn = Literal["error", "warning", "info", "never"]
 
 INCOMPLETE_CLASSES = frozenset({"transient", "limit", "configuration"})
-"""Error classes that a later or differently configured run may not have: a run with one is incomplete (MF-040)."""
+"""Error classes that a later or differently configured run may not have: a run with one is incomplete."""
 
 
 class ImageAnswer(msgspec.Struct, frozen=True, gc=False):
@@ -79,7 +79,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a run. Everything is sorted: the same input gives the same report (MF-041)."""
+    """Result of a run. Everything is sorted: the same input gives the same report."""
 
     summary: Summary
     findings: tuple[Finding, ...]
@@ -103,7 +103,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         show_suppressed: bool = False,
     ) -> "Report":
         """Sorts and counts. Suppressed findings are separated; an image whose every MA001 is suppressed does not make
-        the run incomplete (MF-032).
+        the run incomplete.
         """
         ordered = sorted(findings, key=lambda finding: finding.order)
         counted = tuple(finding for finding in ordered if finding.suppressed is None)
@@ -145,7 +145,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """3, 1 or 0 (MF-040); usage errors (2) never produce a report."""
+        """3, 1 or 0; usage errors (2) never produce a report."""
         if not self.summary.complete:
             return 3
         return 1 if any(map(self.fails, self.findings)) else 0
@@ -177,7 +177,7 @@ def image_answers(answers: Iterable[Answer]) -> list[ImageAnswer]:
 
 
 def incomplete_images(images: Iterable[ImageAnswer]) -> list[Incomplete]:
-    """The images that make a run incomplete with ``--unresolved auto``: a later run may get an answer (MF-040)."""
+    """The images that make a run incomplete with ``--unresolved auto``: a later run may get an answer."""
     return [
         Incomplete("", image.image, image.message or f"{image.image} could not be inspected: {image.code}")
         for image in images

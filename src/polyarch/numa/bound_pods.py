@@ -1,8 +1,7 @@
 """A pod on its node, as far as the ledger has to know it: a hash for fingerprints, when it was admitted, whether the
 node's object shows it.
 
-There is one for each pod of the cluster, so the pod itself is kept only where it may hold something of a cell
-(NS-171). Pure."""
+There is one for each pod of the cluster, so the pod itself is kept only where it may hold something of a cell. Pure."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -113,7 +112,7 @@ def may_align(pod: PodFacts) -> bool:
 
 def is_exclusive_by_spec(pod: PodFacts, node: NodeFacts) -> bool:
     """A container that runs as long as the pod requests a device that some cell lists or, in a Guaranteed pod, whole
-    CPUs, memory or huge pages (NS-105)."""
+    CPUs, memory or huge pages."""
     devices = {name for cell in node.cells for name in cell.available if is_device(name)}
     return any(
         _is_exclusive(name, amount, devices, is_guaranteed=pod.is_guaranteed)
@@ -252,7 +251,7 @@ def _in_turn(walks: Sequence[Candidates]) -> Candidates:
                 left.remove(walk)
 
 
-# -- When a reservation is not needed any more, since the node's object shows the pod (NS-106, NS-107). Pure.
+# -- When a reservation is not needed any more, since the node's object shows the pod. Pure.
 
 
 UNKNOWN_PERIOD: Final = 60.0
@@ -318,7 +317,7 @@ def confirmation(
 def is_shown_at_start(
     resident: BoundPod, version: TopologyVersion, explanation: FingerprintMatch | None, *, now: float, grace: float
 ) -> bool:
-    """Whether the first version of an object shows a pod that was there before it (NS-150). One admitted just now may
+    """Whether the first version of an object shows a pod that was there before it. One admitted just now may
     have the name of an earlier one that the version means, unless the version is younger than what is known of it."""
     if resident.admitted is None or resident.is_excluded:
         return False
@@ -347,7 +346,7 @@ def _has_scanned_since(
     return is_after and exporter_ready_since is not None and exporter_ready_since <= admitted
 
 
-# -- What a node's object should say next, if pods are where they were predicted (NS-109).
+# -- What a node's object should say next, if pods are where they were predicted.
 
 
 DISTRUST: Final = 600.0

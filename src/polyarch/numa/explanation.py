@@ -1,4 +1,4 @@
-"""Which requests of a pod are aligned to cells, and why the others are not (NS-040 – NS-042, NS-161). Pure."""
+"""Which requests of a pod are aligned to cells, and why the others are not. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -186,7 +186,7 @@ def _of(unit: AlignmentUnit, node: NodeSnapshot, room: FreeResources) -> Iterabl
             )
 
 
-# -- Where a bound pod is: as predicted, and as the placement vectors of its node tell (NS-161). Pure.
+# -- Where a bound pod is: as predicted, and as the placement vectors of its node tell. Pure.
 
 
 Placed = Mapping[str, tuple[int, ...]]

@@ -1,4 +1,4 @@
-"""What a scan decides by, and what its object says (NE-013 – NE-018, §6 – §8): the part of an exporter's settings that
+"""What a scan decides by, and what its object says: the part of an exporter's settings that
 the pure rules take. ``exporter.settings`` contains it. Pure."""
 
 import json
@@ -15,14 +15,14 @@ UsageSource = Literal["max", "podresources"]
 
 
 class PodPattern(msgspec.Struct, frozen=True):
-    """An item of ``podExclude``: shell globs, both must match (NE-067)."""
+    """An item of ``podExclude``: shell globs, both must match."""
 
     namespace: str
     name: str
 
 
 class ContainerName(msgspec.Struct, frozen=True):
-    """The reference container, whose CPUs are the shared pool (NE-065)."""
+    """The reference container, whose CPUs are the shared pool."""
 
     namespace: str
     pod: str
@@ -30,7 +30,7 @@ class ContainerName(msgspec.Struct, frozen=True):
 
 
 class ScanSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What counts, and what the object says (NE-013 – NE-018, §6 – §8)."""
+    """What counts, and what the object says."""
 
     reference_container: ContainerName | None = None
     pod_exclude: tuple[PodPattern, ...] = ()
@@ -96,7 +96,7 @@ TopologyScope = Literal["container", "pod"]
 
 
 class HostZone(msgspec.Struct, frozen=True, kw_only=True):
-    """One online cell as sysfs shows it (NE-031 – NE-035)."""
+    """One online cell as sysfs shows it."""
 
     id: int
     cpus: frozenset[int] = frozenset()
@@ -164,7 +164,7 @@ class Allocatable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CpuCheckpoint(msgspec.Struct, frozen=True):
-    """``cpu_manager_state`` of the kubelet (NE-069)."""
+    """``cpu_manager_state`` of the kubelet."""
 
     policy: str
     shared: frozenset[int]
@@ -184,7 +184,7 @@ class ZoneMemoryState(msgspec.Struct, frozen=True):
 
 
 class MemoryCheckpoint(msgspec.Struct, frozen=True):
-    """``memory_manager_state`` of the kubelet (NE-069)."""
+    """``memory_manager_state`` of the kubelet."""
 
     policy: str
     cells: tuple[ZoneMemoryState, ...] = ()
@@ -200,7 +200,7 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubeletSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of the kubelet that decide how it places containers (NE-100 – NE-103)."""
+    """The settings of the kubelet that decide how it places containers."""
 
     policy: TopologyPolicy = "none"
     scope: TopologyScope = "container"
@@ -214,11 +214,11 @@ class KubeletSettings(msgspec.Struct, frozen=True, kw_only=True):
     pod_level_managers: bool = False
     """The feature gate ``PodLevelResourceManagers``."""
     reserves_cpus: bool | None = None
-    """``reservedSystemCPUs`` or a CPU reservation is set; None: unknown, as the settings came from flags (NO-091)."""
+    """``reservedSystemCPUs`` or a CPU reservation is set; None: unknown, as the settings came from flags."""
 
 
 class ScanFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a scan has gathered, before anything is decided (NE-060)."""
+    """Everything that a scan has gathered, before anything is decided."""
 
     machine: Machine
     allocatable: Allocatable
@@ -227,9 +227,9 @@ class ScanFacts(msgspec.Struct, frozen=True, kw_only=True):
     kubelet: KubeletSettings = KubeletSettings()
     states: Checkpoints = Checkpoints()
     terminal: frozenset[tuple[str, str]] = frozenset()
-    """Namespace and name of the pods of this node in phase Succeeded or Failed (NE-068)."""
+    """Namespace and name of the pods of this node in phase Succeeded or Failed."""
     node_uid: str = ""
-    """Of the live Node; empty: not known, or there is none (NE-018)."""
+    """Of the live Node; empty: not known, or there is none."""
 
 
 # -- Which of the listed pods count, and with which CPUs: NE-060's first steps (NE-065, NE-067, NE-068).
@@ -246,7 +246,7 @@ class MalformedPattern(ValueError):  # noqa: N818 - what is the case
 
 
 def without_shared_cpus(pods: Sequence[ListedPod], reference: ContainerName | None) -> Sequence[ListedPod]:
-    """The pods without the CPUs that the reference container lists: they are the shared pool (NE-065)."""
+    """The pods without the CPUs that the reference container lists: they are the shared pool."""
     shared = _cpus(pods, reference) if reference else frozenset()
     if not shared:
         return pods
@@ -256,7 +256,7 @@ def without_shared_cpus(pods: Sequence[ListedPod], reference: ContainerName | No
 def counted_pods(
     pods: Iterable[ListedPod], excluded: Sequence[PodPattern], terminal: Collection[tuple[str, str]]
 ) -> list[ListedPod]:
-    """The pods whose usage counts and that the fingerprint is made of (NE-067, NE-068).
+    """The pods whose usage counts and that the fingerprint is made of.
 
     Raises :class:`MalformedPattern`; whoever reads settings has checked the patterns.
     """
@@ -270,7 +270,7 @@ def counted_pods(
 
 
 def describe_exclusions(excluded: Iterable[PodPattern]) -> str | None:
-    """``podExclude`` as compact JSON, for schedulers (NE-015); None: it is too long to be published."""
+    """``podExclude`` as compact JSON, for schedulers; None: it is too long to be published."""
     items = [{"namespacePattern": each.namespace, "namePattern": each.name} for each in excluded]
     text = json.dumps(items, separators=(",", ":"), ensure_ascii=False)
     return text if len(text.encode("utf-8", "surrogatepass")) <= MAX_DESCRIPTION_BYTES else None

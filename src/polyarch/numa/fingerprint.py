@@ -1,4 +1,4 @@
-"""XXH64, the hash of fingerprints and placement vectors (NE-080, NE-084, NE-090).
+"""XXH64, the hash of fingerprints and placement vectors.
 
 Every platform has the one written here, which needs nothing compiled. Where the package ``xxhash`` is installed
 (extra ``fast``), it is used instead; a property test holds the two together. The algorithm and its names are those of
@@ -106,7 +106,7 @@ xxh64: Final[Digest] = _fastest()
 """The hash, by whatever is fastest here; called with ``(content, seed)``."""
 
 
-# -- The fingerprint of a set of pods, by which a scheduler knows which pods an object accounts for (NE-080 – NE-083).
+# -- The fingerprint of a set of pods, by which a scheduler knows which pods an object accounts for.
 
 
 PREFIX: Final = "pfp0"
@@ -120,7 +120,7 @@ FingerprintStatus = Literal["ok", "malformed", "incompatible-version", "mismatch
 
 
 def fingerprint(pods: Iterable[PodName], *, digest: Digest = xxh64) -> str:
-    """Of these pods, in any order; a pod listed twice counts twice (NE-080)."""
+    """Of these pods, in any order; a pod listed twice counts twice."""
     seeds: dict[str, int] = {}
     hashes = []
     for namespace, name in pods:
@@ -143,7 +143,7 @@ def fingerprint_of_hashes(hashes: Collection[int], *, digest: Digest = xxh64) ->
 
 
 def check_fingerprint(text: str, pods: Iterable[PodName]) -> FingerprintStatus:
-    """Whether a published fingerprint is that of these pods (NE-082)."""
+    """Whether a published fingerprint is that of these pods."""
     if len(text) < MIN_LENGTH or not text.startswith(PREFIX):
         return "malformed"
     if text[len(PREFIX) : len(PREFIX) + len(VERSION)] != VERSION:
@@ -152,9 +152,9 @@ def check_fingerprint(text: str, pods: Iterable[PodName]) -> FingerprintStatus:
 
 
 def has_exclusive_resources(pod: ListedPod) -> bool:
-    """A container holds a CPU, or memory or a device of a cell: what ``with-exclusive-resources`` counts (NE-083).
+    """A container holds a CPU, or memory or a device of a cell: what ``with-exclusive-resources`` counts.
 
-    The quality of service is not asked for: what the kubelet lists is what counts (NE-066).
+    The quality of service is not asked for: what the kubelet lists is what counts.
     """
     return any(
         each.cpus
@@ -173,7 +173,7 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-# -- The pods of a node as somebody saved them, to be compared with a fingerprint (NE-161).
+# -- The pods of a node as somebody saved them, to be compared with a fingerprint.
 
 
 Quantities = dict[str, str | int | float]
@@ -237,7 +237,7 @@ class StatusFilePod(msgspec.Struct, frozen=True):
 
 
 class StatusFileContent(msgspec.Struct, frozen=True, rename="camel"):
-    """``--pods-fingerprint-status-file`` (NE-085)."""
+    """``--pods-fingerprint-status-file``."""
 
     pods: list[StatusFilePod] | None
     node_name: str
@@ -295,7 +295,7 @@ def _is_positive(quantity: Any) -> bool:
     return any(digit in "123456789" for digit in str(quantity).lower().partition("e")[0])
 
 
-# -- Whether saved objects account for saved pods: a verdict per node (NE-082, NE-161). Pure.
+# -- Whether saved objects account for saved pods: a verdict per node. Pure.
 
 
 ALL_PODS: Final = "all"
@@ -312,7 +312,7 @@ class FingerprintVerification(msgspec.Struct, frozen=True):
 
 
 class _ExcludedPods(msgspec.Struct, frozen=True, rename="camel"):
-    """An item of the attribute ``pod-exclude`` (NE-015)."""
+    """An item of the attribute ``pod-exclude``."""
 
     namespace_pattern: str = "*"
     name_pattern: str = "*"

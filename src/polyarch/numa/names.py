@@ -12,7 +12,7 @@ PREFIX: Final = "numa.polyarch.dev/"
 TOPOLOGY_GROUP: Final = "topology.node.k8s.io"
 OPERATOR_GROUP: Final = "nodetopology.openshift.io"
 
-# Top attributes of a NodeResourceTopology that other consumers know (NE-013, NE-092).
+# Top attributes of a NodeResourceTopology that other consumers know.
 POLICY: Final = "topologyManagerPolicy"
 SCOPE: Final = "topologyManagerScope"
 MAX_NUMA_NODES: Final = "topologyManagerMaxNUMANodes"
@@ -22,7 +22,7 @@ PLACEMENT_METADATA: Final = f"{TOPOLOGY_GROUP}/numaplacement-metadata"
 PLACEMENT_VECTOR: Final = f"{TOPOLOGY_GROUP}/numaplacement-vector"
 """Of a zone."""
 
-# Top attributes of our own (NE-015).
+# Top attributes of our own.
 CPU_MANAGER_POLICY: Final = f"{PREFIX}cpu-manager-policy"
 CPU_MANAGER_OPTIONS: Final = f"{PREFIX}cpu-manager-options"
 TOPOLOGY_MANAGER_OPTIONS: Final = f"{PREFIX}topology-manager-options"
@@ -32,12 +32,12 @@ REFRESH_PERIOD: Final = f"{PREFIX}refresh-period"
 POD_LEVEL_MANAGERS: Final = f"{PREFIX}pod-level-managers"
 POD_EXCLUDE: Final = f"{PREFIX}pod-exclude"
 
-# Attributes of a zone of our own (NE-016).
+# Attributes of a zone of our own.
 ZONE_CPUS: Final = f"{PREFIX}cpus"
 ZONE_SOCKET: Final = f"{PREFIX}socket"
 ZONE_MEMORY_GROUP: Final = f"{PREFIX}memory-group"
 
-# Labels and annotations of a NodeResourceTopology (NE-014, NE-017, NE-019, NE-113).
+# Labels and annotations of a NodeResourceTopology.
 NODE_GROUP_LABEL: Final = f"{PREFIX}node-group"
 LAST_SCAN: Final = f"{PREFIX}last-scan"
 LEGACY_FINGERPRINT: Final = f"{TOPOLOGY_GROUP}/fingerprint"
@@ -45,14 +45,14 @@ TRIGGER: Final = "k8stopoawareschedwg/rte-update"
 SLEEP_DURATION: Final = "k8stopoawareschedwg/sleep-duration"
 UPDATE_INTERVAL: Final = "k8stopoawareschedwg/update-interval"
 
-# Conditions of an exporter's own Pod, also its readiness gates (NE-120).
+# Conditions of an exporter's own Pod, also its readiness gates.
 PODRESOURCES_FETCHED: Final = "PodresourcesFetched"
 TOPOLOGY_UPDATED: Final = "NodeTopologyUpdated"
 READINESS_GATES: Final = (PODRESOURCES_FETCHED, TOPOLOGY_UPDATED)
 SETTINGS_STALE: Final = "TopologySettingsStale"
-"""No readiness gate: the last settings are good enough to go on with (NE-103)."""
+"""No readiness gate: the last settings are good enough to go on with."""
 
-# Objects of the operator (NO-001, NO-010, NO-050, NO-051, NO-072, NO-080).
+# Objects of the operator.
 OPERATOR_SINGLETON: Final = "numaresourcesoperator"
 SCHEDULER_SINGLETON: Final = "numaresourcesscheduler"
 FINALIZER: Final = f"{PREFIX}cleanup"
@@ -61,12 +61,12 @@ EXPORTER: Final = "rte"
 SCHEDULER: Final = "secondary-scheduler"
 """Deployment, ServiceAccount and container of the scheduler."""
 
-# Objects and labels of the exporters (NO-050, NO-051, NO-053, NO-054, NO-064).
+# Objects and labels of the exporters.
 EXPORTER_SERVICE: Final = "numaresources-rte-metrics-service"
 EXPORTER_CERTIFICATE: Final = "rte-metrics-service-cert"
 """Secret with the serving certificate of the exporters."""
 EXPORTER_POLICY: Final = f"rte.{PREFIX.removesuffix('/')}"
-"""ValidatingAdmissionPolicy and its binding (NE-141)."""
+"""ValidatingAdmissionPolicy and its binding."""
 EXPORTER_CONTAINER: Final = "resource-topology-exporter"
 REFERENCE_CONTAINER: Final = "shared-pool-container"
 EXPORTER_POD_LABELS: Final = {"name": "resource-topology"}
@@ -77,12 +77,12 @@ GROUP_LABEL: Final = f"nodegroup.{OPERATOR_GROUP}/machineconfigpool"
 CONFIG_HASH: Final = f"{PREFIX}config-hash"
 """Annotation of pods: a digest of the ConfigMap, by which a change replaces them."""
 
-# Nodes of a group (NO-032 – NO-034).
+# Nodes of a group.
 NODE_POOL_LABEL: Final = "hypershift.openshift.io/nodePool"
 NODE_ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 POOL_LABEL_PREFIX: Final = "pools.operator.machineconfiguration.openshift.io/"
 
-# Annotations that are understood (NO-013, NO-100, NO-101).
+# Annotations that are understood.
 PAUSE: Final = "config.numa-operator.openshift.io/pause-reconciliation"
 API_DEFINITION: Final = "config.numa-operator.openshift.io/nrt-api-definition"
 QOS_REQUEST: Final = "config.numa-operator.openshift.io/scheduler-qos-request"
@@ -98,9 +98,9 @@ RESTRICTED_POLICY: Final = f"{PREFIX}restricted-policy"
 CANDIDATES: Final = f"{PREFIX}candidates"
 IGNORABLE: Final = f"{PREFIX}ignorable"
 REQUIRE: Final = f"{PREFIX}require"
-"""Of a pod; ``aligned``: only nodes whose kubelet guarantees alignment will do (NS-044)."""
+"""Of a pod; ``aligned``: only nodes whose kubelet guarantees alignment will do."""
 
-# The extender beside the scheduler (NS-080, NS-087, NS-141).
+# The extender beside the scheduler.
 EXTENDER_PORT: Final = 9448
 """On 127.0.0.1 alone: scheduler and extender are containers of one pod."""
 STATUS_PORT: Final = 8448

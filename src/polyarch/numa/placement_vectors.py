@@ -1,4 +1,4 @@
-"""Whole numbers in base 89, as placement vectors write them (NE-091): a text that JSON, XML and shells leave alone.
+"""Whole numbers in base 89, as placement vectors write them: a text that JSON, XML and shells leave alone.
 
 The first 64 characters of the alphabet end a number, the last 25 continue it. Small numbers take one character. Pure.
 """
@@ -59,7 +59,7 @@ def _base89(number: int) -> str:
             return text
 
 
-# -- Which container sits on which cell, in few characters (NE-090 – NE-093): for schedulers that simulate evictions.
+# -- Which container sits on which cell, in few characters: for schedulers that simulate evictions.
 
 
 VERSION: Final = "npv0v001"
@@ -138,7 +138,6 @@ def decode_vectors(vectors: PlacementVectors, containers: Iterable[ContainerKey]
 
 
 def container_id(key: ContainerKey) -> int:
-    """NE-090."""
     return xxh64("\0".join(key).encode("utf-8", "surrogatepass"), 0)
 
 

@@ -1,4 +1,4 @@
-"""Disruption budgets: which evictions they would refuse (NS-121). Pure.
+"""Disruption budgets: which evictions they would refuse. Pure.
 
 As the eviction API reads them: an empty selector means every pod of the namespace, a missing one none, and a pod that
 is under two budgets cannot be evicted at all."""
@@ -89,7 +89,7 @@ def violating(pods: Sequence[PodFacts], budgets: Iterable[DisruptionBudget]) -> 
     return frozenset(refused)
 
 
-# -- Where the containers of a node really are, by its placement vectors (NE-090 – NE-093, NS-120). Pure.
+# -- Where the containers of a node really are, by its placement vectors. Pure.
 
 
 def actual_zones(node: NodeFacts, shown: Iterable[PodFacts]) -> dict[str, Mapping[int, Amounts]]:
@@ -117,7 +117,7 @@ def actual_zones(node: NodeFacts, shown: Iterable[PodFacts]) -> dict[str, Mappin
     return dict(found)
 
 
-# -- A node with the pods that hold something of its cells, and what is free once some of them are gone (NS-120). Pure.
+# -- A node with the pods that hold something of its cells, and what is free once some of them are gone. Pure.
 
 
 Cells = tuple[int, ...]
@@ -185,7 +185,7 @@ def _apart(cell: ZoneFacts, unused: Collection[int]) -> ZoneFacts:
     return cell
 
 
-# -- The pods of one node that have to go for another one (NS-120, NS-121, NS-123). Pure.
+# -- The pods of one node that have to go for another one. Pure.
 
 
 CURABLE: Final = frozenset({"short", "no-common-cell"})
@@ -218,7 +218,7 @@ class PreemptionCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rank(self) -> tuple[int, int, int, int, tuple[int, ...], str]:
-        """The lowest is taken (NS-121)."""
+        """The lowest is taken."""
         highest = max(each.priority for each in self.victims)
         starts = [each.started_at for each in self.victims if each.priority == highest and each.started]
         latest_first = tuple(-ord(letter) for letter in min(starts, default=""))
@@ -319,7 +319,7 @@ class _Search:
         return victims
 
 
-# -- Where to make room: one node of all candidates, or none (NS-121 – NS-123). Pure.
+# -- Where to make room: one node of all candidates, or none. Pure.
 
 
 PreemptionReason = Literal["Evicts", "WaitsForVictims", "NoVictims"]

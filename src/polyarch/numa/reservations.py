@@ -101,7 +101,7 @@ def _sum(units: Iterable[Amounts]) -> Counter[str]:
     return total
 
 
-# -- A reservation, and what happens to one (NS-100 – NS-103). Pure.
+# -- A reservation, and what happens to one. Pure.
 
 
 ZoneSums = Mapping[int, Amounts]
@@ -226,14 +226,14 @@ class ReservationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """``--reservations``, ``--ttl``, ``--foreign`` and the name of our scheduler."""
 
     is_on: bool = True
-    """False: nothing is reserved, each filter sees the object alone (NS-112)."""
+    """False: nothing is reserved, each filter sees the object alone."""
     ttl: float = 60.0
     """Seconds that a pod is held for."""
     ttl_with_claims: float = 600.0
     """The same for pods with claims of volumes or devices, which are bound late."""
     foreign: Foreign = "exclusive"
     """Which pods of others count: those that align something, all (which is the same here: the others hold nothing of
-    a cell), or none (NS-108)."""
+    a cell), or none."""
     scheduler: str = ""
     """Ours; matters for ``foreign`` none alone."""
 
@@ -246,7 +246,7 @@ class SchedulingRules(Protocol):
         ...
 
     def demand(self, pod: PodFacts, node: NodeFacts) -> Amounts:
-        """What has to be aligned of the pod as a whole (NS-043)."""
+        """What has to be aligned of the pod as a whole."""
         ...
 
     def claim(self, pod: PodFacts, node: NodeFacts, decision: FitDecision) -> AdmissionRequirement:
@@ -292,9 +292,9 @@ class ExactRules:
 
 
 REMEMBERED: Final = 300.0
-"""Seconds for which pods that have left may still be in an object (NS-104)."""
+"""Seconds for which pods that have left may still be in an object."""
 NAMESAKES: Final = 600.0
-"""Seconds for which the name of a pod that has left proves nothing (NS-106)."""
+"""Seconds for which the name of a pod that has left proves nothing."""
 
 
 class NodeReservations:
@@ -513,7 +513,7 @@ class NodeReservations:
     # -- the object ----------------------------------------------------------------------------------------------------
 
     def show(self, node: NodeFacts, now: float, event: int) -> list[ReservationChange]:
-        """What is known of the node now. Reservations stay, whatever has changed (NS-103, NS-110)."""
+        """What is known of the node now. Reservations stay, whatever has changed."""
         before, self.facts = self.facts, node
         if not node.has_topology:
             self.version = None
@@ -548,7 +548,7 @@ class NodeReservations:
         return [change for uid in list(self.entries) for change in self.release(uid, "node-deleted")]
 
     def distrust(self, now: float) -> None:
-        """Where pods went is not where they were predicted: new reservations are spread for a while (NS-109)."""
+        """Where pods went is not where they were predicted: new reservations are spread for a while."""
         self._distrusted_until = now + DISTRUST
 
     def _spread_again(self, node: NodeFacts) -> list[ReservationChange]:
@@ -631,7 +631,7 @@ class NodeReservations:
         self._is_explained = True
 
     def _take_up(self, node: NodeFacts, version: TopologyVersion, now: float, wait: float) -> list[ReservationChange]:
-        """Pods that came without having been held: found at the start, or bound by others (NS-108, NS-150)."""
+        """Pods that came without having been held: found at the start, or bound by others."""
         changes: list[ReservationChange] = []
         if version.is_first and self.explanation is None:
             self.version = version = msgspec.structs.replace(version, is_doubtful=True)
@@ -688,7 +688,7 @@ class NodeReservations:
 
 
 def free(node: NodeFacts, reserved: ZoneSums) -> dict[int, Amounts]:
-    """What is left of each cell, never below 0 (NS-100)."""
+    """What is left of each cell, never below 0."""
     left: dict[int, Amounts] = {}
     for cell in node.cells:
         taken = reserved.get(cell.id)
@@ -713,12 +713,12 @@ def _listing(node: NodeFacts) -> tuple[object, ...]:
     return node.settings, cells, node.has_topology
 
 
-# -- All reservations of the cluster (NS-100 – NS-113, NS-150): what the filter, the watches and the time do to them.
+# -- All reservations of the cluster: what the filter, the watches and the time do to them.
 
 
 DEFAULT_OPTIONS: Final = ReservationOptions()
 SILENCE: Final = 300.0
-"""Seconds after an admission until an exporter that has not shown the pod is told of (NS-107)."""
+"""Seconds after an admission until an exporter that has not shown the pod is told of."""
 
 
 class StaleExporter(msgspec.Struct, frozen=True):
@@ -753,7 +753,7 @@ class ReservationCache:
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def free(self, node: NodeFacts) -> Mapping[int, Amounts]:
-        """Available minus reserved, by cell, never below 0 (NS-100)."""
+        """Available minus reserved, by cell, never below 0."""
         return free(node, self.reserved(node.name))
 
     def reserved(self, node: str) -> ZoneSums:
@@ -805,7 +805,7 @@ class ReservationCache:
         return not (account.explanation.departed or account.explanation.with_ended)
 
     def is_distrusted(self, node: str, now: float) -> bool:
-        """New reservations of the node are spread (NS-109)."""
+        """New reservations of the node are spread."""
         account = self._accounts.get(node)
         return account is not None and account.is_distrusted(now)
 
@@ -835,7 +835,7 @@ class ReservationCache:
     def hold(
         self, pod: PodFacts, decisions: Iterable[FitDecision], now: float, *, ttl: float | None = None
     ) -> list[ReservationChange]:
-        """The nodes that a filter has chosen; what was held for the pod before is released (NS-101). A pod that is
+        """The nodes that a filter has chosen; what was held for the pod before is released. A pod that is
         bound already keeps what it has."""
         changes = self.drop(pod.uid, "again")
         if not self._options.is_on or pod.uid in self._home:
@@ -857,7 +857,7 @@ class ReservationCache:
         return [change for node in self._held.pop(uid, ()) for change in self._accounts[node].release(uid, reason)]
 
     def bind(self, uid: str, node: str) -> list[ReservationChange]:
-        """We have bound the pod ourselves, and it was not seen there yet (NS-088)."""
+        """We have bound the pod ourselves, and it was not seen there yet."""
         nodes = self._held.get(uid, ())
         if node not in nodes:
             return []
@@ -922,7 +922,7 @@ class ReservationCache:
         return changes
 
     def exporter_seen(self, node: str, *, is_ready: bool, now: float) -> None:
-        """The exporter's pod on this node (NS-107)."""
+        """The exporter's pod on this node."""
         account = self._account(node)
         if not is_ready:
             account.exporter_ready_since = None
@@ -930,13 +930,13 @@ class ReservationCache:
             account.exporter_ready_since = now
 
     def distrust(self, node: str, now: float) -> None:
-        """The kubelet has refused a pod: what we know of its cells is wrong (NS-109)."""
+        """The kubelet has refused a pod: what we know of its cells is wrong."""
         self._account(node).distrust(now)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def start(self, now: float, unix: float) -> list[ReservationChange]:
-        """Everything was listed; ``unix`` is the time that ``startTime`` of pods is compared with (NS-150)."""
+        """Everything was listed; ``unix`` is the time that ``startTime`` of pods is compared with."""
         self._is_started = True
         changes: list[ReservationChange] = []
         for account in self._accounts.values():

@@ -66,7 +66,7 @@ def _is_of_pods(name: str) -> bool:
     return name in (CPU, MEMORY) or name.startswith(PAGES)
 
 
-# -- Pods placed one after the other on a snapshot, as the scheduler would with the extender beside it (NS-162).
+# -- Pods placed one after the other on a snapshot, as the scheduler would with the extender beside it.
 
 
 INSUFFICIENT: Final = "insufficient"
@@ -218,7 +218,7 @@ def _shape(pod: PodFacts) -> bytes:
     return msgspec.json.encode(needs, order="deterministic")
 
 
-# -- What is asked of a snapshot: where pods go, how many more fit, where the pods of a node would go (NS-162). Pure.
+# -- What is asked of a snapshot: where pods go, how many more fit, where the pods of a node would go. Pure.
 
 
 MOST_COPIES: Final = 200_000

@@ -122,7 +122,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return next((each for each in self.nodes if each.name == name), None)
 
 
-# -- What an extender would hold reserved if it started now (NS-150): for clusters without one, and for files. Pure.
+# -- What an extender would hold reserved if it started now: for clusters without one, and for files. Pure.
 
 
 def reconstructed(snapshot: Snapshot, options: ExactOptions, *, unix: float) -> Snapshot:

@@ -1,8 +1,8 @@
-"""Readings: the platforms of one digest, which never change (RG-110).
+"""Readings: the platforms of one digest, which never change.
 
 A reading depends on the bytes below a digest and on nothing else: not on tag, source, header, credential or time. That
-makes it safe to keep, export and share with everybody (RG-117). An answer combines a reading with one request: its
-reference, its source, and whether operator bundles count as images (RG-046).
+makes it safe to keep, export and share with everybody. An answer combines a reading with one request: its
+reference, its source, and whether operator bundles count as images.
 
 Pure: no I/O, no clock."""
 
@@ -48,7 +48,7 @@ class ImageReading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     bundle: bool | None = None
 
     def settles(self, mode: BundleMode) -> bool:
-        """Whether the reading answers in this mode; False if the bundle labels have to be read first (RG-046)."""
+        """Whether the reading answers in this mode; False if the bundle labels have to be read first."""
         if self.bundle is not None or self.kind != "index" or not self.entries or mode == "never":
             return True
         return mode == "auto" and len(self.entries) != 1
@@ -93,14 +93,14 @@ class ImageReading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         )
 
 
-# -- In-memory cache of image readings, with proof of who may use each one (RG-110 to RG-117).
+# -- In-memory cache of image readings, with proof of who may use each one.
 
 
 MAX_READINGS = 10_000
 MAX_BYTES = 36 * 2**20
 MAX_OTHERS = 20_000
 MAX_FAILURE_BYTES = 4 * 2**20
-"""Limit of each table of failures and incomplete readings: registries and tenants choose their size (PL-810)."""
+"""Limit of each table of failures and incomplete readings: registries and tenants choose their size."""
 PLACES_PER_READING = 32
 PROOFS_PER_PLACE = 256
 
@@ -116,16 +116,16 @@ class RepositoryLocation(NamedTuple):
 
 
 class TagRecord(NamedTuple):
-    """The digest of a tag. ``advertised`` is the digest the registry stated; if it differs, it was wrong (RG-033)."""
+    """The digest of a tag. ``advertised`` is the digest the registry stated; if it differs, it was wrong."""
 
     digest: str
     checked_at: float
     advertised: str = ""
     etag: str = ""
     failed_at: float | None = None
-    """When a later check failed for transient reasons; None after a success (PL-407)."""
+    """When a later check failed for transient reasons; None after a success."""
     good: tuple[str, float] | None = None
-    """The last digest that was *read*, and when it was checked, if the tag has moved since (RG-116)."""
+    """The last digest that was *read*, and when it was checked, if the tag has moved since."""
 
 
 class ReadingRecord(NamedTuple):
@@ -135,7 +135,7 @@ class ReadingRecord(NamedTuple):
     places: tuple[RepositoryLocation, ...]
     public: bool
     complete: bool = True
-    """False: a child could not be read there (RG-043)."""
+    """False: a child could not be read there."""
 
     def usable_in(self, place: RepositoryLocation) -> bool:
         """Whether it was read in this repository, or anonymously anywhere: the first half of RG-111."""
@@ -227,7 +227,7 @@ class Cache:
 
     def usable(self, digest: str, place: RepositoryLocation, *, memory_only: bool = False) -> ReadingRecord | None:
         """The reading for this place: the complete one if it was read there, or anonymously anywhere; else what the
-        place itself has shown, without a child that it has not (RG-043).
+        place itself has shown, without a child that it has not.
         """
         record = self.reading(digest, memory_only=memory_only)
         if record is not None and record.usable_in(place):
@@ -256,7 +256,7 @@ class Cache:
             self._new_readings[reading.digest] = record
 
     def put_incomplete(self, reading: ImageReading, place: RepositoryLocation, *, seconds: float) -> None:
-        """Keep a reading that lacks a child, for its place only: another place may have the child (RG-117)."""
+        """Keep a reading that lacks a child, for its place only: another place may have the child."""
         record = ReadingRecord(reading, (place,), public=False, complete=False)
         until = self._clock.monotonic() + seconds
         self._incomplete.put((place, reading.digest), (record, until), weight=reading.size)
@@ -288,7 +288,7 @@ class Cache:
         return record
 
     def put_tag(self, place: RepositoryLocation, tag: str, record: TagRecord) -> TagRecord:
-        """Keep what a tag names, and what it named before until the new content has been read (RG-116)."""
+        """Keep what a tag names, and what it named before until the new content has been read."""
         before = self._tags.get((place, tag))
         is_known = before is not None and before.digest == record.digest
         if before is not None:
@@ -302,7 +302,7 @@ class Cache:
         return record
 
     def tag_failed(self, place: RepositoryLocation, tag: str) -> None:
-        """A check failed for a transient reason: the record may be used in its place (PL-407)."""
+        """A check failed for a transient reason: the record may be used in its place."""
         record = self._tags.get((place, tag))
         if record is not None:
             self._tags.put((place, tag), record._replace(failed_at=self._clock.monotonic()))
@@ -377,7 +377,7 @@ class Cache:
                 self._backing.forget(place, fingerprint)
 
     def drop_proofs(self, fingerprints: Iterable[str]) -> None:
-        """Drop all proofs of these credentials; readings stay (PL-423)."""
+        """Drop all proofs of these credentials; readings stay."""
         gone = {fingerprint for fingerprint in fingerprints if fingerprint}
         for _, record in self._places:
             for fingerprint in gone & record.proofs.keys():
@@ -388,7 +388,7 @@ class Cache:
                 del self._new_proofs[place, fingerprint]
 
     def mark_private(self, place: RepositoryLocation) -> None:
-        """An anonymous request was refused (RG-112)."""
+        """An anonymous request was refused."""
         record = self._place(place) or LocationProofs()
         record.private_since = self._clock.monotonic()
         self._places.put(place, record)
@@ -400,7 +400,7 @@ class Cache:
         return since is not None and self._clock.monotonic() - since < seconds
 
     def knows(self, place: RepositoryLocation) -> bool:
-        """Whether anything in the repository was read before (RG-031)."""
+        """Whether anything in the repository was read before."""
         record = self._place(place)
         return record is not None and bool(record.proofs)
 

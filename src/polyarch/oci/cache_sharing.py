@@ -1,7 +1,7 @@
-"""Export and import of readings between processes, so that a new leader starts with a warm cache (RG-114, PL-410).
+"""Export and import of readings between processes, so that a new leader starts with a warm cache.
 
 An export contains only readings that are public or readable with a credential both sides have, and marks each reading
-accordingly (RG-111). Fingerprints are not exported: their key never leaves a process. ``shared_as`` identifies the
+accordingly. Fingerprints are not exported: their key never leaves a process. ``shared_as`` identifies the
 shared credentials without telling anything of them; an import that has others takes the public readings only. Times are
 wall-clock times, because monotonic times are meaningless in another process; a time in the future counts as now.
 
@@ -30,7 +30,7 @@ DRIFT: Final = 1.0
 """Seconds by which the wall clock may drift before exported times follow it; they would change with every export."""
 SETTLED: Final = 10.0
 """Least age of an imported check of a tag, in seconds. Clocks of two machines differ, so an import alone never proves
-that a tag was checked within the last seconds, which ``imagePullPolicy: Always`` requires (PL-112)."""
+that a tag was checked within the last seconds, which ``imagePullPolicy: Always`` requires."""
 
 Holder = Literal["public", "shared"]
 Steps = Generator[None, None, bytes]

@@ -1,4 +1,4 @@
-"""The command line's cache on disk: readings, tags and proofs that outlive a run (RG-114).
+"""The command line's cache on disk: readings, tags and proofs that outlive a run.
 
 One SQLite file in WAL mode, because several runs use it at once: readers never wait, a writer waits at most a few
 seconds for another, and a killed process leaves the last complete state. (A JSON file under a lock would be read whole
@@ -6,7 +6,7 @@ at each start and rewritten whole at each end.) Everything a run learned is writ
 
 Cache errors never fail a run. A damaged file, or one of another version, is renamed with one warning and replaced by a
 new one; if that fails, the run goes on without a cache. The file contains no secrets: a credential is stored as a keyed
-hash, and the key, like the file, is readable by its owner only (RG-087)."""
+hash, and the key, like the file, is readable by its owner only."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Manifest and config bytes: size limits, media types, digests (RG-033, RG-034, RG-050).
+"""Manifest and config bytes: size limits, media types, digests.
 
 The document decides, not what the registry says about it: digest and type are those of the bytes alone, because what
 is read from them is shared by digest with everybody (RG-117). Whatever the bytes are, an unreadable document raises
@@ -26,7 +26,7 @@ DOCKER_SCHEMA1_SIGNED = "application/vnd.docker.distribution.manifest.v1+prettyj
 DOCKER_SCHEMA1 = "application/vnd.docker.distribution.manifest.v1+json"
 
 ACCEPT = (OCI_INDEX, DOCKER_LIST, OCI_MANIFEST, DOCKER_SCHEMA2, DOCKER_SCHEMA1_SIGNED, DOCKER_SCHEMA1)
-"""The six types that every manifest request accepts (RG-030)."""
+"""The six types that every manifest request accepts."""
 
 DocumentType = Literal["index", "image", "schema1"]
 DOCUMENT_TYPES: dict[str, DocumentType] = {
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class ContentError(ValueError):
-    """An unusable document; ``code`` is one of class content (RG-060), or ``digest-mismatch``."""
+    """An unusable document; ``code`` is one of class content, or ``digest-mismatch``."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -77,7 +77,7 @@ class Document(msgspec.Struct, frozen=True, gc=False):
 
 
 def classify(body: bytes) -> Document:
-    """The document's type: its own ``mediaType`` and its members, which must agree (RG-034).
+    """The document's type: its own ``mediaType`` and its members, which must agree.
 
     Raises :class:`ContentError`: ``too-large``, ``malformed``, ``ambiguous-manifest`` or ``unsupported-media-type``.
     """
@@ -114,7 +114,7 @@ def digest_of(body: bytes, algorithm: str = "sha256") -> str:
 
 
 def signed_payload(body: bytes) -> bytes | None:
-    """The signed payload of a signed schema 1 document; None for any other document (RG-033).
+    """The signed payload of a signed schema 1 document; None for any other document.
 
     The digest of such a document covers the payload only, so nothing else in it can be trusted. The payload is the
     beginning of the document plus a tail stored in the signature (libtrust's "pretty" JWS, ``formatLength`` and
@@ -133,7 +133,7 @@ def signed_payload(body: bytes) -> bytes | None:
 
 
 def check_body(body: bytes, digest: str) -> None:
-    """``digest-mismatch`` unless the bytes have the digest (RG-033)."""
+    """``digest-mismatch`` unless the bytes have the digest."""
     algorithm = digest.partition(":")[0]
     if problem := check_digest(digest):
         raise ContentError("digest-mismatch", f"{digest!r} cannot be checked: {problem}")
@@ -146,13 +146,13 @@ def check_body(body: bytes, digest: str) -> None:
 
 
 def check_size(what: str, size: int, limit: int) -> None:
-    """``too-large``, naming limit and size (RG-050)."""
+    """``too-large``, naming limit and size."""
     if size > limit:
         raise ContentError("too-large", f"the {what} has {size} bytes where at most {limit} are read")
 
 
 def inline_data(data: object, digest: str) -> bytes | None:
-    """A descriptor's ``data`` if it is small and matches the digest, which saves a request (RG-041); else None."""
+    """A descriptor's ``data`` if it is small and matches the digest, which saves a request; else None."""
     if not isinstance(data, str) or len(data) > INLINE_DATA_LIMIT * 4 // 3 + 4:
         return None
     algorithm = digest.partition(":")[0]
@@ -166,7 +166,7 @@ def inline_data(data: object, digest: str) -> bytes | None:
 
 
 def decode(body: bytes, type: type[T], what: str) -> T:
-    """The JSON as the type; ``malformed`` with the path of the first bad member (RG-050)."""
+    """The JSON as the type; ``malformed`` with the path of the first bad member."""
     try:
         return msgspec.json.decode(body, type=type)
     except msgspec.ValidationError as error:

@@ -1,8 +1,8 @@
 """Result types: the platforms of one image, the errors, and what several images have in common.
 
-An :class:`Inspection` never raises for a faulty image; it carries the error (RG-004). Callers switch on ``status``
+An :class:`Inspection` never raises for a faulty image; it carries the error. Callers switch on ``status``
 alone: ``resolved`` constrains, ``neutral`` does not, ``unknown`` and ``error`` mean that the platforms are not known.
-The table of error codes assigns each code the class that decides how it is handled (RG-060).
+The table of error codes assigns each code the class that decides how it is handled.
 
 Pure: imports msgspec, ``platforms`` and ``reference`` only."""
 
@@ -50,11 +50,11 @@ ERROR_CODES: Mapping[str, ErrorClass] = MappingProxyType(
         "layout": "configuration",
     }
 )
-"""Every code an error can have, and its class (RG-060)."""
+"""Every code an error can have, and its class."""
 
 
 class Status(StrEnum):
-    """The outcome of an inspection (RG-004). The values are strings, so ``status == "resolved"`` holds too."""
+    """The outcome of an inspection. The values are strings, so ``status == "resolved"`` holds too."""
 
     RESOLVED = "resolved"
     """The platforms are known; the list may be empty."""
@@ -67,7 +67,7 @@ class Status(StrEnum):
 
 
 def error_class_of(code: str) -> ErrorClass:
-    """The class of an error code (RG-060); ValueError for a code that does not exist."""
+    """The class of an error code; ValueError for a code that does not exist."""
     try:
         return ERROR_CODES[code]
     except KeyError:
@@ -75,7 +75,7 @@ def error_class_of(code: str) -> ErrorClass:
 
 
 class InspectionError(msgspec.Struct, frozen=True, gc=False):
-    """Why there is no answer. ``retry_after`` is in seconds; ``attempts`` has one line per source tried (RG-064)."""
+    """Why there is no answer. ``retry_after`` is in seconds; ``attempts`` has one line per source tried."""
 
     code: str
     error_class: ErrorClass
@@ -94,7 +94,7 @@ class InspectionError(msgspec.Struct, frozen=True, gc=False):
 
 
 class SkippedEntry(msgspec.Struct, frozen=True, gc=False):
-    """An index entry that is not a runnable image, and why (RG-040, RG-043)."""
+    """An index entry that is not a runnable image, and why."""
 
     digest: str
     reason: str
@@ -108,7 +108,7 @@ class InspectionWarning(msgspec.Struct, frozen=True, gc=False):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One runnable manifest. ``stated`` is the platform as its author wrote it, where that differs (RG-020)."""
+    """One runnable manifest. ``stated`` is the platform as its author wrote it, where that differs."""
 
     platform: Platform
     digest: str
@@ -125,7 +125,7 @@ class SourceUsed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Inspection(msgspec.Struct, frozen=True, gc=False):
-    """The answer for one reference (RG-004). ``entries`` are in the registry's order, unique by platform."""
+    """The answer for one reference. ``entries`` are in the registry's order, unique by platform."""
 
     reference: Reference
     status: Status
@@ -143,12 +143,12 @@ class Inspection(msgspec.Struct, frozen=True, gc=False):
     checked_at: float | None = None
     """Monotonic time at which a registry last confirmed the tag; None if it does not age (by digest, offline)."""
     stale: bool = False
-    """The last good reading, used although the check of its tag failed (PL-407)."""
+    """The last good reading, used although the check of its tag failed."""
     last_good: "Inspection | None" = None
-    """With an error of class transient or limit: the last reading of this tag for this credential (RG-116)."""
+    """With an error of class transient or limit: the last reading of this tag for this credential."""
     last_good_age: float | None = None
     public: bool = False
-    """The registry served it to anonymous access (PL-410, PL-422)."""
+    """The registry served it to anonymous access."""
 
     @property
     def platforms(self) -> tuple[Platform, ...]:
@@ -165,7 +165,7 @@ class Inspection(msgspec.Struct, frozen=True, gc=False):
 
 
 class CommonPlatforms(msgspec.Struct, frozen=True, gc=False):
-    """What several images have in common (RG-005)."""
+    """What several images have in common."""
 
     exact: bool
     """No answer is missing."""
@@ -177,7 +177,7 @@ class CommonPlatforms(msgspec.Struct, frozen=True, gc=False):
 
 
 def common(inspections: Iterable[Inspection]) -> CommonPlatforms:
-    """The intersection of the node platforms of the resolved answers (RG-005)."""
+    """The intersection of the node platforms of the resolved answers."""
     answers = list(inspections)
     inexact = [answer.reference.canonical for answer in answers if answer.status in (Status.UNKNOWN, Status.ERROR)]
     sets = dict.fromkeys(

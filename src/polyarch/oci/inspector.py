@@ -1,9 +1,8 @@
-"""``Inspector``: inspects images, one or many (RG-002).
+"""``Inspector``: inspects images, one or many.
 
 An answer comes from the platforms file, from the cache, or from the image's sources, asked in order. Faults of an image
-never raise; the answer carries them. Concurrent callers with the same question share one look-up (RG-113), refusals and
-absences are cached for a while (RG-060), and after a transient failure the answer includes the last good reading
-(RG-116)."""
+never raise; the answer carries them. Concurrent callers with the same question share one look-up, refusals and
+absences are cached for a while, and after a transient failure the answer includes the last good reading."""
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -58,7 +57,7 @@ NEVER_CHECKED = float("-inf")
 class Inspector:
     """Inspects images. Create one per process and set of settings; ``close`` cancels what is in progress.
 
-    ``policy`` must be the address policy of the transport. ``signatures`` is checked before anything is sent (RG-107).
+    ``policy`` must be the address policy of the transport. ``signatures`` is checked before anything is sent.
     Pass the ``pacing`` of a previous inspector to keep its pauses and rate limits. ``notice`` receives messages for the
     user while they happen: waits for a rate limit, warnings of registries.
     """
@@ -135,9 +134,9 @@ class Inspector:
         """The answer for one reference. Raises ``InvalidReference`` for an invalid text and nothing else.
 
         ``fresh`` checks the tag now, unless it was checked within ``revalidate_interval``. With ``not_before``
-        (monotonic) a check begun at or after that time is enough (PL-112, PL-404). Digests need no check. ``wait`` and
-        ``stale_for`` override the settings of the same name. Requests of one ``tenant`` take turns with those of others
-        (PL-851). The answer's ``checked_at`` is when the check of the tag *began*.
+        (monotonic) a check begun at or after that time is enough. Digests need no check. ``wait`` and ``stale_for``
+        override the settings of the same name. Requests of one ``tenant`` take turns with those of others. The answer's
+        ``checked_at`` is when the check of the tag *began*.
         """
         if isinstance(reference, str):
             reference = parse(reference)
@@ -191,7 +190,7 @@ class Inspector:
         self, references: Iterable[Reference | str], *, credentials: CredentialStore | None = None
     ) -> CommonPlatforms:
         """What the images have in common. If nothing, indexes are checked for operator bundles first, which constrain
-        nothing (RG-046).
+        nothing.
         """
         answers = await self.inspect_many(references, credentials=credentials)
         found = inspection.common(answers)
@@ -212,10 +211,10 @@ class Inspector:
         bundle: BundleMode = "auto",
         stale_for: float | None = None,
     ) -> Inspection | None:
-        """The answer from memory, without I/O and within microseconds (RG-115); None if a request is needed.
+        """The answer from memory, without I/O and within microseconds; None if a request is needed.
 
-        While the registry of a tag fails, a reading older than the TTL is returned as ``stale``, up to ``stale_for``
-        (PL-407). A refusal or absence found within the last minute is returned as an error.
+        While the registry of a tag fails, a reading older than the TTL is returned as ``stale``, up to ``stale_for``.
+        A refusal or absence found within the last minute is returned as an error.
         """
         judged = self._signatures.judge(reference) if self._signatures is not None else None
         if isinstance(judged, InspectionError):
@@ -239,24 +238,24 @@ class Inspector:
         return self._recall.in_memory(reference, sources, store, mode=bundle, stale_for=stale_for)
 
     def host_busy(self, reference: Reference) -> bool:
-        """Whether all hosts of the image are paused or have an open circuit (PL-113)."""
+        """Whether all hosts of the image are paused or have an open circuit."""
         sources = self.sources(reference)
         if isinstance(sources, InspectionError) or not sources:
             return False
         return all(self._pacing.busy(source.host) for source in sources)
 
     def host_low(self, reference: Reference) -> bool:
-        """Whether some host of the image has less than half of its rate limit left (RG-063): what can wait, should."""
+        """Whether some host of the image has less than half of its rate limit left: what can wait, should."""
         sources = self.sources(reference)
         return not isinstance(sources, InspectionError) and any(self._pacing.low(source.host) for source in sources)
 
     @property
     def rate_limits(self) -> dict[str, RateLimit]:
-        """The last reported rate limit per host (RG-063)."""
+        """The last reported rate limit per host."""
         return {host.name: host.rate for host in self._pacing if host.rate is not None}
 
     def sources(self, reference: Reference) -> tuple[PullSource, ...] | InspectionError:
-        """The places to ask, in order (RG-097); an error of class configuration if there are none."""
+        """The places to ask, in order; an error of class configuration if there are none."""
         found = self._sources_of.get(reference)
         if found is not None:
             return found
@@ -275,7 +274,7 @@ class Inspector:
     # -- the cache -----------------------------------------------------------------------------------------------------
 
     def forget(self, credentials: Iterable[Credential]) -> None:
-        """Drop the proofs of these credentials; readings are kept (PL-423)."""
+        """Drop the proofs of these credentials; readings are kept."""
         self._cache.drop_proofs(fingerprints_of(credentials, self._cache.key))
 
     async def close(self) -> None:
@@ -342,13 +341,13 @@ class Inspector:
         return answer
 
 
-# -- Builds an inspector with all its parts, and closes them together (RG-003).
+# -- Builds an inspector with all its parts, and closes them together.
 
 
 class InspectorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings for :func:`open_inspector`. The defaults are the command line's.
 
-    In a cluster, pod authors choose the hosts (RG-103, PL-851): start ``settings`` from ``CLUSTER`` or ``PLACEMENT``
+    In a cluster, pod authors choose the hosts: start ``settings`` from ``CLUSTER`` or ``PLACEMENT``
     and use ``AddressPolicy.of("cluster", allow=…)`` as ``policy``.
     """
 
@@ -358,11 +357,11 @@ class InspectorOptions(msgspec.Struct, frozen=True, kw_only=True):
     trust: TrustSettings | None = None
     """None: the system's store and the directories of RG-100."""
     cache_directory: Path | None = None
-    """Directory of the cache on disk; None: memory only (RG-114)."""
+    """Directory of the cache on disk; None: memory only."""
     answers: AnswerFile | None = None
     offline: bool = False
     signatures: SignaturePolicy | None = None
-    """The signature policy; None: all images are accepted (RG-107)."""
+    """The signature policy; None: all images are accepted."""
 
 
 @asynccontextmanager

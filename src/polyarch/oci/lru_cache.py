@@ -1,7 +1,7 @@
 """A bounded mapping that evicts the least recently used entry.
 
 Registries and pod authors choose how many hosts, tokens and failures there are, so every table that grows with them has
-a limit on its number of entries and, where they choose the size too, on the bytes (PL-810)."""
+a limit on its number of entries and, where they choose the size too, on the bytes."""
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator

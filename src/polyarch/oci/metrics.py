@@ -1,4 +1,4 @@
-"""Metrics of registry traffic (RG-160), without a metrics library: this package may not import one (RG-001).
+"""Metrics of registry traffic, without a metrics library: this package may not import one.
 
 ``Metrics`` is the interface. ``RegistryMetrics`` implements it with constructors that the process passes in, such as
 those of ``prometheus_client`` bound to a registry::

@@ -1,4 +1,4 @@
-"""Platforms files: answers written by hand, for use without a registry (RG-130 to RG-132).
+"""Platforms files: answers written by hand, for use without a registry.
 
 A platforms file makes checks repeatable and lets them run offline. It is trusted like a registry's answer, so anything
 unknown in it is refused with file and key. The output of ``polyarch inspect -o json`` is a valid platforms file.
@@ -56,7 +56,7 @@ _PRINTED_PLATFORM = frozenset(
 
 
 class InvalidAnswers(ValueError):  # noqa: N818 - the name says what is the matter
-    """An unusable platforms file: a usage error with file, key and reason (RG-132)."""
+    """An unusable platforms file: a usage error with file, key and reason."""
 
     def __init__(self, origin: str, key: str, problem: str) -> None:
         place = ": ".join(part for part in (origin, key) if part)
@@ -76,7 +76,7 @@ class AnswerFile:
         self._digests: dict[tuple[str, str], Inspection] = {}
         self._children: dict[tuple[str, str], Entry] = {}
         self._keys: dict[str | tuple[str, str], str] = {}
-        """The key as written that first gave a reference, a digest or a child: a contradiction names both (RG-132)."""
+        """The key as written that first gave a reference, a digest or a child: a contradiction names both."""
 
     @classmethod
     def from_mapping(cls, data: object, *, origin: str = "") -> "AnswerFile":
@@ -100,7 +100,7 @@ class AnswerFile:
         return file
 
     def get(self, reference: Reference) -> Inspection | None:
-        """The answer, by the first of: same digest, same reference, ``repository:*``, child digest (RG-131)."""
+        """The answer, by the first of: same digest, same reference, ``repository:*``, child digest."""
         answer: Inspection | None
         if reference.digest is not None:
             answer = self._digests.get((_name(reference), reference.digest))

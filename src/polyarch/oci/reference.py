@@ -1,4 +1,4 @@
-"""Image references: parsing and canonical text (RG-010 to RG-015).
+"""Image references: parsing and canonical text.
 
 Container tools disagree about short names, upper-case letters and ports. A parsed reference has a registry, a
 repository, and a tag or digest; its canonical text parses to the same value. Ambiguous or invalid text is refused, with
@@ -63,13 +63,13 @@ class Reference(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def canonical(self) -> str:
-        """The full text: every default written out; ``parse(r.canonical) == r`` (RG-014)."""
+        """The full text: every default written out; ``parse(r.canonical) == r``."""
         prefix = "oci:" if self.transport == "oci" else ""
         return f"{prefix}{self.name}{self._suffix}"
 
     @property
     def familiar(self) -> str:
-        """Without ``docker.io/`` and ``library/``, where leaving them out keeps the meaning (RG-014)."""
+        """Without ``docker.io/`` and ``library/``, where leaving them out keeps the meaning."""
         if self.registry != DOCKER_HUB:
             return self.canonical
         name = self.repository
@@ -83,12 +83,12 @@ class Reference(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def host_for_requests(self) -> str:
-        """The host for requests: Docker Hub's registry has another name than its references (RG-011)."""
+        """The host for requests: Docker Hub's registry has another name than its references."""
         return DOCKER_HUB_HOST if self.registry == DOCKER_HUB else self.registry
 
     @property
     def selector(self) -> str:
-        """The digest if there is one, else the tag (RG-013)."""
+        """The digest if there is one, else the tag."""
         return self.digest or self.tag or ""
 
     def at(self, digest: str) -> "Reference":
@@ -105,7 +105,7 @@ class Reference(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse(text: str) -> Reference:
-    """Parse a reference (RG-010). Raises :class:`InvalidReference` for invalid or ambiguous text."""
+    """Parse a reference. Raises :class:`InvalidReference` for invalid or ambiguous text."""
     _check_characters(text)
     if text.startswith("oci:"):
         return _parse_layout(text)
@@ -129,7 +129,7 @@ def parse(text: str) -> Reference:
 
 
 def check_digest(digest: str) -> str | None:
-    """The problem with an ``ALG:HEX`` digest, or None if it is valid (RG-013)."""
+    """The problem with an ``ALG:HEX`` digest, or None if it is valid."""
     algorithm, colon, digits = digest.partition(":")
     expected = DIGEST_DIGITS.get(algorithm)
     if not colon or not algorithm:
@@ -144,7 +144,7 @@ def check_digest(digest: str) -> str | None:
 
 
 def parse_host(host: str) -> str:
-    """The lower-case ``host[:port]``; ValueError with the problem if it is invalid (RG-011)."""
+    """The lower-case ``host[:port]``; ValueError with the problem if it is invalid."""
     if not host.isascii():
         raise ValueError(f"{_shown(host)} is not a host name: write an international name in its xn-- form")
     host = host.lower()
@@ -321,7 +321,7 @@ def _shown(text: str, limit: int = 80) -> str:
     return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
-# -- Names without a registry (RG-096, PL-424). Pure: text to reference, no requests.
+# -- Names without a registry. Pure: text to reference, no requests.
 
 
 ANYWHERE = "*"

@@ -11,52 +11,52 @@ class InspectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds, counts and host names; each with its requirement."""
 
     timeout: float = 60.0
-    """Total time of the requests for one image; waiting in line or for a pause does not count (RG-051)."""
+    """Total time of the requests for one image; waiting in line or for a pause does not count."""
     max_wait: float = 60.0
-    """Total time that one image may wait for pauses of rate limits (RG-062)."""
+    """Total time that one image may wait for pauses of rate limits."""
     wait: bool = True
-    """Wait for such a pause; if False, answer ``rate-limited`` at once (RG-062)."""
+    """Wait for such a pause; if False, answer ``rate-limited`` at once."""
     attempts: int = 4
-    """Attempts of one request that fails for transient reasons (RG-061)."""
+    """Attempts of one request that fails for transient reasons."""
     tag_ttl: float = 600.0
-    """How long the digest of a tag is cached (RG-110)."""
+    """How long the digest of a tag is cached."""
     proof_ttl: float = 3600.0
-    """How long a success proves that a credential may read a repository (RG-110)."""
+    """How long a success proves that a credential may read a repository."""
     public_ttl: float = 24 * 3600.0
-    """How long a repository counts as public after an anonymous success, with ``public_probe`` (RG-112)."""
+    """How long a repository counts as public after an anonymous success, with ``public_probe``."""
     private_ttl: float = 3600.0
-    """How long a repository is not asked anonymously again after a refusal (RG-112)."""
+    """How long a repository is not asked anonymously again after a refusal."""
     negative_ttl: float = 60.0
-    """How long ``not-found`` and refusals are cached (RG-060)."""
+    """How long ``not-found`` and refusals are cached."""
     content_error_ttl: float = 600.0
-    """How long the error of unusable content is cached (RG-060)."""
+    """How long the error of unusable content is cached."""
     revalidate_interval: float = 5.0
-    """Maximum age of a tag's check for ``fresh=True`` (RG-113); 0.25 for placement (PL-402)."""
+    """Maximum age of a tag's check for ``fresh=True``; 0.25 for placement."""
     circuit_rest: float = 30.0
-    """How long no requests go to a host after five failed connections (RG-061); 5 for placement (PL-402)."""
+    """How long no requests go to a host after five failed connections; 5 for placement."""
     patience: float = 5.0
     """How long a host may be silent until that counts as a failed connection, where the image's time ends before the
-    request's (RG-064)."""
+    request's."""
     stale_for: float = 0.0
-    """Maximum age of a reading used in place of a failed check (PL-407); 0: never."""
+    """Maximum age of a reading used in place of a failed check; 0: never."""
     public_probe: bool = False
-    """Ask each repository anonymously first (RG-112)."""
+    """Ask each repository anonymously first."""
     head_first_hosts: tuple[str, ...] = ("docker.io",)
-    """Registries that charge for GET but not for HEAD (RG-031)."""
+    """Registries that charge for GET but not for HEAD."""
     reserve: int = 0
-    """GETs of a host stop when its rate limit has no more than this left (RG-063); 0: use it up."""
+    """GETs of a host stop when its rate limit has no more than this left; 0: use it up."""
     requests_per_host: int = 8
     requests: int = 64
-    """Requests at a time to one host and in all (RG-052)."""
+    """Requests at a time to one host and in all."""
     waiting_per_tenant: int | None = None
-    """Maximum of one tenant's waiting requests per host (PL-851); ``None``: unlimited."""
+    """Maximum of one tenant's waiting requests per host; ``None``: unlimited."""
     waiting: int | None = None
-    """Maximum of waiting requests per host, and for a slot in all (PL-854); ``None``: unlimited."""
+    """Maximum of waiting requests per host, and for a slot in all; ``None``: unlimited."""
     layouts: bool = False
-    """Read ``oci:`` references as local directories (RG-120): only where the user names the images, never for images of
+    """Read ``oci:`` references as local directories: only where the user names the images, never for images of
     pods or files."""
     insecure_loopback: bool = True
-    """Allow unverified TLS and plain HTTP to loopback hosts: on the command line only (RG-101)."""
+    """Allow unverified TLS and plain HTTP to loopback hosts: on the command line only."""
 
 
 CLUSTER = InspectorSettings(

@@ -1,4 +1,4 @@
-"""Signature policies (RG-107): containers-policy.json(5), as far as it can be evaluated without image content.
+"""Signature policies: containers-policy.json(5), as far as it can be evaluated without image content.
 
 A policy rejects an image, accepts it, or requires signatures. The first two are decided before any request. Signatures
 would have to be fetched and verified with the content, which is the pulling runtime's job; :data:`Signed` says how an
@@ -96,7 +96,7 @@ class SignaturePolicy:
 
 
 def _scopes(reference: Reference) -> Iterator[str]:
-    """Scopes from the most specific to the widest. With a digest the tag is ignored (RG-013)."""
+    """Scopes from the most specific to the widest. With a digest the tag is ignored."""
     if reference.transport == "oci":
         path = os.path.realpath(reference.repository)
         yield f"{path}:{reference.tag or ''}"

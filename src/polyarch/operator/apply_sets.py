@@ -98,7 +98,7 @@ class PodDrain:
         return False
 
 
-# -- What the operator makes, in the cluster: what is cached of it, and how it is applied and deleted (PL-500, PL-501).
+# -- What the operator makes, in the cluster: what is cached of it, and how it is applied and deleted.
 
 
 T = TypeVar("T", bound=KubernetesObject)
@@ -106,7 +106,7 @@ Document = dict[str, Any]
 Found = dict[Ref, PartialObjectMetadata]
 
 PREDECESSORS: Final = ("manager", "multiarch-tuning-operator")
-"""Field managers of the predecessor's operator, whose fields are ours now (PL-503)."""
+"""Field managers of the predecessor's operator, whose fields are ours now."""
 IN_CLUSTER: Final = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, MUTATING_WEBHOOKS)
 AT_HOME: Final = (
     SERVICE_ACCOUNTS,
@@ -267,7 +267,7 @@ class OperandApplySets:
         )
 
     async def _delete_if_unchangeable(self, document: Document) -> None:
-        """Deletes an object that differs in a field that cannot be changed: it is created again (PL-503)."""
+        """Deletes an object that differs in a field that cannot be changed: it is created again."""
         resource = by_kind(document["apiVersion"], document["kind"]) if document["kind"] in IMMUTABLE else None
         found = self.get(resource, document["metadata"]["name"]) if resource is not None else None
         if resource is None or found is None or found.metadata.deletion_timestamp is not None:

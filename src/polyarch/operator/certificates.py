@@ -1,4 +1,4 @@
-"""Where serving certificates come from, for each setting of ``certificates`` (PL-540, PL-541).
+"""Where serving certificates come from, for each setting of ``certificates``.
 
 ``self-managed``: the operator writes the Secret and every ``caBundle``. ``cert-manager``: an Issuer and a Certificate
 make the Secret, and an annotation has the CA injected. ``service-ca`` (OpenShift): annotations do both; it writes one

@@ -1,4 +1,4 @@
-"""What the API server serves: its version and the optional groups that operands need (PL-504, PL-720).
+"""What the API server serves: its version and the optional groups that operands need.
 
 Groups come and go with their CRDs, so they are asked for once a minute."""
 
@@ -141,7 +141,7 @@ class OperatorNamespace:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What roles that ask registries would refuse as they start (IN-030): while there is any, none is changed."""
+        """What roles that ask registries would refuse as they start: while there is any, none is changed."""
         digest = self.registries
         if self._looked is None or self._looked[0] != digest:
             self._looked = digest, self._wrong()

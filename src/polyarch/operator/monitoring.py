@@ -1,4 +1,4 @@
-"""How Prometheus reads our metrics: over TLS, with its ServiceAccount's token (PL-703, PL-720).
+"""How Prometheus reads our metrics: over TLS, with its ServiceAccount's token.
 
 The objects exist iff their kinds are served. Pure."""
 
@@ -57,7 +57,7 @@ def service_monitor(service: str, settings: OperatorSettings) -> Document:
     }
 
 
-# -- Alerting rules (PL-720), each with a page in ``docs/guide/runbooks`` that is called like it. Pure.
+# -- Alerting rules, each with a page in ``docs/guide/runbooks`` that is called like it. Pure.
 
 
 RUNBOOKS: Final = "https://github.com/polyarch/polyarch/blob/main/docs/guide/runbooks"
@@ -106,7 +106,7 @@ def prometheus_rule(name: str, controller: str, alerts: Sequence[Alert], namespa
     }
 
 
-# -- Grafana dashboards from tables of panels (PL-721).
+# -- Grafana dashboards from tables of panels.
 
 
 FOUND_BY: Final = {"grafana_dashboard": "1"}

@@ -1,4 +1,4 @@
-"""Deployments and what stands around them: Service, PodDisruptionBudget, NetworkPolicy (PL-002, PL-502, PL-532).
+"""Deployments and what stands around them: Service, PodDisruptionBudget, NetworkPolicy.
 
 A :class:`Workload` says how one role differs; all else is the same for every role. The operator's own objects are made
 from the same functions by the installer. Pure."""
@@ -68,7 +68,7 @@ class OperandDeployment(msgspec.Struct, frozen=True, kw_only=True):
     certificates: Literal["required", "optional"] = "required"
     """``optional``: the pod starts before the Secret exists."""
     spare: Literal["all but one", "one"] = "all but one"
-    """How many pods an eviction may take away at a time (PL-532)."""
+    """How many pods an eviction may take away at a time."""
     arguments: tuple[str, ...] = ()
     """Flags beyond those that every role gets."""
 
@@ -88,7 +88,7 @@ def operand_objects(
 def deployment_document(
     workload: OperandDeployment, settings: OperatorSettings, cluster: ClusterCapabilities, *, registries: str = ""
 ) -> Document:
-    """PL-502. ``registries``: a digest of the registries' ConfigMap; another value replaces the pods, which read it
+    """``registries``: a digest of the registries' ConfigMap; another value replaces the pods, which read it
     when they start."""
     name = workload.name
     return {
@@ -124,7 +124,7 @@ def service(workload: OperandDeployment, settings: OperatorSettings) -> Document
 
 
 def disruption_budget(workload: OperandDeployment, namespace: str) -> Document:
-    """PL-532: a single replica may always be evicted: a budget that keeps it would only block drains.
+    """A single replica may always be evicted: a budget that keeps it would only block drains.
 
     A budget has one of two fields, and the API server refuses both. Which one a workload has never depends on its
     settings, so that tools which apply it with different ones can follow each other.
@@ -140,7 +140,7 @@ def disruption_budget(workload: OperandDeployment, namespace: str) -> Document:
 
 
 def network_policy(workload: OperandDeployment, settings: OperatorSettings) -> Document:
-    """PL-532: in go webhooks, scrapes and probes; out go DNS and TCP: to the API server, and to registries.
+    """In go webhooks, scrapes and probes; out go DNS and TCP: to the API server, and to registries.
 
     The API server's address cannot be named (it is on no pod network) and its port is known to its Service alone, which
     would take a right in another namespace to read. So every port is open.
@@ -233,7 +233,7 @@ def spread(selected: Mapping[str, str]) -> list[Document]:
 
 
 def trusted_ca(controller: str, namespace: str) -> Document:
-    """The ConfigMap into which OpenShift puts the CAs that the cluster trusts (PL-424)."""
+    """The ConfigMap into which OpenShift puts the CAs that the cluster trusts."""
     described = metadata(names.TRUSTED_CA, controller, namespace=namespace)
     described["labels"] |= {"config.openshift.io/inject-trusted-cabundle": "true"}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": described}
@@ -437,7 +437,7 @@ def configuration_document(name: str, controller: str, webhooks: Sequence[Mappin
 
 
 def injected(document: Document, settings: OperatorSettings) -> Document:
-    """With the annotation by which another writes ``caBundle``, if the settings say so (PL-541)."""
+    """With the annotation by which another writes ``caBundle``, if the settings say so."""
     annotations = certificates.ca_annotations(settings)
     if not annotations:
         return document

@@ -1,4 +1,4 @@
-"""Metadata of operands: owners, and the labels by which tools and the operator itself find them (PL-002). Pure."""
+"""Metadata of operands: owners, and the labels by which tools and the operator itself find them. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -58,13 +58,13 @@ def owned(document: Document, owner: Owner | None) -> Document:
     return {**document, "metadata": {**referring["metadata"], "ownerReferences": references}}
 
 
-# -- The rights of a role as objects: ServiceAccount, ClusterRole, Roles and their bindings (PL-550).
+# -- The rights of a role as objects: ServiceAccount, ClusterRole, Roles and their bindings.
 
 
 OPENSHIFT_PULL_SECRET: Final = (names.CONFIG_HOME, "pull-secret")
-"""The global pull secret of OpenShift (PL-423)."""
+"""The global pull secret of OpenShift."""
 USE_CONSTRAINTS: Final = Rule("security.openshift.io", ("securitycontextconstraints",), ("use",))
-"""Who changes a pod on OpenShift needs the constraint that its ServiceAccount was admitted with (PL-551)."""
+"""Who changes a pod on OpenShift needs the constraint that its ServiceAccount was admitted with."""
 
 
 class RolePermissions(NamedTuple):
@@ -107,7 +107,7 @@ def reading_images(
 ) -> RolePermissions:
     """What it takes to read images as the nodes pull them: pull secrets by name, and on OpenShift mirrors and CAs.
 
-    ``pull_secrets``: whether those that pods name are read (PL-421).
+    ``pull_secrets``: whether those that pods name are read.
     """
     reads = [rule(SECRETS, "get")] if pull_secrets else []
     namespaces: dict[str, tuple[Rule, ...]] = {}

@@ -1,4 +1,4 @@
-"""What is said of registries, looked at before a role would refuse it as it starts (IN-030, PL-424, RG-103).
+"""What is said of registries, looked at before a role would refuse it as it starts.
 
 A role that cannot use its settings ends, and Kubernetes starts it again and again. So who hands the settings on looks
 at them first: the installer before it writes anything, the operator before it changes a Deployment. Both use what the

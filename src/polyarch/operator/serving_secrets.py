@@ -1,4 +1,4 @@
-"""The Secrets of the serving certificates, kept by the operator's leader (PL-540, PL-541, PL-853).
+"""The Secrets of the serving certificates, kept by the operator's leader.
 
 Self-managed, the leader makes a CA and one leaf for all services. In the other modes somebody else writes the leaves.
 In every mode ``polyarch-certificates`` has ``record.key``: the keys with which processes sign decision annotations, the

@@ -28,7 +28,7 @@ MACHINE_OS_NAMESPACE: Final = "openshift-machine-config-operator"
 MAX_REPLICAS: Final = 20
 """Of a role that the operator deploys; the least is 1."""
 OLDEST_KUBERNETES: Final = (1, 30)
-"""The operator deploys nothing on an older one (PL-504)."""
+"""The operator deploys nothing on an older one."""
 
 
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,26 +42,25 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     image_pull_secrets: tuple[str, ...] = ()
     """Names of Secrets in the operator's namespace. Empty: as the operator's own pod has them."""
     certificates: Certificates = "self-managed"
-    """Who issues the serving certificates (PL-540)."""
+    """Who issues the serving certificates."""
     resource_webhooks: ResourceWebhooks = "operator"
-    """Who registers the webhooks and the conversion of custom resources (IN-012)."""
+    """Who registers the webhooks and the conversion of custom resources."""
     network_policies: bool = True
-    """PL-532."""
     webhook_replicas: int = 3
     controller_replicas: int = 2
     handler_replicas: int = 2
     """Of the exec-format-error monitor's handler."""
     taints_replicas: int = 2
     global_pull_secret: tuple[str, str] | None = None
-    """Namespace and name; None: ``openshift-config/pull-secret`` on OpenShift, elsewhere no secret (PL-423)."""
+    """Namespace and name; None: ``openshift-config/pull-secret`` on OpenShift, elsewhere no secret."""
     registries_configmap: str = ""
-    """A ConfigMap in the operator's namespace with ``registries.conf`` and, optionally, ``ca.crt`` (PL-424)."""
+    """A ConfigMap in the operator's namespace with ``registries.conf`` and, optionally, ``ca.crt``."""
     allow_addresses: tuple[str, ...] = ()
-    """Address ranges (CIDR) of registries that are refused otherwise (RG-103)."""
+    """Address ranges (CIDR) of registries that are refused otherwise."""
     proxies: tuple[tuple[str, str], ...] = ()
     """Variables such as ``HTTPS_PROXY`` for the roles that ask registries: the operator passes on its own."""
     priority_class: str = "system-cluster-critical"
-    """PL-502. Some providers refuse this class outside ``kube-system``; empty: none."""
+    """Some providers refuse this class outside ``kube-system``; empty: none."""
     node_selector: tuple[str, ...] = ()
     """Node labels that pods need, ``key=value``."""
     tolerations: tuple[str, ...] = ()
@@ -77,24 +76,24 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     arch_taint_keys: tuple[str, ...] = ()
     """Of taints that build pods tolerate besides those found on nodes; empty: the usual ones."""
     allow_privileged_builds: bool = False
-    """Whether an ImageBuild may ask for the security profile ``Privileged`` (BD-151)."""
+    """Whether an ImageBuild may ask for the security profile ``Privileged``."""
     max_active_jobs: int = 20
-    """Build Jobs of the cluster at the same time (BD-154)."""
+    """Build Jobs of the cluster at the same time."""
     machine_os: MachineOS = "off"
-    """Whether images of nodes are built as well; ``auto``: on OpenShift, once MachineOSConfigs are served (BD-002)."""
+    """Whether images of nodes are built as well; ``auto``: on OpenShift, once MachineOSConfigs are served."""
     machine_os_namespace: str = MACHINE_OS_NAMESPACE
     """Where MachineOSConfigs have their Secrets; it has to be there."""
 
     numa: Numa = "auto"
     """Whether the controllers of NUMA run; ``auto``: while their CRDs are there."""
     platform: Platform = "auto"
-    """What the nodes of a NUMA group are found by (NO-030); ``auto``: what the cluster shows."""
+    """What the nodes of a NUMA group are found by; ``auto``: what the cluster shows."""
     numa_namespace: str = ""
-    """Where exporters and scheduler of NUMA run; empty: in the operator's own namespace (NO-050)."""
+    """Where exporters and scheduler of NUMA run; empty: in the operator's own namespace."""
     manage_namespace: bool = False
-    """Whether the operator sets the Pod Security level that exporters need on that namespace (NO-057)."""
+    """Whether the operator sets the Pod Security level that exporters need on that namespace."""
     kubelet_root: str = DEFAULT_KUBELET_ROOT
-    """The kubelets' directory on the nodes of groups that name no other (NO-055)."""
+    """The kubelets' directory on the nodes of groups that name no other."""
 
     @property
     def numa_home(self) -> str:
@@ -106,7 +105,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
         return "off" if self.machine_os == "auto" and not cluster.openshift else self.machine_os
 
     def tolerating(self, *keys: str) -> "OperatorSettings":
-        """The same, where pods also tolerate every taint with these keys (TN-081)."""
+        """The same, where pods also tolerate every taint with these keys."""
         return msgspec.structs.replace(self, tolerations=tuple(dict.fromkeys((*self.tolerations, *keys))))
 
 
@@ -116,6 +115,6 @@ class ClusterCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     openshift: bool = False
     """The group ``config.openshift.io``."""
     monitoring: bool = False
-    """ServiceMonitors and PrometheusRules (``monitoring.coreos.com/v1``, PL-720)."""
+    """ServiceMonitors and PrometheusRules (``monitoring.coreos.com/v1``)."""
     version: tuple[int, int] = OLDEST_KUBERNETES
     """Of Kubernetes: major and minor."""

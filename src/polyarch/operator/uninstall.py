@@ -1,4 +1,4 @@
-"""The next step of an uninstall, from what is there now (PL-520, PL-521).
+"""The next step of an uninstall, from what is there now.
 
 Nothing is remembered between steps, so the operator may be killed at any point, and another one goes on. What has to be
 waited for is timed by timestamps that the API server keeps: the controller's Deployment is deleted as soon as the
@@ -15,9 +15,9 @@ SETTLING: Final = 8.0
 """Seconds after the webhook is gone in which a pod may still get a gate: an admission takes up to 5 s, and API servers
 learn of a configuration's deletion by a watch."""
 GATES_SECONDS: Final = 120.0
-"""The controller's time to remove all gates (PL-521)."""
+"""The controller's time to remove all gates."""
 RELEASE_SECONDS: Final = 60.0
-"""The operator's time to remove the gates that are left (PL-521)."""
+"""The operator's time to remove the gates that are left."""
 
 SOON: Final = 0.2
 """Seconds until the next pass when a step was taken."""
@@ -52,7 +52,7 @@ class RemainingController(NamedTuple):
 
 
 class RemainingPlacement(NamedTuple):
-    """What is left of placement, by live reads (PL-522)."""
+    """What is left of placement, by live reads."""
 
     configuration: bool = False
     """A ClusterPodPlacementConfig that is being deleted, with a finalizer of ours."""
@@ -62,7 +62,7 @@ class RemainingPlacement(NamedTuple):
     webhook: int = 0
     """Objects of the webhook."""
     monitor: bool = False
-    """Anything of the exec-format-error monitor, which has its own steps (PL-630)."""
+    """Anything of the exec-format-error monitor, which has its own steps."""
     controller: RemainingController = RemainingController()
     gated: int = 0
     """Pods with our gate."""
@@ -125,7 +125,7 @@ class UninstallBackoff:
         return SOON * 1.5**self._repeated
 
 
-# -- The next step when ArchitectureTaints is being deleted, from what is there now (TN-073).
+# -- The next step when ArchitectureTaints is being deleted, from what is there now.
 
 
 """Seconds after the webhook is gone in which a pod may still get a gate: an admission takes up to 5 s, and API servers

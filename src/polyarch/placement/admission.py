@@ -1,4 +1,4 @@
-"""The admission response for one pod: path, patch, warnings and audit annotations (PL-104 to PL-119).
+"""The admission response for one pod: path, patch, warnings and audit annotations.
 
 The webhook gathers facts and image answers and sends this response; ``explain`` prints it. Pure."""
 
@@ -20,7 +20,7 @@ from polyarch.placement.rules import ExaminedPod, PodFacts, UserPod, decide, exa
 from polyarch.selectors import OPERATORS, Requirement
 
 INLINE: Final = frozenset({Reason.ARCHITECTURES_SET, Reason.ALL_IMAGES_NEUTRAL, Reason.PREFERENCES_ONLY})
-"""Decisions that are written at admission, without a gate (PL-110)."""
+"""Decisions that are written at admission, without a gate."""
 MAX_WARNINGS: Final = 2
 MAX_WARNING: Final = 200
 AUDIT_KEY: Final = "decision"
@@ -40,10 +40,10 @@ class Admission(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 def admit(
     case: ExaminedPod, decision: PlacementDecision, *, controller_available: bool, deprovisioning: bool = False
 ) -> Admission:
-    """The response for ``decision``, which was made from the answers that are usable now (PL-112), if any.
+    """The response for ``decision``, which was made from the answers that are usable now, if any.
 
     ``controller_available``: the controller's Lease was renewed within 30 s and the CPPC is not being deleted, so a
-    gate will be removed (PL-107). ``deprovisioning``: the CPPC is being deleted.
+    gate will be removed. ``deprovisioning``: the CPPC is being deleted.
     """
     path = _path(case, decision, controller_available=controller_available)
     warnings = warnings_for(case, decision)
@@ -78,12 +78,12 @@ def _path(case: ExaminedPod, decision: PlacementDecision, *, controller_availabl
 
 
 def audit_text(decision: PlacementDecision, path: AdmissionPath) -> str:
-    """``ArchitecturesSet amd64,arm64 inline`` (PL-119)."""
+    """``ArchitecturesSet amd64,arm64 inline``."""
     return " ".join(part for part in (decision.reason.value, ",".join(decision.architectures), path.value) if part)
 
 
 def warnings_for(case: ExaminedPod, decision: PlacementDecision) -> tuple[str, ...]:
-    """At most two warnings, shown by the client that creates the pod (PL-118)."""
+    """At most two warnings, shown by the client that creates the pod."""
     found = [
         *_ignored_opt_out(case),
         *_foreign_record(case),
@@ -109,7 +109,7 @@ _BEFORE_OPT_OUT: Final = (Reason.OPERATOR_NAMESPACE, Reason.KUBE_NAMESPACE, Reas
 
 
 def _foreign_record(case: ExaminedPod) -> list[str]:
-    """A manifest copied from another pod keeps its architectures, since their author cannot be verified (PL-853)."""
+    """A manifest copied from another pod keeps its architectures, since their author cannot be verified."""
     if case.rule is not Reason.ARCHITECTURE_ALREADY_REQUIRED or not case.view.has_foreign_record:
         return []
     what = f"{names.DECISION_ANNOTATION} was not made for this pod, so its {names.ARCH_KEY} terms count as yours"
@@ -154,7 +154,7 @@ def shortened(text: str, limit: int = MAX_WARNING) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-# -- Cache of admission decisions for equal pods, such as the replicas of a template (PL-801).
+# -- Cache of admission decisions for equal pods, such as the replicas of a template.
 
 
 CACHE_ENTRIES: Final = 512

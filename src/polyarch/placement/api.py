@@ -59,8 +59,6 @@ class Plugins(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ClusterPodPlacementConfigSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """PL-010."""
-
     log_verbosity: str = "Normal"
     namespace_selector: LabelSelector | None = None
     plugins: Plugins | None = None
@@ -74,7 +72,7 @@ class ConditionsStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ClusterPodPlacementConfig(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Enables placement for the cluster; a singleton named ``cluster`` (PL-010)."""
+    """Enables placement for the cluster; a singleton named ``cluster``."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ClusterPodPlacementConfigSpec = ClusterPodPlacementConfigSpec()
@@ -82,15 +80,13 @@ class ClusterPodPlacementConfig(msgspec.Struct, frozen=True, gc=False, rename="c
 
 
 class PodPlacementConfigSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """PL-030."""
-
     label_selector: LabelSelector | None = None
     plugins: Plugins | None = None
     priority: int = 0
 
 
 class PodPlacementConfig(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Soft preferences for some pods of one namespace (PL-030)."""
+    """Soft preferences for some pods of one namespace."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodPlacementConfigSpec = PodPlacementConfigSpec()
@@ -98,8 +94,6 @@ class PodPlacementConfig(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ENoExecEventStatus(msgspec.Struct, frozen=True, gc=False, rename={"container_id": "containerID"}):
-    """PL-036."""
-
     node_name: str = msgspec.field(default="", name="nodeName")
     pod_name: str = msgspec.field(default="", name="podName")
     pod_namespace: str = msgspec.field(default="", name="podNamespace")
@@ -107,7 +101,7 @@ class ENoExecEventStatus(msgspec.Struct, frozen=True, gc=False, rename={"contain
 
 
 class ENoExecEvent(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Sent from the node agent of the exec-format-error monitor to its controller (PL-036)."""
+    """Sent from the node agent of the exec-format-error monitor to its controller."""
 
     metadata: ObjectMeta = ObjectMeta()
     status: ENoExecEventStatus | None = None
@@ -128,7 +122,7 @@ class PlacementPolicy(msgspec.Struct, frozen=True, gc=False, rename="camel"):
         return self.spec.get("overrides") or []
 
 
-# -- What the controllers' leader tells the operator, as annotations of its Lease (PL-041, PL-301).
+# -- What the controllers' leader tells the operator, as annotations of its Lease.
 
 
 HELD_PODS_ANNOTATION: Final = f"{OWN_GROUP}/held-pods"

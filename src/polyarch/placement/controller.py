@@ -1,4 +1,4 @@
-"""Reconciles gated pods: decides each and sends at most one PATCH (PL-300 to PL-335, PL-530).
+"""Reconciles gated pods: decides each and sends at most one PATCH.
 
 A reconcile reads the pod from the cache, collects the answers for its images, decides with the pure rules
 and carries the decision out (``releases``). A pod with unknown images is parked in ``Waiting``; it is reconciled again
@@ -35,10 +35,10 @@ from polyarch.placement.rules import ExaminedPod, WaitingTime, assess, decide, d
 log = structlog.get_logger(__name__)
 
 FACTS_REQUEUE_DELAY: Final = 5.0
-"""Seconds until the next reconcile while facts are not complete (PL-301). Their arrival requeues the pods; this is a
+"""Seconds until the next reconcile while facts are not complete. Their arrival requeues the pods; this is a
 fallback, and long enough for ten thousand waiting pods."""
 NAMESPACE_TIMEOUT: Final = 5.0
-"""How long a pod waits for its Namespace before the policy's ``spec`` is used (PL-117)."""
+"""How long a pod waits for its Namespace before the policy's ``spec`` is used."""
 
 
 class Pods(Protocol):
@@ -102,7 +102,7 @@ class PodController:
     # -- notifications ------------------------------------------------------------------------------------------------
 
     def facts_changed(self, namespace: str | None) -> None:
-        """Requeues the affected gated pods at once (PL-044, PL-334)."""
+        """Requeues the affected gated pods at once."""
         if namespace is None:
             self._secrets.allow(self._facts.table.spec.images_secret_access == "byName")
             self._waiting.hasten(lambda lookup: lookup.held)
@@ -111,13 +111,13 @@ class PodController:
                 self._enqueue(key)
 
     def credentials_changed(self) -> None:
-        """The global pull secret changed: images that failed with ``auth`` are retried (PL-333), and answers obtained
-        with the former secret are not used for any pod (PL-423, PL-852)."""
+        """The global pull secret changed: images that failed with ``auth`` are retried, and answers obtained
+        with the former secret are not used for any pod."""
         self._waiting.revoke()
         self._waiting.hasten(lambda lookup: lookup.failure == "auth")
 
     def registries_changed(self) -> None:
-        """Mirrors, blocked hosts or certificates changed: failed images are retried (PL-424).
+        """Mirrors, blocked hosts or certificates changed: failed images are retried.
 
         Not those that a registry rate-limits: they wait as it asked.
         """
@@ -140,7 +140,7 @@ class PodController:
         started = self._clock.monotonic()
         try:
             return await self._pass(key)
-        except Exception as error:  # noqa: BLE001 - an internal error for one pod must not stop the others (PL-306)
+        except Exception as error:  # noqa: BLE001 - an internal error for one pod must not stop the others
             return await self._fault(key, error)
         finally:
             self._metrics.process_pod.observe(self._clock.monotonic() - started)
@@ -216,7 +216,7 @@ class PodController:
             self._standby.pod_went(memory, self._clock.monotonic())
 
     def _facts_for(self, namespace: str, memory: PodState, now: float) -> NamespaceFacts | After:
-        """The facts for this pod, or when to reconcile again while some are not known yet (PL-301)."""
+        """The facts for this pod, or when to reconcile again while some are not known yet."""
         if not self._facts.is_complete:
             return After(FACTS_REQUEUE_DELAY)
         if self._facts.of(namespace).settings.provisional and (left := memory.seen_at + NAMESPACE_TIMEOUT - now) > 0:
@@ -226,7 +226,7 @@ class PodController:
     # -- internal errors ----------------------------------------------------------------------------------------------
 
     async def _fault(self, key: Key, error: Exception) -> Result:
-        """Treats an internal error as a transient failure of the pod, limited by its retry window (PL-306)."""
+        """Treats an internal error as a transient failure of the pod, limited by its retry window."""
         self._metrics.internal_errors.inc()
         log.error("a pass over a pod met a bug", pod=str(key), exc_info=error if self._causes.is_new(error) else None)
         pod, memory = self._pods.get(key), self._memories.get(key)
@@ -262,7 +262,7 @@ def _sooner(result: Result, seconds: float) -> After:
     return After(min(result.seconds, seconds) if isinstance(result, After) else seconds)
 
 
-# -- The pods with our gate that this process knows (PL-300).
+# -- The pods with our gate that this process knows.
 
 
 GATED_SELECTOR: Final = f"{names.SCHEDULING_GATE_LABEL}={names.GATED}"
@@ -354,7 +354,7 @@ class StrayGates:
 
     async def look(self) -> list[Pod] | None:
         """Lists once, and returns what was listed, for the sweep. An API or internal error leaves everything unchanged
-        until the next time (PL-306); then None."""
+        until the next time; then None."""
         self._listed_at = self._clock.monotonic()
         try:
             listed = list(await self._list())
@@ -362,7 +362,7 @@ class StrayGates:
         except KubernetesError as error:
             log.warning("pods without our label could not be listed", error=str(error))
             return None
-        except Exception as error:  # an internal error must not end the loop or the process (PL-306)
+        except Exception as error:  # an internal error must not end the loop or the process
             self._metrics.internal_errors.inc()
             log.error(
                 "looking for pods without our label met a bug",

@@ -1,4 +1,4 @@
-"""Lossless conversion of ClusterPodPlacementConfig between v1alpha1 and v1beta1 (PL-012).
+"""Lossless conversion of ClusterPodPlacementConfig between v1alpha1 and v1beta1.
 
 v1alpha1 has neither ``spec.plugins`` nor ``spec.fallbackArchitecture``. In v1alpha1 they are annotations, so clients
 that read and write v1alpha1 preserve them. All other fields, including unknown ones, stay unchanged. For objects as the
@@ -107,7 +107,7 @@ class _Monitor(msgspec.Struct):
 
 
 class _Plugins(msgspec.Struct, rename="camel"):
-    """``spec.plugins`` with the schema of v1beta1 (PL-010), which the API server does not apply to an annotation."""
+    """``spec.plugins`` with the schema of v1beta1, which the API server does not apply to an annotation."""
 
     node_affinity_scoring: _Scoring | msgspec.UnsetType = msgspec.UNSET
     exec_format_error_monitor: _Monitor | msgspec.UnsetType = msgspec.UNSET

@@ -42,7 +42,6 @@ MAX_NAMESPACES: Final = 256
 
 
 def placement_policy() -> Schema:
-    """PL-040, PL-041."""
     only_one = rule(
         f"self.metadata.name == '{SINGLETON}'",
         f"the only PlacementPolicy is named {SINGLETON}: set metadata.name to {SINGLETON} "
@@ -187,7 +186,7 @@ def _namespace_pattern(path: str) -> Schema:
     return text(max_length=64, rules=(allowed,))
 
 
-# -- The CustomResourceDefinitions of placement, built from the constants that the parsers use (PL-010 to PL-045).
+# -- The CustomResourceDefinitions of placement, built from the constants that the parsers use.
 
 
 SCORING_ARCHITECTURES: Final = get_args(settings.ScoringArchitecture)
@@ -199,9 +198,9 @@ def crds() -> tuple[Schema, ...]:
 
 
 def cluster_pod_placement_config() -> Schema:
-    """PL-010. v1beta1 is stored; v1alpha1 is served for clients that still use it.
+    """v1beta1 is stored; v1alpha1 is served for clients that still use it.
 
-    v1alpha1 has only the fields it ever had; the operator's conversion keeps the others as annotations (PL-012).
+    v1alpha1 has only the fields it ever had; the operator's conversion keeps the others as annotations.
     """
     message = (
         f"the only ClusterPodPlacementConfig is named {SINGLETON}: set metadata.name to {SINGLETON}, "
@@ -262,12 +261,12 @@ PREVIEW_MESSAGE: Final = (
     f"ClusterPodPlacementConfig of {api.CPPCS.api_version}, named {SINGLETON}, replaces it: "
     "polyarch fix FILE rewrites the manifest"
 )
-"""What a manifest of the first preview is answered with (PL-060)."""
+"""What a manifest of the first preview is answered with."""
 
 
 def pod_placement_config() -> Schema:
-    """PL-030. v1alpha1 is there for manifests of the first preview, where the kind was cluster-wide: it takes any spec
-    and refuses it with :data:`PREVIEW_MESSAGE`, so nothing is ever stored from it (PL-060)."""
+    """v1alpha1 is there for manifests of the first preview, where the kind was cluster-wide: it takes any spec
+    and refuses it with :data:`PREVIEW_MESSAGE`, so nothing is ever stored from it."""
     spec = obj(
         {
             "labelSelector": label_selector("Pods of the namespace it is for; absent or empty: all."),
@@ -307,7 +306,6 @@ def pod_placement_config() -> Schema:
 
 
 def enoexec_event() -> Schema:
-    """PL-036."""
     status = obj(
         {
             "nodeName": text(description="The node it happened on.", max_length=253, pattern=DNS_SUBDOMAIN),

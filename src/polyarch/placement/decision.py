@@ -1,4 +1,4 @@
-"""The decision about one pod: a reason, one sentence, and the values to write (PL-247).
+"""The decision about one pod: a reason, one sentence, and the values to write.
 
 Events, warnings, the annotation, the audit log and ``polyarch explain`` all print this value, so they cannot differ.
 Pure: no I/O, no clock."""
@@ -56,7 +56,7 @@ class PlacementOutcome(StrEnum):
 
 
 class LookupProgress(StrEnum):
-    """Progress of the attempts to resolve a pod's images (PL-330, PL-332, PL-230)."""
+    """Progress of the attempts to resolve a pod's images."""
 
     FIRST = "first"
     """No waiting yet: an admission, or the first reconcile."""
@@ -94,15 +94,15 @@ class PlacementDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     created: bool = False
     """The required term is ours."""
     preferred: tuple[tuple[str, int], ...] = ()
-    """Preferred terms to add: architecture and weight (PL-240)."""
+    """Preferred terms to add: architecture and weight."""
     sources: tuple[PreferenceEntry, ...] = ()
     scoring_applies: bool = False
     images: tuple[ImageFacts, ...] = ()
     stale: bool = False
     no_matching_node: bool = False
-    """``nodeAware``: no node has any of the architectures (PL-218)."""
+    """``nodeAware``: no node has any of the architectures."""
     failure: str = ""
-    """Class, host and status of what could not be resolved, ≤ 256 characters (PL-004)."""
+    """Class, host and status of what could not be resolved, ≤ 256 characters."""
 
     @property
     def unresolved(self) -> tuple[ImageFacts, ...]:
@@ -110,11 +110,11 @@ class PlacementDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def writes_expression(self) -> bool:
-        """At least one required expression of ours is written (PL-223)."""
+        """At least one required expression of ours is written."""
         return bool(self.terms)
 
 
-# -- The message of each decision: one sentence that names the deciding images and the next action (PL-247, PL-751).
+# -- The message of each decision: one sentence that names the deciding images and the next action.
 
 
 _EXCLUSIONS: Final = {
@@ -130,7 +130,7 @@ _EXCLUSIONS: Final = {
 
 
 def ineligible_message(rule: Reason, namespace: str, *, was_gated: bool) -> str:
-    """For a pod that is not placed; ``was_gated``: it became ineligible after it was gated (PL-310)."""
+    """For a pod that is not placed; ``was_gated``: it became ineligible after it was gated."""
     place = f" (namespace {namespace})" if rule in _NAMESPACE_EXCLUSIONS else ""
     if was_gated:
         return f"Pod is released without a constraint: {_EXCLUSIONS[rule]}{place} ({rule.value})."

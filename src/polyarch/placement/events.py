@@ -1,4 +1,4 @@
-"""The Kubernetes events of a decision, by level (PL-710), as values; the caller posts them.
+"""The Kubernetes events of a decision, by level, as values; the caller posts them.
 
 ``problems``: events that may need action; ``lean`` adds those that explain a pod's placement; ``full`` has every step,
 as in multiarch-tuning-operator. Pods placed at admission get none. Notes are the decision's message. Pure."""
@@ -26,7 +26,7 @@ GATE_ADDED_AFTER: Final = 2.0
 
 
 class EventReason(StrEnum):
-    """Event reasons (PL-710); those without ``Polyarch`` are the names of multiarch-tuning-operator."""
+    """Event reasons; those without ``Polyarch`` are the names of multiarch-tuning-operator."""
 
     GATE_ADDED = "ArchAwareSchedGateAdded"
     PREDICATE_SET = "ArchAwarePredicateSet"
@@ -59,7 +59,7 @@ def gate_added_event(case: ExaminedPod, decision: PlacementDecision, *, seconds_
     """The event for a pod with our gate; call it when the pod is first seen and after 2 s.
 
     ``full`` posts it when the pod is first seen, ``lean`` after 2 s. ``lean`` omits it for a failing pod: the Warning
-    posted at the same time says why the pod waits, and a broken image may cause three events at most (PL-332).
+    posted at the same time says why the pod waits, and a broken image may cause three events at most.
     """
     level = case.settings.events
     first = seconds_gated < GATE_ADDED_AFTER
@@ -85,22 +85,22 @@ def events_for(case: ExaminedPod, decision: PlacementDecision) -> tuple[Event, .
 
 
 def held_event(decision: PlacementDecision) -> Event:
-    """The event for a held pod, posted when holding begins and then hourly (PL-334)."""
+    """The event for a held pod, posted when holding begins and then hourly."""
     return _event(EventReason.POD_HELD, "Warning", decision.message, "Hold")
 
 
 def held_rejected_event(settings: Settings, refusal: str) -> Event:
-    """The same for a pod whose release the API server rejects (PL-305); ``refusal``: such as ``HTTP 422``."""
+    """The same for a pod whose release the API server rejects; ``refusal``: such as ``HTTP 422``."""
     return _event(EventReason.POD_HELD, "Warning", held_rejected_message(settings, refusal), "Hold")
 
 
 def held_undecided_event(settings: Settings) -> Event:
-    """The same for a pod that cannot be decided because of an internal error (PL-306)."""
+    """The same for a pod that cannot be decided because of an internal error."""
     return _event(EventReason.POD_HELD, "Warning", held_undecided_message(settings), "Hold")
 
 
 def gate_removal_failed_event(refusal: str) -> Event:
-    """The event for a rejected release (PL-305); ``refusal`` is the API server's message."""
+    """The event for a rejected release; ``refusal`` is the API server's message."""
     note = f"API server rejected the write that removes the scheduling gate: {refusal}"
     return _event(EventReason.GATE_REMOVAL_FAILED, "Warning", note, "RemoveGate")
 

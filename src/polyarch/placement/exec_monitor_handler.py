@@ -1,4 +1,4 @@
-"""The handler: turns each ENoExecEvent into an event and a label on its pod, and deletes it (PL-610).
+"""The handler: turns each ENoExecEvent into an event and a label on its pod, and deletes it.
 
 A reconciler on the controller runtime; what it decides is in ``verdict.py``. It keeps nothing but the times since when
 an event has been without status or failing, which a new leader counts anew."""
@@ -151,7 +151,7 @@ class Handler:
         return True
 
     async def _label(self, key: Key, error: str) -> None:
-        """An event with this label is left to the administrator, and to the clean-up (PL-630)."""
+        """An event with this label is left to the administrator, and to the clean-up."""
         patch = MergePatch({"metadata": {"labels": {names.ENOEXEC_EVENT_ERROR_LABEL: error}}})
         try:
             await self._api.patch(ENOEXECEVENTS, key.name, patch, namespace=key.namespace)

@@ -1,4 +1,4 @@
-"""Instances of tracefs: each exec monitor has one of its own, with the events that it reads (PL-601, PL-604).
+"""Instances of tracefs: each exec monitor has one of its own, with the events that it reads.
 
 An instance has its own buffer, events and filters, so other tracing on the node is not touched, and removing it leaves
 nothing behind. Two monitors may share a kernel: a pod that hangs and its successor, or two installations. So the name
@@ -228,7 +228,7 @@ def _write(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-# -- The thread that reads ``trace_pipe`` (PL-601, PL-602).
+# -- The thread that reads ``trace_pipe``.
 
 
 READ_BYTES: Final = 65536
@@ -314,7 +314,7 @@ class TraceReader:
             self._unreadable("garbage")
 
 
-# -- Which pod a failed exec belongs to, found in the moment its line is read (PL-603 to PL-606).
+# -- Which pod a failed exec belongs to, found in the moment its line is read.
 
 
 PROC: Final = Path("/proc")
@@ -422,7 +422,7 @@ class PodAttribution:
             return None
 
 
-# -- Writes ENoExecEvents for the handler (PL-606): the object, then its status, which has all the facts.
+# -- Writes ENoExecEvents for the handler: the object, then its status, which has all the facts.
 
 
 NODE_AGENT_RULES: Final = (rule(ENOEXECEVENTS, "create"), rule(ENOEXECEVENTS, "patch", subresource="status"))
@@ -535,7 +535,7 @@ class Reporter:
         )
 
 
-# -- The node side: tracefs, the reading thread and the reporter as one background task (PL-601).
+# -- The node side: tracefs, the reading thread and the reporter as one background task.
 
 
 RETRY_INTERVAL: Final = 60.0

@@ -1,4 +1,4 @@
-"""Lines of ``trace_pipe`` (PL-602).
+"""Lines of ``trace_pipe``.
 
 The kernel prints an event as ``comm-pid [cpu] flags time: text``. A process chooses its ``comm`` (up to 15 bytes, any
 characters), so a line is read from its end. Whatever is not understood is ``None``: the caller counts it. Pure.
@@ -67,7 +67,7 @@ def _signed(text: bytes) -> int:
     return value
 
 
-# -- From ``/proc/PID/cgroup`` to the container (PL-603). Pure.
+# -- From ``/proc/PID/cgroup`` to the container. Pure.
 
 
 class Container(NamedTuple):
@@ -116,7 +116,7 @@ def _container_of_path(path: str) -> Container | None:
     return Container(pod[1].replace("_", "-"), f"{runtime}://{digits}")
 
 
-# -- A pod's namespace and name by its uid, from the directories in ``/var/log/pods`` (PL-605). Pure.
+# -- A pod's namespace and name by its uid, from the directories in ``/var/log/pods``. Pure.
 
 
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -145,7 +145,7 @@ def find_pod(directories: Iterable[str], uid: str) -> PodName | None:
     return None
 
 
-# -- How much one node reports: each container once in a while, and all of them a few per second (PL-606). Pure.
+# -- How much one node reports: each container once in a while, and all of them a few per second. Pure.
 
 
 DUPLICATE_PERIOD: Final = 600.0
@@ -184,7 +184,7 @@ class ReportRateLimiter:
         return True
 
 
-# -- What the handler does with an ENoExecEvent (PL-610). Pure.
+# -- What the handler does with an ENoExecEvent. Pure.
 
 
 STATUS_TIMEOUT: Final = 60.0
@@ -307,7 +307,7 @@ def container_name(statuses: FailedPodStatus, container_id: str) -> str:
     return next((each.name for each in known if digits and each.container_id.rpartition("/")[2] == digits), "")
 
 
-# -- The order in which the monitor is removed, when it is disabled or placement is uninstalled (PL-630).
+# -- The order in which the monitor is removed, when it is disabled or placement is uninstalled.
 
 
 HANDLER_TIMEOUT: Final = 60.0

@@ -1,4 +1,4 @@
-"""The document ``polyarch.dev/explain/v1``: how a pod would be placed, or was placed (PL-730 to PL-732).
+"""The document ``polyarch.dev/explain/v1``: how a pod would be placed, or was placed.
 
 Built from the same decision, patch, warnings and events as the roles', so it cannot differ from them. Pure: the command
 gathers facts, inspects images and prints."""
@@ -64,7 +64,7 @@ def _way_taken(recorded: DecisionRecord | None) -> AdmissionPath:
 
 
 def agrees(case: ExaminedPod, decision: PlacementDecision) -> bool:
-    """Whether a placed pod's annotation equals the present decision (PL-730).
+    """Whether a placed pod's annotation equals the present decision.
 
     A pod without one agrees if its affinity would not change now; otherwise the webhook missed it.
     """

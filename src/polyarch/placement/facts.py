@@ -2,7 +2,7 @@
 
 RBAC for nodes is granted only for ``nodeAware``, and RBAC for namespaces can be removed. If the API server denies
 access for a minute, pods are decided as if the setting that needs the resource were off. This is logged, and ends when
-the resource can be read again (PL-301)."""
+the resource can be read again."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -106,7 +106,7 @@ class OptionalResource:
         self._told()
 
 
-# -- Configuration from the cluster, watched and compiled once per change (PL-042, PL-044, PL-301).
+# -- Configuration from the cluster, watched and compiled once per change.
 
 
 MAX_NAMESPACES: Final = 20_000
@@ -121,7 +121,7 @@ class NamespaceFacts(NamedTuple):
     sources: tuple[ScoringSource, ...]
     nodes: frozenset[str]
     seal: RecordSigner = NO_SIGNER
-    """Verifies our own records on pods (PL-853)."""
+    """Verifies our own records on pods."""
 
     def about(self, pod: Pod, namespace: str, *, stored: bool, record_was_sent: bool = True) -> PodFacts:
         """The facts for one pod of that namespace."""
@@ -172,7 +172,7 @@ class ClusterFacts:
 
     @property
     def is_complete(self) -> bool:
-        """The configuration and all Namespaces and Nodes that it needs and may read have synced (PL-301)."""
+        """The configuration and all Namespaces and Nodes that it needs and may read have synced."""
         return self.is_ready and not self._awaited
 
     @property
@@ -184,7 +184,7 @@ class ClusterFacts:
     @property
     def left_out(self) -> dict[str, str]:
         """Resources that pods are decided without because they cannot be read, with a sentence that names verb and
-        resource (PL-301). For ``Degraded``, the log and the metrics."""
+        resource. For ``Degraded``, the log and the metrics."""
         return {each.resource.plural: each.left_out for each in (self._namespaces, self._nodes) if each.left_out}
 
     @property
@@ -201,7 +201,7 @@ class ClusterFacts:
 
     @property
     def is_deprovisioning(self) -> bool:
-        """Placement is being uninstalled: pods are no longer gated or held (PL-107, PL-520)."""
+        """Placement is being uninstalled: pods are no longer gated or held."""
         cppc = self.cppc
         return cppc is None or _is_terminating(cppc)
 
@@ -235,8 +235,8 @@ class ClusterFacts:
         return known
 
     def settled(self, namespace: str) -> NamespaceFacts:
-        """The facts after waiting has ended: for a Namespace that did not appear the policy's ``spec`` (PL-117). While
-        placement is being uninstalled, pods are not held and retry windows are short (PL-520)."""
+        """The facts after waiting has ended: for a Namespace that did not appear the policy's ``spec``. While
+        placement is being uninstalled, pods are not held and retry windows are short."""
         facts = self.of(namespace)
         if facts.settings.provisional:
             facts = facts._replace(settings=self._with_nodes(self.table.spec))
@@ -265,7 +265,7 @@ class ClusterFacts:
 
     @property
     def architectures(self) -> frozenset[str]:
-        """Values of ``kubernetes.io/arch`` on nodes that are not being deleted (PL-218)."""
+        """Values of ``kubernetes.io/arch`` on nodes that are not being deleted."""
         if self._architectures is None:
             self._architectures = architectures_of(self._nodes.values())
         return self._architectures
@@ -282,7 +282,7 @@ class ClusterFacts:
         self._handlers.append(handler)
 
     def search_short_names(self, searched: bool) -> None:
-        """Sets whether nodes search several registries for image names without a registry (PL-424)."""
+        """Sets whether nodes search several registries for image names without a registry."""
         if searched != self._short_names_searched:
             self._short_names_searched = searched
             self._compile_anew()
@@ -340,7 +340,7 @@ class ClusterFacts:
             self._tell(change.key.namespace)
 
     def _tell_of_selector(self, change: Change[PodPlacementConfig]) -> None:
-        """Logs an invalid selector, which matches no pod, when it is first seen and when it changes (PL-033)."""
+        """Logs an invalid selector, which matches no pod, when it is first seen and when it changes."""
         old, new = change.old, change.new
         if new is None or (old is not None and old.spec.label_selector == new.spec.label_selector):
             return

@@ -1,6 +1,6 @@
-"""Metrics of the placement roles: the predecessor's, with their meaning (PL-700), and ours (PL-702).
+"""Metrics of the placement roles: the predecessor's, with their meaning, and ours.
 
-Every family is exported from the first scrape on, so that dashboards show zero instead of a gap (PL-701). Label
+Every family is exported from the first scrape on, so that dashboards show zero instead of a gap. Label
 children are bound once, so the admission path looks nothing up by name.
 """
 
@@ -20,7 +20,7 @@ OPTIONAL_FACTS: Final = ("namespaces", "nodes")
 
 
 NAMESPACES: Final = 100
-"""Namespaces that have a label of their own (PL-702)."""
+"""Namespaces that have a label of their own."""
 OTHER: Final = "other"
 
 
@@ -132,7 +132,7 @@ class PlacementMetrics:
         bound.inc()
 
     def watch_facts(self, left_out: Callable[[], Container[str]]) -> None:
-        """Reads at each scrape which resources decisions are made without (PL-301)."""
+        """Reads at each scrape which resources decisions are made without."""
 
         def follow(resource: str) -> None:
             self._facts_left_out.labels(resource).set_function(lambda: float(resource in left_out()))

@@ -1,4 +1,4 @@
-"""Names that users and tools rely on: labels, annotations, gates, finalizers, objects (PL-001 to PL-004).
+"""Names that users and tools rely on: labels, annotations, gates, finalizers, objects.
 
 Manifests, dashboards, alerts and scripts written for the predecessor use these names. They are never changed and never
 reused with another meaning; additions are allowed. All other modules take them from here, and a test compares them
@@ -12,13 +12,13 @@ from polyarch import names as shared
 GROUP: Final = shared.GROUP
 OWN_GROUP: Final = shared.OWN_GROUP
 
-# Gate and finalizers (PL-003).
+# Gate and finalizers.
 GATE: Final = f"{GROUP}/scheduling-gate"
 POD_PLACEMENT_FINALIZER: Final = f"finalizers.{GROUP}/pod-placement"
 NO_POD_PLACEMENT_CONFIG_FINALIZER: Final = f"finalizers.{GROUP}/no-pod-placement-config"
 ENOEXEC_EVENTS_FINALIZER: Final = f"finalizers.{GROUP}/enoexec-events"
 
-# State labels: always the state after the last reconcile (PL-004).
+# State labels: always the state after the last reconcile.
 SCHEDULING_GATE_LABEL: Final = f"{GROUP}/scheduling-gate"
 NODE_AFFINITY_LABEL: Final = f"{GROUP}/node-affinity"
 PREFERRED_NODE_AFFINITY_LABEL: Final = f"{GROUP}/preferred-node-affinity"
@@ -27,7 +27,7 @@ SET: Final = "set"
 GATED: Final = "gated"
 REMOVED: Final = "removed"
 
-# Result labels: present only with the outcome that they name (PL-004).
+# Result labels: present only with the outcome that they name.
 SINGLE_ARCH_LABEL: Final = f"{GROUP}/single-arch"
 MULTI_ARCH_LABEL: Final = f"{GROUP}/multi-arch"
 ARCHITECTURE_LABELS: Final = {name: f"{GROUP}/{name}" for name in ("amd64", "arm64", "ppc64le", "s390x")}
@@ -40,14 +40,14 @@ RETRYING_COUNT: Final = "1"
 GIVEN_UP_COUNT: Final = "5"
 """The value that existing tooling waits for."""
 
-# Annotations (PL-004).
+# Annotations.
 IMAGE_INSPECT_ERROR_ANNOTATION: Final = f"{GROUP}/image-inspect-error"
 PREFERRED_AFFINITY_SOURCES_ANNOTATION: Final = f"{GROUP}/preferred-affinity-sources"
 DECISION_ANNOTATION: Final = f"{OWN_GROUP}/placement-decision"
 SKIP_ANNOTATION: Final = f"{OWN_GROUP}/skip-placement"
 """Set by users; the only one of our keys that is read as input."""
 
-# On a ClusterPodPlacementConfig served as v1alpha1 (PL-012).
+# On a ClusterPodPlacementConfig served as v1alpha1.
 FALLBACK_ANNOTATION: Final = f"{GROUP}/fallback-architecture"
 PLUGINS_ANNOTATION: Final = f"{OWN_GROUP}/v1beta1-plugins"
 
@@ -68,7 +68,7 @@ OWN_ANNOTATIONS: Final = frozenset(
     {IMAGE_INSPECT_ERROR_ANNOTATION, PREFERRED_AFFINITY_SOURCES_ANNOTATION, DECISION_ANNOTATION}
 )
 
-# Node label keys, also used in the expressions that placement writes (PL-202, PL-220).
+# Node label keys, also used in the expressions that placement writes.
 ARCH_KEY: Final = shared.ARCH_KEY
 OS_KEY: Final = shared.OS_KEY
 BETA_OS_KEY: Final = "beta.kubernetes.io/os"
@@ -76,7 +76,7 @@ OS_KEYS: Final = (OS_KEY, BETA_OS_KEY)
 NO_SUPPORTED_ARCH_KEY: Final = NO_SUPPORTED_ARCH_LABEL
 CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/master", "node-role.kubernetes.io/control-plane")
 
-# On ENoExecEvents (PL-004).
+# On ENoExecEvents.
 ENOEXEC_EVENT_ERROR_LABEL: Final = f"{GROUP}/enoexec-event-error"
 ENOEXEC_EVENT_ERRORS: Final = (
     "wrong-namespace",
@@ -86,7 +86,7 @@ ENOEXEC_EVENT_ERRORS: Final = (
     "reconciliation-error",
 )
 
-# Objects (PL-002).
+# Objects.
 SINGLETON: Final = "cluster"
 OPERATOR: Final = shared.OPERATOR
 CONTROLLER: Final = shared.PLACEMENT_CONTROLLER
@@ -125,12 +125,12 @@ OPERAND_LABEL: Final = shared.OPERAND_LABEL
 OPERAND: Final = shared.PLACEMENT
 CONTROLLER_LABEL: Final = shared.CONTROLLER_LABEL
 
-# Objects of OpenShift (PL-423, PL-424).
+# Objects of OpenShift.
 CONFIG_HOME: Final = shared.CONFIG_HOME
 """Namespace of the objects that OpenShift's cluster configuration refers to."""
 TRUSTED_CA: Final = shared.TRUSTED_CA
 """ConfigMap in polyarch's namespace with additional registry CAs."""
 
-# Sources of preferences (PL-242).
+# Sources of preferences.
 CLUSTER_SOURCE: Final = "ClusterPodPlacementConfig"
 NAMESPACED_SOURCE_PREFIX: Final = "PodPlacementConfig-"

@@ -1,7 +1,7 @@
 """The desired state of a pod for a decision: the table of PL-245 as a value.
 
 It has labels, annotations, expressions, preferred terms and our gate. The webhook's inline path and the controller use
-the same function, so their results differ only in ``by`` (PL-111). Pure."""
+the same function, so their results differ only in ``by``. Pure."""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -37,7 +37,7 @@ class AdmissionPath(StrEnum):
 
 
 class DecidedBy(StrEnum):
-    """Who wrote the outcome (PL-246)."""
+    """Who wrote the outcome."""
 
     ADMISSION = "admission"
     CONTROLLER = "controller"
@@ -68,7 +68,7 @@ _UNRESOLVED: Final = frozenset({Reason.FALLBACK_SET, Reason.PARTIALLY_CONSTRAINE
 
 
 def gated_pod(case: ExaminedPod) -> DesiredPod:
-    """Our gate and nothing else (PL-105)."""
+    """Our gate and nothing else."""
     return DesiredPod(
         labels=_state_labels(names.GATED, scoring_applies=case.scoring_applies), annotations={}, gate=True
     )
@@ -104,7 +104,7 @@ def desired_pod(case: ExaminedPod, decision: PlacementDecision, by: DecidedBy) -
 
 
 def audit_annotations(case: ExaminedPod, decision: PlacementDecision) -> dict[str, str]:
-    """The only change to an audited pod: the decision that ``enforce`` would have made (PL-130)."""
+    """The only change to an audited pod: the decision that ``enforce`` would have made."""
     if case.rule is not None:
         return {}
     return {names.DECISION_ANNOTATION: signed_record(decision, by=DecidedBy.ADMISSION, mode="audit", scope=case.scope)}
@@ -157,7 +157,7 @@ def _desired_annotations(case: ExaminedPod, decision: PlacementDecision, by: Dec
     return annotations
 
 
-# -- The JSON patch that carries out a decision (PL-101, PL-303).
+# -- The JSON patch that carries out a decision.
 
 
 AFFINITY: Final = "/spec/affinity"
@@ -191,7 +191,7 @@ def admission_patch(case: ExaminedPod, decision: PlacementDecision, path: Admiss
 
 
 def controller_patch(case: ExaminedPod, decision: PlacementDecision) -> tuple[Operation, ...]:
-    """The one PATCH of a stored pod (PL-303); empty if the pod already has the desired state.
+    """The one PATCH of a stored pod; empty if the pod already has the desired state.
 
     Its first two operations test uid and resourceVersion, so for a pod that has changed the API server answers 422 and
     writes nothing.
@@ -385,7 +385,7 @@ def _json(expression: NodeSelectorRequirement) -> Json:
     return document
 
 
-# -- Our scheduling gate on a pod: whether it is there, and its removal without a decision (PL-306, PL-521). Pure.
+# -- Our scheduling gate on a pod: whether it is there, and its removal without a decision. Pure.
 
 
 def has_gate(pod: Pod) -> bool:

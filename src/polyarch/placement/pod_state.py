@@ -1,4 +1,4 @@
-"""How long a pod has waited for its images, for the retry windows (PL-330).
+"""How long a pod has waited for its images, for the retry windows.
 
 Times are ``Clock.monotonic()``; None: not yet. The retry windows start with the first attempt: they do not run while
 all look-ups of the pod are queued, for ten minutes at most."""
@@ -58,7 +58,7 @@ class RetryWindow:
         return now - self.first_attempt if self.first_attempt is not None else 0.0
 
 
-# -- Results of the PATCHes of one pod, and the time of the next one (PL-304, PL-305).
+# -- Results of the PATCHes of one pod, and the time of the next one.
 
 
 FIRST_REJECTED_DELAY: Final = 1.0
@@ -116,7 +116,7 @@ class PatchHistory:
         self._moved_on_at, self._conflict = now, conflict
 
     def refused(self, refusal: str, now: float) -> float:
-        """The PATCH was refused; returns the seconds until the next attempt (PL-305)."""
+        """The PATCH was refused; returns the seconds until the next attempt."""
         self._refusals += 1
         self.refusal = refusal
         if self._refused_since is None:
@@ -175,7 +175,7 @@ class PatchHistory:
         raise RuntimeError("the API server says that our patch does not fit a pod that has not changed")
 
 
-# -- Which events and log lines were already posted for a gated pod, to limit repeats (PL-305, PL-332, PL-334, PL-710).
+# -- Which events and log lines were already posted for a gated pod, to limit repeats.
 
 
 HELD_INTERVAL: Final = 3600.0
@@ -200,9 +200,9 @@ class EventThrottle:
 
     def __init__(self) -> None:
         self.failing = False
-        """The pod is labelled as failing (PL-332)."""
+        """The pod is labelled as failing."""
         self.gate = 0
-        """How often the gate event was considered: when the pod was first seen, and after 2 s (PL-710)."""
+        """How often the gate event was considered: when the pod was first seen, and after 2 s."""
         self._at: dict[RepeatedEvent, float] | None = None  # few pods have anything here
 
     def at(self, tale: RepeatedEvent) -> float | None:
@@ -241,7 +241,7 @@ class PodState:
         self.windows = RetryWindow()
         """How long it has waited for images; changed by the inquiry about them."""
         self.failed_once: dict[str, Inspection] = NO_FAILURES
-        """Failures of images that may exist on nodes only, by reference text (PL-212); changed by the inquiry."""
+        """Failures of images that may exist on nodes only, by reference text; changed by the inquiry."""
         self.patches = PatchHistory()
         """Changed by ``releases``, as are the next two."""
         self.told = EventThrottle()
@@ -280,7 +280,7 @@ class HoldTimer:
 
 
 class ReconcileFailures:
-    """Consecutive reconciles of the pod that failed with an internal error (PL-306)."""
+    """Consecutive reconciles of the pod that failed with an internal error."""
 
     __slots__ = ("count", "since")
 
@@ -300,7 +300,7 @@ class ReconcileFailures:
 
 
 class StandbyDelay:
-    """How long a standby leaves the pod to the leader (PL-530)."""
+    """How long a standby leaves the pod to the leader."""
 
     __slots__ = ("delay", "waited")
 
@@ -311,7 +311,7 @@ class StandbyDelay:
         """The pod has waited for an image since it was last left to the leader."""
 
 
-# -- When a standby replica writes pods (PL-530).
+# -- When a standby replica writes pods.
 
 
 STANDBY_DELAY: Final = 1.0

@@ -1,4 +1,4 @@
-"""The signature of decision annotations: proves that placement wrote them (PL-853).
+"""The signature of decision annotations: proves that placement wrote them.
 
 A pod's creator can write any annotation. A forged or copied record could claim that an expression added by another
 webhook is ours, and polyarch would remove it. So each record is signed together with its namespace and images, with a
@@ -82,7 +82,7 @@ def parse_keys(content: bytes) -> tuple[bytes, ...]:
     return tuple(keys)
 
 
-# -- The annotation ``polyarch.dev/placement-decision``: the decision in at most 1 KiB of JSON (PL-246).
+# -- The annotation ``polyarch.dev/placement-decision``: the decision in at most 1 KiB of JSON.
 
 
 RECORD_VERSION: Final = 1
@@ -121,7 +121,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=False)
         return tuple(self.images)
 
     def is_of(self, images: Iterable[str]) -> bool:
-        """Whether it was made for these references, whoever wrote it (PL-372)."""
+        """Whether it was made for these references, whoever wrote it."""
         own = set(images)
         if self.of is not msgspec.UNSET:
             return self.of == _digest(own)
@@ -146,7 +146,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def read_record(annotations: Mapping[str, str] | None) -> DecisionRecord | None:
-    """The record in a pod's annotations; None if there is none or it cannot be ours (PL-750)."""
+    """The record in a pod's annotations; None if there is none or it cannot be ours."""
     text = annotations.get(DECISION_ANNOTATION) if annotations else None
     if text is None or len(text) > MAX_RECORD_BYTES:
         return None
@@ -165,11 +165,11 @@ class SignedContext(NamedTuple):
     seal: RecordSigner = NO_SIGNER
     was_sent: bool = True
     """The pod's creator sent the record. If not, an earlier call of this admission wrote it, and another webhook may
-    have changed the images since (PL-114)."""
+    have changed the images since."""
 
 
 def is_authentic(record: DecisionRecord, scope: SignedContext) -> bool:
-    """Whether polyarch wrote the record for a pod in this namespace with these images (PL-853)."""
+    """Whether polyarch wrote the record for a pod in this namespace with these images."""
     if not scope.seal.has_key:
         return True
     if record.sig is msgspec.UNSET:
@@ -243,7 +243,7 @@ def _shortened(record: DecisionRecord) -> DecisionRecord:
     return record
 
 
-# -- Whether the pod's creator sent the decision annotation, or a webhook added it during this admission (PL-853).
+# -- Whether the pod's creator sent the decision annotation, or a webhook added it during this admission.
 
 
 class _ManagedFieldsEntry(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Carries out a decision about a gated pod: releases it, or reports why it waits (PL-303 to PL-305).
+"""Carries out a decision about a gated pod: releases it, or reports why it waits.
 
 There is at most one PATCH per resourceVersion of the pod, and events are posted only after the write that they report.
 The API server's response determines when the pod is reconciled again, never immediately.
@@ -64,7 +64,7 @@ class DecisionContext(NamedTuple):
 
 
 class DecisionWriter:
-    """Writes pods and posts their events. A standby writes only complete decisions and posts no events (PL-530)."""
+    """Writes pods and posts their events. A standby writes only complete decisions and posts no events."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class DecisionWriter:
     async def give_up_undecided(
         self, key: Key, pod: Pod, memory: PodState, settings: Settings, *, lasts: float, later: Result
     ) -> Result | None:
-        """Ends the retries of a pod that an internal error has kept undecided for its whole retry window (PL-306).
+        """Ends the retries of a pod that an internal error has kept undecided for its whole retry window.
 
         It is released unchanged, or held if the policy never releases a pod without a constraint. None if it is
         released, else when to try again: ``later``, unless the API server's answer determines it.
@@ -197,7 +197,7 @@ class DecisionWriter:
     # -- keeping the gate ----------------------------------------------------------------------------------------------
 
     async def keep(self, decided: DecisionContext, *, now: float) -> Result:
-        """Labels a waiting pod and posts its events when due; returns when to reconcile again (PL-332, PL-334).
+        """Labels a waiting pod and posts its events when due; returns when to reconcile again.
 
         ``now`` is the time of the decision: limits that end after it were not considered by this reconcile.
         """
@@ -251,7 +251,7 @@ class DecisionWriter:
     # -- writing and events --------------------------------------------------------------------------------------------
 
     async def _write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], memory: PodState) -> Write:
-        """The one PATCH from this version of the pod (PL-304)."""
+        """The one PATCH from this version of the pod."""
         version = pod.metadata.resource_version
         write = await write_guarded(self._client, PODS, key, operations, version, is_connected=self._is_connected)
         if write.result is not Written.UNREACHED:
@@ -266,7 +266,7 @@ class DecisionWriter:
         return write
 
     def _tell_of_gate(self, decided: DecisionContext) -> None:
-        """Posts the gate event if due: when the pod is first seen, and after 2 s (PL-710)."""
+        """Posts the gate event if due: when the pod is first seen, and after 2 s."""
         memory = decided.memory
         seconds = self._clock.monotonic() - memory.seen_at
         stage = 2 if seconds >= GATE_ADDED_AFTER else 1
@@ -286,14 +286,13 @@ class DecisionWriter:
 def gives_way(settings: Settings, lasts: float) -> bool:
     """Whether a pod that could not be released or decided for ``lasts`` seconds is released without its constraint.
 
-    It is if the policy releases, if placement is being uninstalled, or if ``holdLimit`` has passed (PL-305, PL-306,
-    PL-520).
+    It is if the policy releases, if placement is being uninstalled, or if ``holdLimit`` has passed.
     """
     return not settings.keeps_refused or (settings.hold_limit is not None and lasts >= settings.hold_limit)
 
 
 def _with_detail(event: Event, detail: str) -> Event:
-    """The event with more details of the failure, such as a missing pull secret (PL-422)."""
+    """The event with more details of the failure, such as a missing pull secret."""
     if event.type != "Warning":
         return event
     note = f"{event.note} ({detail})".encode()[:MAX_NOTE].decode(errors="ignore")

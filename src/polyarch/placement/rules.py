@@ -1,12 +1,12 @@
-"""The user's view of a pod: the pod without anything that placement wrote (PL-200).
+"""The user's view of a pod: the pod without anything that placement wrote.
 
 It lets a manifest copied from a placed pod, and a pod in a second round of admission, be decided as if new. The
-decision annotation says which expressions are ours; it is used only if it was made for this pod (PL-853) and only for
+decision annotation says which expressions are ours; it is used only if it was made for this pod and only for
 expressions that are still on the pod unchanged. Their positions are kept, so that a patch can remove or replace them
 in place. Pure.
 
 Two traps. An expression counts as the user's if its term would be empty without it, which matches no node (the user
-removed their own part of a copied term). And nothing can be removed from required terms of a stored pod (PL-005), so
+removed their own part of a copied term). And nothing can be removed from required terms of a stored pod, so
 there every expression counts as the user's."""
 
 from collections.abc import Callable, Iterable, Mapping
@@ -52,7 +52,7 @@ class UserTerm(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_closed(self) -> bool:
-        """It needs no architecture expression of ours (PL-202)."""
+        """It needs no architecture expression of ours."""
         return self.is_empty or names.ARCH_KEY in self.keys
 
 
@@ -65,7 +65,7 @@ class UserPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     node_selector: Mapping[str, str]
     terms: tuple[UserTerm, ...]
     prefers_architecture: bool
-    """A preferred term of the user has an architecture expression (PL-203)."""
+    """A preferred term of the user has an architecture expression."""
     created_term: int = ABSENT
     """Index of the term that we created and that has no other expression."""
     own_preferred: tuple[int, ...] = ()
@@ -75,7 +75,7 @@ class UserPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Result labels that the decision annotation says we wrote."""
     has_controller_owner: bool = False
     has_foreign_record: bool = False
-    """The pod has a decision annotation that was not made for it (PL-853)."""
+    """The pod has a decision annotation that was not made for it."""
 
     @property
     def is_gated(self) -> bool:
@@ -87,7 +87,7 @@ def read_user_pod(
 ) -> UserPod:
     """The user's view of a pod that arrives at admission in ``namespace``, or of one that is ``stored`` already.
 
-    ``seal`` verifies that a record is ours (PL-853). ``record_was_sent``: see ``provenance``.
+    ``seal`` verifies that a record is ours. ``record_was_sent``: see ``provenance``.
     """
     metadata = pod.metadata
     record = read_record(metadata.annotations)
@@ -232,7 +232,7 @@ class EligibilityFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 def architecture_required(view: UserPod) -> bool:
-    """Whether the user requires an architecture: by nodeSelector, or in every required term (PL-202)."""
+    """Whether the user requires an architecture: by nodeSelector, or in every required term."""
     if names.ARCH_KEY in view.node_selector:
         return True
     return bool(view.terms) and all(term.is_closed for term in view.terms)
@@ -292,7 +292,7 @@ def eligibility(pod: EligibilityFacts) -> Reason | None:
     return None
 
 
-# -- The set of architectures that all images of a pod support, and the pod's operating system (PL-213 to PL-217).
+# -- The set of architectures that all images of a pod support, and the pod's operating system.
 
 
 class SupportedPlatforms(msgspec.Struct, frozen=True, gc=False):
@@ -302,11 +302,11 @@ class SupportedPlatforms(msgspec.Struct, frozen=True, gc=False):
     architectures: tuple[str, ...] = ()
     """Sorted by byte value."""
     os: str = ""
-    """Value of the OS expression; empty: none is needed (PL-215)."""
+    """Value of the OS expression; empty: none is needed."""
 
     @property
     def is_nothing(self) -> bool:
-        """The images have no platform in common; further answers cannot change that (PL-217)."""
+        """The images have no platform in common; further answers cannot change that."""
         return not self.is_everything and not self.architectures
 
 
@@ -327,7 +327,7 @@ def supported_platforms(
         return SupportedPlatforms(is_everything=False, architectures=common.architectures(stated))
     if not systems:
         return SupportedPlatforms(is_everything=False)
-    system = systems[0] if len(systems) == 1 else "linux"  # the only other one is windows (RG-022)
+    system = systems[0] if len(systems) == 1 else "linux"  # the only other one is windows
     due = os_constraint == "always" or system != "linux" or len(systems) > 1
     return SupportedPlatforms(is_everything=False, architectures=common.architectures(system), os=system if due else "")
 
@@ -368,7 +368,7 @@ def _pinned_os(term: NodeSelectorTerm) -> str:
     return ""
 
 
-# -- Which required terms of a pod get our expressions (PL-220 to PL-223).
+# -- Which required terms of a pod get our expressions.
 
 
 class TermPlan(msgspec.Struct, frozen=True, gc=False):
@@ -402,14 +402,14 @@ def resulting_index(view: UserPod, index: int) -> int:
 
 
 def architecture_expression(architectures: tuple[str, ...]) -> NodeSelectorRequirement:
-    """The architecture expression (PL-220); without architectures the marker that no node matches."""
+    """The architecture expression; without architectures the marker that no node matches."""
     if not architectures:
         return NodeSelectorRequirement(names.NO_SUPPORTED_ARCH_KEY, "Exists")
     return NodeSelectorRequirement(names.ARCH_KEY, "In", list(architectures))
 
 
 def os_expression(os: str) -> NodeSelectorRequirement:
-    """The OS expression (PL-215)."""
+    """The OS expression."""
     return NodeSelectorRequirement(names.OS_KEY, "In", [os])
 
 
@@ -429,11 +429,11 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     sources: tuple[ScoringSource, ...] = ()
     """Scoring sources of the namespace, by precedence."""
     stored: bool = False
-    """The pod was read from the API server, so its expressions are immutable (PL-005); false: it is being admitted."""
+    """The pod was read from the API server, so its expressions are immutable; false: it is being admitted."""
     nodes: frozenset[str] = frozenset()
-    """Values of ``kubernetes.io/arch`` on nodes that are not being deleted; read only with ``nodeAware`` (PL-218)."""
+    """Values of ``kubernetes.io/arch`` on nodes that are not being deleted; read only with ``nodeAware``."""
     seal: RecordSigner = NO_SIGNER
-    """Verifies which decision annotations are ours (PL-853)."""
+    """Verifies which decision annotations are ours."""
     record_was_sent: bool = True
     """The pod's creator sent its decision annotation; false: an earlier call of this same admission wrote it."""
 
@@ -448,7 +448,7 @@ class ExaminedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     sources: tuple[ScoringSource, ...] = ()
     """Scoring sources that match the pod."""
     needs_constraint: bool = False
-    """The pod has no architecture constraint of its own (PL-204)."""
+    """The pod has no architecture constraint of its own."""
     images: tuple[ImageUse, ...] = ()
     """The images to inspect; empty if no constraint is needed."""
 
@@ -468,29 +468,29 @@ class ExaminedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def scoring_applies(self) -> bool:
-        """Some scoring source matches (PL-203)."""
+        """Some scoring source matches."""
         return bool(self.sources)
 
     @property
     def finishes_gate(self) -> bool:
-        """The pod already has our gate, so it is placed as in ``enforce`` whatever the current mode is (PL-131)."""
+        """The pod already has our gate, so it is placed as in ``enforce`` whatever the current mode is."""
         return self.facts.stored or self.view.is_gated
 
     @property
     def is_audited(self) -> bool:
-        """The outcome is reported, not written (PL-130)."""
+        """The outcome is reported, not written."""
         return self.settings.mode == "audit" and not self.finishes_gate
 
     @property
     def wants_answers(self) -> bool:
-        """At admission: missing answers are looked up within the budget (PL-110, PL-117)."""
+        """At admission: missing answers are looked up within the budget."""
         if not self.images or self.facts.stored or self.settings.provisional:
             return False
         return self.settings.inline_enabled and not self.is_audited
 
 
 def examine(facts: PodFacts) -> ExaminedPod:
-    """Examine the pod as its user wrote it: eligibility (PL-201), needs (PL-204), images (PL-210)."""
+    """Examine the pod as its user wrote it: eligibility, needs, images."""
     view = read_user_pod(
         facts.pod,
         stored=facts.stored,
@@ -521,7 +521,7 @@ class ImageAssessment(NamedTuple):
 
     @property
     def is_impossible(self) -> bool:
-        """The known images have no common platform (PL-217)."""
+        """The known images have no common platform."""
         return self.known.is_nothing
 
     @property
@@ -535,7 +535,7 @@ _NO_IMAGES: Final = ImageAssessment((), SupportedPlatforms(is_everything=True))
 def assess(case: ExaminedPod, answers: Mapping[str, Inspection], *, final: bool = False) -> ImageAssessment:
     """Evaluate the image answers, by reference as written in the pod; an absent one is not known yet.
 
-    ``final``: waiting is over, so a stale answer is accepted for ``Always`` too (PL-407).
+    ``final``: waiting is over, so a stale answer is accepted for ``Always`` too.
     """
     if not case.images:
         return _NO_IMAGES
@@ -548,7 +548,7 @@ def decide(
 ) -> PlacementDecision:
     """The outcome for these image answers.
 
-    A pod with unresolved images waits until ``progress`` is final; then the known images constrain it (PL-230).
+    A pod with unresolved images waits until ``progress`` is final; then the known images constrain it.
     """
     return conclude(case, assess(case, answers, final=progress.is_final), progress)
 
@@ -585,7 +585,7 @@ def conclude(case: ExaminedPod, assessment: ImageAssessment, progress: LookupPro
 
 
 def without_affinity(decision: PlacementDecision, refusal: str) -> PlacementDecision:
-    """The decision without its affinity, for a pod whose PATCH the API server keeps rejecting (PL-305).
+    """The decision without its affinity, for a pod whose PATCH the API server keeps rejecting.
 
     ``refusal``: the rejection in a few words, such as ``HTTP 422``; shown on the pod.
     """
@@ -606,7 +606,7 @@ def without_affinity(decision: PlacementDecision, refusal: str) -> PlacementDeci
 
 
 def unavailable(decision: PlacementDecision, *, deprovisioning: bool = False) -> PlacementDecision:
-    """The decision for a pod that would be gated while no controller could remove the gate (PL-107)."""
+    """The decision for a pod that would be gated while no controller could remove the gate."""
     return PlacementDecision(
         reason=Reason.CONTROLLER_UNAVAILABLE,
         outcome=PlacementOutcome.IGNORED,
@@ -687,7 +687,7 @@ def _placed(
 
 
 def _on_existing_nodes(case: ExaminedPod, values: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
-    """The values to write with ``nodeAware``, and whether no node has any of them (PL-218)."""
+    """The values to write with ``nodeAware``, and whether no node has any of them."""
     settings = case.settings
     if settings.node_aware == "off" or not values:
         return values, False
@@ -704,13 +704,13 @@ def _failure(unresolved: Iterable[ImageFacts]) -> str:
     return failed.failure[:MAX_FAILURE] if failed is not None else ""
 
 
-# -- Retry windows of unresolved images: how long a pod waits, and what follows (PL-330 to PL-334).
+# -- Retry windows of unresolved images: how long a pod waits, and what follows.
 
 
 SHORT_WINDOW: Final = 30.0
 """For failures that waiting rarely cures: absent, auth, configuration."""
 FAILING_AFTER: Final = 2.0
-"""When a waiting pod is labelled as failing (PL-332)."""
+"""When a waiting pod is labelled as failing."""
 NEVER: Final = float("inf")
 
 _LASTING: Final = ("absent", "auth", "configuration")

@@ -205,17 +205,17 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         float, PolicyField("report.interval", "How often it is made anew.", bounds=(10 * MINUTE, 168 * HOUR))
     ] = HOUR
     operator_namespace: str = ""
-    """The operator's own namespace; its pods are never placed (PL-201)."""
+    """The operator's own namespace; its pods are never placed."""
     short_names_searched: bool = False
-    """The nodes search several registries for image names without a registry (PL-424)."""
+    """The nodes search several registries for image names without a registry."""
     leaving: bool = False
-    """Placement is being uninstalled (PL-520)."""
+    """Placement is being uninstalled."""
     provisional: bool = False
-    """The namespace's labels are unknown and an override might match (PL-117): gate, do not place inline."""
+    """The namespace's labels are unknown and an override might match: gate, do not place inline."""
 
     @property
     def unresolved_action(self) -> Action:
-        """The effective action. ``fallback`` without a fallback architecture is ``hold`` (PL-043)."""
+        """The effective action. ``fallback`` without a fallback architecture is ``hold``."""
         if self.action is None:
             return "fallback" if self.fallback_architectures else "release"
         if self.action == "fallback" and not self.fallback_architectures:
@@ -225,21 +225,21 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def keeps_refused(self) -> bool:
         """Whether a pod stays gated if the API server rejects its release or an internal error prevents a decision: any
-        action but ``release`` asks for a constraint (PL-305, PL-306). False while placement is being uninstalled."""
+        action but ``release`` asks for a constraint. False while placement is being uninstalled."""
         return self.unresolved_action != "release" and not self.leaving
 
     @property
     def lacks_fallback(self) -> bool:
-        """Condition ``FallbackArchitectureMissing`` (PL-043)."""
+        """Condition ``FallbackArchitectureMissing``."""
         return self.action == "fallback" and not self.fallback_architectures
 
     def excludes(self, namespace: str) -> bool:
-        """Whether ``excludedNamespaces`` has this name, or a prefix of it followed by ``*`` (PL-201)."""
+        """Whether ``excludedNamespaces`` has this name, or a prefix of it followed by ``*``."""
         return is_listed(namespace, self.excluded_namespaces)
 
     def deprovisioning(self) -> "Settings":
         """The settings while the CPPC is being deleted: ``hold`` counts as ``release``, the retry window is at most
-        60 s, and a rejected release does not keep the gate (PL-520)."""
+        60 s, and a rejected release does not keep the gate."""
         action: Action = "release" if self.unresolved_action == "hold" else self.unresolved_action
         window = min(self.retry_window, MINUTE)
         return msgspec.structs.replace(self, action=action, retry_window=window, leaving=True)
@@ -249,13 +249,13 @@ class SettingsTable(msgspec.Struct, frozen=True):
     """Settings by namespace labels, compiled once per change of the policy or the CPPC."""
 
     spec: Settings
-    """Without overrides; used for a namespace that does not appear in time (PL-117)."""
+    """Without overrides; used for a namespace that does not appear in time."""
     overrides: tuple[tuple[str, Selector, Settings], ...] = ()
     """Name, selector and merged settings of each entry with a valid selector, in the policy's order."""
     problems: tuple[str, ...] = ()
     """One sentence per invalid value; each begins with the field."""
     invalid_overrides: tuple[str, ...] = ()
-    """Names of entries whose selector does not parse: condition ``OverrideSelectorInvalid`` (PL-041)."""
+    """Names of entries whose selector does not parse: condition ``OverrideSelectorInvalid``."""
 
     @classmethod
     def of(
@@ -319,7 +319,7 @@ class SettingsTable(msgspec.Struct, frozen=True):
 
     @property
     def lacks_fallback(self) -> bool:
-        """Some namespace has ``action: fallback`` and no fallback architecture is configured (PL-043)."""
+        """Some namespace has ``action: fallback`` and no fallback architecture is configured."""
         return self.spec.lacks_fallback or any(settings.lacks_fallback for _, _, settings in self.overrides)
 
 
@@ -425,17 +425,17 @@ def _cluster_fallback(cppc: ClusterPodPlacementConfig | None, problems: list[str
 
 
 def _with_fallback(settings: Settings, cluster: tuple[str, ...]) -> Settings:
-    """PL-232: the policy's list, else the CPPC's. ``holdLimit`` has no effect where nothing is held."""
+    """The policy's list, else the CPPC's. ``holdLimit`` has no effect where nothing is held."""
     fallback = settings.fallback_architectures or cluster
     limit = settings.hold_limit if settings.action in ("hold", "fallback") else None
     return msgspec.structs.replace(settings, fallback_architectures=fallback, hold_limit=limit)
 
 
-# -- Preferred node affinity: its sources, and the terms they add to one pod (PL-203, PL-240 to PL-242).
+# -- Preferred node affinity: its sources, and the terms they add to one pod.
 
 
 INVALID_SELECTOR: Final = "InvalidLabelSelector"
-"""Logged for a PodPlacementConfig that matches no pod because of its selector (PL-033)."""
+"""Logged for a PodPlacementConfig that matches no pod because of its selector."""
 
 
 class ScoringSource(msgspec.Struct, frozen=True, gc=False):
@@ -452,7 +452,7 @@ class ScoringSource(msgspec.Struct, frozen=True, gc=False):
 
 
 class PreferenceEntry(msgspec.Struct, frozen=True, gc=False):
-    """One platform of one scoring source, and whether it was skipped (PL-242)."""
+    """One platform of one scoring source, and whether it was skipped."""
 
     architecture: str
     weight: int
@@ -470,11 +470,11 @@ class ScoringTable(msgspec.Struct, frozen=True):
     namespaced: Mapping[str, tuple[ScoringSource, ...]] = msgspec.field(default_factory=dict)
     """By namespace; the cluster's source is the last of each."""
     problems: Mapping[Key, str] = msgspec.field(default_factory=dict)
-    """PodPlacementConfigs with an invalid selector, which match no pod (PL-033)."""
+    """PodPlacementConfigs with an invalid selector, which match no pod."""
 
     @classmethod
     def of(cls, cppc: ClusterPodPlacementConfig | None, ppcs: Iterable[PodPlacementConfig]) -> "ScoringTable":
-        """The table for these objects; an absent CPPC counts as not enabled (PL-203)."""
+        """The table for these objects; an absent CPPC counts as not enabled."""
         cluster: tuple[ScoringSource, ...] = ()
         if cppc is not None and (platforms := _enabled_platforms(cppc)) is not None:
             cluster = (ScoringSource(CLUSTER_SOURCE, platforms),)
@@ -507,7 +507,7 @@ def selector_problem(ppc: PodPlacementConfig) -> str | None:
 
 
 def precedence(ppc: PodPlacementConfig) -> tuple[int, str]:
-    """Sort key: priority descending, then name ascending, so equal priorities have a fixed order (PL-032)."""
+    """Sort key: priority descending, then name ascending, so equal priorities have a fixed order."""
     return -ppc.spec.priority, ppc.metadata.name
 
 
@@ -530,7 +530,7 @@ def preferences(
     """The preferred terms to add as (architecture, weight), and every platform of every source: added or skipped.
 
     The first source that names an architecture sets its weight. If the user's view has an architecture preference,
-    nothing is added, not even for other architectures (PL-240). Identical entries are listed once (PL-242).
+    nothing is added, not even for other architectures. Identical entries are listed once.
     """
     terms: dict[str, int] = {}
     entries: dict[PreferenceEntry, None] = {}

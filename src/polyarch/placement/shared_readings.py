@@ -1,9 +1,9 @@
-"""Readings of images, shared by all replicas: the leader writes them to a Secret that the others watch (PL-410).
+"""Readings of images, shared by all replicas: the leader writes them to a Secret that the others watch.
 
 So one inspection serves every webhook, and a roll-out or takeover starts with what is known. Only readings that are
-public, or readable with the global pull secret, leave a process (RG-114). When the global pull secret changes, what the
+public, or readable with the global pull secret, leave a process. When the global pull secret changes, what the
 former one proved counts no longer: an export names the version of that secret, and its readings are taken only where
-the same version is in force (PL-423).
+the same version is in force.
 
 The Secret exists already, as RBAC cannot allow creating one by its name. It is watched by name and patched. What it
 holds is a help, never a fact: content of another type or damaged content is ignored with one log line, and a process
@@ -33,7 +33,7 @@ from polyarch.placement.facts import ClusterFacts
 log = structlog.get_logger(__name__)
 
 WRITE_INTERVAL: Final = 10.0
-"""Least seconds between two writes (PL-800)."""
+"""Least seconds between two writes."""
 REFRESH_INTERVAL: Final = 60.0
 """The same if nothing is new and only tags were checked again, which busy clusters do all the time."""
 CHECK_INTERVAL: Final = 1.0
@@ -120,7 +120,7 @@ class SharedReadings:
                 await self._changed.wait()
 
     def global_secret_changed(self, change: Change[Secret]) -> None:
-        """An informer handler: what the former global pull secret proved is not imported again (PL-423)."""
+        """An informer handler: what the former global pull secret proved is not imported again."""
         metadata = change.new.metadata if change.new is not None else None
         self._shared_as = f"{metadata.uid}/{metadata.resource_version}" if metadata is not None else ""
         self._importer.forget()

@@ -1,4 +1,4 @@
-"""Evicts pods that the webhook missed, through the eviction API, so that PodDisruptionBudgets hold (PL-371)."""
+"""Evicts pods that the webhook missed, through the eviction API, so that PodDisruptionBudgets hold."""
 
 import asyncio
 from collections import Counter
@@ -126,7 +126,7 @@ def in_fair_order(found: Iterable[MissedPod]) -> list[MissedPod]:
     return [each for _, each in sorted(ranked, key=lambda pair: pair[0])]
 
 
-# -- Whether the API server can call the pod webhook, and when it can again (PL-370).
+# -- Whether the API server can call the pod webhook, and when it can again.
 
 
 class DeploymentStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -208,7 +208,7 @@ def _pull_secret_names(case: ExaminedPod) -> PullSecretNames:
     return PullSecretNames.of(case.pod, case.facts.namespace)
 
 
-# -- The leader's search for pods that the webhook missed (PL-370 to PL-372).
+# -- The leader's search for pods that the webhook missed.
 
 
 BOUND_PODS: Final = Selection(
@@ -328,7 +328,7 @@ class Sweeper:
 
     async def _round(self, *, any_age: bool) -> float | None:
         """Sweeps once; seconds until an eviction that had to wait may be made, if there is one. No error ends the
-        sweep (PL-306)."""
+        sweep."""
         try:
             return await self._sweep(any_age=any_age)
         except KubernetesError as error:

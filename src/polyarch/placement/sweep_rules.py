@@ -1,4 +1,4 @@
-"""Which pods the webhook missed, by the rules that place pods, and which may be evicted (PL-370 to PL-372).
+"""Which pods the webhook missed, by the rules that place pods, and which may be evicted.
 
 There are two steps, as in ``rules``, because registries are asked in between: :func:`suspect` looks at the pod alone,
 :func:`judge` adds the answers for its images and the nodes. Pure: no I/O, no clock."""
@@ -29,7 +29,7 @@ class MissReason(StrEnum):
     UNPLACED = "unplaced"
     """It waits for a node and was never placed."""
     STALE = "stale"
-    """It waits for a node and was placed for other images; counts as unplaced (PL-372)."""
+    """It waits for a node and was placed for other images; counts as unplaced."""
     MISPLACED = "misplaced"
     """It is on a node whose architecture its images do not support."""
 
@@ -56,7 +56,7 @@ class MissedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     case: ExaminedPod
     decision: PlacementDecision
     evictable: bool = False
-    """A new pod would be placed otherwise, and somebody creates it (PL-371)."""
+    """A new pod would be placed otherwise, and somebody creates it."""
     node_architecture: str = ""
 
     @property
@@ -91,7 +91,7 @@ def find_candidate(facts: PodFacts, *, younger: datetime | None) -> SweepCandida
             facts,
             pod=msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="")),
             stored=False,
-            record_was_sent=False,  # a record for other images is still ours (PL-372)
+            record_was_sent=False,  # a record for other images is still ours
         )
     )
     return SweepCandidate(case=case, pod=pod, is_stale=is_stale) if case.rule is None else None
@@ -139,7 +139,7 @@ def _created(text: str | None) -> datetime:
         return datetime.min.replace(tzinfo=UTC)
 
 
-# -- The events of the sweep, as values (PL-710): what is wrong with the pod, and the next action. Pure.
+# -- The events of the sweep, as values: what is wrong with the pod, and the next action. Pure.
 
 
 def unplaced_event(found: MissedPod) -> Event:
@@ -187,7 +187,7 @@ def _support(decision: PlacementDecision) -> str:
             return ""
 
 
-# -- How many pods may be evicted, and whose (PL-371).
+# -- How many pods may be evicted, and whose.
 
 
 OWNER_INTERVAL: Final = 300.0

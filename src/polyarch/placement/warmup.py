@@ -1,4 +1,4 @@
-"""Workloads, reduced to what a warm-up needs of them: images, pull secrets and the namespace (PL-380).
+"""Workloads, reduced to what a warm-up needs of them: images, pull secrets and the namespace.
 
 Labels and annotations are dropped when an object is decoded: the annotation of ``kubectl apply`` alone is as large as
 the whole object, and thousands of them stay in the cache. Pure."""
@@ -120,7 +120,7 @@ def _reduce(workload: Workload | CronJob) -> None:
     msgspec.structs.force_setattr(workload, "metadata", bare)
 
 
-# -- Reads images of workload templates before their pods are created (PL-380).
+# -- Reads images of workload templates before their pods are created.
 
 
 log = structlog.get_logger(__name__)

@@ -1,12 +1,11 @@
-"""The pod webhook: places a pod at admission if its images are known, else gates it (PL-100 to PL-119, PL-130).
+"""The pod webhook: places a pod at admission if its images are known, else gates it.
 
 The warm path makes no request: it uses precompiled facts, cached image answers, pure rules, and returns a patch. If
 answers are missing and the policy grants a budget, registries are asked in parallel until the budget is used up; late
 answers arrive in the background and serve the next pod. The only API request during an admission is a GET of a pull
-secret that is needed and not cached (PL-102).
+secret that is needed and not cached.
 
-An admission may be a dry run, or a later plugin may reject it, so nothing here waits for the pod to be created
-(PL-109).
+An admission may be a dry run, or a later plugin may reject it, so nothing here waits for the pod to be created.
 
 What another feature adds to the pod goes into the same answer, whatever placement decides
 (``images/pod_mutation.py``)."""
@@ -44,7 +43,7 @@ _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 
 
 class PodWebhook:
-    """``handle`` answers one admission. ``controller_lives``: whether a controller can remove gates (PL-107)."""
+    """``handle`` answers one admission. ``controller_lives``: whether a controller can remove gates."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class PodWebhook:
         facts.on_change(self._facts_changed)
 
     def route(self) -> Route[Pod]:
-        """The route for the admission server: CREATE of pods. On any error the pod is allowed unchanged (PL-103)."""
+        """The route for the admission server: CREATE of pods. On any error the pod is allowed unchanged."""
         return Route(
             path=names.POD_WEBHOOK_PATH,
             name=names.POD_WEBHOOK,
@@ -139,7 +138,7 @@ class PodWebhook:
         return await self._additions.at_admission(request, answers, alongside, until=until)
 
     def _audit_later(self, case: ExaminedPod, answers: dict[str, Inspection]) -> None:
-        """Looks up the images of an audited pod in the background and counts the decision of ``enforce`` (PL-130)."""
+        """Looks up the images of an audited pod in the background and counts the decision of ``enforce``."""
         missing = [use for use in case.images if use.text not in answers and use.reference is not None]
         if not missing:
             return
@@ -199,7 +198,7 @@ def _has_record(pod: Pod) -> bool:
 
 
 def _lookup_deadline(request: AdmissionRequest[Pod], settings: Settings) -> float:
-    """How long this admission may wait for registries (PL-113): all features together."""
+    """How long this admission may wait for registries: all features together."""
     return request.arrived_at + min(settings.inline_budget, request.timeout_seconds / 2)
 
 

@@ -1,1 +1,1 @@
-"""What runs where, what could run elsewhere, and what is in the way: facts in, one report out (RP-001)."""
+"""What runs where, what could run elsewhere, and what is in the way: facts in, one report out."""

@@ -1,12 +1,12 @@
-"""The report as a document, ``polyarch.dev/report/v1``: what every form of output renders, and nothing more (RP-020).
+"""The report as a document, ``polyarch.dev/report/v1``: what every form of output renders, and nothing more.
 
-Members are only ever added, and lists are in the order in which they are shown: equal facts give equal bytes (RP-024).
+Members are only ever added, and lists are in the order in which they are shown: equal facts give equal bytes.
 Every text that comes from the cluster (names, labels, images, reasons) is as it was found there: a form that gives
-characters a meaning has to escape it (RP-021).
+characters a meaning has to escape it.
 
 A *target* is the platform that the report asks about, spelled as its architecture (``arm64``), with its operating
 system only where that is not Linux (``windows/amd64``). A *share* is from 0 to 1, of :attr:`Report.basis`. An optional
-part is null if there is nothing to say about it: it is left out then, not printed empty (RP-016). Pure.
+part is null if there is nothing to say about it: it is left out then, not printed empty. Pure.
 """
 
 from enum import StrEnum
@@ -19,7 +19,7 @@ Basis = Literal["cores", "replicas"]
 
 
 class Verdict(StrEnum):
-    """What is to be said of one workload and one target (RP-010), the best first."""
+    """What is to be said of one workload and one target, the best first."""
 
     RUNS = "runs"
     """Pods run there now, and nothing is in the way of the next ones."""
@@ -71,11 +71,11 @@ class Answer(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     pods: int = 0
     """Pods that run on the target now."""
     blocks_nodes: bool = False
-    """A DaemonSet without which no node of the target is ready for use (RP-011)."""
+    """A DaemonSet without which no node of the target is ready for use."""
 
 
 class Drift(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The image that runs and the image that the next pod would run differ in their platforms (RP-004)."""
+    """The image that runs and the image that the next pod would run differ in their platforms."""
 
     container: str
     running: str
@@ -100,13 +100,13 @@ class WorkloadRow(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only
     answers: tuple[Answer, ...]
     drift: tuple[Drift, ...] = ()
     problems: tuple[str, ...] = ()
-    """What makes no sense in it, such as a request that is no quantity: its weight is 0 then (RP-050)."""
+    """What makes no sense in it, such as a request that is no quantity: its weight is 0 then."""
     source: str = ""
     """File and line, if it was read from one."""
 
 
 class Suggestion(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The cheapest way out that is known for an image (RP-012)."""
+    """The cheapest way out that is known for an image."""
 
     kind: Literal["tag", "substitute", "publish"]
     reference: str = ""
@@ -116,7 +116,7 @@ class Suggestion(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Blocker(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """An image that keeps workloads from a target; the heaviest first (RP-012)."""
+    """An image that keeps workloads from a target; the heaviest first."""
 
     target: str
     image: str
@@ -132,7 +132,7 @@ class Blocker(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=Tru
 
 
 class CurvePoint(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """How much could run on the target when so many images are fixed, the heaviest first (RP-013)."""
+    """How much could run on the target when so many images are fixed, the heaviest first."""
 
     images: int
     """How many are fixed; 0 is the state of today."""
@@ -144,7 +144,7 @@ class CurvePoint(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Saving(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What moving everything that is ready would save, as an estimate (RP-014)."""
+    """What moving everything that is ready would save, as an estimate."""
 
     cores: float
     """What would move: ready for the target, and not on it now."""
@@ -179,7 +179,7 @@ class TargetSums(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=
     curve: tuple[CurvePoint, ...] = ()
     """What could run there after lifting constraints and fixing images, one after another."""
     blocking_daemon_sets: tuple[str, ...] = ()
-    """``NAMESPACE/NAME`` of the DaemonSets without which no node of the target is ready (RP-011)."""
+    """``NAMESPACE/NAME`` of the DaemonSets without which no node of the target is ready."""
     saving: Saving | None = None
 
 
@@ -215,7 +215,7 @@ class NamedPods(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PlacementPart(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What placement has decided, from the pods' own records (RP-015)."""
+    """What placement has decided, from the pods' own records."""
 
     reasons: tuple[NamedPods, ...]
     """Pods by the reason of their decision."""
@@ -245,13 +245,13 @@ class PartRow(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Part(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What another feature of polyarch says about this cluster (RP-016)."""
+    """What another feature of polyarch says about this cluster."""
 
     rows: tuple[PartRow, ...]
 
 
 class NodeDrift(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Pods of one node that it could not run once they restart (RP-025)."""
+    """Pods of one node that it could not run once they restart."""
 
     node: str
     platform: str
@@ -283,7 +283,7 @@ class ShareChange(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Comparison(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """This report beside a former one (RP-024)."""
+    """This report beside a former one."""
 
     former: str
     """When the facts of the former report were read; empty if it does not say."""
@@ -310,7 +310,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True
     api_version: str = SCHEMA
     kind: str = "Report"
     complete: bool = True
-    """False: it was interrupted before all images were asked for (RP-051)."""
+    """False: it was interrupted before all images were asked for."""
     source: Source
     targets: tuple[str, ...]
     basis: Basis

@@ -1,4 +1,4 @@
-"""The facts of one report: nodes, workloads with their pods, configuration, and what images say (RP-001 to RP-003).
+"""The facts of one report: nodes, workloads with their pods, configuration, and what images say.
 
 Facts and readings hold what decides, and nothing that could be secret: no Secret, no environment, no command line, and
 of the annotations only ours. What is not here cannot leak from a snapshot (``--save``). Pure.
@@ -126,7 +126,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     home: str = DEFAULT_NAMESPACE
     """The namespace of polyarch itself, which placement leaves alone."""
     short_names_searched: bool = False
-    """The nodes search several registries for image names without a registry (PL-424)."""
+    """The nodes search several registries for image names without a registry."""
 
     def labels(self, namespace: str) -> Mapping[str, str]:
         """Of a namespace; of one that is not known, its name alone."""
@@ -493,7 +493,7 @@ class NodeObject(msgspec.Struct, frozen=True, gc=False):
 # -- what a pod requests, as the scheduler counts it -------------------------------------------------------------------
 # Source: k8s.io/component-helpers/resource (PodRequests): the sum of the containers and sidecars, or what an init
 # container needs beside the sidecars before it if that is more, then the overhead; spec.resources replaces the sum. A
-# quantity that makes no sense makes the whole pod weigh nothing, and is named (RP-050).
+# quantity that makes no sense makes the whole pod weigh nothing, and is named.
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"

@@ -1,4 +1,4 @@
-"""What placement, taints, NUMA and builds say in a report, if a cluster has them (RP-015, RP-016). Pure."""
+"""What placement, taints, NUMA and builds say in a report, if a cluster has them. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -75,7 +75,7 @@ def _named(what: str, names: Iterable[str], message: str = "") -> NamedPods:
 
 
 def taints_part(judged: Iterable[Judged], facts: Facts) -> Part | None:
-    """Pods that wait for a toleration, if taints are configured (RP-016)."""
+    """Pods that wait for a toleration, if taints are configured."""
     if facts.taints is None:
         return None
     key = TaintSettings.of(facts.taints.spec).key

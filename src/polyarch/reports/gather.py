@@ -1,6 +1,6 @@
-"""Reads a cluster for a report: one list of each kind, in pages; nothing is watched and nothing written (RP-001).
+"""Reads a cluster for a report: one list of each kind, in pages; nothing is watched and nothing written.
 
-What the user has no right to list is left out and named (RP-031), for a report of what one may see is better than none.
+What the user has no right to list is left out and named, for a report of what one may see is better than none.
 Kinds that the cluster does not have say nothing.
 """
 
@@ -77,7 +77,7 @@ TYPES: Final[dict[Resource, type[Any]]] = {
 }
 """What is listed, and what is kept of it."""
 NECESSARY: Final = (str(PODS), str(NODES))
-"""Without these a report answers nothing (RP-031)."""
+"""Without these a report answers nothing."""
 
 
 class Lists(Protocol):
@@ -93,7 +93,7 @@ class Place(NamedTuple):
     home: str = DEFAULT_NAMESPACE
     """Polyarch's own namespace."""
     short_names_searched: bool = False
-    """Its nodes search several registries for short names (PL-424)."""
+    """Its nodes search several registries for short names."""
 
 
 async def gather(client: Lists, place: Place, *, taken_at: str, without: Collection[Resource] = ()) -> Facts:
@@ -169,7 +169,7 @@ def _exec_format_error(event: ENoExecEvent) -> ExecFormatError:
     return ExecFormatError(pod, event.metadata.creation_timestamp or "")
 
 
-# -- questions: the images that a report has to know about, each once (RP-003) -----------------------------------------
+# -- questions: the images that a report has to know about, each once --------------------------------------------------
 # An image that is asked for with the pull secrets of a namespace is a question of that namespace: its answer counts
 # there alone.
 

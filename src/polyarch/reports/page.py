@@ -1,4 +1,4 @@
-"""The report as one HTML file that asks nobody for anything (RP-021).
+"""The report as one HTML file that asks nobody for anything.
 
 Its content security policy allows exactly one style sheet and one script (``page.css``, ``page.js``), by their hashes:
 were markup to get through in a name after all, a browser would neither run nor load it. Pure: a report in, a text out.

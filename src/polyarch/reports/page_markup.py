@@ -1,6 +1,6 @@
 """HTML that cannot be broken out of, and the tables and drawings of the page that are made of it.
 
-Names, images, labels and messages of a report come from a cluster, where people write what they like (RP-021). Only
+Names, images, labels and messages of a report come from a cluster, where people write what they like. Only
 :func:`tag` and :func:`join` make :class:`Markup`, and both escape what is not Markup already, so that there is no place
 where somebody could forget it. Names of tags and attributes are this package's own, never a report's. Pure.
 """

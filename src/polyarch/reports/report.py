@@ -1,6 +1,6 @@
 """The report of facts and answers that every command, snapshot and role makes, and its comparison with a former one.
 
-Equal facts, answers and wishes give an equal report, byte for byte (RP-001, RP-024): nothing here reads a clock, and
+Equal facts, answers and wishes give an equal report, byte for byte: nothing here reads a clock, and
 every list is sorted by what it holds. Pure.
 """
 

@@ -1,4 +1,4 @@
-"""A report for a ConfigMap: its sums and its heaviest blockers, in a size that the API server takes (RP-030).
+"""A report for a ConfigMap: its sums and its heaviest blockers, in a size that the API server takes.
 
 Whoever may name an image or a node decides how long the names in a report are, so nothing here relies on what is usual:
 lists are cut until the text fits, and it says what was cut. Its time is when this content was first found: it is
@@ -33,7 +33,7 @@ _CUTS: Final = (MOST_BLOCKERS, 20, 5, 1, 0)
 
 
 class SummaryBlocker(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """An image that keeps workloads from a target (RP-012), with the first of their names."""
+    """An image that keeps workloads from a target, with the first of their names."""
 
     target: str
     image: str

@@ -1,4 +1,4 @@
-"""What verdicts add up to: shares, images in the way, and what moving would save (RP-011 to RP-014).
+"""What verdicts add up to: shares, images in the way, and what moving would save.
 
 Sums are of whole thousandths, so that their order does not matter; they become decimal numbers in the document only.
 Shares are of requested CPU; of replicas where nobody requests any, since a share of nothing helps nobody. Pure.

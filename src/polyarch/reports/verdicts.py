@@ -1,4 +1,4 @@
-"""One verdict for each workload and target, and what keeps a workload from a target (RP-010, RP-011).
+"""One verdict for each workload and target, and what keeps a workload from a target.
 
 Nothing is decided here that another feature decides: which platforms an image has is the finding of ``images``, whether
 placement leaves a pod alone or narrows it is its own decision, tolerations are those that taints would add. A report
@@ -170,7 +170,7 @@ class Judge:
 
 
 def _is_of_system(namespace: str) -> bool:
-    """What a distribution brings along; ``kube-*`` is a rule of placement's (PL-201)."""
+    """What a distribution brings along; ``kube-*`` is a rule of placement's."""
     return namespace == "openshift" or namespace.startswith("openshift-")
 
 
@@ -349,7 +349,7 @@ def _common(several: Iterable[tuple[Taint, ...]]) -> tuple[Taint, ...]:
 
 # -- drift: what runs, and what would run next -------------------------------------------------------------------------
 # A pod's imageID says what it runs, the reference of the template what its successor would run. A tag that was pushed
-# again in between makes the two differ in platforms, and a drained node shows it at the worst time (RP-004, RP-025).
+# again in between makes the two differ in platforms, and a drained node shows it at the worst time.
 
 _PREFIXES = ("docker-pullable://", "docker://")
 
@@ -442,7 +442,7 @@ def _platforms(answer: Inspection | None) -> tuple[str, ...] | None:
 
 
 def misplaced(judged: Iterable[Judged], facts: Facts, answers: Answers) -> Iterator[tuple[str, str]]:
-    """Pods on nodes that what they run does not support: the pod and one sentence (RP-015)."""
+    """Pods on nodes that what they run does not support: the pod and one sentence."""
     nodes = {node.name: node for node in facts.nodes}
     for each in judged:
         if not each.workload.pods:

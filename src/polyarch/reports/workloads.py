@@ -1,8 +1,8 @@
-"""Workloads of a cluster with their pods: each pod counts for the topmost controller that owns it (RP-001).
+"""Workloads of a cluster with their pods: each pod counts for the topmost controller that owns it.
 
 A Deployment counts and not its ReplicaSets, a CronJob and not its Jobs. What is owned by a kind that nobody lists (an
 Argo Rollout, say) counts as that owner, by its name. An owner that is gone does not count: the last one that exists is
-the workload, and owners that own each other end where they began (RP-050). Pure.
+the workload, and owners that own each other end where they began. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ from polyarch.reports.facts import (
 )
 
 # -- objects with a pod template: every kind as one value --------------------------------------------------------------
-# Annotations of others are left out here, and with them what their authors may have written into them (RP-002).
+# Annotations of others are left out here, and with them what their authors may have written into them.
 
 POD_PATH: Final = "spec"
 TEMPLATE_PATH: Final = "spec.template.spec"

@@ -1,4 +1,4 @@
-"""``polyarch run builder``: builds images for several architectures (BD-002). One replica leads and does all of it."""
+"""``polyarch run builder``: builds images for several architectures. One replica leads and does all of it."""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -77,7 +77,7 @@ def texts(settings: RegistrySettings) -> tuple[str, str]:
     return configuration, "".join(Path(each).read_text() for each in settings.ca)
 
 
-# -- ``polyarch run builder``: builds images for several architectures (BD-002). One replica leads and does all of it.
+# -- ``polyarch run builder``: builds images for several architectures. One replica leads and does all of it.
 
 
 REPORTER: Final = "polyarch.dev/builder"
@@ -123,7 +123,7 @@ def machine_front(
     *,
     active_jobs: Callable[[], int],
 ) -> MachineBuilds | None:
-    """The front-end of machine OS images, where it is not off; whether their kinds are served it finds out (BD-002)."""
+    """The front-end of machine OS images, where it is not off; whether their kinds are served it finds out."""
     own = process.settings_of(BuilderSettings)
     if own.machine_os == "off":
         return None
@@ -199,7 +199,7 @@ def plan_settings(process: Process) -> PlanSettings:
 
 
 def _record_controller(process: Process, watches: BuildInformers, nodes: NodeIndex) -> Controller[Key]:
-    """What keeps ``polyarch-architectures`` (BD-048)."""
+    """What keeps ``polyarch-architectures``."""
     namespace = process.settings.namespace
     records = process.informer(
         CONFIGMAPS,
@@ -238,7 +238,7 @@ def _cleanup_controllers(
     turns: RepositoryLocks,
     election: LeaderElection | None,
 ) -> list[Controller[Any]]:
-    """What deletes old Runs, and images that nothing refers to any more (S11, BD-282)."""
+    """What deletes old Runs, and images that nothing refers to any more (S11)."""
     client, clock = process.client, process.clock
     queue: WorkQueue[BuildRef] = WorkQueue("old-runs", clock, metrics=process.metrics)
     inputs = SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add)

@@ -1,7 +1,7 @@
-"""``polyarch run exec-monitor``: reports programs that a node cannot execute (PL-600).
+"""``polyarch run exec-monitor``: reports programs that a node cannot execute.
 
 ``--side node`` runs on every node and sees them, ``--side handler`` tells the pods. Each side imports its own modules
-only: the node side's memory is bounded, and there is one on every node (PL-810).
+only: the node side's memory is bounded, and there is one on every node.
 """
 
 from pathlib import Path

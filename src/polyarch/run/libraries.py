@@ -1,4 +1,4 @@
-"""Two libraries load on import what no role uses. Import this before them: it imports them without that (PL-810).
+"""Two libraries load on import what no role uses. Import this before them: it imports them without that.
 
 * structlog imports rich and pygments if they are installed (cyclopts needs them), to print tracebacks on terminals:
   3 MiB in each process.

@@ -1,6 +1,6 @@
 """Logging of a process: one line per entry on stderr, JSON in a cluster.
 
-``spec.logVerbosity`` of the ClusterPodPlacementConfig changes the level while the process runs (PL-010).
+``spec.logVerbosity`` of the ClusterPodPlacementConfig changes the level while the process runs.
 """
 
 import logging
@@ -47,7 +47,7 @@ def configure(format: LogFormat, level: LogLevel = "info") -> Verbosity:
         frames = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
         processors += [structlog.processors.ExceptionRenderer(frames), structlog.processors.JSONRenderer()]
     else:
-        # No local variables in tracebacks, here or above: a transport's hold the Authorization header (PL-850).
+        # No local variables in tracebacks, here or above: a transport's hold the Authorization header.
         plain = structlog.dev.plain_traceback
         processors.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain))
     structlog.configure(

@@ -1,4 +1,4 @@
-"""NUMA in the operator's process: its controllers, which are loaded once there is something for them to do (NO-040).
+"""NUMA in the operator's process: its controllers, which are loaded once there is something for them to do.
 
 Most clusters have no use for NUMA, and the memory of the operator is small. So what the controllers are made of is
 imported when the first of their custom resources is there, or where ``--numa=on`` says so. Until then they are two
@@ -34,10 +34,10 @@ ROOTS: Final = (
 START: Final = Key("", "")
 """The key by which the controllers are loaded; no object is called like it."""
 BACKOFF: Final = 1.0
-"""Seconds; of a failed pass the next one comes between one and two seconds later (NO-046)."""
+"""Seconds; of a failed pass the next one comes between one and two seconds later."""
 LONGEST: Final = 120.0
 TOGETHER: Final = 0.2
-"""Seconds in which several events make one pass (NO-045)."""
+"""Seconds in which several events make one pass."""
 
 
 class NumaComponent:
@@ -89,7 +89,7 @@ class NumaComponent:
 
     @property
     def has_looked(self) -> bool:
-        """Whether this process has looked at each of the two custom resources that is there (IN-002).
+        """Whether this process has looked at each of the two custom resources that is there.
 
         Until then their conditions are the word of whoever led before, perhaps with another image of the exporters.
         """

@@ -46,7 +46,7 @@ from polyarch.operator.settings import OperatorSettings
 
 EXPORTERS, SCHEDULER, KUBELETS = "numaresourcesoperator", "numaresourcesscheduler", "kubeletconfig"
 IMAGE_RESTRICTION: Final = "EXPORTER_IMAGE_RESTRICTION"
-"""``false``: ``imageSpec`` of a NUMAResourcesOperator is taken (NO-041)."""
+"""``false``: ``imageSpec`` of a NUMAResourcesOperator is taken."""
 EXPORTER_KINDS: Final = (
     SERVICE_ACCOUNTS,
     CONFIGMAPS,

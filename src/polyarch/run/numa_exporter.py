@@ -1,6 +1,6 @@
 """``polyarch run numa-exporter``: publishes the NUMA zones of the node that it runs on.
 
-There is one on every node, so it imports what it needs and no more (NE-150). The parts, and who calls whom::
+There is one on every node, so it imports what it needs and no more. The parts, and who calls whom::
 
     triggers ──> scan loop ──> scanner ──> kubelet, files of the host
                      │ offers
@@ -59,7 +59,7 @@ USAGE_ERRORS: Final = (ConfigurationError, NoKubeletSettings, NotifyFileError)
 DEBUG: Final = 4
 """klog's level from which everything is logged."""
 ATTEMPTS: Final = 3
-"""Of ``--oneshot`` (NE-115)."""
+"""Of ``--oneshot``."""
 ATTEMPT_SECONDS: Final = 30.0
 BETWEEN_ATTEMPTS: Final = 2.0
 
@@ -89,7 +89,7 @@ async def _play(settings: ExporterSettings) -> int:
 
 
 async def once(settings: ExporterSettings, client: Client, *, clock: Clock) -> int:
-    """``--oneshot``: 0 after one scan and one publish, 3 if that failed three times. It always ends (NE-115)."""
+    """``--oneshot``: 0 after one scan and one publish, 3 if that failed three times. It always ends."""
     podresources = open_podresources(settings.host.podresources_socket, clock=clock)
     port = kubelet_port(settings, client.configuration, clock)
     if port is not None and not settings.host.kubelet_address:

@@ -1,4 +1,4 @@
-"""``polyarch run numa-extender``: answers the kube-scheduler beside it by NUMA cells (NS-003).
+"""``polyarch run numa-extender``: answers the kube-scheduler beside it by NUMA cells.
 
 Every replica answers whoever asks; only the replica whose scheduler leads is asked. The parts, and who calls whom::
 

@@ -1,4 +1,4 @@
-"""``polyarch run operator``: makes the other roles and serves the custom resources' webhooks (PL-500)."""
+"""``polyarch run operator``: makes the other roles and serves the custom resources' webhooks."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -110,7 +110,7 @@ class TaintsComponent:
         self._sets.add_handler(changed)
 
 
-# -- ``polyarch run operator``: makes the other roles and serves the custom resources' webhooks (PL-500).
+# -- ``polyarch run operator``: makes the other roles and serves the custom resources' webhooks.
 
 
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
@@ -241,7 +241,7 @@ async def setup(process: Process) -> Components:
 
 
 async def as_own_pod(client: Client, settings: OperatorSettings, environment: Mapping[str, str]) -> OperatorSettings:
-    """What the settings leave open of the image and of how it is pulled is as the operator's own pod has it (IN-001).
+    """What the settings leave open of the image and of how it is pulled is as the operator's own pod has it.
 
     ``POD_NAME`` and ``POD_NAMESPACE`` say which that is; without them it is as usual. Its proxies are passed on, too.
     Raises ``KubernetesError``.

@@ -1,4 +1,4 @@
-"""``polyarch run placement-controller``: decides gated pods (PL-300). One replica leads, the others help (PL-530)."""
+"""``polyarch run placement-controller``: decides gated pods. One replica leads, the others help."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -42,7 +42,7 @@ async def setup(process: Process) -> Components:
 
 
 def components(process: Process, parts: PlacementServices) -> Components:
-    """All replicas reconcile; only the leader releases unresolved pods, holds them and posts events (PL-530)."""
+    """All replicas reconcile; only the leader releases unresolved pods, holds them and posts events."""
     metrics, clock = parts.metrics, process.clock
 
     def notes() -> dict[str, str]:
@@ -130,7 +130,7 @@ def components(process: Process, parts: PlacementServices) -> Components:
         "report": report.run,
     }
     background: dict[str, Task] = {"attempts": attempts.run, "pull secrets": reads.run}
-    if election is None:  # without election it always leads, but webhooks gate only while the Lease is renewed (PL-107)
+    if election is None:  # without election it always leads, but webhooks gate only while the Lease is renewed
         background["lease"] = process.candidate(names.CONTROLLER_LEASE, notes=notes).run
     background["stray gates"] = strays.run
     passes = Controller(

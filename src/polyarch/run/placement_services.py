@@ -1,7 +1,7 @@
-"""What taints add to the pods of placement (TN-003): it is loaded when a cluster has a configuration of taints.
+"""What taints add to the pods of placement: it is loaded when a cluster has a configuration of taints.
 
 Most clusters with placement have none, and should not pay for it: rules, patches and metrics of taints are 1 MiB of
-modules in each process (PL-810). They are loaded when the configuration appears, not by the first pod that needs them.
+modules in each process. They are loaded when the configuration appears, not by the first pod that needs them.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ async def open_additions(process: Process) -> AsyncIterator[LazyPodMutator]:
     yield additions
 
 
-# -- Reads the key that signs decision annotations, and rotates it: ``record.key`` beside the certificates (PL-853).
+# -- Reads the key that signs decision annotations, and rotates it: ``record.key`` beside the certificates.
 
 
 log = structlog.get_logger(__name__)

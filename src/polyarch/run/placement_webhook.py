@@ -1,4 +1,4 @@
-"""``polyarch run placement-webhook``: the admission webhook for pods (PL-100). All replicas serve; none leads."""
+"""``polyarch run placement-webhook``: the admission webhook for pods. All replicas serve; none leads."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The registry client of a process in a cluster; its configuration can change while it runs (PL-424).
+"""The registry client of a process in a cluster; its configuration can change while it runs.
 
 Mirrors, blocked and insecure registries and CAs come from files given at startup and, on OpenShift, from API objects. A
 change creates a new :class:`~polyarch.oci.inspector.Inspector` over the same cache and connections. The former one
@@ -132,7 +132,7 @@ class ReloadableInspector:
         return any(map(self._current.inspector.host_low, self._places(reference)))
 
     async def _search(self, reference: Reference, at: Callable[[Reference], Awaitable[Inspection]]) -> Inspection:
-        """The answer for a short name, from the first registry that has it (PL-424)."""
+        """The answer for a short name, from the first registry that has it."""
         try:
             found = places(reference, self._configuration)
         except InvalidReference as error:
@@ -149,7 +149,7 @@ class ReloadableInspector:
             return ()
 
     def forget(self, credentials: Iterable[Credential]) -> None:
-        """Drop the access that these credentials proved (PL-423)."""
+        """Drop the access that these credentials proved."""
         self._current.inspector.forget(credentials)
 
     def readings(self) -> int:
@@ -241,7 +241,7 @@ def registry_metrics(metrics: Metrics) -> RegistryMetrics:
     )
 
 
-# -- Registry configuration from OpenShift's objects: mirrors, blocked and insecure hosts, CAs (PL-424, RG-095).
+# -- Registry configuration from OpenShift's objects: mirrors, blocked and insecure hosts, CAs.
 
 
 log = structlog.get_logger(__name__)
@@ -385,7 +385,7 @@ def registry_rules(mirrors: Sequence[Mapping[str, Any]], image_spec: Mapping[str
     """Mirror objects and ``spec.registrySources`` of the image configuration, as rules of a ``registries.conf``.
 
     As on the nodes, only the most specific rule applies to an image, so the settings of a scope are copied to the rules
-    and mirrors inside it. A host without a port matches every port (PL-424).
+    and mirrors inside it. A host without a port matches every port.
     """
     usable = [each for each in mirrors if _makes_sense(each)]
     rules = {rule.prefix: rule for rule in mirror_rules(usable)}
@@ -411,7 +411,7 @@ def registry_rules(mirrors: Sequence[Mapping[str, Any]], image_spec: Mapping[str
 
 
 def search_registries(image_spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """The registries that nodes search for short names, in order; empty: Docker Hub (PL-424)."""
+    """The registries that nodes search for short names, in order; empty: Docker Hub."""
     return tuple(_scopes(image_spec.get("registrySources") or {}, "containerRuntimeSearchRegistries"))
 
 

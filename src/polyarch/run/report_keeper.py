@@ -1,4 +1,4 @@
-"""Keeps the report of what could run where as new as the policy says (RP-030).
+"""Keeps the report of what could run where as new as the policy says.
 
 The leader of the placement controller does this, for it has what it takes: the answers that placement has already, the
 credentials, mirrors and limits to ask for the others, and room in memory. What makes a report is loaded when a policy

@@ -1,4 +1,4 @@
-"""One report of the cluster that this process runs in: facts, answers, sums, and the ConfigMap (RP-030, RP-031).
+"""One report of the cluster that this process runs in: facts, answers, sums, and the ConfigMap.
 
 Each round reads everything anew, so nothing is kept between rounds and none depends on the one before. The ConfigMap
 exists already, as RBAC cannot allow creating one by its name; it is patched, and only when something has changed."""
@@ -33,7 +33,7 @@ from polyarch.run.report_keeper import SOON, NotYet, Sums
 LOOKUPS: Final = 300.0
 """Seconds in which images are asked for; those that are left then count as unknown until the next round."""
 OF_COMPONENTS: Final = (TOPOLOGIES, IMAGE_BUILDS)
-"""Not in the summary, and without its component a cluster grants no rights to a kind of it (NO-120)."""
+"""Not in the summary, and without its component a cluster grants no rights to a kind of it."""
 NOBODY: Final = PullSecretNames("", ())
 
 

@@ -40,12 +40,12 @@ class ImageServices:
         self.credentials_changed: list[Callable[[], None]] = []
         """Called when the global pull secret has changed."""
         self.short_names_searched: list[Callable[[bool], None]] = []
-        """Called when nodes begin or cease to search several registries for short names (PL-424)."""
+        """Called when nodes begin or cease to search several registries for short names."""
         self.global_secret_changed: list[Callable[[Change[Secret]], None]] = []
         self._process = process
 
     def follow_global_secret(self, namespace: str, name: str) -> None:
-        """Watch the global pull secret by name; deleting it revokes its credentials (PL-423)."""
+        """Watch the global pull secret by name; deleting it revokes its credentials."""
         selected = f"metadata.name={name}"
         informer = self._process.informer(SECRETS, Secret, namespace=namespace, field_selector=selected)
         informer.add_handler(GlobalPullSecret(self.secrets, f"{namespace}/{name}", self._forget).observe)
@@ -53,7 +53,7 @@ class ImageServices:
         log.info("watching the global pull secret", namespace=namespace, name=name)
 
     def search_short_names(self, searched: bool) -> None:
-        """Sets whether nodes search several registries for image names without a registry (PL-424)."""
+        """Sets whether nodes search several registries for image names without a registry."""
         for tell in self.short_names_searched:
             tell(searched)
 
@@ -136,13 +136,13 @@ async def open_taint_facts(process: Process) -> AsyncIterator[TaintFacts]:
 
 
 CONTROLLER_SILENCE: Final = 30.0
-"""Seconds without a change of its Lease after which the controller counts as unavailable (PL-107)."""
+"""Seconds without a change of its Lease after which the controller counts as unavailable."""
 RIGHTS: Final = (rule(LEASES, "get", "list", "watch", names=[names.CONTROLLER_LEASE]),)
 """RBAC rules in the process's namespace."""
 
 
 def lease_watch(process: Process) -> Callable[[], bool]:
-    """Whether the controllers' Lease changed recently, by this process's own clock (PL-107).
+    """Whether the controllers' Lease changed recently, by this process's own clock.
 
     Time during which the watch was broken does not count, because no renewal could be seen then. After an outage of the
     API server, controllers therefore keep the rest of their time before pods are admitted without them.

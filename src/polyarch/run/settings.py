@@ -8,7 +8,7 @@ from polyarch.kube.settings import ProcessSettings
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.operator.settings import OperatorSettings
 
-if TYPE_CHECKING:  # roles that ask no registry do not load what asks them (PL-810)
+if TYPE_CHECKING:  # roles that ask no registry do not load what asks them
     from polyarch.oci.auth.credential_plugins import ProviderConfiguration
     from polyarch.taints.api import ArchitectureTaints
 
@@ -20,18 +20,18 @@ class RegistrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of roles that ask registries."""
 
     global_pull_secret: tuple[str, str] | None = None
-    """Namespace and name; None: ``openshift-config/pull-secret`` on OpenShift, elsewhere no secret (PL-423)."""
+    """Namespace and name; None: ``openshift-config/pull-secret`` on OpenShift, elsewhere no secret."""
     registries_conf: str | None = None
     ca: tuple[str, ...] = ()
     """Additional CAs (PEM files) to trust for registries."""
     allow_addresses: tuple[str, ...] = ()
-    """Address ranges (CIDR) that are allowed although their class is refused (RG-103)."""
+    """Address ranges (CIDR) that are allowed although their class is refused."""
     credential_providers: "ProviderConfiguration | None" = None
-    """The kubelet's credential plugins, asked after all pull secrets (PL-420, RG-086)."""
+    """The kubelet's credential plugins, asked after all pull secrets."""
 
 
 class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the exec-format-error monitor (PL-600)."""
+    """Settings of the exec-format-error monitor."""
 
     side: Literal["node", "handler"] = "handler"
     node_name: str = ""
@@ -46,22 +46,22 @@ class TaintRoleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the roles that add tolerations."""
 
     configuration: "ArchitectureTaints | None" = None
-    """The object from ``--config``, checked; None: the cluster's, which is watched (TN-012)."""
+    """The object from ``--config``, checked; None: the cluster's, which is watched."""
 
 
 class BuilderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the builder (BD-002, BD-003)."""
+    """Settings of the builder."""
 
     builder_image: str = "quay.io/buildah/stable:v1"
     """What builds in a pod, unless the ImageBuild names another: it has ``sh`` and buildah."""
     push_image: str = ""
     """What uploads: an image of polyarch. Empty: every ImageBuild has to name one."""
     allow_privileged: bool = False
-    """Whether ``builder.securityProfile: Privileged`` is allowed (BD-151)."""
+    """Whether ``builder.securityProfile: Privileged`` is allowed."""
     arch_taint_keys: tuple[str, ...] = ("kubernetes.io/arch", "supported-arch")
-    """Keys of architecture taints that build pods tolerate (BD-140)."""
+    """Keys of architecture taints that build pods tolerate."""
     max_active_jobs: int = 20
-    """Unfinished build Jobs in the whole cluster (BD-154)."""
+    """Unfinished build Jobs in the whole cluster."""
     machine_os: Literal["auto", "on", "off"] = "auto"
     machine_os_namespace: str = "openshift-machine-config-operator"
 

@@ -1,4 +1,4 @@
-"""``polyarch run taints``: taints nodes and adds tolerations (TN-003, TN-080). One replica leads."""
+"""``polyarch run taints``: taints nodes and adds tolerations. One replica leads."""
 
 import asyncio
 import random
@@ -76,7 +76,7 @@ async def open_pod_admission(process: Process) -> AsyncIterator[PodAdmission]:
 
 
 class ControllerGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks by name; what is ``led`` is the leader's, and its controllers are fenced by the Lease (KR-030)."""
+    """Tasks by name; what is ``led`` is the leader's, and its controllers are fenced by the Lease."""
 
     controllers: tuple[Controller[Any], ...] = ()
     background: Mapping[str, Task] = {}
@@ -84,7 +84,7 @@ class ControllerGroup(msgspec.Struct, frozen=True, kw_only=True):
     led: Mapping[str, Task] = {}
 
 
-# -- Nodes: their taints, the policy for those that register, and what the status says of them (TN-020 to TN-027).
+# -- Nodes: their taints, the policy for those that register, and what the status says of them.
 
 
 WRITERS: Final = 8
@@ -195,7 +195,7 @@ def node_duty(
             rollout.stopped_leading()
 
     async def tell_architectures() -> None:
-        """Without an object, every replica learns from its own watch what the status would say (TN-031)."""
+        """Without an object, every replica learns from its own watch what the status would say."""
         await informer.synced()
         informer.add_handler(lambda _: facts.take_architectures(controller.census.architectures))
         await asyncio.get_running_loop().create_future()
@@ -231,7 +231,7 @@ def node_duty(
     return NodeControllers(duty, controller.census, report)
 
 
-# -- Pods without a node and, if the policy says so, pods on nodes (TN-043 to TN-049).
+# -- Pods without a node and, if the policy says so, pods on nodes.
 
 
 WORKERS: Final = 32
@@ -321,7 +321,7 @@ def pod_duty(
     return PodControllers(duty, controller, bound)
 
 
-# -- Templates of DaemonSets (TN-050 to TN-052).
+# -- Templates of DaemonSets.
 
 
 class TemplateControllers(NamedTuple):
@@ -394,7 +394,7 @@ def template_duty(
     )
 
 
-# -- The status of ArchitectureTaints, to which the other duties contribute (TN-014).
+# -- The status of ArchitectureTaints, to which the other duties contribute.
 
 
 def status_duty(
@@ -419,7 +419,7 @@ def status_duty(
     return ControllerGroup(led={"take over status": take_over}, led_controllers=(controller,))
 
 
-# -- ``polyarch run taints``: taints nodes and adds tolerations (TN-003, TN-080). One replica leads.
+# -- ``polyarch run taints``: taints nodes and adds tolerations. One replica leads.
 
 
 async def setup(process: Process) -> Components:
@@ -484,7 +484,7 @@ def components(process: Process, parts: TaintServices, *, routes: tuple[Route[An
         "pull secrets": images.reads.run,
         "changed pull secrets": images.look_for_new_secrets,
     }
-    if election is None:  # it always leads, but gates are added only while the Lease is renewed (TN-046)
+    if election is None:  # it always leads, but gates are added only while the Lease is renewed
         background["lease"] = process.candidate(names.LEASE).run
     for duty in duties:
         background |= duty.background

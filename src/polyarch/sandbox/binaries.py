@@ -1,4 +1,4 @@
-"""Download of official releases: Kubernetes from dl.k8s.io, etcd and the registry from GitHub (SB-002).
+"""Download of official releases: Kubernetes from dl.k8s.io, etcd and the registry from GitHub.
 
 Each file's SHA-256 is checked against the pinned one (``pins.py``) before it gets its final name; a file without a pin
 is not downloaded. Offline, this fails within seconds: connecting times out after three, and one failed connection
@@ -165,7 +165,7 @@ def _install(partial: Path, wanted: Release, target: Path) -> None:
     program.replace(target)
 
 
-# -- Build of the programs from the pinned Go modules that come with polyarch (SB-002).
+# -- Build of the programs from the pinned Go modules that come with polyarch.
 
 
 MODULES = Path(__file__).parent / "gomodules"
@@ -410,7 +410,7 @@ def _version(program: Program) -> str:
     }[program.module]
 
 
-# -- Search for the sandbox's programs (SB-002).
+# -- Search for the sandbox's programs.
 
 
 class Source(Protocol):

@@ -1,4 +1,4 @@
-"""The sandbox's CAs, certificates and service-account key, as files (SB-003).
+"""The sandbox's CAs, certificates and service-account key, as files.
 
 There are two CAs: one for the API server and its clients, one for etcd alone, so that a cluster user's client
 certificate gives no access to etcd."""
@@ -28,7 +28,7 @@ SERVER_NAMES = (
 )
 
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"
-"""Whom the nodes' kubelet API believes that it is the API server (SB-013)."""
+"""Whom the nodes' kubelet API believes that it is the API server."""
 CLIENTS = {
     "admin": Subject("polyarch-sandbox-admin", ("system:masters",)),
     "kube-controller-manager": Subject("system:kube-controller-manager"),
@@ -165,5 +165,5 @@ def kubeconfig_with_certificate(name: str, server: str, ca: str, client: PairFil
 
 
 def kubeconfig_with_token(name: str, server: str, ca: str, token: str) -> dict[str, object]:
-    """For a ServiceAccount: what polyarch's roles run with (SB-006)."""
+    """For a ServiceAccount: what polyarch's roles run with."""
     return kubeconfig_document(name, server, ca, {"token": token})

@@ -1,4 +1,4 @@
-"""Start, inspect and stop a sandbox (SB-003, SB-008).
+"""Start, inspect and stop a sandbox.
 
     async with polyarch.sandbox.cluster.opened("trial") as sandbox:
         sandbox.kubeconfig, sandbox.registry.address, sandbox.audit_log
@@ -131,7 +131,7 @@ class Sandbox:
         return processes.load(self.folder.records)
 
     def containers(self) -> list[Record]:
-        """The running containers of pods of polyarch's own image (SB-011)."""
+        """The running containers of pods of polyarch's own image."""
         recorded = processes.load(containers.records_of(self.folder.root)).values()
         return sorted(filter(is_running, recorded), key=lambda each: (each.pod, each.container))
 

@@ -1,7 +1,7 @@
-"""Command lines and configuration files of the control plane, as pure values (SB-001).
+"""Command lines and configuration files of the control plane, as pure values.
 
 Unusual flags have their reason beside them. All components listen on 127.0.0.1 only, and ``egress_selector`` keeps the
-API server from connecting to Service and pod addresses itself (SB-008)."""
+API server from connecting to Service and pod addresses itself."""
 
 import asyncio
 import datetime as dt
@@ -176,7 +176,7 @@ def kube_apiserver(layout: Layout) -> Command:
         f"--audit-log-path={layout.folder.audit_log}",
         "--audit-log-mode=batch",
         "--audit-log-batch-max-wait=1s",
-        # Host names of nodes would be resolved by the machine's DNS, which is outside of the sandbox (SB-008).
+        # Host names of nodes would be resolved by the machine's DNS, which is outside of the sandbox.
         "--kubelet-preferred-address-types=InternalIP",
         f"--kubelet-client-certificate={pki.client(KUBELET_CLIENT).certificate}",
         f"--kubelet-client-key={pki.client(KUBELET_CLIENT).key}",

@@ -1,4 +1,4 @@
-"""The JSON document of ``polyarch up``, ``status`` and ``up --demo`` with ``-o json`` (SB-010).
+"""The JSON document of ``polyarch up``, ``status`` and ``up --demo`` with ``-o json``.
 
 ``schemaVersion`` is ``polyarch.dev/sandbox/v1``. Members may be added; none is renamed or changes its meaning."""
 
@@ -21,7 +21,7 @@ class RegistryAddress(msgspec.Struct, frozen=True, rename="camel"):
 class Process(msgspec.Struct, frozen=True, rename="camel"):
     """One process of the sandbox; ``detail`` is the problem, empty when it is healthy.
 
-    A container of a pod that is run (SB-011) has ``pod`` (``namespace/name``) and ``container``. It is healthy while it
+    A container of a pod that is run has ``pod`` (``namespace/name``) and ``container``. It is healthy while it
     is ready. A container of polyarch's own that does not run is listed with pid 0.
     """
 

@@ -1,4 +1,4 @@
-"""Where a connection of the API server into the cluster leads: what kube-proxy does in a real one (SB-012).
+"""Where a connection of the API server into the cluster leads: what kube-proxy does in a real one.
 
     10.96.4.1:443    → the Service with this ClusterIP → one of its ready endpoints in turn, at its target port
     10.244.0.7:8081  → the pod's process, 127.244.0.7:8081
@@ -188,7 +188,7 @@ def service_of(slice_: EndpointSlice) -> tuple[str, ...]:
     return (f"{slice_.metadata.namespace}/{labels.get(SERVICE_NAME, '')}",)
 
 
-# -- HTTP CONNECT on a unix socket: the API server's way into the cluster (SB-012).
+# -- HTTP CONNECT on a unix socket: the API server's way into the cluster.
 
 
 log = structlog.get_logger(__name__)

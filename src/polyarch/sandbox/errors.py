@@ -8,7 +8,7 @@ class SandboxError(Exception):
 
 
 class BinariesUnavailable(SandboxError):  # noqa: N818  errors are named for what happened
-    """No source could provide a program; the message lists what was tried and how to provide it (SB-002)."""
+    """No source could provide a program; the message lists what was tried and how to provide it."""
 
 
 class ProcessFailed(SandboxError):  # noqa: N818

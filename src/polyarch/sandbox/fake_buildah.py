@@ -1,4 +1,4 @@
-"""The image that a build of the sandbox makes, and its OCI layout (BD-144).
+"""The image that a build of the sandbox makes, and its OCI layout.
 
 The image is made of everything that its build was told, so that other inputs give another digest, and equal ones the
 same. Nothing of a base image is in it."""
@@ -161,7 +161,7 @@ def _unknown(part: str) -> UnknownFault:
     )
 
 
-# -- The course of one build: the lines that buildah would print, and how it ends (BD-144, BD-147). Pure.
+# -- The course of one build: the lines that buildah would print, and how it ends. Pure.
 
 
 _FAILS: Final = re.compile(r"RUN\s+(?:false|exit\s+(?P<code>[1-9][0-9]{0,2}))\s*", re.IGNORECASE)

@@ -1,6 +1,6 @@
-"""Addresses inside a sandbox, and the loopback address on which a pod's process listens (SB-008, SB-012). Pure.
+"""Addresses inside a sandbox, and the loopback address on which a pod's process listens. Pure.
 
-Services, nodes and pods have addresses of private ranges that are never dialled. A pod that is run (SB-011) listens on
+Services, nodes and pods have addresses of private ranges that are never dialled. A pod that is run listens on
 loopback at the address with the same three last numbers: pod 10.244.0.7 on 127.244.0.7. So many pods can use the same
 port of one machine. All sandboxes of a machine share its loopback range, therefore each has a pod network of its own:
 the second number of its pods' addresses."""
@@ -152,12 +152,12 @@ def remove_sockets(root: Path) -> None:
 
 
 def egress_socket(root: Path) -> str:
-    """Where the API server asks for connections into the cluster (SB-012)."""
+    """Where the API server asks for connections into the cluster."""
     return str((root / "sockets").resolve() / "egress.sock")
 
 
 def kubelet_socket(root: Path) -> str:
-    """Where the kubelet endpoint of all nodes listens (SB-013): TLS, as on port 10250 of a node."""
+    """Where the kubelet endpoint of all nodes listens: TLS, as on port 10250 of a node."""
     return str((root / "sockets").resolve() / LONGEST_NAME)
 
 

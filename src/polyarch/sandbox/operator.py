@@ -1,4 +1,4 @@
-"""polyarch itself in the sandbox: the objects of ``polyarch install``, applied to the sandbox (SB-014, IN-031).
+"""polyarch itself in the sandbox: the objects of ``polyarch install``, applied to the sandbox.
 
 The sandbox's nodes run the operator's pod, the operator deploys the other roles, and the nodes run these. What the
 sandbox adds are ordinary values of an installation: fewer replicas, the way to its registry, and tolerations, so that
@@ -69,7 +69,7 @@ def installation(layout: Layout, settings: Settings) -> InstallationSettings:
             configuration=layout.folder.registries_conf.read_text(encoding="utf-8"),
             authorities=Path(settings.ca).read_text(encoding="utf-8") if settings.ca else "",
             global_pull_secret=SecretName(namespace=DEFAULT_NAMESPACE, name=GLOBAL_PULL_SECRET),
-            # In a cluster polyarch never connects to a registry on loopback (RG-103); here it must.
+            # In a cluster polyarch never connects to a registry on loopback; here it must.
             allow_addresses=(LOOPBACK_RANGE,),
         ),
         operator=OperatorPods(replicas=settings.replicas, environment=proxies),
@@ -90,7 +90,7 @@ def _components(settings: Settings) -> tuple[ComponentName, ...]:
 
 
 def _schedulers(settings: Settings) -> int:
-    """The operator takes no more replicas of the scheduler than there are nodes for them (NO-082)."""
+    """The operator takes no more replicas of the scheduler than there are nodes for them."""
     return min(settings.replicas, sum(settings.nodes.values()))
 
 

@@ -1,4 +1,4 @@
-"""Start, record and stop processes that outlive the command that started them (SB-003).
+"""Start, record and stop processes that outlive the command that started them.
 
 Each runs in a session of its own. Its record holds pid, start time (field 22 of ``/proc/<pid>/stat``, clock ticks since
 boot) and boot id; a process is signalled only if all three still agree, so a reused pid or a restarted machine never

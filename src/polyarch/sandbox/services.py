@@ -37,7 +37,7 @@ def storage_configuration(root: Path, address: str, secret: str) -> dict[str, ob
         },
         # Relative redirects, so that clients keep using the front.
         "http": {"addr": address, "secret": secret, "relativeurls": True},
-        # Accept indexes with missing children, without platforms, nested or empty (SB-005).
+        # Accept indexes with missing children, without platforms, nested or empty.
         "validation": {"manifests": {"indexes": {"platforms": "none"}}},
     }
 

@@ -1,4 +1,4 @@
-"""The state of a sandbox on disk: one folder with its paths, ports and settings (SB-003).
+"""The state of a sandbox on disk: one folder with its paths, ports and settings.
 
 ``$XDG_STATE_HOME/polyarch/sandbox/<name>/`` holds everything of one sandbox, so ``down`` and ``up`` find the same
 cluster again and several sandboxes can run side by side. Ports lie below the range that the kernel uses for outgoing

@@ -1,4 +1,4 @@
-"""Pinned versions and names of the programs that the sandbox runs (SB-001).
+"""Pinned versions and names of the programs that the sandbox runs.
 
 The versions equal those of the Go modules in ``gomodules/`` (a test compares them), so that a downloaded binary and
 one built here are the same release."""
@@ -49,11 +49,11 @@ def host_architecture(machine: str = "") -> str:
 
 
 def cache_key(architecture: str = "") -> str:
-    """Name of the cache folder; it differs for every version and architecture (SB-002)."""
+    """Name of the cache folder; it differs for every version and architecture."""
     return f"k8s-{KUBERNETES}-etcd-{ETCD}-registry-{REGISTRY}-{architecture or host_architecture()}"
 
 
-# -- Pinned SHA-256 checksums of the official releases that may be downloaded (SB-002).
+# -- Pinned SHA-256 checksums of the official releases that may be downloaded.
 
 
 VERSIONS: Final = ("1.36.2", "3.6.5", "3.1.2")

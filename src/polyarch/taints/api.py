@@ -18,7 +18,7 @@ ARCHITECTURE_TAINTS: Final = Resource(GROUP, "v1alpha1", "architecturetaints", "
 
 
 class TaintSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``spec.taint``: key, effect and whose taints are ours (TN-011, TN-022)."""
+    """``spec.taint``: key, effect and whose taints are ours."""
 
     preset: str = "archaware"
     key: str = ""
@@ -29,7 +29,7 @@ class TaintSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class NodesSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``spec.nodes``: which nodes are managed, and how fast (TN-021, TN-025 to TN-027)."""
+    """``spec.nodes``: which nodes are managed, and how fast."""
 
     selector: LabelSelector | None = None
     exclude_control_plane: bool = False
@@ -41,7 +41,7 @@ class NodesSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PodsSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``spec.pods``: which pods get tolerations, and what happens without answers (TN-041 to TN-049)."""
+    """``spec.pods``: which pods get tolerations, and what happens without answers."""
 
     namespace_selector: LabelSelector | None = None
     pod_selector: LabelSelector | None = None
@@ -56,7 +56,7 @@ class PodsSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class DaemonSetsSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``spec.daemonSets`` (TN-050, TN-051)."""
+    """``spec.daemonSets``."""
 
     templates: str = "reconcile"
     max_concurrent_rollouts: int = 1
@@ -64,15 +64,13 @@ class DaemonSetsSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Compatibility(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Nodes of one architecture that run programs of others (TN-031)."""
+    """Nodes of one architecture that run programs of others."""
 
     node: str = ""
     runs: list[str] | None = None
 
 
 class ArchitectureTaintsSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """TN-010."""
-
     state: str = "active"
     mode: str = "secondary-only"
     primary_architectures: list[str] | None = None
@@ -86,7 +84,7 @@ class ArchitectureTaintsSpec(msgspec.Struct, frozen=True, gc=False, rename="came
 
 
 class ArchitectureStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """``status.architectures[]``: the nodes of one architecture (TN-014)."""
+    """``status.architectures[]``: the nodes of one architecture."""
 
     name: str = ""
     nodes: int = 0
@@ -96,7 +94,7 @@ class ArchitectureStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", 
 
 
 class NodesStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``status.nodes`` (TN-014)."""
+    """``status.nodes``."""
 
     managed: int = 0
     tainted: int = 0
@@ -107,7 +105,7 @@ class NodesStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PodsStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``status.pods`` (TN-014)."""
+    """``status.pods``."""
 
     gated: int = 0
     unknown: int = 0
@@ -115,7 +113,7 @@ class PodsStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class BlockedTemplate(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """``status.blockedTemplates[]`` (TN-014)."""
+    """``status.blockedTemplates[]``."""
 
     kind: str = ""
     namespace: str = ""
@@ -136,8 +134,6 @@ class StatusCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", omi
 
 
 class ArchitectureTaintsStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """TN-014."""
-
     observed_generation: int = 0
     key: str = ""
     """K, for the column: a preset's key is not in the spec."""
@@ -150,7 +146,7 @@ class ArchitectureTaintsStatus(msgspec.Struct, frozen=True, gc=False, rename="ca
 
 
 class ArchitectureTaints(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The configuration of taints for the cluster; a singleton named ``cluster`` (TN-010)."""
+    """The configuration of taints for the cluster; a singleton named ``cluster``."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ArchitectureTaintsSpec = ArchitectureTaintsSpec()

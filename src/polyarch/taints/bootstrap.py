@@ -253,7 +253,7 @@ class Direct:
         return Outcome.of((written, Outcome(failed=(Failure(Ref(DAEMONSETS, key), problem),)))) if problem else written
 
     async def confirm(self, rolling: Iterable[Key]) -> Outcome:
-        """Tells the controller not to wait for these rollouts any longer (TN-051)."""
+        """Tells the controller not to wait for these rollouts any longer."""
         wanted = set(rolling)
         found = [each for each in self._judge.inventory.daemon_sets if each.metadata.key in wanted]
         return await self._writer.patch_all(DAEMONSETS, found, _confirmed)
@@ -286,7 +286,7 @@ class Direct:
 
     async def admission(self, more: Iterable[str] = ()) -> Outcome:
         """Has the API server taint nodes when they register, if it can: those of architectures for which some node
-        carries the taint, and of ``more`` (TN-027). An architecture that is in the policy stays there."""
+        carries the taint, and of ``more``. An architecture that is in the policy stays there."""
         if self._settings.at_registration == "none":
             return Outcome()
         version = newest_served(await self._writer.api.discover(GROUP))
@@ -311,7 +311,7 @@ class Direct:
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     async def pods(self) -> Outcome:
-        """Adds tolerations to unscheduled pods, and to bound ones if the configuration says so (TN-043, TN-044)."""
+        """Adds tolerations to unscheduled pods, and to bound ones if the configuration says so."""
         judged = (*self._judgement.unscheduled, *self._judgement.bound)
         lacking = [each.pod for each in judged if each.operations]
         return await self._writer.patch_all(PODS, lacking, self._pod_proposal)

@@ -82,7 +82,6 @@ def crds() -> tuple[Schema, ...]:
 
 
 def architecture_taints() -> Schema:
-    """TN-010."""
     # Optional fields have defaults, so only an object that was never admitted could lack one.
     unchanged = (
         "self.spec.taint.preset == oldSelf.spec.taint.preset"

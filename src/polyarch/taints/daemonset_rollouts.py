@@ -23,7 +23,7 @@ from polyarch.taints.simulation import Guest, Landscape, Site
 # waits for its turn is not covered yet, and one with unknown images is blocked.
 
 MOST_SHOWN: Final = 50
-"""Entries of ``status.blockedTemplates`` (TN-014)."""
+"""Entries of ``status.blockedTemplates``."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -75,7 +75,7 @@ def verdict_of(
 def uncovered(verdicts: Iterable[Verdict], architecture: str, nodes: Iterable[Node]) -> list[str]:
     """The DaemonSets with pods on nodes of that architecture whose templates would get none there any more.
 
-    Their pods are not looked at: the DaemonSet controller has one on every node that takes it (TN-062).
+    Their pods are not looked at: the DaemonSet controller has one on every node that takes it.
     """
     lacking = [each for each in verdicts if architecture in each.lacking]
     if not lacking:

@@ -101,7 +101,7 @@ class PodPullSecrets:
 # -- the controller ----------------------------------------------------------------------------------------------------
 
 RIGHTS: Final = (rule(DAEMONSETS, "get", "list", "watch", "patch"),)
-"""RBAC rules of the role for DaemonSets (TN-081)."""
+"""RBAC rules of the role for DaemonSets."""
 FACTS_AGAIN: Final = 5.0
 MOVED_ON: Final = 5.0
 REFUSED: Final = 60.0
@@ -214,7 +214,7 @@ class TemplateController:
         return daemon_set is None or daemon_set.metadata.deletion_timestamp is not None
 
     def uncovered(self, architecture: str) -> list[str] | None:
-        """The DaemonSets that hold back the taint of an architecture (TN-025); None: not all are judged yet."""
+        """The DaemonSets that hold back the taint of an architecture; None: not all are judged yet."""
         if not (self._is_leading() and self._facts.is_ready and self.all_judged):
             return None
         return daemonset_rollouts.uncovered(self._verdicts.values(), architecture, self._nodes())
@@ -225,7 +225,7 @@ class TemplateController:
         return sum(each.is_blocked for each in self._verdicts.values())
 
     def contribution(self) -> Contribution:
-        """For the status (TN-014)."""
+        """For the status."""
         several = self._verdicts.values()
         return Contribution(
             fields=daemonset_rollouts.fields(several),

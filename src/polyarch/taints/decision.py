@@ -18,7 +18,7 @@ from polyarch.taints.settings import ImageChange, TaintSettings
 class Reason(StrEnum):
     """Why the decision is as it is."""
 
-    # Not touched (TN-041, TN-010).
+    # Not touched.
     FINISHED = "Finished"
     TERMINATING = "Terminating"
     MIRROR_POD = "MirrorPod"
@@ -30,18 +30,18 @@ class Reason(StrEnum):
     REMOVING = "Removing"
     COVERED = "Covered"
     """Every wanted taint is tolerated already, or none is wanted."""
-    # What the architectures come from (TN-042).
+    # What the architectures come from.
     IMAGES = "Images"
     PRIMARY_FALLBACK = "PrimaryFallback"
     ALL_FALLBACK = "AllFallback"
     COMPATIBILITY = "Compatibility"
-    # Nothing can be added, or not yet (TN-046, TN-047).
+    # Nothing can be added, or not yet.
     ARCHITECTURE_UNKNOWN = "ArchitectureUnknown"
     NO_COMMON_ARCHITECTURE = "NoCommonArchitecture"
 
 
 SOURCES: Final = (Reason.IMAGES, Reason.PRIMARY_FALLBACK, Reason.ALL_FALLBACK, Reason.COMPATIBILITY)
-"""The values of the annotation ``tolerations-reason``; of several the rightmost is written (TN-042)."""
+"""The values of the annotation ``tolerations-reason``; of several the rightmost is written."""
 
 
 class Outcome(StrEnum):
@@ -54,15 +54,15 @@ class Outcome(StrEnum):
     GATED = "gated"
     """It waits for answers under a gate, ours or placement's."""
     PASSED = "passed"
-    """Answers are missing and nothing is added now; it is completed when they arrive (TN-043)."""
+    """Answers are missing and nothing is added now; it is completed when they arrive."""
     DENIED = "denied"
-    """The request is refused (TN-047, TN-049)."""
+    """The request is refused."""
     BLOCKED = "blocked"
-    """A template whose answers are missing: it has no gate, so nothing is added until they arrive (TN-052)."""
+    """A template whose answers are missing: it has no gate, so nothing is added until they arrive."""
 
 
 class Progress(StrEnum):
-    """How far the search for answers is, which decides what missing ones mean (TN-046, TN-048)."""
+    """How far the search for answers is, which decides what missing ones mean."""
 
     FIRST = "first"
     """At admission, with somebody to lift a gate."""
@@ -85,9 +85,9 @@ class PodDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     architectures: tuple[str, ...] = ()
     """A of TN-031, or what a fallback makes of it; sorted."""
     added: tuple[str, ...] = ()
-    """The architectures whose taint is tolerated from now on, sorted (TN-032)."""
+    """The architectures whose taint is tolerated from now on, sorted."""
     timed_out: bool = False
-    """The time of the gate is over, and answers are still missing (TN-048)."""
+    """The time of the gate is over, and answers are still missing."""
     system: str = ""
     """The operating system that A is of."""
     of_template: bool = False
@@ -148,7 +148,7 @@ def sentence(decision: PodDecision, settings: TaintSettings) -> str:
 
 
 def shrunk(decision: PodDecision, lost: Sequence[str], policy: ImageChange) -> str:
-    """For tolerations of ours that a changed image no longer justifies (TN-049)."""
+    """For tolerations of ours that a changed image no longer justifies."""
     fact = f"pod tolerates {_taints(lost)}, which its changed images do not support"
     if decision.reason is Reason.NO_COMMON_ARCHITECTURE:
         fact += f" ({decision.message.rstrip('.')})"
@@ -207,7 +207,7 @@ def _grounds(decision: PodDecision) -> str:
 
 
 def _impossible(decision: PodDecision) -> str:
-    """The images that exclude each other, or the pod's operating system, or its constraints (TN-047)."""
+    """The images that exclude each other, or the pod's operating system, or its constraints."""
     constraining = [finding for finding in decision.images if finding.verdict is ImageEffect.CONSTRAINS]
     common = PlatformSet.EVERYTHING
     for finding in constraining:

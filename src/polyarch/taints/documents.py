@@ -55,7 +55,7 @@ def newest_served(served: Iterable[Resource]) -> str | None:
 
 
 def registration_policy(settings: TaintSettings, released: Collection[str], *, version: str) -> tuple[Document, ...]:
-    """The policy and its binding. ``released``: architectures whose nodes are tainted by now (TN-025)."""
+    """The policy and its binding. ``released``: architectures whose nodes are tainted by now."""
     architectures = sorted(each for each in released if settings.is_tainted(each))
     policy = {
         "apiVersion": policies(version).api_version,
@@ -115,7 +115,7 @@ _RECORD: Final = json.dumps(MANAGED_TAINTS_ANNOTATION)
 
 
 def _managed_nodes(settings: TaintSettings) -> list[Document]:
-    """The nodes that are managed, by their labels (TN-021)."""
+    """The nodes that are managed, by their labels."""
     requirements = [Requirement(ARCH_KEY, "Exists"), Requirement(OPT_OUT, "NotIn", (DISABLED,))]
     if settings.operating_systems:
         requirements.append(Requirement(OS_KEY, "In", tuple(sorted(settings.operating_systems))))

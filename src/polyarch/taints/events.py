@@ -41,7 +41,7 @@ class PodEvent(NamedTuple):
 
 
 HOURLY: Final = frozenset({PodEventReason.GATE_TIMEOUT})
-"""Reasons that are told again every hour while they last (TN-048)."""
+"""Reasons that are told again every hour while they last."""
 
 
 def events_for(decision: PodDecision) -> tuple[PodEvent, ...]:
@@ -64,7 +64,7 @@ def _due(decision: PodDecision) -> Iterator[PodEvent]:
 
 
 def with_problems(events: Iterable[PodEvent], problems: Sequence[str]) -> Iterator[PodEvent]:
-    """What is said about an unknown image names the pull secrets that could not be used, too (PL-422)."""
+    """What is said about an unknown image names the pull secrets that could not be used, too."""
     for event in events:
         detailed = problems and event.reason is PodEventReason.UNKNOWN
         yield event._replace(note=f"{event.note} ({'; '.join(problems)})") if detailed else event

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 LEADER_SILENCE: Final = 30.0
-"""Seconds without a change of its Lease after which no gate is added: nobody would lift it (TN-046)."""
+"""Seconds without a change of its Lease after which no gate is added: nobody would lift it."""
 PATIENCE: Final = 5.0
 """Seconds after which facts that cannot be read are given up for a while."""
 AGAIN: Final = 60.0
@@ -86,7 +86,7 @@ class TaintFacts:
 
     @property
     def settings(self) -> TaintSettings | None:
-        """What the object means; None without one. While it is being deleted, its state is ``removing`` (TN-073)."""
+        """What the object means; None without one. While it is being deleted, its state is ``removing``."""
         return self._settings
 
     def about(self, pod: Pod, namespace: str, *, stored: bool, os: str = "") -> "Facts | None":
@@ -138,12 +138,12 @@ class TaintFacts:
 
     @property
     def existing(self) -> frozenset[str]:
-        """Architectures of the cluster's nodes, as the object's status has them (TN-031)."""
+        """Architectures of the cluster's nodes, as the object's status has them."""
         return self._existing
 
     @property
     def leader_lives(self) -> bool:
-        """Somebody will lift a gate of ours: the Lease of the role ``taints`` has changed lately (TN-046).
+        """Somebody will lift a gate of ours: the Lease of the role ``taints`` has changed lately.
 
         Time during which the watch was broken does not count, as no renewal could be seen then.
         """
@@ -165,7 +165,7 @@ class TaintFacts:
             self._tell(None)
 
     def search_short_names(self, searched: bool) -> None:
-        """Sets whether nodes search several registries for image names without a registry (PL-424)."""
+        """Sets whether nodes search several registries for image names without a registry."""
         if searched != self._short_names_searched:
             self._short_names_searched = searched
             self._tell(None)
@@ -273,7 +273,7 @@ class TaintFacts:
 
 
 def settings_of(found: ArchitectureTaints) -> TaintSettings:
-    """What an object means. While it is being deleted everything is removed, whatever its spec says (TN-073)."""
+    """What an object means. While it is being deleted everything is removed, whatever its spec says."""
     settings = TaintSettings.of(found.spec)
     if found.metadata.deletion_timestamp is None:
         return settings

@@ -125,7 +125,7 @@ class Waiter:
         self.uid: Final = uid
         self.seen_at: Final = now
         self.failed_once: dict[str, Inspection] = _NONE_FAILED
-        """Failures of images that may exist on nodes only (PL-212); replaced, never changed."""
+        """Failures of images that may exist on nodes only; replaced, never changed."""
         self._told: frozenset[tuple[str, ...]] = frozenset()
 
     def waits(self, now: float, *, begun: float | None) -> None:

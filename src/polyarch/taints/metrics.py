@@ -1,4 +1,4 @@
-"""Metrics of the taint roles (TN-083).
+"""Metrics of the taint roles.
 
 Every family is exported from the first scrape on, so that dashboards show zero instead of a gap. Label children are
 bound once, so that the admission path looks nothing up by name.
@@ -13,7 +13,7 @@ from polyarch.kube.controller import Written
 from polyarch.kube.metrics import Metrics
 
 Kind = Literal["node", "pod", "daemonset", "policy"]
-"""What was written: ``policy`` is the one for nodes at registration (TN-027)."""
+"""What was written: ``policy`` is the one for nodes at registration."""
 KINDS: Final[tuple[Kind, ...]] = ("node", "pod", "daemonset", "policy")
 Result = Literal["done", "changed", "refused", "unanswered"]
 """How a write ended. ``changed``: the object had changed since it was read, and is decided again."""

@@ -1,4 +1,4 @@
-"""Names that users and tools rely on: labels, annotations, gate, finalizer, objects (TN-003, TN-004, TN-042).
+"""Names that users and tools rely on: labels, annotations, gate, finalizer, objects.
 
 All other modules take them from here. They are never changed and never reused with another meaning.
 """
@@ -14,30 +14,30 @@ ARCH_KEY: Final = shared.ARCH_KEY
 OS_KEY: Final = shared.OS_KEY
 CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
-# On pods (TN-042, TN-046).
+# On pods.
 GATE: Final = f"{GROUP}/tolerations"
 GATED_LABEL: Final = f"{GROUP}/tolerations"
 GATED: Final = "gated"
 CHANGED: Final = "changed"
-"""Value of the same label: an image was changed, and what follows is for the leader (TN-049)."""
+"""Value of the same label: an image was changed, and what follows is for the leader."""
 TOLERATIONS_ANNOTATION: Final = f"{GROUP}/tolerations"
 """The architectures that were added, sorted, comma-separated."""
 REASON_ANNOTATION: Final = f"{GROUP}/tolerations-reason"
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
-# On pods, namespaces and nodes, set by users (TN-021, TN-041).
+# On pods, namespaces and nodes, set by users.
 OPT_OUT: Final = f"{GROUP}/taints"
 DISABLED: Final = "disabled"
 
-# On nodes (TN-022).
+# On nodes.
 MANAGED_TAINTS_ANNOTATION: Final = f"{GROUP}/managed-taints"
 """What we wrote: comma-separated ``key=value:effect``."""
 
-# On DaemonSets (TN-050).
+# On DaemonSets.
 ADDED_TOLERATIONS_ANNOTATION: Final = f"{GROUP}/added-tolerations"
 """A JSON list of exactly what we added, sorted."""
 ROLLOUT_CONFIRMED_ANNOTATION: Final = f"{GROUP}/rollout-confirmed"
-"""The generation whose slow rollout an admin accepts: others need not wait for it (TN-051)."""
+"""The generation whose slow rollout an admin accepts: others need not wait for it."""
 
 # Objects.
 FINALIZER: Final = f"{GROUP}/architecture-taints"
@@ -47,7 +47,7 @@ LEASE: Final = ROLE
 ADMISSION_ROLE: Final = f"{ROLE}-admission"
 """ClusterRole of every process that adds tolerations at admission."""
 REGISTRATION_POLICY: Final = "polyarch-architecture-taints"
-"""MutatingAdmissionPolicy and its binding (TN-027)."""
+"""MutatingAdmissionPolicy and its binding."""
 POD_WEBHOOK: Final = f"pod-tolerations.{GROUP}"
 POD_WEBHOOK_PATH: Final = "/add-pod-tolerations"
 TEMPLATE_WEBHOOK: Final = f"template-tolerations.{GROUP}"

@@ -103,7 +103,6 @@ class NodeDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     mismatch: str = ""
     """The label's architecture, if the kubelet reports another one (``NodeArchitectureMismatch``)."""
     managed: bool = False
-    """TN-021."""
     desired: Taint | None = None
     """What a managed node of a tainted architecture is to carry."""
     carried: bool = False
@@ -129,7 +128,7 @@ def decide_node(
 ) -> NodeDecision:
     """The decision about one node.
 
-    ``released``: architectures whose nodes may be tainted by now (TN-025); None: all. ``leaving``: the configuration is
+    ``released``: architectures whose nodes may be tainted by now; None: all. ``leaving``: the configuration is
     being deleted, which is as ``state: removing``.
     """
     return _Case(node, settings).decide(released, leaving=leaving or settings.state == "removing")
@@ -238,7 +237,7 @@ class _Case:
     # -- ownership ----------------------------------------------------------------------------------------------------
 
     def _owned(self) -> list[int]:
-        """Indexes of the taints that are ours (TN-022)."""
+        """Indexes of the taints that are ours."""
         return [at for at, taint in enumerate(self._taints) if self._is_recorded(taint) or self._is_adopted(taint)]
 
     def _is_recorded(self, taint: Taint) -> bool:
@@ -307,14 +306,14 @@ class _Case:
 
 
 def architecture_of(node: Node) -> str:
-    """The node's architecture, normalised; empty if it is unknown (TN-020)."""
+    """The node's architecture, normalised; empty if it is unknown."""
     reported = node.status.node_info.architecture or (node.metadata.labels or {}).get(ARCH_KEY, "")
     architecture = normal_architecture(reported)
     return architecture if architecture in KNOWN_ARCHITECTURES else ""
 
 
 def parse_record(text: str) -> tuple[Taint, ...]:
-    """The entries of the annotation ``polyarch.dev/managed-taints``; what is not one is passed over (TN-022)."""
+    """The entries of the annotation ``polyarch.dev/managed-taints``; what is not one is passed over."""
     found = []
     for entry in text.split(","):
         left, colon, effect = entry.strip().rpartition(":")
@@ -330,7 +329,7 @@ def _same(taint: Taint, other: Taint) -> bool:
 
 
 def _alike(taint: Taint, entry: Taint) -> bool:
-    """Whether the taint may be what somebody made of the entry by hand (TN-022)."""
+    """Whether the taint may be what somebody made of the entry by hand."""
     return taint.key == entry.key and (taint.value == entry.value or taint.effect == entry.effect)
 
 
@@ -380,7 +379,7 @@ class Safety(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def held_back(architecture: str, settings: TaintSettings, safety: Safety) -> Hold | None:
-    """Why the first node of an architecture must not be tainted yet; None: it may (TN-025)."""
+    """Why the first node of an architecture must not be tainted yet; None: it may."""
     if settings.rollout == "immediate":
         return None
     if safety.admission:
@@ -405,7 +404,7 @@ def held_back(architecture: str, settings: TaintSettings, safety: Safety) -> Hol
 
 
 def in_order(nodes: Mapping[str, int], primary: frozenset[str]) -> tuple[str, ...]:
-    """Architectures in the order in which they are tainted (TN-026), given how many managed nodes each has."""
+    """Architectures in the order in which they are tainted, given how many managed nodes each has."""
     return tuple(sorted(nodes, key=lambda each: (each in primary, nodes[each], each)))
 
 
@@ -417,7 +416,7 @@ def named(names: Iterable[str]) -> str:
 
 
 class PendingWatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened to pods since nodes of one architecture were tainted (TN-026).
+    """What happened to pods since nodes of one architecture were tainted.
 
     Pods are given by uid, with their names. Those that were pending already when the watch began, or that somebody has
     accepted, do not stop anything.

@@ -35,7 +35,7 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 def admission_patch(case: Case, decision: PodDecision, *, gated_elsewhere: bool = False) -> tuple[Operation, ...]:
-    """The patch at admission. ``gated_elsewhere``: placement gates the pod, and its gate serves us, too (TN-046)."""
+    """The patch at admission. ``gated_elsewhere``: placement gates the pod, and its gate serves us, too."""
     if decision.outcome is Outcome.DENIED:
         return ()
     wants_gate = decision.keeps_gate and not gated_elsewhere
@@ -45,7 +45,7 @@ def admission_patch(case: Case, decision: PodDecision, *, gated_elsewhere: bool 
 
 def change_patch(case: Case, change: ImageChange) -> tuple[Operation, ...]:
     """The patch at admission of an update that changes an image. If something is left to do, which may be events and an
-    eviction, the label tells the leader of the role ``taints`` (TN-049)."""
+    eviction, the label tells the leader of the role ``taints``."""
     pod, decision = case.pod, change.decision
     if decision.outcome is Outcome.DENIED:
         return ()
@@ -177,7 +177,7 @@ def stored_template_patch(
 
 
 def restoring_patch(daemon_set: DaemonSet) -> tuple[Operation, ...]:
-    """Removes the recorded tolerations that are still there unchanged, and the record (TN-070)."""
+    """Removes the recorded tolerations that are still there unchanged, and the record."""
     annotations = daemon_set.metadata.annotations or {}
     if names.ADDED_TOLERATIONS_ANNOTATION not in annotations:
         return ()

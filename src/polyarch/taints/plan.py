@@ -64,7 +64,7 @@ class JudgedTemplate(msgspec.Struct, frozen=True):
     case: Case
     decision: PodDecision
     architectures: tuple[str, ...] | None
-    """A, sorted; None if an image has no answer (TN-031)."""
+    """A, sorted; None if an image has no answer."""
     fate: Fate
 
 
@@ -82,7 +82,7 @@ class JudgedPod(msgspec.Struct, frozen=True):
 
 
 class Surplus(msgspec.Struct, frozen=True):
-    """Tolerations of a pod that its images do not justify; only a new pod would be without them (TN-082)."""
+    """Tolerations of a pod that its images do not justify; only a new pod would be without them."""
 
     pod: Pod
     values: tuple[str, ...]
@@ -98,14 +98,14 @@ class Judgement(msgspec.Struct, frozen=True):
     templates: tuple[JudgedTemplate, ...]
     unscheduled: tuple[JudgedPod, ...]
     bound: tuple[JudgedPod, ...]
-    """Pods on nodes, if the configuration lets them be written (TN-044)."""
+    """Pods on nodes, if the configuration lets them be written."""
     surplus: tuple[Surplus, ...]
 
 
 class Judge:
     """Judges one inventory. The images of :meth:`pods` have to be known before :meth:`judgement`.
 
-    ``age``: seconds since a pod was created, after which a gate ends (TN-048).
+    ``age``: seconds since a pod was created, after which a gate ends.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Judge:
         yield from self._suspects
 
     def nowhere(self) -> Iterator[Pod]:
-        """Those of them that could run on no node. Their indexes may be operator bundles (RG-046)."""
+        """Those of them that could run on no node. Their indexes may be operator bundles."""
         return (pod for pod in self.pods() if self._assessment(pod).is_impossible)
 
     def judgement(self) -> Judgement:
@@ -347,7 +347,7 @@ class Plan(msgspec.Struct, frozen=True):
     judgement: Judgement
     live: Live
     architectures: tuple[ArchitectureRow, ...]
-    """In the order in which they are tainted (TN-026)."""
+    """In the order in which they are tainted."""
     blockers: tuple[Blocker, ...]
     steps: tuple[Step, ...]
 

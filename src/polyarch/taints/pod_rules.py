@@ -143,7 +143,7 @@ def architectures_of(
 ) -> Architectures:
     """A, as far as the answers are known.
 
-    ``existing``: architectures of the cluster's nodes. ``limit``: the architectures that a fallback assumes (TN-046);
+    ``existing``: architectures of the cluster's nodes. ``limit``: the architectures that a fallback assumes;
     they take the place of the neutral ones, and A is a part of them.
     """
     sets = [PlatformSet.of(each.platforms) for each in findings if each.verdict is ImageEffect.CONSTRAINS]
@@ -189,13 +189,13 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     stored: bool = False
     """The pod exists already; false: it is being created."""
     is_template: bool = False
-    """The pod is what a controller would create from a template, which has no gate (TN-052)."""
+    """The pod is what a controller would create from a template, which has no gate."""
     os: str = ""
     """The operating system that placement writes to the pod in the same patch, if any."""
     stale_for: float = STALE_FOR
-    """How old the last good reading of an image may be while its registry fails (PL-407)."""
+    """How old the last good reading of an image may be while its registry fails."""
     short_names_searched: bool = False
-    """The nodes search several registries for image names without a registry (PL-424)."""
+    """The nodes search several registries for image names without a registry."""
 
 
 class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -241,16 +241,16 @@ class Assessment(NamedTuple):
     @property
     def is_impossible(self) -> bool:
         """No node can run the pod, whatever the missing answers will be. Indexes may still turn out to be operator
-        bundles, which restrict nothing (RG-046)."""
+        bundles, which restrict nothing."""
         if self.known.possible:
             return False
         return not self.known.is_open or not self.unresolved
 
 
 def examine(facts: Facts, *, needs_images: bool = False) -> Case:
-    """Whether the pod is touched (TN-041), and its images.
+    """Whether the pod is touched, and its images.
 
-    ``needs_images``: A is asked for even if no toleration can be missing (TN-049).
+    ``needs_images``: A is asked for even if no toleration can be missing.
     """
     pod, settings = facts.pod, facts.settings
     rule = eligibility(Circumstances(pod, facts.namespace, facts.namespace_labels, settings, is_new=not facts.stored))
@@ -282,7 +282,7 @@ def _may_lack(pod: Pod, constraints: NodeConstraints, settings: TaintSettings, s
 
 def assess(case: Case, answers: Mapping[str, Inspection], *, final: bool = False) -> Assessment:
     """Evaluates the answers, by the reference as written in the pod; an absent one is not known yet. ``final``: waiting
-    is over, so a stale answer is accepted for ``imagePullPolicy: Always`` too (PL-407)."""
+    is over, so a stale answer is accepted for ``imagePullPolicy: Always`` too."""
     read = image_facts(case.images, answers, final=final, stale_for=case.facts.stale_for)
     return Assessment(read, _architectures(case, read))
 
@@ -327,7 +327,7 @@ def conclude(case: Case, assessment: Assessment, progress: Progress) -> PodDecis
 
 
 def _policy(case: Case, progress: Progress) -> str:
-    """What missing answers mean now (TN-046, TN-048): a value of ``onUnknown``."""
+    """What missing answers mean now: a value of ``onUnknown``."""
     settings = case.settings
     if settings.on_unknown != "gate" and progress is not Progress.WAITING:
         return settings.on_unknown
@@ -338,13 +338,13 @@ def _policy(case: Case, progress: Progress) -> str:
 
 
 def wanted(architectures: Iterable[str], settings: TaintSettings) -> tuple[Taint, ...]:
-    """The desired taints of these architectures, as far as they are tainted, sorted (TN-032)."""
+    """The desired taints of these architectures, as far as they are tainted, sorted."""
     tainted = settings.tainted
     return tuple(settings.taint(each) for each in sorted(architectures) if each in tainted)
 
 
 def missing(wanted: Iterable[Taint], tolerations: Iterable[Toleration] | None) -> tuple[str, ...]:
-    """The architectures of those that no existing toleration covers (TN-032)."""
+    """The architectures of those that no existing toleration covers."""
     return tuple(taint.value for taint in uncovered(wanted, tolerations))
 
 
@@ -411,7 +411,7 @@ class Waited(NamedTuple):
     pending: bool = False
     """One of its images has neither answered nor failed since this process first saw the pod."""
     released: bool = False
-    """Placement lifts its gate now, so the pod cannot wait any longer (TN-046)."""
+    """Placement lifts its gate now, so the pod cannot wait any longer."""
 
 
 def progress(settings: TaintSettings, waited: Waited) -> Progress:
@@ -453,7 +453,7 @@ class ImageChange(msgspec.Struct, frozen=True, gc=False):
 
 
 def recorded(pod: Pod) -> frozenset[str]:
-    """The architectures that the pod's annotation says we added (TN-042)."""
+    """The architectures that the pod's annotation says we added."""
     text = (pod.metadata.annotations or {}).get(names.TOLERATIONS_ANNOTATION, "")
     return frozenset(each for each in text.split(",") if each)
 
@@ -542,7 +542,7 @@ def kept(case: Case, old: DaemonSet, recorded: Iterable[Toleration]) -> tuple[st
     """The architectures whose tolerations we added to the stored template, and which the new one lacks, sorted.
 
     For a template whose images are not known now. If they are the stored one's, and its constraints as well, these
-    tolerations were justified; to leave them out would start a rollout, and another one later (TN-053). ``recorded``:
+    tolerations were justified; to leave them out would start a rollout, and another one later. ``recorded``:
     what the stored DaemonSet's annotation says we added.
     """
     before = old.template.pod(old.metadata, kind=DAEMON_SET)

@@ -163,7 +163,7 @@ def counted(pod: Pod, memory: PodMemory, limit: float, *, pending: bool, now: fl
 # -- writes and events: one PATCH per version of a pod, one event per cause --------------------------------------------
 
 RIGHTS: Final = (rule(PODS, "get", "list", "watch", "patch"),)
-"""RBAC rules of the role for pods (TN-081)."""
+"""RBAC rules of the role for pods."""
 MOVED_ON: Final = 5.0
 """Seconds until a pod that has changed meanwhile is looked at again, in case its watch event does not come."""
 REFUSED_LAST: Final = 60.0
@@ -264,7 +264,7 @@ class PodWrites:
 # label goes last, so a new leader finds what the former one did not finish.
 
 EVICT: Final = (rule(PODS, "create", subresource="eviction"),)
-"""RBAC rules while ``spec.pods.imageChange`` is ``evict`` (TN-081)."""
+"""RBAC rules while ``spec.pods.imageChange`` is ``evict``."""
 EVICT_AGAIN: Final = 10.0
 """Seconds until an eviction is asked for again that a PodDisruptionBudget does not allow now."""
 
@@ -401,7 +401,7 @@ class Judged(NamedTuple):
 
 class PodController:
     """One pod per call of :meth:`reconcile`. ``is_held``: another feature's gate keeps the pod, and the PATCH that
-    lifts it will bring the tolerations (TN-003)."""
+    lifts it will bring the tolerations."""
 
     def __init__(
         self,
@@ -475,12 +475,12 @@ class PodController:
         return sum(memory.is_blocked for memory in self._memories.values())
 
     def contribution(self) -> Contribution:
-        """For the status (TN-014)."""
+        """For the status."""
         pods = {"gated": self.gated, "unknown": self.unknown, "blocked": self.blocked}
         return Contribution(fields={"pods": pods})
 
     def undecided(self, architecture: str) -> list[str] | None:
-        """Pods that may be for this architecture and wait for an answer (TN-025); None: not all are judged yet. A pod
+        """Pods that may be for this architecture and wait for an answer; None: not all are judged yet. A pod
         that is being deleted gets no node, however long its finalizers keep it."""
         pods = self._pods.unscheduled()
         if pods is None or not self._is_leading() or not self._facts.is_ready:

@@ -32,7 +32,7 @@ EVICTIONS: Final = 4
 
 
 class Removal:
-    """The steps of a removal. ``settings`` say which taints are ours: key and ownership (TN-022)."""
+    """The steps of a removal. ``settings`` say which taints are ours: key and ownership."""
 
     def __init__(self, writer: Writer, settings: TaintSettings) -> None:
         self._writer = writer
@@ -74,7 +74,7 @@ class Removal:
         return [pod for pod in pods if is_evictable(pod, bare=bare)]
 
     async def evict(self, pods: list[Pod], *, waiting: Callable[[Pod], None] = lambda _: None) -> Outcome:
-        """Evicts these pods; ``waiting`` is told of one that its PodDisruptionBudget keeps for now (TN-071)."""
+        """Evicts these pods; ``waiting`` is told of one that its PodDisruptionBudget keeps for now."""
 
         async def one(pod: Pod) -> Outcome:
             return await self._evict(pod, waiting)

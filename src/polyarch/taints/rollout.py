@@ -347,7 +347,7 @@ class TaintRollout:
         return any(watch.is_open(now) or watch.stopped for watch in self._watches.values())
 
     def _accept_pods(self) -> None:
-        """A change of the object, an annotation too, says: go on, knowing of the pods that are pending (TN-026)."""
+        """A change of the object, an annotation too, says: go on, knowing of the pods that are pending."""
         found = self._facts.configuration
         seen = (found.metadata.uid, found.metadata.generation, found.metadata.annotations) if found else None
         if self._accepted is not None and seen != self._accepted:

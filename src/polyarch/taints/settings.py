@@ -36,11 +36,11 @@ PRESET_KEYS: Final = {
     "gke": "kubernetes.io/arch",
     "openshift": "multi-arch.openshift.io/arch",
 }
-"""Preset → key of the taint (TN-011)."""
+"""Preset → key of the taint."""
 ADOPTING: Final = frozenset({"archaware", "custom"})
 """Presets whose ownership is ``adopt`` unless said otherwise."""
 USUAL_ARCHITECTURES: Final = frozenset({"amd64", "arm64", "ppc64le", "s390x"})
-"""What an image without a platform of its own is taken to run on, besides what the nodes are (TN-031)."""
+"""What an image without a platform of its own is taken to run on, besides what the nodes are."""
 PRIMARY_ARCHITECTURES: Final = (1, 8)
 PER_MINUTE: Final = (1, 600)
 GATE_TIMEOUT: Final = (10.0, 3600.0)
@@ -109,11 +109,11 @@ class TaintSettings(msgspec.Struct, frozen=True, kw_only=True):
         return architecture in self.tainted
 
     def taint(self, architecture: str) -> Taint:
-        """The desired taint of a node of this architecture, if it is in T (TN-001)."""
+        """The desired taint of a node of this architecture, if it is in T."""
         return Taint(key=self.key, value=architecture, effect=self.effect)
 
     def toleration(self, architecture: str) -> Toleration:
-        """The toleration that is added for an architecture (TN-032)."""
+        """The toleration that is added for an architecture."""
         return tolerating(self.taint(architecture))
 
 

@@ -196,7 +196,7 @@ class NodeReport:
         )
 
     def _rows(self, census: Census) -> list[ArchitectureStatus]:
-        """The architectures of all nodes, managed or not: images that fit any run there, too (TN-031)."""
+        """The architectures of all nodes, managed or not: images that fit any run there, too."""
         holds = self._rollout.holds
         rows = []
         for architecture in census.architectures:

@@ -179,7 +179,7 @@ class PodAdmission:
             return self._bug(error, request.namespace, request.object)
 
     def at_release(self, pod: Pod, answers: Mapping[str, Inspection], alongside: MutationContext) -> PodMutation:
-        """To the PATCH by which placement lifts its gate; what is not known then is not waited for (TN-046)."""
+        """To the PATCH by which placement lifts its gate; what is not known then is not waited for."""
         try:
             return self._at_release(pod, answers, alongside)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not keep the pod gated
@@ -214,7 +214,7 @@ class PodAdmission:
         return said.addition
 
     async def _of_change(self, facts: Facts, old: Pod, *, until: float, since: float) -> PodMutation:
-        """To an update of a pod that exists (TN-049)."""
+        """To an update of a pod that exists."""
         if not changes_images(old, facts.pod):
             return NO_MUTATION
         case = examine_change(facts, old)
@@ -251,7 +251,7 @@ class PodAdmission:
             await self._lookups.ask_until(until, case.images, source, known, since=since)
 
     async def _look_closer(self, case: Case, known: dict[str, Inspection], *, until: float) -> None:
-        """Before a pod is refused for its images: what an index says may not be what it is (RG-046)."""
+        """Before a pod is refused for its images: what an index says may not be what it is."""
         source = PullSecretNames.of(case.pod, case.facts.namespace)
         await self._lookups.look_for_bundles(until, case.images, source, known)
 

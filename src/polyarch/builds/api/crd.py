@@ -1,4 +1,4 @@
-"""Fields that an ImageBuild has in several places: architectures, durations, names of other objects (BD-010, BD-011).
+"""Fields that an ImageBuild has in several places: architectures, durations, names of other objects.
 
 Pure."""
 
@@ -34,7 +34,7 @@ REFERENCE_LENGTH: Final = 512
 
 
 def architecture_name(field: str, description: str = "") -> Schema:
-    """One architecture; the message of a refusal says what to write instead (BD-011)."""
+    """One architecture; the message of a refusal says what to write instead."""
     others = "{" + ", ".join(f"{cel_text(one)}: {cel_text(right)}" for one, right in formats.SPELLINGS.items()) + "}"
     lower = "self.lowerAscii()"
     wrong = [name for name in (*formats.SPELLINGS, formats.NEUTRAL) if formats.matches(formats.ARCHITECTURE, name)]
@@ -98,7 +98,7 @@ def bounded_texts(description: str, most: int) -> Schema:
     return text_map(description, most=most) | {"additionalProperties": text(max_length=formats.ARGUMENT_LENGTH)}
 
 
-# -- The schema of what is built: ``spec.source`` and ``spec.baseImages`` of an ImageBuild (BD-010, BD-012).
+# -- The schema of what is built: ``spec.source`` and ``spec.baseImages`` of an ImageBuild.
 
 
 def source() -> Schema:
@@ -308,14 +308,13 @@ def base_images() -> Schema:
     )
 
 
-# -- The schema of an ImageBuild's spec: every field with its limits, default and meaning (BD-010, BD-012).
+# -- The schema of an ImageBuild's spec: every field with its limits, default and meaning.
 
 
 DEFAULTS: Final = ImageBuildSpec()
 
 
 def image_build_spec() -> Schema:
-    """BD-010."""
     several_without_index = (
         "!(has(self.output.index) && self.output.index == 'Never' && has(self.architectures)"
         " && has(self.architectures.list) && size(self.architectures.list) > 1)"
@@ -691,13 +690,13 @@ def _rebuild() -> Schema:
     )
 
 
-# -- The CustomResourceDefinitions of builds: ImageBuild and ImageBuildRun (BD-010, BD-013, BD-014, BD-020, BD-022).
+# -- The CustomResourceDefinitions of builds: ImageBuild and ImageBuildRun.
 
 
 KEY: Final = "^[0-9a-f]{64}$"
 DIGEST: Final = "^sha(256|384|512):[0-9a-f]{64,128}$"
 MESSAGE: Final = 1024
-"""Characters of a message about one architecture (BD-022)."""
+"""Characters of a message about one architecture."""
 IMMUTABLE: Final = (
     "spec of an ImageBuildRun never changes: change the ImageBuild that it belongs to, and another run is made"
 )
@@ -710,7 +709,6 @@ def crds() -> tuple[Schema, ...]:
 
 
 def image_builds() -> Schema:
-    """BD-010 to BD-014."""
     columns = [
         column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
         column("Architectures", ".status.summary"),
@@ -731,7 +729,6 @@ def image_builds() -> Schema:
 
 
 def image_build_runs() -> Schema:
-    """BD-020, BD-022."""
     columns = [
         column("Phase", ".status.phase"),
         column("Architectures", ".status.summary"),

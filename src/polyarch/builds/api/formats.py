@@ -1,4 +1,4 @@
-"""What the values of an ImageBuild's spec mean: words, bounds, durations in seconds (BD-010).
+"""What the values of an ImageBuild's spec mean: words, bounds, durations in seconds.
 
 The schema and the checks of files take words and bounds from here, so the three cannot differ. A duration that the
 schema would refuse means its default: a plan never fails for it, and ``validation`` says what is wrong. Pure."""
@@ -27,9 +27,9 @@ SecurityProfileName = Literal["Auto", "UserNamespace", "Rootless", "Privileged"]
 RegistryAccess = Literal["Controller", "Job"]
 KeptImages = Literal["Keep", "Delete"]
 Phase = Literal["Pending", "Reused", "WaitingForNode", "Building", "Built", "Failed", "Cancelled", "Interrupted"]
-"""Of an architecture (BD-190)."""
+"""Of an architecture."""
 ExecutionPhase = Literal["Pending", "Building", "Assembling", "Succeeded", "Failed", "Interrupted", "Superseded"]
-"""Of an execution (BD-191)."""
+"""Of an execution."""
 BuiltBy = Literal["Native", "Emulated"]
 """``status.architectures[].execution``."""
 
@@ -60,12 +60,12 @@ class BuildTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The durations of a spec, in seconds."""
 
     settle: float
-    """How old the nodes of a new architecture have to be (BD-042)."""
+    """How old the nodes of a new architecture have to be."""
     interval: float | None
-    """Between two looks at base images; None: ``baseImages.policy`` is not ``Interval`` (BD-061)."""
+    """Between two looks at base images; None: ``baseImages.policy`` is not ``Interval``."""
     preflight: float
     node_wait: float
-    """How long a pod may stay unscheduled (BD-215)."""
+    """How long a pod may stay unscheduled."""
     build: float
     """Of an architecture for which ``scheduling`` says nothing else."""
     index: float
@@ -95,7 +95,7 @@ def build_seconds(spec: ImageBuildSpec, architecture: str) -> float:
 
 
 def emulation_hosts(spec: ImageBuildSpec) -> tuple[str, ...]:
-    """Architectures whose nodes may build for others, the preferred one first (BD-141)."""
+    """Architectures whose nodes may build for others, the preferred one first."""
     return tuple(spec.emulation.hosts or EMULATION_HOSTS)
 
 
@@ -106,7 +106,7 @@ def _seconds(text: str, usual: str, least: float = MIN_TIMEOUT) -> float:
         return parse_duration(usual)
 
 
-# -- Forms of texts in an ImageBuild, and the words of their refusal (BD-011, BD-012).
+# -- Forms of texts in an ImageBuild, and the words of their refusal.
 
 
 ARCHITECTURE: Final = "^[a-z0-9]{2,16}$"
@@ -251,12 +251,12 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def is_architecture(name: str) -> bool:
-    """A name as Go and Kubernetes have it, known or not (BD-011)."""
+    """A name as Go and Kubernetes have it, known or not."""
     return matches(ARCHITECTURE, name) and name not in SPELLINGS and name != NEUTRAL
 
 
 def architecture_problem(name: str) -> str:
-    """What to write instead of a name that is none (BD-011)."""
+    """What to write instead of a name that is none."""
     lower = name.lower()
     if lower == NEUTRAL:
         advice = NEUTRAL_ADVICE

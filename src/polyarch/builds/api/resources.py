@@ -1,4 +1,4 @@
-"""Types of ImageBuild and ImageBuildRun (BD-010, BD-013, BD-020, BD-022).
+"""Types of ImageBuild and ImageBuildRun.
 
 Decoding is tolerant: ``crds`` has the schema, ``settings`` what the texts mean. A MachineOSConfig is translated into an
 :class:`ImageBuildSpec`, so that the planner knows one kind of wish only. Durations are Go-style texts."""
@@ -94,7 +94,7 @@ class BaseImages(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
 
 
 class Architectures(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """``spec.architectures``: which architectures are wanted (BD-040 to BD-047)."""
+    """``spec.architectures``: which architectures are wanted."""
 
     mode: str = "Auto"
     names: list[str] | None = msgspec.field(default=None, name="list")
@@ -188,7 +188,7 @@ class History(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaul
 
 
 class Rebuild(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """``spec.rebuild``: a new token asks for a rebuild, of the listed architectures if any (BD-126)."""
+    """``spec.rebuild``: a new token asks for a rebuild, of the listed architectures if any."""
 
     token: str = ""
     architectures: list[str] | None = None
@@ -230,7 +230,7 @@ class BaseChild(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defa
 
 
 class Base(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """``status.bases[]``: the pins of one reference (BD-061)."""
+    """``status.bases[]``: the pins of one reference."""
 
     reference: str = ""
     digest: str = ""
@@ -248,7 +248,7 @@ class LastFailure(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_de
 
 
 class ImageBuildStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """``status`` of an ImageBuild (BD-013)."""
+    """``status`` of an ImageBuild."""
 
     observed_generation: int = 0
     conditions: list[Condition] | None = None
@@ -304,7 +304,7 @@ class Forced(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_default
 
 
 class ImageBuildRunSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """``spec`` of an ImageBuildRun: immutable (BD-020)."""
+    """``spec`` of an ImageBuildRun: immutable."""
 
     image_build: BuildIdentity = BuildIdentity()
     serial: int = 1
@@ -355,7 +355,7 @@ class IndexStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_de
 
 
 class ImageBuildRunStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """``status`` of an ImageBuildRun (BD-022)."""
+    """``status`` of an ImageBuildRun."""
 
     phase: str = ""
     architectures: list[ArchitectureStatus] | None = None

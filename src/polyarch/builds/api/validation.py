@@ -1,4 +1,4 @@
-"""What the API server refuses of an ImageBuild, checked without it (BD-012, BD-320).
+"""What the API server refuses of an ImageBuild, checked without it.
 
 For files, and for objects that were stored under an older schema. The schema is the one that the API server has; its
 rules are here once more, in Python, with the same words. Values of arguments and user information of URLs are never

@@ -130,7 +130,7 @@ class OwnBuilds:
         return msgspec.structs.replace(facts, queued=self._queue.before(active, self._limit))
 
     def plan(self, facts: BuildFacts) -> BuildPlan:
-        """The plan, which knows the executions of others whose children could be used (BD-092)."""
+        """The plan, which knows the executions of others whose children could be used."""
         plan = self._planner(facts)
         there = {each.name for each in facts.executions}
         others = dict.fromkeys(

@@ -1,4 +1,4 @@
-"""What the builder watches, in as few bytes as plans need, and the indexes by which it finds its way (BD-331, BD-348).
+"""What the builder watches, in as few bytes as plans need, and the indexes by which it finds its way.
 
 Jobs, pods and ConfigMaps are watched with our label only. Of ConfigMaps the record of architectures is kept, not the
 Containerfiles and scripts that Jobs mount."""
@@ -32,7 +32,7 @@ INFORMER_RIGHTS: Final = (
 )
 """RBAC rules in the whole cluster."""
 OURS: Final = names.RUN_LABEL
-"""The label of everything that is made for an execution (BD-081)."""
+"""The label of everything that is made for an execution."""
 CONVERTED: Final = 1024
 """Jobs that are kept in the planner's form."""
 BY_BUILD, BY_KEY, BY_NAMESPACE, BY_JOB = "build", "key", "namespace", "job"
@@ -107,7 +107,7 @@ class BuildInformers:
 
     @property
     def knows_nodes(self) -> bool:
-        """Whether the nodes in the cache are all that there are (BD-047)."""
+        """Whether the nodes in the cache are all that there are."""
         return self.nodes.has_synced and self.nodes.problem is None
 
     @classmethod
@@ -146,7 +146,7 @@ def _job_of(pod: PodObject) -> Iterable[str]:
     return (owner.uid,) if owner is not None else ()
 
 
-# -- What runs: the images that pods and nodes name, which nobody may delete (BD-231).
+# -- What runs: the images that pods and nodes name, which nobody may delete.
 
 
 POD_RIGHTS: Final = (rule(PODS, "list"),)
@@ -231,7 +231,7 @@ class RunningImages:
         return (*self._known[1], *(text for text in wanted if text))
 
 
-# -- Unfinished build Jobs and pods without a node, counted by difference (BD-154, BD-244, BD-348).
+# -- Unfinished build Jobs and pods without a node, counted by difference.
 
 
 class ActiveJobs:
@@ -272,7 +272,7 @@ def _label(metadata: ObjectMeta, key: str) -> str:
     return (metadata.labels or {}).get(key, "")
 
 
-# -- Runs with architectures that wait for a Job, in the order in which they get one (BD-154).
+# -- Runs with architectures that wait for a Job, in the order in which they get one.
 
 
 NO_LIMIT: Final = 0

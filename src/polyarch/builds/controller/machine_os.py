@@ -1,6 +1,6 @@
-"""The images of MachineOSBuilds that are deleted: those go that nobody else refers to (BD-231, BD-282).
+"""The images of MachineOSBuilds that are deleted: those go that nobody else refers to.
 
-The record of a build (BD-049) says what it has made, so the record has the finalizer, and the build is held up by
+The record of a build says what it has made, so the record has the finalizer, and the build is held up by
 nothing: garbage collection deletes the record after the build, or after the config that both belong to. Where the
 planner takes a build away, the record is the config's from then on, and what it made is used again."""
 
@@ -199,7 +199,7 @@ def _is_terminating(record: RecordConfigMap, namespace: str) -> bool:
     )
 
 
-# -- What the builder watches of machine OS builds, while there is anything to watch (BD-002, BD-260).
+# -- What the builder watches of machine OS builds, while there is anything to watch.
 
 
 MACHINE_OS_RIGHTS: Final = (
@@ -213,7 +213,7 @@ BY_CONFIG: Final = "config"
 
 
 class RenderedSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """What of a MachineConfig enters keys and names (BD-074)."""
+    """What of a MachineConfig enters keys and names."""
 
     os_image_url: str = msgspec.field(default="", name="osImageURL")
     base_os_extensions_container_image: str = msgspec.field(default="", name="baseOSExtensionsContainerImage")
@@ -318,7 +318,7 @@ class MachineOSInformers:
 
     @property
     def stock_builder(self) -> str:
-        """The Deployment that does the same work, if it is wanted (BD-260); empty: there is none."""
+        """The Deployment that does the same work, if it is wanted; empty: there is none."""
         wanted = any(each.is_wanted for each in self.stock.store.values())
         return f"{self.namespace}/{api.STOCK_DEPLOYMENT}" if wanted else ""
 
@@ -328,7 +328,7 @@ def _controller_of(build: Unstructured) -> Iterable[str]:
     return (owner.uid,) if owner is not None else ()
 
 
-# -- The metrics of stock builders of machine OS images, by their names and labels (BD-290). Each build counts once.
+# -- The metrics of stock builders of machine OS images, by their names and labels. Each build counts once.
 
 
 _JOBS: Final = {"active": ("Prepared", "Building"), "succeeded": ("Succeeded",), "failed": ("Failed", "Interrupted")}
@@ -399,7 +399,7 @@ class MachineOSMetrics:
                 self._seconds.labels(pool, state).observe(ended - began)
 
 
-# -- MachineOSConfigs and their builds, as facts for the planner, and who is looked at again when (BD-001, BD-260).
+# -- MachineOSConfigs and their builds, as facts for the planner, and who is looked at again when.
 
 
 SERVED_AGAIN: Final = 60.0
@@ -427,7 +427,7 @@ class MachineBuilds:
         active_jobs: Callable[[], int],
         recorder: Posts,
     ) -> None:
-        """``active_jobs``: unfinished build Jobs of the whole cluster (BD-154)."""
+        """``active_jobs``: unfinished build Jobs of the whole cluster."""
         self._watches = watches
         self._informers = informers
         self._namespace = namespace

@@ -1,4 +1,4 @@
-"""What follows once images were deleted, or could not be: it is told, and in time their makers may go (BD-233, BD-234).
+"""What follows once images were deleted, or could not be: it is told, and in time their makers may go.
 
 The same for Runs, which have the finalizer themselves, and for MachineOSBuilds, whose records have it."""
 
@@ -118,7 +118,7 @@ def uncounted(going: Iterable[Execution]) -> PruneResult:
     return PruneResult(remaining=tuple(sorted(kept)), problem=UNKNOWN)
 
 
-# -- The work of a Job that deletes images, where the builder leaves registries to Jobs (BD-178, BD-233).
+# -- The work of a Job that deletes images, where the builder leaves registries to Jobs.
 
 
 KEPT_SECONDS: Final = 3600
@@ -236,7 +236,7 @@ def _told(job: JobFacts) -> PruneMessage | None:
         return None
 
 
-# -- Old executions of a build, and the images that only they refer to (S11: BD-230 to BD-236).
+# -- Old executions of a build, and the images that only they refer to (S11).
 
 
 log = structlog.get_logger(__name__)
@@ -326,7 +326,7 @@ class ImagePruner:
     # -- Runs ----------------------------------------------------------------------------------------------------------
 
     async def _mark(self, build: BuildObject, runs: Sequence[RunReader]) -> None:
-        """The finalizer is there exactly where images are to be deleted (BD-233, BD-236)."""
+        """The finalizer is there exactly where images are to be deleted."""
         deletes = build.spec.history.images == "Delete"
         secret = build.spec.output.push_secret.name if build.spec.output.push_secret is not None else ""
         means = pod_settings_text(build.spec)
@@ -524,7 +524,7 @@ def subscribe(watches: BuildInformers, enqueue: Callable[[BuildRef], None]) -> N
     watches.builds.add_handler(lambda change: enqueue(BuildRef("ImageBuild", *change.key)))
 
 
-# -- Has images deleted by Jobs, where the builder leaves registries to them (BD-178).
+# -- Has images deleted by Jobs, where the builder leaves registries to them.
 
 
 PRUNE_JOB_RIGHTS: Final = (rule(JOBS, "create", "delete"), rule(CONFIGMAPS, "create"))
@@ -572,7 +572,7 @@ class PruneJobs:
                 await self._delete(job)
             elif job.key == pruning.key:
                 await self._make_inputs(pruning, job.uid)
-        except REFUSALS as error:  # a failure as any other: it holds nobody for more than ten minutes (BD-233)
+        except REFUSALS as error:  # a failure as any other: it holds nobody for more than ten minutes
             problem = f"Job {pruning.job} or its inputs: {error.message or error}"
             return msgspec.structs.replace(found, problem=problem)
         return found

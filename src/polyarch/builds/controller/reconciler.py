@@ -1,8 +1,8 @@
-"""One pass over one build: facts, plan, answers to its questions, writes in the plan's order (BD-001, BD-195, BD-196).
+"""One pass over one build: facts, plan, answers to its questions, writes in the plan's order.
 
 A pass may end anywhere and be made again: whatever it found is in the API server or in a registry. A write that is
 refused ends the round; the plan is told, once the caches show what this round has written, and says what follows. Work
-on one repository is done by one pass at a time, of whichever build (BD-232)."""
+on one repository is done by one pass at a time, of whichever build."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -38,7 +38,7 @@ UNANSWERED: Final = 30.0
 """Seconds until a write is tried again that a plan makes although it was told of its refusal, if nothing changes."""
 ADOPTION: Final = "S2"
 MAX_POSTED_EVENTS: Final = 20_000
-"""Events remembered, so that none is posted twice (BD-242)."""
+"""Events remembered, so that none is posted twice."""
 
 
 class Carries(Protocol):
@@ -84,7 +84,7 @@ class Posts(Protocol):
 
 
 class BuildReconciler:
-    """The passes over the builds of one front-end. ``is_leading`` is asked before each write (BD-002)."""
+    """The passes over the builds of one front-end. ``is_leading`` is asked before each write."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class BuildReconciler:
     # -- events --------------------------------------------------------------------------------------------------------
 
     def _tell(self, wish: BuildRef, facts: BuildFacts, plan: BuildPlan, made: Mapping[str, str]) -> None:
-        """Each event once (BD-242)."""
+        """Each event once."""
         regarded = self._front.regarding(facts)
         for event in plan.events:
             if self._told.is_news(wish, facts.wish.uid, event):
@@ -251,7 +251,7 @@ class BuildReconciler:
 
 
 class PostedEvents:
-    """The events of each build that were posted (BD-242): at most :data:`TOLD`, and none of a build that is gone."""
+    """The events of each build that were posted: at most :data:`TOLD`, and none of a build that is gone."""
 
     def __init__(self) -> None:
         self._of: OrderedDict[BuildRef, OrderedDict[tuple[str, ...], None]] = OrderedDict()
@@ -285,7 +285,7 @@ class PostedEvents:
 
 
 class RepositoryLocks:
-    """One at a time per repository: planning and pruning of one do not overlap (BD-232)."""
+    """One at a time per repository: planning and pruning of one do not overlap."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -316,7 +316,7 @@ class _Rest(NamedTuple):
 
 def _with(failures: Sequence[WriteFailure], facts: BuildFacts) -> BuildFacts:
     """The facts, knowing of failures. That a registry's Secret may not be read is what the inputs are like, and no
-    failure of an execution: it goes on as soon as an administrator allows it (BD-331)."""
+    failure of an execution: it goes on as soon as an administrator allows it."""
     readable = all(each.code != NOT_ENABLED for each in failures)
     kept = tuple(each for each in failures if each.code != NOT_ENABLED)
     inputs = msgspec.structs.replace(facts.inputs, readable=facts.inputs.readable and readable)

@@ -1,4 +1,4 @@
-"""Answers the questions of a plan: registries, and objects by their names (BD-003, BD-059, BD-092, BD-324, BD-347).
+"""Answers the questions of a plan: registries, and objects by their names.
 
 All builds share one inspector, so that a base image is looked up once for all of them; each asks with the credentials
 of its own Secrets. That a manifest exists is asked by HEAD; the answer is kept while the same execution is under way,
@@ -230,7 +230,7 @@ class NamedObjects:
         return handler
 
 
-# -- ConfigMaps and Secrets that builds name, read by name (BD-064, BD-073, BD-331).
+# -- ConfigMaps and Secrets that builds name, read by name.
 
 
 T = TypeVar("T")
@@ -240,7 +240,7 @@ CONFIG_MAP_RIGHTS: Final = (rule(CONFIGMAPS, "get", "list", "watch"),)
 HMAC_RIGHTS: Final = (rule(SECRETS, "get", names=[names.HMAC_SECRET]),)
 """RBAC rules in the builder's own namespace."""
 SECRET_RIGHTS: Final = (rule(SECRETS, "get"),)
-"""RBAC rules of the ClusterRole that an administrator binds in a namespace (BD-331)."""
+"""RBAC rules of the ClusterRole that an administrator binds in a namespace."""
 
 SECRET_LIFETIME: Final = 600.0
 """Seconds after which a Secret that enters a key is read again, and one with which registries are asked."""
@@ -446,7 +446,7 @@ class SpecInputs:
         return secret
 
     async def _hmac(self) -> bytes:
-        """The role's key (BD-073); empty while there is none."""
+        """The role's key; empty while there is none."""
         if not self._hmac_key:
             own = await self._read(Key(self._namespace, names.HMAC_SECRET), at_most=ENABLED_AGAIN)
             text = (own.data or {}).get(HMAC_KEY) if own is not None else None

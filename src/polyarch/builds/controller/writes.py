@@ -1,4 +1,4 @@
-"""Own writes that the caches do not show yet: no build is planned from what it has just changed (BD-137, KR-022).
+"""Own writes that the caches do not show yet: no build is planned from what it has just changed.
 
 A plan reads several caches: the build, its executions, Jobs and ConfigMaps. Each is as late as its own watch. So every
 write of a pass is noted for its build, and the next pass waits until all of them are seen; the watch event that brings
@@ -118,7 +118,7 @@ class BuildExpectations(Generic[K]):
         return bool(pending)
 
 
-# -- Carries out the writes of a plan that concern the API server (BD-196).
+# -- Carries out the writes of a plan that concern the API server.
 
 
 log = structlog.get_logger(__name__)
@@ -186,7 +186,7 @@ class WriteResult(Enum):
     NOT_NEEDED = "not needed"
     """What is there is as it should be: nothing was sent, or the object was found."""
     LATER = "later"
-    """Progress that waits for its turn (BD-243)."""
+    """Progress that waits for its turn."""
     MOVED_ON = "moved on"
     """The object is not what the plan was made from: the round ends."""
 
@@ -366,7 +366,7 @@ class ObjectWrites:
             self._versions = {**known, (write.kind, key): version}
 
     def _concerned(self, wish: BuildRef, kind: str) -> tuple[BuildRef, ...]:
-        """Who plans from this object: with a Job every build of its namespace (BD-093)."""
+        """Who plans from this object: with a Job every build of its namespace."""
         return (wish, jobs_of(wish.namespace)) if kind == JOBS.kind else (wish,)
 
     def _is_behind(self, kind: str, key: Key) -> bool:
@@ -383,7 +383,7 @@ class ObjectWrites:
         return found.status or {}, found.metadata.uid, newer or found.metadata.resource_version
 
     def _is_equal(self, write: Write) -> bool:
-        """Whether the cache shows every field that would be applied (BD-049: written only when different)."""
+        """Whether the cache shows every field that would be applied (written only when different)."""
         cache, key = self._cache(write.kind), Key(write.namespace, write.name)
         found = cache.store.get(key) if cache is not None else None
         if found is None or self._is_behind(write.kind, key):
@@ -409,8 +409,8 @@ def jobs_of(namespace: str) -> BuildRef:
 def is_own(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
     """Whether an object that exists under our name is the one that was to be made.
 
-    It is if it has our owner; if nobody controls it and its labels are ours, somebody took the owner away (BD-324). A
-    spec that can never change has to be equal as well (BD-021).
+    It is if it has our owner; if nobody controls it and its labels are ours, somebody took the owner away. A
+    spec that can never change has to be equal as well.
     """
     ours, theirs = wanted.get("metadata") or {}, found.get("metadata") or {}
     owned = _owner_uids(ours) <= _owner_uids(theirs)
@@ -478,11 +478,11 @@ def _owner_uids(metadata: Mapping[str, Any]) -> set[str]:
     return {str(each.get("uid")) for each in metadata.get("ownerReferences") or ()}
 
 
-# -- Carries out the steps of a plan that concern registries: S7 and S8 (BD-176, BD-177).
+# -- Carries out the steps of a plan that concern registries: S7 and S8.
 
 
 class Registries:
-    """The registries as builds use them: one inspector for all, the credentials of each build for itself (BD-334)."""
+    """The registries as builds use them: one inspector for all, the credentials of each build for itself."""
 
     def __init__(self, inspector: Inspector) -> None:
         self._inspector = inspector

@@ -27,7 +27,7 @@ def written(time: float | None) -> str | None:
     return None if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-# -- What is wrong with a build, said once, at the object it is wrong in (BD-060, BD-064, BD-320).
+# -- What is wrong with a build, said once, at the object it is wrong in.
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -41,7 +41,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A Warning becomes an event and blocks nothing."""
 
 
-# -- The facts that a plan is made of: one value, whichever front-end gathered it, or a file (BD-001, BD-003).
+# -- The facts that a plan is made of: one value, whichever front-end gathered it, or a file.
 
 
 RequestKind = Literal["ImageBuild", "MachineOSConfig"]
@@ -59,7 +59,7 @@ class Entitlement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachineOSInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a MachineOSConfig adds to the key of a child (BD-074). Images are references, looked up like bases."""
+    """What a MachineOSConfig adds to the key of a child. Images are references, looked up like bases."""
 
     os_image: str = ""
     extensions_image: str = ""
@@ -86,9 +86,9 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     spec: ImageBuildSpec
     machine: MachineOSInputs | None = None
     rebuild_honoured: str = ""
-    """``status.rebuildToken``: the last token that was honoured (BD-135)."""
+    """``status.rebuildToken``: the last token that was honoured."""
     pins: tuple["PinnedBase", ...] = ()
-    """``status.bases``, or what the arch ConfigMap holds (BD-061)."""
+    """``status.bases``, or what the arch ConfigMap holds."""
     current: str = ""
     """``status.currentRun``: the execution whose result is published."""
     status: Mapping[str, Any] = {}
@@ -100,7 +100,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PinnedBase(msgspec.Struct, frozen=True, kw_only=True):
-    """A resolved external reference: index digest and the child of each architecture (BD-061)."""
+    """A resolved external reference: index digest and the child of each architecture."""
 
     reference: str
     digest: str
@@ -109,7 +109,7 @@ class PinnedBase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A node as builds see it (BD-040, BD-141, BD-152)."""
+    """A node as builds see it."""
 
     name: str
     architecture: str = ""
@@ -129,7 +129,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ChildRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What an execution recorded of one architecture (BD-022); times in seconds, None where not yet."""
+    """What an execution recorded of one architecture; times in seconds, None where not yet."""
 
     architecture: str
     phase: Phase = "Pending"
@@ -159,7 +159,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = ""
     resource_version: str = ""
     owner_uid: str = ""
-    """UID of the wish that it belongs to: another one's is never current (BD-024)."""
+    """UID of the wish that it belongs to: another one's is never current."""
     owner_name: str = ""
     serial: int = 1
     build_key: str = ""
@@ -185,7 +185,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     deleting: bool = False
     status: Mapping[str, Any] = {}
     recorded: str | None = None
-    """``architectures.json`` as its ConfigMap has it (BD-049); None: there is no such ConfigMap."""
+    """``architectures.json`` as its ConfigMap has it; None: there is no such ConfigMap."""
 
 
 class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,7 +201,7 @@ class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
     ends: Mapping[str, float] = {}
     """Container → when it ended."""
     message: str = ""
-    """Termination message of ``push`` (BD-149) or, of a failed pod, of the container that failed."""
+    """Termination message of ``push`` or, of a failed pod, of the container that failed."""
     exit_code: int | None = None
     container: str = ""
     """The container that failed."""
@@ -248,7 +248,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A Job that was asked for by its name, as it is recorded and no watch by label shows it (BD-324)."""
+    """A Job that was asked for by its name, as it is recorded and no watch by label shows it."""
 
     uid: str
     labels: Mapping[str, str] = {}
@@ -277,7 +277,7 @@ class InputData(msgspec.Struct, frozen=True, kw_only=True):
     """``{"data": {...}, "binaryData": {...}}``."""
     secrets: Mapping[str, "SecretFacts | None"] = {}
     readable: bool = True
-    """False: nobody bound the ClusterRole of builds in this namespace (BD-331)."""
+    """False: nobody bound the ClusterRole of builds in this namespace."""
     pod_security: str = ""
     """The namespace's enforced level: ``baseline``, ``restricted``, or empty."""
 
@@ -289,13 +289,13 @@ class SecretFacts(msgspec.Struct, frozen=True, kw_only=True):
     resource_version: str = ""
     keys: frozenset[str] = frozenset()
     fingerprints: Mapping[str, str] = {}
-    """HMAC-SHA-256 of each value under the role's key, hex (BD-073)."""
+    """HMAC-SHA-256 of each value under the role's key, hex."""
     invalid: str = ""
     """Why it cannot be used, without its content."""
 
 
 class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The role's settings that a plan depends on (BD-003)."""
+    """The role's settings that a plan depends on."""
 
     allow_privileged: bool = False
     arch_taint_keys: tuple[str, ...] = names.ARCH_TAINT_KEYS
@@ -308,7 +308,7 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Text of the role's registries.conf, which build pods get too; empty: none."""
     trust_bundle: str = ""
     proxies: tuple[tuple[str, str], ...] = ()
-    """Variables such as ``HTTPS_PROXY`` for build pods; no input of any key (BD-075)."""
+    """Variables such as ``HTTPS_PROXY`` for build pods; no input of any key."""
     """CAs (PEM) that build pods trust in addition."""
 
 
@@ -344,7 +344,7 @@ class BuildLookup(msgspec.Struct, frozen=True, kw_only=True):
     """An image, or the name of a ConfigMap, Secret or Job in the build's namespace, or of a RuntimeClass."""
     what: LookupKind
     revalidate: bool = False
-    """The tag's answer must be fresh (BD-061)."""
+    """The tag's answer must be fresh."""
 
 
 class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -353,9 +353,9 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     wish: BuildRequest
     nodes: tuple[NodeFacts, ...] | None = ()
-    """Nodes that could count or build. None: not known (BD-047)."""
+    """Nodes that could count or build. None: not known."""
     members: frozenset[str] = frozenset()
-    """For machine OS the names of the nodes whose primary pool is the config's: they count, and no others (BD-262).
+    """For machine OS the names of the nodes whose primary pool is the config's: they count, and no others.
     Empty: every node may."""
     executions: tuple[Execution, ...] = ()
     """Of the wish's namespace, whoever owns them; those of another UID or name are reusable, never current."""
@@ -373,26 +373,26 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     pins_fresh: bool = False
     """The answers for tags were revalidated for this plan (BD-061, step 8 of BD-090)."""
     active_jobs: int = 0
-    """Unfinished build Jobs of the whole cluster (BD-154)."""
+    """Unfinished build Jobs of the whole cluster."""
     queued: int = 0
-    """Architectures of older executions of the cluster that wait for a Job (BD-154)."""
+    """Architectures of older executions of the cluster that wait for a Job."""
     failures: tuple[WriteFailure, ...] = ()
     """Writes of this round that failed."""
     settings: PlanSettings = PlanSettings()
 
     @property
     def leaves_registries_to_jobs(self) -> bool:
-        """The builder asks and writes no registry for this wish, and reads no credentials (BD-178)."""
+        """The builder asks and writes no registry for this wish, and reads no credentials."""
         return self.wish.spec.registry_access == "Job"
 
 
-# -- Which executions are a wish's own, which one's result is published, and which one is under way (BD-024, BD-191).
+# -- Which executions are a wish's own, which one's result is published, and which one is under way.
 
 
 ENDED: Final = frozenset({"Succeeded", "Failed", "Interrupted", "Superseded"})
 """Phases of executions that never change again."""
 ENDED_CHILD: Final = frozenset({"Reused", "Built", "Failed", "Cancelled", "Interrupted"})
-"""Phases of architectures that are kept (BD-190)."""
+"""Phases of architectures that are kept."""
 USABLE: Final = frozenset({"Built", "Reused"})
 """Phases of architectures whose child is there."""
 

@@ -37,7 +37,7 @@ class RunObject(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StoredStatus(Mapping[str, Any]):
-    """A status as JSON, read when it is asked for: as text it takes a quarter of the memory (BD-348)."""
+    """A status as JSON, read when it is asked for: as text it takes a quarter of the memory."""
 
     __slots__ = ("_text",)
 
@@ -87,7 +87,7 @@ class RunReader(Protocol):
 
 
 def build_request(build: BuildObject) -> BuildRequest:
-    """What an ImageBuild asks for, and what its status remembers: what of it can be read (BD-324)."""
+    """What an ImageBuild asks for, and what its status remembers: what of it can be read."""
     metadata = build.metadata
     status = _readable(build.status, ImageBuildStatus)
     return BuildRequest(
@@ -115,7 +115,7 @@ def build_request(build: BuildObject) -> BuildRequest:
 
 
 def execution_of(run: RunReader, *, recorded: str | None = None) -> Execution:
-    """What an ImageBuildRun is for, and how far it is. ``recorded`` is the text of its architecture record (BD-049).
+    """What an ImageBuildRun is for, and how far it is. ``recorded`` is the text of its architecture record.
 
     Whose it is says its spec, which cannot be edited, whatever became of its owner references.
     """
@@ -208,7 +208,7 @@ def _outcome(status: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _phase(text: str) -> ExecutionPhase | Literal[""]:
-    """A phase that does not exist is none: what is observed decides (BD-195)."""
+    """A phase that does not exist is none: what is observed decides."""
     return msgspec.convert(text, ExecutionPhase) if text in get_args(ExecutionPhase) else ""
 
 

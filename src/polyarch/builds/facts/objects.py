@@ -1,4 +1,4 @@
-"""Nodes as builds see them: what they run says the kubelet, and labels only where it says nothing (BD-040)."""
+"""Nodes as builds see them: what they run says the kubelet, and labels only where it says nothing."""
 
 import base64
 import binascii
@@ -23,11 +23,11 @@ NODE_IMAGES: Final = (
     "machineconfiguration.openshift.io/currentImage",
     "machineconfiguration.openshift.io/desiredImage",
 )
-"""Annotations that name the image that a node runs or will run (BD-231): the only ones that are kept."""
+"""Annotations that name the image that a node runs or will run: the only ones that are kept."""
 
 
 class NodeMeta(ObjectMeta, frozen=True, gc=False, omit_defaults=True):
-    """Metadata of a node. Thousands of nodes have much the same labels: each text of them is kept once (BD-348)."""
+    """Metadata of a node. Thousands of nodes have much the same labels: each text of them is kept once."""
 
     def __post_init__(self) -> None:
         kept = {key: text for key in NODE_IMAGES if (text := (self.annotations or {}).get(key)) is not None}
@@ -109,7 +109,7 @@ def _told(status: str, label: str) -> tuple[str, bool]:
     return status or label, bool(status and label and status != label)
 
 
-# -- Jobs made for builds, each with the pod that says the most about it (BD-081, BD-149, BD-150).
+# -- Jobs made for builds, each with the pod that says the most about it.
 
 
 _DISRUPTED: Final = "DisruptionTarget"
@@ -316,7 +316,7 @@ def _is_of(pod: PodObject, job: ObjectMeta) -> bool:
 
 
 def _mark(job: JobObject, key: str) -> str:
-    """A label's full value: where that is too long for a label, the annotation of the same key has it (BD-079)."""
+    """A label's full value: where that is too long for a label, the annotation of the same key has it."""
     return _annotation(job, key) or (job.metadata.labels or {}).get(key) or (_template(job).labels or {}).get(key) or ""
 
 
@@ -344,7 +344,7 @@ def _since(condition: JobCondition | None) -> float | None:
     return (seconds(condition.last_transition_time) or 0.0) if condition is not None else None
 
 
-# -- ConfigMaps and Secrets that a build names: what may be known of them (BD-064, BD-073).
+# -- ConfigMaps and Secrets that a build names: what may be known of them.
 
 
 DOCUMENTS: Final[Mapping[str, str]] = {DOCKER_CONFIG_JSON: ".dockerconfigjson", DOCKER_CONFIG: ".dockercfg"}
@@ -381,7 +381,7 @@ class InputNames(NamedTuple):
     config_maps: frozenset[str]
     secrets: frozenset[str]
     keyed_secrets: frozenset[str] = frozenset()
-    """Build secrets with ``rebuildOnChange``: their bytes are part of the key (BD-073)."""
+    """Build secrets with ``rebuildOnChange``: their bytes are part of the key."""
     registry_secrets: tuple[str, ...] = ()
     """Those with which registries are asked, the push secret first."""
 
@@ -425,12 +425,12 @@ def secret_facts(secret: SecretObject, key: bytes) -> SecretFacts:
 
 
 def fingerprint(value: bytes, key: bytes) -> str:
-    """HMAC-SHA-256 in hex (BD-073)."""
+    """HMAC-SHA-256 in hex."""
     return hmac.new(key, value, hashlib.sha256).hexdigest()
 
 
 def pod_security(namespace: Namespace | None) -> str:
-    """The level that a namespace enforces, empty where it enforces nothing that forbids builds (BD-153)."""
+    """The level that a namespace enforces, empty where it enforces nothing that forbids builds."""
     labels = namespace.metadata.labels if namespace is not None else None
     level = (labels or {}).get(ENFORCE_LABEL, "")
     return level if level in _LEVELS else ""

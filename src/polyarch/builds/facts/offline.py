@@ -1,7 +1,7 @@
-"""A facts file: everything that a plan is made of, without a cluster and without a registry (BD-003).
+"""A facts file: everything that a plan is made of, without a cluster and without a registry.
 
 ``now``, Kubernetes ``objects``, what the ``registry`` answers, and the role's ``settings``. Objects of other kinds are
-passed over, lists count as their items. A registry answers what the file lists (RG-130, RG-131), and ``not-found``
+passed over, lists count as their items. A registry answers what the file lists, and ``not-found``
 otherwise; nothing is asked anywhere.
 
 Pure: the caller parses the text. Errors name the member as a path, so that a caller who knows the lines can say one."""
@@ -268,7 +268,7 @@ class FactsFile:
         return {each.metadata.name: each for each in self._objects[kind] if each.metadata.namespace == namespace}
 
     def _recorded(self, run: ObjectMeta) -> str | None:
-        """The text of the architecture record that an execution owns (BD-049)."""
+        """The text of the architecture record that an execution owns."""
         maps: Sequence[ConfigMapObject] = self._objects["ConfigMap"]
         for each in maps:
             owners = each.metadata.owner_references or ()

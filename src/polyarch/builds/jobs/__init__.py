@@ -1,1 +1,1 @@
-"""Jobs of builds: their pods, what they mount and run, and what they tell when they end (BD-140 to BD-155)."""
+"""Jobs of builds: their pods, what they mount and run, and what they tell when they end."""

@@ -1,4 +1,4 @@
-"""The contract of build pods: what they find, where they write, and what they say at the end (BD-144 to BD-149).
+"""The contract of build pods: what they find, where they write, and what they say at the end.
 
 Three sides keep to it: the manifests of the Jobs, the programs in the pods (``build.sh`` in the builder image and
 ``polyarch run build-push``), and whoever plays a node in tests. The pod of one architecture:
@@ -98,7 +98,7 @@ EXIT_REASONS: Final[Mapping[int, tuple[str, ...]]] = {
     ),
     names.CONTEXT_UNAVAILABLE: ("InputMissing",),
 }
-"""The reasons that an exit code may have, the first where the message says none of them (BD-147). Other codes:
+"""The reasons that an exit code may have, the first where the message says none of them. Other codes:
 ``BuildFailed``, whatever the message says."""
 
 Role = Literal["arch", "index", "prune"]
@@ -123,7 +123,7 @@ class BuildDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class PushMessage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The termination message of ``push`` after success (BD-149)."""
+    """The termination message of ``push`` after success."""
 
     v: int = 1
     digest: str
@@ -137,7 +137,7 @@ class PushMessage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class IndexMessage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The termination message of the index Job (BD-178): of an index ``os``, ``architecture`` and ``config`` are empty.
+    """The termination message of the index Job: of an index ``os``, ``architecture`` and ``config`` are empty.
 
     ``missing`` names the architectures whose child is not in the registry: then nothing was pushed, and ``digest`` is
     empty.

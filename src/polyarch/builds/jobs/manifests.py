@@ -1,4 +1,4 @@
-"""The parts that all pods of builds have in common (BD-142, BD-143, BD-145)."""
+"""The parts that all pods of builds have in common."""
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ def config_map_object(
 def job_object(
     identity: JobMetadata, *, deadline: float, retries: int, pod: Mapping[str, Any], annotations: Mapping[str, str]
 ) -> Body:
-    """One pod to completion: evictions and drains cost no attempt, what cannot be mended ends it at once (BD-142)."""
+    """One pod to completion: evictions and drains cost no attempt, what cannot be mended ends it at once."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -115,7 +115,7 @@ def volume_mount(volume: str, path: str, *, writable: bool = False) -> Body:
 
 
 def empty_volume(volume: str, limit: str) -> Body:
-    """An emptyDir; none is without a limit (BD-143)."""
+    """An emptyDir; none is without a limit."""
     return {"name": volume, "emptyDir": {"sizeLimit": limit}}
 
 
@@ -149,7 +149,7 @@ def secrets_volume(volume: str, parts: Sequence[tuple[str, str, str]]) -> Body:
 
 
 def own_volumes(identity: JobMetadata, settings: PlanSettings) -> list[Body]:
-    """What every pod has: inputs, ``/tmp``, the execution's list of architectures (BD-049), CAs if there are any."""
+    """What every pod has: inputs, ``/tmp``, the execution's list of architectures, CAs if there are any."""
     inputs = inputs_name(identity)
     volumes = [config_map_volume(contract.IN_VOLUME, inputs), empty_volume(contract.TEMPORARY_VOLUME, "64Mi")]
     if identity.record:
@@ -200,7 +200,7 @@ def _metadata(identity: JobMetadata, name: str, annotations: Mapping[str, str] |
     return metadata
 
 
-# -- The Job that builds and pushes the image of one architecture (BD-140 to BD-145, BD-155).
+# -- The Job that builds and pushes the image of one architecture.
 
 
 REQUESTS: Final = {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "4Gi"}

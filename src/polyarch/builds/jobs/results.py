@@ -1,4 +1,4 @@
-"""Reads what a finished pod said (BD-147, BD-149, BD-322).
+"""Reads what a finished pod said.
 
 Termination messages come from containers, one of which ran the user's code, and reach us through an object that others
 can write. So a message is taken only if it is exactly what the contract says, reasons only those that the exit code may
@@ -19,7 +19,7 @@ from polyarch.oci.reference import check_digest
 from polyarch.platforms import Platform
 
 SHOWN_BYTES: Final = 1024
-"""How much of a log's end a status holds (BD-216)."""
+"""How much of a log's end a status holds."""
 LARGEST: Final = 4 * 1024 * 1024
 """Bytes of a manifest: no registry takes a larger one."""
 BUILD_FAILED: Final = "BuildFailed"
@@ -76,7 +76,7 @@ def job_failure(job: JobFacts) -> JobFailure:
 
 
 def pod_failure(pod: PodFacts) -> JobFailure:
-    """Why a pod has failed: its reason is one that its exit code may have (BD-147)."""
+    """Why a pod has failed: its reason is one that its exit code may have."""
     reasons = contract.EXIT_REASONS.get(pod.exit_code if pod.exit_code is not None else -1, (BUILD_FAILED,))
     said = _failed(pod.message)
     if said is None:
@@ -129,7 +129,7 @@ def _failed(message: str) -> contract.FailureMessage | None:
     return found if found.v == 1 else None
 
 
-# -- What has come of the Job that publishes a result, where registries are left to Jobs (BD-178). Pure.
+# -- What has come of the Job that publishes a result, where registries are left to Jobs. Pure.
 
 
 class IndexJobRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""``build.sh``: what runs in the builder image, rendered for one architecture (BD-146, BD-147).
+"""``build.sh``: what runs in the builder image, rendered for one architecture.
 
 It needs ``sh`` and buildah; images in Docker's format also ``mkdir``, ``mv``, ``sha256sum`` and ``wc``, Git contexts
 ``git``, ``cat`` and ``rm``, entitlements ``cp`` and ``mkdir``. Every value that comes from a user stands in single
@@ -380,7 +380,7 @@ printf '{{"schemaVersion":2,"manifests":[{{"mediaType":"%s","digest":"sha256:%s"
 """
 
 
-# -- The smallest program of each architecture, for telling whether a node can run it (BD-147).
+# -- The smallest program of each architecture, for telling whether a node can run it.
 
 
 ADDRESS: Final = 0x400000

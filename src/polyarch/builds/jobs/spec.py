@@ -1,4 +1,4 @@
-"""What a Job is made from: everything is decided already, and nothing secret is in it (BD-333).
+"""What a Job is made from: everything is decided already, and nothing secret is in it.
 
 Secrets are named, not held; whoever makes an order knows neither their bytes nor needs them."""
 
@@ -26,7 +26,7 @@ class JobMetadata(msgspec.Struct, frozen=True, kw_only=True):
     record: str = ""
     """The ConfigMap of BD-049; empty: none."""
     inputs: str = ""
-    """Name of the ConfigMap with the Job's inputs, where it is not ``<job>-in`` (BD-275)."""
+    """Name of the ConfigMap with the Job's inputs, where it is not ``<job>-in``."""
 
 
 class ExternalImage(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -39,7 +39,7 @@ class ExternalImage(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 class MachineJobMounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a build of a machine OS is given that no spec of ours names (BD-275). All are objects of its namespace."""
+    """What a build of a machine OS is given that no spec of ours names. All are objects of its namespace."""
 
     context: tuple[str, ...] = ()
     """ConfigMaps whose files are the context."""
@@ -83,7 +83,7 @@ def scheduling_of(spec: ImageBuildSpec, architecture: str) -> ArchitectureSchedu
     return next((each for each in named if each.architecture == architecture), ArchitectureScheduling())
 
 
-# -- Security profiles of build pods: what the container with the user's code may do (BD-143, BD-151, BD-153).
+# -- Security profiles of build pods: what the container with the user's code may do.
 
 
 USER: Final = 65532
@@ -160,7 +160,7 @@ _FORBIDDING: Final = frozenset({"baseline", "restricted"})
 
 
 def forbidden_by_pod_security(namespace: str, enforced: str) -> str | None:
-    """What keeps build pods out of the namespace and what to do; None if nothing does (BD-153).
+    """What keeps build pods out of the namespace and what to do; None if nothing does.
 
     Both levels forbid what every profile needs: SYS_ADMIN, or no seccomp profile, or ``privileged``. Refused pods leave
     a Job without pods and without a word, so this is said beforehand.

@@ -1,1 +1,1 @@
-"""MachineOSConfig and MachineOSBuild as a front of the same planner: names and objects that users know (BD-260)."""
+"""MachineOSConfig and MachineOSBuild as a front of the same planner: names and objects that users know."""

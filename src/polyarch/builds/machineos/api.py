@@ -1,4 +1,4 @@
-"""Names of the machine-config API that stock components and users rely on (BD-270, BD-275, BD-279 to BD-281, BD-285).
+"""Names of the machine-config API that stock components and users rely on.
 
 They are others' names: none is ours to change. What is our own is in ``builds.names``."""
 
@@ -44,7 +44,7 @@ FINALIZER: Final = "foregroundDeletion"
 
 GLOBAL_PULL_SECRET: Final = "global-pull-secret-copy"
 STOCK_DEPLOYMENT: Final = "machine-os-builder"
-"""The stock builder: it and ours are never run side by side (BD-260)."""
+"""The stock builder: it and ours are never run side by side."""
 
 STRATEGY: Final = f"{names.GROUP}/strategy"
 FAIL_FAST: Final = f"{names.GROUP}/fail-fast"
@@ -58,12 +58,12 @@ MAX_PARALLEL: Final = f"{names.GROUP}/max-parallel"
 ARCHITECTURES: Final = {"AMD64": "amd64", "ARM64": "arm64", "PPC64LE": "ppc64le", "S390X": "s390x"}
 """``containerfileArch`` → our name."""
 SUPPORTED: Final = tuple(ARCHITECTURES.values())
-"""Architectures that this API can name (BD-262)."""
+"""Architectures that this API can name."""
 ANY_ARCHITECTURE: Final = "NoArch"
 
 
 def entitlements(pool: str) -> tuple[Entitlement, ...]:
-    """What there may be in the namespace of builds for a pool (BD-074)."""
+    """What there may be in the namespace of builds for a pool."""
     return (
         Entitlement(
             name="etc-pki-entitlement",
@@ -77,7 +77,7 @@ def entitlements(pool: str) -> tuple[Entitlement, ...]:
 
 
 def ephemeral_name(build: str) -> dict[str, str]:
-    """Stock names of the objects that live as long as a build (BD-275)."""
+    """Stock names of the objects that live as long as a build."""
     prefixes = (
         *("containerfile", "mc", "additionaltrustbundle", "etc-policy", "etc-registries"),
         *("digest", "base", "final"),
@@ -86,17 +86,17 @@ def ephemeral_name(build: str) -> dict[str, str]:
 
 
 def record_name(build: str) -> str:
-    """The ConfigMap with the children of a build (BD-049)."""
+    """The ConfigMap with the children of a build."""
     return f"arch-{build}"
 
 
 def build_labels(*, config: str, pool: str, rendered: str) -> dict[str, str]:
-    """Of a MachineOSBuild (BD-270)."""
+    """Of a MachineOSBuild."""
     return {POOL_LABEL: pool, RENDERED_LABEL: rendered, CONFIG_LABEL: config}
 
 
 def ephemeral_labels(*, config: str, pool: str, rendered: str, build: str) -> dict[str, str]:
-    """Of everything that is made for a build, also of pod templates (BD-275)."""
+    """Of everything that is made for a build, also of pod templates."""
     own = {EPHEMERAL_LABEL: "", LAYERING_LABEL: "", BUILD_LABEL: build}
     return build_labels(config=config, pool=pool, rendered=rendered) | own
 
@@ -108,7 +108,7 @@ Document = Mapping[str, Any]
 
 
 class ExecutionConfigMap(msgspec.Struct, frozen=True, kw_only=True):
-    """The arch ConfigMap of a MachineOSBuild (BD-049)."""
+    """The arch ConfigMap of a MachineOSBuild."""
 
     name: str
     build: str
@@ -116,7 +116,7 @@ class ExecutionConfigMap(msgspec.Struct, frozen=True, kw_only=True):
     owners: frozenset[str] = frozenset()
     """UIDs."""
     deleting: bool = False
-    """Its images go, and are not used again (BD-282)."""
+    """Its images go, and are not used again."""
     architectures: str = ""
     """``architectures.json``."""
     execution: str = ""
@@ -183,7 +183,7 @@ class MachineOSConfigFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def left(self) -> tuple[ExecutionConfigMap, ...]:
-        """Records of builds that are gone: their images are still good (BD-092)."""
+        """Records of builds that are gone: their images are still good."""
         known = {uid_of(each) for each in self.builds}
         return tuple(each for each in self.records if not each.deleting and not each.owners & known)
 
@@ -197,7 +197,7 @@ def uid_of(document: Document) -> str:
 
 
 def controlled_by(documents: Iterable[Document], uid: str) -> tuple[Document, ...]:
-    """Those whose controller has this UID (BD-282)."""
+    """Those whose controller has this UID."""
     return tuple(
         each
         for each in documents

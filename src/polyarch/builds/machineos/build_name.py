@@ -1,4 +1,4 @@
-"""YAML as the stock builder writes it before it hashes it: the texts must agree to the byte (BD-265).
+"""YAML as the stock builder writes it before it hashes it: the texts must agree to the byte.
 
 Block style of YAML 1.1 in the manner of libyaml: keys sorted, two spaces, dashes at their key's column, lines folded at
 spaces after column 80. The writer keeps libyaml's state (column, whether only indentation was written so far, whether
@@ -295,7 +295,7 @@ def _escaped(character: str) -> str:
     return f"\\x{code:02X}" if code <= 0xFF else f"\\u{code:04X}" if code <= 0xFFFF else f"\\U{code:08X}"
 
 
-# -- The name of a MachineOSBuild (BD-263, BD-264): the stock builder's where a pool has one architecture.
+# -- The name of a MachineOSBuild: the stock builder's where a pool has one architecture.
 
 
 SALT: Final = bytes.fromhex(
@@ -344,7 +344,7 @@ def os_images(*, os_image: str, extensions_image: str, release: str) -> dict[str
 
 
 def configuration_of(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """``spec.configuration`` of a pool with the fields of v1 only (BD-264)."""
+    """``spec.configuration`` of a pool with the fields of v1 only."""
     found = _reference(stored)
     if source := stored.get("source"):
         found["source"] = [_reference(each) for each in source]
@@ -352,7 +352,7 @@ def configuration_of(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spec_of(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """``spec`` of a MachineOSConfig with the fields of v1 only; without ``containerFile`` that is null (BD-264)."""
+    """``spec`` of a MachineOSConfig with the fields of v1 only; without ``containerFile`` that is null."""
     entries = stored.get("containerFile")
     found: dict[str, Any] = {
         "machineConfigPool": {"name": _text(stored, "machineConfigPool", "name")},

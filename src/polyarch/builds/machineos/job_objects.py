@@ -1,4 +1,4 @@
-"""The Containerfile of an operating system image (BD-269): a stage ``configs``, and the user's text after it.
+"""The Containerfile of an operating system image: a stage ``configs``, and the user's text after it.
 
 The stage takes the pinned OS image and applies the rendered MachineConfig with the tools that are in that image; what
 is installed comes from the extensions image of the same release. The user's text goes on in it, or begins stages."""
@@ -127,7 +127,7 @@ def _packages(given: Rendering) -> Sequence[str]:
     return [f"RUN {mount} {'; '.join(steps)}"]
 
 
-# -- What is made for the Job of one architecture, and lives as long as it (BD-275, BD-284). Pure.
+# -- What is made for the Job of one architecture, and lives as long as it. Pure.
 
 
 CREDENTIALS: Final = "credentials"
@@ -151,7 +151,7 @@ class MachineObjectLabels(msgspec.Struct, frozen=True, kw_only=True):
 def machine_object_labels(
     case: MachineOSConfigFacts, execution: str, role: str, architecture: str = "", arch_key: str = ""
 ) -> MachineObjectLabels:
-    """Ours and the stock ones (BD-081, BD-275)."""
+    """Ours and the stock ones."""
     own = object_labels(
         image_build=case.name, execution=execution, role=role, architecture=architecture, arch_key=arch_key
     )
@@ -195,7 +195,7 @@ def machine_job_manifests(case: MachineOSConfigFacts, making: JobInputs, record:
 
 
 def owner_patches(case: MachineOSConfigFacts, execution: str, owners: Sequence[tuple[str, str]]) -> tuple[Write, ...]:
-    """Copies that several Jobs mount have one owner reference for each Job, name and UID (BD-275)."""
+    """Copies that several Jobs mount have one owner reference for each Job, name and UID."""
     if not owners:
         return ()
     references = [
@@ -359,7 +359,7 @@ def _pinned(image: str, making: JobInputs) -> str:
     return f"{parse(name).name}@{digest}" if digest else name
 
 
-# -- Registry credentials in the one form that Jobs get: ``{"auths": …}`` (BD-284). Pure; errors quote no content.
+# -- Registry credentials in the one form that Jobs get: ``{"auths": …}``. Pure; errors quote no content.
 
 
 AUTHS: Final = "auths"
@@ -431,7 +431,7 @@ def _decoded_text(contents: Mapping[str, Any], path: str) -> str:
         raise UnreadableFile(f"file {path} of the rendered MachineConfig cannot be read: {error}") from None
 
 
-# -- The CAs that nodes trust in addition, as a ControllerConfig has them (BD-074). Pure.
+# -- The CAs that nodes trust in addition, as a ControllerConfig has them. Pure.
 
 
 CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"

@@ -1,4 +1,4 @@
-"""An image that was built before, taken as the first result of a config (BD-281). Pure.
+"""An image that was built before, taken as the first result of a config. Pure.
 
 The build of it is recorded like one of ours, with the keys of now: so nothing is built until one of its inputs changes.
 """
@@ -135,7 +135,7 @@ def _child(facts: BuildFacts, target: DesiredBuild, answer: Inspection, architec
     )
 
 
-# -- MachineOSConfig and MachineOSBuild as a front of the planner (BD-260 to BD-290). Pure.
+# -- MachineOSConfig and MachineOSBuild as a front of the planner. Pure.
 
 
 CONFIG_MAP: Final = "ConfigMap"
@@ -163,7 +163,7 @@ class MachineOSConfigKind:
         )
 
     def _name(self, architectures: Sequence[str], build_key: str) -> str:
-        """The stock name where it can be kept (BD-263)."""
+        """The stock name where it can be kept."""
         case = self._case
         mixed = mixed_name(case.name, configuration=case.configuration, build_key=build_key)
         if not keeps_stock_name(architectures, case.spec.get("containerFile")):
@@ -220,7 +220,7 @@ class MachineOSConfigKind:
     # -- executions ----------------------------------------------------------------------------------------------------
 
     def create(self, course: PlanOutcome, state: ExecutionState) -> Sequence[Write]:
-        """The build and its record. A build of that name that is over is made again (BD-218, BD-279)."""
+        """The build and its record. A build of that name that is over is made again."""
         case, target = self._case, course.target
         if target is None:
             return ()
@@ -275,7 +275,7 @@ class MachineOSConfigKind:
         return (*found, *build_status_writes(self._case, course, state))
 
     def supersede(self, course: PlanOutcome, before: Execution, state: ExecutionState) -> Sequence[Write]:
-        """What its Jobs have made is kept; the build is deleted (BD-277)."""
+        """What its Jobs have made is kept; the build is deleted."""
         existing = self._case.build(before.name)
         if existing is None:
             return ()
@@ -296,7 +296,7 @@ class MachineOSConfigKind:
         return (*found, *self._honoured(course), *report_writes(self._case, course, chosen))
 
     def _others(self, course: PlanOutcome, name: str) -> list[Write]:
-        """Builds of the config that have not succeeded give way to the one that is carried on (BD-277)."""
+        """Builds of the config that have not succeeded give way to the one that is carried on."""
         gone = {before.name for before, _ in course.superseded}
         return [
             write
@@ -314,7 +314,7 @@ class MachineOSConfigKind:
         return self._name(architectures, canonical_digest(seen))
 
     def _refused(self, course: PlanOutcome, name: str) -> list[Write]:
-        """What cannot be built is a build that has failed, without any Job (BD-268)."""
+        """What cannot be built is a build that has failed, without any Job."""
         case = self._case
         existing = case.build(name)
         if existing is not None and stage_of(existing.get("status") or {}) in TERMINAL:
@@ -323,7 +323,7 @@ class MachineOSConfigKind:
         return [*self._others(course, name), *made, *refusal_writes(case, name, existing, now=course.facts.now)]
 
     def _honoured(self, course: PlanOutcome) -> list[Write]:
-        """Once the annotation that asked for a rebuild is away, the next one asks for another (BD-279)."""
+        """Once the annotation that asked for a rebuild is away, the next one asks for another."""
         case = self._case
         if api.REBUILD in case.annotations or course.execution is not None:
             return []
@@ -452,7 +452,7 @@ def _owner(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
     }
 
 
-# -- What is to be done about one MachineOSConfig: the planner's plan, and what only their API has (BD-281, BD-286).
+# -- What is to be done about one MachineOSConfig: the planner's plan, and what only their API has.
 
 
 SEEDED_CONDITION: Final = "Seeded"
@@ -470,7 +470,7 @@ def plan_machine_os(facts: BuildFacts, case: MachineOSConfigFacts) -> BuildPlan:
 
 
 def _seeded(facts: BuildFacts, case: MachineOSConfigFacts) -> BuildPlan | None:
-    """The plan that takes an image as it is, where one is named and nothing keeps it from being taken (BD-281)."""
+    """The plan that takes an image as it is, where one is named and nothing keeps it from being taken."""
     image = seeded_image(case)
     if not image:
         return None
@@ -513,7 +513,7 @@ def _seeded(facts: BuildFacts, case: MachineOSConfigFacts) -> BuildPlan | None:
 
 
 def _rollout(facts: BuildFacts, case: MachineOSConfigFacts, found: BuildPlan) -> Iterator[PlannedEvent]:
-    """Nodes compare what they run with the whole of a pull spec, so another architecture is another image (BD-286)."""
+    """Nodes compare what they run with the whole of a pull spec, so another architecture is another image."""
     current = current_execution(facts)
     joining = [each for each in found.architectures if each not in published_architectures(current)]
     if current is None or found.decision not in ("Build", "Reassemble") or not joining:

@@ -1,4 +1,4 @@
-"""The five conditions of a MachineOSBuild, and the steps that are allowed between them (BD-271 to BD-273).
+"""The five conditions of a MachineOSBuild, and the steps that are allowed between them.
 
 Consumers read them as one stage: which condition is True. Their API freezes conditions once a terminal one is True, so
 the terminal write holds everything; times that may not change are never written twice."""
@@ -31,7 +31,7 @@ CONDITIONS: Final[Mapping[Stage, tuple[str, str]]] = {
 }
 """Type → reason and message, in the order in which they stand in a status."""
 SEEDED: Final = "PreBuiltImageSeeded"
-"""The reason of ``Succeeded`` where no build was needed (BD-281)."""
+"""The reason of ``Succeeded`` where no build was needed."""
 TERMINAL: Final = frozenset({"Failed", "Interrupted", "Succeeded"})
 MAX_RELATED: Final = 10
 
@@ -46,7 +46,7 @@ def stage_of(status: Mapping[str, Any]) -> Stage | None:
 
 
 def observed_stage(state: ExecutionState, jobs: Iterable[JobFacts]) -> Stage:
-    """The stage that an execution stands for: ``Prepared`` as long as no pod of its Jobs has begun (BD-272)."""
+    """The stage that an execution stands for: ``Prepared`` as long as no pod of its Jobs has begun."""
     match state.phase:
         case "Succeeded" | "Failed" | "Interrupted":
             return state.phase
@@ -63,7 +63,7 @@ def observed_stage(state: ExecutionState, jobs: Iterable[JobFacts]) -> Stage:
 
 
 def stages_between(stored: Stage | None, wanted: Stage) -> tuple[Stage, ...]:
-    """The stages to write one after the other: none is skipped or taken back that their API forbids to (BD-271)."""
+    """The stages to write one after the other: none is skipped or taken back that their API forbids to."""
     if stored is None:
         return ("", wanted) if wanted else ("",)
     if stored == wanted or stored in TERMINAL or not wanted or (stored, wanted) == ("Building", "Prepared"):
@@ -94,19 +94,19 @@ def stage_conditions(
 
 
 def build_start(stored: Mapping[str, Any], jobs: Iterable[JobFacts], *, now: float) -> str:
-    """What is stored, else when the first Job was made, else now: it may never change (BD-273)."""
+    """What is stored, else when the first Job was made, else now: it may never change."""
     kept = stored.get("buildStart")
     return str(kept) if kept else str(written(floor(min((job.created for job in jobs), default=now))))
 
 
 def build_end(start: str, *, now: float) -> str:
-    """Strictly after the start, by whole seconds (BD-273)."""
+    """Strictly after the start, by whole seconds."""
     began = seconds(start) or 0.0
     return str(written(max(floor(now), floor(began) + 1)))
 
 
 def related_objects(namespace: str, jobs: Iterable[str]) -> list[dict[str, str]]:
-    """The Jobs, ten at most. Objects of the core group cannot be listed: an empty group is refused (BD-273)."""
+    """The Jobs, ten at most. Objects of the core group cannot be listed: an empty group is refused."""
     return [job_reference(namespace, name) for name in sorted(set(jobs))][:MAX_RELATED]
 
 
@@ -129,7 +129,7 @@ class ExecutionRecord(msgspec.Struct, frozen=True, kw_only=True):
     status: dict[str, Any] = {}
     bases: tuple[Base, ...] = ()
     rebuild: Rebuild = ""
-    """``Asked``: the annotation that asked for it has not been taken away yet (BD-279)."""
+    """``Asked``: the annotation that asked for it has not been taken away yet."""
 
 
 def read_record(stored: ExecutionConfigMap | None) -> ExecutionRecord:
@@ -147,7 +147,7 @@ def recorded_executions(case: MachineOSConfigFacts) -> tuple[Execution, ...]:
 
 
 def ended(stored: ExecutionConfigMap, *, namespace: str, uid: str) -> Execution | None:
-    """The execution of a record that is being deleted, for who deletes its images; None if it made none (BD-282).
+    """The execution of a record that is being deleted, for who deletes its images; None if it made none.
 
     An image that a config took as it was is its user's.
     """

@@ -1,4 +1,4 @@
-"""What a MachineOSConfig's annotations ask for (BD-279, BD-285): knobs of our API that theirs has not, and rebuilds.
+"""What a MachineOSConfig's annotations ask for: knobs of our API that theirs has not, and rebuilds.
 
 They are annotations, so that the fields that names are made of stay as they are. A wrong value is a Warning and the
 default: a knob never keeps an operating system from being built."""
@@ -124,7 +124,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any], str]]] = {
 """Annotation → field, what reads it (None: not allowed), and what is allowed."""
 
 
-# -- The push spec of a MachineOSConfig: a repository with a tag, whose images must be nameable by digest (BD-274).
+# -- The push spec of a MachineOSConfig: a repository with a tag, whose images must be nameable by digest.
 
 
 _HOST: Final = r"(?:[a-zA-Z0-9-]+\.)+[a-zA-Z0-9-]+(?::[0-9]{2,5})?"
@@ -135,7 +135,7 @@ _BY_DIGEST: Final = re.compile(rf"{_HOST}/(?:[a-zA-Z0-9_-]{{1,61}}/)?{_LAST}", r
 
 
 def push_spec_repository(push_spec: str) -> str:
-    """Without the tag, which is ignored: every build has a tag of its own (BD-270)."""
+    """Without the tag, which is ignored: every build has a tag of its own."""
     name, colon, tag = push_spec.rpartition(":")
     return name if colon and "/" not in tag else push_spec
 
@@ -168,7 +168,7 @@ def _problem(reason: str, config: str, push_spec: str, sentence: str) -> Problem
     )
 
 
-# -- Which pool a node belongs to (BD-262): its architectures are those of the images that the pool's nodes run.
+# -- Which pool a node belongs to: its architectures are those of the images that the pool's nodes run.
 
 
 MASTER = "master"
@@ -229,7 +229,7 @@ def _ambiguous(node: str, custom: list[str]) -> Problem:
     return Problem(reason="NodeInSeveralPools", message=message, severity="Warning")
 
 
-# -- What has to be there before a MachineOSBuild can have a name (BD-267).
+# -- What has to be there before a MachineOSBuild can have a name.
 
 
 PREFIX: Final = "machineconfiguration.openshift.io/"
@@ -270,14 +270,14 @@ def _name(stored: Mapping[str, Any]) -> str:
     return str((stored.get("metadata") or {}).get("name") or "")
 
 
-# -- A MachineOSConfig as a wish of the planner (BD-262, BD-267, BD-274, BD-279, BD-285). Pure.
+# -- A MachineOSConfig as a wish of the planner. Pure.
 
 
 HASH_DIGITS: Final = 32
 """Of a name, after the config's and a dash."""
 JOB_BUILDER: Final = "Job"
 OTHER_BUILDER: Final = ("NodeDegraded", "RenderDegraded", "PinnedImageSetsDegraded", "SynchronizerDegraded")
-"""Conditions of a pool under which no build starts (BD-278)."""
+"""Conditions of a pool under which no build starts."""
 
 
 def machine_facts(
@@ -339,7 +339,7 @@ def build_request(
 
 
 def rollout_blocker(case: MachineOSConfigFacts) -> Problem | None:
-    """What of the pool keeps a build from being started (BD-278)."""
+    """What of the pool keeps a build from being started."""
     found = [each for each in OTHER_BUILDER if stored_condition(case.pool, each) == "True"]
     if not found:
         return None
@@ -374,7 +374,7 @@ def _spec(
 
 
 def _source(entries: Any, knobs: AnnotationOptions) -> Source:
-    """The entry of an architecture, else that of none, else what ``missing-containerfile`` says (BD-262)."""
+    """The entry of an architecture, else that of none, else what ``missing-containerfile`` says."""
     texts = {
         str(each.get("containerfileArch") or api.ANY_ARCHITECTURE): str(each.get("content") or "")
         for each in entries or ()

@@ -1,4 +1,4 @@
-"""What a MachineOSConfig and its pool tell about builds (BD-048, BD-279, BD-280, BD-283). Pure.
+"""What a MachineOSConfig and its pool tell about builds. Pure.
 
 Both have other writers: of their statuses only our own conditions change, of the rest only our own members."""
 
@@ -51,7 +51,7 @@ def is_settled(course: PlanOutcome) -> bool:
 
 
 def is_refused(course: PlanOutcome) -> bool:
-    """Whether what is wrong is told as a build that has failed: the config is right enough to name one (BD-268)."""
+    """Whether what is wrong is told as a build that has failed: the config is right enough to name one."""
     translated = any(each.severity == "Error" for each in course.facts.wish.problems)
     return bool(course.problems) and is_settled(course) and not translated
 
@@ -102,7 +102,7 @@ def _config_annotations(case: MachineOSConfigFacts, course: PlanOutcome, chosen:
 
 
 def _is_honoured(case: MachineOSConfigFacts, course: PlanOutcome) -> bool:
-    """The build that was asked for is there, or what is asked for is none of this pool's architectures (BD-279)."""
+    """The build that was asked for is there, or what is asked for is none of this pool's architectures."""
     if any(read_record(case.record(each)).rebuild for each in case.builds):
         return True
     asking = rebuild_request(case.annotations)
@@ -155,7 +155,7 @@ def _failed(case: MachineOSConfigFacts, build: str, why: str) -> dict[str, str]:
     return {"status": "True", "reason": "BuildFailed", "message": conditions.within(message)}
 
 
-# -- The status of a MachineOSBuild, as its API lets it be written (BD-270 to BD-275). Pure.
+# -- The status of a MachineOSBuild, as its API lets it be written. Pure.
 
 
 DIGEST: Final = "digest"
@@ -181,7 +181,7 @@ def build_status_writes(case: MachineOSConfigFacts, course: PlanOutcome, state: 
 
 
 def refusal_writes(case: MachineOSConfigFacts, name: str, existing: Document | None, *, now: float) -> Iterator[Write]:
-    """A build that has failed before it began (BD-268)."""
+    """A build that has failed before it began."""
     stored: Mapping[str, Any] = (existing or {}).get("status") or {}
     state = ExecutionState(name=name, uid=uid_of(existing) if existing is not None else "", phase="Failed")
     for stage in stages_between(stage_of(stored), "Failed"):
@@ -190,7 +190,7 @@ def refusal_writes(case: MachineOSConfigFacts, name: str, existing: Document | N
 
 
 def digest_writes(case: MachineOSConfigFacts, state: ExecutionState, owner: Mapping[str, Any]) -> tuple[Write, ...]:
-    """The ConfigMap in which stock tools look for the digest of a result (BD-275)."""
+    """The ConfigMap in which stock tools look for the digest of a result."""
     own = machine_object_labels(case, state.name, "")
     name = api.ephemeral_name(state.name)[DIGEST]
     body = {
@@ -265,7 +265,7 @@ def _uid(state: ExecutionState) -> str:
     return state.uid or placeholder(api.BUILDS.kind, state.name)
 
 
-# -- The events of stock builders of machine OS images, by their reasons and at their objects (BD-290). Pure.
+# -- The events of stock builders of machine OS images, by their reasons and at their objects. Pure.
 
 
 BUILD: Final = api.BUILDS.kind
@@ -418,7 +418,7 @@ def _event(told: _Told, about: EventObject, architecture: str = "") -> PlannedEv
     )
 
 
-# -- Where the stock builder is at work, ours leaves machine OS images to it, and says so (BD-260). Pure.
+# -- Where the stock builder is at work, ours leaves machine OS images to it, and says so. Pure.
 
 
 STOCK_BUILDER_REASON: Final = "StockBuilderRuns"

@@ -1,4 +1,4 @@
-"""What the Jobs of an execution tell about its architectures (BD-150, BD-190, BD-200, BD-215 to BD-217). Pure.
+"""What the Jobs of an execution tell about its architectures. Pure.
 
 A record follows from the Job as it is now and from what was recorded before; nothing is counted from events. A Job with
 another UID than the recorded one is somebody else's: its outcome is never taken."""
@@ -33,7 +33,7 @@ MAX_MESSAGE: Final = 1024
 CHILD_UNKNOWN: Final = "ChildUnknown"
 """The Job is done, and nothing tells what it made: it is built again."""
 CHILD_VANISHED: Final = "ChildVanished"
-"""The registry lost it after it was made: it is built again, once for each execution (BD-177)."""
+"""The registry lost it after it was made: it is built again, once for each execution."""
 MADE_AGAIN: Final = frozenset({CHILD_UNKNOWN, CHILD_VANISHED})
 
 
@@ -111,7 +111,7 @@ def _harvested(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> JobObse
 
 
 def _from_tag(facts: BuildFacts, record: ChildRecord, job: JobFacts, at: float) -> JobObservation:
-    """Pod or message are gone: the tag of the child says what was pushed, since its Job is its only writer (BD-150)."""
+    """Pod or message are gone: the tag of the child says what was pushed, since its Job is its only writer."""
     if not job.tag or not job.repository or facts.leaves_registries_to_jobs:
         return _again(facts, record, job)
     tag = f"{job.repository}:{job.tag}"
@@ -174,7 +174,7 @@ def _built(record: ChildRecord, digest: str, size: int, media_type: str, variant
 
 
 def _waiting(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> JobObservation:
-    """At work, or without a node: for at most ``nodeWait``, after which its architecture failed (BD-215)."""
+    """At work, or without a node: for at most ``nodeWait``, after which its architecture failed."""
     pod = job.pod
     if pod is not None and (pod.node or (pod.unscheduled_since is None and pod.phase not in ("", "Pending"))):
         return JobObservation(child=_calm(record, "Building"))
@@ -216,7 +216,7 @@ def _changed(record: ChildRecord, **fields: Any) -> ChildRecord:
     return msgspec.structs.replace(record, **fields)
 
 
-# -- From the phases of architectures to the phase of their execution (BD-191, BD-192, BD-194). Pure.
+# -- From the phases of architectures to the phase of their execution. Pure.
 
 
 class ExecutionProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,13 +264,13 @@ def execution_progress(
 
 
 def is_halted(children: Iterable[ChildRecord], target: DesiredBuild) -> bool:
-    """Whether no further Job is started, since the execution fails in any case (BD-192)."""
+    """Whether no further Job is started, since the execution fails in any case."""
     known = tuple(children)
     return any(each.phase in FAULTY_CHILD for each in known) and not can_be_partial(known, target)
 
 
 def can_be_partial(children: Iterable[ChildRecord], target: DesiredBuild) -> bool:
-    """Whether what succeeds may be published although something failed (BD-194)."""
+    """Whether what succeeds may be published although something failed."""
     if not target.partial or not target.required:
         return False
     phases = {each.architecture: each.phase for each in children}
@@ -278,7 +278,7 @@ def can_be_partial(children: Iterable[ChildRecord], target: DesiredBuild) -> boo
 
 
 def told(children: Iterable[ChildRecord]) -> str:
-    """Every failed architecture with its reason: ``arm64: BuildFailed: RUN make: exit 2`` (BD-216)."""
+    """Every failed architecture with its reason: ``arm64: BuildFailed: RUN make: exit 2``."""
     return "; ".join(
         ": ".join(part for part in (each.architecture, each.reason, each.message) if part)
         for each in children
@@ -301,7 +301,7 @@ def _untroubled(children: Sequence[ChildRecord]) -> ExecutionPhase:
     return "Pending"
 
 
-# -- The next move of every architecture of an execution: reuse, take over, wait, build, or look at its Job (BD-090).
+# -- The next move of every architecture of an execution: reuse, take over, wait, build, or look at its Job.
 
 
 REUSE_FAILED: Final = "ReuseFailed"
@@ -347,7 +347,7 @@ class ExecutionRules(msgspec.Struct, frozen=True, kw_only=True):
     host: Callable[[str], tuple[str, str]]
     """Of an architecture: that of the nodes where it is built, and ``Native`` or ``Emulated``."""
     may_start: bool = True
-    """Keys are as the execution has them: further Jobs may be made (BD-023)."""
+    """Keys are as the execution has them: further Jobs may be made."""
 
 
 def next_actions(
@@ -387,7 +387,7 @@ def _observed(seen: JobObservation) -> ArchitectureAction:
 
 
 def _free(facts: BuildFacts, running: int) -> int:
-    """How many Jobs may be made now (BD-154)."""
+    """How many Jobs may be made now."""
     free = facts.settings.max_active_jobs - facts.active_jobs - facts.queued
     if limit := facts.wish.spec.scheduling.max_parallel:
         free = min(free, limit - running)
@@ -463,7 +463,7 @@ def _refusal(facts: BuildFacts, job: str) -> WriteFailure | None:
 
 
 def _refused(facts: BuildFacts, record: ChildRecord, refusal: WriteFailure) -> ArchitectureAction:
-    """Refused by quota, admission, or somebody else's object of that name: tried again for ``nodeWait`` (BD-220)."""
+    """Refused by quota, admission, or somebody else's object of that name: tried again for ``nodeWait``."""
     reason = "NameConflict" if refusal.code == "NameConflict" else JOB_REFUSED
     since = record.started if record.started is not None else facts.now
     waited = facts.now - since

@@ -45,7 +45,7 @@ class ExecutionChoice(msgspec.Struct, frozen=True, kw_only=True):
     unreachable: str = ""
     """A registry did not say whether something is there."""
     unknown_forced: tuple[str, ...] = ()
-    """Architectures of ``spec.rebuild`` that are not wanted (BD-135)."""
+    """Architectures of ``spec.rebuild`` that are not wanted."""
 
 
 def choose_execution(
@@ -105,7 +105,7 @@ def _is_forced_now(facts: BuildFacts, execution: Execution) -> bool:
 
 
 def is_new_token(facts: BuildFacts) -> bool:
-    """Whether a rebuild is asked for that no execution has been made for (BD-135)."""
+    """Whether a rebuild is asked for that no execution has been made for."""
     token = facts.wish.spec.rebuild.token
     if not token or token == facts.wish.rebuild_honoured:
         return False
@@ -113,7 +113,7 @@ def is_new_token(facts: BuildFacts) -> bool:
 
 
 def _in_progress(active: Execution, own: DesiredBuild) -> ExecutionChoice:
-    """The execution goes on with all of its architectures, also with those whose nodes have left meanwhile (BD-120)."""
+    """The execution goes on with all of its architectures, also with those whose nodes have left meanwhile."""
     keys = {**{each.architecture: each.key for each in active.keys}, **own.keys}
     keys = {each.architecture: keys[each.architecture] for each in active.keys}
     target = msgspec.structs.replace(own, keys=keys, architectures=tuple(sorted(keys)), forced=active.forced)
@@ -123,9 +123,9 @@ def _in_progress(active: Execution, own: DesiredBuild) -> ExecutionChoice:
 def _another(
     facts: BuildFacts, target: DesiredBuild, needed: Sequence[str], current: Execution | None, front: BuildKind
 ) -> ExecutionChoice | None:
-    """An older result that covers, if the registry still has it and its children (BD-123 to BD-125).
+    """An older result that covers, if the registry still has it and its children.
 
-    One that cannot be the wish's own is not chosen: an execution of another name has its images (BD-276). After one
+    One that cannot be the wish's own is not chosen: an execution of another name has its images. After one
     that is gone the next are asked for together, as many as are gone already.
     """
     gone, asked = 0, list[tuple[BuildLookup, ...]]()
@@ -204,7 +204,7 @@ def _forced(facts: BuildFacts, target: DesiredBuild, architectures: Iterable[str
 
 
 def _names_nothing(facts: BuildFacts, resolved: ResolvedArchitectures) -> bool:
-    """The rebuild lists architectures, and none of them is wanted: it builds nothing (BD-135)."""
+    """The rebuild lists architectures, and none of them is wanted: it builds nothing."""
     listed = set(facts.wish.spec.rebuild.architectures or ())
     return bool(listed) and not listed & set(resolved.architectures)
 

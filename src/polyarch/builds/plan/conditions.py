@@ -1,4 +1,4 @@
-"""Conditions of builds and of their executions, and the line that sums a build up (BD-240, BD-241). Pure."""
+"""Conditions of builds and of their executions, and the line that sums a build up. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -102,7 +102,7 @@ def degraded(reason: str, message: str) -> Condition:
 
 
 def build_summary(state: ExecutionState | None, current: ExecutionState | None, architectures: Sequence[str]) -> str:
-    """``2/2``, or ``1/2 arm64: BuildFailed`` (BD-014)."""
+    """``2/2``, or ``1/2 arm64: BuildFailed``."""
     if state is not None:
         return progress_summary(state.children)
     there = [each.architecture for each in current.children if usable(each)] if current is not None else []
@@ -167,7 +167,7 @@ def _names(children: Iterable[ChildRecord]) -> str:
     return ", ".join(each.architecture for each in children)
 
 
-# -- Events: what happened in a round, each told once for an architecture and an execution (BD-216, BD-242). Pure.
+# -- Events: what happened in a round, each told once for an architecture and an execution. Pure.
 
 
 def execution_events(before: Execution | None, state: ExecutionState, *, former: str) -> Iterator[PlannedEvent]:
@@ -267,11 +267,11 @@ def _warning(reason: str, message: str, *, architecture: str = "", execution: st
     return PlannedEvent(type="Warning", reason=reason, message=message, architecture=architecture, execution=execution)
 
 
-# -- What of a status is to be written, and whether it may wait (BD-243, BD-324).
+# -- What of a status is to be written, and whether it may wait.
 
 
 STATUS_INTERVAL: Final = 2.0
-"""Seconds between two writes of progress to one object (BD-243)."""
+"""Seconds between two writes of progress to one object."""
 _RESULTS: Final = ("image", "currentRun", "activeRun", "rebuildToken", "result", "index")
 """Members of which every change is an end or a beginning."""
 

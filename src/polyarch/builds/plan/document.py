@@ -1,4 +1,4 @@
-"""The plan: what is to be done about one build and why (BD-004, BD-005).
+"""The plan: what is to be done about one build and why.
 
 The same value feeds ``build plan``, ``build status``, events, conditions and the writes. ``questions`` is what the
 planner wants to know first: the front-end asks the registries, adds the answers to the facts, and plans again; a plan
@@ -55,7 +55,7 @@ class EventObject(msgspec.Struct, frozen=True):
 
 
 class PlannedEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """At most one of each kind per architecture and execution (BD-242)."""
+    """At most one of each kind per architecture and execution."""
 
     type: Literal["Normal", "Warning"]
     reason: str
@@ -112,4 +112,4 @@ class BuildPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds."""
     questions: tuple[BuildLookup, ...] = ()
     key_documents: Mapping[str, Mapping[str, Any]] = {}
-    """The object that each key is the hash of, for ``build plan --keys`` and its comparison (BD-302)."""
+    """The object that each key is the hash of, for ``build plan --keys`` and its comparison."""

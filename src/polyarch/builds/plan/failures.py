@@ -1,4 +1,4 @@
-"""Why builds fail, and what makes them worth another attempt (the failure table, BD-218).
+"""Why builds fail, and what makes them worth another attempt (the failure table).
 
 After a failure nothing is retried until what failed it has changed. What nodes and Secrets were at that time is kept in
 the execution's record as its *witness*, so that a restart forgets nothing. Pure."""
@@ -199,7 +199,7 @@ def unread_secrets(facts: BuildFacts, causes: Iterable[FailureCause]) -> tuple[B
 
 
 def _release(cause: FailureCause, facts: BuildFacts) -> FailureRelease:
-    """Where credentials are not to be read, it is tried again instead (BD-178)."""
+    """Where credentials are not to be read, it is tried again instead."""
     return "look-up" if cause.release == "secret" and facts.leaves_registries_to_jobs else cause.release
 
 

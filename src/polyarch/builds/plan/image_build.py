@@ -1,4 +1,4 @@
-"""ImageBuild and ImageBuildRun: the objects in which our own kind of build is recorded (BD-013, BD-020 to BD-022).
+"""ImageBuild and ImageBuildRun: the objects in which our own kind of build is recorded.
 
 A front-end in the sense of ``front``; it decides nothing. A write appears only where the stored object differs."""
 
@@ -23,7 +23,7 @@ from polyarch.builds.plan.reuse import FINAL_CHILD, ExecutionState, usable
 from polyarch.durations import format_duration
 
 SCHEMA: Final = 1
-"""Of ``architectures.json`` (BD-049)."""
+"""Of ``architectures.json``."""
 
 
 class ImageBuildKind:
@@ -226,7 +226,7 @@ IMAGE_BUILD: Final = ImageBuildKind()
 
 
 def run_status(state: ExecutionState, stored: Mapping[str, Any], *, now: float) -> dict[str, Any]:
-    """``status`` of an ImageBuildRun (BD-022)."""
+    """``status`` of an ImageBuildRun."""
     took = state.completed - state.started if state.completed is not None and state.started is not None else None
     return _comparable(
         {
@@ -270,7 +270,7 @@ def child_status(child: ChildRecord) -> ArchitectureStatus:
 
 
 def record_text(state: ExecutionState) -> str:
-    """``architectures.json`` of an execution (BD-049), with what a failure is held by."""
+    """``architectures.json`` of an execution, with what a failure is held by."""
     members = [
         _full(child_status(each)) if each.phase in FINAL_CHILD else {"architecture": each.architecture, "key": each.key}
         for each in state.children
@@ -285,7 +285,7 @@ def record_text(state: ExecutionState) -> str:
 
 
 def _outlines(course: PlanOutcome, state: ExecutionState) -> dict[str, str]:
-    """What each key was made of, by short hashes: by them ``build plan`` says later what has changed (BD-302)."""
+    """What each key was made of, by short hashes: by them ``build plan`` says later what has changed."""
     found = {
         each.architecture: key_outline(course.documents[each.architecture])
         for each in state.children

@@ -48,12 +48,12 @@ class PlanOutcome(msgspec.Struct, frozen=True, kw_only=True):
     execution: ExecutionState | None = None
     """The same as it is after this round."""
     held: str = ""
-    """Name of the execution that has failed and that nothing has released yet (BD-218)."""
+    """Name of the execution that has failed and that nothing has released yet."""
     superseded: tuple[tuple[Execution, ExecutionState], ...] = ()
     current: ExecutionState | None = None
     """The execution whose result is the published one after this round."""
     index_work: IndexJobRequest | None = None
-    """A Job is made that publishes a result (BD-178)."""
+    """A Job is made that publishes a result."""
     awaited: str = ""
     """UID of the index Job of a finished execution that is still needed."""
     problems: tuple[Problem, ...] = ()
@@ -122,7 +122,7 @@ def index_job_spec(facts: BuildFacts, work: IndexJobRequest, identity: JobMetada
 
 
 def profile_of(facts: BuildFacts, architecture: str, host: str) -> ProfileName:
-    """The security profile of the pod (BD-151, BD-152)."""
+    """The security profile of the pod."""
     match facts.wish.spec.builder.security_profile:
         case "UserNamespace":
             return "UserNamespace"
@@ -135,7 +135,7 @@ def profile_of(facts: BuildFacts, architecture: str, host: str) -> ProfileName:
 
 
 def unread_runtimes(facts: BuildFacts, architectures: Iterable[str]) -> tuple[BuildLookup, ...]:
-    """RuntimeClasses whose handlers have to be known before Jobs of these architectures are made (BD-152)."""
+    """RuntimeClasses whose handlers have to be known before Jobs of these architectures are made."""
     named = {name for _, name in _runtimes(facts, architectures)} - facts.runtime_handlers.keys()
     return tuple(BuildLookup(reference=each, what="runtimeclass") for each in sorted(named))
 
@@ -146,7 +146,7 @@ def _runtimes(facts: BuildFacts, architectures: Iterable[str]) -> list[tuple[str
 
 
 def forbidden(facts: BuildFacts, architectures: Iterable[str]) -> Sequence[Problem]:
-    """What keeps pods of builds from being made, said before a Job is (BD-064, BD-151, BD-153)."""
+    """What keeps pods of builds from being made, said before a Job is."""
     found = []
     if facts.wish.spec.builder.security_profile == "Privileged" and not facts.settings.allow_privileged:
         message = (
@@ -189,7 +189,7 @@ def _sizes(config_map: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _image(base: BaseImage, making: JobInputs) -> ExternalImage:
-    """What is pulled for a base: the pinned child, for the stages of the host its own (BD-061, BD-062)."""
+    """What is pulled for a base: the pinned child, for the stages of the host its own."""
     pulled = {(pin.reference, pin.architecture): pin.digest for pin in making.target.pins}
     architecture = making.architecture if base.for_target else making.host
     digest = pulled.get((base.name, architecture))
@@ -214,15 +214,15 @@ class BuildKind(Protocol):
         ...
 
     def name(self, facts: BuildFacts, target: DesiredBuild) -> tuple[str, int]:
-        """Name and serial of the next execution for this target (BD-021, BD-263)."""
+        """Name and serial of the next execution for this target."""
         ...
 
     def is_named(self, facts: BuildFacts, target: DesiredBuild, execution: Execution) -> bool:
-        """Whether the wish can have this execution, which makes or has what is wanted, as its own (BD-276)."""
+        """Whether the wish can have this execution, which makes or has what is wanted, as its own."""
         ...
 
     def job_name(self, execution: str, architecture: str, *, architectures: int) -> str:
-        """Of ``architectures`` Jobs the one that builds this architecture (BD-079)."""
+        """Of ``architectures`` Jobs the one that builds this architecture."""
         ...
 
     def index_job_name(self, execution: str) -> str: ...
@@ -232,7 +232,7 @@ class BuildKind(Protocol):
         ...
 
     def tags(self, facts: BuildFacts, execution: str) -> tuple[str, ...]:
-        """What the result is tagged with, the execution's own tag first (BD-080, BD-177)."""
+        """What the result is tagged with, the execution's own tag first."""
         ...
 
     def child_tag(self, facts: BuildFacts, execution: str, architecture: str, *, architectures: int) -> str:

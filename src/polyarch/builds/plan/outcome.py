@@ -53,7 +53,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     before: Execution | None = None
     carried: ExecutionUpdate | None = None
     index_work: IndexJobRequest | None = None
-    """A Job is made that gives a finished result its tags (BD-178)."""
+    """A Job is made that gives a finished result its tags."""
     awaited: str = ""
     """UID of that Job once it is there."""
     ends_others: bool = False
@@ -107,7 +107,7 @@ OBJECT_REASONS: Final = frozenset({"InputMissing", "SecretInvalid", "PodSecurity
 
 
 def held(facts: BuildFacts, known: ResolvedRequest, choice: ExecutionChoice, hold: FailureHold) -> Round:
-    """The newest execution failed, and nothing that failed it has changed (BD-218)."""
+    """The newest execution failed, and nothing that failed it has changed."""
     return Round(
         decision="Held",
         reason=hold.causes[0].reason,
@@ -131,7 +131,7 @@ def waiting(
     trouble: WriteFailure | None = None,
     verdict: PreflightResult | None = None,
 ) -> Round:
-    """Nothing new is started. What runs is looked at, but makes no further Jobs and publishes nothing (BD-023)."""
+    """Nothing new is started. What runs is looked at, but makes no further Jobs and publishes nothing."""
     active = active_execution(facts)
     done = None
     if active is not None:
@@ -184,7 +184,7 @@ def sooner(*times: float | None) -> float | None:
 def _patience(
     facts: BuildFacts, problems: Sequence[Problem], verdict: PreflightResult | None
 ) -> tuple[bool, float | None]:
-    """Whether it is too early to call the inputs invalid, and when to look again (BD-060, the failure table)."""
+    """Whether it is too early to call the inputs invalid, and when to look again (the failure table)."""
     reasons = {each.reason for each in problems}
     if reasons & OBJECT_REASONS:
         return False, SECRET_INTERVAL
@@ -427,7 +427,7 @@ class _Tagged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _tagged_by_job(facts: BuildFacts, front: BuildKind, execution: Execution) -> _Tagged:
-    """What failed is tried again after a time, since nobody says when the registry would take it (BD-178).
+    """What failed is tried again after a time, since nobody says when the registry would take it.
 
     The Job that published the result has moved the tags already, if they were asked for then.
     """

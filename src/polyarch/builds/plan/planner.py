@@ -1,4 +1,4 @@
-"""The planner: from the facts about one build to its plan (BD-004 to BD-006, BD-090). Pure.
+"""The planner: from the facts about one build to its plan. Pure.
 
 ``plan`` reads as the rules do: what is wanted, which execution is right for it, what is done now; then what is told
 about it and written. Equal facts give an equal plan, and planning after its own writes gives no further ones."""
@@ -171,7 +171,7 @@ EXECUTION_KINDS = {"ImageBuild": names.IMAGE_BUILD_RUNS.kind, "MachineOSConfig":
 
 
 def _superseded(facts: BuildFacts, round_: Round) -> tuple[tuple[Execution, ExecutionState], ...]:
-    """Executions under way that are not the right one end; what their Jobs have done is recorded (BD-127)."""
+    """Executions under way that are not the right one end; what their Jobs have done is recorded."""
     if not round_.ends_others:
         return ()
     kept_name = round_.carried.recorded.name if round_.carried is not None else ""
@@ -320,7 +320,7 @@ def _is_wanted(facts: BuildFacts, known: ResolvedRequest, round_: Round) -> bool
 
 
 def _missing(round_: Round) -> list[str]:
-    """What a partial result lacks, as long as it is the result of what is wanted (BD-194)."""
+    """What a partial result lacks, as long as it is the result of what is wanted."""
     current = round_.current
     if current is None or round_.target is None or current.build_key != round_.target.build_key:
         return []
@@ -357,7 +357,7 @@ def _summary(facts: BuildFacts, known: ResolvedRequest, round_: Round) -> str:
 
 
 def _token(facts: BuildFacts, round_: Round) -> str:
-    """The last rebuild token that was honoured: its execution exists, or it names nothing that is wanted (BD-135)."""
+    """The last rebuild token that was honoured: its execution exists, or it names nothing that is wanted."""
     token = facts.wish.spec.rebuild.token
     if not token or (round_.decision in ("Wait", "Invalid") and is_new_token(facts)):
         return facts.wish.rebuild_honoured

@@ -19,7 +19,7 @@ ATTESTATIONS_DROPPED = "Drop"
 
 
 class DesiredBuild(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted now. ``architectures`` is D, in order (BD-171)."""
+    """What is wanted now. ``architectures`` is D, in order."""
 
     namespace: str
     owner_name: str
@@ -29,7 +29,7 @@ class DesiredBuild(msgspec.Struct, frozen=True, kw_only=True):
     build_key: str
     pins: tuple[Pin, ...] = ()
     repository: str
-    """Normalised (BD-076)."""
+    """Normalised."""
     staging: str = ""
     """Where Jobs push, if not to ``repository``."""
     format: str = "OCI"
@@ -40,9 +40,9 @@ class DesiredBuild(msgspec.Struct, frozen=True, kw_only=True):
     """``output.partial.required``: with these an index of what succeeded is published."""
     partial: bool = False
     rules: Architectures = Architectures()
-    """What the spec says about architectures: which it forbids (BD-045)."""
+    """What the spec says about architectures: which it forbids."""
     forced: Forced | None = None
-    """The rebuild token that is being honoured, with the architectures that it is for (BD-126)."""
+    """The rebuild token that is being honoured, with the architectures that it is for."""
 
     @property
     def pushed_to(self) -> str:
@@ -50,17 +50,17 @@ class DesiredBuild(msgspec.Struct, frozen=True, kw_only=True):
         return self.staging or self.repository
 
     def forbids(self, architecture: str) -> bool:
-        """Whether the spec, not the nodes, rules this architecture out (BD-045)."""
+        """Whether the spec, not the nodes, rules this architecture out."""
         if self.rules.mode == "Explicit":
             return architecture not in (self.rules.names or ())
         return architecture in (self.rules.exclude or ())
 
     def forces(self, architecture: str) -> bool:
-        """Whether a rebuild was asked for that takes no former child of this architecture (BD-136)."""
+        """Whether a rebuild was asked for that takes no former child of this architecture."""
         return self.forced is not None and architecture in (self.forced.architectures or ())
 
     def wants_index(self, count: int) -> bool:
-        """Whether the result of ``count`` children is an index, or the one child itself (BD-179)."""
+        """Whether the result of ``count`` children is an index, or the one child itself."""
         return self.index_mode == "Always" or count > 1
 
 
@@ -103,7 +103,7 @@ INDEX_FORBIDDEN = "IndexForbidden"
 KERNEL_UNSUPPORTED = "KernelTypeUnsupportedForArchitecture"
 LARGE_PAGES = "64k-pages"
 LARGE_PAGES_ON = "arm64"
-"""The only architecture with that kernel, judged by what is built, not by where (BD-269)."""
+"""The only architecture with that kernel, judged by what is built, not by where."""
 
 
 class ResolvedRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,7 +202,7 @@ def with_force(target: DesiredBuild, forced: Forced | None) -> DesiredBuild:
 
 
 def _invalid(facts: BuildFacts) -> tuple[Problem, ...]:
-    """What admission would have refused (BD-012); a MachineOSConfig's translation is not the user's text."""
+    """What admission would have refused; a MachineOSConfig's translation is not the user's text."""
     if facts.wish.kind != "ImageBuild":
         return _translation(facts, "Error")
     return tuple(Problem(reason=INVALID, message=f"{each}") for each in spec_problems(facts.wish.spec))
@@ -228,7 +228,7 @@ def _forbidden(facts: BuildFacts, resolved: ResolvedArchitectures) -> tuple[Prob
 
 
 def _unknown_entitlements(facts: BuildFacts) -> tuple[BuildLookup, ...]:
-    """Whether they are there is part of a machine OS's keys (BD-074)."""
+    """Whether they are there is part of a machine OS's keys."""
     entitled = facts.wish.machine.entitled if facts.wish.machine is not None else ()
     secrets = [each.object for each in entitled if each.kind == "Secret" and each.object not in facts.inputs.secrets]
     config_maps = [

@@ -26,7 +26,7 @@ from polyarch.objects import Condition
 from polyarch.oci.inspection import ERROR_CODES
 
 FINAL_CHILD = frozenset({"Reused", "Built", "Failed", "Cancelled", "Interrupted"})
-"""Final phases of an architecture (BD-190)."""
+"""Final phases of an architecture."""
 FAULTY_CHILD = frozenset({"Failed", "Interrupted"})
 
 
@@ -48,7 +48,7 @@ class ExecutionState(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None = None
     completed: float | None = None
     witness: Mapping[str, str] = {}
-    """What nodes and Secrets were when it failed, so that a change of them releases it (BD-218)."""
+    """What nodes and Secrets were when it failed, so that a change of them releases it."""
     repository: str = ""
     pins: tuple[Pin, ...] = ()
     forced: Forced | None = None
@@ -80,7 +80,7 @@ def key_of(execution: Execution, architecture: str) -> str:
     return child.key if child is not None else ""
 
 
-# -- Which executions already have, or are making, what is wanted (BD-091, BD-024). Pure.
+# -- Which executions already have, or are making, what is wanted. Pure.
 
 
 def published_result(execution: Execution) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def published_result(execution: Execution) -> tuple[str, ...]:
 
 
 def covers(execution: Execution, target: DesiredBuild, needed: Iterable[str]) -> bool:
-    """Whether a finished result is what is wanted: a result of more architectures than needed is, too (BD-091)."""
+    """Whether a finished result is what is wanted: a result of more architectures than needed is, too."""
     if execution.phase != "Succeeded" or not execution.result or execution.deleting:
         return False
     return _fits(execution, target, needed, published_result(execution))
@@ -148,7 +148,7 @@ def _fits(execution: Execution, target: DesiredBuild, needed: Iterable[str], the
     )
 
 
-# -- Children that executions recorded, and that may be used again by key and digest (BD-092, BD-335).
+# -- Children that executions recorded, and that may be used again by key and digest.
 
 
 UNUSABLE: Final[Mapping[str, str]] = {
@@ -185,7 +185,7 @@ class ReuseSearch(msgspec.Struct, frozen=True, kw_only=True):
 def existence(facts: BuildFacts, reference: str) -> Literal["there", "gone", "unknown"] | BuildLookup:
     """What a registry said about ``repository@digest``, or what it has to be asked.
 
-    Where registries are left to Jobs, what is recorded is trusted until an index Job did not find it (BD-178).
+    Where registries are left to Jobs, what is recorded is trusted until an index Job did not find it.
     """
     if facts.leaves_registries_to_jobs:
         return "gone" if reference in _told_gone(facts) else "there"
@@ -200,7 +200,7 @@ def existence(facts: BuildFacts, reference: str) -> Literal["there", "gone", "un
 def find_reusable_child(
     facts: BuildFacts, target: DesiredBuild, architecture: str, *, elsewhere: bool = True
 ) -> ReuseSearch:
-    """The best child for an architecture: same repository first, then the latest, then by name (BD-092).
+    """The best child for an architecture: same repository first, then the latest, then by name.
 
     ``elsewhere``: children of other repositories are considered; they have to be copied. After one that is gone the
     next are asked for together, as many as are gone already: where a registry has lost everything, a build with
@@ -276,7 +276,7 @@ def _key(execution: Execution, child: ChildRecord) -> str:
 
 
 def _counts(execution: Execution, target: DesiredBuild, architecture: str) -> bool:
-    """Of a forced architecture only what was built for the same token counts (BD-136)."""
+    """Of a forced architecture only what was built for the same token counts."""
     if not target.forces(architecture):
         return True
     built = any(each.architecture == architecture and each.phase == "Built" for each in execution.children)
@@ -299,7 +299,7 @@ def _finished(execution: Execution, architecture: str) -> float:
     return completed or 0.0
 
 
-# -- Jobs that go on under another execution, and Jobs of others that are waited for (BD-093).
+# -- Jobs that go on under another execution, and Jobs of others that are waited for.
 
 
 def live(job: JobFacts) -> bool:
@@ -357,7 +357,7 @@ def own_job(facts: BuildFacts, execution: Execution, architecture: str) -> JobFa
 
 
 def _forced_alike(execution: Execution, target: DesiredBuild, architecture: str) -> bool:
-    """A forced architecture takes over only Jobs that were made for the same token (BD-136)."""
+    """A forced architecture takes over only Jobs that were made for the same token."""
     if not target.forces(architecture):
         return True
     return execution.forced is not None and forced_alike(execution.forced, target.forced, architecture)

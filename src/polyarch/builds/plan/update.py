@@ -1,4 +1,4 @@
-"""What an execution publishes once its children are known: an index, or the one child itself (BD-170, BD-179). Pure."""
+"""What an execution publishes once its children are known: an index, or the one child itself. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -169,7 +169,7 @@ class ExecutionUpdate(msgspec.Struct, frozen=True, kw_only=True):
     deletes: tuple[JobFacts, ...] = ()
     """Jobs to delete once ``recorded`` is stored."""
     index_work: IndexJobRequest | None = None
-    """A Job is made that publishes the result (BD-178)."""
+    """A Job is made that publishes the result."""
     questions: tuple[BuildLookup, ...] = ()
     requeue_after: float | None = None
 
@@ -266,7 +266,7 @@ def _published(
     return msgspec.structs.replace(known, published=published, reference=published.result)
 
 
-# -- where a Job publishes it (BD-178) ---------------------------------------------------------------------------------
+# -- where a Job publishes it ------------------------------------------------------------------------------------------
 
 
 def _by_job(
@@ -346,7 +346,7 @@ def _assembling_by_job(
 
 
 def _after_push(facts: BuildFacts, carried: ExecutionUpdate, failure: WriteFailure) -> ExecutionUpdate:
-    """The registry did not take it: later again for ``timeouts.index``, or the execution has failed (BD-219)."""
+    """The registry did not take it: later again for ``timeouts.index``, or the execution has failed."""
     if not failure.passing:
         return _ended(facts, carried, failure.code, failure.message)
     since = max((each.completed for each in carried.recorded.children if each.completed is not None), default=facts.now)
@@ -385,7 +385,7 @@ def _failure(facts: BuildFacts, name: str) -> WriteFailure | None:
 def _after_failure(
     facts: BuildFacts, children: list[ChildRecord], failure: WriteFailure | None
 ) -> tuple[frozenset[str], list[ChildRecord]]:
-    """Architectures that publishing found wanting, and the records after that (BD-177, BD-173, BD-092)."""
+    """Architectures that publishing found wanting, and the records after that."""
     if failure is None:
         return frozenset(), children
     gone = frozenset(failure.missing)
@@ -482,7 +482,7 @@ def _causes(stage: ExecutionProgress) -> list[FailureCause]:
 
 
 def superseded_state(facts: BuildFacts, before: Execution, found: Sequence[ChildRecord]) -> ExecutionState:
-    """An older execution that is not wanted any more: what its Jobs have done is kept (BD-127)."""
+    """An older execution that is not wanted any more: what its Jobs have done is kept."""
     children = tuple(
         each
         if each.phase in ("Built", "Reused", "Failed", "Interrupted", "Cancelled")

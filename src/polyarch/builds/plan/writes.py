@@ -137,7 +137,7 @@ def _creations(front: BuildKind, makings: Iterable[JobInputs]) -> Iterator[Write
 
 
 def _index_job(course: PlanOutcome, front: BuildKind, work: IndexJobRequest, kind: str) -> Iterator[Write]:
-    """The Job that publishes a result, where the builder leaves registries to Jobs (S7, BD-178)."""
+    """The Job that publishes a result, where the builder leaves registries to Jobs (S7)."""
     wish, job = course.facts.wish, front.index_job_name(work.execution)
     role = names.INDEX_ROLE
     marks = object_labels(image_build=wish.name, execution=work.execution, role=role, arch_key=work.key)
@@ -203,7 +203,7 @@ def _finished_jobs(course: PlanOutcome, carried: ExecutionUpdate | None) -> Sequ
 
 
 def _is_needed(course: PlanOutcome, job: JobFacts) -> bool:
-    """An index Job that still publishes, or all that is known of images that are gone (BD-178)."""
+    """An index Job that still publishes, or all that is known of images that are gone."""
     if job.role != names.INDEX_ROLE:
         return False
     return job.uid == course.awaited or bool(told_missing([job], job.run))
@@ -229,7 +229,7 @@ def tagging(namespace: str, name: str, reference: str, tags: Sequence[str]) -> W
     return Write(verb="tag", namespace=namespace, name=name, reference=reference, step="S8", body=body)
 
 
-# -- Live Jobs from which somebody took the label by which they are watched: it is put back, and no more (BD-324).
+# -- Live Jobs from which somebody took the label by which they are watched: it is put back, and no more.
 
 
 STEP: Final = "S4"

@@ -1,4 +1,4 @@
-"""``polyarch build``: one image for every architecture, built in the cluster (BD-300 to BD-305).
+"""``polyarch build``: one image for every architecture, built in the cluster.
 
 The command lines alone; ``submission``, ``forecast``, ``overview`` and ``podlogs`` do the work."""
 

@@ -1,4 +1,4 @@
-"""A folder as the context of a build: the same bytes for the same files, wherever and whenever it is packed (BD-300).
+"""A folder as the context of a build: the same bytes for the same files, wherever and whenever it is packed.
 
 Sorted, owner 0, time 0, and of the permissions only whether a file can be executed. What an ignore file names is left
 out: which file counts is buildah's rule, as it is what builds; what a pattern means is moby/patternmatcher's, of which

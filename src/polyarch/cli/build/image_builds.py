@@ -1,4 +1,4 @@
-"""ImageBuilds from a command line: from a file, from flags, or from both (BD-300, BD-321).
+"""ImageBuilds from a command line: from a file, from flags, or from both.
 
 What a flag says comes on top of what the file says, or of what an earlier command line of the same kind said in the
 cluster. Pure but for the files that it reads. Problems are collected, so that one run tells them all."""
@@ -61,7 +61,7 @@ def read_builds(path: str) -> list[FileDocument]:
 
 
 def check(documents: Iterable[FileDocument]) -> None:
-    """UsageError with every field that the API server would refuse, and its line (BD-320)."""
+    """UsageError with every field that the API server would refuse, and its line."""
     problems = [
         f"{each.file}:{each.line_of(f'.{problem.field}')}: {problem}"
         for each in documents
@@ -168,7 +168,7 @@ def containerfiles(flags: BuildFlags, manifest: Mapping[str, Any]) -> tuple[list
 
 
 def with_rebuild(manifest: Mapping[str, Any], token: str, chosen: Sequence[str]) -> Manifest:
-    """The object that asks for a rebuild, of these architectures if any (BD-126)."""
+    """The object that asks for a rebuild, of these architectures if any."""
     rebuild = {"token": token, **({"architectures": list(chosen)} if chosen else {})}
     return {**manifest, "spec": {**(manifest.get("spec") or {}), "rebuild": rebuild}}
 
@@ -216,7 +216,7 @@ def with_usual_containerfile(
 
 
 def architectures(option: str, text: str) -> tuple[str, ...]:
-    """Names as Kubernetes has them: ``x86_64`` is ``amd64``; sorted, each once (BD-011). UsageError for none."""
+    """Names as Kubernetes has them: ``x86_64`` is ``amd64``; sorted, each once. UsageError for none."""
     found = sorted({normal_architecture(each) for each in filter(None, (part.strip() for part in text.split(",")))})
     if not found:
         raise UsageError(f"{option}: expected architectures separated by commas, such as amd64,arm64")
@@ -265,7 +265,7 @@ def _copied(value: Any) -> Any:
     return [_copied(each) for each in value] if isinstance(value, list) else value
 
 
-# -- ``--context``: where the files of a build come from, and the push of a local folder (BD-300).
+# -- ``--context``: where the files of a build come from, and the push of a local folder.
 
 
 CONFIG: Final = "application/vnd.oci.image.config.v1+json"

@@ -1,4 +1,4 @@
-"""The work of ``polyarch build logs``: what the pods of a Run say, all architectures together (BD-304).
+"""The work of ``polyarch build logs``: what the pods of a Run say, all architectures together.
 
 Pods that are gone are said to be gone, with the last lines that the Run's status kept. With ``--follow`` later attempts
 are read, too, until the Run is over."""

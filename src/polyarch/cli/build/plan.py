@@ -1,4 +1,4 @@
-"""What a plan is made of, read once from a cluster into the form of a facts file (BD-003).
+"""What a plan is made of, read once from a cluster into the form of a facts file.
 
 So a plan made here and one made from a file are made of the same facts, and the output of this reading could be saved
 as one. Secrets are read by name, only those that the build names."""
@@ -193,7 +193,7 @@ def _place(document: Mapping[str, Any]) -> Key:
     return Key(metadata.get("namespace", ""), metadata.get("name", ""))
 
 
-# -- The MachineOSConfigs of a facts file, as cases and facts of the builder's planner (BD-003).
+# -- The MachineOSConfigs of a facts file, as cases and facts of the builder's planner.
 
 
 def machine_cases(known: FactsFile) -> Iterator[tuple[MachineOSConfigFacts, BuildFacts]]:
@@ -261,7 +261,7 @@ def _pool(document: Document) -> Pool:
     return Pool(name_of(document), msgspec.convert(selector, LabelSelector) if selector is not None else None)
 
 
-# -- Reading a facts file (BD-003): YAML or JSON, with the line of what is wrong in it.
+# -- Reading a facts file: YAML or JSON, with the line of what is wrong in it.
 
 
 OPTION: Final = "--facts"
@@ -340,7 +340,7 @@ def _line(node: yaml.Node | None, path: MemberPath) -> int:
     return line + 1
 
 
-# -- Plans of builds for people and programs (BD-004, BD-302). Pure.
+# -- Plans of builds for people and programs. Pure.
 
 
 GOOD: Final = frozenset({"UpToDate", "InProgress", "Repoint", "Retag"})
@@ -457,7 +457,7 @@ def why(shown: BuildPlanView, each: PlannedArchitecture) -> str:
     return each.message or ("not built before" if document is not None else each.reason)
 
 
-# -- The work of ``polyarch build plan``: what would be built, and why (BD-003, BD-302). Reads only.
+# -- The work of ``polyarch build plan``: what would be built, and why. Reads only.
 
 
 WORK: Final = frozenset({"Retag", "Repoint", "Reassemble", "Build", "Held", "Wait"})

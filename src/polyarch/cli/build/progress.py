@@ -1,4 +1,4 @@
-"""What somebody who follows a build sees of it, and when it is over: pure, from objects and logs (BD-301, BD-305).
+"""What somebody who follows a build sees of it, and when it is over: pure, from objects and logs.
 
 A build is over when the builder has looked at the generation that was applied and nothing of it is being made any more.
 """
@@ -16,7 +16,7 @@ from polyarch.builds.jobs.contract import BUILD_CONTAINER, PUSH_CONTAINER
 from polyarch.objects import Condition, ObjectMeta
 
 DONE, FAILED, WRONG, UNFINISHED, DETACHED = 0, 1, 2, 3, 130
-"""Exit codes (BD-305)."""
+"""Exit codes."""
 ENDED: Final = frozenset({"Built", "Reused", "Failed", "Cancelled", "Interrupted"})
 GOOD: Final = frozenset({"Built", "Reused"})
 USER_ERRORS: Final = frozenset(
@@ -184,7 +184,7 @@ def sight(
 
 
 def _notes(build: ImageBuild) -> tuple[str, ...]:
-    """Nobody else tells who misspelt an architecture that nothing is built from the override for it (BD-105)."""
+    """Nobody else tells who misspelt an architecture that nothing is built from the override for it."""
     wanted = build.status.architectures or ()
     unused = [each.architecture for each in build.spec.source.overrides or () if each.architecture not in wanted]
     if not wanted or not unused:

@@ -1,5 +1,5 @@
-"""How a build that is followed is shown: a bar for each architecture on a terminal, a line for each change in a pipe
-(BD-301)."""
+"""How a build that is followed is shown: a bar for each architecture on a terminal, a line for each change in a
+pipe."""
 
 import asyncio
 import contextlib
@@ -163,7 +163,7 @@ def open_board(stream: TextIO, *, quiet: bool) -> Board:
     return Bars(stream) if is_terminal(stream) else Lines(stream)
 
 
-# -- Follows builds until they are over: watches objects, and reads the steps of their pods' logs (BD-301).
+# -- Follows builds until they are over: watches objects, and reads the steps of their pods' logs.
 
 
 class BuildFollower:
@@ -266,7 +266,7 @@ async def follow(
     return {key: (watched[key].seen, ends[key]) for key in watched}
 
 
-# -- The work of ``polyarch build run``: apply ImageBuilds, then follow them (BD-300, BD-301, BD-305).
+# -- The work of ``polyarch build run``: apply ImageBuilds, then follow them.
 
 
 SCHEMA: Final = "polyarch.dev/build-run.v1"
@@ -294,7 +294,7 @@ def run_build(
     *,
     messages: Messages,
 ) -> int:
-    """Returns the exit code (BD-305)."""
+    """Returns the exit code."""
     _check(asked, wish)
     context = image_builds.read(wish.context) if wish.context is not None else None
     namespace = usual_namespace(where)

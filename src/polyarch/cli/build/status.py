@@ -1,4 +1,4 @@
-"""The work of ``polyarch build status``: what is built, what is being built, and what keeps it (BD-303). Reads only.
+"""The work of ``polyarch build status``: what is built, what is being built, and what keeps it. Reads only.
 
 MachineOSBuilds are shown beside ImageBuilds where their kind is served: one engine makes both."""
 

@@ -1,4 +1,4 @@
-"""``polyarch explain``: why a pod is where it is, or what would become of one (PL-730 to PL-732).
+"""``polyarch explain``: why a pod is where it is, or what would become of one.
 
 The command line alone; ``deciding`` does the work."""
 

@@ -1,4 +1,4 @@
-"""``polyarch explain``: why a pod is where it is, or what would become of one (PL-730 to PL-732).
+"""``polyarch explain``: why a pod is where it is, or what would become of one.
 
 The command line alone; ``deciding`` does the work."""
 
@@ -163,7 +163,7 @@ def _next(waiting: JsonObject) -> str:
     return f"waits for {waiting['waitsFor']}{images}{until}{then}"
 
 
-# -- The work of ``polyarch explain``: pods in, what was and would be decided out (PL-730 to PL-732).
+# -- The work of ``polyarch explain``: pods in, what was and would be decided out.
 
 
 Stage = Literal["admission", "controller"]
@@ -207,7 +207,7 @@ class ExplainOptions:
 
 
 def run_explain(asked: ExplainOptions, images: ImageOptions, outputs: Sequence[Output], *, messages: Messages) -> int:
-    """Decide anew and print; returns the exit code (PL-730)."""
+    """Decide anew and print; returns the exit code."""
     errors_only(verbose=messages.verbose)
     images.check()
     try:
@@ -306,7 +306,7 @@ async def _answers(
     """What all images say, each asked once; tolerations may depend on images that placement does not need.
 
     ``bundles``: indexes of a pod that would be impossible are looked at again, as the controller does, for they may be
-    operator bundles (RG-046).
+    operator bundles.
     """
     cases = list(cases)
     images = [use for case in cases for use in case.images]

@@ -1,4 +1,4 @@
-"""Pods and placement's configuration from files, so that both can be tried before anything is applied (PL-731).
+"""Pods and placement's configuration from files, so that both can be tried before anything is applied.
 
 Workloads count by their template: the pod that their controller would create. What is not given is assumed as the
 defaults have it, and every assumption is said."""
@@ -170,7 +170,7 @@ def _pods_of(document: FileDocument, namespace: str) -> Iterator[GivenPod]:
         yield GivenPod(made.content, made.into(Pod), made.namespace, f"{document.kind} {name}, {document.where}")
 
 
-# -- A pod of the cluster with everything its decision rests on, read as whoever asks may read it (PL-730).
+# -- A pod of the cluster with everything its decision rests on, read as whoever asks may read it.
 
 
 T = TypeVar("T")

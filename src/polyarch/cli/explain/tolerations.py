@@ -1,4 +1,4 @@
-"""The part of an explanation that is about taints: decided by the rules of admission and controller (TN-084)."""
+"""The part of an explanation that is about taints: decided by the rules of admission and controller."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

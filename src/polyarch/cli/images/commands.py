@@ -1,4 +1,4 @@
-"""``polyarch inspect``: on which platforms can these images run? (RG-140 to RG-143)
+"""``polyarch inspect``: on which platforms can these images run?
 
 The command line alone; ``inquiry`` does the work."""
 
@@ -77,7 +77,7 @@ def inspect_images(
     answers: ImageOptions = DEFAULT_IMAGES,
     verbosity: Verbosity = AS_USUAL,
 ) -> int:
-    """Print the platforms that images can run on; returns the exit code (RG-141)."""
+    """Print the platforms that images can run on; returns the exit code."""
     messages = verbosity.messages()
     wanted = outputs(output, INSPECT_FORMATS, messages=messages)
     refuse_overwriting(wanted, [from_file, policy])  # a platforms file may be written anew from itself
@@ -100,7 +100,7 @@ inspect = App(name="inspect", help_epilogue=INSPECT_EPILOGUE)
 inspect.default(inspect_images)
 
 
-# -- ``polyarch index create`` and ``polyarch index inspect``: image indexes, written and shown (RG-150 to RG-157).
+# -- ``polyarch index create`` and ``polyarch index inspect``: image indexes, written and shown.
 
 
 Kind = Annotated[Literal["auto", "oci", "docker"], Placeholder("TYPE")]

@@ -1,4 +1,4 @@
-"""``polyarch index create`` and ``polyarch index inspect``: image indexes, written and shown (RG-150 to RG-157).
+"""``polyarch index create`` and ``polyarch index inspect``: image indexes, written and shown.
 
 The command line alone; ``assembling`` does the work."""
 
@@ -57,7 +57,7 @@ ATTESTATION_PLATFORM = "unknown/unknown"
 def created_document(
     reference: Reference, index: AssembledIndex, tags: Sequence[str], *, changed: bool | None, pushed: PushResult
 ) -> dict[str, Any]:
-    """``polyarch.dev/index/v1`` (RG-157). ``changed`` is null in a dry run that could not ask the destination."""
+    """``polyarch.dev/index/v1``. ``changed`` is null in a dry run that could not ask the destination."""
     return {
         "schemaVersion": SCHEMA_VERSION,
         "reference": reference.canonical,
@@ -99,7 +99,7 @@ def created_rows(index: AssembledIndex, pushed: PushResult) -> list[Row]:
 
 
 def dropped_line(child: Child) -> str:
-    """An attestation that is not in the new index (RG-154)."""
+    """An attestation that is not in the new index."""
     about = f" for {child.subject}" if child.subject else ""
     return f"dropped: attestation {child.digest}{about} of {child.source}"
 
@@ -169,7 +169,7 @@ T = TypeVar("T")
 
 
 class RefusedIndex(CommandError):  # noqa: N818 - it says what becomes of the index
-    """There will be no such index (RG-152): exit code 1."""
+    """There will be no such index: exit code 1."""
 
     exit_code = 1
 
@@ -221,7 +221,7 @@ class Made(NamedTuple):
 def run_create(
     asked: IndexCreateOptions, access: RegistryOptions, outputs: Sequence[Output], *, messages: Messages
 ) -> int:
-    """Put an index together and push it; returns the exit code (RG-157)."""
+    """Put an index together and push it; returns the exit code."""
     try:
         recipe = _recipe(asked)
         plan = Plan(
@@ -344,7 +344,7 @@ async def _create(connection: RegistryConnection, plan: Plan) -> Made:
 
 
 async def _base(connection: RegistryConnection, plan: Plan) -> SourceChildren:
-    """What the destination has; nothing if it does not exist yet (RG-151)."""
+    """What the destination has; nothing if it does not exist yet."""
     try:
         return await ChildCollector(connection, attestations=plan.attestations, notice=plan.messages.remark).read(
             SourceImage(plan.recipe.destination)

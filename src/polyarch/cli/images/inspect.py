@@ -1,4 +1,4 @@
-"""``polyarch inspect``: on which platforms can these images run? (RG-140 to RG-143)
+"""``polyarch inspect``: on which platforms can these images run?
 
 The command line alone; ``inquiry`` does the work."""
 
@@ -58,7 +58,7 @@ def given_images(
 ) -> list[ImageArgument]:
     """The images in order, those of the file (``-``: standard input) last. ``UsageError`` unless all are references.
 
-    With ``search`` short names are looked for where that configuration says (RG-096), else they are Docker Hub's.
+    With ``search`` short names are looked for where that configuration says, else they are Docker Hub's.
     """
     found: list[ImageArgument] = []
     problems: list[str] = []
@@ -127,7 +127,7 @@ CSV_HEADER = (
     "message",
 )
 FINDINGS = frozenset({"mislabelled", "child-missing", "wrong-binary"})
-"""Warnings that make the exit code 1 (RG-141)."""
+"""Warnings that make the exit code 1."""
 
 
 class InspectedImage(NamedTuple):
@@ -138,14 +138,14 @@ class InspectedImage(NamedTuple):
 
 
 class PlannedLookup(NamedTuple):
-    """A source in the order of asking; ``credential`` says where that would come from (RG-097)."""
+    """A source in the order of asking; ``credential`` says where that would come from."""
 
     source: PullSource
     credential: str
 
 
 def missing(answer: Inspection, required: Sequence[NodePlatform]) -> list[NodePlatform]:
-    """The required node platforms that a resolved image lacks; whoever is neutral lacks nothing (RG-141)."""
+    """The required node platforms that a resolved image lacks; whoever is neutral lacks nothing."""
     if not answer.constrains:
         return []
     there = set(answer.node_platforms)
@@ -153,7 +153,7 @@ def missing(answer: Inspection, required: Sequence[NodePlatform]) -> list[NodePl
 
 
 def exit_code(answers: Iterable[Inspection], required: Sequence[NodePlatform]) -> int:
-    """3 if an answer is an error, 1 if one is a finding, else 0 (RG-141)."""
+    """3 if an answer is an error, 1 if one is a finding, else 0."""
     code = 0
     for answer in answers:
         if answer.status is Status.ERROR:
@@ -168,7 +168,7 @@ def exit_code(answers: Iterable[Inspection], required: Sequence[NodePlatform]) -
 def document(
     answered: Sequence[InspectedImage], required: Sequence[NodePlatform], limits: Mapping[str, RateLimit]
 ) -> dict[str, Any]:
-    """``polyarch.dev/inspect/v1`` (RG-142): every key is always there."""
+    """``polyarch.dev/inspect/v1``: every key is always there."""
     counts = Counter(str(each.answer.status) for each in answered)
     return {
         "schemaVersion": SCHEMA_VERSION,
@@ -182,7 +182,7 @@ def document(
 
 
 def rows(answered: Iterable[InspectedImage], required: Sequence[NodePlatform]) -> list[Row]:
-    """One row per image (RG-143)."""
+    """One row per image."""
     return [_row(each.given, each.answer, required) for each in answered]
 
 
@@ -210,7 +210,7 @@ def csv_text(answered: Iterable[InspectedImage], required: Sequence[NodePlatform
 
 
 def plan_document(plans: Sequence[tuple[ImageArgument, Sequence[PlannedLookup] | InspectionError]]) -> dict[str, Any]:
-    """``polyarch.dev/inspect-plan/v1``: where each image would be asked for (RG-097)."""
+    """``polyarch.dev/inspect-plan/v1``: where each image would be asked for."""
     return {
         "schemaVersion": PLAN_SCHEMA_VERSION,
         "images": [
@@ -262,7 +262,7 @@ def plan_rows(plans: Iterable[tuple[ImageArgument, Sequence[PlannedLookup] | Ins
 
 
 def limit_rows(limits: Mapping[str, RateLimit]) -> list[Row]:
-    """What the registries said of their rate limits (RG-063)."""
+    """What the registries said of their rate limits."""
     return [
         Row((host, str(rate.limit), str(rate.remaining), f"{rate.window} s" if rate.window else ""))
         for host, rate in sorted(limits.items())
@@ -379,7 +379,7 @@ def load_http_client() -> None:
                 os.environ[name] = value
 
 
-# -- The work of ``polyarch inspect``: references in, answers or a plan out (RG-097, RG-140 to RG-143).
+# -- The work of ``polyarch inspect``: references in, answers or a plan out.
 
 
 SETTLED_AT_ONCE = 8
@@ -400,7 +400,7 @@ class InspectOptions(NamedTuple):
 
 
 def run_inspect(asked: InspectOptions, options: ImageOptions, outputs: Sequence[Output], *, messages: Messages) -> int:
-    """Ask and print; returns the exit code (RG-141)."""
+    """Ask and print; returns the exit code."""
     required = _required(asked.require)
     options.check()
     access = options.access
@@ -499,7 +499,7 @@ def _print_plan(
     signatures: SignaturePolicy | None,
     outputs: Sequence[Output],
 ) -> int:
-    """Where would be asked (RG-097); without a request, and without running a credential helper, which may make one."""
+    """Where would be asked; without a request, and without running a credential helper, which may make one."""
     if any(each.format == "csv" for each in outputs):
         raise UsageError("--plan has no CSV output; use -o text, json or yaml")
     places = [ImageArgument(each.text, reference) for each in given for reference in (each.reference, *each.others)]

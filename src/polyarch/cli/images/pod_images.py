@@ -1,4 +1,4 @@
-"""The images of many pods of a cluster, asked as their nodes would ask: with the pull secrets of each pod (RG-084).
+"""The images of many pods of a cluster, asked as their nodes would ask: with the pull secrets of each pod.
 
 The user's own credentials come after them. Secrets are read only when a registry asks for a credential. What has been
 answered stays answered for as long as the command runs, so pods may be given again after the cluster has changed.
@@ -88,7 +88,7 @@ class PodImages:
 
     async def look_again(self, pods: Iterable[Pod]) -> None:
         """Looks at the indexes of pods that could run nowhere again: they may be operator bundles, which constrain
-        nothing (RG-046)."""
+        nothing."""
         wanted = {question: None for pod in pods for question in _questions(pod).values()}
         indexes = [each for each in wanted if _is_index(self._answers.get(each))]
         found = await map_concurrently(

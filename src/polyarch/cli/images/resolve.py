@@ -1,6 +1,6 @@
-"""The platforms of the images that manifests name: from a platforms file first, from registries for the rest (RG-130).
+"""The platforms of the images that manifests name: from a platforms file first, from registries for the rest.
 
-Each distinct image is asked for once in a run (MF-090). The network stack is imported only when somebody has to be
+Each distinct image is asked for once in a run. The network stack is imported only when somebody has to be
 asked.
 """
 
@@ -168,7 +168,7 @@ def resolve_all(
 
 @lru_cache(maxsize=20_000)
 def reference_of(text: str) -> Reference | None:
-    """What a text names; None for one that names no image or has a variable in it (MF-005)."""
+    """What a text names; None for one that names no image or has a variable in it."""
     if "$(" in text or "${" in text:
         return None
     try:

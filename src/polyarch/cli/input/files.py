@@ -1,7 +1,7 @@
 """Files of a command: which ones its arguments mean, reading them, and writing one so that nothing is half written.
 
 Paths are shown as they were given, without ``./``, so that a terminal can open them. Symbolic links lead nowhere
-outside of the given paths (MF-093), and a file that changed since it was read is left alone (MF-066)."""
+outside of the given paths, and a file that changed since it was read is left alone."""
 
 import glob
 import os

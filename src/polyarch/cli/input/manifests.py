@@ -77,13 +77,13 @@ def read_subscription(path: str) -> Scan:
     return found
 
 
-# -- The kustomizations that a run's files belong to, read before the first file is judged (MF-014, MF-020).
+# -- The kustomizations that a run's files belong to, read before the first file is judged.
 
 
 def read_kustomizations(given: InputFiles) -> Kustomizations:
     """Those among the files and above what is named; one that cannot be read says nothing.
 
-    Of one above a directory only the patches count: its ``images`` are applied within the given paths (MF-014).
+    Of one above a directory only the patches count: its ``images`` are applied within the given paths.
     """
     files = (Path(path) for path in given.files if path not in given.streams)
     found = dict(_read_kustomizations(_place(path) for path in files if path.name in FILE_NAMES))

@@ -234,7 +234,7 @@ def load_yaml(option: str, path: str, *, expected: str, loader: Any = SafeLoader
         raise UsageError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
 
 
-# -- Reading a platforms file (RG-130): YAML or JSON, with the place of what is wrong in it.
+# -- Reading a platforms file: YAML or JSON, with the place of what is wrong in it.
 
 
 def load_platforms_file(path: str) -> AnswerFile:

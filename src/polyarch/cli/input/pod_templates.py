@@ -1,5 +1,5 @@
 """The pods that the controllers of workloads would create: one for each pod template, in every kind that ``polyarch
-lint`` knows (PL-731, MF-011).
+lint`` knows.
 
 Where a kind has no pod specification of its own (Argo's templates, Tekton's steps) the pod is put together of what it
 runs, and of the node selector, affinity and tolerations that hold for it."""

@@ -1,4 +1,4 @@
-"""The object ArchitectureTaints from a file, for clusters that do not have its kind (TN-012).
+"""The object ArchitectureTaints from a file, for clusters that do not have its kind.
 
 A file is refused for what the cluster would refuse; a process that is given one does not start then."""
 

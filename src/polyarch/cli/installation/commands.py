@@ -1,4 +1,4 @@
-"""``polyarch install``: polyarch in a cluster, with one command (IN-002).
+"""``polyarch install``: polyarch in a cluster, with one command.
 
 The command line alone; ``rollout`` does the work."""
 
@@ -118,7 +118,7 @@ def install_polyarch(
     )
 
 
-# -- ``polyarch upgrade``: an installation at the version of this command (IN-004).
+# -- ``polyarch upgrade``: an installation at the version of this command.
 
 
 UPGRADED = subject("What to upgrade to")
@@ -192,7 +192,7 @@ def upgrade_polyarch(
     return comparison.upgrade(wanted, access, chosen, wait=timeout if wait else None, messages=messages)
 
 
-# -- ``polyarch uninstall``: polyarch out of a cluster, and nothing left of it (IN-003).
+# -- ``polyarch uninstall``: polyarch out of a cluster, and nothing left of it.
 
 
 REMOVED = subject("What to remove")

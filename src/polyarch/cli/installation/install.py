@@ -1,4 +1,4 @@
-"""``polyarch install``: polyarch in a cluster, with one command (IN-002).
+"""``polyarch install``: polyarch in a cluster, with one command.
 
 The command line alone; ``rollout`` does the work."""
 
@@ -198,7 +198,7 @@ def _document(outcome: InstallResult) -> dict[str, Any]:
     }
 
 
-# -- Settings of an installation from ``--values`` and the flags; a flag wins over the file (IN-002, IN-010).
+# -- Settings of an installation from ``--values`` and the flags; a flag wins over the file.
 
 
 Values = dict[str, Any]
@@ -261,7 +261,7 @@ def _converted(values: Values, origin: str) -> InstallationSettings:
 
 
 def _check(given: InstallationSettings, origin: str) -> None:
-    """What nodes or roles would refuse later is refused before anything is written (IN-030)."""
+    """What nodes or roles would refuse later is refused before anything is written."""
     images = {"image": given.image.reference, "builds.builderImage": given.builds.builder_image}
     for place, text in images.items():
         try:

@@ -1,4 +1,4 @@
-"""``polyarch uninstall``: polyarch out of a cluster, and nothing left of it (IN-003).
+"""``polyarch uninstall``: polyarch out of a cluster, and nothing left of it.
 
 The command line alone; ``teardown`` does the work."""
 

@@ -1,4 +1,4 @@
-"""``polyarch upgrade``: an installation at the version of this command (IN-004).
+"""``polyarch upgrade``: an installation at the version of this command.
 
 The command line alone; ``comparison`` does the work."""
 

@@ -1,4 +1,4 @@
-"""``polyarch lint``: which pod specifications and their images disagree? (MF-030, MF-040)
+"""``polyarch lint``: which pod specifications and their images disagree?
 
 Findings go to stdout or files, progress and notes to stderr. Nothing is imported before the command line is known to
 be more than a question for help."""
@@ -130,7 +130,7 @@ lint = App(name="lint", help_epilogue=LINT_EPILOGUE)
 lint.default(lint_files)
 
 
-# -- ``polyarch fix``: fix what ``polyarch lint`` finds, and touch no other character (MF-050).
+# -- ``polyarch fix``: fix what ``polyarch lint`` finds, and touch no other character.
 
 
 FIX_EPILOGUE = epilogue(

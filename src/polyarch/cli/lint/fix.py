@@ -1,4 +1,4 @@
-"""``polyarch fix``: fix what ``polyarch lint`` finds, and touch no other character (MF-050).
+"""``polyarch fix``: fix what ``polyarch lint`` finds, and touch no other character.
 
 Shows a diff unless it is told to write. Standard input becomes standard output, so it can stand in a pipe behind
 ``helm template`` or be a post-renderer. What could not be fixed is said on stderr with its reason."""
@@ -182,7 +182,7 @@ class FixRunOptions:
 def run_fix(
     asked: FixRunOptions, rules: RuleOptions, options: ImageOptions, outputs: Sequence[Output], *, messages: Messages
 ) -> int:
-    """Fix what the paths mean; returns the exit code (MF-050)."""
+    """Fix what the paths mean; returns the exit code."""
     if asked.way == "write":
         for path in asked.paths:
             if path != "-" and is_special(path):

@@ -1,4 +1,4 @@
-"""``polyarch lint``: which pod specifications and their images disagree? (MF-030, MF-040)
+"""``polyarch lint``: which pod specifications and their images disagree?
 
 Findings go to stdout or files, progress and notes to stderr. Nothing is imported before the command line is known to
 be more than a question for help."""
@@ -60,7 +60,7 @@ FILES_PER_PROCESS = 200
 
 
 def over_files(work: Callable[[str], T], files: Sequence[str], *, jobs: int | None) -> list[T]:
-    """``work`` on every file, in the order given; in several processes if there are many files (MF-090)."""
+    """``work`` on every file, in the order given; in several processes if there are many files."""
     processes = min(jobs if jobs is not None else (os.cpu_count() or 1), len(files) // FILES_PER_PROCESS)
     if processes < 2 or STDIN in files:
         return [work(path) for path in files]
@@ -376,7 +376,7 @@ def _read_once(paths: Iterable[str]) -> tuple[dict[str, bytes], dict[str, str]]:
     return contents, problems
 
 
-# -- What a run of ``polyarch lint`` is measured against and leaves behind: baseline and lock file (MF-033, MF-034).
+# -- What a run of ``polyarch lint`` is measured against and leaves behind: baseline and lock file.
 
 
 @dataclass(frozen=True)
@@ -456,7 +456,7 @@ def _update_lock(linted: LintResult, settings: Settings, messages: Messages) -> 
         messages.note(f"{name} no longer has {', '.join(platforms)}")
 
 
-# -- Printing a report in the formats that were asked for (MF-030, MF-040).
+# -- Printing a report in the formats that were asked for.
 
 
 def write_reports(report: Report, outputs: Sequence[Output], *, messages: Messages) -> None:

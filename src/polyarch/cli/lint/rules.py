@@ -1,4 +1,4 @@
-"""``polyarch lint --rules`` and ``--explain``: the catalogue for people and programs (MF-021)."""
+"""``polyarch lint --rules`` and ``--explain``: the catalogue for people and programs."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a run of the rules is told, from the command line and ``.polyarch.yaml`` together (MF-030, MF-031).
+"""What a run of the rules is told, from the command line and ``.polyarch.yaml`` together.
 
 Options win over the file. Everything that names a rule, a platform or a file is checked before the first file is read.
 """
@@ -119,7 +119,7 @@ def configured(named: str | None, messages: Messages = USUAL) -> tuple[Configura
 
 
 def nearest_configuration() -> str | None:
-    """``.polyarch.yaml`` in the working directory or above it, not beyond the repository's root or home (MF-031)."""
+    """``.polyarch.yaml`` in the working directory or above it, not beyond the repository's root or home."""
     found = (folder / FILE_NAME for folder in folders_upward(Path.cwd()))
     nearest = next((path for path in found if path.is_file()), None)
     return os.path.relpath(nearest) if nearest is not None else None

@@ -1,4 +1,4 @@
-"""The parts of ``deploy/chart`` that are made from the objects of an installation (IN-001, IN-010).
+"""The parts of ``deploy/chart`` that are made from the objects of an installation.
 
 Each object of ``polyarch install`` becomes a template: it is built with marks in the place of what a value decides,
 written as YAML, and the marks become expressions. What takes more than an expression (labels, environment, affinity)

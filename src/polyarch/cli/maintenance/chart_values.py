@@ -1,4 +1,4 @@
-"""Values of the chart: ``values.yaml``, ``values.schema.json`` and README, all from the types of the settings (IN-010).
+"""Values of the chart: ``values.yaml``, ``values.schema.json`` and README, all from the types of the settings.
 
 The chart has the values of ``polyarch install --values`` and a few that only a chart can have. Descriptions are those
 of the fields, so comments, schema and README say the same, and a misspelt value is refused by Helm, too.

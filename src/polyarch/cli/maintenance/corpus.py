@@ -1,4 +1,4 @@
-"""``python -m polyarch.cli.maintenance.corpus DIR``: lint, fix and fix again over real files (MF-091).
+"""``python -m polyarch.cli.maintenance.corpus DIR``: lint, fix and fix again over real files.
 
 No registry is asked: each image gets a set of platforms by the hash of its name, the same in every run, so that every
 rule has something to say. Nothing is written. The edits are replayed here in another way than the editor's, which

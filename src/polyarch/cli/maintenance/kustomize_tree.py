@@ -1,4 +1,4 @@
-"""``deploy/kustomize``, made from the functions that ``polyarch install`` uses (IN-001, IN-011).
+"""``deploy/kustomize``, made from the functions that ``polyarch install`` uses.
 
 The base is definitions, namespace and operator. A component is what a setting changes: objects that it adds, and
 patches that only add, so that components can be combined in any order.

@@ -1,4 +1,4 @@
-"""``python -m polyarch.cli.maintenance.olm_bundle DIRECTORY --image IMAGE@DIGEST``: a release's OLM bundle (IN-012).
+"""``python -m polyarch.cli.maintenance.olm_bundle DIRECTORY --image IMAGE@DIGEST``: a release's OLM bundle.
 
 ``make generate`` writes the same into ``deploy/bundle``, with the image by its tag, as no digest is known before a
 release. Everything comes from the objects of an installation: OLM makes the operator's Deployment, its rights and, as

@@ -1,4 +1,4 @@
-"""The page that says what each role may do in a cluster, made from the functions that grant it (PL-550, IN-040)."""
+"""The page that says what each role may do in a cluster, made from the functions that grant it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, get_args

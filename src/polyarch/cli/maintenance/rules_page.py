@@ -1,4 +1,4 @@
-"""The page that explains every rule, made from the rules' modules and their examples (MF-020, MF-021).
+"""The page that explains every rule, made from the rules' modules and their examples.
 
 The examples are run by the tests, so the page cannot say what the program does not do.
 """

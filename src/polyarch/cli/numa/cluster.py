@@ -1,7 +1,8 @@
-"""The state of a running extender, through the API server (NS-087).
+"""The state of a running extender, through the API server.
 
 The API server reaches the extender's pod for us, and takes the ``Authorization`` header away on its way; so the token
-also goes in a header of our own. Whoever has a certificate and no token asks for one of the scheduler's ServiceAccount.
+also goes in a header of our own. Whoever has a certificate and no token asks for one of the scheduler's
+ServiceAccount.
 
 Of several replicas only the one beside the leading scheduler knows what is held for pods that are not bound yet: it is
 the one that was asked last."""

@@ -1,4 +1,4 @@
-"""``polyarch numa``: cells of nodes and what fits them (NS-160 – NS-163), and ``numa export`` (NE-160, NE-161).
+"""``polyarch numa``: cells of nodes and what fits them, and ``numa export``.
 
 The command lines alone; ``single_scan`` and ``saved_objects`` do the work."""
 
@@ -158,7 +158,7 @@ def _require_one_task(*, once: bool, verify: str | None, pods: str | None, pod: 
         raise UsageError("numa export: --pod shows one pod alone, which is not what a node publishes; remove --publish")
 
 
-# -- ``polyarch numa top``: what every cell has and has left (NS-160).
+# -- ``polyarch numa top``: what every cell has and has left.
 
 
 Sort = Annotated[Literal["used", "free", "name"], Placeholder("ORDER")]
@@ -216,7 +216,7 @@ top = App(name="top", help_epilogue=TOP_EPILOGUE)
 top.default(show)
 
 
-# -- ``polyarch numa explain``: on which cells a pod fits, and why not elsewhere (NS-161).
+# -- ``polyarch numa explain``: on which cells a pod fits, and why not elsewhere.
 
 
 PodName = Annotated[str, Placeholder("POD")]
@@ -284,7 +284,7 @@ explain = App(name="explain", help_epilogue=EXPLAIN_EPILOGUE)
 explain.default(explain_pod)
 
 
-# -- ``polyarch numa simulate``: where pods would go, before anybody makes them (NS-162).
+# -- ``polyarch numa simulate``: where pods would go, before anybody makes them.
 
 
 SIMULATE_EPILOGUE = epilogue(

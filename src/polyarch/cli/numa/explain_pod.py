@@ -1,4 +1,4 @@
-"""What was reported about a pod: reasons of other plugins are quoted, not computed again (NS-161)."""
+"""What was reported about a pod: reasons of other plugins are quoted, not computed again."""
 
 import asyncio
 
@@ -53,7 +53,7 @@ def read_events(command: str, pod: PodFacts, where: SourceOptions) -> list[Event
     return list(dict.fromkeys(told))
 
 
-# -- A pod that is over: the lists of these commands leave such pods out, since they hold nothing any more (NS-161).
+# -- A pod that is over: the lists of these commands leave such pods out, since they hold nothing any more.
 
 
 def read_pod(command: str, key: Key, where: SourceOptions) -> PodObject | None:

@@ -1,7 +1,7 @@
-"""``polyarch numa export --once``: one scan of a machine, printed and, if that is wanted, published (NE-160).
+"""``polyarch numa export --once``: one scan of a machine, printed and, if that is wanted, published.
 
 The exporter's own scan is made, by its own configuration. Nothing of a server is imported, and nothing of a client of
-the API server before there is something to publish (NE-154)."""
+the API server before there is something to publish."""
 
 import asyncio
 import os
@@ -137,7 +137,7 @@ def _opened(host: HostSettings) -> PodResources:
 
 def _by_files(host: HostSettings) -> HostSettings:
     """The kubelet's settings from its file, where the exporter's pod has it or else where the kubelet has it: a cluster
-    that could tell more is not needed (NE-160).
+    that could tell more is not needed.
     """
     file = host.kubelet_config_file
     if file == HostSettings().kubelet_config_file and HostRoot(host.root).identity(file) is None:
@@ -146,7 +146,7 @@ def _by_files(host: HostSettings) -> HostSettings:
 
 
 class _OnePod:
-    """A kubelet that lists one of its pods (NE-056)."""
+    """A kubelet that lists one of its pods."""
 
     def __init__(self, podresources: PodResources, namespace: str, name: str) -> None:
         self._podresources = podresources

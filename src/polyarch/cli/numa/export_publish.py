@@ -1,4 +1,4 @@
-"""The write of ``polyarch numa export --once --publish`` (NE-160). It imports HTTP, which the rest does without."""
+"""The write of ``polyarch numa export --once --publish``. It imports HTTP, which the rest does without."""
 
 import asyncio
 from typing import Any

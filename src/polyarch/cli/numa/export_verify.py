@@ -1,4 +1,4 @@
-"""``polyarch numa export --verify``: are the fingerprints of saved objects those of saved pods? (NE-161)
+"""``polyarch numa export --verify``: are the fingerprints of saved objects those of saved pods?
 
 Files are what ``kubectl get … -o yaml`` or ``-o json`` prints, or what the exporter and the kubelet answer."""
 

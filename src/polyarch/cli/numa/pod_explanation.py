@@ -1,4 +1,4 @@
-"""An explanation as a value, and as the document ``polyarch.dev/numa-explain.v1`` (NS-161). No input, no output."""
+"""An explanation as a value, and as the document ``polyarch.dev/numa-explain.v1``. No input, no output."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple

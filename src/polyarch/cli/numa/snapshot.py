@@ -1,4 +1,4 @@
-"""Nodes and pods from files: what ``kubectl get … -o json`` or ``-o yaml`` prints (NS-163).
+"""Nodes and pods from files: what ``kubectl get … -o json`` or ``-o yaml`` prints.
 
 Lists in JSON, which may hold thousands of nodes, are decoded at once. Whatever is wrong in one is looked for again by
 the reader that knows the lines of a file."""

@@ -157,7 +157,7 @@ def _marks(node: NodeSnapshot) -> Iterator[str]:
 
 
 def findings(node: NodeSnapshot) -> Iterator[str]:
-    """Why pods are not, or not reliably, aligned here (NS-160)."""
+    """Why pods are not, or not reliably, aligned here."""
     facts, settings = node.facts, node.facts.settings
     if not facts.has_topology:
         yield "there is no NodeResourceTopology: no exporter runs here, or it cannot publish"

@@ -1,4 +1,4 @@
-"""Pods to be placed, from manifests: a Pod, or what a Deployment, StatefulSet or Job would make (NS-162).
+"""Pods to be placed, from manifests: a Pod, or what a Deployment, StatefulSet or Job would make.
 
 Where they are bound now, if they are, does not matter: the question is where they would go."""
 

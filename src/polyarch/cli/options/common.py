@@ -209,7 +209,7 @@ def refuse_overwriting(wanted: Sequence[Output], inputs: Iterable[str | None], *
 def emit(wanted: Sequence[Output], render: Callable[[str, bool], str]) -> None:
     """Print and write: ``render(format, colour)`` is the text of a format.
 
-    A place that cannot be written to holds up no other (MF-040); the first such error is raised at the end.
+    A place that cannot be written to holds up no other; the first such error is raised at the end.
     """
     failed: list[OSError | CommandError] = []
     for each in wanted:

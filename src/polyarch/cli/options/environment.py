@@ -1,4 +1,4 @@
-"""Flags of a command that may also come from the environment: ``--log-format`` is ``POLYARCH_LOG_FORMAT`` (IN-030).
+"""Flags of a command that may also come from the environment: ``--log-format`` is ``POLYARCH_LOG_FORMAT``.
 
 The command line wins over the environment, and the environment over the default. An error names the flag or the
 variable that the wrong value came from. Values of a repeatable flag are separated by white space.

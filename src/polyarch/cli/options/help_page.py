@@ -1,7 +1,7 @@
 """``--help``: what a command is for, how it is called, its options in groups, examples and exit codes.
 
 A page is one text, made of what :mod:`polyarch.cli.options.help_page` reads. cyclopts' own pages are tables of rich,
-whose import and layout cost a tenth of the time that ``polyarch lint --help`` may take (MF-090)."""
+whose import and layout cost a tenth of the time that ``polyarch lint --help`` may take."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence

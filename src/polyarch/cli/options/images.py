@@ -1,4 +1,4 @@
-"""The options of every command that asks registries (RG-140), and what they make: one meaning for all commands.
+"""The options of every command that asks registries, and what they make: one meaning for all commands.
 
 Files that an option names are read and checked before the first request; what is wrong with them is a usage error."""
 
@@ -108,7 +108,7 @@ DEFAULT_OPTIONS = RegistryOptions()
 
 
 def cache_directory(named: str | None) -> Path | None:
-    """``--cache-dir``, else ``$XDG_CACHE_HOME/polyarch``, else ``~/.cache/polyarch``; None without a home (RG-114)."""
+    """``--cache-dir``, else ``$XDG_CACHE_HOME/polyarch``, else ``~/.cache/polyarch``; None without a home."""
     if named is not None:
         return Path(named)
     base = os.environ.get("XDG_CACHE_HOME", "")

@@ -59,7 +59,7 @@ def with_values(words: Sequence[str]) -> list[str]:
     return [f"{word}=" if word in options and at < end else word for at, word in enumerate(words)]
 
 
-# -- Words that another command understands: the error about them names it (TN-074).
+# -- Words that another command understands: the error about them names it.
 
 
 ELSEWHERE: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {

@@ -34,7 +34,7 @@ def manifest_text(documents: Iterable[object]) -> str:
     )
 
 
-# -- Unified diffs that ``patch`` and ``git apply`` take: what ``polyarch fix`` shows before it writes (MF-050).
+# -- Unified diffs that ``patch`` and ``git apply`` take: what ``polyarch fix`` shows before it writes.
 
 
 CONTEXT = 3

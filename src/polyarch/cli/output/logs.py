@@ -1,4 +1,4 @@
-"""Logs of commands that people run: errors only, on stderr, and no local variables in tracebacks (PL-850).
+"""Logs of commands that people run: errors only, on stderr, and no local variables in tracebacks.
 
 stdout is for the answer. Processes of the operator have their own settings (``polyarch.run.logs``).
 """

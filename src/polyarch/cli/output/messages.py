@@ -123,7 +123,7 @@ def _print(text: str) -> None:
     print(f"polyarch: {printable(text)}", file=sys.stderr, flush=True)
 
 
-# -- Whoever sits at a terminal is asked before something is written; without one ``--yes`` has to say it (TN-063).
+# -- Whoever sits at a terminal is asked before something is written; without one ``--yes`` has to say it.
 
 
 def confirm(command: str, *, yes: bool, question: str = "This writes to the cluster. Go on?") -> None:

@@ -1,5 +1,4 @@
-"""Asks for the images of workloads: each once, in parallel, and what is known when somebody interrupts it (RP-003,
-RP-051).
+"""Asks for the images of workloads: each once, in parallel, and what is known when somebody interrupts it.
 
 With ``--pull-secrets`` the secrets that a workload names are read by name, and only when a registry asks for a
 credential; they are never listed. The answers to such a question count for that namespace alone."""
@@ -54,7 +53,7 @@ from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 
 
 class AlternativeOptions(NamedTuple):
-    """What is asked about besides the images of workloads: possible ways out (RP-012)."""
+    """What is asked about besides the images of workloads: possible ways out."""
 
     substitutes: Mapping[str, str] = {}
     targets: tuple[NodePlatform, ...] = ()
@@ -186,7 +185,7 @@ def _reader(client: Client) -> SecretClient:
     return read
 
 
-# -- Facts from manifests: those that somebody writes, and those that ``kubectl get -o yaml`` prints (RP-002).
+# -- Facts from manifests: those that somebody writes, and those that ``kubectl get -o yaml`` prints.
 
 
 _KINDS: Final = frozenset(each.kind for each in WORKLOADS)

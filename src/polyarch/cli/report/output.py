@@ -111,7 +111,7 @@ def holds(report: Report, blocker: Blocker) -> tuple[str, str]:
     return weight(report, blocker.alone), weight(report, blocker.together)
 
 
-# -- The report for people at a terminal: sums, what is in the way, workloads (RP-020).
+# -- The report for people at a terminal: sums, what is in the way, workloads.
 
 
 MOST_BLOCKERS: Final = 10
@@ -341,7 +341,7 @@ def _comparison(report: Report, look: TextStyle) -> Iterator[str]:
             yield look.table((title, "TARGET", "BEFORE", "NOW"), rows)
 
 
-# -- The report as Markdown, for an issue or a merge request: what decides, and not every workload (RP-020).
+# -- The report as Markdown, for an issue or a merge request: what decides, and not every workload.
 
 
 MOST_ROWS: Final = 50
@@ -452,7 +452,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return text if len(rows) <= MOST_ROWS else f"{text}\n\n{len(rows) - MOST_ROWS} more rows are in the other forms."
 
 
-# -- CSV (RFC 4180): one row a workload and target (RP-020).
+# -- CSV (RFC 4180): one row a workload and target.
 
 
 HEADER = (

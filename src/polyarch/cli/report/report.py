@@ -55,7 +55,7 @@ def prices_of(given: Sequence[str]) -> dict[str, float]:
 
 
 def substitutes_from(path: str | None) -> dict[str, str]:
-    """Image to the equal image of another repository, as references of both (RP-012)."""
+    """Image to the equal image of another repository, as references of both."""
     if path is None:
         return {}
     from polyarch.cli.input.objects import StrictLoader, load_yaml
@@ -164,7 +164,7 @@ class ReportInputs:
 
 
 def run_report(asked: ReportOptions, images: ImageOptions, outputs: Sequence[Output], *, messages: Messages) -> int:
-    """Make the report and print it; returns the exit code (RP-023, RP-031, RP-051)."""
+    """Make the report and print it; returns the exit code."""
     errors_only(verbose=messages.verbose)
     images.check()
     wishes = Wishes(

@@ -27,7 +27,7 @@ EXITS = (
 )
 
 
-# -- ``polyarch run build-push``: the container of a build pod that uploads what buildah made (BD-148).
+# -- ``polyarch run build-push``: the container of a build pod that uploads what buildah made.
 
 
 Repository = Annotated[str, Placeholder("REPOSITORY")]
@@ -83,7 +83,7 @@ def push(
     return run_work(work, access, termination_log, messages=messages)
 
 
-# -- ``polyarch run build-index``: the container of an index Job (BD-178).
+# -- ``polyarch run build-index``: the container of an index Job.
 
 
 INDEX_EPILOGUE = epilogue(
@@ -123,7 +123,7 @@ def index(
     return run_work(work, access, termination_log, messages=messages)
 
 
-# -- ``polyarch run build-prune``: the container of a Job that deletes images (BD-178).
+# -- ``polyarch run build-prune``: the container of a Job that deletes images.
 
 
 PRUNE_EPILOGUE = epilogue(

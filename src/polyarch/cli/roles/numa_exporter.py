@@ -1,4 +1,4 @@
-"""``polyarch run numa-exporter``: the daemon that publishes its node's NUMA zones (NE-130 – NE-135).
+"""``polyarch run numa-exporter``: the daemon that publishes its node's NUMA zones.
 
 Its flags are those of the resource-topology-exporter, written as Go's programs take them, so that a DaemonSet of that
 program works with the image exchanged. A table in ``numa.exporter.configuration`` reads them, not cyclopts; help and

@@ -1,6 +1,6 @@
 """From the settings of ``polyarch run numa-exporter`` to the daemon, in the same process without the command line.
 
-There is one on every node, so its memory counts (NE-150): like all processes of ours it starts over without the
+There is one on every node, so its memory counts: like all processes of ours it starts over without the
 libraries that read its flags."""
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""``polyarch run numa-extender``: the extender beside a stock kube-scheduler (NS-003, NS-080 – NS-088)."""
+"""``polyarch run numa-extender``: the extender beside a stock kube-scheduler."""
 
 import os
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal

@@ -1,6 +1,6 @@
 """From the settings of ``polyarch run numa-extender`` to the process that answers, without the command line.
 
-Its memory is bounded (NS-171): like all processes of ours it starts over without the libraries that read its flags."""
+Its memory is bounded: like all processes of ours it starts over without the libraries that read its flags."""
 
 from typing import Final
 

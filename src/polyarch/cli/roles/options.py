@@ -1,4 +1,4 @@
-"""The flags of the builder: what its build pods run, and what it may do (``BuilderSettings``, BD-002).
+"""The flags of the builder: what its build pods run, and what it may do (``BuilderSettings``).
 
 ``polyarch run operator`` takes them too and hands them to the builder that it deploys. A flag is declared once for all
 roles: of two flags with one name only the first would be set."""
@@ -283,7 +283,7 @@ TAINTS = subject("Taints")
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TaintFlags:
-    """The object ArchitectureTaints as a file, for clusters that do not have its kind (TN-012)."""
+    """The object ArchitectureTaints as a file, for clusters that do not have its kind."""
 
     config: Annotated[
         File, option("ArchitectureTaints as a file", group=TAINTS, show_default="the object in the cluster")

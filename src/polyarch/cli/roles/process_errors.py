@@ -19,7 +19,7 @@ def explained(name: str, *, usage: Callable[[], ErrorTypes] = lambda: ()) -> Ite
     """``UsageError`` and ``CouldNotComplete`` with what was the matter with the process ``name``.
 
     ``usage`` tells further errors that settings cause. It is asked once something was raised, so that a process that
-    goes well does not load their modules (PL-810).
+    goes well does not load their modules.
     """
     try:
         yield

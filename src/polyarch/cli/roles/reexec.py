@@ -1,4 +1,4 @@
-"""From the flags of ``polyarch run`` to the program that plays the role, in the same process (PL-810).
+"""From the flags of ``polyarch run`` to the program that plays the role, in the same process.
 
 A process runs for months and its memory is bounded. The libraries of the command line take 4 MiB of it, and nobody
 needs them once the flags are read. So the process starts over without them: the pid stays, what the flags say goes

@@ -77,7 +77,7 @@ def _settings(given: ReexecSettings) -> RunSettings:
 
 def _runner(given: ReexecSettings) -> Runner:
     """uvloop where it is installed (extra ``fast``). It takes 2 MiB: not on every node, nor for an operator, which has
-    little to do (PL-810)."""
+    little to do."""
     if given.modules == ("operator",) or ("exec_monitor" in given.modules and given.monitor.side == "node"):
         return asyncio.run
     try:
@@ -88,7 +88,7 @@ def _runner(given: ReexecSettings) -> Runner:
 
 
 def _usage_errors() -> ErrorTypes:
-    """Evaluated once something was raised: a role that asks no registry does not load these modules (PL-810)."""
+    """Evaluated once something was raised: a role that asks no registry does not load these modules."""
     from polyarch.oci.mirrors.toml_files import InvalidConfiguration
     from polyarch.oci.transport.addresses import InvalidSetting
 
@@ -121,7 +121,7 @@ def _providers(path: str, directory: str) -> "ProviderConfiguration | None":
 def _registry_files(
     directory: str, configuration: str | None, authorities: tuple[str, ...]
 ) -> tuple[str | None, tuple[str, ...]]:
-    """``--registries-conf`` and ``--ca`` with the files of ``--registries-dir``, as far as it has them (PL-424)."""
+    """``--registries-conf`` and ``--ca`` with the files of ``--registries-dir``, as far as it has them."""
     folder = Path(directory)
     if not folder.is_dir():
         raise UsageError(f"--registries-dir {directory}: there is no such directory")

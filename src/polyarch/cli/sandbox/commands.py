@@ -1,4 +1,4 @@
-"""``polyarch up``, ``down``, ``status`` and ``polyarch sandbox …``: a real cluster without machines (SB-002 to SB-010).
+"""``polyarch up``, ``down``, ``status`` and ``polyarch sandbox …``: a real cluster without machines.
 
 The command lines alone; ``local_cluster`` does the work."""
 

@@ -25,7 +25,7 @@ _WIDE_HEADINGS = ("POD", "IMAGES RUN ON", "PATH", "CONSTRAINT", "NODE", "STATE")
 
 
 async def show(sandbox: Sandbox, *, quiet: bool) -> tuple[DemoResult, int]:
-    """Do the demo and show it; the exit code is 1 if a pod that could run did not (SB-010)."""
+    """Do the demo and show it; the exit code is 1 if a pod that could run did not."""
     console = Console(highlight=False)
     if quiet or not console.is_terminal:
         stream = sys.stderr if quiet else sys.stdout

@@ -215,7 +215,7 @@ def _write_private(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
-# -- The work of ``polyarch up``, ``down``, ``status`` and ``polyarch sandbox …`` (SB-002 to SB-010).
+# -- The work of ``polyarch up``, ``down``, ``status`` and ``polyarch sandbox …``.
 
 
 T = TypeVar("T")

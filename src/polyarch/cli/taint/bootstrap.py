@@ -1,4 +1,4 @@
-"""The work of ``polyarch taint bootstrap`` and ``apply``: the seven steps, one after another (TN-061, TN-063, TN-064).
+"""The work of ``polyarch taint bootstrap`` and ``apply``: the seven steps, one after another.
 
 With a controller in the cluster its object is set and its status watched; without one the writes are made from here.
 Before each step the cluster is read again, so a run that was stopped is continued by the same command."""

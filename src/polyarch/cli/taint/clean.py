@@ -1,4 +1,4 @@
-"""The work of ``polyarch taint clean``: everything of ours off nodes and pods, from anywhere (TN-070 to TN-072).
+"""The work of ``polyarch taint clean``: everything of ours off nodes and pods, from anywhere.
 
 It needs no controller and no kind ArchitectureTaints: what is ours stands on the nodes themselves. Where there is a
 controller it is told first, so that it puts nothing back."""
@@ -30,7 +30,7 @@ from polyarch.taints.writes import Change, Failure, KubernetesApi, Outcome, Writ
 SCHEMA_VERSION: Final = "polyarch.dev/taint-clean/v1"
 COMMAND: Final = "taint clean"
 PATIENCE: Final = 60.0
-"""Seconds for the controller to see that it is to stop (TN-070)."""
+"""Seconds for the controller to see that it is to stop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ class TaintCleaner:
         return await Delegated(self._client, clock=self._clock).found()
 
     def _settings(self, live: ArchitectureTaints | None) -> TaintSettings:
-        """What decides what is ours: the object, unless the command line names another key (TN-072)."""
+        """What decides what is ours: the object, unless the command line names another key."""
         asked = self._asked
         found = TaintSettings.of(live.spec) if live is not None else TaintSettings()
         if asked.key is not None or asked.preset is not None:

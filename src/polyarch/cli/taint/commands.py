@@ -1,4 +1,4 @@
-"""``polyarch taint``: the way to tainted nodes, and back (TN-060 to TN-074).
+"""``polyarch taint``: the way to tainted nodes, and back.
 
 The command lines alone; ``planning``, ``walk`` and ``cleaning`` do the work."""
 

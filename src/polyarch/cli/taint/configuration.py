@@ -1,4 +1,4 @@
-"""Which configuration a command works with: a file, the cluster's object, or what the flags say (TN-010, TN-012).
+"""Which configuration a command works with: a file, the cluster's object, or what the flags say.
 
 Flags describe an object for a cluster that has none. Where there is one it counts, and flags beside it are refused:
 two configurations for one cluster would undo each other's work."""

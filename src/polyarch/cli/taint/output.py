@@ -1,4 +1,4 @@
-"""What ``polyarch taint plan`` prints: tables for people, and the document ``polyarch.dev/taint-plan/v1`` (TN-060).
+"""What ``polyarch taint plan`` prints: tables for people, and the document ``polyarch.dev/taint-plan/v1``.
 
 Both are made of the same plan; pure but for the widths that a terminal gives to characters."""
 

@@ -1,5 +1,4 @@
-"""``polyarch taint plan --emit``: what other parts of the cluster need, as manifests or as a document (TN-027, TN-028,
-TN-054)."""
+"""``polyarch taint plan --emit``: what other parts of the cluster need, as manifests or as a document."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -112,7 +111,7 @@ def _node_templates(found: Iterable[NodeTemplate], form: str) -> str:
     return document_text({"schemaVersion": NODE_TEMPLATES_VERSION, "templates": entries}, form)
 
 
-# -- The work of ``polyarch taint plan``: read, judge, print; nothing is written (TN-060).
+# -- The work of ``polyarch taint plan``: read, judge, print; nothing is written.
 
 
 BRIEFLY = 8.0

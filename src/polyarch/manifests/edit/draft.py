@@ -2,7 +2,7 @@
 
 Operations apply in order and their indexes count what earlier ones left, but the text is spliced once. So they are
 merged first: a :class:`Draft` is an unchanged node, a new value in its place, or a collection with kept, removed and
-new members. What an alias or merge key shares is changed once, and only if every use asks for the same (MF-053): an
+new members. What an alias or merge key shares is changed once, and only if every use asks for the same: an
 operation is never repeated for another use.
 
 Pure.

@@ -64,7 +64,7 @@ class _Surroundings:
     pod_spec: Node | None = None
 
     def inside(self, node: Node, columns: int) -> "_Surroundings":
-        """The step is that of the pod specification, outside of one that of the mapping itself (MF-062)."""
+        """The step is that of the pod specification, outside of one that of the mapping itself."""
         if self.pod_spec is not None or not isinstance(node, MappingNode):
             return self
         pod_spec = node if is_pod_spec(node) else None
@@ -165,7 +165,7 @@ class _Writer:
             self.edit(start, entry.end, text)
 
     def block_value(self, where: Layout, entry: Entry, value: Any, around: _Surroundings) -> None:
-        """A non-empty collection in block context; a comment on the line of the key stays there (MF-064)."""
+        """A non-empty collection in block context; a comment on the line of the key stays there."""
         style = self.style(around, entry.start)
         lines = block_lines(value, style)
         start, node = self.content_start(entry), entry.value
@@ -198,7 +198,7 @@ class _Writer:
     # Entries of block collections -------------------------------------------------------------------------------
 
     def remove(self, draft: Draft, where: Layout) -> None:
-        """Whole lines, with the comment on them; comment lines above stay (MF-065)."""
+        """Whole lines, with the comment on them; comment lines above stay."""
         kept = {place for place, _ in draft.kept}
         for number, entry in enumerate(where.entries):
             if number in kept:
@@ -233,7 +233,7 @@ class _Writer:
                 self.insert_after(draft, where, last, members, around)
 
     def insert_affinity(self, draft: Draft, where: Layout, members: list[Member], around: _Surroundings) -> None:
-        """Below a commented affinity, else before the first key without a comment above it (MF-063)."""
+        """Below a commented affinity, else before the first key without a comment above it."""
         run = affinity_run(self.document, where)
         if run is not None:
             at = run.lines[-1][0]

@@ -25,7 +25,7 @@ _KEEP = re.compile(r"(?:[&!]\S*\s+)*[|>][0-9]?\+")
 
 
 class CannotEdit(ValueError):  # noqa: N818 - reads as a noun
-    """An edit that would need a guess; the reason becomes the note (MF-053)."""
+    """An edit that would need a guess; the reason becomes the note."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""Writes inserted text in the style of the text around it (MF-062).
+"""Writes inserted text in the style of the text around it.
 
 A file keeps its style: indentation, whether sequences are indented below their key, flow or block, the quotes of
 JSON. The default for what the file does not show is two spaces and no quotes.
@@ -123,7 +123,7 @@ def is_collection(value: Any) -> bool:
 
 def sequence_indent(document: Document, pod_spec: Node | None, at: int) -> int:
     """Columns from a key to the dashes below it, as in the block sequence of the pod specification nearest to the
-    offset ``at``, else in the nearest of the document, else 0 (MF-062).
+    offset ``at``, else in the nearest of the document, else 0.
     """
     for scope in (pod_spec, document.root):
         found = _sequence_indents(document, scope) if scope is not None else []

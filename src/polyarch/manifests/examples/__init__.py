@@ -45,7 +45,7 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     severity: Severity | None = None
     """Of the finding, where it is not the rule's default."""
     answers: dict[str, Any] = {}
-    """In the format of a platforms file (RG-130)."""
+    """In the format of a platforms file."""
     indexes: dict[str, str] = {}
     """Image by digest → the image of ``answers`` that shows its index."""
     options: ExampleOptions = ExampleOptions()

@@ -1,4 +1,4 @@
-"""CSV (RFC 4180) with a header row, for spreadsheets and scripts (MF-045).
+"""CSV (RFC 4180) with a header row, for spreadsheets and scripts.
 
 A cell that a spreadsheet would take for a formula gets an apostrophe, and no character is one that a terminal would
 obey: names in manifests are anybody's texts.

@@ -1,4 +1,4 @@
-"""Workflow commands of GitHub Actions: annotations beside the lines of a pull request (MF-045)."""
+"""Workflow commands of GitHub Actions: annotations beside the lines of a pull request."""
 
 from polyarch.manifests.finding import Finding, Severity
 from polyarch.manifests.output.text import plain

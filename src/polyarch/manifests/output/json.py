@@ -1,4 +1,4 @@
-"""JSON document ``polyarch.dev/lint/v1`` (MF-043). Keys are never omitted; new ones may be added."""
+"""JSON document ``polyarch.dev/lint/v1``. Keys are never omitted; new ones may be added."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""JUnit XML for build servers (MF-045): one suite per file, one case per object.
+"""JUnit XML for build servers: one suite per file, one case per object.
 
 A case may have several failures. What could not be completed is an ``error`` in the suite of its file or, for an
 image, in the suite ``images``. The counts are those of the elements.

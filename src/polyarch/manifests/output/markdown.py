@@ -1,4 +1,4 @@
-"""Markdown for comments on pull requests: one table for each file (MF-045).
+"""Markdown for comments on pull requests: one table for each file.
 
 Texts come from manifests, and so from whoever opens a pull request: none of them may become markup, mention somebody,
 or become a link.

@@ -1,4 +1,4 @@
-"""SARIF 2.1.0 for code scanning (MF-044).
+"""SARIF 2.1.0 for code scanning.
 
 A region is that of the offending node, in code points from 1 with an exclusive end, as SARIF counts. The partial
 fingerprint is that of the baseline, so a result keeps its identity while lines move. Suppressed findings are included

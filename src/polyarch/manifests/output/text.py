@@ -1,4 +1,4 @@
-"""Text for terminals: a line for each finding, its hint below, and a summary line (MF-042).
+"""Text for terminals: a line for each finding, its hint below, and a summary line.
 
 Terminals and editors turn ``file:line:column`` into links. Texts come from manifests, so control characters are
 replaced.

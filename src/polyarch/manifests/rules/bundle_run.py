@@ -1,4 +1,4 @@
-"""Runs the rules over several files at once: a bundle (MF-072 to MF-075) or a catalog.
+"""Runs the rules over several files at once: a bundle or a catalog.
 
 The rules for single files find most problems of a bundle. This module adds what they cannot know: the subscription
 that installs the bundle, and the image that it is shipped as.
@@ -35,7 +35,7 @@ def validate(
     subscriptions: Iterable[Scan] = (),
     bundle_image: BundleImageAnswer | None = None,
 ) -> tuple[Problem, ...]:
-    """All problems of the bundle and of its subscriptions; suppressed ones have the reason (MF-032)."""
+    """All problems of the bundle and of its subscriptions; suppressed ones have the reason."""
 
     def judge_image(facts: ObjectFacts) -> Iterator[Draft]:
         if bundle_image is not None and facts.object is bundle.service_version.object:
@@ -54,7 +54,7 @@ def validate(
 
 def object_checks(bundle: Bundle) -> tuple[ObjectCheck, ...]:
     """The checks of objects if the bundle that a subscription installs is known: MA209 can then name and restore the
-    lost constraint (MF-083).
+    lost constraint.
     """
     deployments = deployments_of(bundle.service_version)
 

@@ -66,7 +66,7 @@ class BundleFacts:
     def judged(self) -> tuple[tuple[BundleImage, PlatformSet], ...]:
         """The images that keep or break promises: deployed or related, with known platforms.
 
-        An image used only in volumes counts as far as it constrains its pod (MF-005).
+        An image used only in volumes counts as far as it constrains its pod.
         """
         found = []
         for image in self.service_version.images:

@@ -26,7 +26,7 @@ from polyarch.platforms import NodePlatform
 
 
 def check_constraints(facts: PodFacts) -> Iterator[Draft]:
-    """The first of the five that applies, and empty terms besides (MF-020)."""
+    """The first of the five that applies, and empty terms besides."""
     if facts.supported.neutral:
         return
     required = facts.pod_spec.required

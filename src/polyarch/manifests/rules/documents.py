@@ -170,7 +170,7 @@ def unmatched(
     path: str = "",
     document: int = 0,
 ) -> Finding:
-    """The finding; ``mark`` distinguishes its fingerprint from others of the file (MF-033)."""
+    """The finding; ``mark`` distinguishes its fingerprint from others of the file."""
     return Finding(
         rule=MA903.id,
         severity=MA903.severity,

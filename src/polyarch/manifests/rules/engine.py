@@ -128,7 +128,7 @@ def _pod_checks(options: LintOptions) -> tuple[PodCheck, ...]:
 
 
 def selected(options: LintOptions, rule: str) -> bool:
-    """Whether a rule runs (MF-030); rules that need a configuration run only with it."""
+    """Whether a rule runs; rules that need a configuration run only with it."""
     configured = {"MA112": bool(options.prefer), "MA113": options.taints is not None, "MA008": options.lock is not None}
     default = configured.get(rule, RULES[rule].default)
     return options.selection.selects(rule, default=default)

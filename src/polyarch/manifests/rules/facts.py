@@ -1,7 +1,7 @@
 """Input and output of the rules: facts about one pod specification, and drafts of findings.
 
 A rule is a function from :class:`PodFacts` to :class:`Draft` values. The platform sets are computed on first use and
-cached, so that a pod specification without findings costs next to nothing (MF-090).
+cached, so that a pod specification without findings costs next to nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -42,7 +42,7 @@ class Draft:
     message: str
     hint: str
     node: Node
-    """The offending node; its position is that of the finding (MF-042)."""
+    """The offending node; its position is that of the finding."""
     pointer: str
     """Of that node."""
     sub: str = ""
@@ -56,7 +56,7 @@ class Draft:
 
 
 class Refused(Exception):  # noqa: N818 - the name says what happened
-    """A repair cannot be written; the message becomes the note (MF-053)."""
+    """A repair cannot be written; the message becomes the note."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ class PodFacts:
 
     @property
     def has_architectures(self) -> bool:
-        """Whether there is an architecture constraint (MF-004)."""
+        """Whether there is an architecture constraint."""
         return bool(self.selector_architectures) or bool(self.architecture_expressions)
 
     @cached_property
@@ -157,7 +157,7 @@ class PodFacts:
 
     @cached_property
     def target(self) -> Target:
-        """The platforms to write (MF-051); raises :class:`Refused` if they are not certain (MF-053)."""
+        """The platforms to write; raises :class:`Refused` if they are not certain."""
         self.check_editable()
         supported, options = self.supported, self.options.fixes
         platforms = supported.platforms

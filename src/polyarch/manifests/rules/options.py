@@ -15,7 +15,7 @@ Unresolved = Literal["auto", "finding", "ignore"]
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Rules to include in and exclude from the default ones, by id or prefix with ``*`` (MF-030). The longest matching
+    """Rules to include in and exclude from the default ones, by id or prefix with ``*``. The longest matching
     pattern wins; of equal ones the exclusion.
     """
 
@@ -41,7 +41,7 @@ def _fit(rule: str, patterns: tuple[str, ...]) -> int:
 
 
 class Taints(msgspec.Struct, frozen=True):
-    """Architecture taints of the cluster (TN-010): every node of an architecture has ``key=architecture:effect``."""
+    """Architecture taints of the cluster: every node of an architecture has ``key=architecture:effect``."""
 
     key: str
     effect: str = "NoSchedule"
@@ -54,18 +54,18 @@ TAINT_PRESETS: Mapping[str, str] = {
     "gke": "kubernetes.io/arch",
     "openshift": "multi-arch.openshift.io/arch",
 }
-"""Preset → key of the taint (TN-011)."""
+"""Preset → key of the taint."""
 
 
 class Locked(msgspec.Struct, frozen=True):
-    """The lock file's entry for a reference (MF-034)."""
+    """The lock file's entry for a reference."""
 
     digest: str
     platforms: tuple[NodePlatform, ...]
 
 
 class FixOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a repair may change (MF-050); the flags of ``polyarch fix``."""
+    """What a repair may change; the flags of ``polyarch fix``."""
 
     widen: bool = False
     replace: bool = False
@@ -81,7 +81,7 @@ class LintOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that rules depend on besides the file and the answers."""
 
     platforms: tuple[NodePlatform, ...] = ()
-    """The explicit universe (MF-002); empty: the usual one."""
+    """The explicit universe; empty: the usual one."""
     require: tuple[NodePlatform, ...] = ()
     prefer: Mapping[str, int] = {}
     """Architecture → weight (MA112)."""

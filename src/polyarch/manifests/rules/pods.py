@@ -385,7 +385,7 @@ def toleration_of(document: Any) -> Toleration | None:
 
 
 def _tainted_architectures(facts: PodFacts, taints: Taints) -> list[str]:
-    """The tainted architectures that the pod may run on, as the role ``taints`` judges them (TN-031)."""
+    """The tainted architectures that the pod may run on, as the role ``taints`` judges them."""
     may_run = facts.admitted.__contains__
     found = reach(
         facts.platforms,

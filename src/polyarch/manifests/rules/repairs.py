@@ -51,7 +51,7 @@ class Group:
 
 
 def groups(platforms: Iterable[NodePlatform]) -> tuple[Group, ...]:
-    """One group if every system has the same architectures, else one for each system, in order (MF-051)."""
+    """One group if every system has the same architectures, else one for each system, in order."""
     by_system: dict[str, tuple[str, ...]] = {}
     for platform in sorted(platforms):
         by_system[platform.os] = (*by_system.get(platform.os, ()), platform.architecture)

@@ -1,4 +1,4 @@
-"""Suppressions: annotations and comments that silence a finding, with a reason (MF-032).
+"""Suppressions: annotations and comments that silence a finding, with a reason.
 
 An annotation ``ignore-check.polyarch.dev/<ID>: reason`` applies to its object. A comment ``# polyarch:ignore <ID>
 reason`` applies to its line if it follows something there, otherwise to the next line; in Go code it starts with

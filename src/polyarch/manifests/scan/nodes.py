@@ -1,11 +1,11 @@
 """The documents of a file as YAML nodes with positions, and functions to read values from them.
 
 Rules and editor share the same nodes. A file is split at its ``---`` lines first, so that only the documents of
-interest are composed (MF-015). Marks then count from the start of a document's *chunk*: ask the :class:`Document` for
+interest are composed. Marks then count from the start of a document's *chunk*: ask the :class:`Document` for
 positions, never the mark.
 
 Values are read as Kubernetes reads YAML (as JSON): keys are strings, timestamps and unknown tags are strings, merge
-keys are merged, and no tag constructs anything (MF-093).
+keys are merged, and no tag constructs anything.
 """
 
 import json
@@ -71,7 +71,7 @@ class Document:
         return end
 
     def span(self, node: Node) -> Span:
-        """The region of a node; that of a block collection is its first key or element (MF-042)."""
+        """The region of a node; that of a block collection is its first key or element."""
         if isinstance(node, MappingNode) and not node.flow_style and node.value:
             return self.span(node.value[0][0])
         if isinstance(node, SequenceNode) and not node.flow_style and node.value:
@@ -180,7 +180,7 @@ def compose(source: SourceText, wanted: Callable[[str], bool] = lambda chunk: Tr
 
 def chunks(text: str) -> Iterator[tuple[int, int]]:
     """The parts of a text that are one document each. Every line ``---`` starts one; so does each of several
-    concatenated JSON values, as catalog renderers print them (MF-020).
+    concatenated JSON values, as catalog renderers print them.
 
     Directives and explicit ends may belong to the next document, so a text with them is not split. (Plain searches: a
     regular expression with ``^`` costs more than the parser.)
@@ -373,7 +373,7 @@ def value(node: Node) -> Any:
 
 
 def named_pointer(root: Node, path: str) -> str:
-    """The pointer, with the ``name`` of list elements instead of their index if they have one (MF-033)."""
+    """The pointer, with the ``name`` of list elements instead of their index if they have one."""
     parts: list[str] = []
     node: Node | None = root
     for segment in segments(path):

@@ -1,4 +1,4 @@
-"""Selects the files of a directory tree by path (MF-010).
+"""Selects the files of a directory tree by path.
 
 These rules apply to files found in directories; a file named on the command line is always checked.
 

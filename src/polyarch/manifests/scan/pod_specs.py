@@ -44,7 +44,7 @@ class KubeObject:
     namespace: str
     name: str
     origin: str
-    """Source of the text, if it names one (MF-013)."""
+    """Source of the text, if it names one."""
     patched_by: str | None = None
     """The folder of the kustomization that names the file as a patch: then this is a part of an object. None: it is
     whole.
@@ -70,7 +70,7 @@ class KubeObject:
 
 
 def objects_of(document: Document, *, patched_by: str | None = None) -> Iterator[KubeObject]:
-    """The object of a document, or those in lists at any depth (MF-011: any kind ending in ``List``)."""
+    """The object of a document, or those in lists at any depth (any kind ending in ``List``)."""
     yield from _objects(document, document.root, "", _chart_source(document), patched_by)
 
 
@@ -128,12 +128,12 @@ class NamedText(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ImageUse:
-    """An image that a pod needs (MF-005)."""
+    """An image that a pod needs."""
 
     text: str
     """As it is written; empty where the container names none."""
     resolved_text: str
-    """The image to inspect: after the ``images`` of the nearest kustomization (MF-014)."""
+    """The image to inspect: after the ``images`` of the nearest kustomization."""
     role: Role
     container: str
     """Name of the container or volume."""
@@ -190,7 +190,7 @@ class Term:
 
     @property
     def is_empty(self) -> bool:
-        """Neither expressions nor fields: it matches no node at all (MF-003)."""
+        """Neither expressions nor fields: it matches no node at all."""
         return not self.expressions and not self.fields
 
 
@@ -485,7 +485,7 @@ def shaped_places(subject: KubeObject, taken: set[int]) -> Iterator[Place]:
 
 
 def pod_holders(node: Node, where: str) -> tuple[Holder, ...]:
-    """The containers of a pod specification in the order of their fields, then its image volumes (MF-005)."""
+    """The containers of a pod specification in the order of their fields, then its image volumes."""
     found = [
         holder for field, role in _POD_LISTS for holder in _holders(get(node, field), where + pointer(field), role)
     ]

@@ -188,7 +188,7 @@ class Scan:
     syntax: SyntaxProblem | None = None
     """Why it does not parse."""
     template: int | None = None
-    """Offset of the first template mark; None if the file is not a template (MF-013)."""
+    """Offset of the first template mark; None if the file is not a template."""
 
     def document(self, number: int) -> Document:
         return next(document for document in self.documents if document.index == number)

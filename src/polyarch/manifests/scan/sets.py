@@ -1,7 +1,7 @@
 """The three platform sets that rules compare: supported by images, admitted by the pod, and considered at all.
 
-*P* is what all images of a pod have in common (MF-001), *S* what its node selector and required node affinity admit
-(MF-003), and *U* the platforms that are considered (MF-002). All three are sets of node platforms, so a rule compares
+*P* is what all images of a pod have in common, *S* what its node selector and required node affinity admit,
+and *U* the platforms that are considered. All three are sets of node platforms, so a rule compares
 sets, never texts.
 
 Requirements on other labels than architecture and operating system may match any node: a manifest does not tell which
@@ -38,7 +38,7 @@ OS_KEYS = (OS_KEY, "beta.kubernetes.io/os")
 PLATFORM_KEYS = ARCHITECTURE_KEYS + OS_KEYS
 
 DEFAULT_UNIVERSE = frozenset(NodePlatform("linux", each) for each in ("amd64", "arm64", "ppc64le", "s390x"))
-"""The node platforms assumed without ``--platforms`` (MF-002)."""
+"""The node platforms assumed without ``--platforms``."""
 
 _WINDOWS = NodePlatform("windows", "amd64")
 # With more distinct sets than this in a pod, a minimal conflict is found instead of the smallest one.
@@ -112,7 +112,7 @@ class SupportedImage:
 
 @dataclass(frozen=True, eq=False)
 class Supported:
-    """P, or its upper bound P⁺ if an answer is missing (MF-001)."""
+    """P, or its upper bound P⁺ if an answer is missing."""
 
     images: tuple[SupportedImage, ...]
     unrestricted: PlatformSet
@@ -145,7 +145,7 @@ class Supported:
 
     @cached_property
     def conflict(self) -> tuple[SupportedImage, ...]:
-        """A minimal set of images without a common platform, the first in the pod's order (MF-022)."""
+        """A minimal set of images without a common platform, the first in the pod's order."""
         different: dict[PlatformSet, SupportedImage] = {}
         for image, platforms in self.constraining:
             different.setdefault(platforms, image)
@@ -163,7 +163,7 @@ class Supported:
 
 
 def supported(pod_spec: PodSpec, answers: Answers) -> Supported:
-    """What the images of a pod have in common (MF-001, MF-005)."""
+    """What the images of a pod have in common."""
     images = tuple(_supported(use, answers) for use in pod_spec.images)
     common = reduce(and_, (image.platforms for image in images if image.platforms is not None), PlatformSet.EVERYTHING)
     return Supported(images, common, os_name=meant_system(pod_spec.os_name), partial=pod_spec.is_patch)
@@ -213,7 +213,7 @@ def meant_system(value: str) -> str:
 
 
 def holds(clause: Clause, platform: NodePlatform) -> bool:
-    """Whether some node of the platform could satisfy the clause (MF-003)."""
+    """Whether some node of the platform could satisfy the clause."""
     key = clause.key
     if key in ARCHITECTURE_KEYS:
         return _holds(clause, platform.architecture, meant_architecture)
@@ -235,12 +235,10 @@ def _holds(clause: Clause, label: str, meant: Callable[[str], str]) -> bool:
 
 
 def is_architecture_constraint(clause: Clause) -> bool:
-    """MF-004."""
     return clause.key in ARCHITECTURE_KEYS and clause.operator != "Exists"
 
 
 def is_os_constraint(clause: Clause) -> bool:
-    """MF-004."""
     return clause.key in OS_KEYS and clause.operator != "Exists"
 
 
@@ -280,7 +278,7 @@ class Constraints:
 
     @cached_property
     def named(self) -> tuple[frozenset[str], bool]:
-        """The known architectures that constraints name, and whether they name windows (MF-002)."""
+        """The known architectures that constraints name, and whether they name windows."""
         architectures: set[str] = set()
         windows = False
         for clause in self.clauses():
@@ -326,7 +324,7 @@ def _clause(expression: Any) -> Clause:
 
 
 def admitted(of: Constraints, universe: Iterable[NodePlatform]) -> frozenset[NodePlatform]:
-    """S: the platforms of the universe whose nodes could satisfy the constraints (MF-003)."""
+    """S: the platforms of the universe whose nodes could satisfy the constraints."""
     if of.is_unconstrained:
         return frozenset(universe)
     return frozenset(platform for platform in universe if of.admits(platform))
@@ -338,7 +336,7 @@ def admitted(of: Constraints, universe: Iterable[NodePlatform]) -> frozenset[Nod
 def universe(
     platforms: PlatformSet, of: Constraints, *, os_name: str = "", explicit: Iterable[NodePlatform] = ()
 ) -> frozenset[NodePlatform]:
-    """U (MF-002): the ``explicit`` platforms if given, else the defaults and all that images or constraints name."""
+    """U: the ``explicit`` platforms if given, else the defaults and all that images or constraints name."""
     stated = frozenset(explicit)
     if stated:
         return stated
@@ -364,7 +362,7 @@ def _printed(platforms: frozenset[NodePlatform]) -> tuple[str, ...]:
 
 
 def listed(platforms: Iterable[NodePlatform] | PlatformSet) -> str:
-    """A list for messages; ``no platform`` if empty (MF-023)."""
+    """A list for messages; ``no platform`` if empty."""
     if isinstance(platforms, PlatformSet) and platforms.is_everything:
         return "every platform"
     return ", ".join(texts(platforms)) or "no platform"

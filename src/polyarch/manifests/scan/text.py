@@ -19,7 +19,7 @@ import msgspec
 from polyarch.manifests.finding import Span
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Larger files are not parsed (MF-093)."""
+"""Larger files are not parsed."""
 
 _BOM = b"\xef\xbb\xbf"
 _OTHER_ENCODINGS = (

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of NUMAResourcesOperator and NUMAResourcesScheduler (NO-001 – NO-003, NO-010 – NO-012).
+"""The CustomResourceDefinitions of NUMAResourcesOperator and NUMAResourcesScheduler.
 
 Both versions of a kind have one and the same schema, so the API server converts by changing ``apiVersion`` alone, and
 nothing is lost in either direction. Words and bounds are those of ``settings``. Pure."""
@@ -66,7 +66,6 @@ def crds() -> tuple[Schema, ...]:
 
 
 def numa_resources_operator() -> Schema:
-    """NO-001."""
     return _crd(
         OPERATORS,
         OPERATOR_SINGLETON,
@@ -79,7 +78,6 @@ def numa_resources_operator() -> Schema:
 
 
 def numa_resources_scheduler() -> Schema:
-    """NO-010."""
     return _crd(
         SCHEDULERS,
         SCHEDULER_SINGLETON,
@@ -92,7 +90,6 @@ def numa_resources_scheduler() -> Schema:
 
 
 def operator_spec() -> Schema:
-    """NO-002."""
     excluded = obj(
         {
             "namespace": text(description="A shell glob for the namespace."),
@@ -116,7 +113,6 @@ def operator_spec() -> Schema:
 
 
 def scheduler_spec() -> Schema:
-    """NO-011."""
     scored = obj(
         {
             "name": text(description="The resource."),
@@ -309,7 +305,7 @@ def _log_level(description: str) -> Schema:
 
 
 def _duration(field: str, description: str, usual: float) -> Schema:
-    # A negative one is stored, as it always was, and the operator tells of it (NO-005).
+    # A negative one is stored, as it always was, and the operator tells of it.
     return text(
         description=f"{description} A duration such as 10s or 1m30s; absent: {usual:g}s.",
         max_length=MAX_DURATION_LENGTH,
@@ -348,7 +344,7 @@ def _crd(resource: Resource, only: str, description: str, spec: Schema, status: 
     return custom_resource(resource, [old, stored], short_names=(short_name,))
 
 
-# -- What is wrong with an object of ours, as far as it can be told without a cluster (NO-004, NO-005, NO-013, §13).
+# -- What is wrong with an object of ours, as far as it can be told without a cluster.
 
 
 Document = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Types of NUMAResourcesOperator and NUMAResourcesScheduler (NO-001 – NO-003, NO-010 – NO-012).
+"""Types of NUMAResourcesOperator and NUMAResourcesScheduler.
 
 Decoding is tolerant: an object that was stored under an older schema is read, too, and ``validation`` says what is
 wrong with it. ``crds`` has the schema, ``settings`` what the values mean. Selectors and tolerations stay as they are
@@ -56,8 +56,6 @@ class NodeGroup(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class NUMAResourcesOperatorSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """NO-002."""
-
     node_groups: list[NodeGroup] | None = None
     image_spec: str | None = None
     log_level: str | None = None
@@ -87,8 +85,6 @@ class ScoringStrategy(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NUMAResourcesSchedulerSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """NO-011."""
-
     image_spec: str | None = None
     scheduler_name: str | None = None
     log_level: str | None = None
@@ -109,7 +105,7 @@ class NUMAResourcesScheduler(msgspec.Struct, frozen=True, rename="camel"):
     status: dict[str, Any] = {}
 
 
-# -- What NUMAResourcesOperator and NUMAResourcesScheduler mean, field by field (NO-002, NO-005, NO-011, NO-013).
+# -- What NUMAResourcesOperator and NUMAResourcesScheduler mean, field by field.
 
 
 Fingerprinting = Literal["Disabled", "Enabled", "EnabledExclusiveResources"]
@@ -136,7 +132,7 @@ ANNOTATION_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     CANDIDATES: tuple(str(each) for each in range(CANDIDATE_BOUNDS[0], CANDIDATE_BOUNDS[1] + 1)),
     IGNORABLE: ("true",),
 }
-"""Values of the annotations that choose how the scheduler works (NO-013)."""
+"""Values of the annotations that choose how the scheduler works."""
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +164,7 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def document(self) -> dict[str, Any]:
-        """As ``config`` of a status (NO-003)."""
+        """As ``config`` of a status."""
         document: dict[str, Any] = {
             "podsFingerprinting": self.fingerprinting,
             "infoRefreshMode": self.refresh_mode,
@@ -187,7 +183,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the secondary scheduler works."""
 
     image: str = ""
-    """Empty: the stock kube-scheduler of the API server's version (NO-084)."""
+    """Empty: the stock kube-scheduler of the API server's version."""
     name: str = "topo-aware-scheduler"
     """Of the profile; pods name it."""
     verbosity: int = VERBOSITY["Normal"]
@@ -196,7 +192,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds; 0: no reservations at all."""
     resync_debug: ResyncDebug = "DumpJSONFile"
     informer: PodInformer | None = None
-    """None: by the versions of the kubelets (NO-083)."""
+    """None: by the versions of the kubelets."""
     detection: ResyncDetection = "Relaxed"
     scoring: ScoringType = "LeastAllocated"
     scored: tuple[tuple[str, int], ...] = DEFAULT_SCORED
@@ -204,7 +200,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     preempts: bool = False
     """Wanted; see :attr:`evicts`."""
     replicas: int | None = None
-    """None: computed (NO-082)."""
+    """None: computed."""
     mode: SchedulingMode = "exact"
     restricted_policy: RestrictedPolicy = "filter"
     candidates: int = 1

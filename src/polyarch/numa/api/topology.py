@@ -1,4 +1,4 @@
-"""NodeResourceTopology of ``topology.node.k8s.io`` (NE-001 – NE-005): one object per node, named like it.
+"""NodeResourceTopology of ``topology.node.k8s.io``: one object per node, named like it.
 
 Decoding is lenient, since objects of other producers are read, too: unknown fields, null lists, missing optional fields
 and numeric quantities are accepted. What we write is made in ``result``. The schema is in ``topology_crd``."""
@@ -64,7 +64,7 @@ class NodeResourceTopology(msgspec.Struct, frozen=True, gc=False, rename="camel"
     attributes: list[Attribute] | None = None
 
 
-# -- Names of zones, and lists of named values as objects and zones carry them (NE-006). Pure.
+# -- Names of zones, and lists of named values as objects and zones carry them. Pure.
 
 
 _ZONE_PREFIX: Final = "node-"

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition of NodeResourceTopology (NE-001 – NE-004).
+"""The CustomResourceDefinition of NodeResourceTopology.
 
 The API is older than this project and has other producers and readers, so the definition says what theirs says: names,
 versions, what is required, no types of lists. Its fields are read off the structs in ``topology``, so what we read and
@@ -109,7 +109,7 @@ def _described(type_: msgspec.inspect.Type, words: str) -> Schema:
 _QUANTITY: Final[Any] = msgspec.inspect.type_info(Quantity)
 
 
-# -- Whether the definition of NodeResourceTopology has to be brought up to date (NO-044).
+# -- Whether the definition of NodeResourceTopology has to be brought up to date.
 
 
 Document = Mapping[str, Any]

@@ -1,1 +1,1 @@
-"""The daemon of each node: scans when something may have changed, and writes only what did (NE-110 – NE-122)."""
+"""The daemon of each node: scans when something may have changed, and writes only what did."""

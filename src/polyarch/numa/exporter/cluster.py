@@ -1,6 +1,6 @@
-"""One object that is followed by its name: watched, or read now and then where the watch is forbidden (NE-112).
+"""One object that is followed by its name: watched, or read now and then where the watch is forbidden.
 
-The watch selects ``metadata.name``, so that nobody's exporter sees another node (NE-140). It is the runtime's informer,
+The watch selects ``metadata.name``, so that nobody's exporter sees another node. It is the runtime's informer,
 with a client between the two that makes it wait longer where asking again soon is of no use: a watch that RBAC forbids
 is tried once an hour, and a kind that is not defined every 30 s. Meanwhile the object is read with GET.
 
@@ -35,7 +35,7 @@ MAX_EARLY_FAILURES: Final = 5
 """Refusals in a row that may come from an API server that has not loaded its RBAC roles yet, or kinds missing since
 they were defined a moment ago."""
 NOT_SERVED_INTERVAL: Final = 30.0
-"""Seconds until a kind that is not served is looked for again (§16)."""
+"""Seconds until a kind that is not served is looked for again."""
 FORBIDDEN_WATCH_INTERVAL: Final = 3600.0
 """Seconds until a forbidden watch is tried again; with a GET every 10 minutes that is what NE-152 allows."""
 
@@ -400,7 +400,7 @@ def _resources(node: NodeObject | None) -> tuple[Mapping[str, str], Mapping[str,
     return node.status.capacity or {}, node.status.allocatable or {}
 
 
-# -- The conditions of the exporter's own Pod: whether scans succeed, whether the topology is written (NE-120).
+# -- The conditions of the exporter's own Pod: whether scans succeed, whether the topology is written.
 
 
 POD_PERMISSIONS: Final = (rule(PODS, "get"), rule(PODS, "patch", subresource="status"))
@@ -511,7 +511,7 @@ def _as_condition(found: _PodCondition) -> Condition:
     return msgspec.convert(found, Condition, from_attributes=True)
 
 
-# -- The pods of this node that have ended, which a kubelet may still list (NE-068).
+# -- The pods of this node that have ended, which a kubelet may still list.
 
 
 TERMINAL_PODS_PERMISSIONS: Final = (rule(PODS, "list", "watch"),)

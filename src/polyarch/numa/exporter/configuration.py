@@ -1,6 +1,7 @@
-"""Configuration files: found, read and written as YAML. The one place of the exporter's configuration that knows YAML.
+"""Configuration files: found, read and written as YAML. The one place of the exporter's configuration that knows
+YAML.
 
-A file that is missing says nothing; one that cannot be read, or is no mapping, is an error that names it (NE-135)."""
+A file that is missing says nothing; one that cannot be read, or is no mapping, is an error that names it."""
 
 import os
 import shlex
@@ -125,7 +126,7 @@ def accepted_directory(directory: Path, roots: Sequence[Path]) -> Path:
     )
 
 
-# -- Layers of values → the settings: what is said later wins, and the environment speaks where nobody has (NE-130).
+# -- Layers of values → the settings: what is said later wins, and the environment speaks where nobody has.
 
 
 DEBUG_VERBOSITY = 4
@@ -234,7 +235,7 @@ def _unknown_key(place: str, key: str, known: Iterable[str]) -> str:
     return f"{place}: {key}: unknown key{f'; did you mean {close[0]}?' if close else ''}"
 
 
-# -- The merged settings as a file (NE-133). Pure.
+# -- The merged settings as a file. Pure.
 
 
 def dumped_document(values: Mapping[str, Any]) -> dict[str, object]:
@@ -266,7 +267,7 @@ def omitted_comment(flags: list[str]) -> str:
     return f"# Zero values are left out here. These are flags: {shlex.join(flags)}\n" if flags else ""
 
 
-# -- The exporter's configuration, read: files, environment and command line in, settings and warnings out (NE-130).
+# -- The exporter's configuration, read: files, environment and command line in, settings and warnings out.
 
 
 _FROM_EXTRA: Final = {"resourceExclude": RESOURCE_EXCLUDE, "podExclude": POD_EXCLUDE}
@@ -355,7 +356,7 @@ def _read_files(paths: Sequence[Path], table: Mapping[str, Any]) -> Iterator[Fil
 
 
 def _with_kubelet(values: Mapping[str, Any], kubelet: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
-    """A policy counts only with a scope: the first source that has both is taken, else the kubelet's (NE-100)."""
+    """A policy counts only with a scope: the first source that has both is taken, else the kubelet's."""
     result = {key: value for key, value in values.items() if key not in (POLICY, SCOPE)}
     for source, what in (
         (values, "topologyManagerPolicy and topologyManagerScope"),
@@ -390,7 +391,7 @@ def _own_namespace(service_account: Path) -> str:
 
 
 def _hostname(said: str, host_name: Callable[[], str]) -> str:
-    """The node's name (NE-010). A kubelet registers the host's name in lower case."""
+    """The node's name. A kubelet registers the host's name in lower case."""
     name = said or host_name().strip().lower()
     if not name:
         raise InvalidConfiguration(

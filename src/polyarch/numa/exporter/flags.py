@@ -1,4 +1,4 @@
-"""The flags of ``polyarch run numa-exporter``: which setting each sets, and what its help says (NE-132).
+"""The flags of ``polyarch run numa-exporter``: which setting each sets, and what its help says.
 
 Pure. ``command_line`` reads them, and the command's help and completion are made of them."""
 
@@ -327,7 +327,7 @@ FLAG_OF: Final[Mapping[str, Flag]] = {each.key: each for each in _ALL_FLAGS if e
 """By the key of its setting."""
 
 
-# -- Words of a command line → the flags that were given, as Go's programs take them (NE-132).
+# -- Words of a command line → the flags that were given, as Go's programs take them.
 
 
 _SWITCH = Boolean()

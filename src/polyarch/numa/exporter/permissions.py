@@ -1,4 +1,4 @@
-"""The rights of an exporter, from the parts that its settings turn on (NE-140).
+"""The rights of an exporter, from the parts that its settings turn on.
 
 No secrets, no delete, no ``nodes/proxy``, no wildcard. That Nodes are asked for by the own name alone, and pods by
 their node, is a matter of the requests: RBAC cannot say it."""
@@ -12,7 +12,7 @@ from polyarch.numa.exporter.publisher import TOPOLOGY_PERMISSIONS
 from polyarch.numa.exporter.settings import ExporterSettings
 
 CONFIGZ_PERMISSIONS = (rule(NODES, "get", subresource="configz"),)
-"""The kubelet asks the API server whether the exporter may read its configuration (NE-101)."""
+"""The kubelet asks the API server whether the exporter may read its configuration."""
 
 
 class ExporterPermissions(NamedTuple):
@@ -40,7 +40,7 @@ def needs_node(settings: ExporterSettings) -> bool:
 
 
 def asks_configz(settings: ExporterSettings) -> bool:
-    """Whether the kubelet's ``/configz`` is a source of its settings (NE-100)."""
+    """Whether the kubelet's ``/configz`` is a source of its settings."""
     host = settings.host
     told = host.topology_manager_policy is not None and host.topology_manager_scope is not None
     return not told and host.kubelet_config != "file"

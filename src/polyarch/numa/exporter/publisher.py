@@ -1,9 +1,9 @@
-"""One write of the topology, from what is wanted and what the API server has, to what it has then (NE-111).
+"""One write of the topology, from what is wanted and what the API server has, to what it has then.
 
 A change is a merge patch of the changed top-level fields. Where patches are forbidden, or not wanted, the object is
 read, changed and sent back with its resourceVersion. Whatever was there meanwhile is found out and dealt with at once:
 an object that is gone is created, one that somebody else has created is patched, and after a conflict the object is
-read again, three times in a row at most (§16). Any other failure is raised; whoever called knows when to try again."""
+read again, three times in a row at most. Any other failure is raised; whoever called knows when to try again."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 TOPOLOGY_PERMISSIONS: Final = (rule(TOPOLOGIES, "get", "list", "watch", "create", "update", "patch"),)
-"""RBAC rules; create cannot be narrowed to a name, and the others are narrowed by an admission policy (NE-141)."""
+"""RBAC rules; create cannot be narrowed to a name, and the others are narrowed by an admission policy."""
 MAX_CONFLICTS: Final = 3
 """In a row; a fourth is a failure like others."""
 
@@ -92,7 +92,7 @@ class TopologyWrite:
     ) -> TopologyWriteResult:
         """Raises ``KubernetesError``; nothing is tried again here but what a conflict or a race makes necessary.
 
-        ``stamps`` are annotations that go along with a write and do not cause one (NE-019), unless ``always``.
+        ``stamps`` are annotations that go along with a write and do not cause one, unless ``always``.
         """
         for _ in range(MAX_CONFLICTS):
             try:
@@ -175,11 +175,11 @@ def _guarded(change: Document, found: NodeResourceTopology) -> Document:
     return {**change, "metadata": {**metadata, "resourceVersion": found.metadata.resource_version}}
 
 
-# -- Keeps the topology in the API server as the newest scan has it (§10).
+# -- Keeps the topology in the API server as the newest scan has it.
 
 
 MIN_WRITE_INTERVAL: Final = 1.0
-"""Seconds between the beginnings of two writes (NE-152)."""
+"""Seconds between the beginnings of two writes."""
 NOT_SERVED_RETRY: Final = 30.0
 REJECTED_RETRY: Final = 60.0
 """Seconds until a write that was forbidden, or an object that was found invalid, is tried again."""
@@ -221,7 +221,7 @@ class PublisherSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublisherMetrics(Protocol):
-    """What is counted (NE-125, NE-126)."""
+    """What is counted."""
 
     def written(self, operation: WriteOperation, trigger: str, *, seconds: float, size_ratio: float) -> None: ...
 
@@ -269,7 +269,7 @@ class Publisher:
         self._problem = ""
         self._written_at: float | None = None
         self._quiet_since = clock.monotonic()
-        """Of the last write, or of the start: an object that was right already gets its heartbeats, too (NE-113)."""
+        """Of the last write, or of the start: an object that was right already gets its heartbeats, too."""
         self._put_until = 0.0
         self._patch_refused = ""
         self._patch_refusal_told = False
@@ -288,7 +288,7 @@ class Publisher:
 
     @property
     def fingerprint(self) -> str:
-        """Of the object in the API server; empty if it has none (NE-085)."""
+        """Of the object in the API server; empty if it has none."""
         found = self._topology.object
         several = (found.attributes if found is not None else None) or ()
         return next((each.value for each in several if each.name == names.FINGERPRINT), "")
@@ -422,7 +422,7 @@ class Publisher:
         return stamps
 
     def _heartbeat_due(self) -> bool:
-        """Whether the time of the last scan is to be told although nothing has changed (NE-113)."""
+        """Whether the time of the last scan is to be told although nothing has changed."""
         heartbeat = self._settings.heartbeat
         if not heartbeat or self._offer is None:
             return False
@@ -476,7 +476,7 @@ class Publisher:
 
 
 def retry_delay(error: KubernetesError, failures: int, *, chance: Random) -> float:
-    """Seconds until the next try. ``failures``: how many there were in a row before this one (§16)."""
+    """Seconds until the next try. ``failures``: how many there were in a row before this one."""
     if isinstance(error, TopologyNotServed):
         return NOT_SERVED_RETRY
     if isinstance(error, Forbidden):
@@ -489,7 +489,7 @@ def retry_delay(error: KubernetesError, failures: int, *, chance: Random) -> flo
 
 
 def with_owner(document: Document, node: str, uid: str) -> Document:
-    """The topology with its owner, the Node of this uid; empty: whoever owns it is left as it is (NE-018)."""
+    """The topology with its owner, the Node of this uid; empty: whoever owns it is left as it is."""
     if not uid:
         return document
     owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": node, "uid": uid}

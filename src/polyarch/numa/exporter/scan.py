@@ -1,8 +1,8 @@
-"""One scan: asks the kubelet, reads the machine, and decides what the topology is (NE-060).
+"""One scan: asks the kubelet, reads the machine, and decides what the topology is.
 
 Everything that a scan reads is read here, in this order, and everything it decides is decided by the pure rules after
 that. Files are read in the loop's own thread: sysfs and a tmpfs answer at once.
-Imports no HTTP and writes no log, since a command scans in the same way and has to answer at once (NE-154)."""
+Imports no HTTP and writes no log, since a command scans in the same way and has to answer at once."""
 
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -53,7 +53,7 @@ class AllocatableCache:
             if self._known is None or age >= ALLOCATABLE_LIFETIME:
                 raise
             if not self._overdue:
-                import structlog  # a third of the start of a command that scans once, and never gets here (NE-154)
+                import structlog  # a third of the start of a command that scans once, and never gets here
 
                 log = structlog.get_logger(__name__)
                 log.warning("allocatable is not answered, going on with the last answer", problem=str(error))
@@ -63,7 +63,7 @@ class AllocatableCache:
         return found
 
 
-# -- One scan: asks the kubelet, reads the machine, and decides what the topology is (NE-060).
+# -- One scan: asks the kubelet, reads the machine, and decides what the topology is.
 
 
 Document = dict[str, Any]
@@ -182,7 +182,7 @@ def scanner(
 
 
 def state_directory(host: HostSettings) -> str:
-    """The kubelet's directory, below the root (NE-069)."""
+    """The kubelet's directory, below the root."""
     return host.kubelet_state_dir or STATE_DIRECTORY
 
 

@@ -1,7 +1,7 @@
 """The loop of an exporter: waits for a trigger, scans, leaves the result to the publisher.
 
 It never waits for the API server. A scan that fails changes nothing in the cluster but a condition of the own Pod; it
-is made again after a backoff, or as soon as anything else asks for one (§16)."""
+is made again after a backoff, or as soon as anything else asks for one."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -59,7 +59,7 @@ LIVENESS_INTERVAL: Final = 30.0
 PAUSES: Final = (1.0, 30.0)
 """Seconds of the backoff after a failed scan: at first, and at most."""
 LIVENESS_MARGIN: Final = 60.0
-"""Seconds above three periods in which a loop that lives has gone round once (NE-121)."""
+"""Seconds above three periods in which a loop that lives has gone round once."""
 
 
 class ScanFailed(Exception):  # noqa: N818 - what happened

@@ -1,4 +1,4 @@
-"""Which scan comes next, when, and for which reasons (NE-054, NE-116 – NE-119).
+"""Which scan comes next, when, and for which reasons.
 
 Whatever happens is pending until a scan takes it, and a scan takes all that is pending. So events during a scan make
 exactly one more, and events above the rate wait and are not lost. A scan that failed is put back with its reasons.
@@ -16,11 +16,11 @@ ScanReason = Literal["start", "timer", "allocatable", "cpu", "memory", "devices"
 
 TIMED: Final = frozenset[ScanReason]({"start", "timer", "allocatable"})
 REFRESHING: Final = frozenset[ScanReason]({"start", "allocatable", "devices", "socket", "node"})
-"""After these the kubelet is asked for what is allocatable (NE-054)."""
+"""After these the kubelet is asked for what is allocatable."""
 QUIET_PERIOD: Final = 0.2
-"""Seconds without another change of the kubelet's state before a scan (NE-118)."""
+"""Seconds without another change of the kubelet's state before a scan."""
 MAX_QUIET_WAIT: Final = 1.0
-"""Seconds from the first change to the scan, however busy the kubelet is (NE-118)."""
+"""Seconds from the first change to the scan, however busy the kubelet is."""
 EARLY: Final = 0.25
 """A timer whose last quarter has begun rings with a scan that is made anyway: two timers make one scan."""
 

@@ -1,4 +1,4 @@
-"""The metrics of an exporter (NE-125, NE-126).
+"""The metrics of an exporter.
 
 Those that begin with ``rte_`` keep the names of the exporter before us, since dashboards and alerts use them. Children
 are looked up when a value changes, not with every scan; series of zones and resources that vanish disappear."""
@@ -153,7 +153,7 @@ class _ZoneGauge:
         self._shown = dict(values)
 
 
-# -- Metrics and health of an exporter, all on one port (NE-121).
+# -- Metrics and health of an exporter, all on one port.
 
 
 log = structlog.get_logger(__name__)
@@ -232,7 +232,7 @@ class ExporterServer:
 
 
 def restrict_tls(context: ssl.SSLContext, settings: MetricsSettings) -> None:
-    """Versions, ciphers and client certificates as wanted (NE-122). Raises OSError or ssl.SSLError for unusable CAs."""
+    """Versions, ciphers and client certificates as wanted. Raises OSError or ssl.SSLError for unusable CAs."""
     if settings.min_tls_version:
         context.minimum_version = ssl.TLSVersion[TLS_VERSIONS[settings.min_tls_version]]
     if ciphers := openssl_ciphers(settings.cipher_suites):

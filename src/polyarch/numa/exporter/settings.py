@@ -1,4 +1,4 @@
-"""Settings of one exporter, merged from defaults, files, environment and flags (NE-130 – NE-132). What a scan
+"""Settings of one exporter, merged from defaults, files, environment and flags. What a scan
 decides by is in ``api.scan_settings``.
 
 ``configuration`` reads them, ``run numa-exporter`` and ``numa export`` start with them. Durations are seconds. Pure."""
@@ -29,7 +29,7 @@ MetricsMode = Literal["disabled", "http", "httptls"]
 
 
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a machine's files and sockets are (NE-030, NE-050, NE-069, NE-101, NE-102)."""
+    """Where a machine's files and sockets are."""
 
     root: str = "/"
     """Prefix of every host file read."""
@@ -44,16 +44,16 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     kubelet_config_dir: str = ""
     """Directory of drop-ins, ``*.conf``; empty: none."""
     kubelet_address: str = ""
-    """Where the kubelet answers; empty: the InternalIP of the own Node (NE-101)."""
+    """Where the kubelet answers; empty: the InternalIP of the own Node."""
     kubelet_ca: str = ""
     kubelet_insecure_tls: bool = False
     topology_manager_policy: TopologyPolicy | None = None
-    """With ``topology_manager_scope`` instead of the kubelet's own (NE-100)."""
+    """With ``topology_manager_scope`` instead of the kubelet's own."""
     topology_manager_scope: TopologyScope | None = None
 
 
 class TriggerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """When a scan is made (§11, NE-054)."""
+    """When a scan is made."""
 
     sleep_interval: float = 60.0
     """Seconds; 0: no timer."""
@@ -67,7 +67,7 @@ class TriggerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the object is written (§10)."""
+    """How the object is written."""
 
     no_publish: bool = False
     oneshot: bool = False
@@ -81,7 +81,7 @@ class PublishSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where metrics and health are served (NE-121, NE-122)."""
+    """Where metrics and health are served."""
 
     mode: MetricsMode = "disabled"
     address: str = "0.0.0.0"
@@ -99,11 +99,11 @@ class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """All of them."""
 
     hostname: str = ""
-    """The node's name; never empty once read (NE-010)."""
+    """The node's name; never empty once read."""
     namespace: str = ""
     """Of the own Pod; empty outside a cluster."""
     pod: str = ""
-    """The own Pod; empty: none is known, and no condition is written (NE-120)."""
+    """The own Pod; empty: none is known, and no condition is written."""
     host: HostSettings = HostSettings()
     scan: ScanSettings = ScanSettings()
     triggers: TriggerSettings = TriggerSettings()
@@ -115,7 +115,7 @@ class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: LogFormat = "json"
 
 
-# -- Names of TLS versions and cipher suites that users and the operator give for metrics (NE-122).
+# -- Names of TLS versions and cipher suites that users and the operator give for metrics.
 
 
 TLS_VERSIONS: Final[Mapping[str, str]] = {"VersionTLS12": "TLSv1_2", "VersionTLS13": "TLSv1_3"}
@@ -155,14 +155,14 @@ def openssl_ciphers(names: tuple[str, ...]) -> str:
 
 
 class InvalidConfiguration(ValueError):  # noqa: N818 - the name says what is the matter
-    """The message is ``place: key: reason``: a file with its key, a variable of the environment, or a flag (NE-135)."""
+    """The message is ``place: key: reason``: a file with its key, a variable of the environment, or a flag."""
 
 
 class InvalidValue(ValueError):  # noqa: N818
     """A value that its setting does not take; the message is the reason alone, and who knows the place adds it."""
 
 
-# -- Kinds of values: how each is written on a command line, how in a file, and how it is kept (NE-131, NE-135).
+# -- Kinds of values: how each is written on a command line, how in a file, and how it is kept.
 
 
 SECOND: Final = 1_000_000_000
@@ -355,7 +355,7 @@ class Names(msgspec.Struct, frozen=True):
 
 
 class ResourceLists(msgspec.Struct, frozen=True):
-    """``resourceExclude``: resources by the node's name, or ``*`` for every node (NE-071). Files alone have it."""
+    """``resourceExclude``: resources by the node's name, or ``*`` for every node. Files alone have it."""
 
     def of_text(self, text: str) -> Mapping[str, tuple[str, ...]]:
         raise InvalidValue("resources are excluded in a file")
@@ -381,7 +381,7 @@ class ResourceLists(msgspec.Struct, frozen=True):
 
 
 class PodPatterns(msgspec.Struct, frozen=True):
-    """``podExclude``: pairs of shell globs (NE-067). Files alone have it."""
+    """``podExclude``: pairs of shell globs. Files alone have it."""
 
     def of_text(self, text: str) -> tuple[PodPattern, ...]:
         raise InvalidValue("pods are excluded in a file")
@@ -435,7 +435,7 @@ def check_ip_address(text: str) -> None:
 
 
 def check_socket_url(text: str) -> None:
-    """A check of where podresources is asked (NE-050, NE-051)."""
+    """A check of where podresources is asked."""
     scheme, found, path = text.partition("://")
     if not found or scheme not in ("unix", "fake") or not path.startswith("/"):
         raise InvalidValue(f"{_quoted(text)} is neither unix:///path/to/socket nor fake:///directory")
@@ -494,7 +494,7 @@ class Setting(msgspec.Struct, frozen=True):
     field: str = ""
     """In ``ExporterSettings``; empty where several settings make one field."""
     variable: str = ""
-    """Of the environment, which speaks only where the value is still empty (NE-130)."""
+    """Of the environment, which speaks only where the value is still empty."""
     alone: Any = None
     """The default of a setting without a field."""
 

@@ -1,4 +1,4 @@
-"""The NodeResourceTopology that a node should have (NE-010 – NE-018).
+"""The NodeResourceTopology that a node should have.
 
 Equal facts give an equal document, whose serialised bytes are equal, too: everything is sorted here, quantities are
 decimal integers. What tells about the write itself, its trigger and time, is added by ``difference.stamped``. Pure."""
@@ -45,7 +45,7 @@ def topology_document(
 
 
 def legacy_policy(policy: TopologyPolicy, scope: TopologyScope) -> str:
-    """The one word for policy and scope in ``topologyPolicies`` (NE-014)."""
+    """The one word for policy and scope in ``topologyPolicies``."""
     word = _POLICY_WORDS.get(policy)
     return "None" if word is None else word + _SCOPE_WORDS[scope]
 
@@ -84,7 +84,7 @@ def _top_attributes(
 
 
 def _extra(kubelet: KubeletSettings) -> dict[str, str]:
-    """Attributes of our own that tell how the kubelet places containers (NE-015)."""
+    """Attributes of our own that tell how the kubelet places containers."""
     values = {
         names.CPU_MANAGER_POLICY: kubelet.cpu_manager_policy,
         names.CPU_MANAGER_OPTIONS: _options(kubelet.cpu_manager_options),
@@ -137,7 +137,7 @@ def _options(options: Iterable[tuple[str, str]]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(options))
 
 
-# -- What a write has to change of the object in the cluster, if anything (NE-014, NE-017, NE-018, NE-110, NE-111).
+# -- What a write has to change of the object in the cluster, if anything.
 
 
 OWN_LABELS: Final = (names.NODE_GROUP_LABEL,)
@@ -164,7 +164,7 @@ def topology_patch(wanted: Mapping[str, Any], found: NodeResourceTopology) -> Do
 
 
 def stamped(body: Mapping[str, Any], annotations: Mapping[str, str]) -> Document:
-    """A document or a patch with annotations that tell about this write: trigger, timing, last scan (NE-019, NE-113).
+    """A document or a patch with annotations that tell about this write: trigger, timing, last scan.
 
     They are added to what is written anyway, so they never are a reason to write.
     """
@@ -237,7 +237,7 @@ def _plain(value: Any) -> Document:
     return plain
 
 
-# -- What ``--pods-fingerprint-status-file`` says after each scan (NE-085): the pods behind a fingerprint, for those who
+# -- What ``--pods-fingerprint-status-file`` says after each scan: the pods behind a fingerprint, for those who
 
 
 def fingerprint_status(decided: NodeZones, published: str) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def fingerprint_status(decided: NodeZones, published: str) -> dict[str, Any]:
     }
 
 
-# -- The zones of a node as rows, for ``numa export`` (NE-160). Drawing the table is the command line's. Pure.
+# -- The zones of a node as rows, for ``numa export``. Drawing the table is the command line's. Pure.
 
 
 ZONE_TABLE_HEADER: Final = ("ZONE", "RESOURCE", "CAPACITY", "ALLOCATABLE", "USED", "AVAILABLE", "NOTE")

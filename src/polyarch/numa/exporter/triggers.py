@@ -1,4 +1,4 @@
-"""The notify file: whoever touches it asks for a scan (NE-119).
+"""The notify file: whoever touches it asks for a scan.
 
 A container runtime's hook does, for example, which cannot call anybody. The file is on the host, so nothing but an
 empty regular file is accepted under its name."""
@@ -51,7 +51,7 @@ def _check_notify_file(path: Path) -> None:
     raise NotifyFileError(f"--notify-file {path} {problem}: name an empty file, or one that does not exist yet")
 
 
-# -- Files whose change means a scan, told by ``stat`` (NE-118, NE-119).
+# -- Files whose change means a scan, told by ``stat``.
 
 
 CheckpointName = Literal["cpu", "memory", "devices"]
@@ -139,7 +139,7 @@ def _notify_file_version(path: Path | None) -> FileVersion:
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
-# -- The triggers of one exporter: waits for the next scan (NE-117 – NE-119).
+# -- The triggers of one exporter: waits for the next scan.
 
 
 POLL_INTERVAL: Final = 1.0
@@ -147,7 +147,7 @@ POLL_INTERVAL: Final = 1.0
 
 
 def random_stretch() -> float:
-    """The factor of an interval (NE-117)."""
+    """The factor of an interval."""
     return random.SystemRandom().uniform(0.9, 1.1)
 
 

@@ -1,4 +1,4 @@
-"""What the listed pods hold of each cell, and what the kubelet may hand out there (NE-061 – NE-064).
+"""What the listed pods hold of each cell, and what the kubelet may hand out there.
 
 Amounts are counted once: a CPU however many containers list it, a block of memory however many cells it spans, a device
 per cell that it belongs to. Pure."""
@@ -69,7 +69,7 @@ class ZoneMap:
         return tuple(sorted(self.cells.intersection(block.cells)))
 
     def devices(self, entry: Devices) -> Iterator[tuple[int, DeviceKey]]:
-        """Cell and device, for each cell that the entry names or, where it names none, allocatable names (NE-064)."""
+        """Cell and device, for each cell that the entry names or, where it names none, allocatable names."""
         named = _valid_zones(entry.cells)
         for device in _device_keys(entry):
             for cell in self.cells.intersection(named or self._device_cells.get(device, ())):
@@ -84,7 +84,7 @@ class ZoneMap:
 
 
 def allocatable_amounts(allocatable: Allocatable, layout: ZoneMap, capacity: Mapping[ZoneResourceKey, int]) -> Amounts:
-    """What pods may get (NE-061). A resource has an entry just in the cells where the kubelet has it, ``cpu`` in all.
+    """What pods may get. A resource has an entry just in the cells where the kubelet has it, ``cpu`` in all.
 
     ``capacity`` matters to a block of several cells alone: they share it as far as each has the memory.
     """
@@ -94,7 +94,7 @@ def allocatable_amounts(allocatable: Allocatable, layout: ZoneMap, capacity: Map
 
 
 def used_amounts(pods: Iterable[ListedPod], layout: ZoneMap, allocatable: Mapping[ZoneResourceKey, int]) -> Amounts:
-    """What the pods hold exclusively (NE-062 – NE-064). CPUs of the shared pool are nobody's."""
+    """What the pods hold exclusively. CPUs of the shared pool are nobody's."""
     containers = [each for pod in pods for each in pod.containers]
     cpus = {placed for each in containers for placed in layout.cpus(each.cpus)}
     blocks = (block for each in containers for block in each.memory)
@@ -104,7 +104,7 @@ def used_amounts(pods: Iterable[ListedPod], layout: ZoneMap, allocatable: Mappin
 
 
 def spread(blocks: Iterable[MemoryBlock], layout: ZoneMap, room: Mapping[ZoneResourceKey, int]) -> Amounts:
-    """How much of each cell the blocks take, each block counted once in total (NE-063).
+    """How much of each cell the blocks take, each block counted once in total.
 
     Blocks of one cell come first. The others follow by their cells, and take from each in turn what is left there, the
     last one what remains. Cells that sysfs does not know are ignored, and so is a block without any other.
@@ -171,7 +171,7 @@ def container_placements(pods: Iterable[ListedPod], layout: ZoneMap) -> dict[Con
     return found
 
 
-# -- What the kubelet has handed out although no container in its answer holds it (NE-069).
+# -- What the kubelet has handed out although no container in its answer holds it.
 
 
 CPU_POLICY: Final = "static"
@@ -218,7 +218,7 @@ def hidden_usage(least: Mapping[ZoneResourceKey, int], listed: Mapping[ZoneResou
 def shared_capacity(
     allocatable: Mapping[ZoneResourceKey, int], kept: CheckpointAllocations, listed: Mapping[ZoneResourceKey, int]
 ) -> Amounts:
-    """The room that each cell has for blocks that span several (NE-063).
+    """The room that each cell has for blocks that span several.
 
     The kubelet knows from which of its cells it took a block, and what the files say is on one cell must not be counted
     on another as well. Files that have less of a group than the answer are late, and say nothing of it.
@@ -253,7 +253,7 @@ def _groups(state: MemoryCheckpoint, layout: ZoneMap, held: Mapping[ZoneResource
     return groups
 
 
-# -- From the facts of one scan to the zones of the machine and everything else that its object says (NE-060 – NE-073).
+# -- From the facts of one scan to the zones of the machine and everything else that its object says.
 
 
 _UNITS: Final = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
@@ -268,7 +268,7 @@ class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True):
     used: int
     """Given exclusively to running containers, or kept for a pod by its kubelet."""
     hidden: int = 0
-    """The part of ``used`` that no container in the kubelet's answer holds (NE-069)."""
+    """The part of ``used`` that no container in the kubelet's answer holds."""
 
     @property
     def available(self) -> int:
@@ -282,7 +282,7 @@ class ZoneAmounts(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[ResourceAmounts, ...]
     """By name."""
     memory_group: tuple[int, ...] = ()
-    """The cells that share blocks of memory with this one, itself among them, ascending; empty: none does (NE-016)."""
+    """The cells that share blocks of memory with this one, itself among them, ascending; empty: none does."""
 
 
 class PodCounts(msgspec.Struct, frozen=True):
@@ -294,7 +294,7 @@ class PodCounts(msgspec.Struct, frozen=True):
 
 
 class ScanWarning(msgspec.Struct, frozen=True):
-    """Something that is odd but does not keep a scan from succeeding. It never names a pod (NE-143)."""
+    """Something that is odd but does not keep a scan from succeeding. It never names a pod."""
 
     reason: str
     message: str
@@ -379,13 +379,13 @@ def node_zones(facts: ScanFacts, settings: ScanSettings, node_name: str) -> Node
 
 
 def page_resource(size: int) -> str:
-    """The resource of huge pages of this size in bytes: ``hugepages-2Mi``, ``hugepages-64Ki`` (NE-033)."""
+    """The resource of huge pages of this size in bytes: ``hugepages-2Mi``, ``hugepages-64Ki``."""
     unit, factor = next((each for each in _UNITS if size % each[1] == 0), ("", 1))
     return f"hugepages-{size // factor}{unit}"
 
 
 def _capacity(cells: Collection[HostZone]) -> Amounts:
-    """What the machine has. What could not be read is missing (NE-036)."""
+    """What the machine has. What could not be read is missing."""
     amounts: Amounts = {}
     for cell in cells:
         amounts[cell.id, CPU] = len(cell.cpus)

@@ -1,4 +1,4 @@
-"""The books of mode compat: the plugin's verdicts on what its pessimistic cache says is left (NS-130 – NS-134)."""
+"""The books of mode compat: the plugin's verdicts on what its pessimistic cache says is left."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Exporters that do not show a pod which runs: its cells stay reserved, and people hear of it (NS-107)."""
+"""Exporters that do not show a pod which runs: its cells stay reserved, and people hear of it."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ class StalenessCheck:
         self._told = frozenset(found)
 
 
-# -- A file per node whose object is not explained, as the scheduler plugin writes it for ``cacheResyncDebug`` (NS-107).
+# -- A file per node whose object is not explained, as the scheduler plugin writes it for ``cacheResyncDebug``.
 
 
 log = structlog.get_logger(__name__)

@@ -110,7 +110,7 @@ class UnschedulablePods:
         return ""
 
 
-# -- Whether a change of a node can make room for anybody (NS-140): most versions of its object do not. Pure.
+# -- Whether a change of a node can make room for anybody: most versions of its object do not. Pure.
 
 
 def has_more_room(before: NodeFacts | None, after: NodeFacts) -> bool:
@@ -186,7 +186,7 @@ class SchedulerCache(Protocol):
         ...
 
     def secure(self, pod: PodFacts, node: str, now: float) -> str:
-        """Before the pod is bound there: why it cannot be; empty: its cells are reserved (NS-088)."""
+        """Before the pod is bound there: why it cannot be; empty: its cells are reserved."""
         ...
 
     def bound(self, pod: PodFacts, node: str, now: float) -> None:
@@ -215,7 +215,7 @@ class Engine:
         books.freed.append(self._waking.freed)
 
     def filter(self, pod: PodFacts, names: Sequence[str], now: float) -> FilterResult:
-        """Which of these nodes; what is chosen is reserved in the same step (NS-082)."""
+        """Which of these nodes; what is chosen is reserved in the same step."""
         is_ours = pod.scheduler_name == self.settings.scheduler_name
         if not is_ours:
             self._metrics.stranger()
@@ -244,7 +244,7 @@ class Engine:
         self._waking.forget(uid)
 
     def roomy(self, now: float) -> str:
-        """A node on which a pod fits now that was rejected before; empty: none (NS-140)."""
+        """A node on which a pod fits now that was rejected before; empty: none."""
         return self._waking.woken(now, lambda pod, name: self.books.fits(pod, name, now))
 
     def verdicts(self, now: float) -> list[LastFilterResult]:
@@ -291,7 +291,7 @@ Freed = Callable[[str], None]
 Unexplained = Callable[[str, dict[str, Any]], None]
 """A node whose object no set of pods explains, and what is known of it."""
 Keeps = Callable[[str, float], tuple[FitDecision, float] | None]
-"""What is kept for the pod of this uid where others were evicted for it, and for how many more seconds (NS-122)."""
+"""What is kept for the pod of this uid where others were evicted for it, and for how many more seconds."""
 
 
 def exact_options(settings: ExtenderSettings) -> ExactOptions:
@@ -451,7 +451,7 @@ class ExactSchedulerCache:
             size *= 4
 
     def keep(self, pod: PodFacts, decision: FitDecision, now: float, seconds: float) -> None:
-        """Reserve what will be free soon, for the pod that others were evicted for (NS-122)."""
+        """Reserve what will be free soon, for the pod that others were evicted for."""
         self._apply(self.ledger.hold(pod, [decision], now, ttl=seconds))
 
     def drop(self, uid: str, now: float) -> None:

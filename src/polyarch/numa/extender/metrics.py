@@ -1,4 +1,4 @@
-"""The metrics of the extender (NS-166). No label names a pod or a container."""
+"""The metrics of the extender. No label names a pod or a container."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

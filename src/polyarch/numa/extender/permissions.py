@@ -1,4 +1,4 @@
-"""The rights of an extender, from the parts that its settings turn on (NS-165)."""
+"""The rights of an extender, from the parts that its settings turn on."""
 
 from typing import Final, NamedTuple
 

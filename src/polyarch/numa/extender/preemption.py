@@ -1,4 +1,4 @@
-"""Makes room for a pod that no node will do for: evicts pods of lower priority from cells it needs (NS-120 – NS-124).
+"""Makes room for a pod that no node will do for: evicts pods of lower priority from cells it needs.
 
 kube-scheduler's own preemption asks no extender without a preemptVerb: it is off in the profile that the operator
 makes. Who has to go is decided in ``scheduling.preemption``; here pods are evicted, by the eviction API alone, the
@@ -396,7 +396,7 @@ def _regarding(pod: PodFacts) -> Regarding:
     return Regarding(PODS.api_version, PODS.kind, pod.namespace, pod.name, pod.uid)
 
 
-# -- The disruption budgets of the cluster, for the order of victims (NS-121).
+# -- The disruption budgets of the cluster, for the order of victims.
 
 
 class BudgetCache:

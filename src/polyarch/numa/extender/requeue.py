@@ -1,4 +1,4 @@
-"""Rejected pods are woken where kube-scheduler does not look: it watches no NodeResourceTopology (NS-140, NS-141).
+"""Rejected pods are woken where kube-scheduler does not look: it watches no NodeResourceTopology.
 
 It tries a pod that an extender rejected again after any event of a kind that it watches. CSIStorageCapacity is one of
 them, and one that is in our namespace alone: its storage class does not exist, so it says nothing of any volume."""

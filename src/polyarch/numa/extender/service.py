@@ -1,4 +1,4 @@
-"""The listener that kube-scheduler asks: filter, prioritize and bind below ``/numa`` (NS-080, NS-084 – NS-086).
+"""The listener that kube-scheduler asks: filter, prioritize and bind below ``/numa``.
 
 Filter calls are answered one at a time in the order in which they came, since each reserves what the next one must see;
 the other verbs wait for none. Whatever is wrong is said in ``Error``: the scheduler puts the pod back and tries again.
@@ -29,7 +29,7 @@ TOO_LATE: Final = f"no answer within {VERB_SECONDS:g} s; the pod is tried again"
 Problem = Callable[[], str]
 """Why nothing can be answered at present; empty: it can."""
 Arrives = Callable[[], Awaitable[None]]
-"""Returns when what others did before this call is known (NS-151)."""
+"""Returns when what others did before this call is known."""
 
 
 class Binds(Protocol):
@@ -137,7 +137,7 @@ class Service:
         return wire.bound(sentence) if verb == "bind" else wire.priorities(())
 
 
-# -- The bind verb: the pod has its cells before its Binding is created (NS-088).
+# -- The bind verb: the pod has its cells before its Binding is created.
 
 
 class PodBinder:

@@ -1,4 +1,4 @@
-"""How the extender works: what the operator's file and the flags say (NS-003, NS-080 – NS-088)."""
+"""How the extender works: what the operator's file and the flags say."""
 
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -23,10 +23,10 @@ Switch = Literal["on", "off"]
 LogFormat = Literal["json", "console"]
 
 VERB_SECONDS: Final = 2.0
-"""The longest that a verb takes (NS-086)."""
+"""The longest that a verb takes."""
 USUAL_TTL: Final = 60.0
 CLAIMS_TTL: Final = 600.0
-"""Of pods whose volumes or devices are claimed first (NS-101)."""
+"""Of pods whose volumes or devices are claimed first."""
 
 
 class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,5 +84,5 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tells_resolvable(self) -> bool:
-        """Of the two maps of rejected nodes, which one (NS-083)."""
+        """Of the two maps of rejected nodes, which one."""
         return self.resolvable or self.mode == "compat"

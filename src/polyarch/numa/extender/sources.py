@@ -1,4 +1,4 @@
-"""One watch whose objects are handed on as they come, and not kept (NS-171).
+"""One watch whose objects are handed on as they come, and not kept.
 
 An informer keeps every object in its store: 5 000 topologies and 100 000 pods take a gigabyte. Here only keys, uids and
 versions stay; the ledger and the fleet keep what they need. What vanished while the watch was broken is told when the
@@ -161,7 +161,7 @@ class UncachedInformer(Generic[T]):
             log.exception("object could not be taken in", resource=str(self.resource))
 
 
-# -- Nodes, their objects and pods, from three watches into the books (NS-150, NS-171).
+# -- Nodes, their objects and pods, from three watches into the books.
 
 
 UNALIGNED: Final = frozenset({"TopologyAffinityError", "SMTAlignmentError"})
@@ -277,7 +277,7 @@ class CacheUpdater:
 
     @property
     def problem(self) -> str:
-        """Why nothing can be answered, naming the cache (NS-085); empty: all are current."""
+        """Why nothing can be answered, naming the cache; empty: all are current."""
         for each in self.feeds.values():
             if not each.has_synced:
                 return each.problem
@@ -300,7 +300,7 @@ class CacheUpdater:
         }
 
     def _complete(self) -> None:
-        """The books begin when everything was listed (NS-150)."""
+        """The books begin when everything was listed."""
         if not self._has_started and all(each.has_synced for each in self.feeds.values()):
             self._has_started = True
             self._books.start(self._clock.monotonic(), self._clock.now().timestamp())
@@ -316,7 +316,7 @@ class CacheUpdater:
         self._books.node_seen(facts, self._clock.monotonic())
 
     def _lose_topology(self, key: Key, uid: str) -> None:
-        """What is reserved stays, and counts again when the object returns (NS-103)."""
+        """What is reserved stays, and counts again when the object returns."""
         now, allocatable = self._clock.monotonic(), self._allocatable.get(key.name)
         self._orphans.pop(key.name, None)
         if allocatable is None:
@@ -403,7 +403,7 @@ def _bare(pod: PodFacts) -> PodFacts:
     )
 
 
-# -- What another replica did before it stopped is known before the first answer (NS-151).
+# -- What another replica did before it stopped is known before the first answer.
 
 
 BARRIER_SILENCE: Final = 30.0

@@ -1,4 +1,4 @@
-"""What the extender knows, as one versioned document: ``GET /numa/state`` (NS-087).
+"""What the extender knows, as one versioned document: ``GET /numa/state``.
 
 ``polyarch numa top`` and ``explain`` read it, and decide from it with the same functions as the extender itself.
 Amounts are whole thousandths, as everywhere in a decision. Members may be added within a version. Pure."""

@@ -1,4 +1,4 @@
-"""The status listener: health, metrics and ``/numa/state`` over TLS (NS-087).
+"""The status listener: health, metrics and ``/numa/state`` over TLS.
 
 Health is for everybody, since a kubelet has no token. Metrics and the state are for those whom the API server allows to
 ``get`` these paths. Without ``--cert-dir`` the certificate is one that the process makes for itself when it starts, as
@@ -118,7 +118,7 @@ def _own_certificate(clock: Clock, metrics: Metrics) -> Certificates:
     return Certificates(read, "memory", clock=clock, metrics=metrics, interval=INTERVAL)
 
 
-# -- The state document of the running extender (NS-087), encoded a few nodes at a time: no question waits for it.
+# -- The state document of the running extender, encoded a few nodes at a time: no question waits for it.
 
 
 AT_ONCE: Final = 100

@@ -1,4 +1,4 @@
-"""What kube-scheduler sends its extender and reads of it (NS-080 – NS-084, NS-088). Pure.
+"""What kube-scheduler sends its extender and reads of it. Pure.
 
 The keys are the names of Go's fields, since the types of ``k8s.io/kube-scheduler/extender/v1`` have no tags. Only names
 of nodes are exchanged: 5 000 nodes as objects would be 100 MB per pod."""
@@ -121,7 +121,7 @@ def bound(error: str = "") -> bytes:
 
 
 def grouped(failed: Mapping[str, str]) -> dict[str, str]:
-    """The messages cut to their length; of too many the rarest become one (NS-083)."""
+    """The messages cut to their length; of too many the rarest become one."""
     cut = {node: _cut(message) for node, message in failed.items()}
     counts = Counter(cut.values())
     if len(counts) <= MOST_MESSAGES:

@@ -178,7 +178,7 @@ class _Placing:
             self._reasons.append(UnitFailure(number, AlignmentFailure(kind, tuple(resources))))
 
     def _score(self, unit: AlignmentUnit, cells: Numbers, have: dict[str, Numbers]) -> None:
-        """Adds what the unit earns with ``have`` where it goes (NS-070)."""
+        """Adds what the unit earns with ``have`` where it goes."""
         question = self._question
         if question.strategy == "LeastNUMANodes":
             self._nearest &= np.array(question.nearest)[cells]

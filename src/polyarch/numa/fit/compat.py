@@ -33,7 +33,7 @@ class CompatOptions(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     strategy: ScoringType = "LeastAllocated"
     weights: Mapping[str, int] = {}
-    """By resource; what is not here, or is below 1, counts as 1 (NS-031)."""
+    """By resource; what is not here, or is below 1, counts as 1."""
 
     def weight(self, resource: str) -> int:
         return max(1, self.weights.get(resource, 1))
@@ -43,16 +43,16 @@ class CacheOptions(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whose pods count, and when."""
 
     scheduler_names: frozenset[str] = frozenset()
-    """Ours: pods bound by others are foreign (NS-132)."""
+    """Ours: pods bound by others are foreign."""
     informer: PodInformer = "Dedicated"
     """Which pods a fingerprint is compared with: all bound ones past Pending, or with ``Shared`` running ones."""
     detection: ResyncDetection = "Relaxed"
     """Which foreign pods count: those with exclusive resources, or with ``Aggressive`` all."""
     strict: bool = False
-    """A flush also forgets bound pods that are still Pending, as the plugin does (NS-134)."""
+    """A flush also forgets bound pods that are still Pending, as the plugin does."""
 
 
-# -- What a pod asks for as the plugin reads it: per container, or as one sum (NS-020, NS-023, NS-105). Pure.
+# -- What a pod asks for as the plugin reads it: per container, or as one sum. Pure.
 
 
 def effective(pod: PodFacts) -> dict[str, int]:
@@ -103,7 +103,7 @@ def has_own_cpus_or_memory(pod: PodFacts) -> bool:
 
 
 def is_exclusive(pod: PodFacts, node: NodeFacts) -> bool:
-    """Has resources of its own by its spec (NS-105); a device is one of the node's cells."""
+    """Has resources of its own by its spec; a device is one of the node's cells."""
     return has_own_cpus_or_memory(pod) or lists_any(node, devices(pod))
 
 
@@ -122,7 +122,7 @@ def listed_by(cell: Amounts, requests: Amounts) -> dict[str, int]:
     return {name: amount for name, amount in requests.items() if amount > 0 and name in cell}
 
 
-# -- Which cell the plugin takes, and why none (NS-021 – NS-023). Pure.
+# -- Which cell the plugin takes, and why none. Pure.
 
 
 Free = Mapping[int, Amounts]
@@ -198,7 +198,7 @@ def align(pod: PodFacts, free: Free, allocatable: Amounts | None) -> PodAlignmen
 
 
 def align_whole(pod: PodFacts, requests: Amounts, free: Free, allocatable: Amounts | None) -> PodAlignment:
-    """The pod as one. ``requests``: its effective ones (NS-023)."""
+    """The pod as one. ``requests``: its effective ones."""
     found = fit(requests, free, allocatable, guaranteed=pod.is_guaranteed)
     if found.kind:
         return PodAlignment(kind=found.kind, message=CANNOT_ALIGN[POD], container=POD, resources=found.resources)
@@ -224,7 +224,7 @@ def _short(candidates: Mapping[str, int], free: Free) -> ZoneFit:
     return ZoneFit(kind="no-common-cell", resources=tuple(sorted(n for n, mask in candidates.items() if mask != cells)))
 
 
-# -- LeastNUMANodes: fewer cells are better, near ones break the tie (NS-034, NS-035). Pure.
+# -- LeastNUMANodes: fewer cells are better, near ones break the tie. Pure.
 
 
 UNKNOWN: Final = 255
@@ -407,7 +407,7 @@ def _distance(costs: Mapping[int, Mapping[int, int]], one: int, other: int) -> i
     return max(0, costs.get(one, {}).get(other, UNKNOWN))
 
 
-# -- How good the plugin finds a node: 0 – 100 (NS-030 – NS-033). Pure.
+# -- How good the plugin finds a node: 0 – 100. Pure.
 
 
 BEST: Final = 100
@@ -482,7 +482,7 @@ def _balanced(requests: Amounts, cell: Amounts) -> int:
     return (whole - spread) * BEST // whole
 
 
-# -- The plugin's pessimistic cache (NS-130 – NS-134): per node a copy of its object, and what bound pods may hold.
+# -- The plugin's pessimistic cache: per node a copy of its object, and what bound pods may hold.
 
 
 EXCLUSIVE_METHOD = "with-exclusive-resources"
@@ -555,7 +555,7 @@ class OverReserveCache:
             self._awaited.add(pod.uid)
 
     def rejected(self, name: str) -> None:
-        """Filter has rejected the node for want of room (NS-024)."""
+        """Filter has rejected the node for want of room."""
         if (node := self._nodes.get(name)) is not None and node.copy is not None:
             node.dirty += 1
 
@@ -685,7 +685,7 @@ def _less(available: Amounts, total: Amounts) -> dict[str, int]:
     return {name: max(0, amount - total.get(name, 0)) for name, amount in available.items()}
 
 
-# -- The plugin's Filter and Score of one node as one decision (NS-020, NS-024, NS-030). Pure.
+# -- The plugin's Filter and Score of one node as one decision. Pure.
 
 
 def evaluate(
@@ -694,7 +694,7 @@ def evaluate(
     """``free``: what :class:`polyarch.numa.fit.compat.Cache` says is left; ``foreign``: so it says.
 
     ``taken`` is what the cache assumes once the pod is bound: all of it on every cell, since the plugin does not keep
-    which cell it found. A decision with ``kind`` marks the node dirty (NS-024).
+    which cell it found. A decision with ``kind`` marks the node dirty.
     """
     if pod.qos == "BestEffort" and not names_device(pod):
         return FitDecision(node=node.name, fits=True, score=score(pod, node, free, options, foreign=foreign))

@@ -1,4 +1,4 @@
-"""What of a pod's requests a node aligns (NS-040 – NS-043). Pure.
+"""What of a pod's requests a node aligns. Pure.
 
 It depends on the node only by the scope, by what its managers manage of the resources that the pod requests, and by
 ``pod-level-managers``. :class:`Demands` keeps it for each kind of node, so that many nodes are asked for the price of a
@@ -84,7 +84,7 @@ def requested(pod: PodFacts) -> tuple[str, ...]:
 
 
 def managed(node: NodeFacts, resources: Iterable[str]) -> frozenset[str]:
-    """Those of the resources that this node hands out by cells (NS-040)."""
+    """Those of the resources that this node hands out by cells."""
     return frozenset(name for name in resources if _is_managed(node, name))
 
 
@@ -134,7 +134,6 @@ def _without_unlisted(whole: Mapping[str, int], containers: Iterable[AlignmentUn
 
 
 def _needs(pod: PodFacts, container: ContainerFacts, managed: frozenset[str], *, pod_level_managers: bool) -> Amounts:
-    """NS-041, NS-042."""
     exclusive = pod.is_guaranteed
     if pod.pod_requests is not None:
         exclusive = exclusive and pod_level_managers and _is_guaranteed(container)
@@ -162,7 +161,7 @@ def _of_pod(requests: Amounts, managed: frozenset[str]) -> dict[str, int]:
 
 
 def together(containers: Iterable[AlignmentUnit]) -> dict[str, int]:
-    """What is in use at one time at most: sidecars stay, other init containers come one by one (NS-043)."""
+    """What is in use at one time at most: sidecars stay, other init containers come one by one."""
     starting: dict[str, int] = {}
     running: dict[str, int] = {}
     for each in containers:

@@ -1,4 +1,4 @@
-"""What decides about a node before its cells are looked at (NS-044, NS-045). Pure."""
+"""What decides about a node before its cells are looked at. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -48,7 +48,7 @@ _GUARANTEEING: Final = frozenset({"single-numa-node", "restricted"})
 
 
 def policy_action(node: NodeFacts, options: ExactOptions) -> Action:
-    """What this node's policy is good for (NS-045)."""
+    """What this node's policy is good for."""
     match node.settings.policy:
         case "single-numa-node":
             return "filter"
@@ -71,7 +71,7 @@ def may_align(pod: PodFacts) -> bool:
 
 
 def decide_without_topology(pod: PodFacts, node: NodeFacts, options: ExactOptions) -> FitDecision:
-    """There is no NodeResourceTopology (NS-073)."""
+    """There is no NodeResourceTopology."""
     if not may_align(pod):
         return FitDecision(node=node.name, fits=True, score=100)
     if options.unknown_nodes == "reject":
@@ -191,7 +191,7 @@ def memory_cells(needs: Amounts, room: FreeResources, cells: ZoneIds | None, *, 
     return wider
 
 
-# -- How good a node is that fits, from 0 to 100 (NS-070 – NS-072). Pure, and exact: no floats.
+# -- How good a node is that fits, from 0 to 100. Pure, and exact: no floats.
 
 
 def unit_score(unit: AlignmentUnit, cells: ZoneIds, room: FreeResources, options: ExactOptions) -> int:
@@ -228,7 +228,7 @@ def balanced(needs: Amounts, there: Amounts) -> int:
 
 
 def fewest_zones_score(chosen: Sequence[ZoneIds], node: NodeFacts) -> int:
-    """LeastNUMANodes: fewer cells first, then those closest to each other (NS-034, NS-071)."""
+    """LeastNUMANodes: fewer cells first, then those closest to each other."""
     step = 100 // node.settings.most_cells
     score = 100 - max(len(each) for each in chosen) * step
     costs = {each.id: each.costs for each in node.cells}
@@ -245,7 +245,7 @@ def _nearest(known: tuple[tuple[int, tuple[tuple[int, int], ...]], ...], size: i
     return min(distance(each, costs) for each in zone_sets(tuple(costs), size))
 
 
-# -- One pod on one node, as the node's kubelet will decide (NS-044 – NS-073). Pure, and never an error.
+# -- One pod on one node, as the node's kubelet will decide. Pure, and never an error.
 
 
 def evaluate(

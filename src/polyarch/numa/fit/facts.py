@@ -1,4 +1,4 @@
-"""Amounts of resources, and what their names say (NS-002). Pure.
+"""Amounts of resources, and what their names say. Pure.
 
 An amount is a whole number of thousandths (:mod:`polyarch.quantity`), by the name of its resource."""
 
@@ -342,7 +342,7 @@ def node_facts(
     *,
     exact: bool = True,
 ) -> NodeFacts:
-    """``exact`` False: only what the scheduler plugin reads (NS-010)."""
+    """``exact`` False: only what the scheduler plugin reads."""
     node = node_amounts(allocatable) if allocatable is not None else None
     if topology is None:
         return NodeFacts(name=name, has_topology=False, allocatable=node)
@@ -434,7 +434,7 @@ def _amount(quantity: Quantity) -> int:
 
 
 def _fingerprint(topology: NodeResourceTopology) -> tuple[str, str]:
-    """Method and text; an object that has the older annotation alone counts all pods (NS-104)."""
+    """Method and text; an object that has the older annotation alone counts all pods."""
     said: Sequence[Attribute] = topology.attributes or ()
     if (found := attribute_value(said, names.FINGERPRINT)) is not None:
         return attribute_value(said, names.FINGERPRINT_METHOD) or "all", found
@@ -493,7 +493,7 @@ def _described(items: object) -> Iterable[PodPattern]:
                 yield PodPattern(namespace, name)
 
 
-# -- The decision about one pod on one node (NS-004): what the wire, Events, ``explain`` and ``simulate`` render. Pure.
+# -- The decision about one pod on one node: what the wire, Events, ``explain`` and ``simulate`` render. Pure.
 
 
 RejectionKind = Literal[
@@ -529,7 +529,7 @@ class FitDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cells: Mapping[str, tuple[int, ...]] = {}
     """By container with demand, or :data:`POD`; ascending. Empty where nothing has to be aligned."""
     taken: Mapping[int, Amounts] = {}
-    """What is taken from the free amounts of each cell: what a reservation holds (NS-054)."""
+    """What is taken from the free amounts of each cell: what a reservation holds."""
     memory_groups: tuple[tuple[int, ...], ...] = ()
     """Sets of several cells that memory is taken from together: nobody else's memory may lie across their bounds."""
     unseen: Mapping[int, Amounts] = {}
@@ -539,7 +539,7 @@ class FitDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """0 – 100."""
 
 
-# -- What an administrator chooses about mode *exact* (NS-045, NS-070, NS-073). Pure.
+# -- What an administrator chooses about mode *exact*. Pure.
 
 
 Strategy = Literal["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"]

@@ -53,7 +53,7 @@ def _fastest() -> MakesTable:
 FASTEST: Final[MakesTable] = _fastest()
 
 
-# -- Equal amounts kept once (NS-171). Pure.
+# -- Equal amounts kept once. Pure.
 
 
 _MOST: Final = 50_000
@@ -269,7 +269,7 @@ def _held(unit: AlignmentUnit) -> AlignmentUnit:
     )
 
 
-# -- The best of the nodes that fit (NS-082). Pure.
+# -- The best of the nodes that fit. Pure.
 
 
 def best_nodes(names: Sequence[str], scores: Sequence[int], *, uid: str, count: int) -> list[str]:
@@ -287,7 +287,7 @@ def best_nodes(names: Sequence[str], scores: Sequence[int], *, uid: str, count: 
     return chosen
 
 
-# -- What all named nodes say of one pod, read in the ways that answers need (NS-082). Pure.
+# -- What all named nodes say of one pod, read in the ways that answers need. Pure.
 
 
 class NodeRejection(msgspec.Struct, frozen=True, gc=False):
@@ -431,7 +431,7 @@ class NumaNodeIndex:
         return self._groups.get(name, {}).keys()
 
     def free(self, name: str) -> dict[int, Amounts]:
-        """What is available without reservations, by cell (NS-100)."""
+        """What is available without reservations, by cell."""
         node = self._nodes.get(name)
         reserved = self._reserved.get(name, {})
         return {each.id: _without(each.available, reserved.get(each.id)) for each in node.cells} if node else {}
@@ -535,7 +535,7 @@ class NumaNodeIndex:
         if table is not None:
             reserved = self._reserved.get(node.name, {})
             free = [_without(each.available, reserved.get(each.id)) for each in node.cells]
-            # Of CPUs a kubelet counts those that the system keeps, too (NS-060).
+            # Of CPUs a kubelet counts those that the system keeps, too.
             totals = [{**each.allocatable, CPU: each.capacity.get(CPU, 0)} for each in node.cells]
             table.write(place[1], free, totals)
         self._state_of.pop(node.name, None)

@@ -33,9 +33,9 @@ class TableQuery(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     weights: Mapping[str, int] = {}
     most_cells: int
     nearest: tuple[bool, ...]
-    """By cell: no other is nearer to itself than this one (NS-034)."""
+    """By cell: no other is nearer to itself than this one."""
     by_groups: bool = False
-    """As policy ``restricted`` does (NS-060, NS-061), where each group of resources needs one cell; else undecided."""
+    """As policy ``restricted`` does, where each group of resources needs one cell; else undecided."""
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -54,13 +54,13 @@ class TableQuery(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def in_cells(self) -> tuple[int, int]:
-        """The score of units in one cell each: all of them in nearest ones, or not (NS-071)."""
+        """The score of units in one cell each: all of them in nearest ones, or not."""
         step = 100 // self.most_cells
         return max(0, 100 - step + step // 2), max(0, 100 - step)
 
 
 class UnitFailure(msgspec.Struct, frozen=True, gc=False):
-    """Why a unit has no cell (NS-053)."""
+    """Why a unit has no cell."""
 
     unit: int
     failure: AlignmentFailure
@@ -90,7 +90,7 @@ class Table(Protocol):
 
 
 def pins(resource: str) -> bool:
-    """What is left of it by an init container holds later ones in its cell (NS-052)."""
+    """What is left of it by an init container holds later ones in its cell."""
     return not is_memory(resource)
 
 
@@ -243,7 +243,7 @@ class _ListPlacing:
         return REFUSED
 
     def _earned(self, number: int, cell: int, columns: list[tuple[list[int], int, int]]) -> int:
-        """NS-070: written out for the strategies that say something of each resource, as there are many nodes."""
+        """Written out for the strategies that say something of each resource, as there are many nodes."""
         strategy = self._question.strategy
         score = 0
         if strategy == "LeastAllocated":

@@ -137,7 +137,7 @@ class FreeResources:
         return all(each in cells for each in self._pieces.get(resource, ()))
 
     def may_span(self, cells: ZoneIds) -> bool:
-        """Whether a block of memory may lie on these cells (NS-062)."""
+        """Whether a block of memory may lie on these cells."""
         groups = self._groups
         if len(cells) == 1:
             return len(groups.get(cells[0], ())) < 2
@@ -259,7 +259,7 @@ class FreeResources:
         return found
 
     def taken(self) -> dict[int, dict[str, int]]:
-        """What is less free than at first, by cell (NS-054)."""
+        """What is less free than at first, by cell."""
         found: dict[int, dict[str, int]] = {}
         for each, free in self.free.items():
             before = self._at_first[each]
@@ -279,7 +279,7 @@ def in_turn(amount: int, there: Mapping[int, int]) -> dict[int, int]:
     return shares
 
 
-# -- Policy ``single-numa-node``: each unit on one cell, the lowest that will do (NS-050 – NS-053). Pure.
+# -- Policy ``single-numa-node``: each unit on one cell, the lowest that will do. Pure.
 
 
 class AlignmentFailure(msgspec.Struct, frozen=True, gc=False):
@@ -307,7 +307,7 @@ def single_zone_failure(unit: AlignmentUnit, room: FreeResources) -> AlignmentFa
     )
 
 
-# -- Policies ``restricted`` and ``best-effort``: sets of cells (NS-060 – NS-065). Pure.
+# -- Policies ``restricted`` and ``best-effort``: sets of cells. Pure.
 
 
 MAX_ZONE_SETS: Final = 20_000
@@ -330,7 +330,7 @@ def resource_groups(needs: Amounts) -> list[Amounts]:
 
 
 def fewest_zones(cells: Sequence[ZoneFacts], group: Amounts) -> int | None:
-    """How many cells a group needs on an empty machine (NS-060). None: all are not enough."""
+    """How many cells a group needs on an empty machine. None: all are not enough."""
     alone = [_fewest_of_one(cells, name, amount) for name, amount in group.items()]
     least = 0
     for each in alone:
@@ -361,7 +361,7 @@ def _total(cell: ZoneFacts, resource: str) -> int:
 
 
 def restricted_zones(unit: AlignmentUnit, room: FreeResources, *, closest: bool) -> ZoneIds | AlignmentFailure:
-    """The one set of cells on which every group has as many cells as it needs at least (NS-061)."""
+    """The one set of cells on which every group has as many cells as it needs at least."""
     sizes: set[int] = set()
     lacking: list[str] = []
     for group in resource_groups(unit.needs):

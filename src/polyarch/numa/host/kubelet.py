@@ -1,4 +1,4 @@
-"""KubeletConfiguration: the file, its drop-ins, and what ``/configz`` answers (NE-101, NE-102), as the settings that
+"""KubeletConfiguration: the file, its drop-ins, and what ``/configz`` answers, as the settings that
 decide how a kubelet places containers.
 
 Missing keys mean the kubelet's defaults, an empty value is a missing one. Keys that are of no interest here may hold
@@ -170,7 +170,7 @@ def _kind(value: object) -> str:
     return {dict: "a map", list: "a list", str: "a text", bool: "true or false"}.get(type(value), "a number")
 
 
-# -- Where the kubelet's settings come from, and when they are read again (NE-100 – NE-103).
+# -- Where the kubelet's settings come from, and when they are read again.
 
 
 CONFIGZ_REJECTED_INTERVAL: Final = 600.0
@@ -199,7 +199,7 @@ class Configz(Protocol):
 
 
 class NoKubeletSettings(Exception):  # noqa: N818 - the name says what is the matter
-    """No source is usable, and none ever was (NE-103): the exporter ends with 2. ``problem`` names all of them."""
+    """No source is usable, and none ever was: the exporter ends with 2. ``problem`` names all of them."""
 
     def __init__(self, problem: str) -> None:
         self.problem = f"the kubelet's settings are not known: {problem}"
@@ -326,7 +326,7 @@ class _ConfigurationFile:
 
 
 def _settings_from_options(policy: str, scope: str) -> CurrentKubeletSettings:
-    """What the exporter was told; the rest is not known, and empty (NE-100)."""
+    """What the exporter was told; the rest is not known, and empty."""
     try:
         known = check_policy_and_scope(policy, scope, place="the exporter's options")
     except InvalidKubeletConfiguration as error:

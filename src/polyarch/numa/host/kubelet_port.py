@@ -1,4 +1,4 @@
-"""The kubelet's ``/configz``: its configuration with flags and drop-ins, asked at the kubelet's own port (NE-101).
+"""The kubelet's ``/configz``: its configuration with flags and drop-ins, asked at the kubelet's own port.
 
 It needs the right ``nodes/configz``. The API server's proxy would answer, too, but the right to use it is the right to
 run commands in every pod of the node, so it is never asked. The pod's token is sent only to a server whose certificate

@@ -1,4 +1,4 @@
-"""The podresources API of a running kubelet, over its socket (NE-050 – NE-053, NE-056).
+"""The podresources API of a running kubelet, over its socket.
 
 A kubelet that restarts makes a new socket, and may leave the old connection hanging. So the socket is compared before
 each call and while one is under way, and a call that lost its connection is made once more on a new one.
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 LOOK: Final = 1.0
 """Seconds between two looks at the socket: while it is not there, and during a call."""
 REMIND: Final = 60.0
-"""Seconds between two lines of the log about a socket that is not there (NE-052)."""
+"""Seconds between two lines of the log about a socket that is not there."""
 PREFIX: Final = 5
 """Bytes before a message: whether it is compressed, and its length (gRPC over HTTP/2)."""
 DISABLED: Final = "Get method disabled"

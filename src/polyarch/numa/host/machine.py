@@ -1,7 +1,7 @@
-"""The files of a machine, below one directory: every file that is read on behalf of a scan is opened here (NE-030).
+"""The files of a machine, below one directory: every file that is read on behalf of a scan is opened here.
 
 So one option moves all of them, and no symlink of a mounted or copied tree leads a reader to the files of another
-machine (NE-036). Links are resolved before anything is opened; an absolute link is taken literally, so in a tree that
+machine. Links are resolved before anything is opened; an absolute link is taken literally, so in a tree that
 does not start at ``/`` it leads out."""
 
 import errno
@@ -83,7 +83,7 @@ class HostFiles(NamedTuple):
 
 
 def host_files(root: str = "/", sysfs: str = "") -> HostFiles:
-    """All files below ``root``; those of sysfs below ``sysfs`` instead of ``<root>/sys``, if it is given (NE-030)."""
+    """All files below ``root``; those of sysfs below ``sysfs`` instead of ``<root>/sys``, if it is given."""
     own = HostRoot(sysfs) if sysfs else HostRoot(os.path.join(root, "sys"), within=root)  # noqa: PTH118
     return HostFiles(HostRoot(root), own)
 
@@ -114,7 +114,7 @@ _MEMORY: Final = re.compile(r"^(?:Node +[0-9]+ +)?MemTotal: +([0-9]+) kB$", re.M
 
 
 class UnreadableMachine(Exception):  # noqa: N818 - the name says what is the matter
-    """The CPUs of a cell, or the cells themselves, cannot be read: the scan fails (NE-036)."""
+    """The CPUs of a cell, or the cells themselves, cannot be read: the scan fails."""
 
 
 class PageCount(msgspec.Struct, frozen=True):
@@ -189,7 +189,7 @@ def _zone(sysfs: HostRoot, id: int, ids: list[int], running: frozenset[int] | No
 
 
 def _only_zone(files: HostFiles, running: frozenset[int] | None, count: Count) -> HostZone:
-    """A kernel without NUMA, as some s390x have (NE-035)."""
+    """A kernel without NUMA, as some s390x have."""
     cpus = running
     if cpus is None:
         cpus = frozenset(int(match[1]) for name in _names(files.sysfs, CPUS) if (match := _CPU.fullmatch(name)))
@@ -206,7 +206,7 @@ def _only_zone(files: HostFiles, running: frozenset[int] | None, count: Count) -
 
 
 def _memory(tree: HostRoot, path: str, count: Count) -> int | None:
-    """Bytes of ``MemTotal`` (NE-033)."""
+    """Bytes of ``MemTotal``."""
     try:
         match = _MEMORY.search(tree.text(path))
     except OSError:
@@ -218,7 +218,7 @@ def _memory(tree: HostRoot, path: str, count: Count) -> int | None:
 
 
 def _costs(sysfs: HostRoot, path: str, ids: list[int], count: Count) -> tuple[tuple[int, int], ...]:
-    """Each number belongs to the online cell of the same rank; any other number of them means nothing (NE-034)."""
+    """Each number belongs to the online cell of the same rank; any other number of them means nothing."""
     try:
         row = sysfs.text(path).split()
     except OSError:
@@ -243,7 +243,7 @@ def _page_counts(sysfs: HostRoot, place: str, count: Count) -> tuple[PageCount, 
 
 
 def _socket(sysfs: HostRoot, cpus: Iterable[int], count: Count) -> int | None:
-    """The package that all these CPUs belong to (NE-016); kernels say -1 where they know none."""
+    """The package that all these CPUs belong to; kernels say -1 where they know none."""
     found: int | None = None
     for cpu in sorted(cpus):
         try:
@@ -260,7 +260,7 @@ def _socket(sysfs: HostRoot, cpus: Iterable[int], count: Count) -> int | None:
 
 
 def _threads(sysfs: HostRoot, cells: Iterable[HostZone], count: Count) -> int:
-    """The largest number of CPUs that share a core (NE-015); one CPU of each core is asked."""
+    """The largest number of CPUs that share a core; one CPU of each core is asked."""
     left = {cpu for cell in cells for cpu in cell.cpus}
     widest = 1
     while left:
@@ -313,7 +313,7 @@ TOPOLOGY_LIFETIME: Final = 600.0
 
 
 def read_machine(files: HostFiles, count: Count = lambda _: None) -> Machine:
-    """The machine, read once. Raises UnreadableMachine (NE-036); ``count`` gets the files that were left out."""
+    """The machine, read once. Raises UnreadableMachine; ``count`` gets the files that were left out."""
     return _machine(files.sysfs, read_topology(files, count), count)
 
 
@@ -351,7 +351,7 @@ def _machine(sysfs: HostRoot, layout: MachineTopology, count: Count) -> Machine:
 
 
 def _counted(sysfs: HostRoot, cell: HostZone, pages: tuple[PageCount, ...] | None, count: Count) -> HostZone:
-    """The cell with the number of its pages of each size; a size whose number cannot be read is left out (NE-036)."""
+    """The cell with the number of its pages of each size; a size whose number cannot be read is left out."""
     if pages is None:
         return cell
     found: dict[int, int] = {}

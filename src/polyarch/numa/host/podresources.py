@@ -81,9 +81,9 @@ PodResourcesCall = Literal["list", "get_allocatable_resources", "get"]
 """A call, by the name that ``rte_podresource_api_call_failures_total`` gives it."""
 
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
-"""Bytes of one message (NE-050)."""
+"""Bytes of one message."""
 CALL_TIMEOUT = 10.0
-"""Seconds of one call (NE-050)."""
+"""Seconds of one call."""
 
 
 class PodResourcesError(Exception):
@@ -98,10 +98,10 @@ class CallMetrics(Protocol):
     """What is counted of calls."""
 
     def call_failed(self, function: PodResourcesCall) -> None:
-        """Once per failed call; a call that is repeated and fails again counts twice (NE-053)."""
+        """Once per failed call; a call that is repeated and fails again counts twice."""
 
     def pods_unnamed(self, count: int) -> None:
-        """Pods without name or namespace were in an answer, and passed over (NE-057)."""
+        """Pods without name or namespace were in an answer, and passed over."""
 
 
 class NoCallMetrics:
@@ -121,7 +121,7 @@ class PodResources(Protocol):
     """
 
     async def until_ready(self) -> None:
-        """Returns once there is somebody to ask; waits for it without limit (NE-052)."""
+        """Returns once there is somebody to ask; waits for it without limit."""
 
     async def list(self) -> list[ListedPod]:
         """All pods with the resources of their containers."""
@@ -130,7 +130,7 @@ class PodResources(Protocol):
         """What pods may get in all."""
 
     async def get(self, namespace: str, name: str) -> ListedPod:
-        """One pod; picked out of ``list`` where the kubelet does not implement ``Get`` (NE-056)."""
+        """One pod; picked out of ``list`` where the kubelet does not implement ``Get``."""
 
     async def close(self) -> None:
         """Lets go of the connection; the next call opens another."""
@@ -140,7 +140,7 @@ class PodResources(Protocol):
 
 
 def listed_pods(answer: api.ListPodResourcesResponse) -> tuple[list[ListedPod], int]:
-    """The pods in the order of the answer, and how many more have no name or no namespace (NE-057)."""
+    """The pods in the order of the answer, and how many more have no name or no namespace."""
     pods = [_pod(each) for each in answer.pod_resources if each.name and each.namespace]
     return pods, len(answer.pod_resources) - len(pods)
 
@@ -175,7 +175,7 @@ def _zones(topology: api.TopologyInfo) -> tuple[int, ...]:
     return tuple(node.ID for node in topology.nodes)
 
 
-# -- Answers of the podresources API as files of a directory: ``fake:///dir`` (NE-051).
+# -- Answers of the podresources API as files of a directory: ``fake:///dir``.
 
 
 RESPONSE_FILES: dict[PodResourcesCall, str] = {

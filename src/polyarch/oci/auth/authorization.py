@@ -1,4 +1,4 @@
-"""Authenticates requests: anonymously first, then with each credential in turn (RG-071 to RG-075, RG-084).
+"""Authenticates requests: anonymously first, then with each credential in turn.
 
 A host's first 401 says which scheme it wants; that is cached, so later requests send a token or password at once. Only
 challenges from the source's own origin count: the target of a redirect could otherwise name a realm of its own and
@@ -72,7 +72,7 @@ class NoToken(ValueError):  # noqa: N818 - the name says what is the matter
 
 
 class NoTokenAnswer(NoToken):
-    """It is not even the answer of a token endpoint (RG-065)."""
+    """It is not even the answer of a token endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +88,19 @@ def pull_scope(repository: str) -> str:
 
 
 def push_scopes(repository: str, mounted_from: Sequence[str] = ()) -> tuple[str, ...]:
-    """``pull,push`` for the target and ``pull`` for the repositories blobs are mounted from, in one token (RG-075)."""
+    """``pull,push`` for the target and ``pull`` for the repositories blobs are mounted from, in one token."""
     return (f"repository:{repository}:pull,push", *(pull_scope(source) for source in mounted_from))
 
 
 def named_scopes(scope: str, repository: str) -> tuple[str, ...] | None:
-    """The scopes of a challenge if all of them name this repository, else None (RG-072)."""
+    """The scopes of a challenge if all of them name this repository, else None."""
     scopes = tuple(scope.split())
     ours = f"repository:{repository}:"
     return scopes if scopes and all(each.startswith(ours) and ":" not in each[len(ours) :] for each in scopes) else None
 
 
 def token_requests(key: TokenKey, credential: Credential) -> list[TokenRequest]:
-    """The requests to try in order; the next one only if the endpoint has no POST (404 or 405; RG-072)."""
+    """The requests to try in order; the next one only if the endpoint has no POST (404 or 405)."""
     common = [("service", key.service)] if key.service else []
     requests: list[TokenRequest] = []
     if credential.identity_token:
@@ -124,7 +124,7 @@ def token_requests(key: TokenKey, credential: Credential) -> list[TokenRequest]:
 
 
 def read_token(body: bytes, received_at: float) -> Token:
-    """The token and its lifetime, counted from receipt (RG-073); ``NoToken`` if there is none."""
+    """The token and its lifetime, counted from receipt; ``NoToken`` if there is none."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -164,11 +164,11 @@ class Tokens:
             self._tokens.pop(key)
 
 
-# -- Authenticates requests: anonymously first, then with each credential in turn (RG-071 to RG-075, RG-084).
+# -- Authenticates requests: anonymously first, then with each credential in turn.
 
 
 CREDENTIALS_REJECTED = "credentials-rejected"
-"""The warning that credentials were refused where anonymous access works (RG-074)."""
+"""The warning that credentials were refused where anonymous access works."""
 NOT_A_REGISTRY = "not-a-registry"
 MAX_NAMED = 3
 """Maximum of credentials named in one message."""
@@ -176,14 +176,14 @@ MAX_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class HostAuthScheme:
-    """A host's authentication scheme, from its last challenge. ``reach``: who named the realm (RG-103)."""
+    """A host's authentication scheme, from its last challenge. ``reach``: who named the realm."""
 
     realm: str = ""
     service: str = ""
     basic: bool = False
     reach: HostProvenance = NAMED
     unusable: str = ""
-    """Why the realm may not be used, if it may not (RG-104)."""
+    """Why the realm may not be used, if it may not."""
 
     @property
     def bearer(self) -> bool:
@@ -204,9 +204,7 @@ class CredentialAttempt(NamedTuple):
 
     @property
     def telling(self) -> tuple[bool, int]:
-        """Sort key for the refusal to report: real credentials before anonymous, then 403, 401, a refused token
-        (RG-074).
-        """
+        """Sort key for the refusal to report: real credentials before anonymous, then 403, 401, a refused token."""
         if self.reply is not None:
             weight = 3 if self.reply.status == 403 else 2
         else:
@@ -215,7 +213,7 @@ class CredentialAttempt(NamedTuple):
 
 
 class SourceCredentials:
-    """A source with the credentials to try for it; ``scopes`` is pull unless given (RG-075)."""
+    """A source with the credentials to try for it; ``scopes`` is pull unless given."""
 
     __slots__ = ("_pull_only", "_tokens", "accepted", "channels", "credentials", "refused", "scopes", "source")
 
@@ -252,7 +250,7 @@ class SourceCredentials:
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Texts that must not appear in a message (RG-087)."""
+        """Texts that must not appear in a message."""
         found = {value for _, value in self.source.headers} | self._tokens
         for credential in self.credentials:
             found.update(credential.secret)
@@ -266,7 +264,7 @@ class SourceCredentials:
         return f"Bearer {token.value}"
 
     def adopt(self, scopes: tuple[str, ...] | None) -> None:
-        """Use the scopes of a challenge, which name the same repository (RG-072), unless scopes were given (RG-075)."""
+        """Use the scopes of a challenge, which name the same repository, unless scopes were given."""
         if scopes and self._pull_only:
             self.scopes = scopes
 
@@ -276,7 +274,7 @@ class SourceCredentials:
 
 
 class _TokenRefused(Exception):  # noqa: N818 - the name says what is the matter
-    """The token endpoint refused the credential. It has no name here: who shares the request has another (PL-852)."""
+    """The token endpoint refused the credential. It has no name here: who shares the request has another."""
 
     def __init__(self, status: int, said: RegistryError) -> None:
         super().__init__(f"HTTP {status}{_words(said)}")
@@ -308,7 +306,7 @@ class Authorization:
         """The answer to the first credential that is not refused, then in ``access.accepted``; else a failure of class
         auth.
 
-        If all get 403 on a HEAD, that reply is returned: some registries forbid the method (RG-032).
+        If all get 403 on a HEAD, that reply is returned: some registries forbid the method.
         """
         request = replace(request, secrets=access.secrets)
         door = self._doors.get(access.name)
@@ -379,7 +377,7 @@ class Authorization:
         access: SourceCredentials,
         visit: RequestContext,
     ) -> tuple[CompleteResponse | None, HostAuthScheme]:
-        """The answer to one credential, retried with one new token and after one changed challenge (RG-074).
+        """The answer to one credential, retried with one new token and after one changed challenge.
 
         None if this scheme cannot use the credential.
         """
@@ -472,7 +470,7 @@ class Authorization:
         raise AssertionError("there is at least one token request")
 
     def _learn(self, access: SourceCredentials, reply: CompleteResponse) -> HostAuthScheme:
-        """The scheme in the challenges of a 401; cached if it is usable (RG-071)."""
+        """The scheme in the challenges of a 401; cached if it is usable."""
         challenges = parse_challenges(reply.headers.get_all("www-authenticate"))
         bearers = [each.parameters for each in challenges if each.scheme == "bearer"]
         parameters: Mapping[str, str] = {}
@@ -510,7 +508,7 @@ class Authorization:
     ) -> CompleteResponse:
         """Record the accepted credential; ``Failure`` if a redirect target refuses, which is sent no credential."""
         access.accepted = credential
-        # A URL may be signed for GET only: return a HEAD that the redirect target refuses as it is (RG-032).
+        # A URL may be signed for GET only: return a HEAD that the redirect target refuses as it is.
         if reply.elsewhere and reply.status in (401, 403) and (request.method, reply.status) != ("HEAD", 403):
             if is_error_page(reply):
                 raise not_as_asked(request, reply, "what it should be", access.secrets)
@@ -533,9 +531,7 @@ def _authorized(request: Request, shown: str | None, access: SourceCredentials, 
 def _token_request(
     token_request: TokenRequest, door: HostAuthScheme, access: SourceCredentials, account: str
 ) -> Request:
-    """The token request; the realm gets the source's TLS settings only on the source's own host and port (RG-101,
-    RG-103).
-    """
+    """The token request; the realm gets the source's TLS settings only on the source's own host and port."""
     source = access.source
     at_home = door.reach.named
     return Request(

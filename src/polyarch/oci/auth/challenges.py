@@ -1,4 +1,4 @@
-"""Parser for ``WWW-Authenticate`` challenges (RG-070).
+"""Parser for ``WWW-Authenticate`` challenges.
 
 The header comes from an untrusted server, so the parser accepts any text, never raises, and takes linear time. It keeps
 the challenges that were complete before an error.
@@ -29,7 +29,7 @@ class Challenge(msgspec.Struct, frozen=True):
 
 
 def parse_challenges(values: Sequence[str]) -> list[Challenge]:
-    """The challenges of all header values, in order; never raises (RG-070).
+    """The challenges of all header values, in order; never raises.
 
     A broken value yields the challenges before the error; other values are parsed separately. Of a repeated parameter
     the first value counts.

@@ -1,4 +1,4 @@
-"""Runs programs that hold credentials, and queries ``docker-credential-*`` helpers (RG-083).
+"""Runs programs that hold credentials, and queries ``docker-credential-*`` helpers.
 
 Such programs print secrets, so errors and warnings never contain their output: only the name, the exit status and what
 was expected. A program runs without a shell, in its own process group, with limits on time and output, and has ended
@@ -51,7 +51,7 @@ class HelperOutput(msgspec.Struct, frozen=True):
 
 
 class Helper(Protocol):
-    """Interface that runs one program to its end (RG-003)."""
+    """Interface that runs one program to its end."""
 
     async def run(
         self, program: str, arguments: Sequence[str], *, stdin: bytes, environ: Mapping[str, str], timeout: float
@@ -100,7 +100,7 @@ async def ask_helper(
 ) -> Credential | None:
     """The answer of ``docker-credential-NAME get`` for a registry host; ``None`` if it reports no credentials.
 
-    :class:`HelperFailure` for anything but an answer (RG-083).
+    :class:`HelperFailure` for anything but an answer.
     """
     if not _NAME.fullmatch(name):
         raise HelperFailure(
@@ -169,7 +169,7 @@ def _reason(error: BaseException) -> str:
     return error.strerror or type(error).__name__ if isinstance(error, OSError) else "its arguments are not usable"
 
 
-# -- Kubelet credential-provider plugins, for cloud registries with short-lived credentials (RG-086).
+# -- Kubelet credential-provider plugins, for cloud registries with short-lived credentials.
 
 
 PROVIDER_TIMEOUT = 30.0
@@ -243,8 +243,7 @@ class ProviderCredentials:
 
     All plugins that match an image run, in the order of the configuration. One that fails yields a
     ``credential-helper`` warning and no credentials, and is skipped for :data:`FAILURE_REST` seconds, so that a hanging
-    plugin delays a run once and not for each image. Tenants take turns at a plugin, whose runs follow one another
-    (PL-851).
+    plugin delays a run once and not for each image. Tenants take turns at a plugin, whose runs follow one another.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Credential files of container tools, for the command line (RG-080 to RG-083).
+"""Credential files of container tools, for the command line.
 
 Docker, Podman, Skopeo and CI systems keep credentials in different files of nearly the same format. The files are tried
 in a fixed order and the first with an entry for the image wins; within a file, the most specific entry wins."""
@@ -37,7 +37,7 @@ AUTHFILE = "REGISTRY_AUTH_FILE"
 
 
 class InvalidCredentialFile(ValueError):  # noqa: N818 - it says what the file is
-    """A named credential file is missing, or an existing one is unreadable: a usage error (RG-080)."""
+    """A named credential file is missing, or an existing one is unreadable: a usage error."""
 
     def __init__(self, origin: str, problem: str, hint: str) -> None:
         super().__init__(f"{origin}: {problem}; {hint}")
@@ -53,7 +53,7 @@ class _Ask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Take:
-    """A step of a look-up: read this entry. The entry's content stays out of ``repr`` (RG-087)."""
+    """A step of a look-up: read this entry. The entry's content stays out of ``repr``."""
 
     origin: str
     key: str
@@ -250,7 +250,7 @@ def _host_key(key: str, *, legacy: bool) -> str:
     return host if legacy or not path.strip("/") or "://" in key else ""
 
 
-# -- Credential stores: which credentials may be sent to this source for this image (RG-002, RG-084)?
+# -- Credential stores: which credentials may be sent to this source for this image?
 
 
 __all__ = [
@@ -280,7 +280,7 @@ class CredentialStore(Protocol):
         ...
 
     def cached_candidates(self, reference: Reference, source: "PullSource") -> list[Credential] | None:
-        """The same list without I/O, or ``None`` if I/O is needed (RG-115)."""
+        """The same list without I/O, or ``None`` if I/O is needed."""
         ...
 
     def warnings(self, source: "PullSource") -> Sequence[CredentialWarning]:
@@ -304,10 +304,10 @@ class NoCredentials:
 
 
 class KeyringCredentials:
-    """Pull secrets of a pod or a cluster, used like a kubelet uses them (RG-085).
+    """Pull secrets of a pod or a cluster, used like a kubelet uses them.
 
-    Immutable: a changed secret needs a new store. ``problems`` name unusable documents and entries without quoting them
-    (PL-422).
+    Immutable: a changed secret needs a new store. ``problems`` name unusable documents and entries without quoting
+    them.
     """
 
     __slots__ = ("_keyring", "_remembered")
@@ -337,7 +337,7 @@ class KeyringCredentials:
 
 
 class ChainedCredentials:
-    """The credentials of several stores, in order, each secret once and anonymous last (PL-420)."""
+    """The credentials of several stores, in order, each secret once and anonymous last."""
 
     __slots__ = ("_stores",)
 

@@ -1,4 +1,4 @@
-"""Credential stores: which credentials may be sent to this source for this image (RG-002, RG-084)?
+"""Credential stores: which credentials may be sent to this source for this image?
 
 A store answers for the *source* of the request, not for the registry of the reference: a mirror's credential is looked
 up for the mirror, so none is ever forwarded from one host to another. Anonymous is always last."""
@@ -23,8 +23,8 @@ class Credential:
     """A credential and where it was found.
 
     ``registry_token`` is a bearer token, used as it is; ``identity_token`` is exchanged for one at the token endpoint,
-    with user and password as a fallback if present (RG-072). ``source`` names the file, helper or secret and ``key``
-    the entry; ``repr`` shows only these two (RG-087). A dataclass, because the ``repr`` of a msgspec Struct, and
+    with user and password as a fallback if present. ``source`` names the file, helper or secret and ``key``
+    the entry; ``repr`` shows only these two. A dataclass, because the ``repr`` of a msgspec Struct, and
     ``rich``'s view of one, cannot leave fields out.
     """
 
@@ -60,7 +60,7 @@ class Credential:
     def fingerprint(self, key: bytes) -> str:
         """A keyed hash of the secret parts, equal for equal secrets wherever they were found; ``""`` for anonymous.
 
-        ``key`` has 1 to 64 bytes and is random per cache (RG-110), so a fingerprint reveals nothing by itself.
+        ``key`` has 1 to 64 bytes and is random per cache, so a fingerprint reveals nothing by itself.
         """
         found = self._fingerprints.get(key)
         if found is None:
@@ -155,10 +155,10 @@ def member(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def read_entry(entry: object, *, source: str, key: str) -> Credential | CredentialWarning | None:
-    """The credential in one entry (RG-082), a warning why it is ignored, or ``None`` if it is empty.
+    """The credential in one entry, a warning why it is ignored, or ``None`` if it is empty.
 
     ``registrytoken``, else ``identitytoken``, else ``auth``, else ``username`` with ``password``. User and password are
-    kept beside an identity token, for token endpoints that cannot exchange one (RG-072).
+    kept beside an identity token, for token endpoints that cannot exchange one.
     """
     where = printable_key(key)
     if not isinstance(entry, Mapping):
@@ -189,7 +189,7 @@ def read_entry(entry: object, *, source: str, key: str) -> Credential | Credenti
 
 def split_key(key: str) -> tuple[str, str]:
     """Host and path of an entry's key: without scheme, user info and a leading ``/v1/`` or ``/v2/``; the host in lower
-    case, Docker Hub's names as one. The path is ``""`` or begins with ``/`` (RG-081, RG-085).
+    case, Docker Hub's names as one. The path is ``""`` or begins with ``/``.
     """
     rest = key.strip()
     for scheme in ("https://", "http://"):
@@ -234,7 +234,7 @@ def _ignored(source: str, key: str, problem: str) -> CredentialWarning:
     return CredentialWarning("credential-entry", f"{source}: the entry {key!r} is ignored: {problem}")
 
 
-# -- The credentials a kubelet would try for an image, from pull secrets (RG-085).
+# -- The credentials a kubelet would try for an image, from pull secrets.
 
 
 MAX_KEY = 2048
@@ -261,7 +261,7 @@ class Document(msgspec.Struct, frozen=True):
         return f"Document(origin={self.origin!r}, legacy={self.legacy!r})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Like ``repr``: the body stays out of everything that prints (RG-087)."""
+        """Like ``repr``: the body stays out of everything that prints."""
         return [("origin", self.origin), ("legacy", self.legacy)]
 
 
@@ -270,7 +270,7 @@ class TooManyGlobs(Exception):  # noqa: N818 - the name says what is the matter
 
 
 class KeyPattern:
-    """Host and path of a key; each label of the host may be a glob, and the path is a prefix (RG-085)."""
+    """Host and path of a key; each label of the host may be a glob, and the path is a prefix."""
 
     __slots__ = ("_labels", "_path", "_port", "globs", "text")
 
@@ -372,7 +372,7 @@ class Keyring:
 
 
 def keyring(documents: Iterable[Document], image: str | Reference) -> list[Credential]:
-    """The credentials a kubelet would try for ``image``, in its order, without anonymous (RG-085)."""
+    """The credentials a kubelet would try for ``image``, in its order, without anonymous."""
     reference = parse(image) if isinstance(image, str) else image
     return Keyring(documents).lookup(reference.registry, reference.repository)
 

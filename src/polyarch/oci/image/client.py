@@ -1,4 +1,4 @@
-"""Client for manifests and blobs, with verified digests (RG-030 to RG-033, RG-050).
+"""Client for manifests and blobs, with verified digests.
 
 Every manifest request accepts all six types: for a client that does not accept indexes, some registries silently return
 one of the children and others 404. ``/v2/`` is never pinged. A digest in a header is compared and reported, never
@@ -105,7 +105,7 @@ class RegistryClient:
         await self._authorization.close()
 
     async def head_manifest(self, access: SourceCredentials, selector: str, visit: RequestContext) -> HeadResult | None:
-        """The result of a HEAD; None if this host has no usable HEAD and a GET is needed (RG-032).
+        """The result of a HEAD; None if this host has no usable HEAD and a GET is needed.
 
         Raises ``Failure``: a 404 is final on HEAD as on GET.
         """
@@ -132,15 +132,15 @@ class RegistryClient:
         raise _failure(access, request, reply)
 
     def has_no_head(self, access: SourceCredentials) -> None:
-        """A GET succeeded where a HEAD had failed: send this host no HEAD for an hour (RG-032)."""
+        """A GET succeeded where a HEAD had failed: send this host no HEAD for an hour."""
         self._pacing.has_no_head(self._pacing.host(access.source.host))
 
     async def get_manifest(
         self, access: SourceCredentials, selector: str, visit: RequestContext, *, etag: str = ""
     ) -> FetchedManifest | None:
-        """A manifest by tag or digest, verified (RG-033); None if it still has this ``etag`` (304).
+        """A manifest by tag or digest, verified; None if it still has this ``etag`` (304).
 
-        What no digest vouches for has to be a manifest at least (RG-065): a maintenance page is neither the content of
+        What no digest vouches for has to be a manifest at least: a maintenance page is neither the content of
         a tag nor proof that the repository may be read.
         """
         request = _manifest_request(access, "GET", selector, etag=etag)
@@ -182,7 +182,7 @@ class RegistryClient:
         what: str = "the config",
         limit: int = CONFIG_LIMIT,
     ) -> bytes:
-        """A small blob, verified; queued behind all manifests of the same host (RG-052)."""
+        """A small blob, verified; queued behind all manifests of the same host."""
         request = _blob_request(access, digest, what=what, limit=limit)
         reply = await self._fetch_blob(request, access, visit)
         _check(access, request, reply, digest, reply.body, fits=lambda body: body.lstrip()[:1] == b"{")
@@ -191,7 +191,7 @@ class RegistryClient:
     async def stream_blob(
         self, access: SourceCredentials, digest: str, visit: RequestContext, receive: Receive
     ) -> None:
-        """Stream a blob of any size to ``receive`` (RG-049, RG-155).
+        """Stream a blob of any size to ``receive``.
 
         After the last piece the stream raises ``Failure`` ``digest-mismatch`` if the digest is wrong; a caller that
         stops early has no verified content. The same for a caller that cannot use a short body: a page is no blob.
@@ -281,7 +281,7 @@ def _check(
     *,
     fits: Callable[[bytes], bool],
 ) -> None:
-    """Other bytes than the digest's are no fact about the image, whatever they are (RG-065)."""
+    """Other bytes than the digest's are no fact about the image, whatever they are."""
     try:
         check_body(body, digest)
     except ContentError as error:

@@ -2,7 +2,7 @@
 
 An ``Inspector`` is enough for platforms. Code that looks into images or copies them needs the place that has the image
 and the credential that opens it; that is a :class:`Contents`, opened by a :class:`Connection`. Mirrors come first, as
-for all reads (RG-064)."""
+for all reads."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -55,7 +55,7 @@ from polyarch.oci.traffic.rate_limiter import RegistryRateLimiter
 from polyarch.platforms import Platform
 
 TRANSFER_SECONDS = 24 * 3600.0
-"""Effectively unlimited: a transfer ends when it is idle (RG-051)."""
+"""Effectively unlimited: a transfer ends when it is idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class RegistryConnection:
             raise Failure(failure.about(reference.canonical)) from None
 
 
-# -- An index with everything below it: each raw descriptor and how it was classified (RG-150, RG-151).
+# -- An index with everything below it: each raw descriptor and how it was classified.
 
 
 class IndexNode(msgspec.Struct, frozen=True):
@@ -330,7 +330,7 @@ async def list_referrers(
     )
     reply = await connection.authorization.fetch(request, access, connection.visit())
     if reply.status == 200:
-        # Some registries answer a page of theirs to a path that they do not know (RG-065).
+        # Some registries answer a page of theirs to a path that they do not know.
         return read_descriptors(reply.body, source.host) if is_manifest(reply.body) else None
     if 400 <= reply.status < 500 or reply.status == 501:
         return None

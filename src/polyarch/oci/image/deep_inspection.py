@@ -1,4 +1,4 @@
-"""Deep inspection: do the children of an index match their entries? (RG-048, RG-049)
+"""Deep inspection: do the children of an index match their entries?
 
 Indexes are written by hand or by scripts, and nothing checks them: an image of the wrong architecture is noticed only
 when its pod fails with ``exec format error``. Deep inspection compares every child's config with its entry and, on
@@ -36,7 +36,7 @@ Depth = Literal["config", "elf"]
 
 MIB = 1024 * 1024
 LAYERS_LIMIT = 256 * MIB
-"""Compressed bytes read for one child (RG-049)."""
+"""Compressed bytes read for one child."""
 UNPACKED_LIMIT = 4096 * MIB
 """Bytes after decompression: a small layer can be crafted to take hours."""
 STEP = MIB // 2

@@ -1,4 +1,4 @@
-"""Finds the program that an image starts in its layers, from the top down (RG-049).
+"""Finds the program that an image starts in its layers, from the top down.
 
 Layers are read from the top because the program is usually in one of the last, and upper layers hide lower ones: the
 search mostly ends long before everything was read. Of each layer only names are kept. A look-up that depends on an
@@ -214,7 +214,7 @@ class _Config(msgspec.Struct):
     config: _Settings | None = None
 
 
-# -- The machine of a program, from its ELF header (RG-049).
+# -- The machine of a program, from its ELF header.
 
 
 HEADER_SIZE = 20

@@ -1,4 +1,4 @@
-"""Streaming reader for image layers: decompression and tar members (RG-049).
+"""Streaming reader for image layers: decompression and tar members.
 
 A layer is a tar archive, usually compressed, of any size and untrusted. Python's ``tarfile`` needs a file object and
 trusts the lengths in headers; this reader is fed with bytes as they arrive, keeps at most a header and the first bytes

@@ -1,4 +1,4 @@
-"""OCI layout directories, read like a registry (RG-120).
+"""OCI layout directories, read like a registry.
 
 Builders write ``oci-layout``, ``index.json`` and ``blobs/`` without a registry. The content is as untrusted as a
 registry's: every blob is verified against its digest, every read has a limit, and links that leave the directory are
@@ -64,7 +64,7 @@ class ImageLayout:
         return Inspection(reference, Status.ERROR, error=found)
 
     async def resolve(self, reference: Reference) -> str:
-        """The digest of the reference: given, by tag, or of the only entry (RG-120)."""
+        """The digest of the reference: given, by tag, or of the only entry."""
         return await asyncio.to_thread(self._resolve, reference)
 
     async def get_manifest(

@@ -1,4 +1,4 @@
-"""Looks up one image at one source: cache, HEAD or GET, and with which credentials (RG-031, RG-032, RG-111, RG-112).
+"""Looks up one image at one source: cache, HEAD or GET, and with which credentials.
 
 The aim is the fewest requests that still prove two things: that the tag names this digest now, and that the caller may
 read the repository. A HEAD proves both and is often free of charge; a GET returns the content as well. Results go into
@@ -36,7 +36,7 @@ from polyarch.oci.traffic.failures import PASSING, Failure
 from polyarch.oci.traffic.rate_limiter import RegistryRateLimiter
 
 FAILURE_MEMORY = 30.0
-"""Seconds after a failed check during which an older reading answers instead (PL-407)."""
+"""Seconds after a failed check during which an older reading answers instead."""
 
 
 class LookupQuery(NamedTuple):
@@ -56,7 +56,7 @@ class CacheHit(NamedTuple):
 
 
 class LookupKey(NamedTuple):
-    """Identity of a question: look-ups with equal keys are shared (RG-113)."""
+    """Identity of a question: look-ups with equal keys are shared."""
 
     reference: Reference
     fingerprints: tuple[tuple[str, ...], ...]
@@ -79,7 +79,7 @@ def place_of(source: PullSource) -> RepositoryLocation:
     """The cache place of a source. The path and ``ns=`` of a mirror distinguish the registries behind it.
 
     Unverified sources have places of their own: otherwise a tag read with ``--insecure`` would be used for minutes by
-    callers that require verification (RG-101).
+    callers that require verification.
     """
     prefix = "" if source.path_prefix == "/v2" else source.path_prefix
     query = f"?{source.query}" if source.query else ""
@@ -110,9 +110,9 @@ class CacheReader:
         proof_seconds: float | None = None,
         last_good: bool = False,
     ) -> CacheHit | None:
-        """A reading of a recently checked tag, readable in this place, with a proof (RG-111).
+        """A reading of a recently checked tag, readable in this place, with a proof.
 
-        ``last_good`` accepts the tag's previous digest if the current one was not read (RG-116).
+        ``last_good`` accepts the tag's previous digest if the current one was not read.
         """
         place, cache = place_of(source), self._cache
         named: tuple[tuple[str, float], ...] = ((source.digest or "", 0.0),)
@@ -185,9 +185,9 @@ class CacheReader:
         mode: BundleMode,
         stale_for: float,
     ) -> Inspection | None:
-        """The answer without I/O (RG-115): a reading, a stale one, or a remembered refusal or absence; None if unknown.
+        """The answer without I/O: a reading, a stale one, or a remembered refusal or absence; None if unknown.
 
-        Public readings are tried first, so that a public image reads no secret (PL-422).
+        Public readings are tried first, so that a public image reads no secret.
         """
         for source in sources:
             answer = self._remembered(reference, source, (), mode, stale_for)
@@ -240,7 +240,7 @@ class CacheReader:
         return tag is not None and tag.failed_at is not None and now - tag.failed_at < FAILURE_MEMORY
 
 
-# -- Looks up one image at one source: cache, HEAD or GET, and with which credentials (RG-031, RG-032, RG-111, RG-112).
+# -- Looks up one image at one source: cache, HEAD or GET, and with which credentials.
 
 
 MOVED = frozenset({"digest-mismatch", "not-found"})
@@ -280,9 +280,7 @@ class SourceLookup:
     async def _ask_publicly(
         self, question: LookupQuery, source: PullSource, credentials: Sequence[Credential], visit: RequestContext
     ) -> Inspection | None:
-        """The shared answer of anonymous access, one look-up for all callers; None if the repository is not public
-        (RG-112).
-        """
+        """The shared answer of anonymous access, one look-up for all callers; None if the repository is not public."""
         place = place_of(source)
         selector = source.digest or source.tag or ""
         charged = _is_among(source, self._settings.head_first_hosts)
@@ -373,7 +371,7 @@ class SourceLookup:
         record = self._cache.usable(digest, place)
         if record is not None:
             if not self._proves(access, place):
-                # Another caller read it: one HEAD proves access (RG-111). A following GET is charged.
+                # Another caller read it: one HEAD proves access. A following GET is charged.
                 stated = await self._client.head_manifest(access, digest, visit)
                 if stated is None:
                     return await self._get(question, access, place, digest, visit, after_head=True)
@@ -480,7 +478,7 @@ class SourceLookup:
             raise
         public = self._is_public_access(access, place)
         if read.complete:
-            # Only if this read was anonymous: the repository may not be public any more (RG-111).
+            # Only if this read was anonymous: the repository may not be public any more.
             anonymously = access.accepted is not None and access.accepted.is_anonymous
             self._cache.put_reading(read.reading, place, public=anonymously)
         else:
@@ -558,7 +556,7 @@ def _named(record: TagRecord | None, stated: HeadResult) -> str:
 
 
 def _as_if_asked(answer: Inspection, question: LookupQuery, visit: RequestContext) -> Inspection:
-    """Adapt an answer shared with another caller: nothing in it is specific to that caller (PL-852)."""
+    """Adapt an answer shared with another caller: nothing in it is specific to that caller."""
     warnings = tuple(each for each in answer.warnings if each.code != CREDENTIALS_REJECTED)
     return msgspec.structs.replace(
         answer, reference=question.reference, warnings=warnings, requests=visit.requests, cached=True
@@ -566,7 +564,7 @@ def _as_if_asked(answer: Inspection, question: LookupQuery, visit: RequestContex
 
 
 def _is_about_anonymous(failure: Failure) -> bool:
-    """Whether callers with an account may have another answer: a rate limit is one account's (RG-063), and a login page
+    """Whether callers with an account may have another answer: a rate limit is one account's, and a login page
     is for who is not logged in.
     """
     return failure.error.error_class == "limit" or failure.error.code == NOT_A_REGISTRY
@@ -576,11 +574,11 @@ def _is_among(source: PullSource, hosts: Sequence[str]) -> bool:
     return source.host in hosts or (source.host == DOCKER_HUB_HOST and DOCKER_HUB in hosts)
 
 
-# -- Looks up one image at all its sources in turn, and builds the error if none answers (RG-064, RG-116).
+# -- Looks up one image at all its sources in turn, and builds the error if none answers.
 
 
 LAST_GOOD_PROOF = 24 * 3600.0
-"""Maximum age of the proof for a last good reading, which is the maximum of ``stale_for`` (PL-407)."""
+"""Maximum age of the proof for a last good reading, which is the maximum of ``stale_for``."""
 
 
 class LookupRequest(NamedTuple):
@@ -604,8 +602,8 @@ class LookupResult(NamedTuple):
     names: Names
 
     def told(self, errand: LookupRequest) -> Inspection:
-        """The answer for one caller: with its own names for the shared credentials (PL-852), and with the warnings of
-        its own credential store (RG-083).
+        """The answer for one caller: with its own names for the shared credentials, and with the warnings of
+        its own credential store.
         """
         answer = self.answer
         pairs = zip(
@@ -681,7 +679,7 @@ class MirrorFallback:
         return answer
 
     def _last_good(self, errand: LookupRequest) -> tuple[Inspection, float] | None:
-        """The last reading for these credentials and its age in seconds, 0 for a digest (RG-116)."""
+        """The last reading for these credentials and its age in seconds, 0 for a digest."""
         now = self._clock.monotonic()
         for source, fingerprints in zip(errand.sources, errand.key.fingerprints, strict=True):
             known = self._recall.known(

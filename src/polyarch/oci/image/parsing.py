@@ -1,4 +1,4 @@
-"""Parses the documents of an image for platforms (RG-020, RG-040, RG-041, RG-045 to RG-047).
+"""Parses the documents of an image for platforms.
 
 An index states a platform for most entries, an image has it in its config, a schema 1 manifest in itself. Each function
 reads one document; nothing is assumed to be linux/amd64. ``polyarch.oci.image.parsing`` combines several documents.
@@ -43,7 +43,7 @@ BUNDLE_LABELS = frozenset(
         "metrics.builder",
     )
 )
-"""Labels of operator bundles, which are plain data, whatever platform they state (RG-046)."""
+"""Labels of operator bundles, which are plain data, whatever platform they state."""
 
 Outcome = Literal["runnable", "skipped", "index", "unstated"]
 
@@ -85,7 +85,7 @@ class Descriptor(msgspec.Struct, frozen=True, gc=False):
 
 
 class ManifestReading(msgspec.Struct, frozen=True, gc=False):
-    """An image manifest: its config, or with ``config`` None, an artifact (RG-045)."""
+    """An image manifest: its config, or with ``config`` None, an artifact."""
 
     media_type: str
     config: Descriptor | None
@@ -93,7 +93,7 @@ class ManifestReading(msgspec.Struct, frozen=True, gc=False):
 
 
 class Blob(msgspec.Struct, frozen=True, gc=False):
-    """One blob of an image. ``urls``: it is hosted elsewhere, and is not pushed (RG-155)."""
+    """One blob of an image. ``urls``: it is hosted elsewhere, and is not pushed."""
 
     digest: str
     size: int
@@ -110,7 +110,7 @@ class ConfigReading(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_index(document: "Document | bytes | Mapping[str, Any]") -> IndexReading:
-    """The entries of an index, classified (RG-040, RG-041). Raises :class:`ContentError`."""
+    """The entries of an index, classified. Raises :class:`ContentError`."""
     document = _document(document)
     if document.type != "index":
         raise ContentError("unsupported-media-type", f"the document is {document.media_type}, not an index")
@@ -123,7 +123,7 @@ def read_index(document: "Document | bytes | Mapping[str, Any]") -> IndexReading
 
 
 def read_manifest(document: "Document | bytes | Mapping[str, Any]") -> ManifestReading:
-    """The config descriptor of an image manifest (RG-045). Raises :class:`ContentError`."""
+    """The config descriptor of an image manifest. Raises :class:`ContentError`."""
     document = _document(document)
     if document.type != "image":
         raise ContentError("unsupported-media-type", f"the document is {document.media_type}, not an image manifest")
@@ -161,7 +161,7 @@ def read_blobs(document: "Document | bytes | Mapping[str, Any]") -> tuple[Blob, 
 
 
 def read_config(body: bytes) -> ConfigReading:
-    """The platform and the bundle labels in an image's config (RG-045, RG-046). Raises :class:`ContentError`."""
+    """The platform and the bundle labels in an image's config. Raises :class:`ContentError`."""
     check_size("config", len(body), CONFIG_LIMIT)
     config = decode(body, _Config, "the config")
     labels = config.config.labels if config.config is not None else None
@@ -178,7 +178,7 @@ def read_config(body: bytes) -> ConfigReading:
 
 
 def read_schema1(document: "Document | bytes | Mapping[str, Any]") -> ConfigReading:
-    """The platform of a schema 1 manifest: its ``architecture``, on linux (RG-047). Raises :class:`ContentError`."""
+    """The platform of a schema 1 manifest: its ``architecture``, on linux. Raises :class:`ContentError`."""
     document = _document(document)
     if document.type != "schema1":
         raise ContentError("unsupported-media-type", f"the document is {document.media_type}, not schema 1")
@@ -190,7 +190,7 @@ def read_schema1(document: "Document | bytes | Mapping[str, Any]") -> ConfigRead
 
 
 def platform_warnings(platforms: Iterable[Platform]) -> list[InspectionWarning]:
-    """``unknown-os`` and ``unknown-architecture``, once per value (RG-020)."""
+    """``unknown-os`` and ``unknown-architecture``, once per value."""
     messages: dict[str, InspectionWarning] = {}
     for platform in platforms:
         if not platform.known_system:
@@ -324,11 +324,11 @@ def _document(document: "Document | bytes | Mapping[str, Any]") -> Document:
     return classify(document if isinstance(document, bytes) else msgspec.json.encode(document))
 
 
-# -- Combines the documents of an index into the entries of its answer (RG-042 to RG-044).
+# -- Combines the documents of an index into the entries of its answer.
 
 
 class Artifact(msgspec.Struct, frozen=True, gc=False):
-    """A child that is an artifact, not an image (RG-043)."""
+    """A child that is an artifact, not an image."""
 
     artifact_type: str = ""
 
@@ -338,7 +338,7 @@ Finding = IndexReading | ConfigReading | Artifact | InspectionError
 
 
 class FlatIndex(msgspec.Struct, frozen=True, gc=False):
-    """The entries of an answer; or ``error``, if every candidate failed (RG-043)."""
+    """The entries of an answer; or ``error``, if every candidate failed."""
 
     entries: tuple[Entry, ...] = ()
     skipped: tuple[SkippedEntry, ...] = ()
@@ -349,7 +349,7 @@ class FlatIndex(msgspec.Struct, frozen=True, gc=False):
 def wanted(top: IndexReading, found: Mapping[str, Finding]) -> tuple[IndexEntry, ...]:
     """The entries whose documents still have to be read, each digest once and in order.
 
-    Raises :class:`ContentError` ``too-complex`` as soon as they would exceed a limit (RG-042, RG-050).
+    Raises :class:`ContentError` ``too-complex`` as soon as they would exceed a limit.
     """
     missing: dict[str, IndexEntry] = {}
     indexes, lookups = 1, 0
@@ -376,7 +376,7 @@ def wanted(top: IndexReading, found: Mapping[str, Finding]) -> tuple[IndexEntry,
 
 
 def flatten(top: IndexReading, found: Mapping[str, Finding], *, every: bool = False) -> FlatIndex:
-    """The runnable entries in order, unique by platform (RG-042 to RG-044). Call it when nothing is wanted any more.
+    """The runnable entries in order, unique by platform. Call it when nothing is wanted any more.
 
     With ``every`` a platform that is stated twice keeps both entries: a copy of an index must not drop one silently.
     """
@@ -385,7 +385,7 @@ def flatten(top: IndexReading, found: Mapping[str, Finding], *, every: bool = Fa
     warnings: list[InspectionWarning] = []
     failures: list[InspectionError] = []
     if inner := [entry.digest for entry in top.entries if isinstance(found.get(entry.digest), IndexReading)]:
-        # Readable (RG-042), but not by every tool, so say it (MF-076).
+        # Readable, but not by every tool, so say it.
         warnings.append(InspectionWarning("nested-index", f"{', '.join(inner)} in the index is an index itself"))
     for entry in _entries(top, found):
         if entry.outcome == "skipped":

@@ -1,4 +1,4 @@
-"""Reads an image from its manifest down, with as few requests as possible (RG-040 to RG-047).
+"""Reads an image from its manifest down, with as few requests as possible.
 
 An index is usually enough by itself. Fetched in addition, concurrently where possible: inner indexes, children without
 a platform, and the single image of an index that may be an operator bundle. ``documents``, ``parsing`` and
@@ -85,7 +85,7 @@ class ImageReader:
     async def look_for_bundle(
         self, reading: ImageReading, access: SourceCredentials, visit: RequestContext
     ) -> ImageReading:
-        """The reading with the bundle labels of its first image (RG-046); unchanged if these cannot be read."""
+        """The reading with the bundle labels of its first image; unchanged if these cannot be read."""
         entry = reading.entries[0]
         unread = IndexEntry("runnable", entry.digest, size=entry.size, platform=entry.platform)
         return _with_bundle(reading, await self._read_child(unread, access, visit))
@@ -127,7 +127,7 @@ class ImageReader:
         return {digest: task.result() for digest, task in tasks.items()}
 
     async def _read_child(self, entry: IndexEntry, access: SourceCredentials, visit: RequestContext) -> Finding:
-        """The content of a child; an error is returned, not raised: one bad entry never fails an image (RG-043)."""
+        """The content of a child; an error is returned, not raised: one bad entry never fails an image."""
         try:
             body = entry.data
             if body is None:
@@ -162,13 +162,13 @@ class ImageReader:
 
 def _passes(error: InspectionError) -> bool:
     """Whether a child will be there when the image is asked for again. One with other bytes than its digest's is lost
-    until somebody repairs the registry, so its image can do without (RG-043).
+    until somebody repairs the registry, so its image can do without.
     """
     return error.error_class in PASSING and error.code != "digest-mismatch"
 
 
 def _of_config(config: ConfigReading, digest: str, document: Document, size: int) -> ImageReading:
-    """The reading of a single image: one platform, or unknown (RG-045, RG-047)."""
+    """The reading of a single image: one platform, or unknown."""
     entries = (Entry(config.platform, digest, size, config.stated),) if config.platform is not None else ()
     return ImageReading(
         digest=digest,
@@ -190,6 +190,6 @@ def _with_bundle(reading: ImageReading, child: Finding) -> ImageReading:
 
 
 def _entry_of(digest: str, top: IndexReading, found: dict[str, Finding]) -> IndexEntry:
-    """The descriptor of a child, which may carry the child's content (RG-041)."""
+    """The descriptor of a child, which may carry the child's content."""
     indexes = [top, *(each for each in found.values() if isinstance(each, IndexReading))]
     return next(entry for index in indexes for entry in index.entries if entry.digest == digest)

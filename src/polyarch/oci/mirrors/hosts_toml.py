@@ -1,4 +1,4 @@
-"""containerd's ``hosts.toml`` directories: mirrors and settings per registry (RG-094).
+"""containerd's ``hosts.toml`` directories: mirrors and settings per registry.
 
 ``DIR/<host[:port]>/hosts.toml``, else ``DIR/_default/hosts.toml``; the hosts are tried in the order of the file, then
 the server. See https://github.com/containerd/containerd/blob/main/docs/hosts.md. Loading reads files; the rest is pure.
@@ -27,7 +27,7 @@ class ClientCertificate(msgspec.Struct, frozen=True, gc=False):
 
 
 class Header(NamedTuple):
-    """A request header; ``repr`` leaves out the value, which may be a secret (RG-087)."""
+    """A request header; ``repr`` leaves out the value, which may be a secret."""
 
     name: str
     value: str

@@ -1,4 +1,4 @@
-"""``registries.conf`` version 2: mirrors and locations by prefix (RG-090 to RG-093).
+"""``registries.conf`` version 2: mirrors and locations by prefix.
 
 The format is that of containers-registries.conf(5). OpenShift's mirror objects become :class:`Registry` values too.
 Loading reads files; matching and rewriting are pure. Imports neither asyncio nor aiohttp."""
@@ -31,7 +31,7 @@ class Mirror(msgspec.Struct, frozen=True, gc=False):
     origin: str = ""
 
     def serves(self, reference: Reference) -> bool:
-        """Whether this mirror serves the reference; tag and digest together count as digest (RG-092)."""
+        """Whether this mirror serves the reference; tag and digest together count as digest."""
         if self.pull == "all":
             return True
         return (self.pull == "digest-only") == (reference.digest is not None)
@@ -50,11 +50,11 @@ class RegistryEntry(msgspec.Struct, frozen=True, gc=False):
     entry: str = ""
     """The entry in it, for messages."""
     every_port: bool = False
-    """A host without a port matches every port, as the nodes' runtime treats OpenShift's objects (PL-424). In a file it
-    does not (RG-091)."""
+    """A host without a port matches every port, as the nodes' runtime treats OpenShift's objects. In a file it does
+    not."""
 
     def matched(self, reference: Reference) -> int | None:
-        """How many characters of the canonical reference the prefix covers; None if it does not match (RG-091)."""
+        """How many characters of the canonical reference the prefix covers; None if it does not match."""
         host = without_port(reference.registry) if self.every_port else reference.registry
         if self.prefix.startswith("*."):
             suffix = self.prefix[1:]
@@ -82,7 +82,7 @@ class RegistriesConf(msgspec.Struct, frozen=True, gc=False):
 
 
 def find(registries: Iterable[RegistryEntry], reference: Reference) -> tuple[RegistryEntry, int] | None:
-    """The registry with the longest matching prefix, the last of equal ones, and the length it covers (RG-091)."""
+    """The registry with the longest matching prefix, the last of equal ones, and the length it covers."""
     best: tuple[RegistryEntry, int] | None = None
     for registry in registries:
         if best is not None and len(registry.prefix) < len(best[0].prefix):
@@ -94,7 +94,7 @@ def find(registries: Iterable[RegistryEntry], reference: Reference) -> tuple[Reg
 
 
 def rewrite(reference: Reference, location: str, covered: int, *, origin: str, entry: str) -> Reference:
-    """The reference with ``location`` in place of the covered characters (RG-092). An invalid result is an error of the
+    """The reference with ``location`` in place of the covered characters. An invalid result is an error of the
     file.
     """
     if not location:
@@ -109,7 +109,7 @@ def rewrite(reference: Reference, location: str, covered: int, *, origin: str, e
 def load_registries_conf(
     path: Path | None, environ: Mapping[str, str], *, system: Path = SYSTEM_FILE
 ) -> RegistriesConf:
-    """The named file, else the user's, else the system's, then ``registries.conf.d/*.conf`` beside it (RG-090).
+    """The named file, else the user's, else the system's, then ``registries.conf.d/*.conf`` beside it.
 
     A file is named by the caller, else by :data:`ENVIRONMENT`. A named file must exist; the others may be missing.
     """
@@ -147,7 +147,7 @@ def parse_file(table: Table) -> RegistriesConf:
 
 
 def check_conflicts(registries: Sequence[RegistryEntry]) -> None:
-    """Refuse a location that is both secure and insecure, or both blocked and not (RG-093)."""
+    """Refuse a location that is both secure and insecure, or both blocked and not."""
     first: dict[str, RegistryEntry] = {}
     for registry in registries:
         location = registry.location or registry.prefix
@@ -261,7 +261,7 @@ def _overlay(earlier: RegistriesConf, later: RegistriesConf) -> RegistriesConf:
     )
 
 
-# -- OpenShift's mirror objects as registry rules (RG-095).
+# -- OpenShift's mirror objects as registry rules.
 
 
 _KINDS: dict[str, tuple[str, Pull]] = {

@@ -1,4 +1,4 @@
-"""The sources of an image: mirrors and rewritten names, in order (RG-090 to RG-095).
+"""The sources of an image: mirrors and rewritten names, in order.
 
 Three formats configure them: ``registries.conf``, containerd's ``hosts.toml`` directories, and OpenShift's mirror
 objects. :class:`Configuration` holds their content, and :func:`sources` turns a reference into the ordered list of
@@ -45,7 +45,7 @@ class Blocked(Exception):  # noqa: N818 - the name says what is the matter
 class PullSource(msgspec.Struct, frozen=True, gc=False):
     """A source: ``{base_url}{path_prefix}/{repository}/manifests/{digest or tag}?{query}``.
 
-    ``insecure`` permits unverified TLS and plain HTTP (RG-101); a ``base_url`` of ``http://``, which only a containerd
+    ``insecure`` permits unverified TLS and plain HTTP; a ``base_url`` of ``http://``, which only a containerd
     file can contain, is plain HTTP from the start. ``tls.skip_verify`` is unverified TLS, never plain HTTP.
     """
 
@@ -66,7 +66,7 @@ class PullSource(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def reference(self) -> Reference:
-        """The reference at this source, used to look up credentials (RG-084)."""
+        """The reference at this source, used to look up credentials."""
         registry = "docker.io" if self.host == "registry-1.docker.io" else self.host
         return Reference("docker", registry, self.repository, self.tag, self.digest)
 
@@ -94,7 +94,7 @@ class Configuration(msgspec.Struct, frozen=True, gc=False):
     insecure_hosts: frozenset[str] = frozenset()
     """Hosts named by ``--insecure``: ``host[:port]``, lower-case."""
     search: tuple[str, ...] = ()
-    """Registries to search for short names, if enabled (RG-096)."""
+    """Registries to search for short names, if enabled."""
     aliases: dict[str, str] = {}
 
     @classmethod
@@ -107,7 +107,7 @@ class Configuration(msgspec.Struct, frozen=True, gc=False):
         environ: Mapping[str, str] = os.environ,
         system_file: Path = conf_files.SYSTEM_FILE,
     ) -> "Configuration":
-        """Read the files (RG-090, RG-094); :class:`InvalidConfiguration` names the invalid file and entry."""
+        """Read the files; :class:`InvalidConfiguration` names the invalid file and entry."""
         named = Path(registries_conf) if registries_conf is not None else None
         conf = conf_files.load_registries_conf(named, environ, system=system_file)
         return cls(
@@ -120,7 +120,7 @@ class Configuration(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def from_objects(cls, objects: Iterable[Mapping[str, Any]]) -> "Configuration":
-        """The configuration in OpenShift's mirror objects, passed as data (RG-095)."""
+        """The configuration in OpenShift's mirror objects, passed as data."""
         return cls(registries=mirror_objects.mirror_object_entries(objects))
 
 
@@ -237,7 +237,7 @@ def _at_endpoint(reference: Reference, endpoint: Endpoint, origin: str, *, mirro
     )
 
 
-# -- Short names: ``nginx`` means Docker Hub, unless short-name search is enabled (RG-096).
+# -- Short names: ``nginx`` means Docker Hub, unless short-name search is enabled.
 
 
 PASSED_OVER = frozenset({"not-found", "unauthorized", "denied"})

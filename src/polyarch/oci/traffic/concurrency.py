@@ -36,7 +36,7 @@ async def map_concurrently(work: Callable[[A], Awaitable[T]], things: Iterable[A
     return [task.result() for task in tasks]  # type: ignore[misc]  # without an error none is missing
 
 
-# -- Shares concurrent work with equal keys (RG-113), like Go's singleflight.
+# -- Shares concurrent work with equal keys, like Go's singleflight.
 
 
 K = TypeVar("K", bound=Hashable)
@@ -111,7 +111,7 @@ class SingleFlight(Generic[K, V]):
             del self._flights[key]
 
 
-# -- Queue for a fixed number of slots: urgent requests first, tenants in turn (RG-052, PL-851).
+# -- Queue for a fixed number of slots: urgent requests first, tenants in turn.
 
 
 class RequestPriority(IntEnum):
@@ -128,7 +128,7 @@ class QueueFull(Exception):  # noqa: N818 - the name says what is the matter
 class RequestQueue:
     """``slots`` concurrent requests; ``per_tenant`` limits a tenant's waiting requests, ``waiting`` all of them
     (``None``: unlimited). A tenant must also leave as much room as it takes, so that a few tenants cannot fill the
-    queue (PL-851, PL-854).
+    queue.
     """
 
     __slots__ = ("_free", "_per_tenant", "_queues", "_waiting", "length", "slots")

@@ -1,4 +1,4 @@
-"""Sends one request and returns its answer (RG-050 to RG-052, RG-061, RG-062, RG-105).
+"""Sends one request and returns its answer.
 
 A request waits for a slot of its host, ends with the image's time, is retried after transient errors, waits for a pause
 or fails at once, falls back from verified TLS only where configured, and follows redirects without credentials. The
@@ -70,7 +70,7 @@ class TimeBudget:
         self._pauses = 0.0
 
     def half(self) -> "TimeBudget":
-        """Half of the remaining work, for one source of several (RG-064)."""
+        """Half of the remaining work, for one source of several."""
         purpose = "one source of the image"
         return TimeBudget(self._clock, seconds=self.remaining / 2, max_wait=self.max_wait, purpose=purpose, whole=self)
 
@@ -97,7 +97,7 @@ class TimeBudget:
                 self._used += self._clock.monotonic() - self._since
 
     def may_wait(self, seconds: float) -> bool:
-        """Whether a pause of this length still fits; a longer one is not started (RG-062)."""
+        """Whether a pause of this length still fits; a longer one is not started."""
         return self._pauses + seconds <= self.max_wait and (self._whole is None or self._whole.may_wait(seconds))
 
     async def wait(self, seconds: float) -> None:
@@ -106,7 +106,7 @@ class TimeBudget:
         await (self._whole.wait(seconds) if self._whole is not None else self._clock.sleep(seconds))
 
 
-# -- Caches which channel works for an insecure host, found by one request at a time (RG-101).
+# -- Caches which channel works for an insecure host, found by one request at a time.
 
 
 LONGEST_WAIT = 2.0
@@ -167,7 +167,7 @@ class KnownModes:
             over.set()
             if self._searches.get(key) is over:
                 del self._searches[key]
-        await asyncio.sleep(0)  # lets waiting requests queue before this one's next request (RG-052)
+        await asyncio.sleep(0)  # lets waiting requests queue before this one's next request
 
     def keep(self, key: tuple[str, Tls], found: _Found) -> None:
         self._found.put(key, found)
@@ -183,7 +183,7 @@ class KnownModes:
         return found.channel if set(safer) <= set(found.failed) else None
 
 
-# -- Sends one request and returns its answer (RG-050 to RG-052, RG-061, RG-062, RG-105).
+# -- Sends one request and returns its answer.
 
 
 LONGEST_DELAY = 8.0
@@ -238,19 +238,19 @@ class Request:
     receive: Receive | None = field(default=None, repr=False)
     """Receives the body of a success as a stream; the reply's body is then empty."""
     idempotent: bool = False
-    """May be repeated although it is neither GET nor HEAD: a PUT by digest (RG-061)."""
+    """May be repeated although it is neither GET nor HEAD: a PUT by digest."""
     urgency: RequestPriority = RequestPriority.MANIFEST
     charged: bool = False
-    """Counts against the rate limit of the account (RG-063)."""
+    """Counts against the rate limit of the account."""
     metered: bool = False
     """Its answer always has the rate limit headers, if there is a limit: a manifest's."""
     account: str = ""
     """Fingerprint of its credential; empty for anonymous."""
     token: bool = False
-    """Goes to a token endpoint: redirects stay within its origin (RG-105)."""
+    """Goes to a token endpoint: redirects stay within its origin."""
     reach: HostProvenance = NAMED
     channels: tuple[TransportMode, ...] = (TransportMode.VERIFIED,)
-    """The channels to try, in order (RG-101)."""
+    """The channels to try, in order."""
     tls: Tls = NO_TLS
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
@@ -269,7 +269,7 @@ class CompleteResponse:
     url: str = field(repr=False)
     peer: AddressClass | None
     elsewhere: bool = False
-    """A redirect led to another origin: the answer's challenges are not the registry's (RG-084)."""
+    """A redirect led to another origin: the answer's challenges are not the registry's."""
 
 
 class RequestContext:
@@ -295,7 +295,7 @@ class _Overtaken(Exception):  # noqa: N818 - never leaves this module
 
 
 class Exchange:
-    """Sends requests through a transport; ``notice`` receives messages for the user as they occur (RG-064)."""
+    """Sends requests through a transport; ``notice`` receives messages for the user as they occur."""
 
     def __init__(
         self,
@@ -374,7 +374,7 @@ class Exchange:
                 await self._clock.sleep(delay)
 
     async def _clear(self, host: HostState, request: Request, visit: RequestContext) -> None:
-        """Wait until the host may be asked; ``Failure`` if that takes too long (RG-061 to RG-063)."""
+        """Wait until the host may be asked; ``Failure`` if that takes too long."""
         while (obstacle := self._obstacle(host, request)) is not None:
             waits = obstacle.code == "rate-limited" and visit.wait and visit.budget.may_wait(obstacle.seconds)
             if not waits:
@@ -407,7 +407,7 @@ class Exchange:
         raise Failure.of("rate-limited", host.name, what, status=reply.status, retry_after=seconds)
 
     async def _attempt(self, host: HostState, request: Request, visit: RequestContext) -> CompleteResponse:
-        """One answer, over the first channel that works (RG-101), which is cached for the host."""
+        """One answer, over the first channel that works, which is cached for the host."""
         async with self._channels.search(host.name, request.tls, request.channels) as search:
             for channel in search.order:
                 try:
@@ -485,7 +485,7 @@ class Exchange:
             return CompleteResponse(response.status, response.headers, body, url, response.peer_class)
 
     def _show_warnings(self, host: HostState, headers: Headers, request: Request) -> None:
-        """``Warning: 299 - "text"``, once per host and text (RG-064)."""
+        """``Warning: 299 - "text"``, once per host and text."""
         for value in headers.get_all("warning"):
             if not value.lstrip().startswith("299"):
                 continue
@@ -498,7 +498,7 @@ class Exchange:
 
 def not_as_asked(request: Request, reply: CompleteResponse, wanted: str, secrets: Iterable[str] = ()) -> Failure:
     """The failure for a success with a body that is not what was asked for, as maintenance pages, logins and portals
-    answer (RG-065). It says nothing about the image, and passes. ``wanted``: what the body should have been.
+    answer. It says nothing about the image, and passes. ``wanted``: what the body should have been.
     """
     content_type = reply.headers.get("content-type").partition(";")[0]
     shown = clean(content_type, secrets, limit=60) or "no Content-Type"
@@ -519,7 +519,7 @@ def not_as_asked(request: Request, reply: CompleteResponse, wanted: str, secrets
 
 def is_error_page(reply: CompleteResponse) -> bool:
     """Whether a web page says 4xx, as an ingress does while its registry is being replaced, and a firewall of what it
-    blocks: the registry itself has neither refused anything nor said that the image is gone (RG-065).
+    blocks: the registry itself has neither refused anything nor said that the image is gone.
 
     Not 401, which proxies that ask for a password answer with a page; nor XML, in which object stores say what they do
     not have; nor the error of a registry, whatever its type.
@@ -569,7 +569,7 @@ def channels_of(url: str, allowed: tuple[TransportMode, ...] = (TransportMode.VE
 
 
 def _redirected(request: Request, target: Redirect) -> Request:
-    """The request for the next hop. Another origin gets none of the source's settings (RG-101, RG-105)."""
+    """The request for the next hop. Another origin gets none of the source's settings."""
     if target.keep_authorization:
         channels = channels_of(target.url, request.channels)
         return replace(request, url=target.url, reach=target.reach, channels=channels)

@@ -1,8 +1,8 @@
-"""Failures of requests: messages that name the host, its own words, and the next action (RG-060).
+"""Failures of requests: messages that name the host, its own words, and the next action.
 
 A ``Failure`` is raised inside the client and becomes the ``InspectionError`` of an answer. Text from a registry is
 untrusted: it is cut to 200 characters, control characters are removed, and so are the secrets sent with the request, in
-case the registry repeats them (RG-087)."""
+case the registry repeats them."""
 
 import json
 import unicodedata
@@ -72,7 +72,7 @@ class Failure(Exception):  # noqa: N818 - the name says what it is
         return cls(InspectionError.of(code, message, status=status, retry_after=retry_after, host=host))
 
     def about(self, image: str, attempts: tuple[str, ...] = ()) -> InspectionError:
-        """The error of an answer: with the image's name, and a line per source if there were several (RG-064)."""
+        """The error of an answer: with the image's name, and a line per source if there were several."""
         what = self.error.message.removeprefix(f"{image}: ")  # a layout is both: the image and its host
         return msgspec.structs.replace(self.error, message=f"{image}: {what}", attempts=attempts)
 

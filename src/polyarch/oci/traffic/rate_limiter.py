@@ -1,8 +1,8 @@
 """Pauses, circuit breakers, rate limits and request slots per registry host.
 
-Pauses and failures are kept per *host*: a 429 for one image pauses all requests to its host (RG-062), and five failed
-connections in a row open its circuit (RG-061). Rate limits are kept per *account* of a host, a credential or anonymous:
-a low one keeps a reserve for the nodes, which have to pull, and does not affect the others (RG-063).
+Pauses and failures are kept per *host*: a 429 for one image pauses all requests to its host, and five failed
+connections in a row open its circuit. Rate limits are kept per *account* of a host, a credential or anonymous:
+a low one keeps a reserve for the nodes, which have to pull, and does not affect the others.
 
 The limits of Docker Hub and others are sliding windows (``100;w=21600``: 100 requests in any six hours), of which a
 client sees only the total. The time until a refill is therefore computed as if requests were spread evenly over the
@@ -89,7 +89,7 @@ class Pause:
         self.steps = 0
 
     def extend(self, retry_after: float | None, now: float) -> float:
-        """Extend the pause and return its seconds from now; without a header 2, 4, 8 … 60 s (RG-062).
+        """Extend the pause and return its seconds from now; without a header 2, 4, 8 … 60 s.
 
         Replies to requests sent before the pause began do not advance the backoff.
         """
@@ -128,7 +128,7 @@ class HostState:
         """By fingerprint of the credential, ``""`` for anonymous."""
         self.no_head_until = 0.0
         self.told: set[str] = set()
-        """Texts of ``Warning`` headers already shown (RG-064)."""
+        """Texts of ``Warning`` headers already shown."""
 
     @property
     def rate(self) -> RateLimit | None:
@@ -161,7 +161,7 @@ class RegistryRateLimiter:
         """The state of a host, created if needed.
 
         Beyond a thousand hosts, one that is idle is dropped: the one with the fewest answers, not paused, idle longest,
-        in this order. An attacker's invented hosts answer little (PL-851).
+        in this order. An attacker's invented hosts answer little.
         """
         host = self._hosts.get(name)
         if host is not None:
@@ -178,12 +178,12 @@ class RegistryRateLimiter:
         return host
 
     def busy(self, name: str) -> bool:
-        """Whether the host is paused or its circuit open (PL-113); does not create state for unknown hosts."""
+        """Whether the host is paused or its circuit open; does not create state for unknown hosts."""
         host = self._hosts.get(name)
         return host is not None and self.obstacle(host) is not None
 
     def low(self, name: str) -> bool:
-        """Whether less than half of the host's rate limit is left, by its last answer to any account (RG-063)."""
+        """Whether less than half of the host's rate limit is left, by its last answer to any account."""
         host = self._hosts.get(name)
         rate = host.rate if host is not None else None
         if rate is None or not rate.limit or rate.remaining * 2 >= rate.limit:
@@ -215,7 +215,7 @@ class RegistryRateLimiter:
 
     @asynccontextmanager
     async def slot(self, host: HostState, urgency: RequestPriority, tenant: str) -> AsyncIterator[None]:
-        """A slot of the host and one of all slots; ``LineFull`` if too many wait (PL-851, PL-854)."""
+        """A slot of the host and one of all slots; ``LineFull`` if too many wait."""
         await host.line.enter(urgency, tenant)
         try:
             await self._all.enter(urgency, tenant)
@@ -244,7 +244,7 @@ class RegistryRateLimiter:
     def answered(self, host: HostState, headers: Headers, *, account: str = "", metered: bool = False) -> None:
         """Record a complete answer: the host is reachable, and its rate limit headers, if any.
 
-        ``metered``: such answers always have the headers if there is a limit, so missing headers clear it (RG-063).
+        ``metered``: such answers always have the headers if there is a limit, so missing headers clear it.
         """
         host.answers += 1
         host.failures = 0
@@ -263,7 +263,7 @@ class RegistryRateLimiter:
             known.pause.steps = 0
 
     def limited(self, host: HostState, retry_after: float | None, *, account: str | None = None) -> float:
-        """Record a 429: pause the host, or only this ``account``, and return the seconds (RG-062)."""
+        """Record a 429: pause the host, or only this ``account``, and return the seconds."""
         pause = host.pause if account is None else host.account(account).pause
         return pause.extend(retry_after, self._clock.monotonic())
 
@@ -277,7 +277,7 @@ class RegistryRateLimiter:
         return host.no_head_until > self._clock.monotonic()
 
     def has_no_head(self, host: HostState) -> None:
-        """Send this host no HEAD for an hour: it does not answer it usefully (RG-032)."""
+        """Send this host no HEAD for an hour: it does not answer it usefully."""
         if not self.knows_no_head(host):
             host.no_head_until = self._clock.monotonic() + NO_HEAD_SECONDS
 

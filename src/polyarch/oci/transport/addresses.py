@@ -1,4 +1,4 @@
-"""Which addresses may be reached, depending on who named the host (RG-102, RG-103).
+"""Which addresses may be reached, depending on who named the host.
 
 A registry's answers name other hosts: token endpoints, redirects, upload locations. In a cluster even the hosts of the
 images are chosen by pod authors. Without limits, either could make polyarch connect to a metadata service, to the node
@@ -29,7 +29,7 @@ class InvalidSetting(ValueError):  # noqa: N818 - it says what the setting is
 
 
 class AddressClass(enum.StrEnum):
-    """Classes of addresses, from forbidden to public (RG-102)."""
+    """Classes of addresses, from forbidden to public."""
 
     NEVER = "never"
     LOOPBACK = "loopback"
@@ -38,7 +38,7 @@ class AddressClass(enum.StrEnum):
 
 
 class HostProvenance(msgspec.Struct, frozen=True):
-    """Who named the host of a request (RG-103).
+    """Who named the host of a request.
 
     ``named``: the user's reference or configuration. Otherwise a server did, and ``registry`` is the class of the
     registry's own address, ``None`` if unknown (a name behind a proxy).
@@ -61,7 +61,7 @@ class RefusedAddress(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """Names host, class and the setting (RG-103); a host that is the address is not repeated."""
+        """Names host, class and the setting; a host that is the address is not repeated."""
         shown = "is" if self.host == self.address else f"has the address {self.address}, which is"
         return f"{shown} {_CLASS_WORDS[self.address_class]}: {self.reason}"
 
@@ -188,7 +188,7 @@ def literal(host: str) -> IPAddress | None:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether ``host[:port]`` is by its name this machine: ``localhost`` or a loopback address (RG-101)."""
+    """Whether ``host[:port]`` is by its name this machine: ``localhost`` or a loopback address."""
     name = host if host.count(":") > 1 and not host.startswith("[") else _without_port(host)
     address = literal(name)
     if address is not None:
@@ -267,7 +267,7 @@ _KEPT = "!#$%&'()*+,/:;=?@[]~"
 
 
 class UrlRejected(msgspec.Struct, frozen=True):
-    """The URL may not be used. ``unusable-realm`` makes a challenge count as absent (RG-071); the other codes are
+    """The URL may not be used. ``unusable-realm`` makes a challenge count as absent; the other codes are
     errors.
     """
 
@@ -326,7 +326,7 @@ def reach_of(url: str, registry: RegistryServer) -> HostProvenance:
 
 
 def check_realm(realm: str, registry: RegistryServer, policy: AddressPolicy) -> HostProvenance | UrlRejected:
-    """Whether a token may be requested from a challenge's realm (RG-104): the reach for the request, or a refusal.
+    """Whether a token may be requested from a challenge's realm: the reach for the request, or a refusal.
 
     It must be https, or http if the registry itself is reached by plain HTTP, without user info and fragment.
     """
@@ -344,7 +344,7 @@ def check_realm(realm: str, registry: RegistryServer, policy: AddressPolicy) -> 
 def check_redirect(
     location: str, asked: RedirectRequest, registry: RegistryServer, policy: AddressPolicy
 ) -> Redirect | UrlRejected:
-    """Whether to follow a ``Location`` (RG-105): GET and HEAD only, at most five hops, never from https to http,
+    """Whether to follow a ``Location``: GET and HEAD only, at most five hops, never from https to http,
     without ``Authorization`` to another origin, and token requests only within their origin.
     """
     here, parts = origin_of(asked.url), _target(location, asked.url)
@@ -358,7 +358,7 @@ def check_redirect(
 
 
 def check_upload(location: str, asked: str, registry: RegistryServer, policy: AddressPolicy) -> Redirect | UrlRejected:
-    """Whether to upload a blob to a ``Location`` (RG-106): to the same origin with credentials, to another https origin
+    """Whether to upload a blob to a ``Location``: to the same origin with credentials, to another https origin
     without, to nothing else.
     """
     here, parts = origin_of(asked), _target(location, asked)

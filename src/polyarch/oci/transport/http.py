@@ -1,10 +1,10 @@
-"""The aiohttp transport: the only module of this package that sends requests to a network (RG-003).
+"""The aiohttp transport: the only module of this package that sends requests to a network.
 
 Features of aiohttp that are implemented elsewhere are turned off: redirects, decompression, cookies, ``.netrc``,
 environment proxies, time-outs, and repeating a request after a broken connection (RG-061 counts attempts). HTTP, TLS
 and connection pooling remain.
 
-Errors are translated, not passed on: aiohttp's exceptions contain the request's headers (RG-087)."""
+Errors are translated, not passed on: aiohttp's exceptions contain the request's headers."""
 
 import asyncio
 import errno
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.tracing import Trace
-from aiohttp.typedefs import URL  # type: ignore[attr-defined]  # RG-001: aiohttp's own parts are reached through it
+from aiohttp.typedefs import URL  # type: ignore[attr-defined]  # aiohttp's own parts are reached through it
 
 from polyarch import __version__
 from polyarch.oci.mirrors.hosts_toml import Tls
@@ -43,7 +43,7 @@ DNS_SECONDS = 10
 
 
 class Resolver(Protocol):
-    """Interface for name resolution (RG-003). ``OSError`` if a host has no address."""
+    """Interface for name resolution. ``OSError`` if a host has no address."""
 
     async def resolve(self, host: str) -> Sequence[str]: ...
 
@@ -161,7 +161,7 @@ current: ContextVar[Attempt] = ContextVar("polyarch_oci_attempt")
 class GuardedConnector(aiohttp.TCPConnector):
     """aiohttp's connector with address checks. Every request through it needs a current :class:`Attempt`.
 
-    It has no connection limits: the client limits concurrent requests (RG-052), and waiting for a slot here would look
+    It has no connection limits: the client limits concurrent requests, and waiting for a slot here would look
     like a slow host.
     """
 
@@ -230,7 +230,7 @@ def _peer(connection: aiohttp.connector.Connection) -> str:
     return str(name[0])
 
 
-# -- Proxies of the environment for registries (RG-100), by the rules of ``polyarch.proxies``.
+# -- Proxies of the environment for registries, by the rules of ``polyarch.proxies``.
 
 
 __all__ = ["Proxies", "Proxy", "of_environment"]
@@ -244,7 +244,7 @@ def of_environment(environ: Mapping[str, str]) -> Proxies:
     return proxies
 
 
-# -- The aiohttp transport: the only module of this package that sends requests to a network (RG-003).
+# -- The aiohttp transport: the only module of this package that sends requests to a network.
 
 
 DEFAULT_HEADERS = {"user-agent": f"polyarch/{__version__}", "accept-encoding": "identity"}
@@ -502,7 +502,7 @@ def _explain_connect(error: Exception, host: str, by: str, *, secure: bool) -> T
         return TransportError("tls" if tls else "connect", phase="connect", host=host, detail=detail, cause=cause)
 
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        # Proxies allow tunnels to few ports, so a plain registry on another one is reached without (RG-101).
+        # Proxies allow tunnels to few ports, so a plain registry on another one is reached without.
         cause: Cause = "" if error.status == 407 else "refused"
         return failure(f"the connection{by} was refused with HTTP {error.status}", cause=cause)
     if isinstance(error, aiohttp.ClientProxyConnectionError):

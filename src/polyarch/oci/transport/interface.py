@@ -1,4 +1,4 @@
-"""The transport interface: one request, one answer with a streamed body, one error type (RG-003).
+"""The transport interface: one request, one answer with a streamed body, one error type.
 
 All network traffic of this package goes through a :class:`Transport`. It follows no redirects, decodes no content
 encoding, keeps no cookies and sends only the credentials it is given: that is decided by the client above. The
@@ -21,7 +21,7 @@ NO_TLS = Tls()
 
 
 class Timeouts(msgspec.Struct, frozen=True):
-    """Seconds per phase of a request (RG-051): DNS, connection and TLS handshake together; then until the response
+    """Seconds per phase of a request: DNS, connection and TLS handshake together; then until the response
     headers; then between two pieces of the body.
     """
 
@@ -49,7 +49,7 @@ class TransportError(Exception):
 
 
 class BodyTooLarge(Exception):  # noqa: N818 - the name says what is the matter
-    """A body exceeds its limit; ``size`` is the declared length, if any (RG-050)."""
+    """A body exceeds its limit; ``size`` is the declared length, if any."""
 
     def __init__(self, *, limit: int, size: int | None, host: str) -> None:
         declared = f"{size} bytes" if size is not None else f"more than {limit} bytes"
@@ -130,7 +130,7 @@ class Response(Protocol):
 
 
 class Transport(Protocol):
-    """Interface to the network (RG-003)."""
+    """Interface to the network."""
 
     def request(
         self,
@@ -147,7 +147,7 @@ class Transport(Protocol):
 
         A streamed body is sent once, as it arrives, with the ``Content-Length`` of the headers.
 
-        ``verified=False`` accepts any certificate, for sources configured as insecure only (RG-101). ``tls`` has the
+        ``verified=False`` accepts any certificate, for sources configured as insecure only. ``tls`` has the
         source's own settings, for requests to its host only. ``User-Agent`` and ``Accept-Encoding: identity`` are added
         unless given. Raises :class:`TransportError`.
         """

@@ -1,4 +1,4 @@
-"""TLS contexts per host (RG-100), and the channels to try for an insecure source (RG-101).
+"""TLS contexts per host, and the channels to try for an insecure source.
 
 The trust store is the system's, plus additions for all hosts (``SSL_CERT_FILE``, ``--ca``, a ConfigMap), plus files for
 one host from ``certs.d`` directories and containerd's ``hosts.toml``. Files are read in a thread, once per host; hosts
@@ -51,7 +51,7 @@ class TransportMode(enum.Enum):
 
 
 def transport_modes(source: PullSource, *, loopback: bool = False) -> tuple[TransportMode, ...]:
-    """The channels to try for a source, in order (RG-101); several only for a source configured as insecure.
+    """The channels to try for a source, in order; several only for a source configured as insecure.
 
     With ``loopback``, hosts that name this machine count as insecure (the command line). Continue with the next channel
     only if :func:`try_next` says so, and never for another host than the source's.

@@ -1,1 +1,1 @@
-"""Building an image index and pushing it (RG-150 to RG-157)."""
+"""Building an image index and pushing it."""

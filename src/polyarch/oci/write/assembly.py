@@ -1,10 +1,10 @@
-"""Builds an image index reproducibly: the same children always give the same bytes (RG-151 to RG-154).
+"""Builds an image index reproducibly: the same children always give the same bytes.
 
 Building an index twice, on two machines or from sources in another order, gives the same digest, so a second push has
 nothing to do and a signature stays valid. Nothing is converted: the index is about its children's digests, so Docker
 and OCI images cannot be mixed. An index that would mislead is refused, naming the sources at fault.
 
-Pure: imports neither asyncio nor aiohttp (RG-001)."""
+Pure: imports neither asyncio nor aiohttp."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -27,7 +27,7 @@ Problem = Literal["", "duplicate-platform", "mixed-formats", "missing-platform",
 
 
 class InvalidIndex(ValueError):  # noqa: N818 - it says what becomes of the index
-    """The index is refused (RG-152) and nothing is pushed. The text names the sources at fault and the remedy;
+    """The index is refused and nothing is pushed. The text names the sources at fault and the remedy;
     ``problem`` is for callers that treat one refusal differently from another.
     """
 
@@ -94,9 +94,7 @@ class RequestedPlatform(msgspec.Struct, frozen=True):
         )
 
     def refine(self, platform: Platform, source: str) -> Platform:
-        """A config's platform, completed with the parts stated here; :class:`Refused` if they contradict each other
-        (RG-151).
-        """
+        """A config's platform, completed with the parts stated here; :class:`Refused` if they contradict each other."""
         wanted = self.platform
         if platform.node != wanted.node:
             raise InvalidIndex(f"{source} is {platform}, not {self.text}: name the platform that it is, or none")
@@ -119,7 +117,7 @@ def assemble(
     keep_order: bool = False,
     attestations: Attestations = "drop",
 ) -> AssembledIndex:
-    """The index of these children (RG-153), sorted by platform unless ``keep_order``. Raises :class:`Refused`."""
+    """The index of these children, sorted by platform unless ``keep_order``. Raises :class:`Refused`."""
     images = _unique([child for child in children if not child.is_attestation])
     if not images:
         raise InvalidIndex("no image is left for the index: name at least one source that has a platform", "empty")
@@ -144,7 +142,7 @@ def assemble(
 
 
 def check_required(children: Iterable[Child], required: Iterable[RequestedPlatform]) -> None:
-    """:class:`Refused` if the index lacks a required platform (RG-152)."""
+    """:class:`Refused` if the index lacks a required platform."""
     there = [child.platform for child in children if child.platform is not None and not child.is_attestation]
     missing = [each.text for each in required if not any(each.matches(platform) for platform in there)]
     if missing:
@@ -189,7 +187,7 @@ def _order(child: Child) -> tuple[Any, ...]:
 def _attestations(
     images: Sequence[Child], attestations: Iterable[Child], choice: Attestations
 ) -> tuple[list[Child], list[Child]]:
-    """The attestations to keep, each digest once in the order of its subjects, and those to drop (RG-154)."""
+    """The attestations to keep, each digest once in the order of its subjects, and those to drop."""
     position = {child.digest: at for at, child in reversed(list(enumerate(images)))}
     unique = list({(child.subject, child.digest): child for child in attestations}.values())
     if choice == "drop":
@@ -257,7 +255,7 @@ def parse_requested_platform(texts: Iterable[str]) -> list[RequestedPlatform]:
     return [RequestedPlatform.parse(part.strip()) for text in texts for part in text.split(",")]
 
 
-# -- User input for an index: destination, sources, tags and annotations (RG-150, RG-156).
+# -- User input for an index: destination, sources, tags and annotations.
 
 
 _SPEC = frozenset({"image", "tags", "manifests", "annotations"})
@@ -333,7 +331,7 @@ def parse_annotations(texts: Iterable[str]) -> dict[str, str]:
 
 
 def expand(template: str, platforms: Sequence[str]) -> tuple[SourceImage, ...]:
-    """One source per platform (RG-156): ``OS``, ``ARCH`` and ``VARIANT`` are replaced; without variant by nothing."""
+    """One source per platform: ``OS``, ``ARCH`` and ``VARIANT`` are replaced; without variant by nothing."""
     if not any(word in template for word in ("OS", "ARCH", "VARIANT")):
         raise InvalidIndexSpec(
             f"the template {template} has none of OS, ARCH and VARIANT: it would name one image only"
@@ -356,7 +354,7 @@ def expand(template: str, platforms: Sequence[str]) -> tuple[SourceImage, ...]:
 
 
 def read_spec(data: object, *, origin: str) -> IndexSpec:
-    """Parse the content of a ``--from-spec`` file (RG-156)."""
+    """Parse the content of a ``--from-spec`` file."""
     spec = _mapping(data, origin, _SPEC)
     image = _text(spec, "image", origin)
     destination = parse_destination(image)

@@ -1,4 +1,4 @@
-"""Collects the children of a new index from its sources (RG-151, RG-152, RG-154).
+"""Collects the children of a new index from its sources.
 
 A source is an image or an index, in a registry or a layout directory. An index contributes its runnable entries, nested
 ones too, never itself; an image contributes itself with its config's platform. Every child's manifest is read, so that
@@ -111,7 +111,7 @@ class ChildCollector:
         return SourceChildren((ChildContent(child, contents, manifest.body),), manifest.digest)
 
     async def _present(self, source: SourceImage) -> SourceChildren | None:
-        """None for a missing source, if that is allowed (RG-152)."""
+        """None for a missing source, if that is allowed."""
         try:
             return await self.read(source)
         except Failure as failure:
@@ -192,7 +192,7 @@ class ChildCollector:
 
 
 def _selected(entries: Sequence[Entry], source: SourceImage) -> Sequence[Entry]:
-    """The entry for ``PLATFORM=``; all entries without it (RG-151)."""
+    """The entry for ``PLATFORM=``; all entries without it."""
     wanted, name = source.wanted, source.reference.canonical
     if wanted is None:
         return entries

@@ -1,4 +1,4 @@
-"""Pushes an index and everything below it (RG-155).
+"""Pushes an index and everything below it.
 
 Blobs are pushed first, then children, the index by digest, and last the tags, so that no tag ever names an incomplete
 index. Each step first checks whether it is already done, so a second run is cheap and completes an interrupted one.
@@ -64,7 +64,7 @@ class BlobCopier:
         return self._uniform(0.0, min(LONGEST_DELAY, 0.25 * 2.0**attempt))
 
     async def bring_blobs(self, pieces: Iterable[ChildContent]) -> None:
-        """All blobs of these manifests, each once; those with ``urls`` are hosted elsewhere (RG-155)."""
+        """All blobs of these manifests, each once; those with ``urls`` are hosted elsewhere."""
         blobs: dict[str, tuple[RepositoryContents, Blob]] = {}
         for piece in pieces:
             for blob in _blobs(piece):
@@ -81,7 +81,7 @@ class BlobCopier:
 
     async def _bring(self, contents: RepositoryContents, blob: Blob) -> Literal["mounted", "copied"] | None:
         """How the blob was transferred; None if it existed. Transient errors restart the transfer, after the pause that
-        the registry asks for, as long as all pauses together fit ``max_wait`` (RG-062).
+        the registry asks for, as long as all pauses together fit ``max_wait``.
         """
         settings = self._connection.settings
         attempt, paused = 0, 0.0
@@ -135,7 +135,7 @@ def _blobs(piece: ChildContent) -> list[Blob]:
         raise Failure.of(error.code, piece.contents.name, f"{piece.child.digest}: {error.message}") from None
 
 
-# -- Copies the signatures and SBOMs of an image along with it (BD-180).
+# -- Copies the signatures and SBOMs of an image along with it.
 
 
 MOST = 64
@@ -249,7 +249,7 @@ async def _head(connection: RegistryConnection, contents: RepositoryContents, ta
     return fetched.digest if fetched is not None else ""
 
 
-# -- Pushes an index and everything below it (RG-155).
+# -- Pushes an index and everything below it.
 
 
 CHILDREN = 8
@@ -287,7 +287,7 @@ class Push:
     """One push. ``notice`` receives a message for each step done, and for what could not be copied.
 
     ``child_tags`` are tags to give to children that are copied here, by digest. A tag that fails for a moment is tried
-    by the next push, like everything that cannot be repeated blindly (RG-061).
+    by the next push, like everything that cannot be repeated blindly.
     """
 
     def __init__(

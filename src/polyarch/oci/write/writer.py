@@ -1,7 +1,7 @@
-"""Writes to a registry: blobs in upload sessions, manifests by digest and by tag (distribution specification; RG-155).
+"""Writes to a registry: blobs in upload sessions, manifests by digest and by tag (distribution specification).
 
 Content is addressed by digest, so every request but setting a tag can be repeated safely. An upload location named by
-the registry is checked before any data is sent there (RG-106)."""
+the registry is checked before any data is sent there."""
 
 import re
 from collections.abc import Sequence
@@ -115,14 +115,14 @@ class Writer:
         request = self._request("HEAD", self._url("blobs", digest), f"the blob {digest}", operation="blob-head")
         reply = await self._fetch(request, self._access)
         if reply.status == 200:
-            # A page answers every path; who uploads a blob again that was there loses only time (RG-065).
+            # A page answers every path; who uploads a blob again that was there loses only time.
             return not is_page(reply.headers.get("content-type")) or "docker-content-digest" in reply.headers
         if reply.status in (404, 405, 501):
             return False
         raise self._failure(request, reply)
 
     async def mount(self, digest: str, repository: str) -> Session | None:
-        """Mount a blob from another repository of the registry: None if done, else an upload session (RG-155).
+        """Mount a blob from another repository of the registry: None if done, else an upload session.
 
         Without read access there, or without support for mounts, an ordinary session is returned.
         """
@@ -186,7 +186,7 @@ class Writer:
         return place
 
     def _mounting_from(self, repository: str) -> SourceCredentials:
-        """The same credentials, for a token that may also read the other repository (RG-075)."""
+        """The same credentials, for a token that may also read the other repository."""
         access = self._mounting.get(repository)
         if access is None:
             access = self._mounting[repository] = self._with_push(self._access, repository)
@@ -194,7 +194,7 @@ class Writer:
         return access
 
     def _with_push(self, access: SourceCredentials, *mounted_from: str) -> SourceCredentials:
-        """The same credentials with the scopes to read and write here, and to read ``mounted_from`` (RG-075)."""
+        """The same credentials with the scopes to read and write here, and to read ``mounted_from``."""
         return SourceCredentials(
             self._source,
             access.credentials,
@@ -258,7 +258,7 @@ class Writer:
         return Failure(msgspec.structs.replace(failure.error, message=message))
 
 
-# -- Deletes manifests (distribution specification, "Deleting manifests"), and says what came of it (BD-234).
+# -- Deletes manifests (distribution specification, "Deleting manifests"), and says what came of it.
 
 
 Outcome = Literal["removed", "absent", "denied", "unsupported"]

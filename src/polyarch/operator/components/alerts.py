@@ -1,4 +1,4 @@
-"""Alerts (PL-720), each with a page in ``docs/guide/runbooks`` that is called like it. Pure."""
+"""Alerts, each with a page in ``docs/guide/runbooks`` that is called like it. Pure."""
 
 from typing import Final
 
@@ -111,7 +111,7 @@ PLACEMENT_ALERTS: Final = (*PLACEMENT, *MONITOR_DOWN, *MONITOR_FOUND)
 
 
 def prometheus_rules(namespace: str, *, monitor: bool) -> list[Document]:
-    """The PrometheusRules (PL-002); ``monitor``: also those of the exec-format-error monitor."""
+    """The PrometheusRules; ``monitor``: also those of the exec-format-error monitor."""
     rules, down, found = placement_names.PROMETHEUS_RULES
     documents = [prometheus_rule(rules, placement_names.CONTROLLER, PLACEMENT, namespace)]
     if monitor:
@@ -120,7 +120,7 @@ def prometheus_rules(namespace: str, *, monitor: bool) -> list[Document]:
     return documents
 
 
-# -- Alerts of taints (TN-083), each with a page in ``docs/guide/runbooks`` that is called like it. Pure.
+# -- Alerts of taints, each with a page in ``docs/guide/runbooks`` that is called like it. Pure.
 
 
 TAINTS_ALERTS: Final = (
@@ -160,7 +160,7 @@ TAINTS_ALERTS: Final = (
 """In the PrometheusRule ``polyarch-taints``."""
 
 
-# -- Alerts of builds (BD-245), each with a page in ``docs/guide/runbooks`` that is called like it. Pure.
+# -- Alerts of builds, each with a page in ``docs/guide/runbooks`` that is called like it. Pure.
 
 
 LONG_OVERHEAD: Final = 60
@@ -215,7 +215,7 @@ BUILDS_ALERTS: Final = (
 """In the PrometheusRule ``polyarch-builder``."""
 
 
-# -- Alerts of NUMA (NO-095), each with a page in ``docs/guide/runbooks`` that is called like it. Pure.
+# -- Alerts of NUMA, each with a page in ``docs/guide/runbooks`` that is called like it. Pure.
 
 
 def rose(counter: str, window: str, *, more_than: int = 0) -> str:

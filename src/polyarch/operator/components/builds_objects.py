@@ -1,4 +1,4 @@
-"""What the builder may do, who else may do what with builds, and what the operator needs for it (BD-331, BD-332).
+"""What the builder may do, who else may do what with builds, and what the operator needs for it.
 
 The builder reads a Secret only by name, and only in namespaces where an admin bound :data:`names.NAMESPACE_ROLE`. Its
 rights for machine OS images are a role of their own, which exists only where that is on. Tests compare the rules with
@@ -87,7 +87,7 @@ def role_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -
 
 
 def machine_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -> RolePermissions:
-    """The rules of machine OS images: a role of their own, which exists only where they are wanted (BD-331)."""
+    """The rules of machine OS images: a role of their own, which exists only where they are wanted."""
     if settings.machine_os_in(cluster) == "off":
         return RolePermissions((), {})
     kinds = (api.CONFIGS, api.BUILDS, api.POOLS)
@@ -107,7 +107,7 @@ def machine_permissions(settings: OperatorSettings, cluster: ClusterCapabilities
 
 
 def people() -> list[Document]:
-    """Aggregated to the roles of namespaces: who may create pods may create ImageBuilds (BD-332)."""
+    """Aggregated to the roles of namespaces: who may create pods may create ImageBuilds."""
     marks = labels(names.ROLE)
     edit = {f"{_AGGREGATES}{each}": "true" for each in ("admin", "edit")}
     return [
@@ -212,7 +212,7 @@ _KEPT: Final[tuple[tuple[Resource, tuple[str, ...]], ...]] = (
 """What the operator keeps in its own namespace."""
 
 
-# -- Every object that the operator makes for builds (BD-002, BD-331, BD-332).
+# -- Every object that the operator makes for builds.
 
 
 def builds_operands(

@@ -1,4 +1,4 @@
-"""Takes away the Role for machine OS images where they are not wanted any more (BD-331).
+"""Takes away the Role for machine OS images where they are not wanted any more.
 
 It is in a namespace of others, in which the operator holds nothing once these builds are off, or made in another one.
 What it may do in every namespace is to find and to delete objects of this one name."""
@@ -71,7 +71,7 @@ class MachineRoles:
                     log.info("took away rights for machine OS images", kind=resource.kind, object=str(metadata.key))
 
 
-# -- The lifecycle of the role builder: deployed while it is wanted, then removed (BD-002).
+# -- The lifecycle of the role builder: deployed while it is wanted, then removed.
 
 
 Document = dict[str, Any]

@@ -1,4 +1,4 @@
-"""The Grafana dashboard of placement (PL-721), from a table of panels.
+"""The Grafana dashboard of placement, from a table of panels.
 
 ``deploy/dashboard`` has it as a file to import. With the ConfigMap, Grafana's sidecar finds it by its label. Pure."""
 
@@ -266,7 +266,7 @@ PLACEMENT_DASHBOARD: Final = Dashboard(
 )
 
 
-# -- The Grafana dashboard of taints, from a table of panels (TN-083). Pure.
+# -- The Grafana dashboard of taints, from a table of panels. Pure.
 
 
 TAINTS_ROWS: Final = (
@@ -359,7 +359,7 @@ TAINTS_DASHBOARD: Final = Dashboard(
 )
 
 
-# -- The Grafana dashboard of builds, from a table of panels (BD-245). Pure.
+# -- The Grafana dashboard of builds, from a table of panels. Pure.
 
 
 BUILDS_ROWS: Final = (
@@ -490,7 +490,7 @@ BUILDS_DASHBOARD: Final = Dashboard(
 )
 
 
-# -- The Grafana dashboard of NUMA, from a table of panels (NO-095). Pure.
+# -- The Grafana dashboard of NUMA, from a table of panels. Pure.
 
 
 NUMA_ROWS: Final = (

@@ -1,4 +1,4 @@
-"""What the controllers of NUMA watch (NO-045).
+"""What the controllers of NUMA watch.
 
 Everything is watched from the moment on that the controllers run, and nothing of it keeps the process from being ready:
 whoever has no use for NUMA is not disturbed by it. Of Nodes only the metadata is asked for, and a heartbeat, which
@@ -185,7 +185,7 @@ def _documents(several: Iterable[Unstructured]) -> tuple[Mapping[str, Any], ...]
     return tuple(each.document for each in sorted(several, key=lambda each: each.metadata.name))
 
 
-# -- On which platform the operator runs (NO-030), and which kinds exporters have objects of there.
+# -- On which platform the operator runs, and which kinds exporters have objects of there.
 
 
 log = structlog.get_logger(__name__)
@@ -250,7 +250,7 @@ class Topologies(msgspec.Struct, frozen=True):
     labelled: tuple[ObjectMeta, ...] = ()
     """Metadata of those with our label."""
     findings: Mapping[str, tuple[str, ...]] = {}
-    """By node: what does not suit NUMA placement (NO-091)."""
+    """By node: what does not suit NUMA placement."""
 
 
 class TopologyPoller:
@@ -374,7 +374,7 @@ class ExporterPod(msgspec.Struct, frozen=True, gc=False):
         return next(reasons, "") or self.status.phase or "Pending"
 
     def _closed_gate(self) -> str:
-        """Why it is not ready although its containers are: it cannot read its node, or cannot publish (NE-120)."""
+        """Why it is not ready although its containers are: it cannot read its node, or cannot publish."""
         told = {each.type: each for each in self.status.conditions or ()}
         for gate in names.READINESS_GATES:
             found = told.get(gate, PodCondition())
@@ -412,7 +412,7 @@ def _slim(metadata: ObjectMeta) -> ObjectMeta:
     )
 
 
-# -- Metrics of the controllers of NUMA (NO-095). How long passes take and how they end every controller tells itself.
+# -- Metrics of the controllers of NUMA. How long passes take and how they end every controller tells itself.
 
 
 GROUP_STATES = ("desired", "ready")
@@ -450,7 +450,7 @@ class NumaMetrics:
         self._groups = frozenset(groups)
 
 
-# -- What a pass tells: the status of a custom resource, an Event per transition, and metrics (NO-092, NO-095).
+# -- What a pass tells: the status of a custom resource, an Event per transition, and metrics.
 
 
 ACTION: Final = "Reconcile"

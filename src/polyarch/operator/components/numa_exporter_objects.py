@@ -1,4 +1,4 @@
-"""The TLS profile of an OpenShift cluster, as flags of an exporter (NO-065).
+"""The TLS profile of an OpenShift cluster, as flags of an exporter.
 
 ``spec.tlsSecurityProfile`` of the APIServer names a profile or lists versions and ciphers; ciphers have OpenSSL's names
 there and those of IANA in flags. Source: github.com/openshift/api, config/v1, TLSProfiles; RFC 5289, RFC 7905. Pure."""
@@ -91,7 +91,7 @@ class ExporterContext(msgspec.Struct, frozen=True, kw_only=True):
     verbosity: int = 2
     pod_excludes: tuple[NamespacedName, ...] = ()
     certificates: CertificateSource = "self-managed"
-    """Who makes the serving certificate; ``none``: metrics are served without TLS (NO-064)."""
+    """Who makes the serving certificate; ``none``: metrics are served without TLS."""
     tls: TlsPolicy = TlsPolicy()
     api_server_ports: tuple[int, ...] = USUAL_API_PORTS
 
@@ -106,7 +106,7 @@ class ExporterContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asks_kubelets(self) -> bool:
-        """Exporters read the kubelet's settings on the node itself (NO-052)."""
+        """Exporters read the kubelet's settings on the node itself."""
         return self.platform == "kubernetes"
 
     @property
@@ -120,7 +120,7 @@ def described(name: str, *, namespace: str = "") -> Document:
 
 
 def of_group(group: str, *, namespace: str) -> Document:
-    """``metadata`` of an object of one group, found by the labels that the predecessor gave it (NO-051)."""
+    """``metadata`` of an object of one group, found by the labels that the predecessor gave it."""
     found = metadata(shortened(f"{names.OPERATOR_SINGLETON}-{group}"), shared.NUMA_EXPORTER, namespace=namespace)
     return found | {"labels": {**found["labels"], names.OPERATOR_LABEL: names.OPERATOR_SINGLETON, **group_label(group)}}
 
@@ -131,7 +131,7 @@ def group_label(group: str) -> dict[str, str]:
 
 
 def shortened(name: str) -> str:
-    """As it is up to 63 characters, else cut, with a digest of all of it (NO-051)."""
+    """As it is up to 63 characters, else cut, with a digest of all of it."""
     if len(name) <= LONGEST_NAME:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -170,7 +170,7 @@ def arguments(group: Group, surroundings: ExporterContext) -> list[str]:
 
 
 def mounts_kubelet(group: Group) -> bool:
-    """Whether the exporter sees the kubelet's directory (NO-055)."""
+    """Whether the exporter sees the kubelet's directory."""
     return group.annotations.get(names.KUBELET_STATE) != DISABLED
 
 
@@ -225,7 +225,7 @@ def _triggers(group: Group, surroundings: ExporterContext) -> list[str]:
     ]
 
 
-# -- The ConfigMap of a group: what its exporters read from a file (NO-052). Pure.
+# -- The ConfigMap of a group: what its exporters read from a file. Pure.
 
 
 KEY: Final = "config.yaml"
@@ -254,7 +254,7 @@ def digest(document: Document) -> str:
     return hashlib.sha256(document["data"][KEY].encode()).hexdigest()[:16]
 
 
-# -- What exporters need of OpenShift: SecurityContextConstraints, and MachineConfigs of the legacy policy (NO-057).
+# -- What exporters need of OpenShift: SecurityContextConstraints, and MachineConfigs of the legacy policy.
 
 
 CONSTRAINTS: Final = Resource(
@@ -406,7 +406,7 @@ def _file(path: str, content: str) -> Document:
     return {"path": path, "mode": 0o644, "overwrite": True, "contents": {"source": source}}
 
 
-# -- The DaemonSet of a group: an exporter on each of its nodes (NO-051, NO-053 – NO-056, NE-142). Pure.
+# -- The DaemonSet of a group: an exporter on each of its nodes. Pure.
 
 
 PRIORITY_CLASS: Final = "system-node-critical"
@@ -513,7 +513,7 @@ def _told(paths: Mapping[str, str]) -> list[Document]:
 
 
 def _reference(surroundings: ExporterContext) -> Document:
-    """A container of the shared pool, for kubelets that list CPUs of the pool as those of a container (NE-065)."""
+    """A container of the shared pool, for kubelets that list CPUs of the pool as those of a container."""
     settings = surroundings.settings
     return {
         "name": names.REFERENCE_CONTAINER,
@@ -572,7 +572,7 @@ def _volumes(group: Group, surroundings: ExporterContext, *, config: str) -> lis
     return [{"name": name} | sources[name] for name, _, _ in _mounts(group, surroundings)]
 
 
-# -- Who makes the serving certificate of the exporters, and the objects that ask for it (NO-064). Pure.
+# -- Who makes the serving certificate of the exporters, and the objects that ask for it. Pure.
 
 
 WITHOUT_TLS: Final = (
@@ -625,7 +625,7 @@ def _dns_names(namespace: str) -> tuple[str, ...]:
     return certificates.names_of(names.EXPORTER_SERVICE, namespace)
 
 
-# -- How exporters are reached, and what they reach: Service and NetworkPolicies (NO-050). Pure.
+# -- How exporters are reached, and what they reach: Service and NetworkPolicies. Pure.
 
 
 SERVING_CERTIFICATE: Final = "service.beta.openshift.io/serving-cert-secret-name"
@@ -690,7 +690,7 @@ def _policy(name: str, spec: Mapping[str, object], surroundings: ExporterContext
     }
 
 
-# -- What exporters may do, and the policy that binds each to its own node (NO-058, NE-140, NE-141).
+# -- What exporters may do, and the policy that binds each to its own node.
 
 
 NODE_IN_TOKEN: Final = "authentication.kubernetes.io/node-name"
@@ -796,7 +796,7 @@ def _named_in_token(claim: str, *, strict: bool) -> str:
     return f"({has} && {same})" if strict else f"(!({has}) || {same})"
 
 
-# -- Every object of the exporters for these groups, in the order of applying (§5). Pure.
+# -- Every object of the exporters for these groups, in the order of applying. Pure.
 
 
 def exporter_objects(
@@ -828,7 +828,7 @@ def exporter_objects(
     return tuple(owned(finished(each), owner) for each in made)
 
 
-# -- Whether the machines of a MachineConfigPool have, or no longer have, a MachineConfig of ours (NO-057). Pure.
+# -- Whether the machines of a MachineConfigPool have, or no longer have, a MachineConfig of ours. Pure.
 
 
 def is_settled(pool: ReadDocument, machine_config: str, *, wanted: bool) -> bool:

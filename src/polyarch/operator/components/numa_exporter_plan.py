@@ -1,4 +1,4 @@
-"""The status of a NUMAResourcesOperator, without its conditions (NO-003, NO-094). Pure."""
+"""The status of a NUMAResourcesOperator, without its conditions. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -69,7 +69,7 @@ def status(groups: Sequence[Group], ready: Collection[str], surroundings: Export
 
 
 def pools_paused(platform: Platform, pools: Sequence[ReadDocument]) -> Condition:
-    """``MachineConfigPoolPaused`` (NO-091): the nodes of a paused pool keep what they have."""
+    """``MachineConfigPoolPaused``: the nodes of a paused pool keep what they have."""
     if platform != "openshift":
         return Condition(POOL_PAUSED, "Unknown", "NoMachineConfigPools", "there are no MachineConfigPools here")
     paused = sorted(each["metadata"]["name"] for each in pools if (each.get("spec") or {}).get("paused"))
@@ -88,12 +88,12 @@ def _reference(resource: Resource, name: str = "", namespace: str = "") -> dict[
     return found | ({"namespace": namespace} if namespace else {})
 
 
-# -- From a NUMAResourcesOperator and its cluster to the objects that should be there, status and conditions (NO-040).
+# -- From a NUMAResourcesOperator and its cluster to the objects that should be there, status and conditions.
 
 
 ENABLED: Final = "enabled"
 PRIVILEGED: Final = {"pod-security.kubernetes.io/enforce": "privileged"}
-"""What a namespace needs for pods that mount directories of the host (NO-057)."""
+"""What a namespace needs for pods that mount directories of the host."""
 DAEMON_SETS_AGAIN: Final = 5.0
 POOLS_AGAIN: Final = 60.0
 STUCK_AGAIN: Final = 60.0
@@ -160,7 +160,7 @@ def _conditions(observed: ExporterFacts, verdict: OperatorCondition, groups: Seq
 
 
 def _malformed(spec: NUMAResourcesOperatorSpec) -> Iterator[str]:
-    """Globs that the exporters would refuse to start with (§13)."""
+    """Globs that the exporters would refuse to start with."""
     for index, excluded in enumerate(spec.pod_excludes or ()):
         for field, glob in (("namespace", excluded.namespace), ("name", excluded.name)):
             try:
@@ -327,7 +327,7 @@ def _notes(kubelets: Mapping[str, PoolKubelets]) -> Iterator[Any]:
     return (each.note for each in kubelets.values() if each.note)
 
 
-# -- Which NodeResourceTopologies nobody keeps any more (NO-071). Pure.
+# -- Which NodeResourceTopologies nobody keeps any more. Pure.
 
 
 def stale_topologies(

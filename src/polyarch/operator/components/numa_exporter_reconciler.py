@@ -1,4 +1,4 @@
-"""The controller ``kubeletconfig``: what OpenShift and HyperShift tell the kubelets of each pool (NO-110 – NO-112).
+"""The controller ``kubeletconfig``: what OpenShift and HyperShift tell the kubelets of each pool.
 
 It keeps the configurations in one form, whichever kind of object has them, and wakes the controller of the exporters
 when they have become others, a deletion included. Nothing is polled: without a NUMAResourcesOperator nobody asks."""
@@ -100,7 +100,7 @@ class KubeletConfigReconciler:
         return Done()
 
     def _hosted(self, config_map: Unstructured) -> ReadDocument | None:
-        """None: there is nothing in it, or nothing that can be read, which is no error of ours (NO-112)."""
+        """None: there is nothing in it, or nothing that can be read, which is no error of ours."""
         place = f"ConfigMap {config_map.metadata.key}"
         content = (config_map.document.get("data") or {}).get(HOSTED_KEY)
         if not content:
@@ -170,7 +170,7 @@ def _marked(ours: dict[str, Any]) -> dict[str, Any]:
     return {**ours, "metadata": {**described, "labels": {**described.get("labels", {}), **PART_OF}}}
 
 
-# -- The serving certificate of the exporters where the operator signs it itself (NO-064).
+# -- The serving certificate of the exporters where the operator signs it itself.
 
 
 SIGNING_INTERVAL: Final = 3600.0
@@ -212,7 +212,7 @@ def _settings(wanted: ServingCertificate, owner: Owner) -> SelfManagedSettings:
     )
 
 
-# -- Since when a roll-out of a DaemonSet gets no further (NO-093): a time, which no object records.
+# -- Since when a roll-out of a DaemonSet gets no further: a time, which no object records.
 
 
 _PROGRESS: Final = (
@@ -259,7 +259,7 @@ def _is_done(numbers: tuple[Any, ...]) -> bool:
     return bool(observed == generation and desired == (updated or 0) == (ready or 0))
 
 
-# -- The controller ``numaresourcesoperator``: gathers what a plan needs, and does what it says (NO-040 – NO-046).
+# -- The controller ``numaresourcesoperator``: gathers what a plan needs, and does what it says.
 
 
 EXPORTERS_KEY: Final = Key("", names.OPERATOR_SINGLETON)

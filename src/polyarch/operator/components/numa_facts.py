@@ -66,12 +66,12 @@ class ExporterFacts(msgspec.Struct, frozen=True, kw_only=True):
     stalled_for: Mapping[str, float] = {}
     """By DaemonSet: seconds since its roll-out last got further."""
     findings: Mapping[str, tuple[str, ...]] = {}
-    """By node with a NodeResourceTopology: what ``kubelet_findings`` finds in it (NO-091)."""
+    """By node with a NodeResourceTopology: what ``kubelet_findings`` finds in it."""
     api_problem: str = ""
     """Why the CustomResourceDefinition of NodeResourceTopology could not be brought up to date; empty: it was."""
 
 
-# -- Which platform a cluster is (NO-030). Pure.
+# -- Which platform a cluster is. Pure.
 
 
 CONFIG_GROUP: Final = "config.openshift.io"
@@ -120,7 +120,7 @@ class ExporterPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     documents: tuple[PlanDocument, ...] | None = None
     """Everything that the object stands for, in the order of applying; what is not among it goes. None: nothing is
-    created, changed or deleted (NO-038)."""
+    created, changed or deleted."""
     namespace: PlanDocument | None = None
     """The namespace with the labels that it needs. It is not ours: it has no owner, and is never deleted."""
     certificate: ServingCertificate | None = None
@@ -139,7 +139,7 @@ class ExporterPlan(msgspec.Struct, frozen=True, kw_only=True):
         return any(each.type == "Degraded" and each.status == "True" for each in self.conditions or ())
 
 
-# -- The conditions that both custom resources have, from one verdict (NO-090). Pure.
+# -- The conditions that both custom resources have, from one verdict. Pure.
 
 
 AS_EXPECTED: Final = "AsExpected"
@@ -184,7 +184,7 @@ def four(verdict: OperatorCondition) -> tuple[Condition, ...]:
     )
 
 
-# -- How far the DaemonSets of the groups are (NO-093), and whether a workload has the pods that were planned. Pure.
+# -- How far the DaemonSets of the groups are, and whether a workload has the pods that were planned. Pure.
 
 
 ROLLOUT_TIMEOUT: Final = 600.0
@@ -242,7 +242,7 @@ def _template(workload: ReadDocument) -> Any:
     )
 
 
-# -- What speaks against NUMA placement on a node, from what its exporter published (NO-091). Pure.
+# -- What speaks against NUMA placement on a node, from what its exporter published. Pure.
 
 
 CHECKED: Final = "TopologySettingsChecked"

@@ -1,4 +1,4 @@
-"""From ``nodeGroups`` to groups of nodes: which nodes an entry means on this platform (NO-030 – NO-037).
+"""From ``nodeGroups`` to groups of nodes: which nodes an entry means on this platform.
 
 On OpenShift an entry means MachineConfigPools, each of which is a group of its own; on HyperShift a NodePool; elsewhere
 nodes by role or by labels. All that is wrong is told together, with index and name of the entry. Pure."""
@@ -32,7 +32,7 @@ KNOWN_ANNOTATIONS: Final = frozenset(
         names.HEARTBEAT,
     )
 )
-"""Of groups (NO-101)."""
+"""Of groups."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,11 +61,11 @@ class ResolvedNodeGroups(msgspec.Struct, frozen=True, kw_only=True):
 
     groups: tuple[Group, ...] = ()
     problems: tuple[str, ...] = ()
-    """Violations; nothing is changed while there are any (NO-036, NO-038)."""
+    """Violations; nothing is changed while there are any."""
     complaints: tuple[str, ...] = ()
-    """What is done all the same, and said afterwards (NO-037)."""
+    """What is done all the same, and said afterwards."""
     unknown_annotations: tuple[tuple[str, str], ...] = ()
-    """Group and key (NO-101)."""
+    """Group and key."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ def resolve(
     pools: Sequence[ReadDocument] = (),
     several_pools: bool = False,
 ) -> ResolvedNodeGroups:
-    """The groups, in the order of their entries. ``several_pools``: an entry may mean several pools (NO-037)."""
+    """The groups, in the order of their entries. ``several_pools``: an entry may mean several pools."""
     groups: list[Group] = []
     problems: list[str] = []
     complaints: list[str] = []
@@ -204,7 +204,7 @@ def _of_role(entry: _Entry, role: str) -> Group:
 
 
 def _role(pools: Mapping[str, Any]) -> str:
-    """The role that a selector of MachineConfigPools stands for (NO-034)."""
+    """The role that a selector of MachineConfigPools stands for."""
     labels = pools.get("matchLabels") or {}
     (key, *others) = labels or [""]
     role = str(key).removeprefix(names.POOL_LABEL_PREFIX)
@@ -215,7 +215,7 @@ def _role(pools: Mapping[str, Any]) -> str:
 
 
 def unnamed(selector: Mapping[str, Any]) -> str:
-    """The name of a group that gives none: by its selector, whatever the order of its members (NO-035)."""
+    """The name of a group that gives none: by its selector, whatever the order of its members."""
     canonical = msgspec.json.encode(_canonical(selector), order="deterministic")
     return f"{UNNAMED_PREFIX}{hashlib.sha256(canonical).hexdigest()[:8]}"
 
@@ -326,7 +326,7 @@ def _counted(several: Sequence[str]) -> str:
     return "node" if len(several) == 1 else f"{len(several)} nodes:"
 
 
-# -- KubeletConfigs of OpenShift and HyperShift as settings of the topology manager by group (NO-052, NO-110 – NO-112).
+# -- KubeletConfigs of OpenShift and HyperShift as settings of the topology manager by group.
 
 
 KUBELET_CONFIGS: Final = Resource(

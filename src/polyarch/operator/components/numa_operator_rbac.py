@@ -1,4 +1,4 @@
-"""What the operator itself may do for NUMA (NO-120).
+"""What the operator itself may do for NUMA.
 
 As everywhere it holds all that it may have to grant, and by name whatever RBAC can tell by name. Three roles of
 Kubernetes' own it may bind without holding them, since what they allow is another thing in every version; the right is

@@ -1,4 +1,4 @@
-"""The configuration of the stock kube-scheduler, and that of the extender beside it (NO-085, NS-090, NS-091).
+"""The configuration of the stock kube-scheduler, and that of the extender beside it.
 
 Both are files of ConfigMaps, written as JSON, which every reader of YAML reads. Neither is ever merged into the
 configuration of another scheduler. Pure."""
@@ -30,9 +30,9 @@ ConfigDocument = dict[str, Any]
 
 LEASE: Final = "numa-scheduler-leader"
 SEVERAL: Final = 10
-"""Weight of the extender's scores where in-tree scores take part (NS-090)."""
+"""Weight of the extender's scores where in-tree scores take part."""
 RATE: Final = 300
-"""Requests per second to the API server. The scheduler's own default of 50 binds at most 50 pods a second (NS-172)."""
+"""Requests per second to the API server. The scheduler's own default of 50 binds at most 50 pods a second."""
 
 BLIND_PREEMPTION: Final = "DefaultPreemption"
 """The in-tree plugin that evicts pods by the sums of a node."""
@@ -82,7 +82,7 @@ def scheduler_configuration(settings: SchedulerSettings, *, namespace: str) -> C
 def extender_configuration(settings: SchedulerSettings, *, informer: str) -> ConfigDocument:
     """What the extender reads. ``informer``: ``Dedicated`` or ``Shared``, as decided.
 
-    A resync period of 0 turns reservations off, in every mode (NO-011).
+    A resync period of 0 turns reservations off, in every mode.
     """
     return {
         "mode": settings.mode,
@@ -112,7 +112,7 @@ def _weight(settings: SchedulerSettings) -> int:
     return SEVERAL if settings.mode == "advise" or settings.candidates > 1 else 0
 
 
-# -- How Prometheus reads the scheduler's pods, and what it warns of (NO-095, NS-166). Pure.
+# -- How Prometheus reads the scheduler's pods, and what it warns of. Pure.
 
 
 SERVICE: Final = "secondary-scheduler-metrics"
@@ -160,7 +160,7 @@ def scraped(namespace: str, scheduler_port: int) -> list[Document]:
     ]
 
 
-# -- Every object that a NUMAResourcesScheduler brings (NO-080, NO-081).
+# -- Every object that a NUMAResourcesScheduler brings.
 
 
 ROLE: Final = "topology-aware-scheduler"
@@ -212,7 +212,7 @@ class SchedulerParts(msgspec.Struct, frozen=True, kw_only=True):
     on_control_plane: bool
     """The candidates are the control-plane nodes."""
     guaranteed: bool = False
-    """The pod asks for as much as it may use (NO-081)."""
+    """The pod asks for as much as it may use."""
     cluster: ClusterCapabilities = ClusterCapabilities()
     api_server_ports: tuple[int, ...] = ()
 
@@ -236,7 +236,7 @@ def scheduler_objects(parts: SchedulerParts) -> list[Document]:
 
 
 def extender_rules(*, preempts: bool) -> tuple[Rule, ...]:
-    """What the extender may do in the whole cluster (NS-165)."""
+    """What the extender may do in the whole cluster."""
     return (
         rule(TOPOLOGIES, "get", "list", "watch"),
         rule((NODES, PODS), "get", "list", "watch"),
@@ -265,7 +265,7 @@ def election_rules() -> tuple[Rule, ...]:
 
 
 def kick_rules() -> tuple[Rule, ...]:
-    """The object by which rejected pods are woken (NS-141)."""
+    """The object by which rejected pods are woken."""
     return (rule(CAPACITIES, "get", "patch", names=[KICK]), rule(CAPACITIES, "create"))
 
 

@@ -1,4 +1,4 @@
-"""What follows from the nodes: where the scheduler may run, how often, what kubelets list (NO-082, NO-083). Pure."""
+"""What follows from the nodes: where the scheduler may run, how often, what kubelets list. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -96,7 +96,7 @@ class SchedulerReplicas(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def seats(wanted: int | None, found: NodeCounts, platform: Platform) -> SchedulerReplicas:
-    """NO-082: with a problem the Deployment stays as it is."""
+    """With a problem the Deployment stays as it is."""
     on_control_plane = platform != "hypershift" and found.control_plane > 0
     number = found.control_plane if on_control_plane else found.workers
     what = "control-plane nodes" if on_control_plane else "schedulable worker nodes"
@@ -116,7 +116,7 @@ def seats(wanted: int | None, found: NodeCounts, platform: Platform) -> Schedule
 
 
 def informer(wanted: PodInformer | None, found: NodeCounts, platform: Platform) -> PodInformer:
-    """NO-083: unset, it follows the oldest kubelet, since every node's list has to be read in the same way."""
+    """Unset, it follows the oldest kubelet, since every node's list has to be read in the same way."""
     if wanted is not None:
         return wanted
     needed = ACTIVE_ONLY if platform == "kubernetes" else ACTIVE_ONLY_OPENSHIFT
@@ -137,7 +137,7 @@ def _version(text: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found is not None else None
 
 
-# -- Which kube-scheduler runs (NO-084).
+# -- Which kube-scheduler runs.
 
 
 OVERRIDE: Final = "KUBE_SCHEDULER_IMAGE"
@@ -198,7 +198,7 @@ def _warning(image: str, version: str) -> str:
     return f"image {image} is more than one minor version away from the API server ({version})"
 
 
-# -- What a pass over a NUMAResourcesScheduler does, from what was observed (NO-080 – NO-087).
+# -- What a pass over a NUMAResourcesScheduler does, from what was observed.
 
 
 RECHECK: Final = 5.0
@@ -283,7 +283,7 @@ def plan_scheduler(observed: SchedulerFacts) -> SchedulerPlan:
 
 
 def is_available(deployment: Mapping[str, Any] | None, wanted: Document) -> bool:
-    """Whether condition Available of the Deployment is True, for its current generation (NO-086).
+    """Whether condition Available of the Deployment is True, for its current generation.
 
     The pass that changes it has read it as it was before, available: so it counts only with the pods that are wanted.
     """
@@ -345,7 +345,6 @@ def _available(choice: SchedulerChoices, observed: SchedulerFacts) -> OperatorCo
 
 
 def _status(choice: SchedulerChoices, observed: SchedulerFacts) -> Document:
-    """NO-012, NO-094."""
     home = observed.operator.numa_home
     related: list[Document] = [
         {"group": "", "resource": "namespaces", "name": home},
@@ -360,7 +359,6 @@ def _status(choice: SchedulerChoices, observed: SchedulerFacts) -> Document:
 
 
 def _informer_condition(informer: str, observed: SchedulerFacts) -> Condition:
-    """NO-083."""
     oldest = observed.candidates.oldest_kubelet
     told = f"the oldest kubelet is of version {oldest[0]}.{oldest[1]}" if oldest is not None else "no kubelet is known"
     dedicated = informer == "Dedicated"

@@ -1,4 +1,4 @@
-"""The controller ``numaresourcesscheduler``: gathers what a plan needs, and does what it says (NO-080 – NO-087)."""
+"""The controller ``numaresourcesscheduler``: gathers what a plan needs, and does what it says."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What goes when a custom resource is deleted, or when a node leaves its group (NO-071 – NO-073).
+"""What goes when a custom resource is deleted, or when a node leaves its group.
 
 Exporters write what is to be deleted, so they go first. Nothing here waits for ever: two minutes after the deletion was
 asked for the object is let go, and an Event says what is left. All else has the object as its owner."""

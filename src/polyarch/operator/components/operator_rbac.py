@@ -1,4 +1,4 @@
-"""What the operator itself may do (PL-550).
+"""What the operator itself may do.
 
 Kubernetes lets nobody grant what they may not do themselves. So the operator holds every rule that it may have to give
 a role under any policy, and what its own work takes: no wildcard, no ``escalate``, no ``bind``, and by name wherever
@@ -42,7 +42,7 @@ from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
 from polyarch.placement.settings import SettingsTable, WarmUpKind
 
 PREDECESSOR: Final = "multiarch-tuning-operator-controller-manager"
-"""The Deployment of the predecessor's operator; ours waits until it is scaled down (PL-503)."""
+"""The Deployment of the predecessor's operator; ours waits until it is scaled down."""
 FORMER_ROLES: Final = (
     "pod-placement-nodes",
     "pod-placement-registries",
@@ -80,7 +80,7 @@ _CLUSTER: Final = (
     rule(PPCS, "patch", subresource="status"),
     rule(POLICIES, "get", "list", "watch"),
     rule(POLICIES, "patch", subresource="status", names=[names.SINGLETON]),
-    rule(PODS, "get", "list", "patch"),  # the gates that nobody else removes (PL-521)
+    rule(PODS, "get", "list", "patch"),  # the gates that nobody else removes
     rule(NAMESPACES, "get", "list", "watch"),
     rule(CRDS, "get", "list", "watch", "patch", names=[str(CPPCS)]),
     rule(DEPLOYMENTS, "list", "watch", names=[PREDECESSOR]),

@@ -1,4 +1,4 @@
-"""The Deployments of placement: pod webhook and pod controller (PL-002, PL-502). Pure."""
+"""The Deployments of placement: pod webhook and pod controller. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -91,7 +91,7 @@ def controller_deployment(settings: OperatorSettings) -> OperandDeployment:
     )
 
 
-# -- What webhook and controller may do: their ServiceAccounts, roles and bindings (PL-002, PL-550).
+# -- What webhook and controller may do: their ServiceAccounts, roles and bindings.
 
 
 class OptionalFeatures(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,23 +101,23 @@ class OptionalFeatures(msgspec.Struct, frozen=True, kw_only=True):
     node_aware: bool = False
     """A PlacementPolicy sets ``nodeAware`` to ``report`` or ``narrow``."""
     sweeps: bool = False
-    """Some ``sweep.action`` is not ``off``: it is watched whether the webhook is there (PL-370)."""
+    """Some ``sweep.action`` is not ``off``: it is watched whether the webhook is there."""
     compares_nodes: bool = False
-    """The sweep compares pods with the architectures of nodes: it evicts, or its scope is ``all`` (PL-370, PL-371)."""
+    """The sweep compares pods with the architectures of nodes: it evicts, or its scope is ``all``."""
     evicts: bool = False
-    """Some ``sweep.action`` is ``evict`` (PL-371)."""
+    """Some ``sweep.action`` is ``evict``."""
     warm_up: tuple[WarmUpKind, ...] = ()
-    """Kinds whose templates are read, if warm-up is enabled (PL-380)."""
+    """Kinds whose templates are read, if warm-up is enabled."""
     share_readings: bool = False
-    """``images.shareReadings`` (PL-410)."""
+    """``images.shareReadings``."""
     reports: bool = False
-    """``report.enabled``: the controller lists what a report is made of (RP-031)."""
+    """``report.enabled``: the controller lists what a report is made of."""
     secret_access: SecretAccess = "byName"
-    """``images.secretAccess``: ``none`` removes the right to read the pods' pull secrets (PL-421)."""
+    """``images.secretAccess``: ``none`` removes the right to read the pods' pull secrets."""
     global_pull_secret: tuple[str, str] | None = None
     """Namespace and name of the global pull secret."""
     openshift: bool = False
-    """Read the cluster's image mirrors and CAs, and use security context constraints (PL-551)."""
+    """Read the cluster's image mirrors and CAs, and use security context constraints."""
 
     @classmethod
     def of(cls, settings: OperatorSettings, cluster: ClusterCapabilities, policy: SettingsTable) -> "OptionalFeatures":
@@ -142,7 +142,7 @@ class OptionalFeatures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def role_permissions(parts: OptionalFeatures) -> dict[str, RolePermissions]:
-    """The rules of webhook and controller, by the name of their ServiceAccount (PL-550)."""
+    """The rules of webhook and controller, by the name of their ServiceAccount."""
     watched_lease = rule(LEASES, "get", "list", "watch", names=[names.CONTROLLER_LEASE])
     readings = rule(SECRETS, "get", "list", "watch", names=[names.READINGS_SECRET])
     own_readings = rule(SECRETS, "get", "list", "watch", "patch", names=[names.READINGS_SECRET])
@@ -225,11 +225,11 @@ _REPORTED: Final = (
     rule(POLICIES, "list"),
     Rule(POLICIES.group, ("architecturetaints",), ("list",)),
 )
-"""What the report is made of (RP-031). It says nothing of NUMA and builds, whose rights are those of components."""
+"""What the report is made of. It says nothing of NUMA and builds, whose rights are those of components."""
 _KEEPS_REPORT: Final = rule(CONFIGMAPS, "get", "patch", names=[names.REPORT_CONFIGMAP])
 
 
-# -- Objects of the exec-format-error monitor: the node side's DaemonSet and the handler's Deployment (PL-600, PL-631).
+# -- Objects of the exec-format-error monitor: the node side's DaemonSet and the handler's Deployment.
 
 
 TRACEFS: Final = "/sys/kernel/tracing"
@@ -259,7 +259,7 @@ def monitor_objects(
 ) -> list[Document]:
     """All objects of the monitor, in the order of applying; the finalizer on the handler's Deployment included.
 
-    ``verbose``: its roles log details. They may not read the ClusterPodPlacementConfig, so they get a flag (PL-010).
+    ``verbose``: its roles log details. They may not read the ClusterPodPlacementConfig, so they get a flag.
     """
     home = settings.namespace
     handling = operands.operand_objects(monitor_handler(settings, verbose=verbose), settings, cluster)
@@ -279,7 +279,7 @@ def monitor_objects(
 
 
 def monitor_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -> dict[str, RolePermissions]:
-    """The rules of handler and node side, by the name of their ServiceAccount (PL-550)."""
+    """The rules of handler and node side, by the name of their ServiceAccount."""
     home = settings.namespace
     return {
         names.ENOEXEC_HANDLER: RolePermissions(
@@ -294,7 +294,7 @@ def monitor_permissions(settings: OperatorSettings, cluster: ClusterCapabilities
 
 
 def daemon_set(settings: OperatorSettings, cluster: ClusterCapabilities, *, verbose: bool = False) -> Document:
-    """The node side on every Linux node that our image runs on, whatever its taints (PL-600)."""
+    """The node side on every Linux node that our image runs on, whatever its taints."""
     name = names.ENOEXEC_DAEMON
     return {
         "apiVersion": "apps/v1",
@@ -343,7 +343,7 @@ def _log_level(verbose: bool) -> tuple[str, ...]:
 
 
 def _container(settings: OperatorSettings, *, verbose: bool) -> Document:
-    """PL-631: uid 0 owns tracefs; no capability is needed.
+    """Uid 0 owns tracefs; no capability is needed.
 
     It has no certificate: the Secret has the webhook's key, which must not lie on every node. So its metrics, counts
     alone, are served without TLS. The CPU limit is for a pod that fails to execute something a million times.
@@ -381,7 +381,7 @@ def _container(settings: OperatorSettings, *, verbose: bool) -> Document:
     }
 
 
-# -- Every object that the operator makes while placement is on (PL-002, PL-500).
+# -- Every object that the operator makes while placement is on.
 
 
 def placement_operands(
@@ -397,7 +397,7 @@ def placement_operands(
     """The objects for this configuration and policy, in the order of applying.
 
     ``owner``: the ClusterPodPlacementConfig. Only what may go as soon as it is deleted refers to it: the controller has
-    to remove the gates first (PL-520). ``ca_bundle``: PEM of our CA, for Prometheus. ``registries``: a digest of the
+    to remove the gates first. ``ca_bundle``: PEM of our CA, for Prometheus. ``registries``: a digest of the
     registries' ConfigMap, so that a change of it replaces the pods that read it.
     """
     parts = OptionalFeatures.of(settings, cluster, policy)
@@ -425,14 +425,14 @@ def placement_operands(
 
 
 def is_monitored(configuration: ClusterPodPlacementConfig) -> bool:
-    """Whether the exec-format-error monitor is enabled (PL-600)."""
+    """Whether the exec-format-error monitor is enabled."""
     plugins = configuration.spec.plugins
     monitor = plugins.exec_format_error_monitor if plugins is not None else None
     return monitor is not None and monitor.enabled
 
 
 def finalizers(configuration: ClusterPodPlacementConfig, *, configs: int) -> tuple[str, ...]:
-    """Those of a ClusterPodPlacementConfig that is not being deleted (PL-003). ``configs``: PodPlacementConfigs of all
+    """Those of a ClusterPodPlacementConfig that is not being deleted. ``configs``: PodPlacementConfigs of all
     namespaces."""
     return (
         names.POD_PLACEMENT_FINALIZER,
@@ -442,7 +442,7 @@ def finalizers(configuration: ClusterPodPlacementConfig, *, configs: int) -> tup
 
 
 def namespace_document(name: str = DEFAULT_NAMESPACE, *, openshift: bool = False, privileged: bool = False) -> Document:
-    """The labels of the operator's namespace (PL-552). The monitor's node side and the exporters of NUMA need
+    """The labels of the operator's namespace. The monitor's node side and the exporters of NUMA need
     ``privileged``.
 
     OpenShift reads from an annotation that management workloads are allowed; the label is the documented contract.
@@ -456,13 +456,13 @@ def namespace_document(name: str = DEFAULT_NAMESPACE, *, openshift: bool = False
 
 
 def readings_secret(namespace: str) -> Document:
-    """The Secret that the controller fills with what it knows of images (PL-410)."""
+    """The Secret that the controller fills with what it knows of images."""
     described = metadata(names.READINGS_SECRET, names.CONTROLLER, namespace=namespace)
     return {"apiVersion": "v1", "kind": "Secret", "metadata": described, "type": names.READINGS_TYPE}
 
 
 def report_config_map(namespace: str) -> Document:
-    """The ConfigMap that the controller fills with what could run where (RP-030)."""
+    """The ConfigMap that the controller fills with what could run where."""
     described = metadata(names.REPORT_CONFIGMAP, names.CONTROLLER, namespace=namespace)
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": described}
 
@@ -480,7 +480,7 @@ def _finished(document: Document, owner: Owner | None) -> Document:
     return owned(labelled, owner) if described["labels"][names.CONTROLLER_LABEL] in _COLLECTED else labelled
 
 
-# -- The webhook configurations of placement, as documents (PL-002, PL-011 to PL-013, PL-031, PL-100).
+# -- The webhook configurations of placement, as documents.
 
 
 def pod_webhook(
@@ -491,7 +491,7 @@ def pod_webhook(
     *,
     owner: Owner | None,
 ) -> Document:
-    """The configuration of the pod webhook while these objects are in force (PL-100).
+    """The configuration of the pod webhook while these objects are in force.
 
     ``ca_bundle``: PEM; without effect where others inject it. Who keeps ``caBundle`` itself passes none.
     """
@@ -507,7 +507,7 @@ def pod_webhook(
 
 def resource_webhooks(settings: OperatorSettings, ca_bundle: bytes, *, owner: Owner | None) -> tuple[Document, ...]:
     """The configurations of the webhooks for ClusterPodPlacementConfigs and PodPlacementConfigs, which the operator
-    itself serves: validation (PL-011, PL-031), the finalizer (PL-013), and values that v1alpha1 lacks (PL-012).
+    itself serves: validation, the finalizer, and values that v1alpha1 lacks.
 
     Requests of the operator pass by them, so that it can always finish an uninstall.
     """
@@ -556,7 +556,7 @@ def webhook_configuration(
     namespace_selector: Mapping[str, Any] | None = None,
     excluded_namespaces: Sequence[str] = (),
 ) -> Document:
-    """The MutatingWebhookConfiguration of the pod webhook (PL-100). ``url``: its address outside the cluster.
+    """The MutatingWebhookConfiguration of the pod webhook. ``url``: its address outside the cluster.
 
     ``namespace_selector`` is copied from the ClusterPodPlacementConfig, ``excluded_namespaces`` come from the policy.
     Names are added to the selector, which costs the API server nothing. Prefixes need CEL match conditions, which cost

@@ -118,7 +118,7 @@ class PlacementInformers:
 
     @property
     def predecessor(self) -> Key | None:
-        """The predecessor's operator, while it runs (PL-503)."""
+        """The predecessor's operator, while it runs."""
         for deployment in self._predecessors.store.values():
             wanted = (deployment.document.get("spec") or {}).get("replicas", 1)
             if wanted or deployment.status.get("replicas", 0):
@@ -126,7 +126,7 @@ class PlacementInformers:
         return None
 
 
-# -- Makes the operands what the ClusterPodPlacementConfig and the policy ask for (PL-022, PL-500, PL-501).
+# -- Makes the operands what the ClusterPodPlacementConfig and the policy ask for.
 
 
 log = structlog.get_logger(__name__)
@@ -285,7 +285,7 @@ class Deployer:
                 await remove_finalizer(self._client, DEPLOYMENTS, found.metadata, name)
 
     async def label_namespace(self, cluster: ClusterCapabilities, *, monitored: bool) -> None:
-        """PL-552. Where exporters of NUMA may run the level is not lowered: they need the higher one, too (NO-057)."""
+        """Where exporters of NUMA may run the level is not lowered: they need the higher one, too."""
         live = self._home.namespace
         privileged = monitored or self._settings.manage_namespace
         wanted = placement_objects.namespace_document(
@@ -296,7 +296,7 @@ class Deployer:
 
 
 def _keeping(*, monitored: bool) -> Callable[[ObjectMeta], bool]:
-    """The monitor's objects are not pruned but removed in order (PL-630)."""
+    """The monitor's objects are not pruned but removed in order."""
 
     def keeps(metadata: ObjectMeta) -> bool:
         return not monitored and (metadata.labels or {}).get(names.CONTROLLER_LABEL) in MONITOR
@@ -429,7 +429,7 @@ class PlacementReconciler:
         return After(WAITING) if deployed.outcome.leaving or not self._sets.is_complete else Done()
 
     async def watch_predecessor(self, leads: Callable[[], bool]) -> None:
-        """For replicas that do not lead, until cancelled: in one namespace the predecessor holds the Lease (PL-503)."""
+        """For replicas that do not lead, until cancelled: in one namespace the predecessor holds the Lease."""
         while True:
             await self._clock.sleep(PREDECESSOR_INTERVAL)
             document = self._observation.document
@@ -459,7 +459,7 @@ class PlacementReconciler:
         return True
 
     async def _drop_finalizer(self, document: Unstructured, wanted: Iterable[str]) -> None:
-        """The one for PodPlacementConfigs goes with the last of them, after a live read (PL-522)."""
+        """The one for PodPlacementConfigs goes with the last of them, after a live read."""
         name = names.NO_POD_PLACEMENT_CONFIG_FINALIZER
         if name in wanted or name not in (document.metadata.finalizers or ()):
             return
@@ -469,7 +469,7 @@ class PlacementReconciler:
         await remove_finalizer(self._client, CPPCS, document.metadata, name)
 
     async def _remove_monitor(self, document: Unstructured) -> Result | None:
-        """The monitor's own removal, while anything of it is there (PL-630)."""
+        """The monitor's own removal, while anything of it is there."""
         kept = names.ENOEXEC_EVENTS_FINALIZER in (document.metadata.finalizers or ())
         if not kept and not self._sets.has_any_of(MONITOR):
             return None
@@ -509,7 +509,7 @@ class PlacementReconciler:
         return After(self._pauses.after(step, left=len(seen.found) + len(seen.leases)))
 
     def _report_gated(self, metadata: ObjectMeta | None, seen: RemainingObjects) -> None:
-        """PL-521: gates that nobody could remove."""
+        """Gates that nobody could remove."""
         text = f"pods keep their scheduling gate: {named(seen.gated)}"
         log.error("placement is removed although pods are gated", problem=text)
         if metadata is not None:
@@ -544,7 +544,7 @@ class PlacementReconciler:
         )
 
     async def _write_conditions(self, document: Unstructured, observed: PlacementFacts) -> Unstructured:
-        """Writes the conditions if they changed (PL-021). Returns the object with them."""
+        """Writes the conditions if they changed. Returns the object with them."""
         metadata = document.metadata
         found = merged(
             placement_status.conditions(observed),
@@ -572,7 +572,7 @@ def _waiting(step: PlacementUninstallStep, seen: RemainingObjects) -> str:
     return f"next: {step.value}"
 
 
-# -- Writes the status of PodPlacementConfigs and of the PlacementPolicy (PL-030, PL-032, PL-033, PL-041).
+# -- Writes the status of PodPlacementConfigs and of the PlacementPolicy.
 
 
 COUNTING: Final = 30.0

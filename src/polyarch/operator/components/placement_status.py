@@ -1,4 +1,4 @@
-"""The conditions of the ClusterPodPlacementConfig, computed from what was observed (PL-020, PL-021).
+"""The conditions of the ClusterPodPlacementConfig, computed from what was observed.
 
 They are computed on every pass, also while the object is being deleted. The order and the reasons are those that
 existing tooling knows. Pure."""
@@ -145,7 +145,7 @@ def _condition(type: str, is_so: bool, reason: str, message: str) -> Condition:
 
 
 def contested(fields: Iterable[tuple[object, FieldConflict]]) -> tuple[str, ...]:
-    """Problems: fields that another manager keeps taking back (PL-501). The objects are an apply set's refs."""
+    """Problems: fields that another manager keeps taking back. The objects are an apply set's refs."""
     return tuple(
         f"{ref}: {conflict.manager} keeps changing {conflict.field}, which is left alone for now; "
         f"stop one of the two from setting it"
@@ -165,7 +165,7 @@ def refused(ref: object, failure: object) -> str:
 
 
 def left_out(resources: Mapping[str, str]) -> tuple[str, ...]:
-    """Problems: facts that decisions are made without, by resource, each with the API server's words (PL-301)."""
+    """Problems: facts that decisions are made without, by resource, each with the API server's words."""
     return tuple(
         f"pods are placed without {resource}, which the policy asks for: {words}"
         for resource, words in resources.items()
@@ -173,12 +173,12 @@ def left_out(resources: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def unusable(problems: Iterable[str]) -> tuple[str, ...]:
-    """Problems: settings that the roles would refuse as they start (IN-030)."""
+    """Problems: settings that the roles would refuse as they start."""
     return tuple(f"nothing is deployed or changed until this is corrected: {each}" for each in problems)
 
 
 def version_problem(cluster: ClusterCapabilities) -> tuple[str, ...]:
-    """A problem if Kubernetes is too old to deploy anything (PL-504)."""
+    """A problem if Kubernetes is too old to deploy anything."""
     if cluster.version >= OLDEST_KUBERNETES:
         return ()
     found, needed = (".".join(map(str, version)) for version in (cluster.version, OLDEST_KUBERNETES))
@@ -186,15 +186,15 @@ def version_problem(cluster: ClusterCapabilities) -> tuple[str, ...]:
 
 
 def refused_webhook(message: str) -> tuple[str, ...]:
-    """A problem: the API server refused the pod webhook's configuration (PL-750)."""
+    """A problem: the API server refused the pod webhook's configuration."""
     stays = "the API server refused the pod webhook's configuration, so the one in force stays"
     return (f"{stays}; correct spec.namespaceSelector: {message}",)
 
 
-# -- Validation of PodPlacementConfigs and the ClusterPodPlacementConfig against other objects (PL-011, PL-031).
+# -- Validation of PodPlacementConfigs and the ClusterPodPlacementConfig against other objects.
 
 
-"""PodPlacementConfigs listed in one message (PL-011)."""
+"""PodPlacementConfigs listed in one message."""
 BAD_REQUEST: Final = 400
 INVALID: Final = 422
 FORBIDDEN: Final = 403
@@ -215,7 +215,7 @@ class ValidationRequest(msgspec.Struct, frozen=True):
     """None: it is created."""
     others: Sequence[PodPlacementConfig]
     """All of its namespace, with or without itself. A cache may lag behind, so the caller lists them from the API
-    server once before it accepts (PL-031)."""
+    server once before it accepts."""
     cluster_configured: bool
     """A ClusterPodPlacementConfig exists."""
     cluster_leaving: bool = False
@@ -262,7 +262,7 @@ def _priority_is_free(submitted: ValidationRequest) -> Denial | None:
     config, old = submitted.config, submitted.old
     priority = config.spec.priority
     if old is not None and old.spec.priority == priority:
-        return None  # two created at the same time may share a priority, and must still be editable (PL-032)
+        return None  # two created at the same time may share a priority, and must still be editable
     taken = [
         other.metadata.name
         for other in submitted.others
@@ -286,13 +286,13 @@ _RULES: Final[tuple[Callable[[ValidationRequest], Denial | None], ...]] = (
 
 
 def judge_cluster_configuration(plugins: Plugins | None) -> Denial | None:
-    """PL-011: no architecture twice, even if the plugin is disabled."""
+    """No architecture twice, even if the plugin is disabled."""
     scoring = _scoring(plugins)
     return _repeated(scoring, f"ClusterPodPlacementConfig {SINGLETON}") if scoring is not None else None
 
 
 def judge_removal(configs: Iterable[PodPlacementConfig]) -> Denial | None:
-    """PL-011: the ClusterPodPlacementConfig cannot be deleted while any PodPlacementConfig exists."""
+    """The ClusterPodPlacementConfig cannot be deleted while any PodPlacementConfig exists."""
     names = sorted(str(config.metadata.key) for config in configs)
     if not names:
         return None
@@ -304,7 +304,7 @@ def judge_removal(configs: Iterable[PodPlacementConfig]) -> Denial | None:
 
 def shadowed(configs: Iterable[PodPlacementConfig]) -> dict[str, str]:
     """PodPlacementConfigs of one namespace that share a priority with an earlier one: name → name of the one that takes
-    precedence (PL-032). Their condition ``Ready`` is False, reason ``ShadowedByPriority``."""
+    precedence. Their condition ``Ready`` is False, reason ``ShadowedByPriority``."""
     first: dict[int, str] = {}
     found: dict[str, str] = {}
     for config in sorted(configs, key=precedence):
@@ -368,7 +368,7 @@ def _of_config(config: PodPlacementConfig, before: Mapping[str, str]) -> Conditi
 
 
 def of_policy(table: SettingsTable, *, configured: bool) -> Condition:
-    """``Ready`` of the PlacementPolicy (PL-041). ``configured``: the ClusterPodPlacementConfig exists."""
+    """``Ready`` of the PlacementPolicy. ``configured``: the ClusterPodPlacementConfig exists."""
     values = "; ".join(table.problems)
     if not configured:
         return _not_ready(
@@ -407,7 +407,7 @@ def matched(
 
 
 def ignored_values(configuration: ClusterPodPlacementConfig) -> tuple[str, ...]:
-    """Values of a stored ClusterPodPlacementConfig that the schema no longer allows: their defaults apply (PL-750)."""
+    """Values of a stored ClusterPodPlacementConfig that the schema no longer allows: their defaults apply."""
     spec = configuration.spec
     found = []
     if spec.log_verbosity not in get_args(LogVerbosity):

@@ -1,4 +1,4 @@
-"""Releases the pods that are still gated while placement is being removed (PL-520, PL-521).
+"""Releases the pods that are still gated while placement is being removed.
 
 A released pod has lost its gate without a decision, and so runs without a constraint. Pods are listed live. Most gated
 pods carry our label; when none is left, all pods that wait for a node are looked at once more, since a gate may be
@@ -114,11 +114,11 @@ def command(pod: Pod) -> str:
     return f"kubectl patch pod {pod.metadata.name} -n {pod.metadata.namespace} --type=json -p '{patch}'"
 
 
-# -- Carries out an uninstall, step by step (PL-520 to PL-522, PL-630): looks live, takes one step, looks again.
+# -- Carries out an uninstall, step by step: looks live, takes one step, looks again.
 
 
 FORCE: Final = f"{names.OWN_GROUP}/force-uninstall"
-"""Annotation of the ClusterPodPlacementConfig; ``"true"``: gates are removed at once (PL-521)."""
+"""Annotation of the ClusterPodPlacementConfig; ``"true"``: gates are removed at once."""
 FINALIZERS: Final = (
     names.ENOEXEC_EVENTS_FINALIZER,
     names.NO_POD_PLACEMENT_CONFIG_FINALIZER,
@@ -245,12 +245,12 @@ class Uninstaller:
         await self._forced_release.release(await gated_pods(self._client))
 
     async def delete_webhook_configuration(self) -> bool:
-        """Deletes the pod webhook's configuration, so that no more pods are gated (PL-022). False: there is none."""
+        """Deletes the pod webhook's configuration, so that no more pods are gated. False: there is none."""
         key = Key("", names.WEBHOOK_CONFIGURATION)
         return await delete_object(self._client, MUTATING_WEBHOOKS, key) is not None
 
     async def remove_monitor(self, found: Found, configuration: ObjectMeta | None) -> MonitorUninstallStep:
-        """The next step of removing the monitor, also while placement itself stays (PL-630)."""
+        """The next step of removing the monitor, also while placement itself stays."""
         node_side, handler = (belonging(found, name) for name in (names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER))
         failed, events = await self._events()
         deployment = handler.get(Ref(DEPLOYMENTS, Key(self._home, names.ENOEXEC_HANDLER)))

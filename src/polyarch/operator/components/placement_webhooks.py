@@ -1,4 +1,4 @@
-"""The operator's webhooks for custom resources: validation, defaults and conversion (PL-011, PL-012, PL-013, PL-031).
+"""The operator's webhooks for custom resources: validation, defaults and conversion.
 
 Every replica serves them. The rules are pure (``operator.validation``, ``api.conversion``); this module gathers what a
 rule needs. A cache may lag behind, so an object is accepted only after one live read, and a refusal for a missing
@@ -101,7 +101,6 @@ class ResourceWebhooks:
     async def judge_configuration(
         self, request: AdmissionRequest[ClusterPodPlacementConfig | None]
     ) -> AdmissionResponse:
-        """PL-011."""
         if request.operation == "DELETE":
             known = list(self._configs.values())
             if not known:
@@ -149,7 +148,7 @@ async def add_finalizer(request: AdmissionRequest[Document]) -> AdmissionRespons
 
 
 async def keep_values(request: AdmissionRequest[Document]) -> AdmissionResponse:
-    """PL-012: an update through v1alpha1 keeps what that version has only as annotations."""
+    """An update through v1alpha1 keeps what that version has only as annotations."""
     new, old = request.object, request.old_object or {}
     if new.get("apiVersion") != V1ALPHA1 or old.get("apiVersion") != V1ALPHA1:
         return ALLOWED
@@ -164,7 +163,7 @@ async def keep_values(request: AdmissionRequest[Document]) -> AdmissionResponse:
 
 
 def conversion_route() -> ConversionRoute:
-    """PL-012: v1beta1 is the hub."""
+    """v1beta1 is the hub."""
     spoke = Spoke(_in_place(to_v1beta1), _in_place(to_v1alpha1))
     version = V1ALPHA1.rpartition("/")[2]
     return ConversionRoute(path=names.CONVERSION_PATH, name=str(CPPCS), resource=CPPCS, spokes={version: spoke})
@@ -204,7 +203,7 @@ def _answer(refusal: Denial | None) -> AdmissionResponse:
     return AdmissionResponse(allowed=False, code=refusal.code, message=refusal.message)
 
 
-# -- Registers the operator's own webhooks, and switches the conversion on (PL-011 to PL-013, PL-031, PL-540, PL-541).
+# -- Registers the operator's own webhooks, and switches the conversion on.
 
 
 log = structlog.get_logger(__name__)
@@ -313,7 +312,7 @@ class RegistrationReconciler:
         return {"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}}
 
     def _annotations(self, metadata: ObjectMeta) -> dict[str, str | None]:
-        """Changes of the annotations by which others inject the CA; only those of the mode in force exist (PL-541)."""
+        """Changes of the annotations by which others inject the CA; only those of the mode in force exist."""
         found, wanted = metadata.annotations or {}, certificates.ca_annotations(self._settings)
         changes: dict[str, str | None] = {name: value for name, value in wanted.items() if found.get(name) != value}
         return changes | {name: None for name in certificates.INJECTIONS if name in found and name not in wanted}

@@ -1,4 +1,4 @@
-"""What the processes of taints may do, and what the operator needs to make and remove them (TN-081, PL-550).
+"""What the processes of taints may do, and what the operator needs to make and remove them.
 
 The rights are the smallest that work and follow the object: pods may be evicted only where it says so. Placement's
 processes add tolerations, too, and get what that takes by a role of its own, which exists as long as the role does. A
@@ -129,7 +129,7 @@ def rbac(settings: OperatorSettings, cluster: ClusterCapabilities, *, evicts: bo
 def operator_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -> RolePermissions:
     """What the operator holds for taints: all that it may have to grant, and what its own work takes.
 
-    Where the role is dead, the operator removes taints and gates itself before it lets the object go (TN-073).
+    Where the role is dead, the operator removes taints and gates itself before it lets the object go.
     """
     own = RolePermissions(
         cluster=(
@@ -177,7 +177,7 @@ _KEPT: Final[tuple[tuple[Resource, tuple[str, ...]], ...]] = (
 """What the operator keeps in its own namespace."""
 
 
-# -- Every object that the operator makes while ArchitectureTaints exists (TN-003, TN-081).
+# -- Every object that the operator makes while ArchitectureTaints exists.
 
 
 def taints_operands(
@@ -224,7 +224,7 @@ def deployment(settings: OperatorSettings) -> OperandDeployment:
     )
 
 
-# -- The webhook configuration of taints: a pod costs one call, whatever is switched on (TN-004).
+# -- The webhook configuration of taints: a pod costs one call, whatever is switched on.
 
 
 _CHANGED: Final = "object.spec.{0}.map(c, c.image) != oldObject.spec.{0}.map(c, c.image)"
@@ -319,7 +319,7 @@ def webhook_configuration(
 
 
 def _chosen(taints: TaintSettings) -> list[Document]:
-    """The namespaces whose pods may get tolerations, as far as labels say (TN-041)."""
+    """The namespaces whose pods may get tolerations, as far as labels say."""
     selector = taints.namespace_selector
     selected = [_document(each) for each in selector.requirements] if selector is not None else []
     return [*selected, {"key": names.OPT_OUT, "operator": "NotIn", "values": [names.DISABLED]}]

@@ -1,4 +1,4 @@
-"""Removes taints from the cluster when ArchitectureTaints is deleted: looks live, takes one step, looks again (TN-073).
+"""Removes taints from the cluster when ArchitectureTaints is deleted: looks live, takes one step, looks again.
 
 The order is in ``operator.uninstall``, and what a step writes in ``removal``, as ``polyarch taint clean`` does it.
 Nothing here believes a cache but for whether the role lives, which only its Lease can tell."""
@@ -188,7 +188,7 @@ class TaintsUninstaller:
         return True
 
 
-# -- The lifecycle of taints: the role is deployed while ArchitectureTaints exists, then removed (TN-003, TN-073).
+# -- The lifecycle of taints: the role is deployed while ArchitectureTaints exists, then removed.
 
 
 Document = dict[str, Any]
@@ -257,7 +257,7 @@ class TaintsReconciler:
 
     @property
     def tolerated(self) -> tuple[str, ...]:
-        """Keys of taints that all Deployments of ours tolerate while the object exists (TN-081)."""
+        """Keys of taints that all Deployments of ours tolerate while the object exists."""
         document = self._objects.store.get(SINGLETON)
         return (_settings_of(document).key,) if document is not None else ()
 

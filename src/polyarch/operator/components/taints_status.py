@@ -1,4 +1,4 @@
-"""The conditions of ArchitectureTaints that the operator writes (TN-013, TN-014, TN-073).
+"""The conditions of ArchitectureTaints that the operator writes.
 
 The role's leader writes the status. What it cannot know the operator applies as a field manager of its own. What it
 cannot say, because no pod of it runs, the operator sets until the leader is back. Pure."""
@@ -50,7 +50,7 @@ def _shortened(message: str) -> str:
     return message if len(message) <= LONGEST else message[: LONGEST - 1] + "…"
 
 
-# -- Whether placement constrains the pods that taints are for: condition ``AffinityCovered`` (TN-013).
+# -- Whether placement constrains the pods that taints are for: condition ``AffinityCovered``.
 
 
 AFFINITY_COVERED: Final = "AffinityCovered"

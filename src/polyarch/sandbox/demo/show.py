@@ -1,4 +1,4 @@
-"""Run of the demo (SB-007): create the pods and watch them, do the same without polyarch, and summarise."""
+"""Run of the demo: create the pods and watch them, do the same without polyarch, and summarise."""
 
 import asyncio
 from collections.abc import Callable, Mapping

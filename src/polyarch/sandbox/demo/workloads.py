@@ -86,7 +86,7 @@ def can_run(workload: Workload, node_architectures: Sequence[str]) -> bool:
 
 
 def pull_secret(namespace: str, registry: str) -> dict[str, Any]:
-    """A pull secret. Its key is the registry's real address: credentials are sent to no other host (RG-084)."""
+    """A pull secret. Its key is the registry's real address: credentials are sent to no other host."""
     pair = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     config = msgspec.json.encode({"auths": {registry: {"auth": pair}}})
     return {
@@ -180,7 +180,7 @@ def problem_of(pod: Pod) -> str:
     return ""
 
 
-# -- Count of polyarch's API requests per pod, from the API server's audit log (PL-800).
+# -- Count of polyarch's API requests per pod, from the API server's audit log.
 
 
 DECISION = f"{POD_WEBHOOK}/decision"
@@ -251,7 +251,7 @@ def count(
 
 
 def decisions(events: Iterable[AuditEvent], *, namespace: str) -> dict[str, str]:
-    """The webhook's audit annotation for each created pod (PL-119): reason, values if any, path."""
+    """The webhook's audit annotation for each created pod: reason, values if any, path."""
     noted: dict[str, str] = {}
     for event in events:
         at = event.object_ref

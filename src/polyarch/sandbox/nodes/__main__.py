@@ -43,7 +43,7 @@ REVALIDATE_SECONDS = 0.25
 
 
 def wiring(folder: Folder, settings: Settings) -> InspectorOptions:
-    """Nodes may connect to every address that the command line may connect to (RG-103)."""
+    """Nodes may connect to every address that the command line may connect to."""
     return InspectorOptions(
         settings=InspectorSettings(timeout=PULL_SECONDS, max_wait=0.0, revalidate_interval=REVALIDATE_SECONDS),
         configuration=Configuration.load(folder.registries_conf),

@@ -1,6 +1,6 @@
-"""The kubelet API of all nodes: container logs, read-only (SB-013).
+"""The kubelet API of all nodes: container logs, read-only.
 
-The API server asks it for ``kubectl logs``, through the sandbox's egress (SB-012), which leads every node's address to
+The API server asks it for ``kubectl logs``, through the sandbox's egress, which leads every node's address to
 this one unix socket. Only the API server's own client certificate is accepted. What a real kubelet would also do is
 refused with a sentence that says what to use instead.
 """

@@ -1,4 +1,4 @@
-"""The kubelets of all nodes of a sandbox, as one controller (SB-004, SB-011).
+"""The kubelets of all nodes of a sandbox, as one controller.
 
 An informer feeds the keys of bound pods into a queue. Each reconcile asks the registry for the images that are due,
 starts the containers of polyarch's own image that are due, lets ``lifecycle`` decide what all containers do next, and
@@ -245,7 +245,7 @@ class Kubelets:
         return address
 
     async def _admitted(self, pod: Pod, plan: NodePlan, memory: PodState) -> bool:
-        """Whether the node's kubelet admits the pod; one that it does not admit fails (NS-164)."""
+        """Whether the node's kubelet admits the pod; one that it does not admit fails."""
         kubelet = self._numa.of(plan.name)
         if kubelet is None or kubelet.has(pod.metadata.uid):
             return True

@@ -1,10 +1,10 @@
-"""State machine of a pod's containers on a node (SB-004).
+"""State machine of a pod's containers on a node.
 
 A step is a pure function: from the pod, the containers' former states, the pull results and the time to their new
 states and the delay until the next step. Delays are those of a kubelet: the first restart at once, then after 10 s,
 doubling up to five minutes, and from the start again for a container that has run for ten minutes.
 
-Most containers are only played. Of a container that is run (SB-011) the step is told what has become of its process."""
+Most containers are only played. Of a container that is run the step is told what has become of its process."""
 
 import datetime as dt
 import enum
@@ -86,7 +86,7 @@ def _failure(image: str, answer: Inspection) -> str:
     return f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: {text}'
 
 
-# -- State machine of a pod's containers on a node (SB-004).
+# -- State machine of a pod's containers on a node.
 
 
 RUN_SECONDS = 1.0

@@ -160,7 +160,7 @@ def _terminated(pod: Pod, container: Container, run: SimulatedContainer, restart
         "finishedAt": at,
         "containerID": container_id(pod, container, restarts),
     }
-    # On a real node this line is in the container's log; the sandbox serves no container logs (SB-008).
+    # On a real node this line is in the container's log; the sandbox serves no container logs.
     return {**ended, "message": run.message} if run.message else ended
 
 

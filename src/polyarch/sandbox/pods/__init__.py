@@ -1,4 +1,4 @@
-"""Pods of polyarch's own image and of the stock kube-scheduler, run as processes of this machine (SB-011, SB-013).
+"""Pods of polyarch's own image and of the stock kube-scheduler, run as processes of this machine.
 
 The nodes only play pods of other images. Pure: ``spec`` (wire types), ``programs`` (which containers are run, and their
 command lines), ``environment``, ``volumes`` (what is in a volume's files), ``outcome`` (what the nodes' state machine

@@ -1,4 +1,4 @@
-"""The processes of containers: started, adopted, watched, ended (SB-011).
+"""The processes of containers: started, adopted, watched, ended.
 
 Each has a session of its own and outlives the nodes' process, as a container outlives its kubelet. Its record is in the
 sandbox's folder, so that a later nodes' process adopts it, and ``polyarch down`` ends it. The exit code of an adopted
@@ -167,7 +167,7 @@ def _end_strays(records: Path) -> None:
                 os.kill(int(entry.name), signal.SIGKILL)
 
 
-# -- What of a container's log somebody asked for: the last lines, those since a time, with times (SB-013).
+# -- What of a container's log somebody asked for: the last lines, those since a time, with times.
 
 
 _TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:[.,]\d+)?)(Z|[+-]\d\d:?\d\d)?")

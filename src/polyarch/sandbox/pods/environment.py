@@ -1,4 +1,4 @@
-"""The environment of a container: env, envFrom, fields of its pod, limits (SB-011). Pure.
+"""The environment of a container: env, envFrom, fields of its pod, limits. Pure.
 
 Kubernetes' rules: ``envFrom`` first, then ``env`` in order; a later one wins; ``$(NAME)`` sees those before it."""
 
@@ -176,7 +176,7 @@ def quantity(text: str | int) -> Fraction:
     return Fraction(match[1] + (match[2] or "")) * _SUFFIXES[match[3] or ""]
 
 
-# -- What is in the files of a pod's volumes (SB-011). Pure: from objects to names and contents.
+# -- What is in the files of a pod's volumes. Pure: from objects to names and contents.
 
 
 DEFAULT_MODE = 0o644

@@ -1,4 +1,4 @@
-"""Probes of containers, as kubelets ask them (SB-011).
+"""Probes of containers, as kubelets ask them.
 
 A probe's result changes after ``successThreshold`` or ``failureThreshold`` answers of the same kind in a row; that is
 pure (:class:`Tally`). One thing differs from kubelets: until a container is ready for the first time it is asked more
@@ -118,7 +118,7 @@ async def execute(command: Exec, target: Target) -> str:
     return text or f"command ended with {process.returncode}"
 
 
-# -- Asks the probes of one running container and says whether it has started, is ready and is alive (SB-011).
+# -- Asks the probes of one running container and says whether it has started, is ready and is alive.
 
 
 POD_GRACE: Final = -1

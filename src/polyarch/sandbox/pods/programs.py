@@ -1,4 +1,4 @@
-"""How a container's command line reads on this machine: variables, paths into volumes, the pod's network (SB-011).
+"""How a container's command line reads on this machine: variables, paths into volumes, the pod's network.
 
 A pod has a network of its own, so its containers reach one another on 127.0.0.1 and may listen on any port of all
 addresses. The pods of a sandbox share this machine's loopback interface, and each has an address of its own there. So
@@ -71,7 +71,7 @@ def addressed(text: str, address: str) -> str:
     return f"{flag}={address}{found[1]}" if found is not None else text
 
 
-# -- The program of polyarch's own image: this very installation, under the same Python (SB-011).
+# -- The program of polyarch's own image: this very installation, under the same Python.
 
 
 POLYARCH_REPOSITORY: Final = DEFAULT_IMAGE.rpartition(":")[0]
@@ -102,7 +102,7 @@ def executable(command: Sequence[str]) -> tuple[str, ...]:
     return (sys.executable, "-c", PROGRAM, *command[1:])
 
 
-# -- The program of the stock kube-scheduler's image: the one that the sandbox's control plane runs (NS-164).
+# -- The program of the stock kube-scheduler's image: the one that the sandbox's control plane runs.
 
 
 SCHEDULER_REPOSITORY: Final = "registry.k8s.io/kube-scheduler"
@@ -187,7 +187,7 @@ def _reached(extender: Any, address: str) -> Any:
     return {**extender, "urlPrefix": parts._replace(netloc=host).geturl()}
 
 
-# -- The program of the builder image: what plays buildah in the sandbox (BD-391).
+# -- The program of the builder image: what plays buildah in the sandbox.
 
 
 BUILDAH_REPOSITORY: Final = DEFAULT_BUILDER_IMAGE.rpartition(":")[0]

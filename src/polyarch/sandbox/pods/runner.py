@@ -1,4 +1,4 @@
-"""Runs the pods of polyarch's own image, of the stock kube-scheduler and of builds, of all nodes (SB-011).
+"""Runs the pods of polyarch's own image, of the stock kube-scheduler and of builds, of all nodes.
 
 The nodes' controller says what is to be started and ended; this says what has become of it
 (:meth:`PodRunner.observed`) and adds the pod's key to the controller's queue when something has changed."""
@@ -92,7 +92,7 @@ class RunningPod:
         return [each for each in self.containers.values() if each.exit is None]
 
 
-# -- With which command, variables and files a container is started (SB-011).
+# -- With which command, variables and files a container is started.
 
 
 T = TypeVar("T")
@@ -198,7 +198,7 @@ class Commands:
             return None
 
 
-# -- Runs the pods of polyarch's own image, of the stock kube-scheduler and of builds, of all nodes (SB-011).
+# -- Runs the pods of polyarch's own image, of the stock kube-scheduler and of builds, of all nodes.
 
 
 log = structlog.get_logger(__name__)

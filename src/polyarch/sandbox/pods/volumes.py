@@ -1,4 +1,4 @@
-"""What is in the files of a pod's volumes (SB-011). Pure: from objects to names and contents.
+"""What is in the files of a pod's volumes. Pure: from objects to names and contents.
 
 Volumes of one ConfigMap, Secret or downwardAPI are treated as a projection of this one source."""
 
@@ -154,7 +154,7 @@ def _read(folder: Path) -> dict[str, bytes] | None:
     return {str(path.relative_to(real)): path.read_bytes() for path in real.rglob("*") if path.is_file()}
 
 
-# -- Fills a pod's volumes and keeps them current: objects by watches, tokens before they expire (SB-011).
+# -- Fills a pod's volumes and keeps them current: objects by watches, tokens before they expire.
 
 
 log = structlog.get_logger(__name__)

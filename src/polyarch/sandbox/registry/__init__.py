@@ -1,4 +1,4 @@
-"""The sandbox's registry (SB-005): the distribution registry behind our own front, which decides about access.
+"""The sandbox's registry: the distribution registry behind our own front, which decides about access.
 
 ``distribution`` can only make all of a registry public or private. The ``front`` decides per repository, as hosted
 registries do: an open repository can be read and written without a challenge; a private one requires a token from the

@@ -25,7 +25,7 @@ class Repository(msgspec.Struct, frozen=True, rename="camel"):
     users: dict[str, str] = msgspec.field(default_factory=dict)
     scheme: Scheme = "bearer"
     identity_tokens: dict[str, str] = msgspec.field(default_factory=dict)
-    """Identity token → user; a credential helper may store a token instead of a password (RG-072)."""
+    """Identity token → user; a credential helper may store a token instead of a password."""
 
 
 class AccessList(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,4 +1,4 @@
-"""Small real images, built in memory: layer, configuration, manifest, and indexes of any shape (SB-005).
+"""Small real images, built in memory: layer, configuration, manifest, and indexes of any shape.
 
 The bytes are deterministic: the same description gives the same digests on every machine. The program in an image's
 layer is just an ELF header for the right architecture, so that tools which read the binary agree with the manifest; the
@@ -124,7 +124,7 @@ def image(
     unknown: bool = False,
     created: str = CREATED,
 ) -> Manifest:
-    """A single-platform image; ``unknown`` leaves the architecture out of its configuration (RG-045)."""
+    """A single-platform image; ``unknown`` leaves the architecture out of its configuration."""
     compressed, diff_id = layer(name, platform)
     settings: dict[str, Any] = {"Entrypoint": [ENTRY_POINT]}
     if labels:
@@ -227,7 +227,7 @@ def _manifest(
     return Manifest(described(document["mediaType"], content), content, blobs, children)
 
 
-# -- Descriptions of images to push, in the forms of a platforms file (RG-130), plus members for the registry.
+# -- Descriptions of images to push, in the forms of a platforms file, plus members for the registry.
 
 
 BUNDLE_LABELS = {
@@ -263,7 +263,7 @@ class ImageDescription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     digest: str = ""
     children: dict[str, str] = msgspec.field(default_factory=dict)
     warnings: list[Any] = msgspec.field(default_factory=list)
-    """``digest``, ``children`` and ``warnings`` are answers in a platforms file (RG-130); here they are ignored."""
+    """``digest``, ``children`` and ``warnings`` are answers in a platforms file; here they are ignored."""
     error: str = ""
     """In a platforms file: the image cannot be inspected. Nothing is pushed for it."""
     private: bool = False
@@ -292,7 +292,7 @@ class DescribedImage(msgspec.Struct, frozen=True):
 
 
 def read_descriptions(data: Mapping[str, Any], origin: str = "images") -> list[DescribedImage]:
-    """All described images, without those marked ``error``; SandboxError names file, reference and reason (RG-132)."""
+    """All described images, without those marked ``error``; SandboxError names file, reference and reason."""
     listed = data.get("images", data) if isinstance(data, Mapping) else data
     if not isinstance(listed, Mapping):
         raise SandboxError(f"{origin}: expected a mapping from image reference to platforms, or one under `images`")

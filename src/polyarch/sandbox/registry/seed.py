@@ -1,4 +1,4 @@
-"""Push of images to the sandbox's registry over plain HTTP (SB-005).
+"""Push of images to the sandbox's registry over plain HTTP.
 
 Blobs are pushed first, then child manifests, then the index; blobs that exist are not sent again. Private repositories
 are added to the access list before anything is pushed to them."""
@@ -78,7 +78,7 @@ def _prefixes(text: str, origin: str) -> set[str]:
 
 
 def write_registries_conf(path: Path, address: str, own_file: str) -> None:
-    """Write the sandbox's registries.conf, and copy the drop-ins of the user's own file (RG-090)."""
+    """Write the sandbox's registries.conf, and copy the drop-ins of the user's own file."""
     own = ""
     drop_ins = path.with_name("registries.conf.d")
     if drop_ins.exists():
@@ -94,7 +94,7 @@ def write_registries_conf(path: Path, address: str, own_file: str) -> None:
     write_private(path, registries_conf(address, own, own_file).encode())
 
 
-# -- Push of images to the sandbox's registry over plain HTTP (SB-005).
+# -- Push of images to the sandbox's registry over plain HTTP.
 
 
 AT_ONCE = 8
