@@ -24,6 +24,7 @@ from bench.runtime import Say
 from polyarch.builds import names
 from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch
+from polyarch.platforms import ASSUMED_ARCHITECTURES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.demo.workloads import ObjectReference, User
 from polyarch.sandbox.fake_buildah import ARGUMENT
@@ -34,7 +35,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests/support"))
 from builder_process import builder, define, image_build, runs, seed, settled, story
 from placement_process import Running
 
-ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
 BASE: Final = "quay.io/bench/base:1"
 SECONDS: Final = {"amd64": 4, "arm64": 5, "ppc64le": 6, "s390x": 8}
 """How long the build of each takes."""
@@ -170,7 +170,7 @@ class Trial:
     def _wish(self, namespace: str, kind: str, seconds: Mapping[str, int]) -> dict[str, Any]:
         overrides = [
             {"architecture": each, "buildArgs": {ARGUMENT: f"seconds={seconds.get(each, 0)}", "KIND": kind}}
-            for each in ARCHITECTURES
+            for each in ASSUMED_ARCHITECTURES
         ]
         return image_build(
             "shop",
@@ -178,7 +178,7 @@ class Trial:
             f"FROM {BASE}\nRUN make\n",
             source={"overrides": overrides},
             output={"tags": ["latest"]},
-            architectures={"mode": "Explicit", "list": list(ARCHITECTURES)},
+            architectures={"mode": "Explicit", "list": list(ASSUMED_ARCHITECTURES)},
         )
 
     async def _measured(self, namespace: str, wish: Any) -> tuple[Course, int]:
@@ -206,7 +206,7 @@ class Trial:
         async def complete() -> bool:
             nonlocal found
             found = await plain_script.templates(self._client, namespace)
-            return len(found) == len(ARCHITECTURES)
+            return len(found) == len(ASSUMED_ARCHITECTURES)
 
         if not await until(complete, seconds=MOST_SECONDS):
             raise RuntimeError(f"{namespace}: there are {len(found)} Jobs")
@@ -241,7 +241,9 @@ def _requests(what: str, found: Course, asked: int, *, built: int, reused: int) 
 
 
 async def _one_build(say: Say) -> list[Figure]:
-    settings = Settings(name=f"bench-build-{os.getpid()}", nodes=dict.fromkeys(ARCHITECTURES, 1), polyarch=False)
+    settings = Settings(
+        name=f"bench-build-{os.getpid()}", nodes=dict.fromkeys(ASSUMED_ARCHITECTURES, 1), polyarch=False
+    )
     sandbox = await Sandbox.start(settings, owner=os.getpid())
     try:
         with tempfile.TemporaryDirectory() as folder:

@@ -25,6 +25,7 @@ from bench.nodes import a_node
 from bench.runtime import Say, microseconds, served_apart
 from bench.stored_cluster import StoredCluster
 from polyarch.builds.plan.planner import plan_build
+from polyarch.platforms import ASSUMED_ARCHITECTURES
 from polyarch.sandbox.pods.programs import PROGRAM
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/support"))
@@ -38,7 +39,6 @@ BUSY: Final = 2
 """Builds of a namespace that have a Job for each architecture under way."""
 RUNS: Final = 3
 """Finished Runs that each build keeps: as many as the history keeps by default."""
-ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
 KEPT: Final = 50
 START_SECONDS: Final = 600.0
 CONTROLLER: Final = "imagebuilds"
@@ -52,7 +52,7 @@ def resting(say: Say) -> list[Figure]:
 
 def _one_plan() -> Iterator[Figure]:
     """The planner alone, on a build that is up to date."""
-    world = World(architectures=ARCHITECTURES)
+    world = World(architectures=ASSUMED_ARCHITECTURES)
     for number in range(KEPT):
         world.set("source.buildArgs", {"NUMBER": str(number)})
         world.build_all()
@@ -167,7 +167,7 @@ def populate(cluster: StoredCluster) -> None:
 
 def _node(number: int) -> Document:
     document = a_node(number)
-    architecture = ARCHITECTURES[number % len(ARCHITECTURES)]
+    architecture = ASSUMED_ARCHITECTURES[number % len(ASSUMED_ARCHITECTURES)]
     document["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     document["metadata"]["labels"] |= {"kubernetes.io/arch": architecture, "beta.kubernetes.io/arch": architecture}
     document["spec"].pop("taints", None)
@@ -181,10 +181,10 @@ def _node(number: int) -> Document:
 
 def _world(number: int) -> World:
     """A build with all Runs that are kept; the first ones of a namespace have another one under way."""
-    world = World(architectures=ARCHITECTURES)
+    world = World(architectures=ASSUMED_ARCHITECTURES)
     name = f"shop-{number:02}"
     world.now = float(int(time.time()) - 60)
-    world.nodes = [node(each, created=world.now - 86_400) for each in ARCHITECTURES]
+    world.nodes = [node(each, created=world.now - 86_400) for each in ASSUMED_ARCHITECTURES]
     text = f"FROM busybox:1.36\nCOPY . /srv\nRUN make -j2 shop-{number}\n"
     spec = {"source": {"containerfile": text}, "output": {"repository": f"registry.example.com/team/{name}"}}
     world.builds.clear()
@@ -195,7 +195,7 @@ def _world(number: int) -> World:
     if number < BUSY:
         world.set("source.buildArgs", {"VERSION": "2.0"}, name)
         world.reconcile(name)
-        for each in ARCHITECTURES:
+        for each in ASSUMED_ARCHITECTURES:
             world.schedule(each)
         world.settle(name)
     return world

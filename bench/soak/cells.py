@@ -11,11 +11,12 @@ from collections import Counter
 from typing import Any, Final
 
 from bench import load
-from bench.soak.stage import ARCHITECTURES, PUBLIC, Stage
+from bench.soak.stage import PUBLIC, Stage
 from bench.soak.trial import AWAY, Trial
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import PODS
 from polyarch.numa.api.resources import SchedulerSettings
+from polyarch.platforms import ASSUMED_ARCHITECTURES
 from polyarch.sandbox.nodes.pods import Pod
 
 SPACE: Final = "soak-cells"
@@ -42,7 +43,7 @@ class Cells:
 
     async def prepare(self) -> None:
         await load.make_namespace(self._client, SPACE)
-        await self._stage.push(PUBLIC, ["cells"], ARCHITECTURES)
+        await self._stage.push(PUBLIC, ["cells"], ASSUMED_ARCHITECTURES)
 
     async def churn(self) -> None:
         for number in itertools.count():

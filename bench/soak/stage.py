@@ -23,6 +23,7 @@ from polyarch.kube.resources import NODES
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.placement import names as placement_names
 from polyarch.placement.api import CPPCS
+from polyarch.platforms import ASSUMED_ARCHITECTURES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.nodes.plans import Node
@@ -35,7 +36,6 @@ from polyarch.taints.names import SINGLETON as TAINTS
 from polyarch.taints.settings import PRESET_KEYS
 
 PUBLIC, PRIVATE, BUILT = "soak.test", "private.test", "built.test"
-ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
 GROWING: Final = "arm64"
 """Nodes of this architecture join and leave."""
 GATE_TIMEOUT: Final = "30s"
@@ -59,7 +59,7 @@ class Stage:
         """``nodes`` of each architecture."""
         settings = Settings(
             name=f"soak-{os.getpid()}",
-            nodes=dict.fromkeys(ARCHITECTURES, nodes),
+            nodes=dict.fromkeys(ASSUMED_ARCHITECTURES, nodes),
             numa=NumaLayout.parse(numa),
             replicas=replicas,
             polyarch=False,

@@ -8,7 +8,7 @@ Pure: no I/O, no clock, imports nothing of polyarch."""
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,13 @@ KNOWN_ARCHITECTURES = frozenset(
         "wasm",
     }
 )
+"""Architectures that are accepted wherever somebody names one."""
+ASSUMED_ARCHITECTURES = ("amd64", "arm64", "ppc64le", "s390x")
+"""Architectures that nodes are taken to have where nobody can look at them, sorted."""
+IMAGE_ARCHITECTURES = ("amd64", "arm64", "ppc64le", "s390x")
+"""Architectures of polyarch's own image, sorted: where its processes can run."""
+NodeArchitecture = Literal["amd64", "arm64", "ppc64le", "s390x", "riscv64", "loong64", "arm", "386"]
+"""Architectures of Linux nodes that a PlacementPolicy may name, in the order of its schema."""
 KNOWN_SYSTEMS = frozenset(
     {
         "aix",

@@ -38,11 +38,11 @@ from polyarch.oci.reference import parse
 from polyarch.oci.settings import CLUSTER
 from polyarch.oci.transport.addresses import AddressPolicy
 from polyarch.oci.write.push import open_destination
+from polyarch.platforms import ASSUMED_ARCHITECTURES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.registry.seed import Registry
 from polyarch.sandbox.state import LOOPBACK
 
-ARCHITECTURES = ("amd64", "arm64", "ppc64le", "s390x")
 SECONDS = 60
 
 
@@ -133,12 +133,12 @@ async def test_requests_of_a_preflight(
     registry: Registry, counter: FaultProxy, inspector: Inspector, shop: Shop
 ) -> None:
     """One for an index, two for a plain image, none within the tag's time; one HEAD each when they are asked anew."""
-    indexes = {f"{shop.name}/base-{n}:1": [f"linux/{each}" for each in ARCHITECTURES] for n in range(3)}
+    indexes = {f"{shop.name}/base-{n}:1": [f"linux/{each}" for each in ASSUMED_ARCHITECTURES] for n in range(3)}
     plain = {f"{shop.name}/plain:1": {"platforms": ["linux/amd64"], "kind": "image"}}
     seeded = await registry.seed({**indexes, **plain})
     references = [each.location.replace(registry.address, counter.address) for each in seeded]
     shop.begin()
-    for _ in ARCHITECTURES:  # every architecture, and every build, asks for the same
+    for _ in ASSUMED_ARCHITECTURES:  # every architecture, and every build, asks for the same
         found = await inspector.inspect_many(references)
         assert [len(each.platforms) for each in found] == [4, 4, 4, 1]
     assert methods(shop.asked()) == {"GET": 5, "HEAD": 0, "PUT": 0, "POST": 0}
@@ -154,7 +154,7 @@ async def test_requests_of_a_result(
     shop: Shop, connection: RegistryConnection, reader: Reader, n: int, tags: tuple[str, ...]
 ) -> None:
     """2N + 3 + 3T, then 2N + T and no write; exact."""
-    children = await shop.children(*ARCHITECTURES[:n])
+    children = await shop.children(*ASSUMED_ARCHITECTURES[:n])
     shop.begin()
     result = await publish(connection, shop.publication(children, *tags))
     assert isinstance(result, PublishResult), result
@@ -167,14 +167,14 @@ async def test_requests_of_a_result(
     assert (again.digest, again.changed) == (result.digest, False)
     assert methods(shop.asked()) == {"GET": 2 * n, "HEAD": len(tags), "PUT": 0, "POST": 0}
     for tag in tags:
-        platforms = [f"linux/{each}" for each in ARCHITECTURES[:n]]
+        platforms = [f"linux/{each}" for each in ASSUMED_ARCHITECTURES[:n]]
         assert await reader.whole(f"{shop.name}/app", tag) == (result.digest, platforms)
 
 
 @pytest.mark.req("BD-092", "BD-347", "BD-349")
 async def test_reuse_is_one_head(shop: Shop, connection: RegistryConnection) -> None:
     """A child is found by one HEAD, with its size and type."""
-    children = await shop.children(*ARCHITECTURES)
+    children = await shop.children(*ASSUMED_ARCHITECTURES)
     shop.begin()
     for child in children:
         found = await head_image(connection, child.reference)
@@ -304,14 +304,14 @@ async def test_a_build_has_its_own_credentials(shop: Shop, connection: RegistryC
 async def test_skopeo_reads_the_index(shop: Shop, connection: RegistryConnection, tmp_path: Path, peer: Any) -> None:
     """The bytes by their digest, and a copy of all children, which needs every blob."""
     skopeo = peer("skopeo")
-    result = await publish(connection, shop.publication(await shop.children(*ARCHITECTURES)))
+    result = await publish(connection, shop.publication(await shop.children(*ASSUMED_ARCHITECTURES)))
     assert isinstance(result, PublishResult), result
     name = f"docker://{shop.registry.address}/{shop.name}/app:run"
     raw = await _run(skopeo, "inspect", "--raw", "--tls-verify=false", name)
     assert f"sha256:{hashlib.sha256(raw).hexdigest()}" == result.digest
-    assert [each["platform"]["architecture"] for each in json.loads(raw)["manifests"]] == list(ARCHITECTURES)
+    assert [each["platform"]["architecture"] for each in json.loads(raw)["manifests"]] == list(ASSUMED_ARCHITECTURES)
     await _run(skopeo, "--insecure-policy", "copy", "--all", "--src-tls-verify=false", name, f"dir:{tmp_path}/copy")
-    assert len(list((tmp_path / "copy").glob("*.manifest.json"))) == len(ARCHITECTURES)
+    assert len(list((tmp_path / "copy").glob("*.manifest.json"))) == len(ASSUMED_ARCHITECTURES)
 
 
 @pytest.mark.req("BD-231", "BD-234")

@@ -25,10 +25,10 @@ from polyarch.kube.resources import (
     SERVICES,
     Resource,
 )
-from polyarch.operator.operands import ARCHITECTURES
 from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS
+from polyarch.platforms import IMAGE_ARCHITECTURES
 from polyarch.sandbox.cluster import Sandbox
 
 pytestmark = pytest.mark.req("PL-502", "PL-504")
@@ -114,7 +114,7 @@ async def test_created_it_is_available_and_deleted_nothing_is_left(world: World)
 async def test_another_image_of_the_operator_is_that_of_every_role(world: World) -> None:
     """As by ``kubectl set image deploy/polyarch-operator`` or kustomize's ``images``: nothing else names the image."""
     other = f"{DEFAULT_IMAGE}-next"
-    await world.sandbox.registry.seed({other: [f"linux/{each}" for each in ARCHITECTURES]})
+    await world.sandbox.registry.seed({other: [f"linux/{each}" for each in IMAGE_ARCHITECTURES]})
     async with world.deployed():
         await world.create(CPPCS, names.SINGLETON, {})
         await world.condition("Available", "True")

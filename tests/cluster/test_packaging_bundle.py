@@ -21,9 +21,9 @@ from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.rbac import granting, grants
 from polyarch.kube.resources import NAMESPACES, VALIDATING_WEBHOOKS, Resource, by_kind
 from polyarch.operator.components.builds_objects import machine_operator_permissions
-from polyarch.operator.operands import ARCHITECTURES
 from polyarch.operator.settings import DEFAULT_BUILDER_IMAGE, DEFAULT_IMAGE, ClusterCapabilities, OperatorSettings
 from polyarch.placement.api import CPPCS, PPCS
+from polyarch.platforms import IMAGE_ARCHITECTURES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints.api import ARCHITECTURE_TAINTS
 
@@ -42,7 +42,7 @@ def bundle(tmp_path: Path) -> Path:
 @pytest.fixture
 def platforms(tmp_path: Path) -> Path:
     path = tmp_path / "platforms.yaml"
-    every = [f"linux/{each}" for each in ARCHITECTURES]
+    every = [f"linux/{each}" for each in IMAGE_ARCHITECTURES]
     path.write_text(yaml.safe_dump({IMAGE: every, DEFAULT_BUILDER_IMAGE: every}))
     return path
 
@@ -79,7 +79,7 @@ def test_the_real_validator_passes_it(bundle: Path, peer: Callable[[str], str]) 
 def test_it_promises_the_architectures_of_the_image_by_digest(bundle: Path) -> None:
     document = csv(bundle)
     promised = {key.rpartition(".")[2] for key in document["metadata"]["labels"] if "/arch." in key}
-    assert promised == set(ARCHITECTURES)
+    assert promised == set(IMAGE_ARCHITECTURES)
     related = {each["name"]: each["image"] for each in document["spec"]["relatedImages"]}
     assert related == {"polyarch": IMAGE, "buildah": DEFAULT_BUILDER_IMAGE}
     assert olm_bundle.main([str(bundle), "--image", DEFAULT_IMAGE]) == 2, "an image by tag is refused"

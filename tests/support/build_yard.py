@@ -21,7 +21,6 @@ from polyarch.sandbox.nodes.__main__ import wiring
 
 Json = dict[str, Any]
 TEXT = "FROM docker.io/library/busybox:1.36\nRUN true\n"
-FOUR = ("amd64", "arm64", "ppc64le", "s390x")
 SECONDS = 240.0
 """The longest that one build may take on a busy machine."""
 

@@ -25,10 +25,10 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, ConnectionFailed, NotFound
 from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.names import DEFAULT_NAMESPACE
-from polyarch.operator.operands import ARCHITECTURES
 from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
+from polyarch.platforms import IMAGE_ARCHITECTURES
 from polyarch.sandbox import control_plane, processes
 from polyarch.sandbox import control_plane as controlplane
 from polyarch.sandbox.cluster import Sandbox
@@ -60,7 +60,7 @@ class Installed:
 
     @classmethod
     async def of(cls, sandbox: Sandbox, client: Client) -> "Installed":
-        await sandbox.registry.seed({DEFAULT_IMAGE: [f"linux/{each}" for each in ARCHITECTURES]})
+        await sandbox.registry.seed({DEFAULT_IMAGE: [f"linux/{each}" for each in IMAGE_ARCHITECTURES]})
         return cls(sandbox, client, await survey(client))
 
     # -- installation --------------------------------------------------------------------------------------------------

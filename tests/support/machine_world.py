@@ -20,11 +20,11 @@ from polyarch.builds.machineos.plan import plan_machine_os
 from polyarch.builds.machineos.records import EXECUTION_FILE, TERMINAL, stage_of
 from polyarch.builds.machineos.request import Pool, machine_facts, pool_nodes
 from polyarch.builds.plan.document import BuildPlan, Write
+from polyarch.platforms import ASSUMED_ARCHITECTURES
 from polyarch.selectors import LabelSelector
 
 OS_IMAGE = "registry.example.com/release/os:4.19"
 EXTENSIONS_IMAGE = "registry.example.com/release/os-extensions:4.19"
-FOUR = ("amd64", "arm64", "ppc64le", "s390x")
 PUSH_SPEC = "registry.example.com/os/worker:latest"
 WORKER = "node-role.kubernetes.io/worker"
 MOVES = {
@@ -41,7 +41,9 @@ class MachineWorld(World):
     def __init__(self, *, architectures: tuple[str, ...] = ("amd64", "arm64"), **spec: Any) -> None:
         super().__init__(architectures=())
         self.nodes = [machine_node(each) for each in architectures]
-        self.bases = {each: index_of(each, FOUR) for each in (BASE, OS_IMAGE, EXTENSIONS_IMAGE, *self.bases)}
+        self.bases = {
+            each: index_of(each, ASSUMED_ARCHITECTURES) for each in (BASE, OS_IMAGE, EXTENSIONS_IMAGE, *self.bases)
+        }
         self.secrets = {
             "push": SecretFacts(type="kubernetes.io/dockerconfigjson", keys=frozenset({".dockerconfigjson"})),
             api.GLOBAL_PULL_SECRET: SecretFacts(type="kubernetes.io/dockercfg", keys=frozenset({".dockercfg"})),

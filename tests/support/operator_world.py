@@ -39,10 +39,10 @@ from polyarch.kube.resources import (
     by_kind,
 )
 from polyarch.operator.apply_sets import AT_HOME, GRANTED, IN_CLUSTER
-from polyarch.operator.operands import ARCHITECTURES
 from polyarch.operator.settings import DEFAULT_IMAGE, ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
+from polyarch.platforms import IMAGE_ARCHITECTURES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import file_lock, write_json
 from polyarch.taints import names as taint_names
@@ -131,7 +131,7 @@ class World:
 
     async def install(self) -> None:
         """What the installer makes but the Deployment: CRDs, namespace, ServiceAccount and exactly its rights."""
-        await self.sandbox.registry.seed({DEFAULT_IMAGE: [f"linux/{each}" for each in ARCHITECTURES]})
+        await self.sandbox.registry.seed({DEFAULT_IMAGE: [f"linux/{each}" for each in IMAGE_ARCHITECTURES]})
         for document in definitions(InstallationSettings()):
             await self.client.apply(CRDS, document)
         for resource in KINDS:

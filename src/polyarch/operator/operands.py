@@ -14,6 +14,7 @@ from polyarch.operator import certificates
 from polyarch.operator import certificates as serving
 from polyarch.operator.owned_objects import Document, labels, metadata
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
+from polyarch.platforms import IMAGE_ARCHITECTURES
 from polyarch.tolerations import Toleration
 
 WEBHOOK_PORT: Final = 9443
@@ -22,8 +23,6 @@ HEALTH_PORT: Final = 8081
 REGISTRIES_DIRECTORY: Final = "/etc/polyarch/registries"
 POD_TEMPLATE_HASH: Final = "pod-template-hash"
 """Label by which a Deployment tells the pods of one revision."""
-ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
-"""Of our image."""
 OPERATOR_CONTAINER: Final = "operator"
 """Its name, by which the operator finds its own image."""
 STARTUP_SECONDS: Final = 300
@@ -270,7 +269,7 @@ def _template(
     name = workload.name
     annotations = pod_annotations(cluster) | ({REGISTRIES_DIGEST: registries} if registries else {})
     required = [
-        {"key": names.ARCH_KEY, "operator": "In", "values": list(ARCHITECTURES)},
+        {"key": names.ARCH_KEY, "operator": "In", "values": list(IMAGE_ARCHITECTURES)},
         {"key": names.OS_KEY, "operator": "In", "values": ["linux"]},
     ]
     terms = [{"matchExpressions": required}]

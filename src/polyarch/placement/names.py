@@ -8,6 +8,7 @@ with the CRDs and manifests.
 from typing import Final
 
 from polyarch import names as shared
+from polyarch.platforms import ASSUMED_ARCHITECTURES
 
 GROUP: Final = shared.GROUP
 OWN_GROUP: Final = shared.OWN_GROUP
@@ -30,7 +31,7 @@ REMOVED: Final = "removed"
 # Result labels: present only with the outcome that they name.
 SINGLE_ARCH_LABEL: Final = f"{GROUP}/single-arch"
 MULTI_ARCH_LABEL: Final = f"{GROUP}/multi-arch"
-ARCHITECTURE_LABELS: Final = {name: f"{GROUP}/{name}" for name in ("amd64", "arm64", "ppc64le", "s390x")}
+ARCHITECTURE_LABELS: Final = {name: f"{GROUP}/{name}" for name in ASSUMED_ARCHITECTURES}
 NO_SUPPORTED_ARCH_LABEL: Final = f"{GROUP}/no-supported-arch"
 FALLBACK_ARCH_LABEL: Final = f"{GROUP}/fallback-arch"
 IMAGE_INSPECT_ERROR_LABEL: Final = f"{GROUP}/image-inspect-error"

@@ -19,6 +19,7 @@ from polyarch.durations import parse_duration
 from polyarch.objects import Key
 from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig, ScoringPlatform
 from polyarch.placement.names import CLUSTER_SOURCE, NAMESPACED_SOURCE_PREFIX
+from polyarch.platforms import NodeArchitecture
 from polyarch.selectors import InvalidSelector, LabelSelector, Selector, is_listed
 
 Mode = Literal["enforce", "audit"]
@@ -36,8 +37,6 @@ WEIGHTS: Final = (1, 100)
 """Lowest and highest weight of a preference."""
 FallbackArchitecture = Literal[ScoringArchitecture, ""]
 LogVerbosity = Literal["Normal", "Debug", "Trace", "TraceAll"]
-Architecture = Literal["amd64", "arm64", "ppc64le", "s390x", "riscv64", "loong64", "arm", "386"]
-"""Architectures that a policy may name."""
 
 MINUTE: Final = 60.0
 HOUR: Final = 3600.0
@@ -82,7 +81,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         ),
     ] = 2 * MINUTE
     fallback_architectures: Annotated[
-        tuple[Architecture, ...],
+        tuple[NodeArchitecture, ...],
         PolicyField(
             "onUnresolved.fallbackArchitectures",
             "Used by action: fallback; empty: the ClusterPodPlacementConfig's.",
@@ -126,7 +125,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         ),
     ] = "off"
     assume_architectures: Annotated[
-        tuple[Architecture, ...],
+        tuple[NodeArchitecture, ...],
         PolicyField("nodeAware.assumeArchitectures", "Architectures of node pools that may be scaled to zero."),
     ] = ()
     excluded_namespaces: Annotated[

@@ -17,7 +17,7 @@ from polyarch.images.constraints import OPEN, NodeConstraints, constraints_of, r
 from polyarch.images.pod_images import ImageEffect, ImageFacts, ImageUse, image_facts, images_of
 from polyarch.objects import DaemonSet, Pod
 from polyarch.oci.inspection import Inspection
-from polyarch.platforms import NodePlatform, PlatformSet
+from polyarch.platforms import ASSUMED_ARCHITECTURES, NodePlatform, PlatformSet
 from polyarch.selectors import is_listed
 from polyarch.taints import names
 from polyarch.taints.decision import (
@@ -30,8 +30,8 @@ from polyarch.taints.decision import (
     shrunk,
     untouched,
 )
-from polyarch.taints.settings import USUAL_ARCHITECTURES, TaintSettings
 from polyarch.taints.settings import ImageChange as Policy
+from polyarch.taints.settings import TaintSettings
 from polyarch.tolerations import Taint, Toleration, is_tolerated, uncovered
 
 _NOTHING: Final[Mapping[str, str]] = {}
@@ -167,7 +167,7 @@ def architectures_of(
 
 def neutral(settings: TaintSettings, existing: frozenset[str]) -> frozenset[str]:
     """The architectures of a pod whose images fit any platform: the given ones, else the usual and the existing."""
-    return settings.given or USUAL_ARCHITECTURES | existing
+    return settings.given or existing.union(ASSUMED_ARCHITECTURES)
 
 
 # -- facts, answers, decision ------------------------------------------------------------------------------------------

@@ -39,8 +39,6 @@ PRESET_KEYS: Final = {
 """Preset → key of the taint."""
 ADOPTING: Final = frozenset({"archaware", "custom"})
 """Presets whose ownership is ``adopt`` unless said otherwise."""
-USUAL_ARCHITECTURES: Final = frozenset({"amd64", "arm64", "ppc64le", "s390x"})
-"""What an image without a platform of its own is taken to run on, besides what the nodes are."""
 PRIMARY_ARCHITECTURES: Final = (1, 8)
 PER_MINUTE: Final = (1, 600)
 GATE_TIMEOUT: Final = (10.0, 3600.0)

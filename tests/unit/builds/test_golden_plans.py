@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 import pytest
 from builds_world import BASE, EVERY, REPOSITORY, CutOff, World, index_of, made_by, node
-from machine_world import EXTENSIONS_IMAGE, FOUR, OS_IMAGE, MachineWorld, machine_node
+from machine_world import EXTENSIONS_IMAGE, OS_IMAGE, MachineWorld, machine_node
 
 from polyarch.builds import names
 from polyarch.builds.api.formats import ExecutionPhase, Phase
@@ -35,6 +35,7 @@ from polyarch.builds.facts.build_facts import BuildFacts, ChildRecord, JobFacts,
 from polyarch.builds.jobs.contract import EXIT_REASONS
 from polyarch.builds.machineos import api
 from polyarch.builds.plan.document import BuildPlan
+from polyarch.platforms import ASSUMED_ARCHITECTURES
 
 CASES = 200
 WHOLE = 10
@@ -179,7 +180,7 @@ COMMON = (
     *("lose pods", "join", "leave", "base moves", "time", "time", "registry", "refuse", "push fails"),
     *("vanish", "inputs", "taint", "refuse", "due", "due", "due", "fail again", "fail again"),
 )
-SEED_IMAGE = index_of("registry.example.com/os/worker", FOUR)
+SEED_IMAGE = index_of("registry.example.com/os/worker", ASSUMED_ARCHITECTURES)
 
 
 class SeenWorld(World):
@@ -214,7 +215,7 @@ class History:
     def __init__(self, case: int) -> None:
         self.chance = random.Random(f"golden {case}")
         self.is_machine = case % 4 == 3
-        architectures = tuple(self.chance.sample(FOUR, self.chance.choice((1, 2, 2, 3))))
+        architectures = tuple(self.chance.sample(ASSUMED_ARCHITECTURES, self.chance.choice((1, 2, 2, 3))))
         self.world: SeenWorld | SeenMachineWorld
         if self.is_machine:
             self.world = SeenMachineWorld(architectures=architectures)
@@ -273,7 +274,7 @@ class History:
                 with contextlib.suppress(CutOff):
                     world.reconcile(stop_before=chance.randrange(12))
             case "join":
-                self.join(chance.choice(FOUR if self.is_machine else EVERY))
+                self.join(chance.choice(ASSUMED_ARCHITECTURES if self.is_machine else EVERY))
             case "leave":
                 if len(world.nodes) > 1:
                     world.nodes.remove(chance.choice(world.nodes))

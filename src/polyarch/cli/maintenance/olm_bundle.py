@@ -38,6 +38,7 @@ from polyarch.operator.owned_objects import finished, labels
 from polyarch.operator.settings import OLDEST_KUBERNETES, ClusterCapabilities
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
+from polyarch.platforms import IMAGE_ARCHITECTURES
 from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 Document = dict[str, Any]
@@ -153,7 +154,7 @@ def files(image: Image | None = None) -> dict[str, str]:
 
 def cluster_service_version(settings: InstallationSettings) -> Document:
     """The ClusterServiceVersion of these settings."""
-    supported = {f"operatorframework.io/arch.{each}": "supported" for each in operands.ARCHITECTURES}
+    supported = {f"operatorframework.io/arch.{each}": "supported" for each in IMAGE_ARCHITECTURES}
     return {
         "apiVersion": "operators.coreos.com/v1alpha1",
         "kind": "ClusterServiceVersion",

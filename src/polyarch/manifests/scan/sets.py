@@ -22,6 +22,7 @@ from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS, ImageUse, PodSpec
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.platforms import (
+    ASSUMED_ARCHITECTURES,
     KNOWN_ARCHITECTURES,
     KNOWN_SYSTEMS,
     NodePlatform,
@@ -37,7 +38,7 @@ ARCHITECTURE_KEYS = (ARCHITECTURE_KEY, "beta.kubernetes.io/arch")
 OS_KEYS = (OS_KEY, "beta.kubernetes.io/os")
 PLATFORM_KEYS = ARCHITECTURE_KEYS + OS_KEYS
 
-DEFAULT_UNIVERSE = frozenset(NodePlatform("linux", each) for each in ("amd64", "arm64", "ppc64le", "s390x"))
+DEFAULT_UNIVERSE = frozenset(NodePlatform("linux", architecture) for architecture in ASSUMED_ARCHITECTURES)
 """The node platforms assumed without ``--platforms``."""
 
 _WINDOWS = NodePlatform("windows", "amd64")

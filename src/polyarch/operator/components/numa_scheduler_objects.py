@@ -25,6 +25,7 @@ from polyarch.operator.components.alerts import SCHEDULER_ALERTS
 from polyarch.operator.monitoring import SERVICE_MONITORS, prometheus_rule
 from polyarch.operator.owned_objects import Document, finished, labels, metadata, owned
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
+from polyarch.platforms import IMAGE_ARCHITECTURES
 
 ConfigDocument = dict[str, Any]
 
@@ -401,7 +402,7 @@ def _pod(parts: SchedulerParts) -> Document:
 def _nodes(parts: SchedulerParts) -> Document:
     """The nodes that both images run on; with a visible control plane, its nodes alone (terms are alternatives)."""
     needed = [
-        {"key": shared.ARCH_KEY, "operator": "In", "values": list(operands.ARCHITECTURES)},
+        {"key": shared.ARCH_KEY, "operator": "In", "values": list(IMAGE_ARCHITECTURES)},
         {"key": shared.OS_KEY, "operator": "In", "values": ["linux"]},
     ]
     keys: Sequence[str | None] = CONTROL_PLANE_KEYS if parts.on_control_plane else (None,)

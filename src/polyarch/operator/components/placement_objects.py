@@ -59,6 +59,7 @@ from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS, Cluster
 from polyarch.placement.exec_monitor_handler import HANDLER_NAMESPACE_RULES, HANDLER_RULES
 from polyarch.placement.exec_monitor_node import NODE_AGENT_RULES
 from polyarch.placement.settings import SecretAccess, SettingsTable, WarmUpKind
+from polyarch.platforms import IMAGE_ARCHITECTURES
 
 
 def webhook_deployment(settings: OperatorSettings) -> OperandDeployment:
@@ -316,7 +317,7 @@ def _pod(settings: OperatorSettings, *, verbose: bool) -> Document:
     """The kernel's pids are those of the host, hence ``hostPID``. Not all of :func:`workloads.scheduling` applies: a
     node selector would leave nodes unwatched."""
     required = [
-        {"key": names.ARCH_KEY, "operator": "In", "values": list(operands.ARCHITECTURES)},
+        {"key": names.ARCH_KEY, "operator": "In", "values": list(IMAGE_ARCHITECTURES)},
         {"key": names.OS_KEY, "operator": "In", "values": ["linux"]},
     ]
     terms = [{"matchExpressions": required}]

@@ -6,6 +6,7 @@ import pytest
 from placement_cases import APP, SIDE, answers, arch, failure, index, neutral, pod, term, unknown
 from taint_cases import admitted, facts, reconciled, settings, tolerating, toleration
 
+from polyarch.platforms import ASSUMED_ARCHITECTURES
 from polyarch.taints import names
 from polyarch.taints.decision import Progress
 from polyarch.taints.pod_rules import Waited, assess, decide_after, examine, next_change
@@ -56,7 +57,7 @@ def test_never_more_than_the_pod_can_use_and_never_a_bare_exists() -> None:
     every = admitted(narrow, answers(DOWN), settings(on_unknown="all"))
     assert every.tolerations == tolerating("arm64")
     anywhere = admitted(pod(), answers(DOWN), settings(on_unknown="all"))
-    assert anywhere.tolerations == tolerating("amd64", "arm64", "ppc64le", "s390x")
+    assert anywhere.tolerations == tolerating(*ASSUMED_ARCHITECTURES)
 
 
 # -- answers are missing -----------------------------------------------------------------------------------------------
@@ -69,7 +70,7 @@ def test_never_more_than_the_pod_can_use_and_never_a_bare_exists() -> None:
     [
         ("gate", ("ArchitectureUnknown", "gated", ())),
         ("primary-only", ("PrimaryFallback", "tolerated", ("amd64",))),
-        ("all", ("AllFallback", "tolerated", ("amd64", "arm64", "ppc64le", "s390x"))),
+        ("all", ("AllFallback", "tolerated", ASSUMED_ARCHITECTURES)),
         ("none", ("ArchitectureUnknown", "passed", ())),
     ],
 )
@@ -154,7 +155,7 @@ def test_answers_of_a_gated_pod_lift_the_gate_with_the_tolerations() -> None:
     ("policy", "expected", "stays"),
     [
         ("primary-only", ("PrimaryFallback", "tolerated", ("amd64",)), False),
-        ("all", ("AllFallback", "tolerated", ("amd64", "arm64", "ppc64le", "s390x")), False),
+        ("all", ("AllFallback", "tolerated", ASSUMED_ARCHITECTURES), False),
         ("none", ("ArchitectureUnknown", "passed", ()), False),
         ("keep", ("ArchitectureUnknown", "gated", ()), True),
     ],
