@@ -1,21 +1,25 @@
-"""YAML as the stock builder writes it before it hashes it: the texts must agree to the byte.
+"""The name of a MachineOSBuild: the stock builder's where a pool has one architecture.
 
-Block style of YAML 1.1 in the manner of libyaml: keys sorted, two spaces, dashes at their key's column, lines folded at
-spaces after column 80. The writer keeps libyaml's state (column, whether only indentation was written so far, whether
-white space was written last), since where it breaks lines follows from that state and from nothing simpler.
-
-Values are mappings with text keys, lists, texts, integers, booleans and None. Keys are those of API types: short words.
+Stock builders hash YAML texts, so ours have to agree with theirs to the byte. libyaml writes what its port to Go does,
+given the styles that the port chooses (:func:`needs_quotes`), but for two differences (:func:`block_yaml`).
 """
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
-from itertools import pairwise
 from typing import Any, Final
 
-WIDTH = 80
-INDENT = 2
+import yaml
+
+SALT: Final = bytes.fromhex(
+    "107ccee48b38afaf4fe586769d9ad36e195d2ffdac6a2507ae0da0b96e115734db830cceda8d7487bcb5c097e93e7ea5"
+    "4053b3770fa8d0c5926b3ae385bcee1a211aebca20ad1fea2990944f06ce1716"
+)
+"""A constant of stock builders, kept for compatibility."""
+ANY_ARCHITECTURE: Final = "NoArch"
+_OBJECT_REFERENCE: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
 
 _RESERVED = frozenset(
     {"", "~"}
@@ -36,275 +40,6 @@ _TIMESTAMP = re.compile(
     r"(?:(?:[Tt]|( +))([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:[.,][0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2})?)?",
     re.ASCII,
 )
-_FIRST = frozenset("#,[]{}&*!|>'\"%@`")
-_INDICATOR = re.compile(r":(?:[ \t]|\Z)|[ \t]#")
-_ESCAPES = {
-    "\0": "0",
-    "\a": "a",
-    "\b": "b",
-    "\t": "t",
-    "\n": "n",
-    "\v": "v",
-    "\f": "f",
-    "\r": "r",
-    "\x1b": "e",
-    '"': '"',
-    "\\": "\\",
-    "\x85": "N",
-    "\xa0": "_",
-    "\u2028": "L",
-    "\u2029": "P",
-}
-_BREAKS = frozenset("\r\n\x85\u2028\u2029")
-
-
-def block_yaml(value: Any) -> bytes:
-    """The document, with one line feed at its end."""
-    writer = _Writer()
-    writer.node(value, -1)
-    writer.indent(0)
-    return "".join(writer.out).encode()
-
-
-def needs_quotes(text: str) -> bool:
-    """Whether YAML 1.1 would read the plain text as something other than a text."""
-    if text in _RESERVED or _SEXAGESIMAL.fullmatch(text):
-        return True
-    if text[0] == ".":
-        return _is_float(text)
-    if text[0] not in "+-0123456789":
-        return False
-    plain = text.replace("_", "")
-    return _is_timestamp(text) or _is_integer(plain) or _is_float(plain)
-
-
-def _is_integer(text: str) -> bool:
-    """One of 64 bits; a longer one is a float, where its digits are those of one."""
-    match = _INTEGER.fullmatch(text)
-    if match is None:
-        return False
-    sign, *groups = match.groups()
-    digits, base = next((group, base) for group, base in zip(groups, _BASES, strict=True) if group is not None)
-    significant = digits.lstrip("0")
-    if len(significant) > 64:
-        return False
-    value = int(significant or "0", base)
-    return value <= 2**63 if sign == "-" else value < (2**63 if sign else 2**64)
-
-
-def _is_float(text: str) -> bool:
-    return _FLOAT.fullmatch(text) is not None and abs(float(text)) != float("inf")
-
-
-def _is_timestamp(text: str) -> bool:
-    match = _TIMESTAMP.fullmatch(text)
-    if match is None:
-        return False
-    year, month, day, spaces, hour, minute, second, zone = match.groups()
-    try:
-        date(int(year) or 2000, int(month), int(day))
-    except ValueError:
-        return False
-    if hour is None:
-        return True
-    in_range = int(hour) < 24 and int(minute) < 60 and int(second) < 60
-    return in_range and (zone is None) is (spaces is not None)
-
-
-def _is_printable(character: str) -> bool:
-    code = ord(character)
-    ascii_or_latin = character == "\n" or 0x20 <= code <= 0x7E or 0xA0 <= code <= 0xD7FF
-    return ascii_or_latin or (0xE000 <= code <= 0xFFFD and code != 0xFEFF)
-
-
-class _Style:
-    """Which styles can hold a text that is not empty."""
-
-    def __init__(self, text: str) -> None:
-        following = list(pairwise(text))
-        space_break = any(a == " " and b in _BREAKS for a, b in following)
-        special = space_break or not all(_is_printable(each) for each in text)
-        ends = text[0] == " " or text[-1] == " "
-        self.plain = not (ends or special or _has_indicators(text) or any(each in _BREAKS for each in text))
-        self.single = not (special or any(a in _BREAKS and b == " " for a, b in following))
-        self.literal = not (special or text[-1] == " ")
-
-
-def _has_indicators(text: str) -> bool:
-    """Whether the plain text would be read as structure."""
-    if text.startswith(("---", "...")) or text[0] in _FIRST or (text[0] in "?-" and text[1:2] in ("", " ", "\t")):
-        return True
-    return _INDICATOR.search(text) is not None
-
-
-class _Writer:
-    """libyaml's emitter, as far as such documents need it. ``indent`` is that of the node around; -1 at the root."""
-
-    def __init__(self) -> None:
-        self.out: list[str] = []
-        self._column = 0
-        self._whitespace = True
-        self._indention = True
-
-    def node(self, value: Any, indent: int, *, in_mapping: bool = False) -> None:
-        if isinstance(value, str):
-            self._text(value, max(indent, 0) + INDENT)
-        elif isinstance(value, Mapping) and value:
-            self._mapping(value, 0 if indent < 0 else indent + INDENT)
-        elif isinstance(value, Sequence) and value:
-            self._sequence(value, 0 if indent < 0 else indent if in_mapping else indent + INDENT)
-        else:
-            self._indicator(_word(value))
-
-    def indent(self, indent: int) -> None:
-        """To this column, on a line of its own."""
-        if not self._indention or self._column > indent or (self._column == indent and not self._whitespace):
-            self._break()
-        self._put(" " * (indent - self._column))
-        self._whitespace = self._indention = True
-
-    def _mapping(self, value: Mapping[str, Any], indent: int) -> None:
-        for name in sorted(value):
-            self.indent(indent)
-            self._text(name, indent, key=True)
-            self._put(":")
-            self.node(value[name], indent, in_mapping=True)
-
-    def _sequence(self, value: Sequence[Any], indent: int) -> None:
-        for each in value:
-            self.indent(indent)
-            self._indicator("-")
-            self._indention = True  # what follows may begin in the same line
-            self.node(each, indent)
-
-    def _text(self, text: str, indent: int, *, key: bool = False) -> None:
-        style = _Style(text) if text else None
-        if style is not None and "\n" in text and style.literal and not key:
-            self._literal(text, indent)
-        elif style is None or "\n" in text or needs_quotes(text) or not (style.plain or style.single):
-            self._double(text, indent, folds=not key)
-        elif style.plain:
-            self._indicator("")
-            self._flow(text, indent, folds=not key)
-        else:
-            self._indicator("'")
-            self._flow(text.replace("'", "''"), indent, folds=not key)
-            self._put("'")
-
-    def _flow(self, text: str, indent: int, *, folds: bool) -> None:
-        """A plain or single-quoted text: folded at a single space beyond the width."""
-        spaces = breaks = False
-        for position, character in enumerate(text):
-            if character == " ":
-                inner = 0 < position < len(text) - 1 and text[position + 1] != " "
-                if folds and inner and not spaces and self._column > WIDTH:
-                    self.indent(indent)
-                else:
-                    self._put(character)
-                spaces = True
-                continue
-            if character in _BREAKS:
-                self._other_break(character)
-                breaks = True
-                continue
-            if breaks:
-                self.indent(indent)
-            self._put(character)
-            spaces = breaks = False
-        self._whitespace = self._indention = False
-
-    def _literal(self, text: str, indent: int) -> None:
-        hint = str(INDENT) if text[0] == " " or text[0] in _BREAKS else ""
-        self._indicator(f"|{hint}{_chomping(text)}")
-        self._break()
-        self._whitespace = True
-        breaks = True
-        for character in text:
-            if character in _BREAKS:
-                self._other_break(character)
-                breaks = True
-                continue
-            if breaks:
-                self.indent(indent)
-            self._put(character, whitespace=True)
-            breaks = False
-
-    def _double(self, text: str, indent: int, *, folds: bool) -> None:
-        self._indicator('"')
-        spaces = False
-        for position, character in enumerate(text):
-            if character in '"\\' or character in _BREAKS or not _is_printable(character):
-                self._put(_escaped(character))
-                spaces = False
-                continue
-            inner = 0 < position < len(text) - 1
-            if character == " " and folds and inner and not spaces and self._column > WIDTH:
-                self.indent(indent)
-                self._put("\\" if text[position + 1] == " " else "")
-            else:
-                self._put(character)
-            spaces = character == " "
-        self._put('"')
-
-    def _indicator(self, text: str) -> None:
-        self._put(text if self._whitespace else f" {text}")
-
-    def _put(self, text: str, *, whitespace: bool = False) -> None:
-        self.out.append(text)
-        self._column += len(text)
-        if text:
-            self._whitespace, self._indention = whitespace, False
-
-    def _break(self) -> None:
-        self.out.append("\n")
-        self._column = 0
-        self._indention = True
-
-    def _other_break(self, character: str) -> None:
-        if character == "\n":
-            self._break()
-        else:
-            self.out.append(character)
-            self._column = 0
-            self._indention = True
-
-
-def _word(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, Mapping | Sequence):
-        return "{}" if isinstance(value, Mapping) else "[]"
-    raise TypeError(f"{value!r} has no place in an object that is hashed")
-
-
-def _chomping(text: str) -> str:
-    if text[-1] not in _BREAKS:
-        return "-"
-    return "+" if len(text) == 1 or text[-2] in _BREAKS else ""
-
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    short = _ESCAPES.get(character)
-    if short is not None:
-        return f"\\{short}"
-    return f"\\x{code:02X}" if code <= 0xFF else f"\\u{code:04X}" if code <= 0xFFFF else f"\\U{code:08X}"
-
-
-# -- The name of a MachineOSBuild: the stock builder's where a pool has one architecture.
-
-
-SALT: Final = bytes.fromhex(
-    "107ccee48b38afaf4fe586769d9ad36e195d2ffdac6a2507ae0da0b96e115734db830cceda8d7487bcb5c097e93e7ea5"
-    "4053b3770fa8d0c5926b3ae385bcee1a211aebca20ad1fea2990944f06ce1716"
-)
-"""A constant of stock builders, kept for compatibility."""
-ANY_ARCHITECTURE: Final = "NoArch"
-_OBJECT_REFERENCE: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
 def stock_name(
@@ -387,3 +122,95 @@ def _text(stored: Mapping[str, Any], *path: str) -> str:
     for each in path:
         value = value.get(each) if isinstance(value, Mapping) else None
     return value if isinstance(value, str) else ""
+
+
+# -- YAML as the stock builder writes it -------------------------------------------------------------------------------
+
+
+def block_yaml(value: Any) -> bytes:
+    """The document as the stock builder writes it: mappings with text keys, lists, texts, integers, booleans and None.
+
+    The Go port indents no quote after a line separator that ends a text, so such texts are written with a mark that is
+    taken out again with the indentation. It ends no text that ends with line breaks by ``...`` either.
+    """
+    events = (
+        yaml.StreamStartEvent(),
+        yaml.DocumentStartEvent(explicit=False),
+        *_events(value),
+        yaml.DocumentEndEvent(explicit=False),
+        yaml.StreamEndEvent(),
+    )
+    text: str = yaml.emit(events, Dumper=yaml.CSafeDumper, width=80, allow_unicode=True)
+    return _LEFT_OUT.sub("", text).encode()
+
+
+_MARK: Final = "\ue00f\ue00e\ue00f"
+_LEFT_OUT: Final = re.compile(rf" *{_MARK}|(?<=[\n\u2028\u2029])\.\.\.\n\Z")
+
+
+def _events(value: Any) -> Iterator[yaml.Event]:
+    match value:
+        case str():
+            style = "|" if "\n" in value else '"' if needs_quotes(value) else None
+            mark = _MARK if style is None and value.endswith(("\u2028", "\u2029")) else ""
+            yield yaml.ScalarEvent(None, None, (True, True), value + mark, style=style)
+        case Mapping():
+            yield yaml.MappingStartEvent(None, None, implicit=True, flow_style=not value)
+            for name in sorted(value):
+                yield from _events(name)
+                yield from _events(value[name])
+            yield yaml.MappingEndEvent()
+        case Sequence():
+            yield yaml.SequenceStartEvent(None, None, implicit=True, flow_style=not value)
+            for item in value:
+                yield from _events(item)
+            yield yaml.SequenceEndEvent()
+        case None | int():
+            yield yaml.ScalarEvent(None, None, (True, True), "null" if value is None else str(value).lower())
+        case _:
+            raise TypeError(f"{value!r} has no place in an object that is hashed")
+
+
+def needs_quotes(text: str) -> bool:
+    """Whether YAML 1.1 would read the plain text as something other than a text."""
+    if text in _RESERVED or _SEXAGESIMAL.fullmatch(text):
+        return True
+    if text[0] == ".":
+        return _is_float(text)
+    if text[0] not in "+-0123456789":
+        return False
+    plain = text.replace("_", "")
+    return _is_timestamp(text) or _is_integer(plain) or _is_float(plain)
+
+
+def _is_integer(text: str) -> bool:
+    """One of 64 bits; a longer one is a float, where its digits are those of one."""
+    match = _INTEGER.fullmatch(text)
+    if match is None:
+        return False
+    sign, *groups = match.groups()
+    digits, base = next((group, base) for group, base in zip(groups, _BASES, strict=True) if group is not None)
+    significant = digits.lstrip("0")
+    if len(significant) > 64:
+        return False
+    value = int(significant or "0", base)
+    return value <= 2**63 if sign == "-" else value < (2**63 if sign else 2**64)
+
+
+def _is_float(text: str) -> bool:
+    return _FLOAT.fullmatch(text) is not None and abs(float(text)) != float("inf")
+
+
+def _is_timestamp(text: str) -> bool:
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        return False
+    year, month, day, spaces, hour, minute, second, zone = match.groups()
+    try:
+        date(int(year) or 2000, int(month), int(day))
+    except ValueError:
+        return False
+    if hour is None:
+        return True
+    in_range = int(hour) < 24 and int(minute) < 60 and int(second) < 60
+    return in_range and (zone is None) is (spaces is not None)

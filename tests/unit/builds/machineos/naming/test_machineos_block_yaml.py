@@ -32,6 +32,9 @@ DOCUMENTS: dict[str, tuple[Any, str]] = {
     "beyond U+FFFF": ({"a": "x\U0001f600"}, 'a: "x\\U0001F600"\n'),
     "in any script": ({"a": "größe ☃ 名"}, "a: größe ☃ 名\n"),
     "byte-order mark": ({"a": "\ufeffx"}, 'a: "\\uFEFFx"\n'),
+    "line separator at the end": ({"a": {"b": "x\u2028"}, "c": "'\u2029"}, "a:\n  b: 'x\u2028'\nc: '''\u2029'\n"),
+    "line separator at the end of lines": ({"a": "x\n\u2028"}, "a: |+\n  x\n\u2028"),
+    "line separator at the end, escaped": ({"a": " x \u2028"}, 'a: " x \\L"\n'),
     "line separator": ({"a": "x\u2028y"}, "a: 'x\u2028  y'\n"),
     "single quotes": ({"a": "'x': it's"}, "a: '''x'': it''s'\n"),
     "structure": (
