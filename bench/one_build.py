@@ -98,7 +98,7 @@ def course(events: Iterable[Event], *, builder: str) -> Course:
     """Of the events of one namespace, from the wish on. ``builder`` begins the name of the builder's user."""
     done = [each for each in events if each.stage == "ResponseComplete"]
     own = [each for each in done if each.user.username.startswith(builder)]
-    wish = min(each.begun for each in done if each.what in ("create imagebuilds", "patch imagebuilds"))
+    ref = min(each.begun for each in done if each.what in ("create imagebuilds", "patch imagebuilds"))
     started = {each.name: each.ended for each in own if each.what == "create jobs"}
     ended = {
         each.name: each.ended
@@ -109,10 +109,10 @@ def course(events: Iterable[Event], *, builder: str) -> Course:
     posted = sum(each.what.endswith(" events") for each in own)
     return Course(
         jobs=len(started),
-        created=max(started.values()) - wish,
+        created=max(started.values()) - ref,
         slowest=max(ended[name] - at for name, at in started.items()),
         joined=succeeded - max(ended.values()),
-        makespan=succeeded - wish,
+        makespan=succeeded - ref,
         writes=sum(each.verb in WRITES for each in own) - posted,
         reads=sum(each.verb in READS for each in own),
         events=posted,
@@ -133,13 +133,13 @@ class Trial:
     async def prepare(self) -> None:
         """A build that nothing is measured of."""
         namespace = await load.make_namespace(self._client, "bench-before")
-        await self._client.create(names.IMAGE_BUILDS, self._wish(namespace, "before", {}), namespace=namespace)
+        await self._client.create(names.IMAGE_BUILDS, self._ref(namespace, "before", {}), namespace=namespace)
         await self._settled(namespace)
 
     async def run(self) -> list[Figure]:
         space, beside = [await load.make_namespace(self._client, each) for each in ("bench-built", "bench-script")]
-        wish = self._wish(space, "built", SECONDS)
-        create = self._client.create(names.IMAGE_BUILDS, wish, namespace=space)
+        ref = self._ref(space, "built", SECONDS)
+        create = self._client.create(names.IMAGE_BUILDS, ref, namespace=space)
         before = cpu_seconds(self._pid)
         (first, asked), made_from = await asyncio.gather(self._measured(space, create), self._templates(space))
         spent = cpu_seconds(self._pid) - before
@@ -147,7 +147,7 @@ class Trial:
         repository = f"{self._sandbox.registry.address}/{beside}/shop"
         plain = await plain_script.run(self._client, self._sandbox, beside, repository, made_from, number=1)
         self._say(f"four built by the script: {plain:.1f} s")
-        overrides = wish["spec"]["source"]["overrides"]
+        overrides = ref["spec"]["source"]["overrides"]
         for each in overrides:
             if each["architecture"] == CHANGED:
                 each["buildArgs"]["CHANGED"] = "yes"
@@ -167,7 +167,7 @@ class Trial:
             Figure("one of four changed, makespan", second.makespan, "s", note=f"the script: {plain_again:.1f} s"),
         ]  # fmt: skip
 
-    def _wish(self, namespace: str, kind: str, seconds: Mapping[str, int]) -> dict[str, Any]:
+    def _ref(self, namespace: str, kind: str, seconds: Mapping[str, int]) -> dict[str, Any]:
         overrides = [
             {"architecture": each, "buildArgs": {ARGUMENT: f"seconds={seconds.get(each, 0)}", "KIND": kind}}
             for each in ASSUMED_ARCHITECTURES
@@ -181,10 +181,10 @@ class Trial:
             architectures={"mode": "Explicit", "list": list(ASSUMED_ARCHITECTURES)},
         )
 
-    async def _measured(self, namespace: str, wish: Any) -> tuple[Course, int]:
+    async def _measured(self, namespace: str, ref: Any) -> tuple[Course, int]:
         """What came of it, and how many requests the builder sent to the registry."""
         offset, before = self._sandbox.audit_log.stat().st_size, await self._registry_requests()
-        await wish
+        await ref
         await self._settled(namespace)
         await asyncio.sleep(AUDIT_DELAY)
         with self._sandbox.audit_log.open("rb") as log:

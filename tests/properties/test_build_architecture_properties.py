@@ -92,17 +92,17 @@ def verdicts(facts: BuildFacts) -> list[object]:
 @pytest.mark.req("BD-006")
 @given(wishes(), clusters, executions, st.randoms(use_true_random=False))
 def test_no_order_of_nodes_or_executions_matters(of: BuildRequest, cluster: Any, runs: Any, chance: Any) -> None:
-    facts = BuildFacts(now=NOW, wish=of, nodes=tuple(cluster), executions=tuple(runs))
+    facts = BuildFacts(now=NOW, request=of, nodes=tuple(cluster), executions=tuple(runs))
     chance.shuffle(cluster)
     chance.shuffle(runs)
-    again = BuildFacts(now=NOW, wish=of, nodes=tuple(cluster), executions=tuple(runs))
+    again = BuildFacts(now=NOW, request=of, nodes=tuple(cluster), executions=tuple(runs))
     assert verdicts(again) == verdicts(facts)
 
 
 @pytest.mark.req("BD-042")
 @given(wishes(), clusters, executions)
 def test_newcomers_come_in_time_and_nothing_else_is_waited_for(of: BuildRequest, cluster: Any, runs: Any) -> None:
-    facts = BuildFacts(now=NOW, wish=of, nodes=tuple(cluster), executions=tuple(runs))
+    facts = BuildFacts(now=NOW, request=of, nodes=tuple(cluster), executions=tuple(runs))
     resolved = resolve_architectures(facts)
     assert set(resolved.newcomers).isdisjoint(resolved.architectures)
     assert (resolved.requeue_after is not None) == bool(resolved.newcomers) == (resolved.reason == "Settling")
@@ -137,7 +137,7 @@ def test_a_sample_kept_by_difference_decides_as_all_nodes_do(
             present.pop(change, None)
             effect = index.remove(change)
         facts = [
-            BuildFacts(now=NOW, wish=of, nodes=each, executions=tuple(runs))
+            BuildFacts(now=NOW, request=of, nodes=each, executions=tuple(runs))
             for each in (tuple(present.values()), index.sample(wanted_labels), before)
         ]
         whole, sampled, former = map(verdicts, facts)

@@ -242,12 +242,12 @@ def shuffled(facts: BuildFacts, seed: int) -> BuildFacts:
         msgspec.structs.replace(each, children=mixed(each.children), keys=mixed(each.keys), pins=mixed(each.pins))
         for each in facts.executions
     )
-    spec = facts.wish.spec
+    spec = facts.request.spec
     source = msgspec.structs.replace(spec.source, overrides=list(mixed(spec.source.overrides or [])) or None)
-    wish = msgspec.structs.replace(facts.wish, spec=msgspec.structs.replace(spec, source=source))
+    wish = msgspec.structs.replace(facts.request, spec=msgspec.structs.replace(spec, source=source))
     return msgspec.structs.replace(
         facts,
-        wish=wish,
+        request=wish,
         nodes=mixed(facts.nodes or ()),
         executions=mixed(executions),
         jobs=mixed(facts.jobs),

@@ -67,7 +67,7 @@ def execution(
 
 
 def facts(*nodes: NodeFacts, of: BuildRequest | None = None, now: float = NOW, **members: Any) -> BuildFacts:
-    return BuildFacts(now=now, wish=of or wish(), nodes=nodes, **members)
+    return BuildFacts(now=now, request=of or wish(), nodes=nodes, **members)
 
 
 def index(reference: str, *platforms: str, top: str = "f", **children: str) -> Inspection:

@@ -155,7 +155,7 @@ class World:
         unread |= {spec.output.push_secret.name} if spec.output.push_secret is not None else set()
         facts = BuildFacts(
             now=self.now,
-            wish=build_request(build),
+            request=build_request(build),
             nodes=tuple(self.nodes),
             executions=tuple(self.execution(each) for each in self.runs),
             jobs=tuple(
@@ -184,30 +184,30 @@ class World:
         facts = self.facts(name, **changes)
         for _ in range(20):
             found = plan_build(facts)
-            if not found.questions:
+            if not found.lookups:
                 return found
-            facts = self._answered(facts, found.questions)
-        raise AssertionError(f"the planner goes on asking: {found.questions}")
+            facts = self._answered(facts, found.lookups)
+        raise AssertionError(f"the planner goes on asking: {found.lookups}")
 
-    def _answered(self, facts: BuildFacts, questions: tuple[BuildLookup, ...]) -> BuildFacts:
+    def _answered(self, facts: BuildFacts, lookups: tuple[BuildLookup, ...]) -> BuildFacts:
         images, existing, fresh = dict(facts.images), dict(facts.existing), facts.pins_fresh
         found_jobs, handlers = dict(facts.found_jobs), dict(facts.runtime_handlers)
         secrets = dict(facts.inputs.secrets)
-        for question in questions:
-            self.asked.append(f"{question.what} {question.reference}")
-            match question.what:
+        for lookup in lookups:
+            self.asked.append(f"{lookup.what} {lookup.reference}")
+            match lookup.what:
                 case "inspect":
-                    images[question.reference] = self._inspect(question.reference)
-                    fresh = fresh or question.revalidate
+                    images[lookup.reference] = self._inspect(lookup.reference)
+                    fresh = fresh or lookup.revalidate
                 case "head":
-                    existing[question.reference] = self._head(question.reference)
+                    existing[lookup.reference] = self._head(lookup.reference)
                 case "secret":
-                    secrets[question.reference] = self.secrets.get(question.reference)
+                    secrets[lookup.reference] = self.secrets.get(lookup.reference)
                 case "job":
-                    job = self.jobs.get(question.reference)
-                    found_jobs[question.reference] = found_job(msgspec.convert(job, JobObject)) if job else None
+                    job = self.jobs.get(lookup.reference)
+                    found_jobs[lookup.reference] = found_job(msgspec.convert(job, JobObject)) if job else None
                 case "runtimeclass":
-                    handlers[question.reference] = self.runtime_classes.get(question.reference)
+                    handlers[lookup.reference] = self.runtime_classes.get(lookup.reference)
         inputs = msgspec.structs.replace(facts.inputs, secrets=secrets)
         known = msgspec.structs.replace(facts, images=images, existing=existing, found_jobs=found_jobs)
         known = msgspec.structs.replace(known, runtime_handlers=handlers)

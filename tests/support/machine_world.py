@@ -139,14 +139,14 @@ class MachineWorld(World):
         facts = self.facts(**changes)
         for _ in range(20):
             found = plan_machine_os(facts, self.case())
-            if not found.questions:
+            if not found.lookups:
                 return found
-            facts = self._answered(facts, found.questions)
-        raise AssertionError(f"the planner goes on asking: {found.questions}")
+            facts = self._answered(facts, found.lookups)
+        raise AssertionError(f"the planner goes on asking: {found.lookups}")
 
-    def _answered(self, facts: BuildFacts, questions: tuple[BuildLookup, ...]) -> BuildFacts:
-        known = super()._answered(facts, questions)
-        asked = {each.reference: self.named.get(each.reference) for each in questions if each.what == "configmap"}
+    def _answered(self, facts: BuildFacts, lookups: tuple[BuildLookup, ...]) -> BuildFacts:
+        known = super()._answered(facts, lookups)
+        asked = {each.reference: self.named.get(each.reference) for each in lookups if each.what == "configmap"}
         inputs = msgspec.structs.replace(known.inputs, config_maps={**known.inputs.config_maps, **asked})
         return msgspec.structs.replace(known, inputs=inputs)
 

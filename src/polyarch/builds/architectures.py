@@ -129,7 +129,7 @@ class ResolvedArchitectures(msgspec.Struct, frozen=True, kw_only=True):
 
 def resolve_architectures(facts: BuildFacts) -> ResolvedArchitectures:
     """D of the wish. Raises ``InvalidSelector`` for a spec that the validation refuses."""
-    wanted = facts.wish.spec.architectures
+    wanted = facts.request.spec.architectures
     if facts.nodes is None:
         return _unknown(facts)
     published = published_architectures(current_execution(facts))
@@ -139,7 +139,7 @@ def resolve_architectures(facts: BuildFacts) -> ResolvedArchitectures:
         message = f"{', '.join(listed)}: what spec.architectures.list says."
         return _resolved(facts, listed, published, ResolvedArchitectures(dropped=dropped, message=message))
     selection = select_nodes(_counting(facts, facts.nodes), wanted)
-    settle = BuildTimes.of(facts.wish.spec).settle
+    settle = BuildTimes.of(facts.request.spec).settle
     ages = _oldest(selection.counted)
     newcomers = _newcomers(facts, ages, published, settle)
     if not selection.counted and wanted.empty == "Wait":
@@ -176,14 +176,14 @@ def _counting(facts: BuildFacts, nodes: Iterable[NodeFacts]) -> Iterable[NodeFac
 def _resolved(
     facts: BuildFacts, found: tuple[str, ...], published: frozenset[str], resolved: ResolvedArchitectures
 ) -> ResolvedArchitectures:
-    postponed = facts.wish.spec.architectures.on_new_architecture == "NextBuild" and published
+    postponed = facts.request.spec.architectures.on_new_architecture == "NextBuild" and published
     pending = tuple(each for each in found if postponed and each not in published)
     return msgspec.structs.replace(resolved, architectures=found, pending=pending)
 
 
 def _unknown(facts: BuildFacts) -> ResolvedArchitectures:
-    wanted = facts.wish.spec.architectures
-    last = wanted.names if wanted.mode == "Explicit" else facts.wish.status.get("architectures")
+    wanted = facts.request.spec.architectures
+    last = wanted.names if wanted.mode == "Explicit" else facts.request.status.get("architectures")
     message = "The nodes of the cluster are not known now, so nothing is planned until they can be listed."
     return ResolvedArchitectures(
         architectures=_sorted(last or ()), reason="NodesUnknown", wait="NodesUnknown", message=message
@@ -263,7 +263,7 @@ class ProfileChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 def host_of(facts: BuildFacts, architecture: str) -> BuildHost:
     """By the strategy of the spec. ``Native`` never builds elsewhere, whatever the nodes are."""
-    spec = facts.wish.spec
+    spec = facts.request.spec
     native = BuildHost(execution="Native", architecture=architecture, why=f"nodes of {architecture} build it")
     if spec.strategy == "Native" or (
         spec.strategy == "PreferNative" and _is_possible(facts, architecture, architecture)
@@ -306,7 +306,7 @@ def auto_profile(facts: BuildFacts, architecture: str, host: str) -> ProfileChoi
 
 def scheduling_of(facts: BuildFacts, architecture: str) -> ArchitectureScheduling:
     """``scheduling.perArchitecture`` of the architecture, empty if it has none."""
-    named = facts.wish.spec.scheduling.per_architecture or ()
+    named = facts.request.spec.scheduling.per_architecture or ()
     return next((each for each in named if each.architecture == architecture), ArchitectureScheduling())
 
 

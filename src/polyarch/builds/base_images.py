@@ -117,7 +117,7 @@ def _machine(inputs: BuildInputs) -> Iterator[str]:
 
 def _tools(facts: BuildFacts) -> Iterator[tuple[ImageRole, str]]:
     """The images that the pods of the build run."""
-    builder = facts.wish.spec.builder
+    builder = facts.request.spec.builder
     if image := builder.image or facts.settings.builder_image:
         yield "builder", canonical_image(image)
     if image := builder.push_image or facts.settings.push_image:
@@ -139,7 +139,7 @@ class BaseImageLookup(msgspec.Struct, frozen=True, kw_only=True):
     answer: Inspection | None = None
     replaces: bool = False
     """The answer is about the reference itself and not about the pinned index: it is the next pin if it can be used."""
-    question: BuildLookup | None = None
+    lookup: BuildLookup | None = None
 
     def child(self, architecture: str) -> str | None:
         """As :func:`~polyarch.builds.base_images.child_of`; None also if it is not known yet.
@@ -161,7 +161,7 @@ class PinSet(msgspec.Struct, frozen=True, kw_only=True):
     stages that run on another architecture than the one that is built."""
     bases: tuple[PinnedBase, ...] = ()
     """What is recorded for the next plan, sorted by reference."""
-    questions: tuple[BuildLookup, ...] = ()
+    lookups: tuple[BuildLookup, ...] = ()
     requeue_after: float | None = None
     """Seconds until a pin has to be resolved again."""
 
@@ -173,13 +173,13 @@ def pin_images(facts: BuildFacts, architectures: Iterable[str], inputs: BuildInp
     pins: dict[str, dict[str, str]] = {each: {} for each in sorted(architectures)}
     pulled: dict[tuple[str, str], str] = {}
     bases: dict[str, PinnedBase] = {}
-    questions: list[BuildLookup] = []
+    lookups: list[BuildLookup] = []
     for need in required_images(facts, architectures, inputs):
         if need.role != "base":
             continue
         seen = look_up(facts, need.asked, need.runs_on)
-        if seen.question is not None:
-            questions.append(seen.question)
+        if seen.lookup is not None:
+            lookups.append(seen.lookup)
             continue
         if child := seen.child(need.runs_on):
             pulled[need.reference, need.runs_on] = child
@@ -187,40 +187,40 @@ def pin_images(facts: BuildFacts, architectures: Iterable[str], inputs: BuildInp
                 pins[need.architecture][need.reference] = child
         if (base := _recorded(facts, need.asked, seen)) is not None:
             bases[need.asked] = base
-    timed = bases.values() if facts.wish.spec.base_images.policy == "Interval" else ()
+    timed = bases.values() if facts.request.spec.base_images.policy == "Interval" else ()
     return PinSet(
         pins=pins,
         pulled=pulled,
         bases=tuple(bases[each] for each in sorted(bases)),
-        questions=each_once(questions),
+        lookups=each_once(lookups),
         requeue_after=min((_due(facts, each) or RETRY_SECONDS for each in timed), default=None),
     )
 
 
-def each_once(questions: Iterable[BuildLookup]) -> tuple[BuildLookup, ...]:
+def each_once(lookups: Iterable[BuildLookup]) -> tuple[BuildLookup, ...]:
     """One question per reference, sorted: the strictest of those that there are."""
     strict: dict[str, bool] = {}
-    for each in questions:
+    for each in lookups:
         strict[each.reference] = strict.get(each.reference, False) or each.revalidate
     return tuple(BuildLookup(reference=each, what="inspect", revalidate=strict[each]) for each in sorted(strict))
 
 
 def look_up(facts: BuildFacts, asked: str, architecture: str) -> BaseImageLookup:
     """What decides about the child of a base for an architecture."""
-    pin = next((each for each in facts.wish.pins if each.reference == asked), None)
+    pin = next((each for each in facts.request.pins if each.reference == asked), None)
     answer = facts.images.get(asked)
     if pin is None:
         return (
             BaseImageLookup(answer=answer, replaces=True)
             if answer is not None
-            else BaseImageLookup(question=_inspect(asked))
+            else BaseImageLookup(lookup=_inspect(asked))
         )
-    policy = facts.wish.spec.base_images.policy
+    policy = facts.request.spec.base_images.policy
     due = _due(facts, pin) == 0
     if (policy == "OnBuild" or due) and facts.pins_fresh and answer is not None:
         return BaseImageLookup(pin=pin, answer=answer, replaces=True)
     if due:
-        return BaseImageLookup(pin=pin, question=_inspect(asked, revalidate=True))
+        return BaseImageLookup(pin=pin, lookup=_inspect(asked, revalidate=True))
     if architecture in pin.children:
         return BaseImageLookup(pin=pin)
     pinned = msgspec.structs.replace(parse(asked), tag=None, digest=pin.digest).canonical
@@ -228,7 +228,7 @@ def look_up(facts: BuildFacts, asked: str, architecture: str) -> BaseImageLookup
     return (
         BaseImageLookup(pin=pin, answer=answer)
         if answer is not None
-        else BaseImageLookup(pin=pin, question=_inspect(pinned))
+        else BaseImageLookup(pin=pin, lookup=_inspect(pinned))
     )
 
 
@@ -247,12 +247,12 @@ def _recorded(facts: BuildFacts, asked: str, seen: BaseImageLookup) -> PinnedBas
         return seen.pin
     new = PinnedBase(reference=asked, digest=seen.answer.digest, children=children, resolved=facts.now)
     same = seen.pin is not None and (seen.pin.digest, seen.pin.children) == (new.digest, new.children)
-    return seen.pin if same and facts.wish.spec.base_images.policy != "Interval" else new
+    return seen.pin if same and facts.request.spec.base_images.policy != "Interval" else new
 
 
 def _due(facts: BuildFacts, pin: PinnedBase) -> float | None:
     """Seconds until its interval is over; None if it has none."""
-    interval = BuildTimes.of(facts.wish.spec).interval
+    interval = BuildTimes.of(facts.request.spec).interval
     return max(0.0, pin.resolved + interval - facts.now) if interval is not None else None
 
 
@@ -310,7 +310,7 @@ class PreflightResult(msgspec.Struct, frozen=True, kw_only=True):
     """Registries that gave no answer: asked again within ``timeouts.preflight``, then ``RegistryUnreachable``."""
     warnings: tuple[Problem, ...] = ()
     """With ``preflight: Warn``: architectures that an image does not have."""
-    questions: tuple[BuildLookup, ...] = ()
+    lookups: tuple[BuildLookup, ...] = ()
     retry_after: float | None = None
     """Seconds that a registry asked to be left alone for."""
 
@@ -340,21 +340,21 @@ def preflight(facts: BuildFacts, architectures: Iterable[str], inputs: BuildInpu
     if facts.leaves_registries_to_jobs:
         return PreflightResult()
     everything = frozenset(architectures)
-    questions: list[BuildLookup] = []
+    lookups: list[BuildLookup] = []
     found: dict[tuple[int, str, ImageRole, str, bool], list[RequiredImage]] = {}
     waits: list[float] = []
-    lenient = facts.wish.spec.base_images.preflight == "Warn"
+    lenient = facts.request.spec.base_images.preflight == "Warn"
     for need in required_images(facts, everything, inputs):
         seen = _judged(facts, need)
-        if seen.question is not None:
-            questions.append(seen.question)
+        if seen.lookup is not None:
+            lookups.append(seen.lookup)
         elif need.required and (verdict := _verdict(need, seen)) is not None:
             warns = lenient and verdict.may_warn
             key = _ORDER.index(verdict.reason), need.asked, need.role, verdict.text, warns
             found.setdefault(key, []).append(need)
             waits += [verdict.retry_after] if verdict.retry_after is not None else []
-    if questions:
-        return PreflightResult(questions=each_once(questions))
+    if lookups:
+        return PreflightResult(lookups=each_once(lookups))
     problems = [
         _problem(_ORDER[order], role, text, members, everything, "Warning" if warns else "Error")
         for (order, _, role, text, warns), members in sorted(found.items())
@@ -373,13 +373,13 @@ def _judged(facts: BuildFacts, need: RequiredImage) -> BaseImageLookup:
     if need.role != "base":
         answer = facts.images.get(need.asked)
         if answer is None:
-            return BaseImageLookup(question=BuildLookup(reference=need.asked, what="inspect"))
+            return BaseImageLookup(lookup=BuildLookup(reference=need.asked, what="inspect"))
         return BaseImageLookup(answer=answer)
     seen = look_up(facts, need.asked, need.runs_on)
-    trusted = seen.pin is None or seen.replaces or facts.wish.spec.base_images.policy != "OnBuild"
+    trusted = seen.pin is None or seen.replaces or facts.request.spec.base_images.policy != "OnBuild"
     if trusted or parse(need.asked).digest is not None:
         return seen
-    return BaseImageLookup(question=BuildLookup(reference=need.asked, what="inspect", revalidate=True))
+    return BaseImageLookup(lookup=BuildLookup(reference=need.asked, what="inspect", revalidate=True))
 
 
 def _verdict(need: RequiredImage, seen: BaseImageLookup) -> _Verdict | None:

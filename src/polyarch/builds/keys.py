@@ -227,14 +227,14 @@ class BuildInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def effective_inputs(
-    wish: BuildRequest, data: InputData, architectures: Sequence[str], *, operator_namespace: str = "polyarch"
+    request: BuildRequest, data: InputData, architectures: Sequence[str], *, operator_namespace: str = "polyarch"
 ) -> BuildInputs:
     """The inputs of every architecture, and everything that is wrong with them."""
-    source, output = wish.spec.source, wish.spec.output
-    objects = InputObjects(wish.namespace, data, operator_namespace)
+    source, output = request.spec.source, request.spec.output
+    objects = InputObjects(request.namespace, data, operator_namespace)
     overrides = {override.architecture: override for override in source.overrides or ()}
-    substitutes = _substitutes(wish.spec.base_images.substitute or (), objects)
-    parse = _Parser(MACHINE_STAGES if wish.machine is not None else (), source.target, objects)
+    substitutes = _substitutes(request.spec.base_images.substitute or (), objects)
+    parse = _Parser(MACHINE_STAGES if request.machine is not None else (), source.target, objects)
     per_architecture: dict[str, ArchitectureInputs] = {}
     for architecture in sorted(set(architectures)):
         override = overrides.get(architecture)
@@ -255,10 +255,10 @@ def effective_inputs(
         )
     _count_images(per_architecture.values(), objects)
     context, secrets = _context(source.context, objects), _secrets(source, objects)
-    leaves_secrets_alone = wish.spec.registry_access == "Job"
+    leaves_secrets_alone = request.spec.registry_access == "Job"
     if not leaves_secrets_alone:
-        objects.credentials(output, source.context, machine=wish.machine is not None)
-    reproducible = wish.spec.reproducible.enabled and wish.machine is None
+        objects.credentials(output, source.context, machine=request.machine is not None)
+    reproducible = request.spec.reproducible.enabled and request.machine is None
     return BuildInputs(
         per_architecture=per_architecture,
         target=source.target,
@@ -266,8 +266,8 @@ def effective_inputs(
         secrets=secrets,
         format=output.format,
         labels=dict(sorted((output.labels or {}).items())),
-        timestamp=wish.spec.reproducible.timestamp if reproducible else None,
-        machine=_with_entitlements(wish.machine, data) if wish.machine is not None else None,
+        timestamp=request.spec.reproducible.timestamp if reproducible else None,
+        machine=_with_entitlements(request.machine, data) if request.machine is not None else None,
         problems=_merged(objects.problems, frozenset(architectures)),
         unused_overrides=tuple(sorted(set(overrides) - set(architectures))),
         unread_secrets=() if leaves_secrets_alone else tuple(sorted(objects.unread)),

@@ -91,22 +91,22 @@ PASS_SECONDS: Final = 900.0
 async def setup(process: Process) -> Components:
     """The role: in the leader only."""
     parts = await process.share(open_build_registries)
-    watches, nodes = BuildInformers.of(process), NodeIndex()
+    informers, nodes = BuildInformers.of(process), NodeIndex()
     front = OwnBuilds(
-        watches, nodes, plan_build, settings=plan_settings(process), clock=process.clock, metrics=parts.metrics
+        informers, nodes, plan_build, settings=plan_settings(process), clock=process.clock, metrics=parts.metrics
     )
     election = process.election(names.LEASE)
     recorder = process.recorder(REPORTER)
-    turns = RepositoryLocks()
-    machine = machine_front(process, watches, parts, recorder, active_jobs=lambda: front.active_jobs)
+    locks = RepositoryLocks()
+    machine = machine_front(process, informers, parts, recorder, active_jobs=lambda: front.active_jobs)
     controllers: list[Controller[Any]] = [
-        build_controller(process, each, parts, recorder=recorder, turns=turns, election=election)
+        build_controller(process, each, parts, recorder=recorder, locks=locks, election=election)
         for each in (front, machine)
         if each is not None
     ]
     controllers += [
-        _record_controller(process, watches, nodes),
-        *_cleanup_controllers(process, watches, parts, machine, recorder=recorder, turns=turns, election=election),
+        _record_controller(process, informers, nodes),
+        *_cleanup_controllers(process, informers, parts, machine, recorder=recorder, locks=locks, election=election),
     ]
     background = {"machine-os": lambda: machine.attend(process.client)} if machine is not None else {}
     return Components(
@@ -117,7 +117,7 @@ async def setup(process: Process) -> Components:
 
 def machine_front(
     process: Process,
-    watches: BuildInformers,
+    informers: BuildInformers,
     parts: BuildServices,
     recorder: Recorder,
     *,
@@ -128,7 +128,7 @@ def machine_front(
     if own.machine_os == "off":
         return None
     return MachineBuilds(
-        watches,
+        informers,
         process.informers,
         namespace=own.machine_os_namespace,
         settings=plan_settings(process),
@@ -146,25 +146,25 @@ def build_controller(
     parts: BuildServices,
     *,
     recorder: Recorder,
-    turns: RepositoryLocks,
+    locks: RepositoryLocks,
     election: LeaderElection | None,
 ) -> Controller[BuildRef]:
     """What does the builds of one front-end. ``turns`` are those of all front-ends: they share repositories."""
     client, clock = process.client, process.clock
     queue: WorkQueue[BuildRef] = WorkQueue(f"{front.kind.lower()}s", clock, metrics=process.metrics)
-    settling: BuildExpectations[BuildRef] = BuildExpectations(clock)
+    expectations: BuildExpectations[BuildRef] = BuildExpectations(clock)
     inputs = SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add)
     passes = BuildReconciler(
         front,
-        inquiry=BuildResolver(parts.registries, inputs, clock, named=NamedObjects(client)),
+        resolver=BuildResolver(parts.registries, inputs, clock, named=NamedObjects(client)),
         inputs=inputs,
-        objects=ObjectWrites(client, front, settling, clock, copies=PreparedObjects(client)),
+        objects=ObjectWrites(client, front, expectations, clock, prepared=PreparedObjects(client)),
         registries=RegistryWrites(parts.registries),
-        settling=settling,
+        expectations=expectations,
         recorder=recorder,
         metrics=parts.metrics,
         clock=clock,
-        turns=turns,
+        locks=locks,
         is_leading=leader_check(election),
     )
     front.subscribe(queue.add)
@@ -176,7 +176,7 @@ def build_controller(
         timeout=PASS_SECONDS,
         clock=clock,
         metrics=process.metrics,
-        writes=settling,
+        writes=expectations,
     )
 
 
@@ -198,7 +198,7 @@ def plan_settings(process: Process) -> PlanSettings:
     )
 
 
-def _record_controller(process: Process, watches: BuildInformers, nodes: NodeIndex) -> Controller[Key]:
+def _record_controller(process: Process, informers: BuildInformers, nodes: NodeIndex) -> Controller[Key]:
     """What keeps ``polyarch-architectures``."""
     namespace = process.settings.namespace
     records = process.informer(
@@ -211,11 +211,11 @@ def _record_controller(process: Process, watches: BuildInformers, nodes: NodeInd
         process.client,
         namespace,
         stored=records.store.get,
-        architectures=lambda: nodes.architectures if watches.nodes.has_synced else None,
+        architectures=lambda: nodes.architectures if informers.nodes.has_synced else None,
         wrote=records.writes.note_write,
     )
     queue: WorkQueue[Key] = WorkQueue("cluster-architectures", process.clock, metrics=process.metrics)
-    for informer in (watches.nodes, records):
+    for informer in (informers.nodes, records):
         informer.add_handler(lambda _: queue.add(record.key))
     return Controller(
         queue.name,
@@ -230,12 +230,12 @@ def _record_controller(process: Process, watches: BuildInformers, nodes: NodeInd
 
 def _cleanup_controllers(
     process: Process,
-    watches: BuildInformers,
+    informers: BuildInformers,
     parts: BuildServices,
     machine: MachineBuilds | None,
     *,
     recorder: Recorder,
-    turns: RepositoryLocks,
+    locks: RepositoryLocks,
     election: LeaderElection | None,
 ) -> list[Controller[Any]]:
     """What deletes old Runs, and images that nothing refers to any more (S11)."""
@@ -244,11 +244,11 @@ def _cleanup_controllers(
     inputs = SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add)
     cleaning = ImagePruner(
         client,
-        watches,
+        informers,
         parts.registries,
         inputs,
-        jobs=PruneJobs(client, watches, plan_settings(process)),
-        turns=turns,
+        jobs=PruneJobs(client, informers, plan_settings(process)),
+        locks=locks,
         recorder=recorder,
         metrics=parts.metrics,
         clock=clock,
@@ -256,18 +256,18 @@ def _cleanup_controllers(
         others=machine.executions if machine is not None else tuple,
         used=machine.published if machine is not None else tuple,
     )
-    subscribe(watches, queue.add)
-    subscribe_prune_jobs(watches, queue.add)
+    subscribe(informers, queue.add)
+    subscribe_prune_jobs(informers, queue.add)
     records: WorkQueue[Key] = WorkQueue("old-machine-os-records", clock, metrics=process.metrics)
     images = MachineOSImages(
         client,
-        watches.records,
+        informers.records,
         cleaning,
         parts.registries,
         inputs,
         namespace=process.settings_of(BuilderSettings).machine_os_namespace,
         lives=machine.lives if machine is not None else lambda _: True,  # off: records go, and images stay
-        turns=turns,
+        locks=locks,
         recorder=recorder,
         metrics=parts.metrics,
         clock=clock,

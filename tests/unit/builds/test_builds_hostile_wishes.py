@@ -31,8 +31,8 @@ def test_a_registry_that_lost_everything_is_asked_about_many_executions_in_a_few
     world.manifests.clear()
     world.set("output.annotations", {"title": "web"})
     facts, rounds = world.facts(), 0
-    while (found := plan_build(facts)).questions:
-        facts, rounds = world._answered(facts, found.questions), rounds + 1
+    while (found := plan_build(facts)).lookups:
+        facts, rounds = world._answered(facts, found.lookups), rounds + 1
     assert found.decision == "Build"
     assert rounds <= 10
     heads = [each for each in world.asked if each.startswith("head ") and "@" in each]

@@ -7,6 +7,7 @@ import pytest
 from builds_world import REPOSITORY, SPEC, CutOff, World
 
 from polyarch.builds import names
+from polyarch.builds.facts.build_facts import BuildStep
 
 pytestmark = pytest.mark.req("BD-190", "BD-195")
 
@@ -120,19 +121,38 @@ def test_killed_again_and_again_it_still_ends(situation: Any) -> None:
 def test_steps_come_in_their_order() -> None:
     world = World()
     steps = [write.step for write in world.plan().writes]
-    assert steps == ["S1", "S4", "S4", "S4", "S4", "S5", "S5", "S10", "S10"]
-    kinds = [write.kind for write in world.plan().writes if write.step == "S4"]
+    assert steps == [
+        BuildStep.CREATE_EXECUTION,
+        BuildStep.CREATE_JOB,
+        BuildStep.CREATE_JOB,
+        BuildStep.CREATE_JOB,
+        BuildStep.CREATE_JOB,
+        BuildStep.RECORD_PROGRESS,
+        BuildStep.RECORD_PROGRESS,
+        BuildStep.REPORT,
+        BuildStep.REPORT,
+    ]
+    kinds = [write.kind for write in world.plan().writes if write.step == BuildStep.CREATE_JOB]
     assert kinds == ["ConfigMap", "Job", "ConfigMap", "Job"]
     children_done(world)
     steps = [write.step for write in world.plan().writes]
-    assert steps == ["S5", "S5", "S7", "S9", "S5", "S6", "S6", "S10"]
+    assert steps == [
+        BuildStep.RECORD_PROGRESS,
+        BuildStep.RECORD_PROGRESS,
+        BuildStep.PUBLISH,
+        BuildStep.RECORD_END,
+        BuildStep.RECORD_PROGRESS,
+        BuildStep.DELETE_JOB,
+        BuildStep.DELETE_JOB,
+        BuildStep.REPORT,
+    ]
 
 
 @pytest.mark.req("BD-196")
 def test_an_uid_that_was_recorded_late_is_taken_from_the_job_once() -> None:
     world = World()
     plan = world.plan()
-    at = next(i for i, write in enumerate(plan.writes) if write.step == "S5")
+    at = next(i for i, write in enumerate(plan.writes) if write.step == BuildStep.RECORD_PROGRESS)
     with pytest.raises(CutOff):
         world.carry_out(plan, stop_before=at)
     world.reconcile()
@@ -146,7 +166,7 @@ def test_an_older_execution_whose_jobs_were_taken_over_is_not_called_interrupted
     world = World()
     edited(world)
     plan = world.plan()
-    at = next(i for i, write in enumerate(plan.writes) if write.step == "S3")
+    at = next(i for i, write in enumerate(plan.writes) if write.step == BuildStep.END_SUPERSEDED)
     first = next(iter(world.runs))
     with pytest.raises(CutOff):
         world.carry_out(plan, stop_before=at)
@@ -160,7 +180,7 @@ def test_tags_are_moved_after_the_index_is_there() -> None:
     world = World({**SPEC, "output": {**SPEC["output"], "tags": ["latest"]}})
     children_done(world)
     plan = world.plan()
-    at = next(i for i, write in enumerate(plan.writes) if write.step == "S9")
+    at = next(i for i, write in enumerate(plan.writes) if write.step == BuildStep.RECORD_END)
     with pytest.raises(CutOff):
         world.carry_out(plan, stop_before=at)
     run = next(iter(world.runs.values()))

@@ -31,7 +31,7 @@ def test_a_plan_names_architectures_keys_jobs_index_and_tags() -> None:
 @pytest.mark.req("BD-004")
 def test_a_plan_with_questions_writes_nothing() -> None:
     found = planned(World().facts())
-    assert [(each.what, each.reference) for each in found.questions] == [("inspect", "docker.io/library/busybox:1.36")]
+    assert [(each.what, each.reference) for each in found.lookups] == [("inspect", "docker.io/library/busybox:1.36")]
     assert (found.decision, found.writes) == ("Wait", ())
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from builds_world import BASE, REPOSITORY, SPEC, TOOLS, World, index_of, node
 
-from polyarch.builds.facts.build_facts import SecretFacts, WriteFailure
+from polyarch.builds.facts.build_facts import BuildStep, SecretFacts, WriteFailure
 from polyarch.oci.documents import OCI_MANIFEST
 
 pytestmark = pytest.mark.req("BD-221")
@@ -73,7 +73,13 @@ def test_an_execution_assembles_once_all_children_are_known() -> None:
     steps = [write.step for write in world.plan().writes]
     recorded = [write.body["status"]["phase"] for write in world.plan().writes if write.kind == "ImageBuildRun"]
     assert recorded == ["Assembling", "Succeeded"]
-    assert steps.index("S5") < steps.index("S7") < steps.index("S9") < steps.index("S6") < steps.index("S10")
+    assert (
+        steps.index(BuildStep.RECORD_PROGRESS)
+        < steps.index(BuildStep.PUBLISH)
+        < steps.index(BuildStep.RECORD_END)
+        < steps.index(BuildStep.DELETE_JOB)
+        < steps.index(BuildStep.REPORT)
+    )
 
 
 @pytest.mark.req("BD-192", "BD-216")
@@ -104,7 +110,7 @@ def test_fail_fast_cancels_siblings_and_deletes_their_jobs_after_recording_it() 
     world.fail("arm64")
     plan = world.plan()
     kinds = [(write.step, write.kind) for write in plan.writes]
-    assert kinds.index(("S9", "ImageBuildRun")) < kinds.index(("S6", "Job"))
+    assert kinds.index((BuildStep.RECORD_END, "ImageBuildRun")) < kinds.index((BuildStep.DELETE_JOB, "Job"))
     world.reconcile()
     assert (phases(world), job in world.jobs) == ({"amd64": "Cancelled", "arm64": "Failed"}, False)
     assert {each.architecture: each.action for each in plan.per_architecture} == {"amd64": "Cancel", "arm64": "Fail"}
@@ -606,7 +612,7 @@ def test_another_attempt_to_publish_takes_nothing_back_before_it() -> None:
     world.reconcile()
     assert run_phase(world) == "Assembling"
     first = world.plan().writes[0]
-    assert (first.verb, first.step) == ("push-index", "S7")
+    assert (first.verb, first.step) == ("push-index", BuildStep.PUBLISH)
 
 
 @pytest.mark.req("BD-219")
@@ -736,7 +742,12 @@ def test_an_execution_name_that_somebody_else_has_is_a_conflict_and_nothing_is_o
     name = world.plan().execution
     foreign = {"metadata": {"name": name, "namespace": "team", "uid": "x", "ownerReferences": []}, "spec": {}}
     failure = WriteFailure(
-        verb="create", step="S1", kind="ImageBuildRun", name=name, code="NameConflict", message="it is not ours"
+        verb="create",
+        step=BuildStep.CREATE_EXECUTION,
+        kind="ImageBuildRun",
+        name=name,
+        code="NameConflict",
+        message="it is not ours",
     )
     plan = world.plan(failures=(failure,))
     world.carry_out(plan)

@@ -9,7 +9,7 @@ import pytest
 from builds_world import BASE, NAMESPACE, REPOSITORY, SPEC, World, digest, index_of, node
 
 from polyarch.builds import names
-from polyarch.builds.facts.build_facts import SecretFacts
+from polyarch.builds.facts.build_facts import BuildStep, SecretFacts
 from polyarch.builds.keys import OUTLINES_FILE, key_outline
 
 Change = Callable[[World], object]
@@ -494,7 +494,12 @@ def test_an_edit_takes_over_the_jobs_that_are_still_right() -> None:
     world.set("source.overrides", [{"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo arm\n"}])
     plan = world.reconcile()
     assert {each.architecture: each.action for each in plan.per_architecture} == {"amd64": "Adopt", "arm64": "Build"}
-    assert [write.step for write in plan.writes][:4] == ["S1", "S2", "S2", "S3"]
+    assert [write.step for write in plan.writes][:4] == [
+        BuildStep.CREATE_EXECUTION,
+        BuildStep.ADOPT_JOB,
+        BuildStep.ADOPT_JOB,
+        BuildStep.END_SUPERSEDED,
+    ]
     assert kept in world.jobs
     assert dropped not in world.jobs
     assert world.runs[first]["status"]["phase"] == "Superseded"

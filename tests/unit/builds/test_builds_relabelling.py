@@ -7,7 +7,7 @@ import pytest
 from builds_world import SPEC, CutOff, World
 
 from polyarch.builds import names
-from polyarch.builds.facts.build_facts import WriteFailure
+from polyarch.builds.facts.build_facts import BuildStep, WriteFailure
 
 TEMPLATE = ("controller-uid", "batch.kubernetes.io/job-name")
 
@@ -98,7 +98,12 @@ def test_a_job_that_was_deleted_is_asked_for_once_and_its_run_is_interrupted(aga
 def test_a_label_that_may_not_be_put_back_is_told_and_tried_again_later() -> None:
     world = at_work()
     refusal = WriteFailure(
-        verb="patch", step="S4", kind="Job", name=world.job_of("amd64"), code="Forbidden", message="denied by policy"
+        verb="patch",
+        step=BuildStep.RESTORE_LABELS,
+        kind="Job",
+        name=world.job_of("amd64"),
+        code="Forbidden",
+        message="denied by policy",
     )
     found = world.plan(failures=(refusal,))
     assert (found.decision, found.reason, found.writes, found.requeue_after) == ("Wait", "Forbidden", (), 60.0)

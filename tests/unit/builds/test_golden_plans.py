@@ -81,7 +81,7 @@ def outside(plan: BuildPlan) -> Json:
             for each in plan.writes
         ],
         "requeueSeconds": plan.requeue_after,
-        "questions": [[each.what, each.reference, each.revalidate] for each in plan.questions],
+        "questions": [[each.what, each.reference, each.revalidate] for each in plan.lookups],
         "keyDocuments": plan.key_documents,
     }
 

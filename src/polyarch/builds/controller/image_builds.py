@@ -73,7 +73,7 @@ class OwnBuilds:
 
     def __init__(
         self,
-        watches: BuildInformers,
+        informers: BuildInformers,
         nodes: NodeIndex,
         planner: Planner,
         *,
@@ -82,13 +82,13 @@ class OwnBuilds:
         metrics: BuildMetrics,
     ) -> None:
         """``nodes`` is kept here by the watch of nodes."""
-        self._watches = watches
+        self._informers = informers
         self._nodes = nodes
         self._planner = planner
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
-        self._enqueue: Callable[[BuildRef], None] = lambda wish: None
+        self._enqueue: Callable[[BuildRef], None] = lambda ref: None
         self._workload = ActiveJobs(metrics)
         self._converted: LRUCache[Key, tuple[str, str | None, Execution]] = LRUCache(CONVERTED)
         self._attention: dict[BuildRef, _Attention] = {}
@@ -96,33 +96,33 @@ class OwnBuilds:
         self._queue = JobQueue()
         self.caches: Mapping[str, WrittenCache] = {
             informer.resource.kind: WrittenCache(informer.resource, informer.store, informer.writes)
-            for informer in (watches.builds, watches.runs, watches.jobs, watches.records)
+            for informer in (informers.builds, informers.runs, informers.jobs, informers.records)
         }
 
     # -- facts ---------------------------------------------------------------------------------------------------------
 
     def known(self) -> list[BuildRef]:
         """Every ImageBuild."""
-        return [self._wish(key) for key in self._watches.builds.store]
+        return [self._ref(key) for key in self._informers.builds.store]
 
     def facts(self, key: BuildRef) -> BuildFacts | None:
         """From the caches, without answers; None if the build is gone or going."""
-        watches = self._watches
-        build = watches.builds.store.get(key.key)
+        informers = self._informers
+        build = informers.builds.store.get(key.key)
         if build is None or build.metadata.deletion_timestamp is not None:
             self._ignore(key)
             return None
-        wish = build_request(build)
-        labels = deciding_labels(wish.spec)
+        request = build_request(build)
+        labels = deciding_labels(request.spec)
         self._attend(key, labels)
-        runs = watches.runs.store.by_index(BY_BUILD, str(key.key))
+        runs = informers.runs.store.by_index(BY_BUILD, str(key.key))
         facts = BuildFacts(
             now=self._clock.now().timestamp(),
-            wish=wish,
-            nodes=self._nodes.sample(labels) if watches.knows_nodes else None,
+            request=request,
+            nodes=self._nodes.sample(labels) if informers.knows_nodes else None,
             executions=tuple(self._execution(each) for each in runs),
-            jobs=tuple(watches.jobs_in(key.namespace)),
-            inputs=InputData(pod_security=pod_security(watches.namespaces.store.get(Key("", key.namespace)))),
+            jobs=tuple(informers.jobs_in(key.namespace)),
+            inputs=InputData(pod_security=pod_security(informers.namespaces.store.get(Key("", key.namespace)))),
             active_jobs=self._workload.active_jobs,
             settings=self._settings,
         )
@@ -136,13 +136,13 @@ class OwnBuilds:
         others = dict.fromkeys(
             run
             for key in plan.keys.values()
-            for run in self._watches.runs.store.by_index(BY_KEY, f"{facts.wish.namespace}/{key}")
+            for run in self._informers.runs.store.by_index(BY_KEY, f"{facts.request.namespace}/{key}")
             if run.name not in there
         )
         if others:
             executions = (*facts.executions, *(self._execution(each) for each in others))
             plan = self._planner(msgspec.structs.replace(facts, executions=executions))
-        self._watch_for(self._wish(Key(facts.wish.namespace, facts.wish.name)), facts, plan)
+        self._watch_for(self._ref(Key(facts.request.namespace, facts.request.name)), facts, plan)
         return plan
 
     @property
@@ -151,11 +151,12 @@ class OwnBuilds:
         return self._workload.active_jobs
 
     def credentials(self, facts: BuildFacts) -> tuple[str, ...]:
-        return named_by(facts.wish.spec).registry_secrets
+        return named_by(facts.request.spec).registry_secrets
 
     def regarding(self, facts: BuildFacts) -> Regarding:
-        wish = facts.wish
-        return Regarding(names.IMAGE_BUILDS.api_version, names.IMAGE_BUILDS.kind, wish.namespace, wish.name, wish.uid)
+        request = facts.request
+        kind = names.IMAGE_BUILDS
+        return Regarding(kind.api_version, kind.kind, request.namespace, request.name, request.uid)
 
     def status_written(self, write: Write, stored: Mapping[str, Any]) -> None:
         """Counts what has ended by it, and how long each architecture took."""
@@ -165,19 +166,19 @@ class OwnBuilds:
         self._metrics.run_written(stored, wanted)
         for each in newly_ended(stored, wanted):
             if each.get("phase") == "Built":
-                job = self._watches.job(Key(write.namespace, str(each.get("job") or "")))
+                job = self._informers.job(Key(write.namespace, str(each.get("job") or "")))
                 if job is not None:
                     self._metrics.took(str(each.get("architecture")), parts(job))
 
     def execution(self, key: Key) -> Execution | None:
         """One Run in the planner's form."""
-        return self._execution(key) if key in self._watches.runs.store else None
+        return self._execution(key) if key in self._informers.runs.store else None
 
     def _execution(self, key: Key) -> Execution:
-        run = self._watches.runs.store.get(key)
+        run = self._informers.runs.store.get(key)
         if run is None:
             raise LookupError(f"the index names the Run {key}, which the cache does not have")
-        record = self._watches.records.store.get(Key(key.namespace, record_name(key.name)))
+        record = self._informers.records.store.get(Key(key.namespace, record_name(key.name)))
         text = record.data.architectures if record is not None and record.data is not None else None
         known = self._converted.get(key)
         if known is not None and known[:2] == (run.metadata.resource_version, text):
@@ -188,7 +189,7 @@ class OwnBuilds:
 
     def _limit(self, build: Key) -> int | None:
         """How many Jobs a build may have at a time; None if it waits for none."""
-        found, attention = self._watches.builds.store.get(build), self._attention.get(self._wish(build))
+        found, attention = self._informers.builds.store.get(build), self._attention.get(self._ref(build))
         if found is None or found.metadata.deletion_timestamp is not None:
             return None
         return found.spec.scheduling.max_parallel if attention is None or attention.is_queued is not False else None
@@ -198,16 +199,16 @@ class OwnBuilds:
     def subscribe(self, enqueue: Callable[[BuildRef], None]) -> None:
         """From now on changes wake builds."""
         self._enqueue = enqueue
-        watches = self._watches
-        watches.nodes.add_handler(self._node_changed)
-        watches.builds.add_handler(lambda change: self._enqueue(self._wish(change.key)))
-        watches.runs.add_handler(self._run_changed)
-        watches.jobs.add_handler(self._workload.job_changed)
-        watches.jobs.add_handler(self._job_changed)
-        watches.pods.add_handler(self._workload.pod_changed)
-        watches.pods.add_handler(self._pod_changed)
-        watches.records.add_handler(lambda change: self._wake_owner(change.new or change.old))
-        watches.namespaces.add_handler(self._namespace_changed)
+        informers = self._informers
+        informers.nodes.add_handler(self._node_changed)
+        informers.builds.add_handler(lambda change: self._enqueue(self._ref(change.key)))
+        informers.runs.add_handler(self._run_changed)
+        informers.jobs.add_handler(self._workload.job_changed)
+        informers.jobs.add_handler(self._job_changed)
+        informers.pods.add_handler(self._workload.pod_changed)
+        informers.pods.add_handler(self._pod_changed)
+        informers.records.add_handler(lambda change: self._wake_owner(change.new or change.old))
+        informers.namespaces.add_handler(self._namespace_changed)
 
     def _run_changed(self, change: Change[StoredRun]) -> None:
         run = change.new or change.old
@@ -216,7 +217,7 @@ class OwnBuilds:
         self._queue.run_changed(change.key, change.new)
         if change.new is None:
             self._converted.pop(change.key)
-        self._enqueue(self._wish(Key(change.key.namespace, run.spec.image_build.name)))
+        self._enqueue(self._ref(Key(change.key.namespace, run.spec.image_build.name)))
 
     def _job_changed(self, change: Change[JobObject]) -> None:
         job = change.new or change.old
@@ -224,13 +225,13 @@ class OwnBuilds:
         ended = change.old is not None and not is_finished(change.old)
         if ended and (change.new is None or is_finished(change.new)):
             self._wake_queued()
-        for wish in [each for each, attention in self._attention.items() if change.key in attention.job]:
-            self._enqueue(wish)
+        for ref in [each for each, attention in self._attention.items() if change.key in attention.job]:
+            self._enqueue(ref)
 
     def _wake_queued(self) -> None:
         """A place for a Job may have become free."""
-        for wish in [each for each, attention in self._attention.items() if attention.is_queued]:
-            self._enqueue(wish)
+        for ref in [each for each, attention in self._attention.items() if attention.is_queued]:
+            self._enqueue(ref)
 
     def _pod_changed(self, change: Change[PodObject]) -> None:
         self._wake_owner(change.new or change.old)
@@ -244,15 +245,15 @@ class OwnBuilds:
 
     def _wake_by_nodes(self, effect: NodeChangeEffect) -> None:
         for labels in effect.membership | effect.availability:
-            for wish in tuple(self._by_view.get(labels, ())):
-                if labels in effect.membership or self._attention[wish].is_busy:
-                    self._enqueue(wish)
+            for ref in tuple(self._by_view.get(labels, ())):
+                if labels in effect.membership or self._attention[ref].is_busy:
+                    self._enqueue(ref)
 
     def _namespace_changed(self, change: Change[Namespace]) -> None:
         if pod_security(change.old) != pod_security(change.new) and not change.initial:
-            for wish in self._attention:
-                if wish.namespace == change.key.name:
-                    self._enqueue(wish)
+            for ref in self._attention:
+                if ref.namespace == change.key.name:
+                    self._enqueue(ref)
 
     def _wake_owner(self, object_: _Labelled | None) -> None:
         """The build of the execution that an object is of, by its label."""
@@ -260,42 +261,44 @@ class OwnBuilds:
             return
         metadata = object_.metadata
         run = (metadata.annotations or {}).get(names.RUN_LABEL) or (metadata.labels or {}).get(names.RUN_LABEL, "")
-        found = self._watches.runs.store.get(Key(metadata.namespace, run))
+        found = self._informers.runs.store.get(Key(metadata.namespace, run))
         if found is not None:
-            self._enqueue(self._wish(Key(metadata.namespace, found.spec.image_build.name)))
+            self._enqueue(self._ref(Key(metadata.namespace, found.spec.image_build.name)))
 
-    def _attend(self, wish: BuildRef, labels: frozenset[str]) -> None:
-        known = self._attention.get(wish)
+    def _attend(self, ref: BuildRef, labels: frozenset[str]) -> None:
+        known = self._attention.get(ref)
         if known is not None and known.labels == labels:
             return
-        self._ignore(wish)
-        self._attention[wish] = _Attention(labels)
-        self._by_view[labels].add(wish)
+        self._ignore(ref)
+        self._attention[ref] = _Attention(labels)
+        self._by_view[labels].add(ref)
 
-    def _ignore(self, wish: BuildRef) -> None:
-        known = self._attention.pop(wish, None)
+    def _ignore(self, ref: BuildRef) -> None:
+        known = self._attention.pop(ref, None)
         if known is not None:
-            self._by_view[known.labels].discard(wish)
+            self._by_view[known.labels].discard(ref)
             if not self._by_view[known.labels]:
                 del self._by_view[known.labels]
                 self._nodes.keep(self._by_view)
 
-    def _watch_for(self, wish: BuildRef, facts: BuildFacts, plan: BuildPlan) -> None:
-        attention = self._attention.get(wish)
+    def _watch_for(self, ref: BuildRef, facts: BuildFacts, plan: BuildPlan) -> None:
+        attention = self._attention.get(ref)
         if attention is None:
             return
         is_stuck = plan.decision == "Invalid" and plan.requeue_after is None
         attention.is_busy = plan.decision not in ("UpToDate", "Retag") and not is_stuck
-        if not plan.questions:
+        if not plan.lookups:
             was_queued = attention.is_queued
             attention.is_queued = any(each.reason == "Queued" for each in plan.per_architecture)
             if was_queued and not attention.is_queued:
                 self._wake_queued()
         attention.job = frozenset(
-            Key(facts.wish.namespace, each.job) for each in plan.per_architecture if each.action == "Wait" and each.job
+            Key(facts.request.namespace, each.job)
+            for each in plan.per_architecture
+            if each.action == "Wait" and each.job
         )
 
-    def _wish(self, key: Key) -> BuildRef:
+    def _ref(self, key: Key) -> BuildRef:
         return BuildRef("ImageBuild", key.namespace, key.name)
 
 

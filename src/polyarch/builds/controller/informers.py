@@ -213,9 +213,9 @@ class PodImages(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class RunningImages:
     """For all builds."""
 
-    def __init__(self, client: ListsPods, watches: BuildInformers, clock: Clock) -> None:
+    def __init__(self, client: ListsPods, informers: BuildInformers, clock: Clock) -> None:
         self._client = client
-        self._watches = watches
+        self._informers = informers
         self._clock = clock
         self._known: tuple[float, tuple[str, ...]] | None = None
 
@@ -226,7 +226,7 @@ class RunningImages:
             pods = await self._client.list(PODS, type=PodImages)
             texts = {text for pod in pods.items for text in pod.texts() if text}
             self._known = (now, tuple(sorted(texts)))
-        nodes = self._watches.nodes.store.values()
+        nodes = self._informers.nodes.store.values()
         wanted = ((node.metadata.annotations or {}).get(name, "") for node in nodes for name in NODE_IMAGES)
         return (*self._known[1], *(text for text in wanted if text))
 

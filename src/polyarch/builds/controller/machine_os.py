@@ -82,7 +82,7 @@ class MachineOSImages:
         *,
         namespace: str,
         lives: Callable[[str], bool],
-        turns: RepositoryLocks,
+        locks: RepositoryLocks,
         recorder: Posts,
         metrics: BuildMetrics,
         clock: Clock,
@@ -95,8 +95,8 @@ class MachineOSImages:
         self._inputs = inputs
         self._namespace = namespace
         self._lives = lives
-        self._turns = turns
-        self._aftermath = DeletionReporter(recorder, metrics, clock)
+        self._locks = locks
+        self._reporter = DeletionReporter(recorder, metrics, clock)
         self._is_leading = is_leading
         self.key: Final = Key(namespace, "machine-os-images")
 
@@ -134,7 +134,7 @@ class MachineOSImages:
         if not self._is_leading():
             return None
         going = [each.execution for each in leaving]
-        async with self._turns.of(repository):
+        async with self._locks.of(repository):
             if self._counts.is_behind():
                 return SETTLING
             images = await self._counts.unneeded(going)
@@ -145,14 +145,14 @@ class MachineOSImages:
                 found = await deleted(self._registries, images, credentials=credentials)
             else:
                 found = uncounted(going)
-        self._aftermath.tell(_regarding(leaving[0]), found)
+        self._reporter.tell(_regarding(leaving[0]), found)
         holds = [hold for each in leaving if (hold := await self._ended(each, found)) is not None]
         return min(holds, default=None)
 
     async def _ended(self, leaving: _Leaving, found: PruneResult) -> float | None:
         """Release the record, or seconds until the next try."""
         since = leaving.record.metadata.deletion_timestamp
-        hold = self._aftermath.hold(_regarding(leaving), leaving.execution, found, since=since)
+        hold = self._reporter.hold(_regarding(leaving), leaving.execution, found, since=since)
         if hold is None:
             await self._release(leaving.record)
         return hold
@@ -416,8 +416,8 @@ class MachineBuilds:
 
     def __init__(
         self,
-        watches: BuildInformers,
-        informers: Shares,
+        informers: BuildInformers,
+        factory: Shares,
         *,
         namespace: str,
         settings: PlanSettings,
@@ -428,8 +428,8 @@ class MachineBuilds:
         recorder: Posts,
     ) -> None:
         """``active_jobs``: unfinished build Jobs of the whole cluster."""
-        self._watches = watches
         self._informers = informers
+        self._factory = factory
         self._namespace = namespace
         self._settings = settings
         self._clock = clock
@@ -437,7 +437,7 @@ class MachineBuilds:
         self._own_metrics = own_metrics
         self._active_jobs = active_jobs
         self._recorder = recorder
-        self._enqueue: Callable[[BuildRef], None] = lambda wish: None
+        self._enqueue: Callable[[BuildRef], None] = lambda ref: None
         self._machine: MachineOSInformers | None = None
         self._are_absent = False
         self._nodes: dict[str, NodeFacts] = {}
@@ -460,16 +460,16 @@ class MachineBuilds:
         """From now on there are caches. ``has_controller``: ControllerConfigs are served, too."""
         if self._machine is not None:
             return
-        self._machine = machine = MachineOSInformers(self._informers, self._namespace, has_controller=has_controller)
-        watched = (machine.configs, machine.builds, machine.pools, self._watches.jobs, self._watches.records)
+        self._machine = machine = MachineOSInformers(self._factory, self._namespace, has_controller=has_controller)
+        watched = (machine.configs, machine.builds, machine.pools, self._informers.jobs, self._informers.records)
         self.caches = {each.resource.kind: WrittenCache(each.resource, each.store, each.writes) for each in watched}
         for informer in machine.every:
             informer.add_handler(lambda _: self._wake())
         machine.configs.add_handler(self._config_changed)
         machine.builds.add_handler(lambda _: self._show())
         machine.stock.add_handler(lambda _: self._stock_changed())
-        self._watches.nodes.add_handler(self._node_changed)
-        for shared in (self._watches.jobs, self._watches.pods, self._watches.records):
+        self._informers.nodes.add_handler(self._node_changed)
+        for shared in (self._informers.jobs, self._informers.pods, self._informers.records):
             shared.add_handler(self._object_changed)
 
     async def _are_served(self, client: Client) -> bool:
@@ -486,12 +486,12 @@ class MachineBuilds:
     def known(self) -> list[BuildRef]:
         if self._machine is None:
             return []
-        return [self._wish(key.name) for key in self._machine.configs.store]
+        return [self._ref(key.name) for key in self._machine.configs.store]
 
     def facts(self, key: BuildRef) -> BuildFacts | None:
         """None until everything is known that a name is made of, too."""
         machine = self._machine
-        if machine is None or not machine.are_known or not self._watches.records.has_synced:
+        if machine is None or not machine.are_known or not self._informers.records.has_synced:
             return None
         config = machine.configs.store.get(Key("", key.name))
         if config is None or config.metadata.deletion_timestamp is not None:
@@ -503,24 +503,24 @@ class MachineBuilds:
         return machine_facts(
             case,
             pool_nodes(case.pool_name, pools, nodes),
-            nodes if self._watches.knows_nodes else None,
-            jobs=self._watches.jobs_in(self._namespace),
+            nodes if self._informers.knows_nodes else None,
+            jobs=self._informers.jobs_in(self._namespace),
             settings=self._settings,
             now=self._clock.now().timestamp(),
             active_jobs=self._active_jobs(),
         )
 
     def plan(self, facts: BuildFacts) -> BuildPlan:
-        case = self._cases[facts.wish.name]
+        case = self._cases[facts.request.name]
         return stock_builder_plan(facts, case, self._stock) if self._stock else plan_machine_os(facts, case)
 
     def credentials(self, facts: BuildFacts) -> tuple[str, ...]:
-        case = self._cases[facts.wish.name]
+        case = self._cases[facts.request.name]
         return tuple(dict.fromkeys(each for each in (case.push_secret, case.pull_secret) if each))
 
     def regarding(self, facts: BuildFacts) -> Regarding:
         kind = api.CONFIGS
-        return Regarding(kind.api_version, kind.kind, "", facts.wish.name, facts.wish.uid)
+        return Regarding(kind.api_version, kind.kind, "", facts.request.name, facts.request.uid)
 
     def status_written(self, write: Write, stored: Mapping[str, Any]) -> None:
         """Counts each build once, when the write that ends it has succeeded."""
@@ -537,8 +537,8 @@ class MachineBuilds:
         machine = self._machine
         if machine is None:
             return [] if self._are_absent else None
-        behind = any(each.writes.is_behind() for each in (machine.configs, machine.builds, self._watches.records))
-        if behind or not machine.are_known or not self._watches.records.has_synced:
+        behind = any(each.writes.is_behind() for each in (machine.configs, machine.builds, self._informers.records))
+        if behind or not machine.are_known or not self._informers.records.has_synced:
             return None
         found = [self._case(machine, each.document) for each in machine.configs.store.values()]
         return [execution for case in found for execution in recorded_executions(case)]
@@ -580,7 +580,7 @@ class MachineBuilds:
 
     def _records(self, config: str) -> list[ExecutionConfigMap]:
         found = []
-        for record in self._watches.records.store.values():
+        for record in self._informers.records.store.values():
             stored = _stored(record, self._namespace, config)
             if stored is not None:
                 found.append(stored)
@@ -592,8 +592,8 @@ class MachineBuilds:
         self._enqueue = enqueue
 
     def _wake(self) -> None:
-        for wish in self.known():
-            self._enqueue(wish)
+        for ref in self.known():
+            self._enqueue(ref)
 
     def _config_changed(self, change: Change[Unstructured]) -> None:
         self._own_metrics.show_configs(len(self.known()))
@@ -606,7 +606,7 @@ class MachineBuilds:
             if before != after:
                 pool = ((change.new.document.get("spec") or {}).get("machineConfigPool") or {}).get("name")
                 self._own_metrics.config_changed(str(pool or ""))
-        self._enqueue(self._wish(change.key.name))
+        self._enqueue(self._ref(change.key.name))
 
     def _show(self) -> None:
         """Builds that have not ended, for the metrics."""
@@ -640,7 +640,7 @@ class MachineBuilds:
         self._stock = found
         self._wake()
 
-    def _wish(self, name: str) -> BuildRef:
+    def _ref(self, name: str) -> BuildRef:
         return BuildRef("MachineOSConfig", self._namespace, name)
 
 

@@ -282,12 +282,12 @@ class ImagePruner:
     def __init__(
         self,
         client: Api,
-        watches: BuildInformers,
+        informers: BuildInformers,
         registries: Deletes,
         inputs: Inputs,
         *,
         jobs: ByJobs,
-        turns: RepositoryLocks,
+        locks: RepositoryLocks,
         recorder: Posts,
         metrics: BuildMetrics,
         clock: Clock,
@@ -296,24 +296,24 @@ class ImagePruner:
         used: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._client = client
-        self._watches = watches
+        self._informers = informers
         self._registries = registries
         self._inputs = inputs
         self._jobs = jobs
-        self._turns = turns
-        self._aftermath = DeletionReporter(recorder, metrics, clock)
+        self._locks = locks
+        self._reporter = DeletionReporter(recorder, metrics, clock)
         self._is_leading = is_leading
         self._others = others
         self._used = used
-        self._running = RunningImages(client, watches, clock)
+        self._running = RunningImages(client, informers, clock)
 
-    async def reconcile(self, wish: BuildRef) -> Result:
+    async def reconcile(self, ref: BuildRef) -> Result:
         """One pass over the Runs of one ImageBuild."""
-        build = self._watches.builds.store.get(wish.key)
+        build = self._informers.builds.store.get(ref.key)
         runs = [
             run
-            for key in self._watches.runs.store.by_index(BY_BUILD, str(wish.key))
-            if (run := self._watches.runs.store.get(key)) is not None
+            for key in self._informers.runs.store.by_index(BY_BUILD, str(ref.key))
+            if (run := self._informers.runs.store.get(key)) is not None
         ]
         if build is not None and build.metadata.deletion_timestamp is None:
             await self._mark(build, runs)
@@ -403,12 +403,12 @@ class ImagePruner:
         if not self._is_leading():
             return None
         going = [execution_of(run) for run in leaving]
-        async with self._turns.of(first.spec.repository):
+        async with self._locks.of(first.spec.repository):
             if self.is_behind():
                 return SETTLING  # a plan of this repository may have taken an image that the caches do not show yet
             images = await self.unneeded(going)
             found = await self._deleted(leaving, images) if images is not None else uncounted(going)
-        self._aftermath.tell(_regarding(first), found)
+        self._reporter.tell(_regarding(first), found)
         holds = [
             hold
             for run, execution in zip(leaving, going, strict=True)
@@ -418,7 +418,7 @@ class ImagePruner:
 
     def is_behind(self) -> bool:
         """Whether the caches lack a write of ours."""
-        return self._watches.runs.writes.is_behind() or self._watches.builds.writes.is_behind()
+        return self._informers.runs.writes.is_behind() or self._informers.builds.writes.is_behind()
 
     async def unneeded(self, going: Sequence[Execution]) -> tuple[PrunableImage, ...] | None:
         """The images that nobody but these executions refers to; None where nobody knows those of other kinds.
@@ -428,7 +428,7 @@ class ImagePruner:
         others = self._others()
         if others is None:
             return None
-        every = [*(execution_of(run) for run in self._watches.runs.store.values()), *others]
+        every = [*(execution_of(run) for run in self._informers.runs.store.values()), *others]
         claims = count_references(
             (each for each in every if not each.deleting),
             published=self._published(),
@@ -461,7 +461,7 @@ class ImagePruner:
 
     async def _release(self, run: RunReader, execution: Execution, found: PruneResult) -> float | None:
         """Remove the finalizer, or seconds until the next try."""
-        hold = self._aftermath.hold(_regarding(run), execution, found, since=run.metadata.deletion_timestamp)
+        hold = self._reporter.hold(_regarding(run), execution, found, since=run.metadata.deletion_timestamp)
         if hold is None and self._is_leading():
             await remove_finalizer(self._client, names.IMAGE_BUILD_RUNS, run.metadata, names.IMAGES_FINALIZER)
         return hold
@@ -473,7 +473,7 @@ class ImagePruner:
 
         One that is going keeps nothing: deleted in the foreground, or with its namespace, it outlives its Runs.
         """
-        for build in self._watches.builds.store.values():
+        for build in self._informers.builds.store.values():
             if build.metadata.deletion_timestamp is not None or self._is_going(build.metadata.namespace):
                 continue
             status = build.status or {}
@@ -485,7 +485,7 @@ class ImagePruner:
         yield from self._used()
 
     def _is_going(self, namespace: str) -> bool:
-        found = self._watches.namespaces.store.get(Key("", namespace))
+        found = self._informers.namespaces.store.get(Key("", namespace))
         return found is not None and found.metadata.deletion_timestamp is not None
 
 
@@ -512,7 +512,7 @@ def _noted(run: RunReader, annotation: str) -> str:
     return (run.metadata.annotations or {}).get(annotation, "")
 
 
-def subscribe(watches: BuildInformers, enqueue: Callable[[BuildRef], None]) -> None:
+def subscribe(informers: BuildInformers, enqueue: Callable[[BuildRef], None]) -> None:
     """Call ``enqueue`` with every build of which Runs may have to go, also one that is gone itself."""
 
     def run_changed(change: Change[StoredRun]) -> None:
@@ -520,8 +520,8 @@ def subscribe(watches: BuildInformers, enqueue: Callable[[BuildRef], None]) -> N
         if run is not None:
             enqueue(BuildRef("ImageBuild", change.key.namespace, run.spec.image_build.name))
 
-    watches.runs.add_handler(run_changed)
-    watches.builds.add_handler(lambda change: enqueue(BuildRef("ImageBuild", *change.key)))
+    informers.runs.add_handler(run_changed)
+    informers.builds.add_handler(lambda change: enqueue(BuildRef("ImageBuild", *change.key)))
 
 
 # -- Has images deleted by Jobs, where the builder leaves registries to them.
@@ -552,9 +552,9 @@ class PruneJobApi(Protocol):
 class PruneJobs:
     """The Jobs of all repositories."""
 
-    def __init__(self, client: PruneJobApi, watches: BuildInformers, settings: PlanSettings) -> None:
+    def __init__(self, client: PruneJobApi, informers: BuildInformers, settings: PlanSettings) -> None:
         self._client = client
-        self._watches = watches
+        self._informers = informers
         self._settings = settings
 
     async def delete_images(self, pruning: PruneRequest) -> PruneResult:
@@ -589,7 +589,7 @@ class PruneJobs:
     async def _make_inputs(self, pruning: PruneRequest, uid: str) -> None:
         """Its pod waits for them. They are not in the cache yet, or were not made before the builder was stopped."""
         _, inputs = prune_request_manifests(pruning, self._settings)
-        if Key(pruning.namespace, inputs["metadata"]["name"]) in self._watches.records.store:
+        if Key(pruning.namespace, inputs["metadata"]["name"]) in self._informers.records.store:
             return
         try:
             owned = inputs_owned(inputs, job=pruning.job, uid=uid)
@@ -604,14 +604,14 @@ class PruneJobs:
             return
 
     def _job(self, key: Key) -> JobFacts | None:
-        job, pods = self._watches.jobs.store.get(key), self._watches.pods.store
+        job, pods = self._informers.jobs.store.get(key), self._informers.pods.store
         if job is None:
             return None
         its = (pods.get(each) for each in pods.by_index(BY_JOB, job.metadata.uid))
         return job_facts(job, [each for each in its if each is not None])
 
 
-def subscribe_prune_jobs(watches: BuildInformers, enqueue: Callable[[BuildRef], None]) -> None:
+def subscribe_prune_jobs(informers: BuildInformers, enqueue: Callable[[BuildRef], None]) -> None:
     """Call ``enqueue`` with the build for whose Runs a Job has deleted images."""
 
     def job_changed(change: Change[JobObject]) -> None:
@@ -621,4 +621,4 @@ def subscribe_prune_jobs(watches: BuildInformers, enqueue: Callable[[BuildRef], 
             name = annotations.get(names.BUILD_LABEL) or labels.get(names.BUILD_LABEL, "")
             enqueue(BuildRef("ImageBuild", change.key.namespace, name))
 
-    watches.jobs.add_handler(job_changed)
+    informers.jobs.add_handler(job_changed)

@@ -16,7 +16,7 @@ import structlog
 from polyarch.builds.controller.build_kind import BuildRef, FrontEnd
 from polyarch.builds.controller.resolver import BuildResolver
 from polyarch.builds.controller.writes import BuildExpectations, WriteResult, jobs_of
-from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, WriteFailure
+from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, BuildStep, WriteFailure
 from polyarch.builds.keys import NOT_ENABLED
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.names import normalised_repository
@@ -36,7 +36,6 @@ SETTLING: Final = 0.2
 """Seconds until a build is looked at again whose neighbours' Jobs the cache does not show yet."""
 UNANSWERED: Final = 30.0
 """Seconds until a write is tried again that a plan makes although it was told of its refusal, if nothing changes."""
-ADOPTION: Final = "S2"
 MAX_POSTED_EVENTS: Final = 20_000
 """Events remembered, so that none is posted twice."""
 
@@ -44,31 +43,31 @@ MAX_POSTED_EVENTS: Final = 20_000
 class Carries(Protocol):
     """Carries out writes to the API server."""
 
-    def round(self, wish: BuildRef) -> AbstractContextManager[Mapping[str, str]]:
+    def round(self, ref: BuildRef) -> AbstractContextManager[Mapping[str, str]]:
         """Gives the UIDs of what the round creates, by what stands for them in plans."""
         ...
 
-    async def carry_out(self, wish: BuildRef, write: Write) -> WriteResult | WriteFailure: ...
+    async def carry_out(self, ref: BuildRef, write: Write) -> WriteResult | WriteFailure: ...
 
 
 class CarriesWithCredentials(Protocol):
     """Carries out writes to registries with the credentials of a build."""
 
     async def carry_out(
-        self, wish: BuildRef, write: Write, credentials: CredentialStore
+        self, ref: BuildRef, write: Write, credentials: CredentialStore
     ) -> WriteResult | WriteFailure: ...
 
 
 class Inputs(Protocol):
     """The part of ``SpecInputs`` that is needed here."""
 
-    async def fill(self, wish: BuildRef, facts: BuildFacts) -> BuildFacts:
+    async def fill(self, ref: BuildRef, facts: BuildFacts) -> BuildFacts:
         """With what the keys of the build depend on."""
         ...
 
     def credentials(self, namespace: str, names: tuple[str, ...]) -> CredentialStore: ...
 
-    def forget(self, wish: BuildRef) -> None: ...
+    def forget(self, ref: BuildRef) -> None: ...
 
     def again_in(self, facts: BuildFacts) -> float | None:
         """Seconds until inputs are read again that nobody tells us about."""
@@ -90,27 +89,27 @@ class BuildReconciler:
         self,
         front: FrontEnd,
         *,
-        inquiry: BuildResolver,
+        resolver: BuildResolver,
         inputs: Inputs,
         objects: Carries,
         registries: CarriesWithCredentials,
-        settling: BuildExpectations[BuildRef],
+        expectations: BuildExpectations[BuildRef],
         recorder: Posts,
         metrics: BuildMetrics,
         clock: Clock,
-        turns: "RepositoryLocks",
+        locks: "RepositoryLocks",
         is_leading: Callable[[], bool] = lambda: True,
     ) -> None:
         self._front = front
-        self._inquiry = inquiry
+        self._resolver = resolver
         self._inputs = inputs
         self._objects = objects
         self._registries = registries
-        self._settling = settling
+        self._expectations = expectations
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
-        self._turns = turns
+        self._locks = locks
         self._is_leading = is_leading
         self._failures: dict[BuildRef, tuple[WriteFailure, ...]] = {}
         self._resting: dict[BuildRef, _Rest] = {}
@@ -118,33 +117,33 @@ class BuildReconciler:
         """Seconds until progress is written that waits for its turn."""
         self._told = PostedEvents()
 
-    async def reconcile(self, wish: BuildRef) -> Result:
+    async def reconcile(self, ref: BuildRef) -> Result:
         """One pass over one build."""
-        facts = self._front.facts(wish)
+        facts = self._front.facts(ref)
         if facts is None:
-            self._forget(wish)
+            self._forget(ref)
             return Done()
-        async with self._turns.of(facts.wish.spec.output.repository) as waited:
-            if self._settling.is_stale(wish) or self._settling.is_stale(jobs_of(wish.namespace)):
+        async with self._locks.of(facts.request.spec.output.repository) as waited:
+            if self._expectations.is_stale(ref) or self._expectations.is_stale(jobs_of(ref.namespace)):
                 return After(SETTLING)  # the pass before wrote what this one has to see
-            if waited and (facts := self._front.facts(wish)) is None:
+            if waited and (facts := self._front.facts(ref)) is None:
                 return Done()
-            failures = self._failures.get(wish) or self._rest(wish)
-            facts = _with(failures, await self._inputs.fill(wish, facts))
-            credentials = self._inputs.credentials(wish.namespace, self._front.credentials(facts))
-            facts, plan = await self._planned(wish, facts, credentials)
-            self._inquiry.is_about(wish, plan.execution)
-            with self._objects.round(wish) as made:
-                ended = await self._carry_out(wish, plan, credentials, told=failures)
+            failures = self._failures.get(ref) or self._rest(ref)
+            facts = _with(failures, await self._inputs.fill(ref, facts))
+            credentials = self._inputs.credentials(ref.namespace, self._front.credentials(facts))
+            facts, plan = await self._planned(ref, facts, credentials)
+            self._resolver.is_about(ref, plan.execution)
+            with self._objects.round(ref) as made:
+                ended = await self._carry_out(ref, plan, credentials, told=failures)
         if ended is not None:
             return ended
-        self._tell(wish, facts, plan, made)
-        return _soonest(plan.requeue_after, self._inputs.again_in(facts), self._again.pop(wish, None))
+        self._tell(ref, facts, plan, made)
+        return _soonest(plan.requeue_after, self._inputs.again_in(facts), self._again.pop(ref, None))
 
     # -- planning ------------------------------------------------------------------------------------------------------
 
     async def _planned(
-        self, wish: BuildRef, facts: BuildFacts, credentials: CredentialStore
+        self, ref: BuildRef, facts: BuildFacts, credentials: CredentialStore
     ) -> tuple[BuildFacts, BuildPlan]:
         """The plan that has no questions, and the facts that it was made from.
 
@@ -155,18 +154,18 @@ class BuildReconciler:
             before = self._clock.monotonic()
             plan = self._front.plan(facts)
             self._metrics.planned(self._clock.monotonic() - before)
-            if not plan.questions:
+            if not plan.lookups:
                 return facts, plan
-            if asked.issuperset(plan.questions):
-                again = ", ".join(f"{each.what} {each.reference}" for each in plan.questions)
-                raise RuntimeError(f"{wish}: the plan asks again what was answered: {again}")
-            asked.update(plan.questions)
-            facts = await self._inquiry.answered(wish, facts, plan.questions, credentials)
+            if asked.issuperset(plan.lookups):
+                again = ", ".join(f"{each.what} {each.reference}" for each in plan.lookups)
+                raise RuntimeError(f"{ref}: the plan asks again what was answered: {again}")
+            asked.update(plan.lookups)
+            facts = await self._resolver.answered(ref, facts, plan.lookups, credentials)
 
     # -- carrying out --------------------------------------------------------------------------------------------------
 
     async def _carry_out(
-        self, wish: BuildRef, plan: BuildPlan, credentials: CredentialStore, *, told: Sequence[WriteFailure]
+        self, ref: BuildRef, plan: BuildPlan, credentials: CredentialStore, *, told: Sequence[WriteFailure]
     ) -> Result | None:
         """The writes in order; None if the round came to its end. ``told``: the failures that the plan knows of.
 
@@ -177,47 +176,47 @@ class BuildReconciler:
         for write in plan.writes:
             if not self._is_leading():
                 return Done()
-            result = await self._one(wish, write, credentials)
-            if result is WriteResult.DONE and write.step == ADOPTION:
+            result = await self._one(ref, write, credentials)
+            if result is WriteResult.DONE and write.step is BuildStep.ADOPT_JOB:
                 self._count_adoption(plan, write)
             if isinstance(result, WriteFailure):
                 if any(_is_same(result, each) for each in told):
-                    self._failures.pop(wish, None)
+                    self._failures.pop(ref, None)
                     return After(UNANSWERED)
-                self._failures[wish] = (*told, result)
+                self._failures[ref] = (*told, result)
                 return After(0.0)
             if result is WriteResult.MOVED_ON:
                 return After(MOVED_ON)
             later = later or result is WriteResult.LATER
-        self._settle(wish)
+        self._settle(ref)
         if later:
-            self._again[wish] = STATUS_INTERVAL
+            self._again[ref] = STATUS_INTERVAL
         return None
 
-    def _settle(self, wish: BuildRef) -> None:
+    def _settle(self, ref: BuildRef) -> None:
         """The plan has said what follows from all failures. A registry that is away is left alone for a while: what
         the plan has recorded brings another pass at once."""
-        passing = tuple(each for each in self._failures.pop(wish, ()) if each.passing and each.verb == PUSH)
+        passing = tuple(each for each in self._failures.pop(ref, ()) if each.passing and each.verb == PUSH)
         if passing:
-            self._resting[wish] = _Rest(self._clock.monotonic() + max(map(retry_pause, passing)), passing)
+            self._resting[ref] = _Rest(self._clock.monotonic() + max(map(retry_pause, passing)), passing)
 
-    def _rest(self, wish: BuildRef) -> tuple[WriteFailure, ...]:
+    def _rest(self, ref: BuildRef) -> tuple[WriteFailure, ...]:
         """The failures that are not to be tried again yet."""
-        rest = self._resting.get(wish)
+        rest = self._resting.get(ref)
         if rest is not None and rest.until > self._clock.monotonic():
             return rest.failures
-        self._resting.pop(wish, None)
+        self._resting.pop(ref, None)
         return ()
 
-    async def _one(self, wish: BuildRef, write: Write, credentials: CredentialStore) -> WriteResult | WriteFailure:
+    async def _one(self, ref: BuildRef, write: Write, credentials: CredentialStore) -> WriteResult | WriteFailure:
         if write.verb in ("create", "prepare", "patch", "status", "delete"):
-            result = await self._objects.carry_out(wish, write)
+            result = await self._objects.carry_out(ref, write)
         else:
-            self._inquiry.written(wish)
-            result = await self._registries.carry_out(wish, write, credentials)
+            self._resolver.written(ref)
+            result = await self._registries.carry_out(ref, write, credentials)
         if result is WriteResult.DONE:
             log.info(
-                "carried out", build=str(wish), step=write.step, verb=write.verb, what=write.name or write.reference
+                "carried out", build=str(ref), step=write.step, verb=write.verb, what=write.name or write.reference
             )
         return result
 
@@ -228,11 +227,11 @@ class BuildReconciler:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def _tell(self, wish: BuildRef, facts: BuildFacts, plan: BuildPlan, made: Mapping[str, str]) -> None:
+    def _tell(self, ref: BuildRef, facts: BuildFacts, plan: BuildPlan, made: Mapping[str, str]) -> None:
         """Each event once."""
         regarded = self._front.regarding(facts)
         for event in plan.events:
-            if self._told.is_news(wish, facts.wish.uid, event):
+            if self._told.is_news(ref, facts.request.uid, event):
                 regarding = self._regarding(event.about, made) if event.about is not None else regarded
                 self._recorder.event(
                     regarding, type=event.type, reason=event.reason, note=event.message, action=event.reason
@@ -242,12 +241,12 @@ class BuildReconciler:
         resource = self._front.resources[about.kind]
         return Regarding(resource.api_version, resource.kind, "", about.name, made.get(about.uid, about.uid))
 
-    def _forget(self, wish: BuildRef) -> None:
-        self._failures.pop(wish, None)
-        self._resting.pop(wish, None)
-        self._told.forget(wish)
-        self._inquiry.is_about(wish, "")
-        self._inputs.forget(wish)
+    def _forget(self, ref: BuildRef) -> None:
+        self._failures.pop(ref, None)
+        self._resting.pop(ref, None)
+        self._told.forget(ref)
+        self._resolver.is_about(ref, "")
+        self._inputs.forget(ref)
 
 
 class PostedEvents:
@@ -261,12 +260,12 @@ class PostedEvents:
     def __len__(self) -> int:
         return self._count
 
-    def is_news(self, wish: BuildRef, uid: str, event: PlannedEvent) -> bool:
+    def is_news(self, ref: BuildRef, uid: str, event: PlannedEvent) -> bool:
         """Whether this was not told yet; from now on it was."""
         about = event.about.uid if event.about is not None else ""
         told = (uid, about, event.execution, event.reason, event.architecture, event.message)
-        own = self._of.setdefault(wish, OrderedDict())
-        self._of.move_to_end(wish)
+        own = self._of.setdefault(ref, OrderedDict())
+        self._of.move_to_end(ref)
         is_news = told not in own
         own[told] = None
         own.move_to_end(told)
@@ -279,9 +278,9 @@ class PostedEvents:
                 del self._of[longest_ago]
         return is_news
 
-    def forget(self, wish: BuildRef) -> None:
+    def forget(self, ref: BuildRef) -> None:
         """The build is gone."""
-        self._count -= len(self._of.pop(wish, ()))
+        self._count -= len(self._of.pop(ref, ()))
 
 
 class RepositoryLocks:

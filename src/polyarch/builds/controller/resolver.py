@@ -62,9 +62,9 @@ class Registry(Protocol):
 class NamedInputs(Protocol):
     """The part of ``SpecInputs`` that is needed here."""
 
-    async def config_map(self, wish: BuildRef, name: str) -> Mapping[str, Any] | None: ...
+    async def config_map(self, ref: BuildRef, name: str) -> Mapping[str, Any] | None: ...
 
-    async def secret(self, wish: BuildRef, name: str) -> SecretFacts | None:
+    async def secret(self, ref: BuildRef, name: str) -> SecretFacts | None:
         """Raises ``Forbidden`` where no administrator has said that Secrets may be read."""
         ...
 
@@ -95,42 +95,42 @@ class BuildResolver:
         self._known: dict[BuildRef, _Known] = {}
 
     async def answered(
-        self, wish: BuildRef, facts: BuildFacts, questions: Iterable[BuildLookup], credentials: CredentialStore
+        self, ref: BuildRef, facts: BuildFacts, lookups: Iterable[BuildLookup], credentials: CredentialStore
     ) -> BuildFacts:
         """The facts with the answers to all questions. Raises what the API server raises."""
-        asked = list(dict.fromkeys(questions))
+        asked = list(dict.fromkeys(lookups))
 
         forbidden = False
 
-        async def answer(question: BuildLookup) -> Any:
+        async def answer(lookup: BuildLookup) -> Any:
             nonlocal forbidden
             try:
-                return await ask(question)
+                return await ask(lookup)
             except Forbidden as error:
                 forbidden = True
-                return _unreadable(question, error)
+                return _unreadable(lookup, error)
 
-        async def ask(question: BuildLookup) -> Any:
-            match question.what:
+        async def ask(lookup: BuildLookup) -> Any:
+            match lookup.what:
                 case "inspect":
                     return await self._registry.inspect(
-                        question.reference, credentials=credentials, fresh=question.revalidate, tenant=wish.namespace
+                        lookup.reference, credentials=credentials, fresh=lookup.revalidate, tenant=ref.namespace
                     )
                 case "head":
-                    return await self._head(wish, question.reference, credentials)
+                    return await self._head(ref, lookup.reference, credentials)
                 case "configmap":
-                    return await self._inputs.config_map(wish, question.reference)
+                    return await self._inputs.config_map(ref, lookup.reference)
                 case "secret":
-                    return await self._inputs.secret(wish, question.reference)
+                    return await self._inputs.secret(ref, lookup.reference)
                 case "job":
-                    return await self._named.job(wish.namespace, question.reference)
+                    return await self._named.job(ref.namespace, lookup.reference)
                 case "runtimeclass":
-                    return await self._named.runtime_handler(question.reference)
+                    return await self._named.runtime_handler(lookup.reference)
 
         answers = await map_concurrently(answer, asked, at_once=MAX_CONCURRENT_LOOKUPS)
         given: dict[str, dict[str, Any]] = {each: {} for each in get_args(LookupKind)}
-        for question, said in zip(asked, answers, strict=True):
-            given[question.what][question.reference] = said
+        for lookup, said in zip(asked, answers, strict=True):
+            given[lookup.what][lookup.reference] = said
         inputs = msgspec.structs.replace(
             facts.inputs,
             config_maps={**facts.inputs.config_maps, **given["configmap"]},
@@ -147,8 +147,8 @@ class BuildResolver:
             pins_fresh=facts.pins_fresh or any(each.revalidate for each in asked),
         )
 
-    async def _head(self, wish: BuildRef, reference: str, credentials: CredentialStore) -> HeadResult:
-        known, now = self._known.setdefault(wish, _Known("", {})), self._clock.monotonic()
+    async def _head(self, ref: BuildRef, reference: str, credentials: CredentialStore) -> HeadResult:
+        known, now = self._known.setdefault(ref, _Known("", {})), self._clock.monotonic()
         if reference in known.found:
             existence, at = known.found[reference]
             if now - at < ANSWER_LIFETIME:
@@ -158,28 +158,28 @@ class BuildResolver:
             known.found[reference] = (existence, now)
         return existence
 
-    def is_about(self, wish: BuildRef, execution: str) -> None:
+    def is_about(self, ref: BuildRef, execution: str) -> None:
         """From now on this execution is under way, or none: what was told for another one is forgotten."""
-        known = self._known.get(wish)
+        known = self._known.get(ref)
         if known is None:
             return
         if not execution or known.execution not in ("", execution):
-            del self._known[wish]
+            del self._known[ref]
         else:
             known.execution = execution
 
-    def written(self, wish: BuildRef) -> None:
+    def written(self, ref: BuildRef) -> None:
         """This build has written to a registry, or failed to: what is there is asked again."""
-        if (known := self._known.get(wish)) is not None:
+        if (known := self._known.get(ref)) is not None:
             known.found.clear()
 
 
-def _unreadable(question: BuildLookup, error: Forbidden) -> Any:
+def _unreadable(lookup: BuildLookup, error: Forbidden) -> Any:
     """What stands for an answer that needs a Secret which may not be read: the plan says so, and asks no further."""
     code = "unauthorized"
-    match question.what:
+    match lookup.what:
         case "inspect":
-            nowhere = Reference("docker", "", question.reference)
+            nowhere = Reference("docker", "", lookup.reference)
             return Inspection(nowhere, Status.ERROR, error=InspectionError.of(code, str(error)))
         case "head":
             return HeadResult(error=code)
@@ -295,18 +295,18 @@ class SpecInputs:
         self._readings: LRUCache[Key, _Reading] = LRUCache(READINGS[0], weight=READINGS[1])
         self._hmac_key = b""
 
-    async def fill(self, wish: BuildRef, facts: BuildFacts) -> BuildFacts:
+    async def fill(self, ref: BuildRef, facts: BuildFacts) -> BuildFacts:
         """The facts with everything that the build's keys depend on. Raises what the API server raises."""
-        wanted = named_by(facts.wish.spec)
-        entitled = facts.wish.machine.entitled if facts.wish.machine is not None else ()
+        wanted = named_by(facts.request.spec)
+        entitled = facts.request.machine.entitled if facts.request.machine is not None else ()
         named = wanted.config_maps | {each.object for each in entitled if each.kind == "ConfigMap"}
-        self._uses(wish, named)
-        config_maps = {name: await self.config_map(wish, name) for name in sorted(named)}
+        self._uses(ref, named)
+        config_maps = {name: await self.config_map(ref, name) for name in sorted(named)}
         found: dict[str, SecretFacts | None] = {}
         readable = True
         try:
             for name in sorted(wanted.keyed_secrets):
-                found[name] = await self._keyed(Key(wish.namespace, name))
+                found[name] = await self._keyed(Key(ref.namespace, name))
         except Forbidden:
             readable = False
         inputs = msgspec.structs.replace(facts.inputs, config_maps=config_maps, secrets=found, readable=readable)
@@ -316,21 +316,21 @@ class SpecInputs:
         """Seconds until the inputs are read again that nobody tells us about; None if there are none."""
         if not facts.inputs.readable:
             return ENABLED_AGAIN
-        entitled = facts.wish.machine is not None and facts.wish.machine.entitled
-        return SECRET_LIFETIME if entitled or named_by(facts.wish.spec).keyed_secrets else None
+        entitled = facts.request.machine is not None and facts.request.machine.entitled
+        return SECRET_LIFETIME if entitled or named_by(facts.request.spec).keyed_secrets else None
 
-    def forget(self, wish: BuildRef) -> None:
+    def forget(self, ref: BuildRef) -> None:
         """The build is gone: what only it has named is not watched any more."""
-        self._uses(wish, ())
+        self._uses(ref, ())
 
     # -- ConfigMaps ----------------------------------------------------------------------------------------------------
 
-    async def config_map(self, wish: BuildRef, name: str) -> Mapping[str, Any] | None:
+    async def config_map(self, ref: BuildRef, name: str) -> Mapping[str, Any] | None:
         """``data`` and ``binaryData`` as they are now, those that are there; None if there is no such ConfigMap."""
-        key = Key(wish.namespace, name)
+        key = Key(ref.namespace, name)
         watch = self._watches.get(key.namespace)
         if watch is None:
-            self._uses(wish, (*(each.name for each in self._used.get(wish, ())), name))
+            self._uses(ref, (*(each.name for each in self._used.get(ref, ())), name))
             watch = self._watches[key.namespace]
         await watch.synced()
         seen = watch.get(key)
@@ -353,44 +353,44 @@ class SpecInputs:
         """Read a moment ago, in a version that the watch has yet to show."""
         return older(seen.metadata.resource_version, known.version)
 
-    def _uses(self, wish: BuildRef, wanted: Iterable[str]) -> None:
-        used = frozenset(Key(wish.namespace, name) for name in wanted)
-        before = self._used.get(wish, frozenset())
+    def _uses(self, ref: BuildRef, wanted: Iterable[str]) -> None:
+        used = frozenset(Key(ref.namespace, name) for name in wanted)
+        before = self._used.get(ref, frozenset())
         for key in before - used:
-            self._users[key].discard(wish)
+            self._users[key].discard(ref)
             if not self._users[key]:
                 del self._users[key]
                 self._contents.pop(key)
         for key in used - before:
-            self._users[key].add(wish)
+            self._users[key].add(ref)
         if used:
-            self._used[wish] = used
+            self._used[ref] = used
         else:
-            self._used.pop(wish, None)
+            self._used.pop(ref, None)
         if used == before:
             return
-        watched = any(key.namespace == wish.namespace for key in self._users)
-        watch = self._watches.get(wish.namespace)
+        watched = any(key.namespace == ref.namespace for key in self._users)
+        watch = self._watches.get(ref.namespace)
         if watched and watch is None:
-            watch = self._watches[wish.namespace] = OnDemand(
-                self._informers, CONFIGMAPS, PartialObjectMetadata, self._changed, namespace=wish.namespace
+            watch = self._watches[ref.namespace] = OnDemand(
+                self._informers, CONFIGMAPS, PartialObjectMetadata, self._changed, namespace=ref.namespace
             )
             watch.want(True)
         elif not watched and watch is not None:
             watch.want(False)
-            del self._watches[wish.namespace]
+            del self._watches[ref.namespace]
 
     def _changed(self, change: Change[PartialObjectMetadata]) -> None:
         if change.initial:
             return
-        for wish in tuple(self._users.get(change.key, ())):
-            self._enqueue(wish)
+        for ref in tuple(self._users.get(change.key, ())):
+            self._enqueue(ref)
 
     # -- Secrets -------------------------------------------------------------------------------------------------------
 
-    async def secret(self, wish: BuildRef, name: str) -> SecretFacts | None:
+    async def secret(self, ref: BuildRef, name: str) -> SecretFacts | None:
         """What may be known of a Secret, read now; None if there is none. Raises ``Forbidden``."""
-        secret = await self._read(Key(wish.namespace, name), at_most=JUST_READ)
+        secret = await self._read(Key(ref.namespace, name), at_most=JUST_READ)
         return secret_facts(secret, b"") if secret is not None else None
 
     def credentials(self, namespace: str, names: tuple[str, ...]) -> CredentialStore:

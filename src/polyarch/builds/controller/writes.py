@@ -198,16 +198,16 @@ class ObjectWrites:
         self,
         client: Api,
         front: FrontEnd,
-        settling: BuildExpectations[BuildRef],
+        expectations: BuildExpectations[BuildRef],
         clock: Clock,
         *,
-        copies: Prepares | None = None,
+        prepared: Prepares | None = None,
     ) -> None:
         """``copies`` carries out ``prepare``, where plans of the front-end have it."""
         self._client = client
-        self._copies = copies
+        self._prepared = prepared
         self._front = front
-        self._settling = settling
+        self._expectations = expectations
         self._clock = clock
         self._pace = StatusRateLimiter()
         self._uids: dict[BuildRef, dict[str, str]] = {}
@@ -215,49 +215,49 @@ class ObjectWrites:
         """Of objects that the caches do not show as we have written them."""
 
     @contextmanager
-    def round(self, wish: BuildRef) -> Iterator[Mapping[str, str]]:
+    def round(self, ref: BuildRef) -> Iterator[Mapping[str, str]]:
         """While it lasts, what its writes create or find is known to its later ones by name (``document.uid_of``)."""
-        made = self._uids[wish] = {}
+        made = self._uids[ref] = {}
         try:
             yield made
         finally:
-            del self._uids[wish]
+            del self._uids[ref]
 
-    async def carry_out(self, wish: BuildRef, write: Write) -> WriteResult | WriteFailure:
+    async def carry_out(self, ref: BuildRef, write: Write) -> WriteResult | WriteFailure:
         """One write. Raises ``KubernetesError`` if the API server gave no answer that settles it."""
-        made = self._uids.get(wish, {})
+        made = self._uids.get(ref, {})
         if made:
             write = msgspec.structs.replace(write, uid=made.get(write.uid, write.uid), body=_named(write.body, made))
         try:
-            if write.verb in ("create", "prepare") and not await self._has_live_owner(wish, write):
+            if write.verb in ("create", "prepare") and not await self._has_live_owner(ref, write):
                 return WriteResult.MOVED_ON
             match write.verb:
                 case "create":
-                    return await self._create(wish, write)
+                    return await self._create(ref, write)
                 case "patch":
-                    return await self._patch(wish, write)
-                case "prepare" if self._copies is not None:
-                    document = await self._copies.document(write)
+                    return await self._patch(ref, write)
+                case "prepare" if self._prepared is not None:
+                    document = await self._prepared.document(write)
                     if document is None:
                         return WriteResult.NOT_NEEDED
-                    return await self._patch(wish, msgspec.structs.replace(write, how="apply", body=document))
+                    return await self._patch(ref, msgspec.structs.replace(write, how="apply", body=document))
                 case "status":
-                    return await self._status(wish, write)
+                    return await self._status(ref, write)
                 case "delete":
-                    return await self._delete(wish, write)
+                    return await self._delete(ref, write)
         except (Conflict, NotFound) as error:
-            log.info("an object has changed meanwhile", build=str(wish), step=write.step, error=str(error))
+            log.info("an object has changed meanwhile", build=str(ref), step=write.step, error=str(error))
             return WriteResult.MOVED_ON
         except REFUSALS as error:
             if any(cause.field == "metadata.uid" for cause in error.causes):
                 return WriteResult.MOVED_ON  # another object has the name now
-            log.warning("the API server refused a write", build=str(wish), step=write.step, error=str(error))
+            log.warning("the API server refused a write", build=str(ref), step=write.step, error=str(error))
             return refused(write, error.reason or type(error).__name__, error)
         raise ValueError(f"{write.verb} is not a verb of the API server")
 
     # -- the verbs -----------------------------------------------------------------------------------------------------
 
-    async def _create(self, wish: BuildRef, write: Write) -> WriteResult | WriteFailure:
+    async def _create(self, ref: BuildRef, write: Write) -> WriteResult | WriteFailure:
         resource = self._front.resources[write.kind]
         document = {"apiVersion": resource.api_version, "kind": resource.kind, **write.body}
         try:
@@ -268,20 +268,20 @@ class ObjectWrites:
                 return WriteResult.MOVED_ON  # its name is free once it has gone
             if is_own(document, found):
                 metadata = msgspec.convert(found.get("metadata") or {}, ObjectMeta)
-                self._made(wish, write, metadata)
+                self._made(ref, write, metadata)
                 return WriteResult.NOT_NEEDED
             return refused(write, "NameConflict", error)
-        self._made(wish, write, made.metadata)
+        self._made(ref, write, made.metadata)
         return WriteResult.DONE
 
-    async def _has_live_owner(self, wish: BuildRef, write: Write) -> bool:
+    async def _has_live_owner(self, ref: BuildRef, write: Write) -> bool:
         """Whether what an object is made for is there and stays. Raises ``NotFound``.
 
         The cache may show what was deleted a moment ago, or while the API server was away: an execution of such a wish
         would begin Jobs, and a Job of such an execution would run, until garbage collection finds it. It is asked once
         in a round, and not for what the round has made itself.
         """
-        known = self._uids.get(wish, {})
+        known = self._uids.get(ref, {})
         for owner in write.body["metadata"]["ownerReferences"]:
             if owner["uid"] in known.values():
                 continue
@@ -293,7 +293,7 @@ class ObjectWrites:
             known[uid_placeholder(owner["kind"], owner["name"])] = owner["uid"]
         return True
 
-    async def _patch(self, wish: BuildRef, write: Write) -> WriteResult:
+    async def _patch(self, ref: BuildRef, write: Write) -> WriteResult:
         resource = self._front.resources[write.kind]
         if write.how == "apply":
             if self._is_equal(write):
@@ -306,10 +306,10 @@ class ObjectWrites:
         else:
             patch = MergePatch(_guarded(write.body, write))
             made = await self._client.patch(resource, write.name, patch, namespace=write.namespace)
-        self._seen(wish, write, made.metadata.resource_version)
+        self._seen(ref, write, made.metadata.resource_version)
         return WriteResult.DONE
 
-    async def _status(self, wish: BuildRef, write: Write) -> WriteResult:
+    async def _status(self, ref: BuildRef, write: Write) -> WriteResult:
         stored, uid, version = self._stored_status(write)
         wanted = write.body.get("status") or {}
         change = status_patch(stored, wanted)
@@ -325,11 +325,11 @@ class ObjectWrites:
             resource, write.name, MergePatch(guarded), namespace=write.namespace, subresource="status"
         )
         self._pace.wrote(uid, self._clock.monotonic())
-        self._seen(wish, write, made.metadata.resource_version)
+        self._seen(ref, write, made.metadata.resource_version)
         self._front.status_written(write, stored)
         return WriteResult.DONE
 
-    async def _delete(self, wish: BuildRef, write: Write) -> WriteResult:
+    async def _delete(self, ref: BuildRef, write: Write) -> WriteResult:
         resource = self._front.resources[write.kind]
         try:
             await self._client.delete(
@@ -343,8 +343,8 @@ class ObjectWrites:
         except NotFound:
             return WriteResult.NOT_NEEDED
         if (cache := self._cache(write.kind)) is not None:
-            for each in self._concerned(wish, write.kind):
-                self._settling.deleted(each, cache.store, Key(write.namespace, write.name), write.uid)
+            for each in self._concerned(ref, write.kind):
+                self._expectations.deleted(each, cache.store, Key(write.namespace, write.name), write.uid)
         return WriteResult.DONE
 
     # -- caches --------------------------------------------------------------------------------------------------------
@@ -352,22 +352,22 @@ class ObjectWrites:
     def _cache(self, kind: str) -> WrittenCache | None:
         return self._front.caches.get(kind)
 
-    def _made(self, wish: BuildRef, write: Write, metadata: ObjectMeta) -> None:
-        if wish in self._uids:
-            self._uids[wish][uid_placeholder(write.kind, write.name)] = metadata.uid
-        self._seen(wish, write, metadata.resource_version)
+    def _made(self, ref: BuildRef, write: Write, metadata: ObjectMeta) -> None:
+        if ref in self._uids:
+            self._uids[ref][uid_placeholder(write.kind, write.name)] = metadata.uid
+        self._seen(ref, write, metadata.resource_version)
 
-    def _seen(self, wish: BuildRef, write: Write, version: str) -> None:
+    def _seen(self, ref: BuildRef, write: Write, version: str) -> None:
         key = Key(write.namespace, write.name)
         if (cache := self._cache(write.kind)) is not None and version:
-            for each in self._concerned(wish, write.kind):
-                self._settling.wrote(each, cache.writes, key, version)
+            for each in self._concerned(ref, write.kind):
+                self._expectations.wrote(each, cache.writes, key, version)
             known = {each: of for each, of in self._versions.items() if self._is_behind(*each)}
             self._versions = {**known, (write.kind, key): version}
 
-    def _concerned(self, wish: BuildRef, kind: str) -> tuple[BuildRef, ...]:
+    def _concerned(self, ref: BuildRef, kind: str) -> tuple[BuildRef, ...]:
         """Who plans from this object: with a Job every build of its namespace."""
-        return (wish, jobs_of(wish.namespace)) if kind == JOBS.kind else (wish,)
+        return (ref, jobs_of(ref.namespace)) if kind == JOBS.kind else (ref,)
 
     def _is_behind(self, kind: str, key: Key) -> bool:
         cache = self._cache(kind)
@@ -532,16 +532,16 @@ class RegistryWrites:
     def __init__(self, registries: Publishes) -> None:
         self._registries = registries
 
-    async def carry_out(self, wish: BuildRef, write: Write, credentials: CredentialStore) -> WriteResult | WriteFailure:
+    async def carry_out(self, ref: BuildRef, write: Write, credentials: CredentialStore) -> WriteResult | WriteFailure:
         """One step. Raises ``msgspec.ValidationError`` for a body that is none, and ``KubernetesError`` where the API
         server did not answer when a Secret was read."""
         try:
             result = await self._result(write, credentials)
         except Forbidden as error:
-            log.warning("a Secret may not be read", build=str(wish), step=write.step, error=str(error))
+            log.warning("a Secret may not be read", build=str(ref), step=write.step, error=str(error))
             return refused(write, NOT_ENABLED, error)
         if isinstance(result, PublishFailure):
-            log.warning("a registry step failed", build=str(wish), step=write.step, error=result.message)
+            log.warning("a registry step failed", build=str(ref), step=write.step, error=result.message)
             return _failure(write, result)
         expected = str(write.body.get("digest") or "")
         if expected and result.digest != expected:

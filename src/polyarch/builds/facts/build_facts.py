@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, Final, Literal
 
 import msgspec
@@ -312,6 +313,27 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     """CAs (PEM) that build pods trust in addition."""
 
 
+class BuildStep(StrEnum):
+    """What a write of a plan is for. The steps stand in the order in which plans have them."""
+
+    RESTORE_LABELS = "restore-labels"
+    CREATE_EXECUTION = "create-execution"
+    ADOPT_JOB = "adopt-job"
+    END_SUPERSEDED = "end-superseded"
+    """Executions that are not wanted any more end, and their Jobs are deleted."""
+    CREATE_JOB = "create-job"
+    """Of one architecture, with everything that it mounts."""
+    RECORD_PROGRESS = "record-progress"
+    PUBLISH = "publish"
+    RECORD_END = "record-end"
+    MOVE_TAGS = "move-tags"
+    """Of a result that was published before."""
+    DELETE_JOB = "delete-job"
+    """Of an execution that does not need it any more."""
+    REPORT = "report"
+    """Status and annotations of the build request."""
+
+
 class WriteFailure(msgspec.Struct, frozen=True, kw_only=True):
     """A write of this round that did not succeed: the plan is made once more, without it, and says what follows.
 
@@ -320,7 +342,7 @@ class WriteFailure(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     verb: str
-    step: str = ""
+    step: BuildStep | Literal[""] = ""
     kind: str = ""
     name: str = ""
     reference: str = ""
@@ -351,7 +373,7 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the plan for one wish is made of."""
 
     now: float
-    wish: BuildRequest
+    request: BuildRequest
     nodes: tuple[NodeFacts, ...] | None = ()
     """Nodes that could count or build. None: not known."""
     members: frozenset[str] = frozenset()
@@ -383,7 +405,7 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def leaves_registries_to_jobs(self) -> bool:
         """The builder asks and writes no registry for this wish, and reads no credentials."""
-        return self.wish.spec.registry_access == "Job"
+        return self.request.spec.registry_access == "Job"
 
 
 # -- Which executions are a wish's own, which one's result is published, and which one is under way.
@@ -399,14 +421,14 @@ USABLE: Final = frozenset({"Built", "Reused"})
 
 def own_executions(facts: BuildFacts) -> tuple[Execution, ...]:
     """Those of this very wish, the oldest first: one of a former object of the same name is not among them."""
-    own = (each for each in facts.executions if each.owner_uid == facts.wish.uid)
+    own = (each for each in facts.executions if each.owner_uid == facts.request.uid)
     return tuple(sorted(own, key=lambda each: (each.created, each.serial, each.name)))
 
 
 def current_execution(facts: BuildFacts) -> Execution | None:
     """The one whose result is published: what the status says if it is so, else the one that succeeded last."""
     succeeded = [each for each in own_executions(facts) if each.phase == "Succeeded" and not each.deleting]
-    said = [each for each in succeeded if each.name == facts.wish.current]
+    said = [each for each in succeeded if each.name == facts.request.current]
     return max(said or succeeded, key=lambda each: (each.completed or 0.0, each.created, each.name), default=None)
 
 

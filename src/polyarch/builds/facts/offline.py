@@ -109,7 +109,7 @@ class HasLookups(Protocol):
     """A plan, as far as its questions go."""
 
     @property
-    def questions(self) -> tuple[BuildLookup, ...]: ...
+    def lookups(self) -> tuple[BuildLookup, ...]: ...
 
 
 P = TypeVar("P", bound=HasLookups)
@@ -135,7 +135,7 @@ class FactsFile:
             self._take(found)
 
     @property
-    def wishes(self) -> tuple[BuildRequest, ...]:
+    def requests(self) -> tuple[BuildRequest, ...]:
         """The ImageBuilds of the file, by namespace and name."""
         builds = (build_request(each) for each in self._objects[names.IMAGE_BUILDS.kind])
         return tuple(sorted(builds, key=lambda each: (each.namespace, each.name)))
@@ -144,16 +144,16 @@ class FactsFile:
     def nodes(self) -> tuple[NodeFacts, ...]:
         return tuple(node_facts(each) for each in self._objects["Node"])
 
-    def facts(self, wish: BuildRequest) -> BuildFacts:
+    def facts(self, request: BuildRequest) -> BuildFacts:
         """The facts for a wish, before any question is answered."""
         jobs = self.jobs()
         return BuildFacts(
             now=self.now,
-            wish=wish,
+            request=request,
             nodes=self.nodes,
-            executions=self.executions(wish.namespace),
-            jobs=tuple(each for each in jobs if each.namespace == wish.namespace),
-            inputs=self.inputs(wish.namespace, named_by(wish.spec)),
+            executions=self.executions(request.namespace),
+            jobs=tuple(each for each in jobs if each.namespace == request.namespace),
+            inputs=self.inputs(request.namespace, named_by(request.spec)),
             active_jobs=sum(each.complete is None and each.failure is None for each in jobs),
             settings=self.settings,
         )
@@ -185,44 +185,44 @@ class FactsFile:
             pod_security=pod_security(spaces.get(namespace)),
         )
 
-    def answer(self, facts: BuildFacts, questions: Iterable[BuildLookup]) -> BuildFacts:
+    def answer(self, facts: BuildFacts, lookups: Iterable[BuildLookup]) -> BuildFacts:
         """The facts with answers to these questions."""
         images, existing = dict(facts.images), dict(facts.existing)
         config_maps, secrets = set(facts.inputs.config_maps), set(facts.inputs.secrets)
         found_jobs, handlers = dict(facts.found_jobs), dict(facts.runtime_handlers)
         classes = {each.metadata.name: each.handler for each in self._objects["RuntimeClass"]}
         fresh = facts.pins_fresh
-        for question in questions:
-            match question.what:
+        for lookup in lookups:
+            match lookup.what:
                 case "inspect":
-                    images[question.reference] = self.inspect(question.reference)
-                    fresh = fresh or question.revalidate
+                    images[lookup.reference] = self.inspect(lookup.reference)
+                    fresh = fresh or lookup.revalidate
                 case "head":
-                    existing[question.reference] = self.head(question.reference)
+                    existing[lookup.reference] = self.head(lookup.reference)
                 case "configmap":
-                    config_maps.add(question.reference)
+                    config_maps.add(lookup.reference)
                 case "secret":
-                    secrets.add(question.reference)
+                    secrets.add(lookup.reference)
                 case "job":
-                    found_jobs[question.reference] = None  # the facts have every Job of the file, labelled or not
+                    found_jobs[lookup.reference] = None  # the facts have every Job of the file, labelled or not
                 case "runtimeclass":
-                    handlers[question.reference] = classes.get(question.reference)
+                    handlers[lookup.reference] = classes.get(lookup.reference)
         return msgspec.structs.replace(
             facts,
             images=images,
             existing=existing,
             found_jobs=found_jobs,
             runtime_handlers=handlers,
-            inputs=self.inputs(facts.wish.namespace, InputNames(frozenset(config_maps), frozenset(secrets))),
+            inputs=self.inputs(facts.request.namespace, InputNames(frozenset(config_maps), frozenset(secrets))),
             pins_fresh=fresh,
         )
 
     def planned(self, facts: BuildFacts, plan: Callable[[BuildFacts], P]) -> P:
         """The plan once it has no more questions: it asks for images, then for what is made of them, then for tags."""
         planned, asked = plan(facts), set[BuildLookup]()
-        while not asked.issuperset(planned.questions):
-            asked.update(planned.questions)
-            facts = self.answer(facts, planned.questions)
+        while not asked.issuperset(planned.lookups):
+            asked.update(planned.lookups)
+            facts = self.answer(facts, planned.lookups)
             planned = plan(facts)
         return planned
 

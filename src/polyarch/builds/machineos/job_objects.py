@@ -15,7 +15,7 @@ import msgspec
 from polyarch.builds import names
 from polyarch.builds.api.resources import NameReference
 from polyarch.builds.containerfile import normalised_text
-from polyarch.builds.facts.build_facts import JobFacts
+from polyarch.builds.facts.build_facts import BuildStep, JobFacts
 from polyarch.builds.jobs.contract import configmap_name
 from polyarch.builds.jobs.manifests import architecture_manifests as job_manifests
 from polyarch.builds.jobs.spec import ArchitectureJobSpec, ExternalImage, JobMetadata, MachineJobMounts
@@ -168,14 +168,14 @@ def secrets(case: MachineOSConfigFacts, build: str) -> dict[str, str]:
     return {**found, copies["final"]: case.push_secret} if case.push_secret else found
 
 
-def job_preparations(case: MachineOSConfigFacts, making: JobInputs) -> tuple[Write, ...]:
+def job_preparations(case: MachineOSConfigFacts, job_inputs: JobInputs) -> tuple[Write, ...]:
     """The copies that the Job of an architecture mounts, made anew for every Job."""
-    own = _build_marks(case, making)
-    owner = {**making.owner, "controller": False, "blockOwnerDeletion": False}
-    copies = api.ephemeral_name(making.execution)
+    own = _build_marks(case, job_inputs)
+    owner = {**job_inputs.owner, "controller": False, "blockOwnerDeletion": False}
+    copies = api.ephemeral_name(job_inputs.execution)
     found = [
         _prepare(case, "Secret", copy, own, owner, {"as": CREDENTIALS, "of": secret})
-        for copy, secret in secrets(case, making.execution).items()
+        for copy, secret in secrets(case, job_inputs.execution).items()
     ]
     context = {"as": CONTEXT, "of": case.rendered_name, "key": CONFIG_FILE}
     found.append(_prepare(case, "ConfigMap", copies["mc"], own, owner, context))
@@ -185,13 +185,15 @@ def job_preparations(case: MachineOSConfigFacts, making: JobInputs) -> tuple[Wri
     if case.trust:
         bundle = base64.b64encode(case.trust.encode()).decode()
         found.append(_config_map(case, copies[TRUST_OBJECT], own, owner, {"binaryData": {TRUST_FILE: bundle}}))
-    texts = {"data": _containerfiles(case, making)}
+    texts = {"data": _containerfiles(case, job_inputs)}
     return (*found, _config_map(case, copies["containerfile"], own, owner, texts))
 
 
-def machine_job_manifests(case: MachineOSConfigFacts, making: JobInputs, record: str) -> Sequence[Mapping[str, Any]]:
+def machine_job_manifests(
+    case: MachineOSConfigFacts, job_inputs: JobInputs, record: str
+) -> Sequence[Mapping[str, Any]]:
     """The inputs of the Job of an architecture, and the Job."""
-    return job_manifests(_rendered(case, making, record))
+    return job_manifests(_rendered(case, job_inputs, record))
 
 
 def owner_patches(case: MachineOSConfigFacts, execution: str, owners: Sequence[tuple[str, str]]) -> tuple[Write, ...]:
@@ -210,7 +212,7 @@ def owner_patches(case: MachineOSConfigFacts, execution: str, owners: Sequence[t
             kind=kind,
             namespace=case.namespace,
             name=copy,
-            step="S4",
+            step=BuildStep.CREATE_JOB,
             how="merge",
             body={"metadata": {"ownerReferences": references}},
         )
@@ -224,24 +226,35 @@ def job_deletions(case: MachineOSConfigFacts, jobs: Iterable[JobFacts], executio
     for job in sorted((each for each in jobs if each.run == execution), key=lambda each: each.name):
         if not job.deleting:
             found.append(
-                Write(verb="delete", kind="Job", namespace=job.namespace, name=job.name, step="S3", uid=job.uid)
+                Write(
+                    verb="delete",
+                    kind="Job",
+                    namespace=job.namespace,
+                    name=job.name,
+                    step=BuildStep.END_SUPERSEDED,
+                    uid=job.uid,
+                )
             )
         inputs = configmap_name(job.name)
-        found.append(Write(verb="delete", kind="ConfigMap", namespace=job.namespace, name=inputs, step="S3"))
+        found.append(
+            Write(verb="delete", kind="ConfigMap", namespace=job.namespace, name=inputs, step=BuildStep.END_SUPERSEDED)
+        )
     return tuple(found)
 
 
-def _build_marks(case: MachineOSConfigFacts, making: JobInputs) -> MachineObjectLabels:
-    return _entitled(machine_object_labels(case, making.execution, ""), making)
+def _build_marks(case: MachineOSConfigFacts, job_inputs: JobInputs) -> MachineObjectLabels:
+    return _entitled(machine_object_labels(case, job_inputs.execution, ""), job_inputs)
 
 
-def _job_marks(case: MachineOSConfigFacts, making: JobInputs) -> MachineObjectLabels:
-    key = making.target.keys[making.architecture]
-    return _entitled(machine_object_labels(case, making.execution, names.ARCH_ROLE, making.architecture, key), making)
+def _job_marks(case: MachineOSConfigFacts, job_inputs: JobInputs) -> MachineObjectLabels:
+    key = job_inputs.target.keys[job_inputs.architecture]
+    return _entitled(
+        machine_object_labels(case, job_inputs.execution, names.ARCH_ROLE, job_inputs.architecture, key), job_inputs
+    )
 
 
-def _entitled(found: MachineObjectLabels, making: JobInputs) -> MachineObjectLabels:
-    machine = making.inputs.machine
+def _entitled(found: MachineObjectLabels, job_inputs: JobInputs) -> MachineObjectLabels:
+    machine = job_inputs.inputs.machine
     has = {f"{api.ENTITLED}{each}": "" for each in (machine.entitlements if machine is not None else ())}
     return msgspec.structs.replace(found, annotations={**found.annotations, **has})
 
@@ -255,7 +268,7 @@ def _prepare(
     source: Mapping[str, str],
 ) -> Write:
     body = {"metadata": _metadata(case, name, own, owner), "source": dict(source)}
-    return Write(verb="prepare", kind=kind, namespace=case.namespace, name=name, step="S4", body=body)
+    return Write(verb="prepare", kind=kind, namespace=case.namespace, name=name, step=BuildStep.CREATE_JOB, body=body)
 
 
 def _config_map(
@@ -271,7 +284,15 @@ def _config_map(
         "metadata": _metadata(case, name, own, owner),
         **content,
     }
-    return Write(verb="patch", kind="ConfigMap", namespace=case.namespace, name=name, step="S4", how="apply", body=body)
+    return Write(
+        verb="patch",
+        kind="ConfigMap",
+        namespace=case.namespace,
+        name=name,
+        step=BuildStep.CREATE_JOB,
+        how="apply",
+        body=body,
+    )
 
 
 def _metadata(
@@ -286,24 +307,24 @@ def _metadata(
     }
 
 
-def _containerfiles(case: MachineOSConfigFacts, making: JobInputs) -> dict[str, str]:
+def _containerfiles(case: MachineOSConfigFacts, job_inputs: JobInputs) -> dict[str, str]:
     """What is built, for people and their tools: a text for each architecture, since each names its own images."""
-    architectures = making.target.architectures
-    texts = {each: _text(case, msgspec.structs.replace(making, architecture=each)) for each in architectures}
+    architectures = job_inputs.target.architectures
+    texts = {each: _text(case, msgspec.structs.replace(job_inputs, architecture=each)) for each in architectures}
     if len(texts) == 1:
         return {CONTAINERFILE: texts[architectures[0]]}
     return {f"{CONTAINERFILE}.{each}": text for each, text in texts.items()}
 
 
-def _text(case: MachineOSConfigFacts, making: JobInputs) -> str:
+def _text(case: MachineOSConfigFacts, job_inputs: JobInputs) -> str:
     """The whole Containerfile of an architecture."""
-    own, machine = making.inputs.per_architecture[making.architecture], making.inputs.machine
+    own, machine = job_inputs.inputs.per_architecture[job_inputs.architecture], job_inputs.inputs.machine
     if machine is None:
         return own.containerfile
     return rendered_containerfile(
         Rendering(
-            os_image=_pinned(machine.os_image, making),
-            extensions_image=_pinned(machine.extensions_image, making) if machine.extensions_image else "",
+            os_image=_pinned(machine.os_image, job_inputs),
+            extensions_image=_pinned(machine.extensions_image, job_inputs) if machine.extensions_image else "",
             pool=case.pool_name,
             rendered=case.rendered_name,
             kernel_type=machine.kernel_type,
@@ -314,23 +335,23 @@ def _text(case: MachineOSConfigFacts, making: JobInputs) -> str:
     )
 
 
-def _rendered(case: MachineOSConfigFacts, making: JobInputs, record: str) -> ArchitectureJobSpec:
+def _rendered(case: MachineOSConfigFacts, job_inputs: JobInputs, record: str) -> ArchitectureJobSpec:
     """With the whole Containerfile, the images that it names, and the copies in place of what the config names."""
-    marked = _job_marks(case, making)
+    marked = _job_marks(case, job_inputs)
     identity = JobMetadata(
         namespace=case.namespace,
-        job=making.job,
-        owners=(making.owner,),
+        job=job_inputs.job,
+        owners=(job_inputs.owner,),
         labels=marked.labels,
         annotations=marked.annotations,
-        execution=making.execution,
+        execution=job_inputs.execution,
         record=record,
     )
-    plain, machine = architecture_job_spec(making, identity), making.inputs.machine
+    plain, machine = architecture_job_spec(job_inputs, identity), job_inputs.inputs.machine
     if machine is None:
         return plain
-    copies, spec = api.ephemeral_name(making.execution), plain.spec
-    pinned = {_pinned(each, making) for each in (machine.os_image, machine.extensions_image) if each}
+    copies, spec = api.ephemeral_name(job_inputs.execution), plain.spec
+    pinned = {_pinned(each, job_inputs) for each in (machine.os_image, machine.extensions_image) if each}
     output = msgspec.structs.replace(
         spec.output,
         push_secret=NameReference(copies["final"]) if case.push_secret else None,
@@ -345,17 +366,17 @@ def _rendered(case: MachineOSConfigFacts, making: JobInputs, record: str) -> Arc
     return msgspec.structs.replace(
         plain,
         spec=msgspec.structs.replace(spec, output=output),
-        containerfile=_text(case, making),
+        containerfile=_text(case, job_inputs),
         images=[*plain.images, *(ExternalImage(written=(each,), pull=each) for each in sorted(pinned))],
         given=given,
         settings=msgspec.structs.replace(plain.settings, trust_bundle=trusted),
     )
 
 
-def _pinned(image: str, making: JobInputs) -> str:
+def _pinned(image: str, job_inputs: JobInputs) -> str:
     name = canonical_image(image)
-    digests = {(pin.reference, pin.architecture): pin.digest for pin in making.target.pins}
-    digest = digests.get((name, making.architecture))
+    digests = {(pin.reference, pin.architecture): pin.digest for pin in job_inputs.target.pins}
+    digest = digests.get((name, job_inputs.architecture))
     return f"{parse(name).name}@{digest}" if digest else name
 
 

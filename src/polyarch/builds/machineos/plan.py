@@ -13,6 +13,7 @@ from polyarch.builds.api.resources import Base, IndexStatus
 from polyarch.builds.facts.build_facts import (
     BuildFacts,
     BuildLookup,
+    BuildStep,
     ChildRecord,
     Execution,
     Problem,
@@ -58,14 +59,14 @@ from polyarch.builds.names import (
     result_tag,
     shortened,
 )
-from polyarch.builds.plan.document import BuildPlan, PlannedEvent, Write
+from polyarch.builds.plan.document import BuildPlan, PlannedEvent, Write, creation
 from polyarch.builds.plan.document import uid_placeholder as placeholder
+from polyarch.builds.plan.executions import ExecutionNames, ExecutionState
 from polyarch.builds.plan.image_build import record_text
-from polyarch.builds.plan.kind import JobInputs, PlanOutcome
+from polyarch.builds.plan.kind import JobInputs, PlanOutcome, owner_reference
 from polyarch.builds.plan.planner import plan_build as planned
 from polyarch.builds.plan.request import DesiredBuild, ResolvedRequest, recorded_build, resolve_request
-from polyarch.builds.plan.reuse import ExecutionState
-from polyarch.builds.plan.update import recorded_state
+from polyarch.builds.plan.update import ExecutionUpdate, recorded_state
 from polyarch.objects import Condition
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
@@ -142,27 +143,30 @@ CONFIG_MAP: Final = "ConfigMap"
 
 
 class MachineOSConfigKind:
-    """The front of one MachineOSConfig."""
+    """One MachineOSConfig, whose executions are MachineOSBuilds."""
+
+    name: Final = "MachineOSConfig"
+    execution_kind: Final = api.BUILDS.kind
 
     def __init__(self, case: MachineOSConfigFacts) -> None:
         self._case = case
 
-    def obstacle(self, facts: BuildFacts) -> Problem | None:
+    def blocker(self, facts: BuildFacts) -> Problem | None:
         return rollout_blocker(self._case)
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
-    def name(self, facts: BuildFacts, target: DesiredBuild) -> tuple[str, int]:
-        return self._name(target.architectures, target.build_key), 1
+    def next_execution(self, facts: BuildFacts, target: DesiredBuild) -> tuple[str, int]:
+        return self._build_name(target.architectures, target.build_key), 1
 
-    def is_named(self, facts: BuildFacts, target: DesiredBuild, execution: Execution) -> bool:
+    def can_own(self, target: DesiredBuild, execution: Execution) -> bool:
         made_for = tuple(sorted(each.architecture for each in execution.keys))
         return execution.name in (
-            self._name(target.architectures, target.build_key),
-            self._name(made_for, execution.build_key),
+            self._build_name(target.architectures, target.build_key),
+            self._build_name(made_for, execution.build_key),
         )
 
-    def _name(self, architectures: Sequence[str], build_key: str) -> str:
+    def _build_name(self, architectures: Sequence[str], build_key: str) -> str:
         """The stock name where it can be kept."""
         case = self._case
         mixed = mixed_name(case.name, configuration=case.configuration, build_key=build_key)
@@ -189,51 +193,45 @@ class MachineOSConfigKind:
         )
         return stock_name(case.name, configuration=case.configuration, spec=case.spec, os_images=images)
 
-    def job_name(self, execution: str, architecture: str, *, architectures: int) -> str:
-        return machine_job_name(execution, architecture, architectures)
-
-    def index_job_name(self, execution: str) -> str:
-        return machine_index_job_name(execution)
-
-    def record_name(self, execution: str) -> str:
-        return api.record_name(execution)
-
-    def tags(self, facts: BuildFacts, execution: str) -> tuple[str, ...]:
-        return (result_tag(execution),)
-
-    def child_tag(self, facts: BuildFacts, execution: str, architecture: str, *, architectures: int) -> str:
-        if architectures == 1 and facts.wish.spec.output.index != "Always":
-            return result_tag(execution)
-        return child_tag(execution, architecture)
+    def execution_names(self, facts: BuildFacts, execution: str, architectures: Sequence[str]) -> ExecutionNames:
+        own, count = result_tag(execution), len(architectures)
+        is_alone = count == 1 and facts.request.spec.output.index != "Always"
+        return ExecutionNames(
+            execution=execution,
+            record=api.record_name(execution),
+            index_job=machine_index_job_name(execution),
+            tags=(own,),
+            jobs={each: machine_job_name(execution, each, count) for each in architectures},
+            child_tags={each: own if is_alone else child_tag(execution, each) for each in architectures},
+        )
 
     def owner(self, name: str, uid: str) -> dict[str, Any]:
-        return _owner(api.BUILDS.api_version, api.BUILDS.kind, name, uid)
+        return owner_reference(api.BUILDS.api_version, api.BUILDS.kind, name, uid)
 
-    # -- Jobs ----------------------------------------------------------------------------------------------------------
-
-    def preparations(self, making: JobInputs) -> Sequence[Write]:
-        return job_preparations(self._case, making)
-
-    def manifests(self, making: JobInputs) -> Sequence[Mapping[str, Any]]:
-        return machine_job_manifests(self._case, making, self.record_name(making.execution))
+    def job_writes(self, job_inputs: JobInputs) -> Sequence[Write]:
+        manifests = machine_job_manifests(self._case, job_inputs, api.record_name(job_inputs.execution))
+        return [
+            *job_preparations(self._case, job_inputs),
+            *(creation(body, step=BuildStep.CREATE_JOB) for body in manifests),
+        ]
 
     # -- executions ----------------------------------------------------------------------------------------------------
 
-    def create(self, course: PlanOutcome, state: ExecutionState) -> Sequence[Write]:
+    def create(self, outcome: PlanOutcome, state: ExecutionState) -> Sequence[Write]:
         """The build and its record. A build of that name that is over is made again."""
-        case, target = self._case, course.target
+        case, target = self._case, outcome.target
         if target is None:
             return ()
         existing = case.build(state.name)
         begun = existing is not None and (
             case.record(existing) is not None or stage_of(existing.get("status") or {}) in TERMINAL
         )
-        again = self._away(course, existing) if existing is not None and begun else ()
+        again = self._away(outcome, existing) if existing is not None and begun else ()
         labels = {api.PRE_BUILT: "true"} if state.reason == SEEDED else {}
         return (
             *again,
             self._build(state.name, target.repository, labels),
-            self._record(course, None, _without_jobs(state)),
+            self._record(outcome, None, _without_jobs(state)),
         )
 
     def _build(self, name: str, repository: str, labels: Mapping[str, str] = {}) -> Write:
@@ -249,7 +247,9 @@ class MachineOSConfigKind:
             | dict(labels),
             "annotations": {api.PUSH_SECRET: case.push_secret},
             "finalizers": [api.FINALIZER],
-            "ownerReferences": [_owner(api.CONFIGS.api_version, api.CONFIGS.kind, case.name, uid_of(case.config))],
+            "ownerReferences": [
+                owner_reference(api.CONFIGS.api_version, api.CONFIGS.kind, case.name, uid_of(case.config))
+            ],
         }
         body = {
             "apiVersion": api.BUILDS.api_version,
@@ -261,71 +261,73 @@ class MachineOSConfigKind:
                 "renderedImagePushSpec": f"{repository}:{result_tag(name)}",
             },
         }
-        return Write(verb="create", kind=api.BUILDS.kind, name=name, step="S1", body=body)
+        return Write(verb="create", kind=api.BUILDS.kind, name=name, step=BuildStep.CREATE_EXECUTION, body=body)
 
-    def record(self, course: PlanOutcome, before: Execution | None, state: ExecutionState) -> Sequence[Write]:
+    def record(self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState) -> Sequence[Write]:
         found: list[Write] = []
-        record = self._record(course, before, state)
+        record = self._record(outcome, before, state)
         stored = self._stored(state.name)
-        if course.before is None or record.body["data"] != stored:
+        if outcome.before is None or record.body["data"] != stored:
             found.append(record)
         found += owner_patches(self._case, state.name, _new_jobs(state))
         if state.phase == "Succeeded":
             found += digest_writes(self._case, state, self.owner(state.name, _uid(state)))
-        return (*found, *build_status_writes(self._case, course, state))
+        return (*found, *build_status_writes(self._case, outcome, state))
 
-    def supersede(self, course: PlanOutcome, before: Execution, state: ExecutionState) -> Sequence[Write]:
+    def supersede(self, outcome: PlanOutcome, before: Execution, state: ExecutionState) -> Sequence[Write]:
         """What its Jobs have made is kept; the build is deleted."""
         existing = self._case.build(before.name)
         if existing is None:
             return ()
         if self._case.record(existing) is None:
             return (_deletion(existing),)
-        return (self._left(course, before, state), _deletion(existing))
+        return (self._left(outcome, before, state), _deletion(existing))
 
-    def report(self, course: PlanOutcome) -> Sequence[Write]:
-        chosen = course.execution.name if course.execution is not None else course.held
-        if not chosen and course.current is not None and not course.problems:
-            chosen = course.current.name
+    def report(self, outcome: PlanOutcome) -> Sequence[Write]:
+        chosen = outcome.execution.name if outcome.execution is not None else ""
+        if outcome.hold is not None:
+            chosen = outcome.hold.execution
+        if not chosen and outcome.current is not None and not outcome.problems:
+            chosen = outcome.current.name
         found: list[Write] = []
-        if is_refused(course):
-            chosen = self._refused_name(course)
-            found += self._refused(course, chosen)
-        if course.execution is not None:
-            found += self._others(course, course.execution.name)
-        return (*found, *self._honoured(course), *report_writes(self._case, course, chosen))
+        if is_refused(outcome):
+            chosen = self._refused_name(outcome)
+            found += self._refused(outcome, chosen)
+        if outcome.execution is not None:
+            found += self._others(outcome, outcome.execution.name)
+        return (*found, *self._honoured(outcome), *report_writes(self._case, outcome, chosen))
 
-    def _others(self, course: PlanOutcome, name: str) -> list[Write]:
+    def _others(self, outcome: PlanOutcome, name: str) -> list[Write]:
         """Builds of the config that have not succeeded give way to the one that is carried on."""
-        gone = {before.name for before, _ in course.superseded}
+        gone = {before.name for before, _ in outcome.superseded}
         return [
             write
             for each in self._case.builds
             if name_of(each) not in (name, *gone) and _is_over(each, "Failed", "Interrupted")
-            for write in self._away(course, each)
+            for write in self._away(outcome, each)
         ]
 
-    def _refused_name(self, course: PlanOutcome) -> str:
+    def _refused_name(self, outcome: PlanOutcome) -> str:
         """The name of a build that cannot be made, also where no keys are known to name it by."""
-        case, architectures = self._case, course.architectures or ()
-        if course.target is not None:
-            return self._name(course.target.architectures, course.target.build_key)
+        case, architectures = self._case, outcome.architectures or ()
+        if outcome.target is not None:
+            return self._build_name(outcome.target.architectures, outcome.target.build_key)
         seen = {"architectures": list(architectures), "spec": spec_of(case.spec)}
-        return self._name(architectures, canonical_digest(seen))
+        return self._build_name(architectures, canonical_digest(seen))
 
-    def _refused(self, course: PlanOutcome, name: str) -> list[Write]:
+    def _refused(self, outcome: PlanOutcome, name: str) -> list[Write]:
         """What cannot be built is a build that has failed, without any Job."""
         case = self._case
         existing = case.build(name)
         if existing is not None and stage_of(existing.get("status") or {}) in TERMINAL:
             return []
-        made = [] if existing is not None else [self._build(name, course.facts.wish.spec.output.repository)]
-        return [*self._others(course, name), *made, *refusal_writes(case, name, existing, now=course.facts.now)]
+        made = [] if existing is not None else [self._build(name, outcome.facts.request.spec.output.repository)]
+        return [*self._others(outcome, name), *made, *refusal_writes(case, name, existing, now=outcome.facts.now)]
 
-    def _honoured(self, course: PlanOutcome) -> list[Write]:
+    def _honoured(self, outcome: PlanOutcome) -> list[Write]:
         """Once the annotation that asked for a rebuild is away, the next one asks for another."""
         case = self._case
-        if api.REBUILD in case.annotations or course.execution is not None:
+        if api.REBUILD in case.annotations or outcome.execution is not None:
             return []
         found = []
         for build in case.builds:
@@ -338,7 +340,7 @@ class MachineOSConfigKind:
                         kind=CONFIG_MAP,
                         namespace=case.namespace,
                         name=record.name,
-                        step="S10",
+                        step=BuildStep.REPORT,
                         how="merge",
                         body={"data": data},
                     )
@@ -348,26 +350,26 @@ class MachineOSConfigKind:
     # -- records -------------------------------------------------------------------------------------------------------
 
     def _record(
-        self, course: PlanOutcome, before: Execution | None, state: ExecutionState, owner: dict[str, Any] | None = None
+        self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState, owner: dict[str, Any] | None = None
     ) -> Write:
         case = self._case
-        known = recorded_build(before) if before is not None and before.keys else course.target
+        known = recorded_build(before) if before is not None and before.keys else outcome.target
         if known is None:
             raise ValueError(f"{state.name} has neither a target nor a record")
         existing = case.build(state.name)
-        bases = course.bases if course.before is before else None
+        bases = outcome.bases if outcome.before is before else None
         if bases is None:
             bases = read_record(case.record(existing)).bases if existing is not None else ()
         asks = api.REBUILD in case.annotations and state.forced is not None
         text = execution_text(
-            case, state, known, before, bases=tuple(bases), rebuild="Asked" if asks else "", now=course.facts.now
+            case, state, known, before, bases=tuple(bases), rebuild="Asked" if asks else "", now=outcome.facts.now
         )
         own = machine_object_labels(case, state.name, "")
         body = {
             "apiVersion": "v1",
             "kind": CONFIG_MAP,
             "metadata": {
-                "name": self.record_name(state.name),
+                "name": api.record_name(state.name),
                 "namespace": case.namespace,
                 "labels": own.labels,
                 "annotations": {
@@ -384,17 +386,17 @@ class MachineOSConfigKind:
             verb="patch",
             kind=CONFIG_MAP,
             namespace=case.namespace,
-            name=self.record_name(state.name),
-            step="S5",
+            name=api.record_name(state.name),
+            step=BuildStep.RECORD_PROGRESS,
             how="apply",
             body=body,
         )
 
-    def _left(self, course: PlanOutcome, before: Execution, state: ExecutionState) -> Write:
+    def _left(self, outcome: PlanOutcome, before: Execution, state: ExecutionState) -> Write:
         """The record of a build that goes: it is the config's from now on."""
         case = self._case
-        owner = _owner(api.CONFIGS.api_version, api.CONFIGS.kind, case.name, uid_of(case.config))
-        return self._record(course, before, state, {**owner, "controller": False, "blockOwnerDeletion": False})
+        owner = owner_reference(api.CONFIGS.api_version, api.CONFIGS.kind, case.name, uid_of(case.config))
+        return self._record(outcome, before, state, {**owner, "controller": False, "blockOwnerDeletion": False})
 
     def _stored(self, name: str) -> dict[str, str] | None:
         existing = self._case.build(name)
@@ -403,18 +405,20 @@ class MachineOSConfigKind:
             return None
         return {names.ARCHITECTURES_FILE: record.architectures, EXECUTION_FILE: record.execution}
 
-    def _away(self, course: PlanOutcome, build: Document) -> list[Write]:
+    def _away(self, outcome: PlanOutcome, build: Document) -> list[Write]:
         """A build that goes, with its Jobs and their inputs, whose names are needed again; its record stays."""
-        facts, name = course.facts, name_of(build)
+        facts, name = outcome.facts, name_of(build)
         before = next((each for each in facts.executions if each.name == name and each.uid == uid_of(build)), None)
         found: list[Write] = []
         if before is not None and self._case.record(build) is not None:
-            found.append(self._left(course, before, recorded_state(before)))
+            found.append(self._left(outcome, before, recorded_state(before)))
         return [*found, *job_deletions(self._case, facts.jobs, name), _deletion(build)]
 
 
 def _deletion(build: Document) -> Write:
-    return Write(verb="delete", kind=api.BUILDS.kind, name=name_of(build), step="S3", uid=uid_of(build))
+    return Write(
+        verb="delete", kind=api.BUILDS.kind, name=name_of(build), step=BuildStep.END_SUPERSEDED, uid=uid_of(build)
+    )
 
 
 def _is_over(build: Document, *stages: str) -> bool:
@@ -441,17 +445,6 @@ def _uid(state: ExecutionState) -> str:
     return state.uid or placeholder(api.BUILDS.kind, state.name)
 
 
-def _owner(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "name": name,
-        "uid": uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
 # -- What is to be done about one MachineOSConfig: the planner's plan, and what only their API has.
 
 
@@ -474,40 +467,40 @@ def _seeded(facts: BuildFacts, case: MachineOSConfigFacts) -> BuildPlan | None:
     image = seeded_image(case)
     if not image:
         return None
-    known = resolve_request(facts)
-    target = known.target
+    request = resolve_request(facts)
+    target = request.target
     asked = seeding_lookup(facts, image, case)
-    questions = (*known.questions, *((asked,) if asked is not None else ()))
-    if questions:
-        return BuildPlan(decision="Wait", reason="Asking", message=f"{image} is looked up first.", questions=questions)
+    lookups = (*request.lookups, *((asked,) if asked is not None else ()))
+    if lookups:
+        return BuildPlan(decision="Wait", reason="Asking", message=f"{image} is looked up first.", lookups=lookups)
     if target is None or not can_be_seeded(facts, image, case):
         return None
-    front = MachineOSConfigKind(case)
-    name, _ = front.name(facts, target)
-    made = seeded_state(facts, known, target, name, image)
+    kind = MachineOSConfigKind(case)
+    name, _ = kind.next_execution(facts, target)
+    made = seeded_state(facts, request, target, name, image)
     message = f"{made.result} is taken as it is: annotation {api.PRE_BUILT} names it."
-    course = PlanOutcome(
+    outcome = PlanOutcome(
         facts=facts,
+        request=request,
         decision="Reassemble",
         reason=SEEDED,
         message=message,
-        architectures=target.architectures,
         target=target,
-        execution=made,
+        update=ExecutionUpdate(recorded=made),
         current=made,
         conditions=(Condition(SEEDED_CONDITION, "True", SEEDED, message),),
-        bases=tuple(Base(reference=each.reference, digest=each.digest) for each in known.bases or ()),
+        bases=tuple(Base(reference=each.reference, digest=each.digest) for each in request.bases or ()),
     )
-    writes = (*front.create(course, made), *front.record(course, None, made), *front.report(course))
+    writes = (*kind.create(outcome, made), *kind.record(outcome, None, made), *kind.report(outcome))
     return BuildPlan(
-        decision=course.decision,
+        decision=outcome.decision,
         reason=SEEDED,
         message=message,
         architectures=target.architectures,
         keys=target.keys,
         build_key=target.build_key,
         execution=name,
-        conditions=course.conditions,
+        conditions=outcome.conditions,
         writes=writes,
     )
 

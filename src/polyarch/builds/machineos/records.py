@@ -14,9 +14,9 @@ from polyarch.builds.facts.build_facts import ENDED, Execution, JobFacts, Pinned
 from polyarch.builds.facts.executions import RunObject, execution_of
 from polyarch.builds.keys import canonical_json, without_empty
 from polyarch.builds.machineos.api import Document, ExecutionConfigMap, MachineOSConfigFacts, uid_of
+from polyarch.builds.plan.executions import FINAL_CHILD, ExecutionState
 from polyarch.builds.plan.image_build import run_status
 from polyarch.builds.plan.request import DesiredBuild
-from polyarch.builds.plan.reuse import FINAL_CHILD, ExecutionState
 from polyarch.objects import ObjectMeta
 
 Stage = Literal["", "Prepared", "Building", "Failed", "Interrupted", "Succeeded"]

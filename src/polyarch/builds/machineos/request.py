@@ -296,7 +296,7 @@ def machine_facts(
     unsupported = sorted(known - set(api.SUPPORTED))
     found = BuildFacts(
         now=now,
-        wish=build_request(case, members, executions, unsupported=unsupported),
+        request=build_request(case, members, executions, unsupported=unsupported),
         nodes=nodes,
         members=frozenset(each.name for each in members.nodes),
         executions=executions,
@@ -305,15 +305,15 @@ def machine_facts(
         settings=settings,
     )
     rebuild = _rebuild(case, found)
-    spec = msgspec.structs.replace(found.wish.spec, rebuild=rebuild)
-    return msgspec.structs.replace(found, wish=msgspec.structs.replace(found.wish, spec=spec))
+    spec = msgspec.structs.replace(found.request.spec, rebuild=rebuild)
+    return msgspec.structs.replace(found, request=msgspec.structs.replace(found.request, spec=spec))
 
 
 def build_request(
     case: MachineOSConfigFacts, members: PoolNodes, executions: Iterable[Execution], *, unsupported: Iterable[str] = ()
 ) -> BuildRequest:
     """What the config asks for; a rebuild is told apart by who knows the executions."""
-    knobs = annotation_options(case.name, case.annotations)
+    options = annotation_options(case.name, case.annotations)
     metadata: Document = case.config.get("metadata") or {}
     status: Mapping[str, Any] = case.config.get("status") or {}
     excluded = sorted(set(unsupported))
@@ -324,7 +324,7 @@ def build_request(
         uid=uid_of(case.config),
         generation=int(metadata.get("generation") or 0),
         created=seconds(metadata.get("creationTimestamp")) or 0.0,
-        spec=_spec(case, knobs, has_members=bool(members.nodes), excluded=excluded),
+        spec=_spec(case, options, has_members=bool(members.nodes), excluded=excluded),
         machine=_machine(case),
         pins=recorded_pins(case),
         current=str((status.get("machineOSBuild") or {}).get("name") or ""),
@@ -334,7 +334,7 @@ def build_request(
             "architectures": [each for each in case.annotations.get(ARCHITECTURES_ANNOTATION, "").split(",") if each],
         },
         annotations=case.annotations,
-        problems=(*_problems(case), *knobs.warnings, *members.warnings, *_unsupported(case, excluded)),
+        problems=(*_problems(case), *options.warnings, *members.warnings, *_unsupported(case, excluded)),
     )
 
 
@@ -348,39 +348,39 @@ def rollout_blocker(case: MachineOSConfigFacts) -> Problem | None:
 
 
 def _spec(
-    case: MachineOSConfigFacts, knobs: AnnotationOptions, *, has_members: bool, excluded: list[str]
+    case: MachineOSConfigFacts, options: AnnotationOptions, *, has_members: bool, excluded: list[str]
 ) -> ImageBuildSpec:
     spec = case.spec
     return ImageBuildSpec(
-        source=_source(spec.get("containerFile"), knobs),
+        source=_source(spec.get("containerFile"), options),
         architectures=Architectures(
             exclude=excluded or None,
             # A pool's nodes count whatever their labels are; without any, those count that a build takes by itself.
             node_selector=LabelSelector() if has_members else None,
-            on_new_architecture=knobs.on_new_architecture,
+            on_new_architecture=options.on_new_architecture,
         ),
         output=Output(
             repository=push_spec_repository(str(spec.get("renderedImagePushSpec") or "")),
             push_secret=NameReference(case.push_secret) if case.push_secret else None,
             pull_secrets=[NameReference(case.pull_secret)],
-            index=knobs.index,
+            index=options.index,
         ),
-        strategy=knobs.strategy,
-        fail_fast=knobs.fail_fast,
-        timeouts=Timeouts(node_wait=knobs.node_wait, build=knobs.build_timeout),
-        scheduling=Scheduling(max_parallel=knobs.max_parallel),
+        strategy=options.strategy,
+        fail_fast=options.fail_fast,
+        timeouts=Timeouts(node_wait=options.node_wait, build=options.build_timeout),
+        scheduling=Scheduling(max_parallel=options.max_parallel),
         reproducible=Reproducible(enabled=False),
     )
 
 
-def _source(entries: Any, knobs: AnnotationOptions) -> Source:
+def _source(entries: Any, options: AnnotationOptions) -> Source:
     """The entry of an architecture, else that of none, else what ``missing-containerfile`` says."""
     texts = {
         str(each.get("containerfileArch") or api.ANY_ARCHITECTURE): str(each.get("content") or "")
         for each in entries or ()
     }
     common = texts.pop(api.ANY_ARCHITECTURE, None)
-    if common is None and (not texts or knobs.missing_containerfile == "BaseOnly"):
+    if common is None and (not texts or options.missing_containerfile == "BaseOnly"):
         common = ""
     overrides = [
         Override(architecture=api.ARCHITECTURES[name], containerfile=text)

@@ -7,7 +7,7 @@ from math import floor
 from typing import Any, Final, Literal, NamedTuple
 
 from polyarch.builds import names
-from polyarch.builds.facts.build_facts import BuildFacts, Execution, JobFacts, written
+from polyarch.builds.facts.build_facts import BuildFacts, BuildStep, Execution, JobFacts, written
 from polyarch.builds.machineos import api
 from polyarch.builds.machineos.api import Document, MachineOSConfigFacts, name_of, stored_condition, uid_of
 from polyarch.builds.machineos.job_objects import machine_object_labels
@@ -29,64 +29,64 @@ from polyarch.builds.machineos.request import rebuild_request
 from polyarch.builds.plan import conditions
 from polyarch.builds.plan.document import BuildPlan, EventObject, PlannedArchitecture, PlannedEvent, Write
 from polyarch.builds.plan.document import uid_placeholder as placeholder
+from polyarch.builds.plan.executions import ExecutionState
 from polyarch.builds.plan.failures import causes_of
 from polyarch.builds.plan.kind import PlanOutcome
-from polyarch.builds.plan.reuse import ExecutionState
 from polyarch.objects import Condition
 
 DEGRADED: Final = "ImageBuildDegraded"
 _THERE: Final = ("UpToDate", "Retag", "Repoint")
 
 
-def report_writes(case: MachineOSConfigFacts, course: PlanOutcome, chosen: str) -> Iterator[Write]:
+def report_writes(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> Iterator[Write]:
     """``chosen``: the build for the pool's current configuration, as far as there is one."""
-    yield from _config_status(case, course)
-    yield from _config_annotations(case, course, chosen)
-    yield from _pool(case, course, chosen)
+    yield from _config_status(case, outcome)
+    yield from _config_annotations(case, outcome, chosen)
+    yield from _pool(case, outcome, chosen)
 
 
-def is_settled(course: PlanOutcome) -> bool:
+def is_settled(outcome: PlanOutcome) -> bool:
     """Whether inputs are wrong for good, and not only being tried still."""
-    return any(each.type == conditions.INPUTS_VALID and each.status == "False" for each in course.conditions)
+    return any(each.type == conditions.INPUTS_VALID and each.status == "False" for each in outcome.conditions)
 
 
-def is_refused(course: PlanOutcome) -> bool:
+def is_refused(outcome: PlanOutcome) -> bool:
     """Whether what is wrong is told as a build that has failed: the config is right enough to name one."""
-    translated = any(each.severity == "Error" for each in course.facts.wish.problems)
-    return bool(course.problems) and is_settled(course) and not translated
+    translated = any(each.severity == "Error" for each in outcome.facts.request.problems)
+    return bool(outcome.problems) and is_settled(outcome) and not translated
 
 
-def _config_status(case: MachineOSConfigFacts, course: PlanOutcome) -> Iterator[Write]:
+def _config_status(case: MachineOSConfigFacts, outcome: PlanOutcome) -> Iterator[Write]:
     stored: Mapping[str, Any] = case.config.get("status") or {}
-    generation, now = course.facts.wish.generation, floor(course.facts.now)
-    ours = conditions.merged(course.conditions, stored.get("conditions"), generation=generation, now=now)
+    generation, now = outcome.facts.request.generation, floor(outcome.facts.now)
+    ours = conditions.merged(outcome.conditions, stored.get("conditions"), generation=generation, now=now)
     types = {each["type"] for each in ours}
     status: dict[str, Any] = {
         **stored,
         "observedGeneration": max(int(stored.get("observedGeneration") or 0), generation),
         "conditions": [*(each for each in stored.get("conditions") or () if each.get("type") not in types), *ours],
     }
-    if course.current is not None and course.current.result:
-        status["currentImagePullSpec"] = course.current.result
+    if outcome.current is not None and outcome.current.result:
+        status["currentImagePullSpec"] = outcome.current.result
         status["machineOSBuild"] = {
             "group": api.GROUP,
             "resource": api.BUILDS.plural,
-            "name": course.current.name,
+            "name": outcome.current.name,
         }
     if status != stored:
         kind, uid = api.CONFIGS.kind, uid_of(case.config)
-        yield Write(verb="status", kind=kind, name=case.name, step="S10", uid=uid, body={"status": status})
+        yield Write(verb="status", kind=kind, name=case.name, step=BuildStep.REPORT, uid=uid, body={"status": status})
 
 
-def _config_annotations(case: MachineOSConfigFacts, course: PlanOutcome, chosen: str) -> Iterator[Write]:
+def _config_annotations(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> Iterator[Write]:
     wanted: dict[str, str | None] = {}
-    if course.architectures:
-        wanted[names.ARCHITECTURES_ANNOTATION] = ",".join(course.architectures)
+    if outcome.architectures:
+        wanted[names.ARCHITECTURES_ANNOTATION] = ",".join(outcome.architectures)
     if chosen:
         wanted[api.CURRENT_BUILD] = chosen
-    if api.REBUILD in case.annotations and _is_honoured(case, course):
+    if api.REBUILD in case.annotations and _is_honoured(case, outcome):
         wanted[api.REBUILD] = None
-    if api.PRE_BUILT in case.annotations and case.builds and course.current is not None:
+    if api.PRE_BUILT in case.annotations and case.builds and outcome.current is not None:
         wanted[api.PRE_BUILT] = None
     change = {key: text for key, text in wanted.items() if case.annotations.get(key) != text}
     if change:
@@ -94,34 +94,34 @@ def _config_annotations(case: MachineOSConfigFacts, course: PlanOutcome, chosen:
             verb="patch",
             kind=api.CONFIGS.kind,
             name=case.name,
-            step="S10",
+            step=BuildStep.REPORT,
             how="merge",
             uid=uid_of(case.config),
             body={"metadata": {"annotations": change}},
         )
 
 
-def _is_honoured(case: MachineOSConfigFacts, course: PlanOutcome) -> bool:
+def _is_honoured(case: MachineOSConfigFacts, outcome: PlanOutcome) -> bool:
     """The build that was asked for is there, or what is asked for is none of this pool's architectures."""
     if any(read_record(case.record(each)).rebuild for each in case.builds):
         return True
     asking = rebuild_request(case.annotations)
     listed = set(asking.architectures) if asking is not None else set()
-    return bool(listed) and course.architectures is not None and not listed & set(course.architectures)
+    return bool(listed) and outcome.architectures is not None and not listed & set(outcome.architectures)
 
 
-def _pool(case: MachineOSConfigFacts, course: PlanOutcome, chosen: str) -> Iterator[Write]:
+def _pool(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> Iterator[Write]:
     pool = case.pool
     if pool is None:
         return
     kind, name, uid = api.POOLS.kind, name_of(pool), uid_of(pool)
-    if course.architectures:
-        text = ",".join(course.architectures)
+    if outcome.architectures:
+        text = ",".join(outcome.architectures)
         known = (pool.get("metadata") or {}).get("annotations") or {}
         if known.get(names.ARCHITECTURES_ANNOTATION) != text:
             body: dict[str, Any] = {"metadata": {"annotations": {names.ARCHITECTURES_ANNOTATION: text}}}
-            yield Write(verb="patch", kind=kind, name=name, step="S10", how="merge", uid=uid, body=body)
-    said = _degraded(case, course, chosen)
+            yield Write(verb="patch", kind=kind, name=name, step=BuildStep.REPORT, how="merge", uid=uid, body=body)
+    said = _degraded(case, outcome, chosen)
     if said is None:
         return
     status: Mapping[str, Any] = pool.get("status") or {}
@@ -130,22 +130,22 @@ def _pool(case: MachineOSConfigFacts, course: PlanOutcome, chosen: str) -> Itera
     if all(stored.get(key) == text for key, text in said.items()):
         return
     since = stored.get("lastTransitionTime") if stored.get("status") == said["status"] else None
-    ours = {"type": DEGRADED, **said, "lastTransitionTime": since or written(floor(course.facts.now))}
+    ours = {"type": DEGRADED, **said, "lastTransitionTime": since or written(floor(outcome.facts.now))}
     others = [each for each in known_conditions if each.get("type") != DEGRADED]
     body = {"status": {**status, "conditions": [*others, ours]}}
-    yield Write(verb="status", kind=kind, name=name, step="S10", uid=uid, body=body)
+    yield Write(verb="status", kind=kind, name=name, step=BuildStep.REPORT, uid=uid, body=body)
 
 
-def _degraded(case: MachineOSConfigFacts, course: PlanOutcome, chosen: str) -> dict[str, str] | None:
+def _degraded(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> dict[str, str] | None:
     """Status, reason and message of the pool's condition; None where it stays as it is."""
-    state = course.execution
-    if is_refused(course):
-        return _failed(case, chosen, "; ".join(f"{each.reason}: {each.message}" for each in course.problems))
+    state = outcome.execution
+    if is_refused(outcome):
+        return _failed(case, chosen, "; ".join(f"{each.reason}: {each.message}" for each in outcome.problems))
     if state is not None and state.phase in ("Failed", "Interrupted"):
         return _failed(case, state.name, "; ".join(each.text for each in causes_of(state)))
     if state is not None and not state.finished:
         return {"status": "False", "reason": "Building", "message": f"{state.name} is being built."}
-    if course.decision in _THERE or (state is not None and state.phase == "Succeeded"):
+    if outcome.decision in _THERE or (state is not None and state.phase == "Succeeded"):
         return {"status": "False", "reason": "BuildSuccess", "message": ""}
     return None
 
@@ -162,11 +162,11 @@ DIGEST: Final = "digest"
 _TIMED: Final = frozenset({"Building", *TERMINAL})
 
 
-def build_status_writes(case: MachineOSConfigFacts, course: PlanOutcome, state: ExecutionState) -> Iterator[Write]:
+def build_status_writes(case: MachineOSConfigFacts, outcome: PlanOutcome, state: ExecutionState) -> Iterator[Write]:
     """One write for each step of the conditions; what is published is written in one, after what was before it."""
     stored = _stored(case, state)
-    jobs = [job for job in course.facts.jobs if job.run == state.name]
-    wanted, now = observed_stage(state, jobs), course.facts.now
+    jobs = [job for job in outcome.facts.jobs if job.run == state.name]
+    wanted, now = observed_stage(state, jobs), outcome.facts.now
     before = stage_of(stored)
     if wanted == "Succeeded" and state.reason != SEEDED:
         todo: tuple[Stage, ...] = () if before in TERMINAL else (wanted,)
@@ -206,7 +206,15 @@ def digest_writes(case: MachineOSConfigFacts, state: ExecutionState, owner: Mapp
         "data": {DIGEST: state.result.partition("@")[2]},
     }
     return (
-        Write(verb="patch", kind="ConfigMap", namespace=case.namespace, name=name, step="S9", how="apply", body=body),
+        Write(
+            verb="patch",
+            kind="ConfigMap",
+            namespace=case.namespace,
+            name=name,
+            step=BuildStep.RECORD_END,
+            how="apply",
+            body=body,
+        ),
     )
 
 
@@ -246,7 +254,7 @@ def _status(
 
 
 def _write(name: str, uid: str, status: Mapping[str, Any], *, is_last: bool) -> Write:
-    step = "S9" if is_last else "S5"
+    step = BuildStep.RECORD_END if is_last else BuildStep.RECORD_PROGRESS
     body = {"status": dict(status)}
     return Write(verb="status", kind=api.BUILDS.kind, name=name, step=step, uid=uid, body=body)
 
@@ -258,7 +266,9 @@ def _job_uid(case: MachineOSConfigFacts, state: ExecutionState) -> Iterator[Writ
     if uid and known.get(api.JOB_UID) != uid:
         body = {"metadata": {"annotations": {api.JOB_UID: uid}}}
         kind, owner = api.BUILDS.kind, _uid(state)
-        yield Write(verb="patch", kind=kind, name=state.name, step="S5", how="merge", uid=owner, body=body)
+        yield Write(
+            verb="patch", kind=kind, name=state.name, step=BuildStep.RECORD_PROGRESS, how="merge", uid=owner, body=body
+        )
 
 
 def _uid(state: ExecutionState) -> str:
@@ -361,7 +371,7 @@ def _reconciled(facts: BuildFacts, case: MachineOSConfigFacts, write: Write) -> 
     about = EventObject(CONFIG, case.name, uid_of(case.config))
     if wrong.get("status") == "False" and wrong.get("message") != known.get("message"):
         yield _event(_Told("Warning", "ConfigReconcileFailed", str(wrong.get("message"))), about)
-    elif 0 < int(stored.get("observedGeneration") or 0) < facts.wish.generation:
+    elif 0 < int(stored.get("observedGeneration") or 0) < facts.request.generation:
         yield _event(_Told("Normal", "ConfigReconciled", "The change of the spec is taken in."), about)
 
 
@@ -431,14 +441,14 @@ def stock_builder_plan(facts: BuildFacts, case: MachineOSConfigFacts, deployment
     said = Condition(conditions.PROGRESSING, "False", STOCK_BUILDER_REASON, message)
     stored: dict[str, Any] = dict(case.config.get("status") or {})
     known = stored.get("conditions") or []
-    generation, now = facts.wish.generation, floor(facts.now)
+    generation, now = facts.request.generation, floor(facts.now)
     (ours,) = conditions.merged([said], known, generation=generation, now=now)
     status = {**stored, "conditions": [*(each for each in known if each.get("type") != said.type), ours]}
     write = Write(
         verb="status",
         kind=api.CONFIGS.kind,
         name=case.name,
-        step="S10",
+        step=BuildStep.REPORT,
         uid=uid_of(case.config),
         body={"status": status},
     )

@@ -3,21 +3,30 @@
 A record follows from the Job as it is now and from what was recorded before; nothing is counted from events. A Job with
 another UID than the recorded one is somebody else's: its outcome is never taken."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from polyarch.builds.api.formats import BuildTimes, ExecutionPhase, Phase
-from polyarch.builds.architectures import is_available
-from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, ChildRecord, Execution, JobFacts, WriteFailure
+from polyarch.builds.architectures import host_of, is_available
+from polyarch.builds.facts.build_facts import (
+    BuildFacts,
+    BuildLookup,
+    BuildStep,
+    ChildRecord,
+    Execution,
+    JobFacts,
+    WriteFailure,
+)
 from polyarch.builds.jobs.contract import configmap_name, context_name
 from polyarch.builds.jobs.results import job_failure, push_message
-from polyarch.builds.plan.request import DesiredBuild
-from polyarch.builds.plan.reuse import (
+from polyarch.builds.plan.document import JOB, uid_placeholder
+from polyarch.builds.plan.executions import (
     FAULTY_CHILD,
     FINAL_CHILD,
     PASSING,
+    ExecutionNames,
     ReusableChild,
     ReuseSearch,
     adoption,
@@ -26,6 +35,7 @@ from polyarch.builds.plan.reuse import (
     shared,
     usable,
 )
+from polyarch.builds.plan.request import DesiredBuild
 from polyarch.durations import format_duration
 from polyarch.oci.inspection import ERROR_CODES, Inspection
 
@@ -41,7 +51,7 @@ class JobObservation(msgspec.Struct, frozen=True, kw_only=True):
     """One architecture as its Job shows it."""
 
     child: ChildRecord
-    question: BuildLookup | None = None
+    lookup: BuildLookup | None = None
     """Has to be answered before the record is right."""
     delete: JobFacts | None = None
     """The Job to delete once the record is stored."""
@@ -117,7 +127,7 @@ def _from_tag(facts: BuildFacts, record: ChildRecord, job: JobFacts, at: float) 
     tag = f"{job.repository}:{job.tag}"
     known = facts.existing.get(tag)
     if known is None:
-        return JobObservation(child=record, question=BuildLookup(reference=tag, what="head"))
+        return JobObservation(child=record, lookup=BuildLookup(reference=tag, what="head"))
     if known.error and ERROR_CODES.get(known.error) in PASSING:
         return JobObservation(child=_unread(record, tag, known.error), requeue_after=60.0)
     if known.error or not known.digest:
@@ -125,7 +135,7 @@ def _from_tag(facts: BuildFacts, record: ChildRecord, job: JobFacts, at: float) 
     image = f"{job.repository}@{known.digest}"
     answer = facts.images.get(image)
     if answer is None:
-        return JobObservation(child=record, question=BuildLookup(reference=image, what="inspect"))
+        return JobObservation(child=record, lookup=BuildLookup(reference=image, what="inspect"))
     if answer.error is not None:
         if answer.error.error_class in PASSING:
             return JobObservation(child=_unread(record, image, answer.error.code), requeue_after=60.0)
@@ -147,7 +157,7 @@ def _inspected(record: ChildRecord, answer: Inspection, size: int, at: float) ->
 def _again(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> JobObservation:
     """Nothing tells what was made: it is built again, as one more of the attempts that a Job has."""
     attempts = record.attempts + 1
-    if attempts > facts.wish.spec.retries + 1:
+    if attempts > facts.request.spec.retries + 1:
         message = f"Job {job.name} is done, but neither its pod nor a tag tells what it pushed, {attempts} times."
         return JobObservation(child=failed_child(record, "BuildFailed", message, at=facts.now))
     message = f"Job {job.name} is done, but nothing tells what it pushed; it is built again."
@@ -183,7 +193,7 @@ def _waiting(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> JobObserv
         since = pod.unscheduled_since
     else:
         since = job.started if job.started is not None else job.created
-    left = since + BuildTimes.of(facts.wish.spec).node_wait - facts.now
+    left = since + BuildTimes.of(facts.request.spec).node_wait - facts.now
     architecture = job.host or record.architecture
     said = pod.unscheduled_message if pod is not None else ""
     if left <= 0:
@@ -196,7 +206,7 @@ def _waiting(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> JobObserv
 
 
 def _no_node(facts: BuildFacts, record: ChildRecord, job: JobFacts, architecture: str, said: str) -> ChildRecord:
-    waited = format_duration(BuildTimes.of(facts.wish.spec).node_wait)
+    waited = format_duration(BuildTimes.of(facts.request.spec).node_wait)
     if is_available(facts, architecture):
         reason = "Unschedulable"
         what = f"No linux/{architecture} node took the pod of Job {job.name} within {waited}"
@@ -319,7 +329,7 @@ class ArchitectureAction(msgspec.Struct, frozen=True, kw_only=True):
     """What happens with one architecture now."""
 
     child: ChildRecord
-    """Its record after the move."""
+    """Its record afterwards."""
     build: bool = False
     """Its Job is made."""
     adopt: JobFacts | None = None
@@ -329,7 +339,7 @@ class ArchitectureAction(msgspec.Struct, frozen=True, kw_only=True):
     """This Job is deleted once the record is stored."""
     wait: str = ""
     """What it waits for, in words."""
-    questions: tuple[BuildLookup, ...] = ()
+    lookups: tuple[BuildLookup, ...] = ()
     requeue_after: float | None = None
 
     @property
@@ -338,22 +348,10 @@ class ArchitectureAction(msgspec.Struct, frozen=True, kw_only=True):
         return self.build or self.child.reason in (QUEUED, JOB_REFUSED)
 
 
-class ExecutionRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Under which an execution is carried on."""
-
-    name: str
-    """Of the execution."""
-    job_name: Callable[[str], str]
-    host: Callable[[str], tuple[str, str]]
-    """Of an architecture: that of the nodes where it is built, and ``Native`` or ``Emulated``."""
-    may_start: bool = True
-    """Keys are as the execution has them: further Jobs may be made."""
-
-
 def next_actions(
-    facts: BuildFacts, target: DesiredBuild, execution: Execution | None, rules: ExecutionRules
+    facts: BuildFacts, target: DesiredBuild, execution: Execution | None, names: ExecutionNames | None = None
 ) -> tuple[ArchitectureAction, ...]:
-    """One move for each architecture, in order."""
+    """One action for each architecture, in order. Without ``names`` nothing new is started."""
     records = _records(target, execution)
     seen = [
         observe_job(facts, execution, each) if execution is not None else JobObservation(child=each) for each in records
@@ -363,11 +361,11 @@ def next_actions(
     free = _free(facts, running)
     found: list[ArchitectureAction] = []
     for each in seen:
-        move = _observed(each)
-        if each.child.phase == "Pending" and move.delete is None and rules.may_start and not halted:
-            move = _start(facts, target, execution, each.child, rules, free=free)
-            free -= move.build
-        found.append(move)
+        action = _observed(each)
+        if each.child.phase == "Pending" and action.delete is None and names is not None and not halted:
+            action = _start(facts, target, execution, each.child, names, free=free)
+            free -= action.build
+        found.append(action)
     return tuple(found)
 
 
@@ -380,16 +378,14 @@ def _records(target: DesiredBuild, execution: Execution | None) -> Sequence[Chil
 
 
 def _observed(seen: JobObservation) -> ArchitectureAction:
-    questions = (seen.question,) if seen.question is not None else ()
-    return ArchitectureAction(
-        child=seen.child, delete=seen.delete, questions=questions, requeue_after=seen.requeue_after
-    )
+    lookups = (seen.lookup,) if seen.lookup is not None else ()
+    return ArchitectureAction(child=seen.child, delete=seen.delete, lookups=lookups, requeue_after=seen.requeue_after)
 
 
 def _free(facts: BuildFacts, running: int) -> int:
     """How many Jobs may be made now."""
     free = facts.settings.max_active_jobs - facts.active_jobs - facts.queued
-    if limit := facts.wish.spec.scheduling.max_parallel:
+    if limit := facts.request.spec.scheduling.max_parallel:
         free = min(free, limit - running)
     return max(0, free)
 
@@ -399,7 +395,7 @@ def _start(
     target: DesiredBuild,
     execution: Execution | None,
     record: ChildRecord,
-    rules: ExecutionRules,
+    names: ExecutionNames,
     *,
     free: int,
 ) -> ArchitectureAction:
@@ -409,57 +405,54 @@ def _start(
         look = ReuseSearch()  # a record is all that could be asked, and it would give the same child again
     else:
         look = find_reusable_child(facts, target, architecture, elsewhere=record.reason != REUSE_FAILED)
-    if look.questions:
-        return ArchitectureAction(child=record, questions=look.questions)
+    if look.lookups:
+        return ArchitectureAction(child=record, lookups=look.lookups)
     if look.found is not None:
         return _reuse(facts, record, look.found)
     if look.unreachable:
-        child = _action_changed(record, reason=UNREACHABLE, message=f"{look.unreachable}; it is tried again.")
+        child = _changed(record, reason=UNREACHABLE, message=f"{look.unreachable}; it is tried again.")
         return ArchitectureAction(child=child, wait=look.unreachable, requeue_after=_LOOK_AGAIN)
-    if (job := adoption(facts, target, architecture, execution=rules.name)) is not None:
+    if (job := adoption(facts, target, architecture, execution=names.execution)) is not None:
         return _adopt(record, job)
-    if (job := shared(facts, target, architecture, execution=rules.name)) is not None:
+    if (job := shared(facts, target, architecture, execution=names.execution)) is not None:
         text = f"Job {job.name} of {job.run} builds the same; its image will be used."
-        return ArchitectureAction(child=_action_changed(record, reason=f"{SHARED} {job.name}", message=text), wait=text)
+        return ArchitectureAction(child=_changed(record, reason=f"{SHARED} {job.name}", message=text), wait=text)
     if execution is not None and own_job(facts, execution, architecture) is not None:
         return ArchitectureAction(child=record, wait="Its former Job is being deleted.", requeue_after=_RETRY)
-    return _build(facts, record, rules, free=free)
+    return _build(facts, record, names, free=free)
 
 
 def _reuse(facts: BuildFacts, record: ChildRecord, found: ReusableChild) -> ArchitectureAction:
     child = found.child
-    reused = _action_changed(
-        record, phase="Reused", reason="", message="", reused_from=found.execution, completed=facts.now
-    )
+    reused = _changed(record, phase="Reused", reason="", message="", reused_from=found.execution, completed=facts.now)
     image = {"digest": child.digest, "size": child.size, "media_type": child.media_type, "variant": child.variant}
-    return ArchitectureAction(child=_action_changed(reused, **image), reuse=found)
+    return ArchitectureAction(child=_changed(reused, **image), reuse=found)
 
 
 def _adopt(record: ChildRecord, job: JobFacts) -> ArchitectureAction:
-    taken = _action_changed(record, phase="Building", reason="", message="", job=job.name, job_uid=job.uid)
+    taken = _changed(record, phase="Building", reason="", message="", job=job.name, job_uid=job.uid)
     host = job.host or record.architecture
     execution = "Native" if host == record.architecture else "Emulated"
-    return ArchitectureAction(
-        child=_action_changed(taken, host=host, execution=execution, started=job.started), adopt=job
-    )
+    return ArchitectureAction(child=_changed(taken, host=host, execution=execution, started=job.started), adopt=job)
 
 
-def _build(facts: BuildFacts, record: ChildRecord, rules: ExecutionRules, *, free: int) -> ArchitectureAction:
-    name = rules.job_name(record.architecture)
+def _build(facts: BuildFacts, record: ChildRecord, names: ExecutionNames, *, free: int) -> ArchitectureAction:
+    name = names.jobs[record.architecture]
     if (refusal := _refusal(facts, name)) is not None:
         return _refused(facts, record, refusal)
     if free <= 0:
         text = "It waits until fewer Jobs of builds are at work."
-        return ArchitectureAction(child=_action_changed(record, reason=QUEUED, message=text), wait=text)
-    host, how = rules.host(record.architecture)
+        return ArchitectureAction(child=_changed(record, reason=QUEUED, message=text), wait=text)
+    host = host_of(facts, record.architecture)
     kept = record.reason if record.reason in MADE_AGAIN else ""
-    child = _action_changed(record, phase="Building", reason=kept, message="", job=name, host=host, execution=how)
-    return ArchitectureAction(child=_action_changed(child, started=None), build=True)
+    child = _changed(record, phase="Building", reason=kept, message="", job=name, job_uid=uid_placeholder(JOB, name))
+    child = _changed(child, host=host.architecture, execution=host.execution, started=None)
+    return ArchitectureAction(child=child, build=True)
 
 
 def _refusal(facts: BuildFacts, job: str) -> WriteFailure | None:
     made = (job, configmap_name(job), context_name(job))
-    return next((each for each in facts.failures if each.step == "S4" and each.name in made), None)
+    return next((each for each in facts.failures if each.step == BuildStep.CREATE_JOB and each.name in made), None)
 
 
 def _refused(facts: BuildFacts, record: ChildRecord, refusal: WriteFailure) -> ArchitectureAction:
@@ -468,16 +461,7 @@ def _refused(facts: BuildFacts, record: ChildRecord, refusal: WriteFailure) -> A
     since = record.started if record.started is not None else facts.now
     waited = facts.now - since
     message = f"{refusal.kind} {refusal.name}: {refusal.message}"
-    if waited >= BuildTimes.of(facts.wish.spec).node_wait:
+    if waited >= BuildTimes.of(facts.request.spec).node_wait:
         return ArchitectureAction(child=failed_child(record, reason, message, at=facts.now))
-    child = _action_changed(record, reason=reason, message=message, started=since)
+    child = _changed(record, reason=reason, message=message, started=since)
     return ArchitectureAction(child=child, wait=message, requeue_after=min(_LONGEST_RETRY, max(_RETRY, waited)))
-
-
-def final(found: Sequence[ArchitectureAction]) -> bool:
-    """Whether nothing more will change by itself."""
-    return all(each.child.phase in FINAL_CHILD for each in found)
-
-
-def _action_changed(record: ChildRecord, **fields: Any) -> ChildRecord:
-    return msgspec.structs.replace(record, **fields)

@@ -17,10 +17,7 @@ from polyarch.builds.facts.build_facts import (
     own_executions,
 )
 from polyarch.builds.plan.document import BuildDecision
-from polyarch.builds.plan.failures import FailureHold, failure_hold
-from polyarch.builds.plan.kind import BuildKind
-from polyarch.builds.plan.request import DesiredBuild, ResolvedRequest, as_executed, with_force
-from polyarch.builds.plan.reuse import (
+from polyarch.builds.plan.executions import (
     covering,
     covers,
     ended_by_itself,
@@ -31,6 +28,9 @@ from polyarch.builds.plan.reuse import (
     recorded_child,
     usable,
 )
+from polyarch.builds.plan.failures import FailureHold, failure_hold
+from polyarch.builds.plan.kind import BuildKind
+from polyarch.builds.plan.request import DesiredBuild, ResolvedRequest, as_executed, with_force
 
 
 class ExecutionChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,44 +41,35 @@ class ExecutionChoice(msgspec.Struct, frozen=True, kw_only=True):
     execution: Execution | None = None
     """The finished one (``UpToDate``, ``Repoint``) or the one under way (``InProgress``); None: none, or a new one."""
     hold: FailureHold | None = None
-    questions: tuple[BuildLookup, ...] = ()
+    lookups: tuple[BuildLookup, ...] = ()
     unreachable: str = ""
     """A registry did not say whether something is there."""
-    unknown_forced: tuple[str, ...] = ()
-    """Architectures of ``spec.rebuild`` that are not wanted."""
 
 
 def choose_execution(
-    facts: BuildFacts, wanted: ResolvedRequest, target: DesiredBuild, front: BuildKind
+    facts: BuildFacts, request: ResolvedRequest, target: DesiredBuild, kind: BuildKind
 ) -> ExecutionChoice:
-    """Steps 4 to 7 of BD-090; ``Build`` stands for a new execution, with or without Jobs."""
-    unknown = _unknown(facts, wanted.resolved)
-    if is_new_token(facts) and not _names_nothing(facts, wanted.resolved):
-        found = _renewed(facts, wanted.resolved, target)
-    else:
-        found = _known(facts, wanted, target, front)
-    return msgspec.structs.replace(found, unknown_forced=unknown)
-
-
-def _known(facts: BuildFacts, wanted: ResolvedRequest, target: DesiredBuild, front: BuildKind) -> ExecutionChoice:
-    needed = wanted.resolved.needed
-    making = _making(facts, wanted, front)
-    if making is not None and _is_forced_now(facts, making[0]):
-        return _in_progress(*making)
+    """The execution for this target. ``Build`` stands for a new one, with or without Jobs."""
+    if is_new_token(facts) and not _names_nothing(facts, request.resolved):
+        return _renewed(facts, request.resolved, target)
+    needed = request.resolved.needed
+    running = _running_for(facts, request, kind)
+    if running is not None and _is_forced_now(facts, running[0]):
+        return _in_progress(*running)
     current = current_execution(facts)
-    if current is not None and covers(current, target, needed) and front.is_named(facts, target, current):
+    if current is not None and covers(current, target, needed) and kind.can_own(target, current):
         return ExecutionChoice(decision="UpToDate", target=target, execution=current)
-    found = _another(facts, target, needed, current, front)
-    if found is not None:
-        return found
-    if making is not None:
-        return _in_progress(*making)
-    held = failure_hold(facts, target)
-    if held is not None:
-        return ExecutionChoice(decision="Held", target=target, hold=held, questions=held.questions)
+    older = _older(facts, target, needed, current, kind)
+    if older is not None:
+        return older
+    if running is not None:
+        return _in_progress(*running)
+    hold = failure_hold(facts, target)
+    if hold is not None:
+        return ExecutionChoice(decision="Held", target=target, hold=hold, lookups=hold.lookups)
     forced = next((each for each in _running(facts) if _is_forced_now(facts, each)), None)
     if forced is not None and forced.forced is not None:
-        return _forced(facts, target, set(forced.forced.architectures or ()) & set(wanted.resolved.architectures))
+        return _forced(facts, target, set(forced.forced.architectures or ()) & set(request.resolved.architectures))
     return ExecutionChoice(decision="Build", target=target)
 
 
@@ -88,26 +79,26 @@ def _running(facts: BuildFacts) -> list[Execution]:
     return found[::-1]
 
 
-def _making(facts: BuildFacts, wanted: ResolvedRequest, front: BuildKind) -> tuple[Execution, DesiredBuild] | None:
+def _running_for(facts: BuildFacts, request: ResolvedRequest, kind: BuildKind) -> tuple[Execution, DesiredBuild] | None:
     """The execution under way that makes what is wanted, and the target with its pins; one that is forced first."""
     found = []
     for execution in _running(facts):
-        own = as_executed(facts, wanted.inputs, execution)
-        if makes(execution, own, wanted.resolved.needed) and front.is_named(facts, own, execution):
+        own = as_executed(facts, request.inputs, execution)
+        if makes(execution, own, request.resolved.needed) and kind.can_own(own, execution):
             found.append((execution, own))
     return min(found, key=lambda each: not _is_forced_now(facts, each[0]), default=None)
 
 
 def _is_forced_now(facts: BuildFacts, execution: Execution) -> bool:
     """Whether the rebuild that is asked for is what made it."""
-    token = facts.wish.spec.rebuild.token
+    token = facts.request.spec.rebuild.token
     return bool(token) and execution.forced is not None and execution.forced.token == token
 
 
 def is_new_token(facts: BuildFacts) -> bool:
     """Whether a rebuild is asked for that no execution has been made for."""
-    token = facts.wish.spec.rebuild.token
-    if not token or token == facts.wish.rebuild_honoured:
+    token = facts.request.spec.rebuild.token
+    if not token or token == facts.request.rebuild_honoured:
         return False
     return not any(each.forced is not None and each.forced.token == token for each in own_executions(facts))
 
@@ -120,8 +111,8 @@ def _in_progress(active: Execution, own: DesiredBuild) -> ExecutionChoice:
     return ExecutionChoice(decision="InProgress", target=target, execution=active)
 
 
-def _another(
-    facts: BuildFacts, target: DesiredBuild, needed: Sequence[str], current: Execution | None, front: BuildKind
+def _older(
+    facts: BuildFacts, target: DesiredBuild, needed: Sequence[str], current: Execution | None, kind: BuildKind
 ) -> ExecutionChoice | None:
     """An older result that covers, if the registry still has it and its children.
 
@@ -130,7 +121,7 @@ def _another(
     """
     gone, asked = 0, list[tuple[BuildLookup, ...]]()
     for execution in covering(facts, target, needed):
-        own = front.is_named(facts, target, execution)
+        own = kind.can_own(target, execution)
         if own and current is not None and execution.name == current.name:
             continue
         digests = [recorded_child(execution, each) for each in needed]
@@ -139,9 +130,9 @@ def _another(
         if "gone" in answers:
             gone += 1
             continue
-        questions = tuple(each for each in answers if isinstance(each, BuildLookup))
-        if questions:
-            asked.append(questions)
+        lookups = tuple(each for each in answers if isinstance(each, BuildLookup))
+        if lookups:
+            asked.append(lookups)
             if len(asked) >= gone:
                 break
         elif asked:
@@ -155,7 +146,7 @@ def _another(
                 return ExecutionChoice(decision="Repoint", target=target, execution=execution)
             return _renamed(facts, target, execution)
     if asked:
-        return ExecutionChoice(decision="Wait", target=target, questions=tuple(each for some in asked for each in some))
+        return ExecutionChoice(decision="Wait", target=target, lookups=tuple(each for some in asked for each in some))
     return None
 
 
@@ -164,9 +155,9 @@ def _renamed(facts: BuildFacts, target: DesiredBuild, execution: Execution) -> E
     keys = {each.architecture: key_of(execution, each.architecture) for each in execution.children if usable(each)}
     extra = [each for each in execution.children if usable(each) and each.architecture not in target.keys]
     answers = [existence(facts, f"{execution.repository}@{each.digest}") for each in extra]
-    questions = tuple(each for each in answers if isinstance(each, BuildLookup))
-    if questions:
-        return ExecutionChoice(decision="Wait", target=target, questions=questions)
+    lookups = tuple(each for each in answers if isinstance(each, BuildLookup))
+    if lookups:
+        return ExecutionChoice(decision="Wait", target=target, lookups=lookups)
     if any(each != "there" for each in answers):
         return ExecutionChoice(decision="Build", target=target)
     keys = {**keys, **target.keys}
@@ -178,38 +169,39 @@ def _renamed(facts: BuildFacts, target: DesiredBuild, execution: Execution) -> E
 
 def _renewed(facts: BuildFacts, resolved: ResolvedArchitectures, target: DesiredBuild) -> ExecutionChoice:
     """A new rebuild token: the listed architectures; without a list a good build is renewed, a failed one resumed."""
-    listed = set(facts.wish.spec.rebuild.architectures or ())
+    listed = set(facts.request.spec.rebuild.architectures or ())
     if listed:
         return _forced(facts, target, listed & set(resolved.architectures))
     finished = ended_by_itself(facts)
     if finished and finished[-1].phase == "Succeeded":
         return _forced(facts, target, resolved.architectures)
-    lacking, questions = [], list[BuildLookup]()
+    lacking, lookups = [], list[BuildLookup]()
     for architecture in resolved.architectures:
         look = find_reusable_child(facts, target, architecture)
-        if look.questions:
-            questions += look.questions
+        if look.lookups:
+            lookups += look.lookups
         elif look.unreachable:
             return ExecutionChoice(decision="Wait", target=target, unreachable=look.unreachable)
         elif look.found is None:
             lacking.append(architecture)
-    if questions:
-        return ExecutionChoice(decision="Wait", target=target, questions=tuple(questions))
+    if lookups:
+        return ExecutionChoice(decision="Wait", target=target, lookups=tuple(lookups))
     return _forced(facts, target, lacking)
 
 
 def _forced(facts: BuildFacts, target: DesiredBuild, architectures: Iterable[str]) -> ExecutionChoice:
-    forced = Forced(token=facts.wish.spec.rebuild.token, architectures=sorted(architectures))
+    forced = Forced(token=facts.request.spec.rebuild.token, architectures=sorted(architectures))
     return ExecutionChoice(decision="Build", target=with_force(target, forced))
 
 
 def _names_nothing(facts: BuildFacts, resolved: ResolvedArchitectures) -> bool:
     """The rebuild lists architectures, and none of them is wanted: it builds nothing."""
-    listed = set(facts.wish.spec.rebuild.architectures or ())
+    listed = set(facts.request.spec.rebuild.architectures or ())
     return bool(listed) and not listed & set(resolved.architectures)
 
 
-def _unknown(facts: BuildFacts, resolved: ResolvedArchitectures) -> tuple[str, ...]:
+def unknown_forced(facts: BuildFacts, resolved: ResolvedArchitectures) -> tuple[str, ...]:
+    """Architectures of ``spec.rebuild`` that the build does not have."""
     if not is_new_token(facts):
         return ()
-    return tuple(sorted(set(facts.wish.spec.rebuild.architectures or ()) - set(resolved.architectures)))
+    return tuple(sorted(set(facts.request.spec.rebuild.architectures or ()) - set(resolved.architectures)))

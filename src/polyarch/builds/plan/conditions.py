@@ -4,10 +4,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from polyarch.builds.architectures import ResolvedArchitectures
-from polyarch.builds.facts.build_facts import ENDED, ENDED_CHILD, ChildRecord, Execution, Problem, written
+from polyarch.builds.facts.build_facts import (
+    ENDED,
+    ENDED_CHILD,
+    BuildFacts,
+    ChildRecord,
+    Execution,
+    Problem,
+    current_execution,
+    written,
+)
 from polyarch.builds.plan.actions import progress_summary
 from polyarch.builds.plan.document import PlannedEvent
-from polyarch.builds.plan.reuse import FAULTY_CHILD, ExecutionState, recorded_child, usable
+from polyarch.builds.plan.executions import (
+    FAULTY_CHILD,
+    ExecutionState,
+    covers,
+    ended_by_itself,
+    recorded_child,
+    usable,
+)
+from polyarch.builds.plan.failures import FailureHold, causes_of, explained
+from polyarch.builds.plan.kind import PlanOutcome
+from polyarch.builds.plan.update import recorded_state
 from polyarch.objects import Condition
 
 ARCHITECTURES_RESOLVED: Final = "ArchitecturesResolved"
@@ -52,6 +71,67 @@ def _objects(stored: Any) -> list[Mapping[str, Any]]:
 # -- of a build --------------------------------------------------------------------------------------------------------
 
 
+def build_conditions(outcome: PlanOutcome) -> tuple[Condition, ...]:
+    """The conditions of a build request after a plan."""
+    resolved, found = outcome.request.resolved, []
+    if resolved.message:
+        found.append(architectures_resolved(resolved))
+    if not resolved.wait:
+        found.append(inputs_valid(outcome.problems, undecided=outcome.undecided))
+    found.append(progressing(outcome.execution, blocker=outcome.blocker))
+    found.append(ready(outcome.current, is_wanted=_is_wanted(outcome), missing=_missing(outcome)))
+    found.append(_degraded(outcome))
+    return tuple(found)
+
+
+def _is_wanted(outcome: PlanOutcome) -> bool:
+    facts = outcome.facts
+    if outcome.decision in ("UpToDate", "Retag", "Repoint"):
+        return outcome.failure is None or outcome.decision == "Retag"
+    if outcome.update is not None and outcome.update.published is not None:
+        return True
+    current = current_execution(facts)
+    if outcome.target is None:
+        return stored(facts.request.status, READY).get("reason") == "Published"
+    return current is not None and covers(current, outcome.target, outcome.request.resolved.needed)
+
+
+def _missing(outcome: PlanOutcome) -> list[str]:
+    """What a partial result lacks, as long as it is the result of what is wanted."""
+    current, target = outcome.current, outcome.target
+    if current is None or target is None or current.build_key != target.build_key:
+        return []
+    return [child.architecture for child in current.children if not usable(child)]
+
+
+def _degraded(outcome: PlanOutcome) -> Condition:
+    problems, state = outcome.problems, outcome.execution
+    if problems and not outcome.undecided:
+        return degraded(problems[0].reason, " ".join(problem.message for problem in problems))
+    if outcome.hold is not None:
+        return degraded(outcome.hold.causes[0].reason, outcome.hold.message)
+    if outcome.failure is not None:
+        return degraded(outcome.failure.code, outcome.failure.message)
+    if state is not None:
+        causes = causes_of(state)
+        if not causes:
+            return degraded("", "")
+        message = explained(causes) if state.finished else "; ".join(cause.text for cause in causes)
+        return degraded(causes[0].reason, message)
+    token = outcome.facts.request.spec.rebuild.token
+    own = ended_by_itself(outcome.facts)
+    if own and token and own[-1].forced is not None and own[-1].forced.token == token and causes_of(own[-1]):
+        causes = causes_of(own[-1])
+        return degraded(causes[0].reason, explained(causes))
+    return degraded("", "")
+
+
+def held_state(facts: BuildFacts, hold: FailureHold) -> ExecutionState | None:
+    """The execution that has failed and that nothing has released yet."""
+    failed = next((execution for execution in facts.executions if execution.name == hold.execution), None)
+    return recorded_state(failed) if failed is not None else None
+
+
 def architectures_resolved(resolved: ResolvedArchitectures) -> Condition:
     status = {"NoNodes": "False", "NodesUnknown": "Unknown"}.get(resolved.reason, "True")
     return Condition(ARCHITECTURES_RESOLVED, status, resolved.reason, resolved.message)  # type: ignore[arg-type]
@@ -65,11 +145,11 @@ def inputs_valid(problems: Sequence[Problem], *, undecided: bool = False) -> Con
     return Condition(INPUTS_VALID, "Unknown" if undecided else "False", problems[0].reason, message)
 
 
-def progressing(state: ExecutionState | None, *, obstacle: Problem | None = None) -> Condition:
-    """What is going on. ``obstacle`` keeps a new execution from being made."""
+def progressing(state: ExecutionState | None, *, blocker: Problem | None = None) -> Condition:
+    """What is going on. ``blocker`` keeps a new execution from being made."""
     if state is None or state.finished:
-        if obstacle is not None and obstacle.reason == "Suspended":
-            return Condition(PROGRESSING, "False", "Suspended", obstacle.message)
+        if blocker is not None and blocker.reason == "Suspended":
+            return Condition(PROGRESSING, "False", "Suspended", blocker.message)
         return Condition(PROGRESSING, "False", "Done", "Nothing is being built.")
     if state.phase == "Assembling":
         return Condition(PROGRESSING, "True", "Assembling", f"{state.name} has every image and publishes the result.")
@@ -101,12 +181,15 @@ def degraded(reason: str, message: str) -> Condition:
     return Condition(DEGRADED, "True", reason, message)
 
 
-def build_summary(state: ExecutionState | None, current: ExecutionState | None, architectures: Sequence[str]) -> str:
+def build_summary(outcome: PlanOutcome) -> str:
     """``2/2``, or ``1/2 arm64: BuildFailed``."""
+    state, current = outcome.execution, outcome.current
+    if outcome.hold is not None:
+        state = held_state(outcome.facts, outcome.hold)
     if state is not None:
         return progress_summary(state.children)
     there = [each.architecture for each in current.children if usable(each)] if current is not None else []
-    wanted = architectures or there
+    wanted = outcome.request.resolved.architectures or there
     lacking = [each for each in wanted if each not in there]
     pending = f"{', '.join(lacking)} not built" if lacking and there else ""
     return " ".join(part for part in (f"{len(wanted) - len(lacking)}/{len(wanted)}", pending) if part)
@@ -182,7 +265,7 @@ def execution_events(before: Execution | None, state: ExecutionState, *, former:
         yield from _ended_events(state, former=former)
 
 
-def superseded_events(state: ExecutionState) -> PlannedEvent:
+def superseded_event(state: ExecutionState) -> PlannedEvent:
     return _event("BuildSuperseded", f"{state.name} is not carried on: what is wanted has changed.", state)
 
 

@@ -5,18 +5,20 @@ planner wants to know first: the front-end asks the registries, adds the answers
 with questions has no writes."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from polyarch.builds.api.formats import Phase
-from polyarch.builds.facts.build_facts import BuildLookup
+from polyarch.builds.facts.build_facts import BuildLookup, BuildStep
 from polyarch.objects import Condition
 
 SCHEMA = "polyarch.dev/build-plan.v1"
 BuildDecision = Literal["UpToDate", "Retag", "Repoint", "InProgress", "Reassemble", "Build", "Held", "Wait", "Invalid"]
 Action = Literal["Build", "Reuse", "Adopt", "Wait", "Fail", "Cancel", "None"]
 IndexAction = Literal["None", "Push", "Exists", "Single"]
+JOB: Final = "Job"
+CONFIG_MAP: Final = "ConfigMap"
 
 
 def uid_placeholder(kind: str, name: str) -> str:
@@ -82,14 +84,26 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     name: str = ""
     reference: str = ""
-    step: str = ""
-    """S1 – S11 of BD-196."""
+    step: BuildStep | Literal[""] = ""
     how: Literal["", "apply", "merge", "status", "foreground"] = ""
     """``foreground``: the object is there until its dependents are gone."""
     uid: str = ""
     resource_version: str = ""
     """Preconditions, where not empty."""
     body: Mapping[str, Any] = {}
+
+
+def creation(body: Mapping[str, Any], *, step: BuildStep) -> Write:
+    """The write that creates an object."""
+    metadata = body["metadata"]
+    return Write(
+        verb="create",
+        kind=body["kind"],
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        step=step,
+        body=body,
+    )
 
 
 class BuildPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +124,6 @@ class BuildPlan(msgspec.Struct, frozen=True, kw_only=True):
     writes: tuple[Write, ...] = ()
     requeue_after: float | None = None
     """Seconds."""
-    questions: tuple[BuildLookup, ...] = ()
+    lookups: tuple[BuildLookup, ...] = ()
     key_documents: Mapping[str, Mapping[str, Any]] = {}
     """The object that each key is the hash of, for ``build plan --keys`` and its comparison."""

@@ -11,8 +11,8 @@ import msgspec
 
 from polyarch.builds.architectures import is_available
 from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, Execution, NodeFacts, own_executions
+from polyarch.builds.plan.executions import FAULTY_CHILD, ExecutionState
 from polyarch.builds.plan.request import DesiredBuild
-from polyarch.builds.plan.reuse import FAULTY_CHILD, ExecutionState
 
 FailureRelease = Literal["inputs", "spec", "token", "secret", "look-up", "backoff", "node", "nodes"]
 """What releases a failed build, besides other inputs, which make another build of it."""
@@ -84,7 +84,7 @@ class FailureHold(msgspec.Struct, frozen=True, kw_only=True):
     causes: tuple[FailureCause, ...]
     message: str
     requeue_after: float | None = None
-    questions: tuple[BuildLookup, ...] = ()
+    lookups: tuple[BuildLookup, ...] = ()
 
 
 def causes_of(execution: Execution | ExecutionState) -> tuple[FailureCause, ...]:
@@ -115,8 +115,8 @@ def failure_hold(facts: BuildFacts, target: DesiredBuild) -> FailureHold | None:
     causes = causes_of(newest)
     if not causes:
         return None
-    if questions := unread_secrets(facts, causes):
-        return FailureHold(execution=newest.name, causes=causes, message="", questions=questions)
+    if lookups := unread_secrets(facts, causes):
+        return FailureHold(execution=newest.name, causes=causes, message="", lookups=lookups)
     ended = newest.completed if newest.completed is not None else newest.created
     pauses: list[float] = []
     for cause in causes:
@@ -153,7 +153,7 @@ def pause_since(first: float, now: float) -> float:
 
 def witness(facts: BuildFacts, causes: Iterable[FailureCause]) -> dict[str, str]:
     """What has to change to release these causes, as it is now."""
-    found = {"generation": str(facts.wish.generation)}
+    found = {"generation": str(facts.request.generation)}
     for cause in causes:
         if cause.release == "nodes":
             architecture = cause.host or cause.architecture
@@ -186,7 +186,7 @@ def unread_secrets(facts: BuildFacts, causes: Iterable[FailureCause]) -> tuple[B
     """Secrets that have to be looked at before it can be said whether they have changed, or what they are now."""
     if not any(_release(cause, facts) == "secret" for cause in causes):
         return ()
-    spec = facts.wish.spec
+    spec = facts.request.spec
     git = spec.source.context.git
     used = [
         *(each.secret.name for each in spec.source.secrets or ()),
@@ -231,7 +231,7 @@ def _released(cause: FailureCause, execution: Execution, facts: BuildFacts) -> b
             return seen is not None and seen != secrets_fingerprint(facts)
         case "spec":
             seen = known.get("generation")
-            return seen is not None and seen != str(facts.wish.generation)
+            return seen is not None and seen != str(facts.request.generation)
         case _:
             return False
 

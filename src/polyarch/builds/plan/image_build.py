@@ -8,18 +8,33 @@ from typing import Any, Final
 import msgspec
 
 from polyarch.builds import names
-from polyarch.builds.api.resources import ArchitectureKey, ArchitectureStatus, BuildIdentity, ImageBuildRunSpec
-from polyarch.builds.facts.build_facts import BuildFacts, ChildRecord, Execution, Problem, written
+from polyarch.builds.api.resources import (
+    ArchitectureKey,
+    ArchitectureStatus,
+    BuildIdentity,
+    ImageBuildRunSpec,
+    LastFailure,
+)
+from polyarch.builds.facts.build_facts import BuildFacts, BuildStep, ChildRecord, Execution, Problem, written
 from polyarch.builds.jobs.manifests import architecture_manifests
 from polyarch.builds.jobs.spec import JobMetadata
 from polyarch.builds.keys import OUTLINES_FILE, canonical_digest, canonical_json, key_outline, without_empty
 from polyarch.builds.names import child_tag, index_job_name, job_name, object_labels, record_name, result_tag, run_name
 from polyarch.builds.plan import conditions
 from polyarch.builds.plan.actions import MAX_MESSAGE, progress_summary
-from polyarch.builds.plan.document import Write, uid_placeholder
-from polyarch.builds.plan.kind import JobInputs, PlanOutcome, architecture_job_spec
+from polyarch.builds.plan.choice import is_new_token
+from polyarch.builds.plan.document import Write, creation, uid_placeholder
+from polyarch.builds.plan.executions import (
+    FAULTY_CHILD,
+    FINAL_CHILD,
+    ExecutionNames,
+    ExecutionState,
+    ended_by_itself,
+    usable,
+)
+from polyarch.builds.plan.kind import JobInputs, PlanOutcome, architecture_job_spec, owner_reference
 from polyarch.builds.plan.request import DesiredBuild
-from polyarch.builds.plan.reuse import FINAL_CHILD, ExecutionState, usable
+from polyarch.builds.plan.update import PARTIAL, recorded_state
 from polyarch.durations import format_duration
 
 SCHEMA: Final = 1
@@ -27,77 +42,73 @@ SCHEMA: Final = 1
 
 
 class ImageBuildKind:
-    """The front of ImageBuild."""
+    """ImageBuild, whose executions are ImageBuildRuns."""
 
-    def obstacle(self, facts: BuildFacts) -> Problem | None:
-        if not facts.wish.spec.suspend:
+    name: Final = "ImageBuild"
+    execution_kind: Final = names.IMAGE_BUILD_RUNS.kind
+
+    def blocker(self, facts: BuildFacts) -> Problem | None:
+        if not facts.request.spec.suspend:
             return None
         message = "spec.suspend is true: no new build is started; set it to false to go on."
         return Problem(reason="Suspended", message=message)
 
-    def name(self, facts: BuildFacts, target: DesiredBuild) -> tuple[str, int]:
+    def next_execution(self, facts: BuildFacts, target: DesiredBuild) -> tuple[str, int]:
         same = [
             each.serial
             for each in facts.executions
-            if each.owner_name == facts.wish.name and each.build_key == target.build_key
+            if each.owner_name == facts.request.name and each.build_key == target.build_key
         ]
         serial = 1 + max(same, default=0)
-        return run_name(facts.wish.name, target.build_key, serial), serial
+        return run_name(facts.request.name, target.build_key, serial), serial
 
-    def is_named(self, facts: BuildFacts, target: DesiredBuild, execution: Execution) -> bool:
+    def can_own(self, target: DesiredBuild, execution: Execution) -> bool:
         return True
 
-    def job_name(self, execution: str, architecture: str, *, architectures: int) -> str:
-        return job_name(execution, architecture)
-
-    def index_job_name(self, execution: str) -> str:
-        return index_job_name(execution)
-
-    def record_name(self, execution: str) -> str:
-        return record_name(execution)
-
-    def tags(self, facts: BuildFacts, execution: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((result_tag(execution), *(facts.wish.spec.output.tags or ()))))
-
-    def child_tag(self, facts: BuildFacts, execution: str, architecture: str, *, architectures: int) -> str:
-        if facts.wish.spec.output.arch_tags == "None":
-            return ""
-        if architectures == 1 and facts.wish.spec.output.index != "Always":
-            return result_tag(execution)
-        return child_tag(execution, architecture)
+    def execution_names(self, facts: BuildFacts, execution: str, architectures: Sequence[str]) -> ExecutionNames:
+        output = facts.request.spec.output
+        own = result_tag(execution)
+        is_alone = len(architectures) == 1 and output.index != "Always"
+        child_tags = {each: own if is_alone else child_tag(execution, each) for each in architectures}
+        return ExecutionNames(
+            execution=execution,
+            record=record_name(execution),
+            index_job=index_job_name(execution),
+            tags=tuple(dict.fromkeys((own, *(output.tags or ())))),
+            jobs={each: job_name(execution, each) for each in architectures},
+            child_tags=dict.fromkeys(architectures, "") if output.arch_tags == "None" else child_tags,
+        )
 
     def owner(self, name: str, uid: str) -> dict[str, Any]:
-        return _owner(names.IMAGE_BUILD_RUNS.api_version, names.IMAGE_BUILD_RUNS.kind, name, uid)
+        return owner_reference(names.IMAGE_BUILD_RUNS.api_version, names.IMAGE_BUILD_RUNS.kind, name, uid)
 
-    def manifests(self, making: JobInputs) -> Sequence[Mapping[str, Any]]:
-        wish = making.facts.wish
-        marks = object_labels(
-            image_build=wish.name,
-            execution=making.execution,
+    def job_writes(self, job_inputs: JobInputs) -> Sequence[Write]:
+        request = job_inputs.facts.request
+        labels = object_labels(
+            image_build=request.name,
+            execution=job_inputs.execution,
             role=names.ARCH_ROLE,
-            architecture=making.architecture,
-            arch_key=making.target.keys[making.architecture],
+            architecture=job_inputs.architecture,
+            arch_key=job_inputs.target.keys[job_inputs.architecture],
         )
-        identity = JobMetadata(
-            namespace=wish.namespace,
-            job=making.job,
-            owners=(making.owner,),
-            labels=marks.labels,
-            annotations=marks.annotations,
-            execution=making.execution,
-            record=self.record_name(making.execution),
+        metadata = JobMetadata(
+            namespace=request.namespace,
+            job=job_inputs.job,
+            owners=(job_inputs.owner,),
+            labels=labels.labels,
+            annotations=labels.annotations,
+            execution=job_inputs.execution,
+            record=record_name(job_inputs.execution),
         )
-        return architecture_manifests(architecture_job_spec(making, identity))
+        manifests = architecture_manifests(architecture_job_spec(job_inputs, metadata))
+        return [creation(body, step=BuildStep.CREATE_JOB) for body in manifests]
 
-    def preparations(self, making: JobInputs) -> Sequence[Write]:
-        return ()
-
-    def create(self, course: PlanOutcome, state: ExecutionState) -> Sequence[Write]:
-        wish, target = course.facts.wish, course.target
+    def create(self, outcome: PlanOutcome, state: ExecutionState) -> Sequence[Write]:
+        request, target = outcome.facts.request, outcome.target
         if target is None:
             return ()
         spec = ImageBuildRunSpec(
-            image_build=BuildIdentity(name=wish.name, uid=wish.uid, generation=wish.generation),
+            image_build=BuildIdentity(name=request.name, uid=request.uid, generation=request.generation),
             serial=state.serial,
             build_key=target.build_key,
             architectures=[ArchitectureKey(architecture=each, key=target.keys[each]) for each in target.architectures],
@@ -110,13 +121,15 @@ class ImageBuildKind:
             required=list(target.required) or None,
             forced=target.forced,
         )
-        marks = object_labels(image_build=wish.name, execution=state.name, role="")
+        labels = object_labels(image_build=request.name, execution=state.name, role="")
         metadata = {
             "name": state.name,
-            "namespace": wish.namespace,
-            "labels": marks.labels,
-            "annotations": {**marks.annotations, names.ARCHITECTURES_ANNOTATION: ",".join(target.architectures)},
-            "ownerReferences": [_owner(names.IMAGE_BUILDS.api_version, names.IMAGE_BUILDS.kind, wish.name, wish.uid)],
+            "namespace": request.namespace,
+            "labels": labels.labels,
+            "annotations": {**labels.annotations, names.ARCHITECTURES_ANNOTATION: ",".join(target.architectures)},
+            "ownerReferences": [
+                owner_reference(names.IMAGE_BUILDS.api_version, names.IMAGE_BUILDS.kind, request.name, request.uid)
+            ],
         }
         body = {
             "apiVersion": names.IMAGE_BUILD_RUNS.api_version,
@@ -124,64 +137,79 @@ class ImageBuildKind:
             "metadata": metadata,
             "spec": _full(spec),
         }
-        return (_write("create", names.IMAGE_BUILD_RUNS.kind, wish.namespace, state.name, step="S1", body=body),)
+        return (
+            _write(
+                "create",
+                names.IMAGE_BUILD_RUNS.kind,
+                request.namespace,
+                state.name,
+                step=BuildStep.CREATE_EXECUTION,
+                body=body,
+            ),
+        )
 
-    def record(self, course: PlanOutcome, before: Execution | None, state: ExecutionState) -> Sequence[Write]:
-        return (*self._status(course, before, state), *self._record(course, before, state))
+    def record(self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState) -> Sequence[Write]:
+        return (*self._status(outcome, before, state), *self._record(outcome, before, state))
 
-    def supersede(self, course: PlanOutcome, before: Execution, state: ExecutionState) -> Sequence[Write]:
-        return self._status(course, before, state, step="S3")
+    def supersede(self, outcome: PlanOutcome, before: Execution, state: ExecutionState) -> Sequence[Write]:
+        return self._status(outcome, before, state, step=BuildStep.END_SUPERSEDED)
 
-    def report(self, course: PlanOutcome) -> Sequence[Write]:
-        facts = course.facts
-        wish = facts.wish
+    def report(self, outcome: PlanOutcome) -> Sequence[Write]:
+        facts = outcome.facts
+        request = facts.request
         found: list[Write] = []
-        status = self._wish_status(course)
-        if status != _comparable(wish.status):
+        status = self._wish_status(outcome)
+        if status != _comparable(request.status):
             body = {"status": status}
             found.append(
                 _write(
-                    "status", names.IMAGE_BUILDS.kind, wish.namespace, wish.name, step="S10", uid=wish.uid, body=body
+                    "status",
+                    names.IMAGE_BUILDS.kind,
+                    request.namespace,
+                    request.name,
+                    step=BuildStep.REPORT,
+                    uid=request.uid,
+                    body=body,
                 )
             )
-        if course.architectures:
-            text = ",".join(course.architectures)
-            if wish.annotations.get(names.ARCHITECTURES_ANNOTATION) != text:
+        if outcome.architectures:
+            text = ",".join(outcome.architectures)
+            if request.annotations.get(names.ARCHITECTURES_ANNOTATION) != text:
                 metadata = {"metadata": {"annotations": {names.ARCHITECTURES_ANNOTATION: text}}}
                 found.append(
                     _write(
                         "patch",
                         names.IMAGE_BUILDS.kind,
-                        wish.namespace,
-                        wish.name,
-                        step="S10",
+                        request.namespace,
+                        request.name,
+                        step=BuildStep.REPORT,
                         how="merge",
-                        uid=wish.uid,
+                        uid=request.uid,
                         body=metadata,
                     )
                 )
         return found
 
     def _status(
-        self, course: PlanOutcome, before: Execution | None, state: ExecutionState, *, step: str = ""
+        self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState, *, step: BuildStep | None = None
     ) -> Sequence[Write]:
-        namespace = course.facts.wish.namespace
-        status = run_status(state, before.status if before is not None else {}, now=course.facts.now)
+        namespace = outcome.facts.request.namespace
+        status = run_status(state, before.status if before is not None else {}, now=outcome.facts.now)
         if before is not None and status == _comparable(before.status):
             return ()
-        chosen = step or ("S9" if state.finished else "S5")
+        chosen = step or (BuildStep.RECORD_END if state.finished else BuildStep.RECORD_PROGRESS)
         body = {"status": status}
         kind = names.IMAGE_BUILD_RUNS.kind
         return (_write("status", kind, namespace, state.name, step=chosen, uid=state.uid, body=body),)
 
-    def _record(self, course: PlanOutcome, before: Execution | None, state: ExecutionState) -> Sequence[Write]:
+    def _record(self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState) -> Sequence[Write]:
         """The ConfigMap of BD-049. Of what is not final only the key is told: it is no place to follow progress."""
-        namespace = course.facts.wish.namespace
+        namespace = outcome.facts.request.namespace
         text = record_text(state)
         if before is not None and before.recorded == text:
             return ()
-        name = self.record_name(state.name)
-        marks = object_labels(image_build=course.facts.wish.name, execution=state.name, role="")
+        name = record_name(state.name)
+        labels = object_labels(image_build=outcome.facts.request.name, execution=state.name, role="")
         uid = state.uid or uid_placeholder(names.IMAGE_BUILD_RUNS.kind, state.name)
         body = {
             "apiVersion": "v1",
@@ -189,35 +217,35 @@ class ImageBuildKind:
             "metadata": {
                 "name": name,
                 "namespace": namespace,
-                "labels": marks.labels,
-                **({"annotations": marks.annotations} if marks.annotations else {}),
+                "labels": labels.labels,
+                **({"annotations": labels.annotations} if labels.annotations else {}),
                 "ownerReferences": [self.owner(state.name, uid)],
             },
-            "data": {names.ARCHITECTURES_FILE: text, **_outlines(course, state)},
+            "data": {names.ARCHITECTURES_FILE: text, **_outlines(outcome.request.documents, state)},
         }
-        return (_write("patch", "ConfigMap", namespace, name, step="S5", how="apply", body=body),)
+        return (_write("patch", "ConfigMap", namespace, name, step=BuildStep.RECORD_PROGRESS, how="apply", body=body),)
 
-    def _wish_status(self, course: PlanOutcome) -> dict[str, Any]:
-        wish, current, state = course.facts.wish, course.current, course.execution
-        known = wish.status
+    def _wish_status(self, outcome: PlanOutcome) -> dict[str, Any]:
+        request, current, state = outcome.facts.request, outcome.current, outcome.execution
+        known = request.status
         status: dict[str, Any] = {
-            "observedGeneration": wish.generation,
+            "observedGeneration": request.generation,
             "conditions": conditions.merged(
-                course.conditions, known.get("conditions"), generation=wish.generation, now=course.facts.now
+                outcome.conditions, known.get("conditions"), generation=request.generation, now=outcome.facts.now
             ),
-            "architectures": list(course.architectures)
-            if course.architectures is not None
+            "architectures": list(outcome.architectures)
+            if outcome.architectures is not None
             else list(known.get("architectures") or ()),
             "image": current.result if current is not None else "",
             "images": _images(current),
-            "tags": list(course.tags),
+            "tags": list(outcome.tags),
             "currentRun": current.name if current is not None else "",
             "activeRun": state.name if state is not None and not state.finished else "",
-            "buildKey": course.target.build_key if course.target is not None else known.get("buildKey", ""),
-            "bases": [_full(each) for each in course.bases] if course.bases is not None else known.get("bases"),
-            "rebuildToken": course.rebuild_token,
-            "lastFailure": _last_failure(course),
-            "summary": course.summary,
+            "buildKey": outcome.target.build_key if outcome.target is not None else known.get("buildKey", ""),
+            "bases": [_full(each) for each in outcome.bases] if outcome.bases is not None else known.get("bases"),
+            "rebuildToken": _rebuild_token(outcome),
+            "lastFailure": _last_failure(outcome),
+            "summary": conditions.build_summary(outcome),
         }
         return _comparable(status)
 
@@ -284,19 +312,41 @@ def record_text(state: ExecutionState) -> str:
     return canonical_json(without_empty(document)).decode()
 
 
-def _outlines(course: PlanOutcome, state: ExecutionState) -> dict[str, str]:
+def _outlines(documents: Mapping[str, Mapping[str, Any]], state: ExecutionState) -> dict[str, str]:
     """What each key was made of, by short hashes: by them ``build plan`` says later what has changed."""
     found = {
-        each.architecture: key_outline(course.documents[each.architecture])
-        for each in state.children
-        if each.architecture in course.documents and canonical_digest(course.documents[each.architecture]) == each.key
+        child.architecture: key_outline(documents[child.architecture])
+        for child in state.children
+        if child.architecture in documents and canonical_digest(documents[child.architecture]) == child.key
     }
     return {OUTLINES_FILE: canonical_json(found).decode()} if found else {}
 
 
-def _last_failure(course: PlanOutcome) -> dict[str, Any] | None:
-    known = course.last_failure
-    return {**_full(known), "message": conditions.within(known.message)} if known is not None else None
+def _rebuild_token(outcome: PlanOutcome) -> str:
+    """The last rebuild token that was honoured: its execution exists, or it names nothing that is wanted."""
+    token = outcome.facts.request.spec.rebuild.token
+    if not token or (outcome.decision in ("Wait", "Invalid") and is_new_token(outcome.facts)):
+        return outcome.facts.request.rebuild_honoured
+    return token
+
+
+def _last_failure(outcome: PlanOutcome) -> dict[str, Any] | None:
+    """Of the newest execution that ended by itself, if it failed."""
+    state = outcome.execution
+    if state is None or not state.finished:
+        ended = ended_by_itself(outcome.facts)
+        if not ended:
+            return None
+        state = recorded_state(ended[-1])
+    if state.phase not in ("Failed", "Interrupted") and (state.phase, state.reason) != ("Succeeded", PARTIAL):
+        return None
+    faulty = [child for child in state.children if child.phase in FAULTY_CHILD]
+    failure = LastFailure(
+        run=state.name,
+        reason=faulty[0].reason if faulty else state.reason,
+        architectures=[child.architecture for child in faulty] or None,
+    )
+    return {**_full(failure), "message": conditions.within(state.message)}
 
 
 def _images(current: ExecutionState | None) -> list[dict[str, str]]:
@@ -317,17 +367,6 @@ def _comparable(status: Mapping[str, Any]) -> dict[str, Any]:
 
 def _full(value: Any) -> Any:
     return msgspec.to_builtins(value)
-
-
-def _owner(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "name": name,
-        "uid": uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 def _write(verb: Any, kind: str, namespace: str, name: str, **fields: Any) -> Write:

@@ -117,7 +117,7 @@ class ResolvedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The pins for the next plan; None: as they are."""
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
-    questions: tuple[BuildLookup, ...] = ()
+    lookups: tuple[BuildLookup, ...] = ()
     requeue_after: float | None = None
 
 
@@ -132,17 +132,17 @@ def resolve_request(facts: BuildFacts) -> ResolvedRequest:
     if resolved.wait:
         return ResolvedRequest(resolved=resolved, requeue_after=resolved.requeue_after)
     if asked := _unknown_entitlements(facts):
-        return ResolvedRequest(resolved=resolved, questions=asked)
+        return ResolvedRequest(resolved=resolved, lookups=asked)
     inputs = effective_inputs(
-        facts.wish, facts.inputs, resolved.architectures, operator_namespace=facts.settings.operator_namespace
+        facts.request, facts.inputs, resolved.architectures, operator_namespace=facts.settings.operator_namespace
     )
     problems = (*inputs.errors, *_forbidden(facts, resolved))
     warnings = (*_translation(facts, "Warning"), *inputs.warnings)
     if problems:
         return ResolvedRequest(resolved=resolved, inputs=inputs, problems=problems, warnings=warnings)
     pinned = pin_images(facts, resolved.architectures, inputs)
-    if pinned.questions:
-        return ResolvedRequest(resolved=resolved, inputs=inputs, questions=pinned.questions)
+    if pinned.lookups:
+        return ResolvedRequest(resolved=resolved, inputs=inputs, lookups=pinned.lookups)
     target, documents = desired_build(facts, inputs, pinned.pulled)
     return ResolvedRequest(
         resolved=resolved,
@@ -159,7 +159,7 @@ def desired_build(
     facts: BuildFacts, inputs: BuildInputs, pulled: Mapping[tuple[str, str], str]
 ) -> tuple[DesiredBuild, dict[str, Mapping[str, Any]]]:
     """The target with these pins: (canonical reference as named, architecture) → digest of the child."""
-    spec, output = facts.wish.spec, facts.wish.spec.output
+    spec, output = facts.request.spec, facts.request.spec.output
     keys, documents = {}, {}
     for architecture in sorted(inputs.per_architecture):
         own = {name: digest for (name, runs_on), digest in pulled.items() if runs_on == architecture}
@@ -170,9 +170,9 @@ def desired_build(
     )
     required = output.partial.required if output.partial is not None else None
     target = DesiredBuild(
-        namespace=facts.wish.namespace,
-        owner_name=facts.wish.name,
-        owner_uid=facts.wish.uid,
+        namespace=facts.request.namespace,
+        owner_name=facts.request.name,
+        owner_uid=facts.request.uid,
         architectures=tuple(keys),
         keys=keys,
         build_key=build_key_document(output, keys).hex,
@@ -203,20 +203,20 @@ def with_force(target: DesiredBuild, forced: Forced | None) -> DesiredBuild:
 
 def _invalid(facts: BuildFacts) -> tuple[Problem, ...]:
     """What admission would have refused; a MachineOSConfig's translation is not the user's text."""
-    if facts.wish.kind != "ImageBuild":
+    if facts.request.kind != "ImageBuild":
         return _translation(facts, "Error")
-    return tuple(Problem(reason=INVALID, message=f"{each}") for each in spec_problems(facts.wish.spec))
+    return tuple(Problem(reason=INVALID, message=f"{each}") for each in spec_problems(facts.request.spec))
 
 
 def _forbidden(facts: BuildFacts, resolved: ResolvedArchitectures) -> tuple[Problem, ...]:
     found = []
-    if facts.wish.spec.output.index == "Never" and resolved.is_multi:
+    if facts.request.spec.output.index == "Never" and resolved.is_multi:
         message = (
             f"spec.output.index is Never, but there are {len(resolved.architectures)} architectures "
             f"({', '.join(resolved.architectures)}): set it to Auto, or name one in spec.architectures.list."
         )
         found.append(Problem(reason=INDEX_FORBIDDEN, message=message))
-    machine = facts.wish.machine
+    machine = facts.request.machine
     others = [each for each in resolved.architectures if each != LARGE_PAGES_ON]
     if machine is not None and machine.kernel_type == LARGE_PAGES and others:
         message = (
@@ -229,7 +229,7 @@ def _forbidden(facts: BuildFacts, resolved: ResolvedArchitectures) -> tuple[Prob
 
 def _unknown_entitlements(facts: BuildFacts) -> tuple[BuildLookup, ...]:
     """Whether they are there is part of a machine OS's keys."""
-    entitled = facts.wish.machine.entitled if facts.wish.machine is not None else ()
+    entitled = facts.request.machine.entitled if facts.request.machine is not None else ()
     secrets = [each.object for each in entitled if each.kind == "Secret" and each.object not in facts.inputs.secrets]
     config_maps = [
         each.object for each in entitled if each.kind == "ConfigMap" and each.object not in facts.inputs.config_maps
@@ -243,7 +243,7 @@ def _unknown_entitlements(facts: BuildFacts) -> tuple[BuildLookup, ...]:
 
 
 def _translation(facts: BuildFacts, severity: str) -> tuple[Problem, ...]:
-    return tuple(each for each in facts.wish.problems if each.severity == severity)
+    return tuple(each for each in facts.request.problems if each.severity == severity)
 
 
 def _sooner(one: float | None, pinned: PinSet) -> float | None:

@@ -35,9 +35,9 @@ from polyarch.builds.plan.actions import (
     failed_child,
     pending_child,
 )
+from polyarch.builds.plan.executions import FAULTY_CHILD, ExecutionNames, ExecutionState, usable
 from polyarch.builds.plan.failures import FailureCause, unread_secrets, witness
 from polyarch.builds.plan.request import DesiredBuild
-from polyarch.builds.plan.reuse import FAULTY_CHILD, ExecutionState, usable
 from polyarch.oci.write.assembly import Child, InvalidIndex, assemble
 from polyarch.platforms import Platform
 
@@ -89,9 +89,7 @@ def publication(
     target: DesiredBuild,
     children: Sequence[ChildRecord],
     made: ExecutionResult,
-    *,
-    tags: Sequence[str],
-    child_tags: Mapping[str, str],
+    names: ExecutionNames,
 ) -> dict[str, Any]:
     """The body of the step that copies, assembles, pushes and tags (S7, S8)."""
     members = sorted((each for each in children if usable(each)), key=lambda each: each.architecture)
@@ -101,11 +99,11 @@ def publication(
             {
                 "architecture": each.architecture,
                 "reference": f"{place(facts, target, each)}@{each.digest}",
-                "tag": child_tags.get(each.architecture, ""),
+                "tag": names.child_tags.get(each.architecture, ""),
             }
             for each in members
         ],
-        "tags": list(tags),
+        "tags": list(names.tags),
         "single": made.single,
         "annotations": dict(target.index_annotations),
         "attestations": target.attestations,
@@ -165,12 +163,12 @@ class ExecutionUpdate(msgspec.Struct, frozen=True, kw_only=True):
     result: ExecutionResult = ExecutionResult()
     body: Mapping[str, Any] = {}
     reference: str = ""
-    moves: tuple[ArchitectureAction, ...] = ()
+    actions: tuple[ArchitectureAction, ...] = ()
     deletes: tuple[JobFacts, ...] = ()
     """Jobs to delete once ``recorded`` is stored."""
-    index_work: IndexJobRequest | None = None
+    index_job: IndexJobRequest | None = None
     """A Job is made that publishes the result."""
-    questions: tuple[BuildLookup, ...] = ()
+    lookups: tuple[BuildLookup, ...] = ()
     requeue_after: float | None = None
 
     @property
@@ -182,76 +180,58 @@ class ExecutionUpdate(msgspec.Struct, frozen=True, kw_only=True):
 def update_execution(
     facts: BuildFacts,
     target: DesiredBuild,
-    found: Sequence[ArchitectureAction],
-    *,
-    before: Execution | None,
-    name: str,
-    serial: int,
-    tags: Sequence[str],
-    child_tags: Mapping[str, str],
-    index_job: str = "",
-    publishes: bool = True,
+    actions: Sequence[ArchitectureAction],
+    base: ExecutionState,
+    names: ExecutionNames | None = None,
 ) -> ExecutionUpdate:
-    """What becomes of an execution. ``publishes``: its result is still wanted; ``index_job`` has the name of the Job
-    that publishes it, where a Job does."""
-    questions = tuple(question for move in found for question in move.questions)
-    base = _base(facts, target, before, name, serial)
-    seen = [move.child for move in found]
-    work, outcome = None, IndexJobStatus()
-    if publishes and facts.leaves_registries_to_jobs:
-        work, outcome = _by_job(facts, target, seen, base, tags, child_tags)
-    failure = _failure(facts, name) or _job_failure(facts, work, outcome, index_job)
+    """What becomes of an execution by these actions. Without ``names`` its result is not wanted any more."""
+    lookups = tuple(lookup for action in actions for lookup in action.lookups)
+    seen = [action.child for action in actions]
+    work, status = None, IndexJobStatus()
+    if names is not None and facts.leaves_registries_to_jobs:
+        work, status = _index_job(facts, target, seen, base, names)
+    failure = _failure(facts, base.name)
+    if failure is None and names is not None and work is not None:
+        failure = _job_failure(facts, work, status, names.index_job)
     vanished, children = _after_failure(facts, seen, failure)
-    stage = execution_progress(children, target, fail_fast=facts.wish.spec.fail_fast, now=facts.now)
+    stage = execution_progress(children, target, fail_fast=facts.request.spec.fail_fast, now=facts.now)
     jobs = {job.uid: job for job in facts.jobs}
-    deletes = [move.delete for move in found if move.delete is not None]
-    deletes += outcome.stale
-    if outcome.job is not None and (outcome.lost or outcome.missing):
-        deletes.append(outcome.job)
+    deletes = [action.delete for action in actions if action.delete is not None]
+    deletes += status.stale
+    if status.job is not None and (status.lost or status.missing):
+        deletes.append(status.job)
     deletes += [jobs[each.job_uid] for each in stage.children if _is_dropped(each, stage, vanished, jobs)]
-    requeue = min((each.requeue_after for each in found if each.requeue_after is not None), default=None)
-    carried = ExecutionUpdate(
-        recorded=_recorded(facts, target, base, stage),
-        moves=tuple(found),
+    requeue = min((each.requeue_after for each in actions if each.requeue_after is not None), default=None)
+    update = ExecutionUpdate(
+        recorded=_recorded(facts, base, stage),
+        actions=tuple(actions),
         deletes=tuple({job.uid: job for job in deletes}.values()),
-        questions=(*questions, *unread_secrets(facts, _causes(stage))),
+        lookups=(*lookups, *unread_secrets(facts, _causes(stage))),
         requeue_after=requeue,
     )
     if stage.phase != "Assembling":
-        return carried
-    if not facts.leaves_registries_to_jobs:
-        return _assembling(facts, target, carried, stage, failure, tags, child_tags, publishes=publishes)
-    return _assembling_by_job(facts, target, carried, stage, failure, work, outcome)
-
-
-def _assembling(
-    facts: BuildFacts,
-    target: DesiredBuild,
-    carried: ExecutionUpdate,
-    stage: ExecutionProgress,
-    failure: WriteFailure | None,
-    tags: Sequence[str],
-    child_tags: Mapping[str, str],
-    *,
-    publishes: bool,
-) -> ExecutionUpdate:
-    """All children are known: the result is published, or cannot be, or will be later."""
+        return update
     made = execution_result(stage.children, target)
-    known = msgspec.structs.replace(carried, result=made)
+    update = msgspec.structs.replace(update, result=made)
     if made.reason:
-        return _ended(facts, known, made.reason, made.message)
+        return _ended(facts, update, made.reason, made.message)
     if failure is not None:
-        return _after_push(facts, known, failure)
-    if not publishes:
-        return known
-    body = publication(facts, target, stage.children, made, tags=tags, child_tags=child_tags)
-    return msgspec.structs.replace(_published(facts, target, known, stage), body=body)
+        return _after_push(facts, update, failure)
+    if facts.leaves_registries_to_jobs:
+        if status.pushed is not None:
+            return _published(facts, target, update, stage)
+        is_due = work is not None and status.job is None and status.is_free
+        return msgspec.structs.replace(update, index_job=work if is_due else None)
+    if names is None:
+        return update
+    body = publication(facts, target, stage.children, made, names)
+    return msgspec.structs.replace(_published(facts, target, update, stage), body=body)
 
 
 def _published(
-    facts: BuildFacts, target: DesiredBuild, known: ExecutionUpdate, stage: ExecutionProgress
+    facts: BuildFacts, target: DesiredBuild, update: ExecutionUpdate, stage: ExecutionProgress
 ) -> ExecutionUpdate:
-    state, made = known.recorded, known.result
+    state, made = update.recorded, update.result
     index = None if made.single else IndexStatus(made.media_type, made.digest, made.size, written(facts.now))
     published = msgspec.structs.replace(
         state,
@@ -263,100 +243,71 @@ def _published(
         completed=facts.now,
         witness=_witness(facts, stage) if stage.is_partial else {},
     )
-    return msgspec.structs.replace(known, published=published, reference=published.result)
+    return msgspec.structs.replace(update, published=published, reference=published.result)
 
 
 # -- where a Job publishes it ------------------------------------------------------------------------------------------
 
 
-def _by_job(
+def _index_job(
     facts: BuildFacts,
     target: DesiredBuild,
     children: Sequence[ChildRecord],
     base: ExecutionState,
-    tags: Sequence[str],
-    child_tags: Mapping[str, str],
+    names: ExecutionNames,
 ) -> tuple[IndexJobRequest | None, IndexJobStatus]:
-    """The work of the index Job once every child is known, and where it stands; until then it has no Job."""
-    stage = execution_progress(children, target, fail_fast=facts.wish.spec.fail_fast, now=facts.now)
-    made = (
-        execution_result(stage.children, target) if stage.phase == "Assembling" else ExecutionResult(reason=stage.phase)
-    )
-    if made.reason:
+    """The request for the index Job once every child is known, and where it stands; until then it has no Job."""
+    stage = execution_progress(children, target, fail_fast=facts.request.spec.fail_fast, now=facts.now)
+    made = execution_result(stage.children, target) if stage.phase == "Assembling" else None
+    if made is None or made.reason:
         nothing = IndexJobRequest(execution=base.name, key="", document={})
-        return None, index_job_status(facts.jobs, nothing, build=facts.wish.name)
-    document = publication(facts, target, stage.children, made, tags=tags, child_tags=child_tags)
+        return None, index_job_status(facts.jobs, nothing, build=facts.request.name)
+    document = publication(facts, target, stage.children, made, names)
     work = index_job_request(base.name, base.uid, document, stage.children)
-    return work, index_job_status(facts.jobs, work, build=facts.wish.name)
+    return work, index_job_status(facts.jobs, work, build=facts.request.name)
 
 
-def _job_failure(
-    facts: BuildFacts, work: IndexJobRequest | None, outcome: IndexJobStatus, job: str
-) -> WriteFailure | None:
+def _job_failure(facts: BuildFacts, work: IndexJobRequest, status: IndexJobStatus, job: str) -> WriteFailure | None:
     """Why the index Job published nothing, in the words of the step that it stands for."""
-    if work is None:
-        return None
     names = (job, inputs_name(job, work.key))
     refusal = next((each for each in facts.failures if each.verb == "create" and each.name in names), None)
     if refusal is not None:
         message = f"{refusal.kind} {refusal.name}: {refusal.message}"
         return msgspec.structs.replace(refusal, message=message, passing=refusal.code != "NameConflict")
-    return why_unpublished(outcome, work, job)
+    return why_unpublished(status, work, job)
 
 
-def why_unpublished(outcome: IndexJobStatus, work: IndexJobRequest, job: str) -> WriteFailure | None:
+def why_unpublished(status: IndexJobStatus, work: IndexJobRequest, job: str) -> WriteFailure | None:
     """Why an index Job that has ended did not publish what it was to publish; None if it did, or has not ended."""
-    if outcome.failure is not None:
-        return WriteFailure(verb=PUSH, code=outcome.failure.reason, message=outcome.failure.message)
-    if outcome.lost:
+    if status.failure is not None:
+        return WriteFailure(verb=PUSH, code=status.failure.reason, message=status.failure.message)
+    if status.lost:
         message = f"Job {job} is done, but nothing tells what it published; it is made again."
         return WriteFailure(verb=PUSH, code=UNREACHABLE, message=message, passing=True)
-    if outcome.pushed is None:
+    if status.pushed is None:
         return None
-    if outcome.missing:
-        message = f"the images of {', '.join(outcome.missing)} are gone"
-        return WriteFailure(verb=PUSH, code=INCONSISTENT, message=message, missing=outcome.missing)
+    if status.missing:
+        message = f"the images of {', '.join(status.missing)} are gone"
+        return WriteFailure(verb=PUSH, code=INCONSISTENT, message=message, missing=status.missing)
     expected = work.document["digest"]
-    if outcome.pushed.digest != expected:
-        message = f"{outcome.pushed.digest} was published where {expected} was planned"
+    if status.pushed.digest != expected:
+        message = f"{status.pushed.digest} was published where {expected} was planned"
         return WriteFailure(verb=PUSH, code=INCONSISTENT, message=message)
     return None
 
 
-def _assembling_by_job(
-    facts: BuildFacts,
-    target: DesiredBuild,
-    carried: ExecutionUpdate,
-    stage: ExecutionProgress,
-    failure: WriteFailure | None,
-    work: IndexJobRequest | None,
-    outcome: IndexJobStatus,
-) -> ExecutionUpdate:
-    """All children are known: their Job is made, is at work, or has ended."""
-    made = execution_result(stage.children, target)
-    known = msgspec.structs.replace(carried, result=made)
-    if made.reason:
-        return _ended(facts, known, made.reason, made.message)
-    if failure is not None:
-        return _after_push(facts, known, failure)
-    if outcome.pushed is not None:
-        return _published(facts, target, known, stage)
-    is_due = work is not None and outcome.job is None and outcome.is_free
-    return msgspec.structs.replace(known, index_work=work if is_due else None)
-
-
-def _after_push(facts: BuildFacts, carried: ExecutionUpdate, failure: WriteFailure) -> ExecutionUpdate:
+def _after_push(facts: BuildFacts, update: ExecutionUpdate, failure: WriteFailure) -> ExecutionUpdate:
     """The registry did not take it: later again for ``timeouts.index``, or the execution has failed."""
     if not failure.passing:
-        return _ended(facts, carried, failure.code, failure.message)
-    since = max((each.completed for each in carried.recorded.children if each.completed is not None), default=facts.now)
-    times, refused = BuildTimes.of(facts.wish.spec), failure.verb == "create"
+        return _ended(facts, update, failure.code, failure.message)
+    since = max((each.completed for each in update.recorded.children if each.completed is not None), default=facts.now)
+    times, refused = BuildTimes.of(facts.request.spec), failure.verb == "create"
     reason = JOB_REFUSED if refused else UNREACHABLE
     left = since + (times.node_wait if refused else times.index) - facts.now
     if left <= 0:
-        return _ended(facts, carried, reason, failure.message)
-    state = msgspec.structs.replace(carried.recorded, reason=reason, message=failure.message)
-    return msgspec.structs.replace(carried, recorded=state, requeue_after=min(retry_pause(failure), left))
+        return _ended(facts, update, reason, failure.message)
+    state = msgspec.structs.replace(update.recorded, reason=reason, message=failure.message)
+    return msgspec.structs.replace(update, recorded=state, requeue_after=min(retry_pause(failure), left))
 
 
 def retry_pause(failure: WriteFailure) -> float:
@@ -364,18 +315,18 @@ def retry_pause(failure: WriteFailure) -> float:
     return max(failure.retry_after if failure.retry_after is not None else _RETRY, 1.0)
 
 
-def _ended(facts: BuildFacts, carried: ExecutionUpdate, reason: str, message: str) -> ExecutionUpdate:
+def _ended(facts: BuildFacts, update: ExecutionUpdate, reason: str, message: str) -> ExecutionUpdate:
     cause = FailureCause(reason=reason, message=message)
     state = msgspec.structs.replace(
-        carried.recorded,
+        update.recorded,
         phase="Failed",
         reason=reason,
         message=message,
         completed=facts.now,
         witness=witness(facts, [cause]),
     )
-    questions = (*carried.questions, *unread_secrets(facts, [cause]))
-    return msgspec.structs.replace(carried, recorded=state, questions=questions)
+    lookups = (*update.lookups, *unread_secrets(facts, [cause]))
+    return msgspec.structs.replace(update, recorded=state, lookups=lookups)
 
 
 def _failure(facts: BuildFacts, name: str) -> WriteFailure | None:
@@ -415,18 +366,17 @@ def _is_dropped(
     return child.architecture in stage.cancelled and child.job_uid in jobs and child.architecture not in vanished
 
 
-def _base(facts: BuildFacts, target: DesiredBuild, before: Execution | None, name: str, serial: int) -> ExecutionState:
-    if before is None:
-        return ExecutionState(
-            name=name,
-            serial=serial,
-            build_key=target.build_key,
-            started=facts.now,
-            repository=target.repository,
-            pins=target.pins,
-            forced=target.forced,
-        )
-    return recorded_state(before)
+def new_state(facts: BuildFacts, target: DesiredBuild, name: str, serial: int) -> ExecutionState:
+    """An execution that is begun now."""
+    return ExecutionState(
+        name=name,
+        serial=serial,
+        build_key=target.build_key,
+        started=facts.now,
+        repository=target.repository,
+        pins=target.pins,
+        forced=target.forced,
+    )
 
 
 def recorded_state(before: Execution) -> ExecutionState:
@@ -450,9 +400,7 @@ def recorded_state(before: Execution) -> ExecutionState:
     )
 
 
-def _recorded(
-    facts: BuildFacts, target: DesiredBuild, base: ExecutionState, stage: ExecutionProgress
-) -> ExecutionState:
+def _recorded(facts: BuildFacts, base: ExecutionState, stage: ExecutionProgress) -> ExecutionState:
     """While publishing is tried again, the reason of the last attempt stays: taken back before each one and written
     after it, it would be news each time, and every news brings the next pass."""
     ended = stage.phase in ENDED

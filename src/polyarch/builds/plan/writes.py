@@ -6,55 +6,56 @@ from typing import Any, Final
 import msgspec
 
 from polyarch.builds import names
-from polyarch.builds.facts.build_facts import ENDED, BuildFacts, BuildLookup, ChildRecord, Execution, FoundJob, JobFacts
+from polyarch.builds.facts.build_facts import (
+    ENDED,
+    BuildFacts,
+    BuildLookup,
+    BuildStep,
+    ChildRecord,
+    Execution,
+    FoundJob,
+    JobFacts,
+)
 from polyarch.builds.jobs.contract import configmap_name, context_name
-from polyarch.builds.jobs.manifests import index_manifests
+from polyarch.builds.jobs.manifests import RegistryJobSpec, index_manifests
 from polyarch.builds.jobs.results import IndexJobRequest, inputs_name, told_missing
 from polyarch.builds.jobs.spec import JobMetadata
 from polyarch.builds.names import object_labels
-from polyarch.builds.plan.actions import ArchitectureAction
-from polyarch.builds.plan.document import BuildPlan, Write, uid_placeholder
-from polyarch.builds.plan.kind import BuildKind, JobInputs, PlanOutcome, index_job_spec
-from polyarch.builds.plan.reuse import FINAL_CHILD, ExecutionState
+from polyarch.builds.plan.document import CONFIG_MAP, JOB, BuildPlan, Write, creation, uid_placeholder
+from polyarch.builds.plan.executions import FINAL_CHILD
+from polyarch.builds.plan.kind import BuildKind, JobInputs, PlanOutcome
 from polyarch.builds.plan.update import PUSH, ExecutionUpdate
 
-JOB: Final = "Job"
-CONFIG_MAP: Final = "ConfigMap"
+
+def planned_writes(outcome: PlanOutcome, kind: BuildKind) -> tuple[Write, ...]:
+    """The writes in their order: each is safe to repeat, and to be cut off before, in, or after."""
+    return tuple(_once(_in_order(outcome, kind)))
 
 
-def writes(
-    course: PlanOutcome,
-    front: BuildKind,
-    carried: ExecutionUpdate | None,
-    *,
-    makings: Sequence[JobInputs],
-    kind: str,
-    retag: Write | None = None,
-) -> tuple[Write, ...]:
-    """Everything of one round. ``kind``: of executions, whose UIDs are not known before they are created."""
-    found: list[Write] = []
-    if carried is not None and course.before is None:
-        found += front.create(course, carried.recorded)
-    adopted = {move.adopt.uid for move in carried.moves if move.adopt is not None} if carried is not None else set()
-    if carried is not None:
-        uid = carried.recorded.uid or uid_placeholder(kind, carried.recorded.name)
-        owner = front.owner(carried.recorded.name, uid)
-        found += _adoptions(course, carried.moves, carried.recorded, owner)
-    for before, state in course.superseded:
-        found += _deletions(course, _left(course, before.name, adopted), step="S3")
-        found += front.supersede(course, before, state)
-    found += _creations(front, makings)
-    if carried is not None:
-        found += _records(course, front, carried)
-    if course.index_work is not None:
-        found += _index_job(course, front, course.index_work, kind)
-    if retag is not None:
-        found.append(retag)
-    finished = _finished_jobs(course, carried)
-    found += _deletions(course, [job for job in finished if job.role != names.INDEX_ROLE], step="S6")
-    found += front.report(course)
-    found += _deletions(course, [job for job in finished if job.role == names.INDEX_ROLE], step="S10")
-    return tuple(_once(found))
+def _in_order(outcome: PlanOutcome, kind: BuildKind) -> Iterator[Write]:
+    update = outcome.update
+    adopted = frozenset[str]()
+    if update is not None:
+        adopted = frozenset(action.adopt.uid for action in update.actions if action.adopt is not None)
+        if outcome.before is None:
+            yield from kind.create(outcome, update.recorded)
+        yield from _adoptions(outcome, kind, update)
+    for before, state in outcome.superseded:
+        yield from _deletions(_left(outcome, before.name, adopted), step=BuildStep.END_SUPERSEDED)
+        yield from kind.supersede(outcome, before, state)
+    if update is not None:
+        for job_inputs in _job_inputs(outcome, kind, update):
+            yield from kind.job_writes(job_inputs)
+        yield from _records(outcome, kind, update)
+    index_job = update.index_job if update is not None else outcome.tag_job
+    if index_job is not None:
+        yield from _index_job(outcome, kind, index_job)
+    if outcome.retag is not None:
+        yield outcome.retag
+    finished = _finished_jobs(outcome, adopted)
+    yield from _deletions([job for job in finished if job.role != names.INDEX_ROLE], step=BuildStep.DELETE_JOB)
+    yield from kind.report(outcome)
+    yield from _deletions([job for job in finished if job.role == names.INDEX_ROLE], step=BuildStep.REPORT)
 
 
 def _once(found: Iterable[Write]) -> Iterator[Write]:
@@ -68,45 +69,70 @@ def _once(found: Iterable[Write]) -> Iterator[Write]:
         yield write
 
 
-def _records(course: PlanOutcome, front: BuildKind, carried: ExecutionUpdate) -> Iterator[Write]:
-    yield from front.record(course, course.before, carried.recorded)
-    yield from _deletions(course, carried.deletes, step="S6")
-    if carried.published is None:
+def _execution_owner(kind: BuildKind, execution: str, uid: str) -> dict[str, Any]:
+    """The owner reference to an execution, whose UID is not known before it is created."""
+    return kind.owner(execution, uid or uid_placeholder(kind.execution_kind, execution))
+
+
+def _job_inputs(outcome: PlanOutcome, kind: BuildKind, update: ExecutionUpdate) -> Iterator[JobInputs]:
+    """Of each Job that is made."""
+    target, execution = outcome.target, update.recorded
+    if target is None:
         return
-    if carried.body:
+    architectures = [action.child.architecture for action in update.actions]
+    own = kind.execution_names(outcome.facts, execution.name, architectures)
+    for action in update.actions:
+        if action.build:
+            yield JobInputs(
+                facts=outcome.facts,
+                target=target,
+                inputs=outcome.request.inputs,
+                architecture=action.child.architecture,
+                execution=execution.name,
+                owner=_execution_owner(kind, execution.name, execution.uid),
+                job=action.child.job,
+                host=action.child.host,
+                tag=own.child_tags[action.child.architecture],
+            )
+
+
+def _records(outcome: PlanOutcome, kind: BuildKind, update: ExecutionUpdate) -> Iterator[Write]:
+    yield from kind.record(outcome, outcome.before, update.recorded)
+    yield from _deletions(update.deletes, step=BuildStep.DELETE_JOB)
+    if update.published is None:
+        return
+    if update.body:
         yield Write(
             verb=PUSH,
-            namespace=course.facts.wish.namespace,
-            name=carried.recorded.name,
-            reference=carried.reference,
-            step="S7",
-            body=carried.body,
+            namespace=outcome.facts.request.namespace,
+            name=update.recorded.name,
+            reference=update.reference,
+            step=BuildStep.PUBLISH,
+            body=update.body,
         )
-    yield from front.record(course, course.before, carried.published)
+    yield from kind.record(outcome, outcome.before, update.published)
 
 
-def _adoptions(
-    course: PlanOutcome, moves: Iterable[ArchitectureAction], state: ExecutionState, owner: Mapping[str, Any]
-) -> Iterator[Write]:
-    """The Job and its inputs change hands; label and owner decide whose it is (S2)."""
-    wish = course.facts.wish
-    for move in moves:
-        job = move.adopt
+def _adoptions(outcome: PlanOutcome, kind: BuildKind, update: ExecutionUpdate) -> Iterator[Write]:
+    """The Job and its inputs change hands; label and owner decide whose it is."""
+    request, state = outcome.facts.request, update.recorded
+    labels = object_labels(image_build=request.name, execution=state.name, role=names.ARCH_ROLE)
+    metadata = {
+        "labels": {key: labels.labels[key] for key in (names.BUILD_LABEL, names.RUN_LABEL)},
+        "annotations": {key: labels.annotations.get(key) for key in (names.BUILD_LABEL, names.RUN_LABEL)},
+        "ownerReferences": [_execution_owner(kind, state.name, state.uid)],
+    }
+    for action in update.actions:
+        job = action.adopt
         if job is None:
             continue
-        marks = object_labels(image_build=wish.name, execution=state.name, role=names.ARCH_ROLE)
-        metadata = {
-            "labels": {key: marks.labels[key] for key in (names.BUILD_LABEL, names.RUN_LABEL)},
-            "annotations": {key: marks.annotations.get(key) for key in (names.BUILD_LABEL, names.RUN_LABEL)},
-            "ownerReferences": [dict(owner)],
-        }
-        for name in _inputs_of(course, job):
+        for name in _inputs_of(outcome, job):
             yield Write(
                 verb="patch",
                 kind=CONFIG_MAP,
                 namespace=job.namespace,
                 name=name,
-                step="S2",
+                step=BuildStep.ADOPT_JOB,
                 how="merge",
                 body={"metadata": metadata},
             )
@@ -115,7 +141,7 @@ def _adoptions(
             kind=JOB,
             namespace=job.namespace,
             name=job.name,
-            step="S2",
+            step=BuildStep.ADOPT_JOB,
             how="merge",
             uid=job.uid,
             resource_version=job.resource_version,
@@ -123,93 +149,73 @@ def _adoptions(
         )
 
 
-def _inputs_of(course: PlanOutcome, job: JobFacts) -> list[str]:
+def _inputs_of(outcome: PlanOutcome, job: JobFacts) -> list[str]:
     """ConfigMaps that a Job mounts and that go with it. A Job of the same key has a context where this wish has one."""
-    has_context = course.facts.wish.spec.source.context.type == "ConfigMap"
+    has_context = outcome.facts.request.spec.source.context.type == "ConfigMap"
     return [configmap_name(job.name), *([context_name(job.name)] if has_context else ())]
 
 
-def _creations(front: BuildKind, makings: Iterable[JobInputs]) -> Iterator[Write]:
-    for making in makings:
-        yield from front.preparations(making)
-        for body in front.manifests(making):
-            yield _creation(body, step="S4")
-
-
-def _index_job(course: PlanOutcome, front: BuildKind, work: IndexJobRequest, kind: str) -> Iterator[Write]:
-    """The Job that publishes a result, where the builder leaves registries to Jobs (S7)."""
-    wish, job = course.facts.wish, front.index_job_name(work.execution)
-    role = names.INDEX_ROLE
-    marks = object_labels(image_build=wish.name, execution=work.execution, role=role, arch_key=work.key)
-    identity = JobMetadata(
-        namespace=wish.namespace,
-        job=job,
-        owners=(front.owner(work.execution, work.uid or uid_placeholder(kind, work.execution)),),
-        labels=marks.labels,
-        annotations=marks.annotations,
+def _index_job(outcome: PlanOutcome, kind: BuildKind, work: IndexJobRequest) -> Iterator[Write]:
+    """The Job that publishes a result, where the builder leaves registries to Jobs."""
+    facts, request = outcome.facts, outcome.facts.request
+    own = kind.execution_names(facts, work.execution, ())
+    labels = object_labels(image_build=request.name, execution=work.execution, role=names.INDEX_ROLE, arch_key=work.key)
+    metadata = JobMetadata(
+        namespace=request.namespace,
+        job=own.index_job,
+        owners=(_execution_owner(kind, work.execution, work.uid),),
+        labels=labels.labels,
+        annotations=labels.annotations,
         execution=work.execution,
-        record=front.record_name(work.execution),
-        inputs=inputs_name(job, work.key),
+        record=own.record,
+        inputs=inputs_name(own.index_job, work.key),
     )
-    for body in index_manifests(index_job_spec(course.facts, work, identity)):
-        yield _creation(body, step="S7")
+    spec = RegistryJobSpec(identity=metadata, spec=request.spec, settings=facts.settings, document=work.document)
+    for body in index_manifests(spec):
+        yield creation(body, step=BuildStep.PUBLISH)
 
 
-def _creation(body: Mapping[str, Any], *, step: str) -> Write:
-    metadata = body["metadata"]
-    return Write(
-        verb="create",
-        kind=body["kind"],
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        step=step,
-        body=body,
-    )
-
-
-def _jobs(course: PlanOutcome) -> Iterator[JobFacts]:
+def _jobs(outcome: PlanOutcome) -> Iterator[JobFacts]:
     """Jobs that plans make; those that delete images are the clean-up's."""
-    return (job for job in course.facts.jobs if job.role != names.PRUNE_ROLE)
+    return (job for job in outcome.facts.jobs if job.role != names.PRUNE_ROLE)
 
 
-def _left(course: PlanOutcome, execution: str, adopted: Iterable[str]) -> list[JobFacts]:
+def _left(outcome: PlanOutcome, execution: str, adopted: frozenset[str]) -> list[JobFacts]:
     """The Jobs that are still an execution's own after others were taken over (S3)."""
-    taken = set(adopted)
     return sorted(
-        (job for job in _jobs(course) if job.run == execution and job.uid not in taken and not job.deleting),
+        (job for job in _jobs(outcome) if job.run == execution and job.uid not in adopted and not job.deleting),
         key=lambda job: job.name,
     )
 
 
-def _finished_jobs(course: PlanOutcome, carried: ExecutionUpdate | None) -> Sequence[JobFacts]:
+def _finished_jobs(outcome: PlanOutcome, adopted: frozenset[str]) -> Sequence[JobFacts]:
     """Jobs of what has succeeded or was superseded are not needed any more; those of failures are, for their logs.
 
-    An index Job is all that tells where the tags are, until the status of the wish does.
+    An index Job is all that tells where the tags are, until the status of the build does.
     """
     done = {
         each.name
-        for each in course.facts.executions
-        if each.phase in ("Succeeded", "Superseded") and each.owner_uid == course.facts.wish.uid
+        for each in outcome.facts.executions
+        if each.phase in ("Succeeded", "Superseded") and each.owner_uid == outcome.facts.request.uid
     }
-    if carried is not None and carried.published is not None:
-        done.add(carried.published.name)
-    taken = {move.adopt.uid for move in carried.moves if move.adopt is not None} if carried is not None else set()
+    if outcome.update is not None and outcome.update.published is not None:
+        done.add(outcome.update.published.name)
     jobs = [
         job
-        for job in _jobs(course)
-        if job.run in done and job.uid not in taken and not job.deleting and not _is_needed(course, job)
+        for job in _jobs(outcome)
+        if job.run in done and job.uid not in adopted and not job.deleting and not _is_needed(outcome, job)
     ]
     return sorted(jobs, key=lambda job: job.name)
 
 
-def _is_needed(course: PlanOutcome, job: JobFacts) -> bool:
+def _is_needed(outcome: PlanOutcome, job: JobFacts) -> bool:
     """An index Job that still publishes, or all that is known of images that are gone."""
     if job.role != names.INDEX_ROLE:
         return False
-    return job.uid == course.awaited or bool(told_missing([job], job.run))
+    return job.uid == outcome.tag_job_uid or bool(told_missing([job], job.run))
 
 
-def _deletions(course: PlanOutcome, jobs: Iterable[JobFacts], *, step: str) -> Iterator[Write]:
+def _deletions(jobs: Iterable[JobFacts], *, step: BuildStep) -> Iterator[Write]:
     for job in jobs:
         if not job.deleting:
             yield Write(
@@ -226,13 +232,12 @@ def _deletions(course: PlanOutcome, jobs: Iterable[JobFacts], *, step: str) -> I
 def tagging(namespace: str, name: str, reference: str, tags: Sequence[str]) -> Write:
     """Tags of a result that is published already (S8)."""
     body: dict[str, Any] = {"tags": list(tags)}
-    return Write(verb="tag", namespace=namespace, name=name, reference=reference, step="S8", body=body)
+    return Write(verb="tag", namespace=namespace, name=name, reference=reference, step=BuildStep.MOVE_TAGS, body=body)
 
 
 # -- Live Jobs from which somebody took the label by which they are watched: it is put back, and no more.
 
 
-STEP: Final = "S4"
 _OF_KUBERNETES: Final = ("controller-uid", "job-name")
 """Labels that the API server adds to pod templates of Jobs, with and without a prefix."""
 _LATE: Final = 1.0
@@ -253,14 +258,14 @@ def relabelling(facts: BuildFacts) -> BuildPlan | None:
     )
 
 
-def unrecorded(facts: BuildFacts, front: BuildKind, ending: Iterable[Execution]) -> BuildPlan | None:
+def unrecorded(facts: BuildFacts, kind: BuildKind, ending: Iterable[Execution]) -> BuildPlan | None:
     """The same for Jobs that were made before the builder was stopped, and not recorded yet.
 
     An execution that goes on finds them when it makes its Jobs. One that ends makes none: what it left would go on
     without anybody knowing, beside a second Job for the same key. Its pods' labels, which nobody can take off, tell
     that such a Job is its own.
     """
-    missing = _unrecorded(facts, front, ending)
+    missing = _unrecorded(facts, kind, ending)
     return _asking(facts, missing) or _restoring(
         facts,
         [
@@ -280,7 +285,7 @@ def _asking(facts: BuildFacts, missing: Iterable[tuple[Execution, ChildRecord]])
         decision="Wait",
         reason="Asking",
         message=f"{', '.join(unknown)} has to be looked up first.",
-        questions=tuple(BuildLookup(reference=each, what="job") for each in unknown),
+        lookups=tuple(BuildLookup(reference=each, what="job") for each in unknown),
     )
 
 
@@ -288,7 +293,14 @@ def _restoring(facts: BuildFacts, alive: Sequence[tuple[Execution, ChildRecord, 
     if not alive:
         return None
     what = ", ".join(child.job for _, child, _ in alive)
-    refusal = next((each for each in facts.failures if (each.step, each.verb, each.kind) == (STEP, "patch", JOB)), None)
+    refusal = next(
+        (
+            each
+            for each in facts.failures
+            if (each.step, each.verb, each.kind) == (BuildStep.RESTORE_LABELS, "patch", JOB)
+        ),
+        None,
+    )
     if refusal is not None:
         message = f"Job {refusal.name} had lost labels, which cannot be put back: {refusal.message}"
         return BuildPlan(decision="Wait", reason=refusal.code, message=message, requeue_after=_REFUSED)
@@ -315,16 +327,15 @@ def _missing(facts: BuildFacts) -> list[tuple[Execution, ChildRecord]]:
     return [found[name] for name in sorted(found)]
 
 
-def _unrecorded(
-    facts: BuildFacts, front: BuildKind, ending: Iterable[Execution]
-) -> list[tuple[Execution, ChildRecord]]:
+def _unrecorded(facts: BuildFacts, kind: BuildKind, ending: Iterable[Execution]) -> list[tuple[Execution, ChildRecord]]:
     """Architectures of which no Job is known, with the name that it would have."""
     there = {job.name for job in facts.jobs}
     found = []
     for execution in ending:
         records = {each.architecture: each for each in execution.children}
+        own = kind.execution_names(facts, execution.name, [each.architecture for each in execution.keys])
         for each in execution.keys:
-            name = front.job_name(execution.name, each.architecture, architectures=len(execution.keys))
+            name = own.jobs[each.architecture]
             child = records.get(each.architecture) or ChildRecord(architecture=each.architecture)
             if name not in there and not child.job_uid and child.phase not in FINAL_CHILD:
                 found.append((execution, msgspec.structs.replace(child, job=name)))
@@ -350,7 +361,7 @@ def _patch(execution: Execution, child: ChildRecord, job: FoundJob) -> Write | N
         namespace=execution.namespace,
         name=child.job,
         how="merge",
-        step=STEP,
+        step=BuildStep.RESTORE_LABELS,
         uid=job.uid,
         body={"metadata": {"labels": labels}},
     )

@@ -405,7 +405,7 @@ def _document(shown: BuildPlanView) -> dict[str, Any]:
     }
 
 
-_INTERNAL: Final = ("questions",)
+_INTERNAL: Final = ("lookups",)
 
 
 def _camel(name: str) -> str:
@@ -529,11 +529,11 @@ def _offline(asked: BuildPlanOptions, path: str, where: ClusterFlags) -> list[Bu
         if asked.name in (None, case.name) and where.namespace in (None, case.namespace)
     ]
     wishes = [
-        each for each in known.wishes if asked.name in (None, each.name) and where.namespace in (None, each.namespace)
+        each for each in known.requests if asked.name in (None, each.name) and where.namespace in (None, each.namespace)
     ]
     if not wishes and not machines:
         named = f" named {asked.name}" if asked.name else ""
-        there = ", ".join(f"{each.namespace}/{each.name}" for each in known.wishes) or "none at all"
+        there = ", ".join(f"{each.namespace}/{each.name}" for each in known.requests) or "none at all"
         raise UsageError(f"--facts {path}: no ImageBuild{named}; the file has {there}")
     found = []
     for wish in wishes:
@@ -548,7 +548,7 @@ def _offline(asked: BuildPlanOptions, path: str, where: ClusterFlags) -> list[Bu
 def _former(known: FactsFile, facts: BuildFacts) -> list[FormerExecution]:
     newest = sorted(own_executions(facts), key=lambda each: (each.created, each.serial, each.name), reverse=True)
     maps = [each.document for each in known.documents if each.kind == "ConfigMap"]
-    return former([each.name for each in newest], maps, facts.wish.namespace)
+    return former([each.name for each in newest], maps, facts.request.namespace)
 
 
 async def _live(
@@ -563,7 +563,7 @@ async def _live(
     async with open_inspector(wiring, credentials=registries.credentials(), notice=messages.remark) as inspector:
         for key, given in wanted.items():
             known = await read_cluster(client, key, given, datetime.now(UTC))
-            (wish,) = (each for each in known.wishes if (each.namespace, each.name) == key)
+            (wish,) = (each for each in known.requests if (each.namespace, each.name) == key)
             facts = known.facts(wish)
             found.append(
                 BuildPlanView(key.namespace, key.name, await _planned(facts, known, inspector), _former(known, facts))
@@ -574,9 +574,9 @@ async def _live(
 async def _planned(facts: BuildFacts, known: FactsFile, inspector: Inspector) -> BuildPlan:
     """The plan once it has no more questions; registries are asked, objects were read before."""
     made, asked = plan_build(facts), set[BuildLookup]()
-    while not asked.issuperset(made.questions):
-        asked.update(made.questions)
-        facts = await _answered(facts, made.questions, known, inspector)
+    while not asked.issuperset(made.lookups):
+        asked.update(made.lookups)
+        facts = await _answered(facts, made.lookups, known, inspector)
         made = plan_build(facts)
     return made
 

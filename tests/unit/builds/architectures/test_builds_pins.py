@@ -34,7 +34,7 @@ def given(
 
 
 def pinned(of: BuildFacts, architectures: tuple[str, ...] = BOTH) -> PinSet:
-    return pin_images(of, architectures, effective_inputs(of.wish, of.inputs, architectures))
+    return pin_images(of, architectures, effective_inputs(of.request, of.inputs, architectures))
 
 
 def letters(of: BuildFacts) -> Mapping[str, str]:
@@ -43,13 +43,13 @@ def letters(of: BuildFacts) -> Mapping[str, str]:
 
 
 def asked(of: BuildFacts) -> list[tuple[str, bool]]:
-    return [(each.reference, each.revalidate) for each in pinned(of).questions]
+    return [(each.reference, each.revalidate) for each in pinned(of).lookups]
 
 
 @pytest.mark.req("BD-061")
 def test_a_reference_without_a_pin_is_asked_for_once_for_all_architectures() -> None:
     found = pinned(given())
-    assert found.questions == (BuildLookup(reference=BASE, what="inspect"),)
+    assert found.lookups == (BuildLookup(reference=BASE, what="inspect"),)
     assert found.pins == {"amd64": {}, "arm64": {}}
 
 

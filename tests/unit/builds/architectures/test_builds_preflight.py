@@ -27,13 +27,13 @@ def given(*answers: Inspection, fresh: bool = False, pins: tuple[PinnedBase, ...
 
 
 def judged(of: BuildFacts, architectures: tuple[str, ...] = BOTH) -> PreflightResult:
-    return preflight(of, architectures, effective_inputs(of.wish, of.inputs, architectures))
+    return preflight(of, architectures, effective_inputs(of.request, of.inputs, architectures))
 
 
 @pytest.mark.req("BD-059")
 def test_every_image_is_asked_for_once_before_anything_is_said() -> None:
     verdict = judged(given(index(BASE, amd64="a")))
-    assert [each.reference for each in verdict.questions] == [BUILDER, PUSH]
+    assert [each.reference for each in verdict.lookups] == [BUILDER, PUSH]
     assert not verdict.problems
 
 
@@ -188,15 +188,15 @@ def test_stages_of_the_build_platform_are_judged_for_where_they_run() -> None:
 def test_own_images_of_a_build_come_before_those_of_the_role() -> None:
     builder = Builder(image="quay.io/team/builder:1", push_image="quay.io/team/push:1")
     verdict = judged(given(GOOD, builder=builder))
-    assert [each.reference for each in verdict.questions] == ["quay.io/team/builder:1", "quay.io/team/push:1"]
+    assert [each.reference for each in verdict.lookups] == ["quay.io/team/builder:1", "quay.io/team/push:1"]
 
 
 @pytest.mark.req("BD-059")
 def test_images_of_a_machine_os_are_judged_too() -> None:
     os_image = f"quay.io/team/os@{digest('c')}"
     of = given(*TOOLS, index(os_image, amd64="a"), source=Source(containerfile=""))
-    machine = msgspec.structs.replace(of.wish, machine=MachineOSInputs(os_image=os_image))
-    verdict = judged(msgspec.structs.replace(of, wish=machine))
+    machine = msgspec.structs.replace(of.request, machine=MachineOSInputs(os_image=os_image))
+    verdict = judged(msgspec.structs.replace(of, request=machine))
     assert [(each.reason, each.architecture) for each in verdict.problems] == [
         ("BaseImageArchitectureMissing", "arm64")
     ]
@@ -210,7 +210,7 @@ PIN = PinnedBase(
 @pytest.mark.req("BD-061")
 def test_on_build_the_tag_is_asked_about_again_before_a_job_is_made() -> None:
     of = given(*TOOLS, pins=(PIN,))
-    assert [(each.reference, each.revalidate) for each in judged(of).questions] == [(BASE, True)]
+    assert [(each.reference, each.revalidate) for each in judged(of).lookups] == [(BASE, True)]
     again = given(*TOOLS, index(BASE, top="9", amd64="1"), pins=(PIN,), fresh=True)
     assert judged(again).reason == "BaseImageArchitectureMissing"
 

@@ -292,7 +292,7 @@ def test_an_architecture_joins_leaves_and_comes_back() -> None:
     ids=["the last ones stay", "there is no default architecture", "a list is known without nodes"],
 )
 def test_nodes_that_are_not_known(architectures: Any, status: Any, last: tuple[str, ...]) -> None:
-    given = BuildFacts(now=NOW, wish=wish(status=status, **wanted(**architectures)), nodes=None)
+    given = BuildFacts(now=NOW, request=wish(status=status, **wanted(**architectures)), nodes=None)
     resolved = resolve_architectures(given)
     assert (resolved.wait, resolved.reason, resolved.architectures) == ("NodesUnknown", "NodesUnknown", last)
 
@@ -302,4 +302,4 @@ def test_a_selector_may_use_expressions() -> None:
     selector = {"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["gpu"]}]}
     given = of(node("a"), node("b", "arm64", labels={"pool": "gpu"}), nodeSelector=selector)
     assert resolve_architectures(given).architectures == ("amd64",)
-    assert isinstance(given.wish.spec.architectures.node_selector, LabelSelector)
+    assert isinstance(given.request.spec.architectures.node_selector, LabelSelector)

@@ -31,7 +31,7 @@ from polyarch.kube.watch import Apply, Delete
 from polyarch.objects import Key, Namespace
 from polyarch.oci.auth.credential_stores import NoCredentials
 
-WISH = BuildRef("ImageBuild", "team", "web")
+REF = BuildRef("ImageBuild", "team", "web")
 REPOSITORY = "quay.io/team/web"
 
 
@@ -80,7 +80,7 @@ class Place:
         self.lists = 0
         self.pods = []
         builds, runs = Store(), Store({BY_BUILD: _build_of})
-        self.watches = SimpleNamespace(
+        self.informers = SimpleNamespace(
             builds=SimpleNamespace(store=builds, writes=OwnWrites(builds, clock=self.clock)),
             runs=SimpleNamespace(store=runs, writes=OwnWrites(runs, clock=self.clock)),
             nodes=SimpleNamespace(store=Store()),
@@ -92,14 +92,14 @@ class Place:
         self.recorder, self.registries, self.inputs = Recorder(), Registries(), Inputs()
         self.leads = True
         self.others = []
-        self.turns = RepositoryLocks()
+        self.locks = RepositoryLocks()
         self.cleanup = ImagePruner(
             self.api,
-            self.watches,
+            self.informers,
             self.registries,
             self.inputs,
-            jobs=PruneJobs(self.api, self.watches, PlanSettings(push_image="polyarch:1")),
-            turns=self.turns,
+            jobs=PruneJobs(self.api, self.informers, PlanSettings(push_image="polyarch:1")),
+            locks=self.locks,
             recorder=self.recorder,
             metrics=BuildMetrics(Metrics()),
             clock=self.clock,
@@ -141,10 +141,10 @@ class Place:
 
     def show(self):
         for store, resource, shape in (
-            (self.watches.builds.store, names.IMAGE_BUILDS, BuildObject),
-            (self.watches.runs.store, names.IMAGE_BUILD_RUNS, RunObject),
-            (self.watches.jobs.store, JOBS, JobObject),
-            (self.watches.records.store, CONFIGMAPS, RecordConfigMap),
+            (self.informers.builds.store, names.IMAGE_BUILDS, BuildObject),
+            (self.informers.runs.store, names.IMAGE_BUILD_RUNS, RunObject),
+            (self.informers.jobs.store, JOBS, JobObject),
+            (self.informers.records.store, CONFIGMAPS, RecordConfigMap),
         ):
             there = {Key(space, n): o for (res, space, n), o in self.api.objects.items() if res == resource}
             for each in there.values():
@@ -153,16 +153,16 @@ class Place:
                 store.take(Delete(key, str(self.api.version)))
 
     def node(self, name, **annotations):
-        self.watches.nodes.store.take(
+        self.informers.nodes.store.take(
             Apply(msgspec.convert({"metadata": {"name": name, "annotations": annotations}}, NodeObject))
         )
 
     def namespace(self, name, *, going):
         metadata = {"name": name, **({"deletionTimestamp": "2027-01-01T11:59:00Z"} if going else {})}
-        self.watches.namespaces.store.take(Apply(msgspec.convert({"metadata": metadata}, Namespace)))
+        self.informers.namespaces.store.take(Apply(msgspec.convert({"metadata": metadata}, Namespace)))
 
-    async def go(self, wish=WISH):
-        result = await self.cleanup.reconcile(wish)
+    async def go(self, ref=REF):
+        result = await self.cleanup.reconcile(ref)
         self.show()
         return result
 
@@ -267,7 +267,7 @@ class TestFinalizers:
     async def test_nothing_is_counted_while_a_plan_has_recorded_what_no_cache_shows(self, place):
         """A new run reuses a child of the one that leaves, and the watch is a moment late."""
         await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
-        place.watches.runs.writes.note_write(Key("team", "new"), "5000")
+        place.informers.runs.writes.note_write(Key("team", "new"), "5000")
         assert await place.go() == After(SETTLING)
         assert place.registries.deleted == []
         place.api.version = 5000
@@ -420,7 +420,7 @@ class TestByJob:
                 "containerStatuses": [{"name": "prune", "state": {"terminated": ended}}],
             },
         }
-        place.watches.pods.store.take(Apply(msgspec.convert(pod, PodObject)))
+        place.informers.pods.store.take(Apply(msgspec.convert(pod, PodObject)))
         place.show()
 
     @pytest.mark.req("BD-178")
@@ -533,7 +533,7 @@ class TestByJob:
 async def test_a_plan_of_the_repository_is_waited_for(place):
     """Pruning and planning of one repository do not overlap."""
     await place.run("old", ("arm64", "2"), deleting="2027-01-01T11:59:00Z")
-    async with place.turns.of("QUAY.io/team/web"):
+    async with place.locks.of("QUAY.io/team/web"):
         running = asyncio.create_task(place.go())
         for _ in range(20):
             await asyncio.sleep(0)
@@ -547,7 +547,7 @@ async def test_what_a_plan_has_just_taken_is_not_deleted_before_the_caches_show_
     """A Run was made that reuses the image, after the Run that built it was deleted by hand."""
     await place.build(history="Delete")
     await place.run("going", ("amd64", "1"), result="1", deleting="2027-01-01T11:59:59Z")
-    place.watches.runs.writes.note_write(Key("team", "new"), "999")
+    place.informers.runs.writes.note_write(Key("team", "new"), "999")
     assert await place.go() == After(SETTLING)
     assert (place.registries.deleted, place.runs) == ([], ["going"])
     place.clock.advance(60)
@@ -558,18 +558,18 @@ async def test_what_a_plan_has_just_taken_is_not_deleted_before_the_caches_show_
 @pytest.mark.req("BD-230")
 async def test_runs_and_builds_wake_it(place):
     handlers = {"runs": [], "builds": []}
-    watches = SimpleNamespace(
+    informers = SimpleNamespace(
         runs=SimpleNamespace(add_handler=handlers["runs"].append),
         builds=SimpleNamespace(add_handler=handlers["builds"].append),
     )
     woken = []
-    subscribe(watches, woken.append)
+    subscribe(informers, woken.append)
     run = msgspec.convert(
         {"metadata": {"name": "r", "namespace": "team"}, "spec": {"imageBuild": {"name": "web"}}}, RunObject
     )
     handlers["runs"][0](SimpleNamespace(key=Key("team", "r"), new=None, old=run))
     handlers["builds"][0](SimpleNamespace(key=Key("team", "shop"), new=None, old=None))
-    assert woken == [WISH, BuildRef("ImageBuild", "team", "shop")]
+    assert woken == [REF, BuildRef("ImageBuild", "team", "shop")]
 
 
 @pytest.mark.req("BD-231")

@@ -52,10 +52,10 @@ class World:
             "nodes": (NODES, NodeObject),
             "namespaces": (NAMESPACES, Namespace),
         }
-        self.watches = BuildInformers(**{name: self.shares.informer(*kind) for name, kind in kinds.items()})
+        self.informers = BuildInformers(**{name: self.shares.informer(*kind) for name, kind in kinds.items()})
         self.told = []
         self.front = MachineBuilds(
-            self.watches,
+            self.informers,
             self.shares,
             namespace=api.NAMESPACE,
             settings=PlanSettings(),
@@ -114,7 +114,7 @@ def test_the_cas_of_nodes_are_an_input_of_every_build(stored, seen):
     source.take(Apply(msgspec.convert({**document, "spec": {"additionalTrustBundle": stored}}, source.type)))
     assert [each.name for each in woken] == ["worker"]
     facts = world.front.facts(woken[0])
-    assert bool(facts.wish.machine.trust) is seen
+    assert bool(facts.request.machine.trust) is seen
 
 
 @pytest.mark.req("BD-231")
@@ -136,6 +136,6 @@ def test_a_stock_builder_counts_while_somebody_wants_it_to_run(replicas, builds)
     world = World()
     world.show("MachineOSConfig", "worker", spec={"machineConfigPool": {"name": "worker"}})
     world.show("Deployment", api.STOCK_DEPLOYMENT, spec={"replicas": replicas})
-    (wish,) = world.front.known()
-    found = world.front.plan(world.front.facts(wish))
+    (ref,) = world.front.known()
+    found = world.front.plan(world.front.facts(ref))
     assert (found.reason != STOCK_BUILDER_REASON) is builds

@@ -44,7 +44,7 @@ class Place:
         self.api.list = self.no_pods
         self.records, self.nodes = Store(), Store()
         empty = Store()
-        watches = SimpleNamespace(
+        informers = SimpleNamespace(
             builds=SimpleNamespace(store=empty, writes=OwnWrites(empty, clock=self.clock)),
             runs=SimpleNamespace(store=empty, writes=OwnWrites(empty, clock=self.clock)),
             nodes=SimpleNamespace(store=self.nodes),
@@ -53,10 +53,10 @@ class Place:
         self.events, self.deleted, self.secrets = [], [], []
         self.answer = lambda images: PruneResult(done=tuple(each.reference for each in images))
         self.config_is_gone = self.behind = False
-        metrics, turns = BuildMetrics(Metrics()), RepositoryLocks()
-        shared = {"turns": turns, "recorder": self, "metrics": metrics, "clock": self.clock}
+        metrics, locks = BuildMetrics(Metrics()), RepositoryLocks()
+        shared = {"locks": locks, "recorder": self, "metrics": metrics, "clock": self.clock}
         cleanup = ImagePruner(
-            self.api, watches, self, self, jobs=None, others=self.executions, used=self.published, **shared
+            self.api, informers, self, self, jobs=None, others=self.executions, used=self.published, **shared
         )
         self.images = MachineOSImages(
             self.api,

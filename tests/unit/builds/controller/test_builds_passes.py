@@ -24,6 +24,7 @@ from polyarch.builds.facts.build_facts import (
     BuildFacts,
     BuildLookup,
     BuildRequest,
+    BuildStep,
     FoundJob,
     HeadResult,
     SecretFacts,
@@ -51,7 +52,7 @@ from polyarch.oci.reference import parse
 
 pytestmark = pytest.mark.req("BD-001")
 
-WISH = BuildRef("ImageBuild", "team", "web")
+REF = BuildRef("ImageBuild", "team", "web")
 
 
 class FakeRegistry:
@@ -84,22 +85,22 @@ class FakeInputs:
         self.forgotten: list[BuildRef] = []
         self.forbidden = False
 
-    async def fill(self, wish: BuildRef, facts: BuildFacts) -> BuildFacts:
+    async def fill(self, ref: BuildRef, facts: BuildFacts) -> BuildFacts:
         return facts
 
     def credentials(self, namespace: str, names: tuple[str, ...]) -> NoCredentials:
         return NoCredentials()
 
-    def forget(self, wish: BuildRef) -> None:
-        self.forgotten.append(wish)
+    def forget(self, ref: BuildRef) -> None:
+        self.forgotten.append(ref)
 
     def again_in(self, facts: BuildFacts) -> float | None:
         return self.again
 
-    async def config_map(self, wish: BuildRef, name: str) -> Mapping[str, Any] | None:
+    async def config_map(self, ref: BuildRef, name: str) -> Mapping[str, Any] | None:
         return {"data": {"Containerfile": "FROM scratch"}}
 
-    async def secret(self, wish: BuildRef, name: str) -> SecretFacts | None:
+    async def secret(self, ref: BuildRef, name: str) -> SecretFacts | None:
         if self.forbidden:
             raise Forbidden(403, reason="Forbidden")
         return None
@@ -110,7 +111,7 @@ class FakeRegistryWrites:
         self.done: list[Write] = []
         self.answer: WriteResult | WriteFailure = WriteResult.DONE
 
-    async def carry_out(self, wish: BuildRef, write: Write, credentials: object) -> WriteResult | WriteFailure:
+    async def carry_out(self, ref: BuildRef, write: Write, credentials: object) -> WriteResult | WriteFailure:
         self.done.append(write)
         return self.answer
 
@@ -128,7 +129,7 @@ class World:
         self.caches = {
             kind: WrittenCache(KINDS[kind], store, self.known.writes[kind]) for kind, store in self.known.stores.items()
         }
-        self.settling: BuildExpectations[BuildRef] = BuildExpectations(self.clock)
+        self.expectations: BuildExpectations[BuildRef] = BuildExpectations(self.clock)
         self.registry = FakeRegistry()
         self.inputs = FakeInputs()
         self.registry_writes = FakeRegistryWrites()
@@ -139,7 +140,7 @@ class World:
         self.seen: list[BuildFacts] = []
         self.there = True
         self.leads = True
-        self.turns = RepositoryLocks()
+        self.locks = RepositoryLocks()
         self.looked_up = 0
         self.passes = self.made()
         self.api.put(KINDS["ImageBuildRun"], {"metadata": {"name": "run", "namespace": "team", "uid": "run"}})
@@ -147,29 +148,29 @@ class World:
     def made(self) -> BuildReconciler:
         return BuildReconciler(
             self,  # type: ignore[arg-type]
-            inquiry=BuildResolver(self.registry, self.inputs, self.clock, named=NamedObjects(self.api)),
+            resolver=BuildResolver(self.registry, self.inputs, self.clock, named=NamedObjects(self.api)),
             inputs=self.inputs,
-            objects=ObjectWrites(self.api, self, self.settling, self.clock),  # type: ignore[arg-type]
+            objects=ObjectWrites(self.api, self, self.expectations, self.clock),  # type: ignore[arg-type]
             registries=self.registry_writes,
-            settling=self.settling,
+            expectations=self.expectations,
             recorder=self,
             metrics=BuildMetrics(self.metrics),
             clock=self.clock,
-            turns=self.turns,
+            locks=self.locks,
             is_leading=lambda: self.leads,
         )
 
     async def look(self) -> Any:
-        return await self.passes.reconcile(WISH)
+        return await self.passes.reconcile(REF)
 
     # as a front-end
 
     def facts(self, key: BuildRef) -> BuildFacts | None:
         self.looked_up += 1
-        wish = BuildRequest(
+        ref = BuildRequest(
             kind="ImageBuild", namespace="team", name="web", uid="u", generation=1, spec=ImageBuildSpec()
         )
-        return BuildFacts(now=0.0, wish=wish) if self.there else None
+        return BuildFacts(now=0.0, request=ref) if self.there else None
 
     def plan(self, facts: BuildFacts) -> BuildPlan:
         self.seen.append(facts)
@@ -196,7 +197,7 @@ def plan(*writes: Write, **more: Any) -> BuildPlan:
 
 def create(name: str) -> Write:
     body = {"metadata": {"name": name, "ownerReferences": [{"kind": "ImageBuildRun", "name": "run", "uid": "run"}]}}
-    return Write(verb="create", kind="Job", namespace="team", name=name, step="S4", body=body)
+    return Write(verb="create", kind="Job", namespace="team", name=name, step=BuildStep.CREATE_JOB, body=body)
 
 
 @pytest.fixture
@@ -245,15 +246,15 @@ async def test_questions_are_answered_and_the_plan_is_made_again(world):
 
     def asking(facts: BuildFacts) -> BuildPlan:
         if tag not in facts.images:
-            return plan(questions=(BuildLookup(reference=tag, what="inspect"),), decision="Wait")
+            return plan(lookups=(BuildLookup(reference=tag, what="inspect"),), decision="Wait")
         if not facts.pins_fresh:
-            questions = (
+            lookups = (
                 BuildLookup(reference=tag, what="inspect", revalidate=True),
                 BuildLookup(reference=child, what="head"),
                 BuildLookup(reference="texts", what="configmap"),
                 BuildLookup(reference="push", what="secret"),
             )
-            return plan(questions=questions, decision="Wait")
+            return plan(lookups=lookups, decision="Wait")
         return plan()
 
     world.plans = asking
@@ -269,8 +270,8 @@ async def test_questions_are_answered_and_the_plan_is_made_again(world):
 @pytest.mark.req("BD-331")
 async def test_a_namespace_in_which_secrets_may_not_be_read_is_told_to_the_plan(world):
     world.inputs.forbidden = True
-    question = BuildLookup(reference="push", what="secret")
-    world.plans = lambda facts: plan() if "push" in facts.inputs.secrets else plan(questions=(question,))
+    lookup = BuildLookup(reference="push", what="secret")
+    world.plans = lambda facts: plan() if "push" in facts.inputs.secrets else plan(lookups=(lookup,))
     await world.look()
     assert not world.seen[-1].inputs.readable
 
@@ -280,8 +281,8 @@ async def test_a_namespace_in_which_secrets_may_not_be_read_is_told_to_the_plan(
 async def test_a_registry_that_cannot_be_asked_for_want_of_a_secret_has_not_refused(world, what):
     """The plan says who has to allow it, and does not ask for ever."""
     world.registry.forbidden = True
-    question = BuildLookup(reference="quay.io/base/os:9", what=what)
-    world.plans = lambda facts: plan(questions=() if {**facts.images, **facts.existing} else (question,))
+    lookup = BuildLookup(reference="quay.io/base/os:9", what=what)
+    world.plans = lambda facts: plan(lookups=() if {**facts.images, **facts.existing} else (lookup,))
     await world.look()
     assert not world.seen[-1].inputs.readable
 
@@ -290,7 +291,7 @@ async def test_a_registry_that_cannot_be_asked_for_want_of_a_secret_has_not_refu
 async def test_a_push_that_waits_for_a_right_is_told_as_unreadable_inputs_and_tried_again(world):
     """No failure of the execution: when the administrator has bound the role, the next look publishes."""
     world.registry_writes.answer = WriteFailure(verb="push-index", code="NamespaceNotEnabled")
-    push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step="S7")
+    push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step=BuildStep.PUBLISH)
     world.plans = lambda facts: plan(push) if facts.inputs.readable else plan(requeue_after=60.0)
     assert [await world.look(), await world.look()] == [After(0.0), After(60.0)]
     assert (world.seen[-1].failures, world.seen[-1].inputs.readable) == ((), False)
@@ -302,8 +303,8 @@ async def test_a_push_that_waits_for_a_right_is_told_as_unreadable_inputs_and_tr
 @pytest.mark.req("BD-152")
 async def test_a_runtime_class_is_read_by_its_name(world):
     world.api.put(RUNTIME_CLASSES, {"metadata": {"name": "sandboxed"}, "handler": "runsc"})
-    questions = tuple(BuildLookup(reference=each, what="runtimeclass") for each in ("sandboxed", "gone"))
-    world.plans = lambda facts: plan() if facts.runtime_handlers else plan(questions=questions)
+    lookups = tuple(BuildLookup(reference=each, what="runtimeclass") for each in ("sandboxed", "gone"))
+    world.plans = lambda facts: plan() if facts.runtime_handlers else plan(lookups=lookups)
     await world.look()
     assert world.seen[-1].runtime_handlers == {"sandboxed": "runsc", "gone": None}
 
@@ -315,15 +316,15 @@ async def test_a_job_that_no_watch_shows_is_read_by_its_name(world):
     world.api.put(JOBS, {"metadata": {"name": "live", "namespace": "team", "uid": "j"}, "spec": template})
     going = {"name": "going", "namespace": "team", "uid": "k", "deletionTimestamp": "2027-01-01T00:00:00Z"}
     world.api.put(JOBS, {"metadata": going})
-    questions = tuple(BuildLookup(reference=each, what="job") for each in ("live", "going", "gone"))
-    world.plans = lambda facts: plan() if facts.found_jobs else plan(questions=questions)
+    lookups = tuple(BuildLookup(reference=each, what="job") for each in ("live", "going", "gone"))
+    world.plans = lambda facts: plan() if facts.found_jobs else plan(lookups=lookups)
     await world.look()
     found = world.seen[-1].found_jobs
     assert found == {"live": FoundJob(uid="j", template_labels=labels), "going": None, "gone": None}
 
 
 async def test_a_plan_that_asks_for_ever_is_a_bug_that_is_named(world):
-    world.plans = lambda facts: plan(questions=(BuildLookup(reference="quay.io/a/b:1", what="inspect"),))
+    world.plans = lambda facts: plan(lookups=(BuildLookup(reference="quay.io/a/b:1", what="inspect"),))
     with pytest.raises(RuntimeError, match=r"the plan asks again what was answered: inspect quay\.io/a/b:1"):
         await world.look()
 
@@ -335,7 +336,7 @@ async def test_what_a_head_has_found_is_not_asked_again_while_an_execution_is_un
 
     def asking(facts: BuildFacts) -> BuildPlan:
         there = child.reference in facts.existing
-        return plan(execution="web-1") if there else plan(questions=(child, broken))
+        return plan(execution="web-1") if there else plan(lookups=(child, broken))
 
     world.plans = asking
     for _ in range(5):
@@ -343,7 +344,7 @@ async def test_what_a_head_has_found_is_not_asked_again_while_an_execution_is_un
     assert world.registry.asked.count(("head", child.reference)) == 1
     assert world.registry.asked.count(("head", broken.reference)) == 5, "an error is no answer to keep"
     world.plans = lambda facts: plan(
-        Write(verb="tag", reference="quay.io/team/web@sha256:" + "a" * 64, step="S8"), execution="web-1"
+        Write(verb="tag", reference="quay.io/team/web@sha256:" + "a" * 64, step=BuildStep.MOVE_TAGS), execution="web-1"
     )
     await world.look()
     world.plans = asking
@@ -353,7 +354,7 @@ async def test_what_a_head_has_found_is_not_asked_again_while_an_execution_is_un
 
 @pytest.mark.req("BD-196")
 async def test_writes_are_carried_out_in_the_plans_order(world):
-    push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step="S7")
+    push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step=BuildStep.PUBLISH)
     world.plans = lambda facts: plan(create("a"), create("b"), push)
     await world.look()
     assert [name for verb, _, name in world.api.requests if verb == "create"] == ["a", "b"]
@@ -416,7 +417,7 @@ async def test_a_refusal_that_the_plan_has_no_answer_to_is_not_repeated_without_
 async def test_a_registry_step_that_failed_is_told_too(world):
     trouble = WriteFailure(verb="push-index", code="RegistryUnreachable", retry_after=7.0, passing=True)
     world.registry_writes.answer = trouble
-    push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step="S7")
+    push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step=BuildStep.PUBLISH)
     world.plans = lambda facts: plan(requeue_after=7.0) if facts.failures else plan(push)
     assert await world.look() == After(0.0)
     assert await world.look() == After(7.0)
@@ -428,7 +429,7 @@ async def test_a_registry_that_is_away_is_not_asked_again_by_every_pass(world):
     """What is recorded of a failure brings the next pass within milliseconds."""
     trouble = WriteFailure(verb="push-index", code="RegistryUnreachable", retry_after=7.0, passing=True)
     world.registry_writes.answer = trouble
-    push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step="S7")
+    push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step=BuildStep.PUBLISH)
     world.plans = lambda facts: plan(requeue_after=7.0) if facts.failures else plan(push)
     for _ in range(5):
         await world.look()
@@ -454,7 +455,7 @@ async def test_no_pass_plans_from_caches_that_do_not_show_its_last_one(world):
 
 @pytest.mark.req("BD-093")
 async def test_a_build_waits_until_the_jobs_of_its_neighbours_are_seen(world):
-    world.settling.wrote(jobs_of("team"), world.known.writes["Job"], Key("team", "x"), "999")
+    world.expectations.wrote(jobs_of("team"), world.known.writes["Job"], Key("team", "x"), "999")
     assert isinstance(await world.look(), After)
     assert world.seen == []
 
@@ -489,12 +490,12 @@ async def test_an_event_is_posted_once_and_after_the_writes_that_it_tells_of(wor
 def test_events_are_remembered_up_to_a_number_those_of_the_build_told_of_last_the_longest() -> None:
     told, first = PostedEvents(), PlannedEvent(type="Normal", reason="RunStarted", message="0")
     others = [msgspec.structs.replace(first, message=str(number)) for number in range(1, MAX_POSTED_EVENTS)]
-    assert told.is_news(WISH, "u", first)
+    assert told.is_news(REF, "u", first)
     assert all(told.is_news(BuildRef("ImageBuild", "team", "shop"), "v", each) for each in others)
-    assert not told.is_news(WISH, "u", first)
-    assert told.is_news(WISH, "u", msgspec.structs.replace(first, message="new"))
+    assert not told.is_news(REF, "u", first)
+    assert told.is_news(REF, "u", msgspec.structs.replace(first, message="new"))
     assert len(told) == MAX_POSTED_EVENTS
-    assert not told.is_news(WISH, "u", first)
+    assert not told.is_news(REF, "u", first)
     assert told.is_news(BuildRef("ImageBuild", "team", "shop"), "v", others[0])
 
 
@@ -503,9 +504,9 @@ def test_events_of_builds_that_are_gone_are_forgotten() -> None:
     """A build for each branch, each with its events: the last 20 000 of them were kept."""
     told, event = PostedEvents(), PlannedEvent(type="Normal", reason="RunStarted", message="")
     for number in range(1000):
-        wish = BuildRef("ImageBuild", "team", f"branch-{number}")
-        assert told.is_news(wish, str(number), event)
-        told.forget(wish)
+        ref = BuildRef("ImageBuild", "team", f"branch-{number}")
+        assert told.is_news(ref, str(number), event)
+        told.forget(ref)
     assert len(told) == 0
     assert not told._of
 
@@ -536,7 +537,13 @@ async def test_an_adoption_is_counted(world):
     owner = {"metadata": {"name": "web-1-arm64", "namespace": "team", "uid": "j", "labels": {}}}
     world.api.put(JOBS, owner)
     adopt = Write(
-        verb="patch", kind="Job", namespace="team", name="web-1-arm64", how="merge", step="S2", body={"metadata": {}}
+        verb="patch",
+        kind="Job",
+        namespace="team",
+        name="web-1-arm64",
+        how="merge",
+        step=BuildStep.ADOPT_JOB,
+        body={"metadata": {}},
     )
     adopted = PlannedArchitecture(architecture="arm64", action="Adopt", job="web-1-arm64")
     world.plans = lambda facts: plan(adopt, per_architecture=(adopted,))
@@ -550,7 +557,7 @@ async def test_an_adoption_is_counted(world):
 async def test_a_build_that_is_gone_is_forgotten(world):
     world.there = False
     assert await world.look() == Done()
-    assert world.inputs.forgotten == [WISH]
+    assert world.inputs.forgotten == [REF]
 
 
 @pytest.mark.req("BD-195", "BD-232", "BD-348")
@@ -559,7 +566,7 @@ async def test_a_pass_that_waited_for_its_turn_plans_from_what_is_there_then(wor
     await world.look()
     assert world.looked_up == 1
     repository = ImageBuildSpec().output.repository
-    async with world.turns.of(repository) as waited:
+    async with world.locks.of(repository) as waited:
         assert not waited
         waiting = asyncio.create_task(world.look())
         for _ in range(5):
@@ -572,10 +579,10 @@ async def test_a_pass_that_waited_for_its_turn_plans_from_what_is_there_then(wor
 
 @pytest.mark.req("BD-232")
 async def test_one_repository_is_one_turn_however_it_is_written():
-    turns, order = RepositoryLocks(), []
+    locks, order = RepositoryLocks(), []
 
     async def work(repository: str, name: str) -> None:
-        async with turns.of(repository):
+        async with locks.of(repository):
             order.append(f"{name} begins")
             await asyncio.sleep(0)
             await asyncio.sleep(0)

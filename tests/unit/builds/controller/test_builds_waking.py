@@ -36,7 +36,7 @@ class World:
 
     def __init__(self) -> None:
         self.version = 0
-        self.watches = BuildInformers(
+        self.informers = BuildInformers(
             builds=informer(names.IMAGE_BUILDS, BuildObject),
             runs=informer(names.IMAGE_BUILD_RUNS, RunObject),
             jobs=informer(JOBS, JobObject),
@@ -47,7 +47,7 @@ class World:
         )
         self.plan = COVERED
         self.front = OwnBuilds(
-            self.watches,
+            self.informers,
             NodeIndex(),
             lambda facts: self.plan,
             settings=PlanSettings(),
@@ -55,7 +55,7 @@ class World:
             metrics=BuildMetrics(Metrics()),
         )
         self._woken: list[str] = []
-        self.front.subscribe(lambda wish: self._woken.append(wish.name))
+        self.front.subscribe(lambda ref: self._woken.append(ref.name))
         self.node("amd64-1", "amd64")
         for name in ("web", "shop"):
             self.build(name)
@@ -88,23 +88,25 @@ class World:
         source.take(Delete(Key("team", name), str(self.version)))
 
     def build(self, name: str, **metadata: Any) -> None:
-        self.put(self.watches.builds, name, spec={"output": {"repository": f"quay.io/team/{name}"}}, metadata=metadata)
+        self.put(
+            self.informers.builds, name, spec={"output": {"repository": f"quay.io/team/{name}"}}, metadata=metadata
+        )
 
     def run(self, name: str, build: str, **status: Any) -> None:
         spec = {"imageBuild": {"name": build, "uid": build}, "repository": f"quay.io/team/{build}"}
-        self.put(self.watches.runs, name, spec=spec, status=status)
+        self.put(self.informers.runs, name, spec=spec, status=status)
 
     def job(self, name: str, run: str, *, ended: bool = False, **metadata: Any) -> None:
         conditions = [{"type": "Complete", "status": "True"}] if ended else []
         marks = {"labels": {names.RUN_LABEL: run, names.ARCHITECTURE_LABEL: "amd64"}, **metadata}
-        self.put(self.watches.jobs, name, status={"conditions": conditions}, metadata=marks)
+        self.put(self.informers.jobs, name, status={"conditions": conditions}, metadata=marks)
 
     def node(self, name: str, architecture: str, *, ready: str = "True", beat: int = 0) -> None:
         condition = {"type": "Ready", "status": ready, "lastHeartbeatTime": f"2027-01-01T00:00:{beat:02}Z"}
         info = {"architecture": architecture, "operatingSystem": "linux"}
         labels = {"kubernetes.io/arch": architecture, "kubernetes.io/os": "linux"}
         status = {"nodeInfo": info, "conditions": [condition]}
-        self.put(self.watches.nodes, name, "", status=status, metadata={"labels": labels})
+        self.put(self.informers.nodes, name, "", status=status, metadata={"labels": labels})
 
 
 def informer(resource: Any, type: Any) -> Informer[Any]:
@@ -131,9 +133,9 @@ def test_what_belongs_to_a_run_wakes_the_build_of_that_run(world: World) -> None
     assert world.woken == ["web"]
     world.job("web-1-amd64", "web-1")
     assert world.woken == ["web"]
-    world.put(world.watches.pods, "web-1-amd64-x", metadata=label)
+    world.put(world.informers.pods, "web-1-amd64-x", metadata=label)
     assert world.woken == ["web"]
-    world.put(world.watches.records, "web-1-arch", metadata=label)
+    world.put(world.informers.records, "web-1-arch", metadata=label)
     assert world.woken == ["web"]
 
 
@@ -151,7 +153,7 @@ def test_a_job_that_is_deleted_or_loses_its_label_wakes_its_build(world: World) 
     """To a watch by label both are the same."""
     world.job("web-1-amd64", "web-1")
     world.look("web", "shop")
-    world.drop(world.watches.jobs, "web-1-amd64")
+    world.drop(world.informers.jobs, "web-1-amd64")
     assert world.woken == ["web"]
 
 
@@ -201,16 +203,16 @@ def test_whether_a_node_is_ready_matters_only_to_what_is_under_way_or_held(world
 
 @pytest.mark.req("BD-153")
 def test_another_pod_security_level_wakes_the_builds_of_its_namespace(world: World) -> None:
-    world.put(world.watches.namespaces, "team", "", metadata={"labels": {"team": "yes"}})
+    world.put(world.informers.namespaces, "team", "", metadata={"labels": {"team": "yes"}})
     world.put(
-        world.watches.namespaces,
+        world.informers.namespaces,
         "elsewhere",
         "",
         metadata={"labels": {"pod-security.kubernetes.io/enforce": "baseline"}},
     )
     assert world.woken == []
     world.put(
-        world.watches.namespaces, "team", "", metadata={"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}
+        world.informers.namespaces, "team", "", metadata={"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}
     )
     assert world.woken == ["shop", "web"]
 
@@ -226,14 +228,14 @@ def test_a_build_that_is_going_is_not_woken_by_nodes_any_more(world: World) -> N
 @pytest.mark.req("BD-348")
 def test_with_runs_and_jobs_goes_what_was_made_of_them(world: World) -> None:
     """Each is some kilobytes: a builder that has seen thousands of Runs of a few ImageBuilds kept them all."""
-    world.drop(world.watches.runs, "web-1")
+    world.drop(world.informers.runs, "web-1")
     for number in range(30):
         run = f"web-{number}"
         world.run(run, "web")
         world.job(f"{run}-amd64", run)
         world.look("web", "shop")
-        assert len(world.front._converted) == len(world.watches._converted) == 1
-        world.drop(world.watches.jobs, f"{run}-amd64")
-        world.drop(world.watches.runs, run)
+        assert len(world.front._converted) == len(world.informers._converted) == 1
+        world.drop(world.informers.jobs, f"{run}-amd64")
+        world.drop(world.informers.runs, run)
         world.look("web", "shop")
-    assert len(world.front._converted) == len(world.watches._converted) == 0
+    assert len(world.front._converted) == len(world.informers._converted) == 0

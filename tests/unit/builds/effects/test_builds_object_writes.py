@@ -10,12 +10,12 @@ from manual_clock import ManualClock
 
 from polyarch.builds.controller.build_kind import BuildRef, WrittenCache
 from polyarch.builds.controller.writes import BuildExpectations, ObjectWrites, WriteResult, jobs_of
-from polyarch.builds.facts.build_facts import WriteFailure
+from polyarch.builds.facts.build_facts import BuildStep, WriteFailure
 from polyarch.builds.plan.document import Write, uid_placeholder
 from polyarch.kube.errors import Forbidden, Unavailable
 from polyarch.kube.resources import CONFIGMAPS, JOBS
 
-WISH = BuildRef("ImageBuild", "team", "web")
+REF = BuildRef("ImageBuild", "team", "web")
 RUN_OWNER = {"apiVersion": "polyarch.dev/v1alpha1", "kind": "ImageBuildRun", "name": "web-1", "uid": "run-1"}
 MARKS = {"polyarch.dev/image-build": "web", "polyarch.dev/run": "web-1", "polyarch.dev/architecture": "arm64"}
 
@@ -34,12 +34,12 @@ class World:
         self.caches = {
             kind: WrittenCache(KINDS[kind], store, self.known.writes[kind]) for kind, store in self.known.stores.items()
         }
-        self.settling: BuildExpectations[BuildRef] = BuildExpectations(self.clock)
-        self.writes = ObjectWrites(self.api, self, self.settling, self.clock)  # type: ignore[arg-type]
-        self.wish()
+        self.expectations: BuildExpectations[BuildRef] = BuildExpectations(self.clock)
+        self.writes = ObjectWrites(self.api, self, self.expectations, self.clock)  # type: ignore[arg-type]
+        self.request()
         self.run()
 
-    def wish(self, **metadata: Any) -> None:
+    def request(self, **metadata: Any) -> None:
         """The ImageBuild, as the API server has it."""
         self.api.put(
             KINDS["ImageBuild"], {"metadata": {"name": "web", "namespace": "team", "uid": "web-uid"} | metadata}
@@ -55,7 +55,7 @@ class World:
         self.stored = stored
 
     async def do(self, write: Write) -> WriteResult | WriteFailure:
-        return await self.writes.carry_out(WISH, write)
+        return await self.writes.carry_out(REF, write)
 
 
 @pytest.fixture
@@ -66,13 +66,15 @@ def world() -> World:
 def a_job(name: str = "web-1-arm64", **metadata: Any) -> Write:
     body = {"metadata": {"name": name, "labels": MARKS, "ownerReferences": [{**RUN_OWNER, "controller": True}]}}
     body["metadata"] |= metadata
-    return Write(verb="create", kind="Job", namespace="team", name=name, step="S4", body=body)
+    return Write(verb="create", kind="Job", namespace="team", name=name, step=BuildStep.CREATE_JOB, body=body)
 
 
 def a_run(spec: dict[str, Any]) -> Write:
     owner = {"kind": "ImageBuild", "name": "web", "uid": "web-uid"}
     body = {"metadata": {"name": "web-2", "ownerReferences": [owner]}, "spec": spec}
-    return Write(verb="create", kind="ImageBuildRun", namespace="team", name="web-2", step="S1", body=body)
+    return Write(
+        verb="create", kind="ImageBuildRun", namespace="team", name="web-2", step=BuildStep.CREATE_EXECUTION, body=body
+    )
 
 
 def a_status(status: dict[str, Any], uid: str = "") -> Write:
@@ -93,7 +95,12 @@ async def test_somebody_elses_job_under_our_name_is_left_alone(world):
     before = world.api.read(JOBS, "web-1-arm64", "team")
     result = await world.do(a_job())
     assert isinstance(result, WriteFailure)
-    assert (result.code, result.kind, result.name, result.step) == ("NameConflict", "Job", "web-1-arm64", "S4")
+    assert (result.code, result.kind, result.name, result.step) == (
+        "NameConflict",
+        "Job",
+        "web-1-arm64",
+        BuildStep.CREATE_JOB,
+    )
     assert world.api.read(JOBS, "web-1-arm64", "team") == before
 
 
@@ -139,9 +146,9 @@ async def test_no_run_is_made_of_a_build_that_only_the_cache_still_has(world, ch
         case "deleted":
             await world.api.delete(KINDS["ImageBuild"], "web", namespace="team")
         case "made again":
-            world.wish(uid="another")
+            world.request(uid="another")
         case "going":
-            world.wish(deletionTimestamp="2026-01-01T00:00:00Z")
+            world.request(deletionTimestamp="2026-01-01T00:00:00Z")
     assert await world.do(a_run({"serial": 1})) is WriteResult.MOVED_ON
     assert [name for kind, _, name in world.api.objects if kind == KINDS["ImageBuildRun"]] == ["web-1"]
 
@@ -158,7 +165,7 @@ async def test_no_job_is_made_for_a_run_that_only_the_cache_still_has(world, cha
             world.run(uid="another")
         case "going":
             world.run(deletionTimestamp="2026-01-01T00:00:00Z")
-    with world.writes.round(WISH):
+    with world.writes.round(REF):
         assert await world.do(a_job()) is WriteResult.MOVED_ON
     assert not [each for each in world.api.objects if each[0] == JOBS]
 
@@ -168,12 +175,12 @@ async def test_a_run_is_read_once_for_all_of_its_jobs_and_not_by_the_round_that_
     def reads():
         return [name for verb, _, name in world.api.requests if verb == "get"]
 
-    with world.writes.round(WISH):
+    with world.writes.round(REF):
         for name in ("web-1-amd64", "web-1-arm64"):
             assert await world.do(a_job(name)) is WriteResult.DONE
     assert reads() == ["web-1"]
     owner = {**RUN_OWNER, "name": "web-2", "uid": uid_placeholder("ImageBuildRun", "web-2")}
-    with world.writes.round(WISH):
+    with world.writes.round(REF):
         await world.do(a_run({"serial": 1}))
         await world.do(a_job("web-2-arm64", ownerReferences=[owner]))
     assert reads() == ["web-1", "web"]
@@ -297,10 +304,12 @@ async def test_what_is_written_to_an_object_that_is_going_is_not_done(world):
 @pytest.mark.req("BD-196")
 async def test_a_job_is_deleted_by_its_uid_and_a_gone_one_is_done(world):
     await world.do(a_job())
-    other = Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid="another", step="S6")
+    other = Write(
+        verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid="another", step=BuildStep.DELETE_JOB
+    )
     assert await world.do(other) is WriteResult.MOVED_ON
     uid = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["uid"]
-    own = Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=uid, step="S6")
+    own = Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=uid, step=BuildStep.DELETE_JOB)
     assert await world.do(own) is WriteResult.DONE
     assert await world.do(own) is WriteResult.NOT_NEEDED
 
@@ -327,22 +336,22 @@ async def test_a_config_map_is_written_only_when_different(world):
 async def test_a_build_waits_until_every_cache_shows_what_it_has_written(world):
     await world.do(a_run({"serial": 1}))
     await world.do(a_job())
-    assert world.settling.is_stale(WISH)
+    assert world.expectations.is_stale(REF)
     world.known.show("ImageBuildRun")
-    assert world.settling.is_stale(WISH), "the cache of Jobs is behind"
+    assert world.expectations.is_stale(REF), "the cache of Jobs is behind"
     world.known.show("Job")
-    assert not world.settling.is_stale(WISH)
+    assert not world.expectations.is_stale(REF)
     job = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["uid"]
     await world.do(Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=job))
-    assert world.settling.is_stale(WISH), "the deleted Job is still shown"
+    assert world.expectations.is_stale(REF), "the deleted Job is still shown"
     world.known.show("Job")
-    assert not world.settling.is_stale(WISH)
+    assert not world.expectations.is_stale(REF)
     other = BuildRef("ImageBuild", "team", "api")
-    assert not world.settling.is_stale(other)
+    assert not world.expectations.is_stale(other)
     await world.do(a_status({"phase": "Building"}))
-    assert world.settling.is_stale(WISH), "the status of the Run is the one of before"
+    assert world.expectations.is_stale(REF), "the status of the Run is the one of before"
     world.known.show("ImageBuildRun")
-    assert not world.settling.is_stale(WISH)
+    assert not world.expectations.is_stale(REF)
 
 
 @pytest.mark.req("BD-137")
@@ -353,11 +362,11 @@ async def test_a_deleted_job_is_done_with_once_the_cache_shows_it_going_or_anoth
     world.known.show()
     job = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["uid"]
     await world.do(Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=job))
-    assert world.settling.is_stale(WISH)
+    assert world.expectations.is_stale(REF)
     changed = {"uid": job, "deletionTimestamp": "2027-01-01T00:00:00Z"} if shown == "going" else {"uid": "another"}
     world.api.put(JOBS, {"metadata": {"name": "web-1-arm64", "namespace": "team", **changed}})
     world.known.show("Job")
-    assert not world.settling.is_stale(WISH)
+    assert not world.expectations.is_stale(REF)
 
 
 @pytest.mark.req("BD-137")
@@ -367,9 +376,9 @@ async def test_a_cache_that_never_shows_a_deletion_holds_a_build_for_a_minute(wo
     job = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["uid"]
     await world.do(Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=job))
     world.clock.advance(59)
-    assert world.settling.is_stale(WISH)
+    assert world.expectations.is_stale(REF)
     world.clock.advance(2)
-    assert not world.settling.is_stale(WISH)
+    assert not world.expectations.is_stale(REF)
 
 
 @pytest.mark.req("BD-049")
@@ -392,7 +401,7 @@ async def test_each_part_of_a_config_map_that_differs_is_written(world, part):
 async def test_what_a_round_creates_owns_what_it_creates_next(world):
     """A Job of a Run that was made a moment ago: its UID is in nobody's plan."""
     owner = {**RUN_OWNER, "name": "web-2", "uid": uid_placeholder("ImageBuildRun", "web-2")}
-    with world.writes.round(WISH):
+    with world.writes.round(REF):
         await world.do(a_run({"serial": 1}))
         await world.do(a_job(ownerReferences=[owner]))
     run = world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["metadata"]["uid"]
@@ -403,7 +412,7 @@ async def test_what_a_round_creates_owns_what_it_creates_next(world):
 async def test_a_run_that_was_found_owns_as_well(world):
     await world.do(a_run({"serial": 1}))
     owner = {**RUN_OWNER, "name": "web-2", "uid": uid_placeholder("ImageBuildRun", "web-2")}
-    with world.writes.round(WISH):
+    with world.writes.round(REF):
         assert await world.do(a_run({"serial": 1})) is WriteResult.NOT_NEEDED
         await world.do(a_job(ownerReferences=[owner]))
     run = world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["metadata"]["uid"]
@@ -413,7 +422,7 @@ async def test_a_run_that_was_found_owns_as_well(world):
 @pytest.mark.req("BD-093")
 async def test_a_job_settles_for_every_build_of_its_namespace(world):
     await world.do(a_job())
-    assert world.settling.is_stale(jobs_of("team"))
-    assert not world.settling.is_stale(jobs_of("other"))
+    assert world.expectations.is_stale(jobs_of("team"))
+    assert not world.expectations.is_stale(jobs_of("other"))
     world.known.show("Job")
-    assert not world.settling.is_stale(jobs_of("team"))
+    assert not world.expectations.is_stale(jobs_of("team"))

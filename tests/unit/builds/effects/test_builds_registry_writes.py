@@ -14,7 +14,7 @@ from polyarch.kube.errors import Forbidden
 from polyarch.oci.auth.credential_stores import NoCredentials
 from polyarch.oci.documents import OCI_INDEX
 
-WISH = BuildRef("ImageBuild", NAMESPACE, "web")
+REF = BuildRef("ImageBuild", NAMESPACE, "web")
 
 
 class Registries:
@@ -33,7 +33,7 @@ class Registries:
 async def pushed(world: World, trouble: PublishFailure) -> WriteFailure:
     """What came of the push of a plan."""
     (write,) = [each for each in world.plan().writes if each.verb == "push-index"]
-    found = await RegistryWrites(Registries(trouble)).carry_out(WISH, write, NoCredentials())
+    found = await RegistryWrites(Registries(trouble)).carry_out(REF, write, NoCredentials())
     assert isinstance(found, WriteFailure)
     return found
 
@@ -93,7 +93,7 @@ async def test_what_was_published_has_to_be_what_was_planned() -> None:
     planned = write.body["digest"]
 
     async def carried(digest: str, **more: Any) -> WriteResult | WriteFailure:
-        return await RegistryWrites(Willing(digest, **more)).carry_out(WISH, write, NoCredentials())
+        return await RegistryWrites(Willing(digest, **more)).carry_out(REF, write, NoCredentials())
 
     assert await carried(planned) is WriteResult.DONE
     assert await carried(planned, changed=False) is WriteResult.NOT_NEEDED
@@ -108,7 +108,7 @@ async def test_what_was_published_has_to_be_what_was_planned() -> None:
 @pytest.mark.req("BD-177")
 async def test_tags_are_moved_to_what_is_there_and_nothing_is_planned_of_it() -> None:
     tag = Write(verb="tag", name="web", reference="quay.io/team/web@sha256:" + "0" * 64, body={"tags": ["latest"]})
-    assert await RegistryWrites(Willing("sha256:" + "0" * 64)).carry_out(WISH, tag, NoCredentials()) is WriteResult.DONE
+    assert await RegistryWrites(Willing("sha256:" + "0" * 64)).carry_out(REF, tag, NoCredentials()) is WriteResult.DONE
 
 
 class Locked(Registries):
@@ -126,6 +126,6 @@ async def test_a_secret_that_may_not_be_read_is_not_a_push_that_was_denied() -> 
     """An administrator took the binding away while the Jobs were at work; nothing has failed yet."""
     world = both_built()
     (write,) = [each for each in world.plan().writes if each.verb == "push-index"]
-    found = await RegistryWrites(Locked()).carry_out(WISH, write, NoCredentials())
+    found = await RegistryWrites(Locked()).carry_out(REF, write, NoCredentials())
     assert isinstance(found, WriteFailure)
     assert found.code == "NamespaceNotEnabled"

@@ -41,7 +41,7 @@ def secrets() -> Secrets:
 @pytest.fixture
 def inputs(secrets: Secrets) -> SpecInputs:
     informers: Any = None
-    return SpecInputs(secrets, informers, ManualClock(), namespace="polyarch", enqueue=lambda wish: None)
+    return SpecInputs(secrets, informers, ManualClock(), namespace="polyarch", enqueue=lambda ref: None)
 
 
 @pytest.mark.req("BD-221")

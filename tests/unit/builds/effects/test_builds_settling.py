@@ -23,29 +23,29 @@ def test_builds_and_namespaces_that_are_gone_are_forgotten() -> None:
     clock = ManualClock()
     store: Store[PartialObjectMetadata] = Store()
     writes = OwnWrites(store, clock=clock)
-    settling: BuildExpectations[BuildRef] = BuildExpectations(clock)
+    expectations: BuildExpectations[BuildRef] = BuildExpectations(clock)
     for number in range(0, 3000, 3):
         key = Key(f"branch-{number}", "web-1-amd64")
         for build in (BuildRef("ImageBuild", key.namespace, "web"), jobs_of(key.namespace)):
-            settling.wrote(build, writes, key, str(number + 1))
-            assert settling.is_stale(build)
+            expectations.wrote(build, writes, key, str(number + 1))
+            assert expectations.is_stale(build)
         store.take(Apply(shown(key, number + 1)))
-        settling.deleted(jobs_of(key.namespace), store, key, str(key))
+        expectations.deleted(jobs_of(key.namespace), store, key, str(key))
         store.take(Delete(key, str(number + 2)))
         clock.advance(1)
-    assert len(settling._pending) <= 2
+    assert len(expectations._pending) <= 2
 
 
 @pytest.mark.req("BD-137")
 def test_what_the_cache_never_shows_is_forgotten_in_time() -> None:
     clock = ManualClock()
     writes = SimpleNamespace(note_write=lambda key, version: None, is_stale=lambda key: clock.monotonic() < until[key])
-    settling: BuildExpectations[int] = BuildExpectations(clock)
+    expectations: BuildExpectations[int] = BuildExpectations(clock)
     until: dict[Key, float] = {}
     for number in range(1000):
         key = Key("team", str(number))
         until[key] = clock.monotonic() + EXPECTATION_LIFETIME
-        settling.wrote(number, writes, key, "1")  # type: ignore[arg-type]
-        assert settling.is_stale(number)
+        expectations.wrote(number, writes, key, "1")  # type: ignore[arg-type]
+        assert expectations.is_stale(number)
         clock.advance(1)
-    assert len(settling._pending) <= EXPECTATION_LIFETIME + 1
+    assert len(expectations._pending) <= EXPECTATION_LIFETIME + 1

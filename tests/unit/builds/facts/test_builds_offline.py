@@ -45,7 +45,7 @@ def file(*objects: Any, **members: Any) -> FactsFile:
 
 def facts(*objects: Any, **members: Any) -> BuildFacts:
     content = file(build(), *objects, **members)
-    return content.facts(content.wishes[0])
+    return content.facts(content.requests[0])
 
 
 @pytest.mark.req("BD-003")
@@ -84,7 +84,7 @@ def test_everything_that_a_plan_is_made_of() -> None:
         "data": {"architectures.json": '{"schema":1}'},
     }
     found = facts(node("n1"), run("web-1"), run("web-9", "other"), job, pod, record)
-    assert (found.now, found.wish.name) == (1769860800.0, "web")
+    assert (found.now, found.request.name) == (1769860800.0, "web")
     assert [each.name for each in found.nodes or ()] == ["n1"]
     assert [(each.name, each.recorded) for each in found.executions] == [("web-1", '{"schema":1}')]
     (only,) = found.jobs
@@ -124,7 +124,7 @@ def test_lists_count_as_their_items() -> None:
 def test_builds_are_in_order_of_their_names_and_live_in_default() -> None:
     unplaced = build("alone")
     del unplaced["metadata"]["namespace"]
-    found = file(build("b"), build("a"), unplaced).wishes
+    found = file(build("b"), build("a"), unplaced).requests
     assert [(each.namespace, each.name) for each in found] == [("default", "alone"), ("team", "a"), ("team", "b")]
 
 
@@ -155,7 +155,7 @@ def test_config_maps_and_secrets_that_the_build_names() -> None:
         "metadata": {"name": "team", "labels": {"pod-security.kubernetes.io/enforce": "baseline"}},
     }
     content = file(build(source=wanted), secret, files, space, settings={"hmacKey": "00" * 31 + "01"})
-    inputs = content.facts(content.wishes[0]).inputs
+    inputs = content.facts(content.requests[0]).inputs
     assert inputs.config_maps == {"f": {"data": {"a": "b"}}, "gone": None}
     assert inputs.secrets["nope"] is None
     assert inputs.secrets["npm"] is not None
@@ -164,7 +164,7 @@ def test_config_maps_and_secrets_that_the_build_names() -> None:
 
 
 def _fingerprints(content: FactsFile) -> Any:
-    found = content.facts(content.wishes[0]).inputs.secrets["npm"]
+    found = content.facts(content.requests[0]).inputs.secrets["npm"]
     return found.fingerprints if found is not None else None
 
 
@@ -228,7 +228,7 @@ def test_what_is_not_listed_is_not_found() -> None:
 def test_questions_are_answered_until_there_are_none() -> None:
     class Plan(msgspec.Struct, frozen=True):
         facts: BuildFacts
-        questions: tuple[BuildLookup, ...]
+        lookups: tuple[BuildLookup, ...]
 
     def plan(facts: BuildFacts) -> Plan:
         wanted: list[BuildLookup] = []
@@ -244,7 +244,7 @@ def test_questions_are_answered_until_there_are_none() -> None:
         return Plan(facts, tuple(wanted))
 
     content = file(build(), registry=REGISTRY)
-    found = content.planned(content.facts(content.wishes[0]), plan).facts
+    found = content.planned(content.facts(content.requests[0]), plan).facts
     assert found.images[TAG].digest == INDEX
     assert found.existing == {TAG: HeadResult(digest=INDEX)}
     assert found.pins_fresh

@@ -25,7 +25,7 @@ from polyarch.builds.machineos.request import (
     push_spec_repository,
     rebuild_request,
 )
-from polyarch.builds.plan.reuse import ExecutionState
+from polyarch.builds.plan.executions import ExecutionState
 from polyarch.selectors import LabelSelector
 
 POOLS = [

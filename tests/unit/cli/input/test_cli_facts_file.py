@@ -41,7 +41,7 @@ def test_yaml_with_times_that_nobody_quoted(path: Path) -> None:
     found = load_facts_file(str(path))
     assert found.now == 1769860800.0
     assert found.nodes[0].created == 1769860800.0 - 3600
-    assert [each.name for each in found.wishes] == ["web"]
+    assert [each.name for each in found.requests] == ["web"]
     assert found.inspect("quay.io/team/base:1").platforms
     assert found.settings.max_active_jobs == 3
 

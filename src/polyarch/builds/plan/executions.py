@@ -61,6 +61,21 @@ class ExecutionState(msgspec.Struct, frozen=True, kw_only=True):
         return next((each for each in self.children if each.architecture == architecture), None)
 
 
+class ExecutionNames(msgspec.Struct, frozen=True, kw_only=True):
+    """Names of an execution and of everything that it makes."""
+
+    execution: str
+    record: str
+    """The ConfigMap with its architectures."""
+    index_job: str
+    tags: tuple[str, ...]
+    """What the result is tagged with, the execution's own tag first."""
+    jobs: Mapping[str, str]
+    """By architecture."""
+    child_tags: Mapping[str, str]
+    """By architecture; empty where a child has no tag."""
+
+
 def usable(child: ChildRecord) -> bool:
     """Whether this record names an image that may be published."""
     return bool(child.digest) and child.phase in ("Built", "Reused")
@@ -177,7 +192,7 @@ class ReuseSearch(msgspec.Struct, frozen=True, kw_only=True):
     """What came of looking for a child: it, questions first, a registry that does not answer, or nothing."""
 
     found: ReusableChild | None = None
-    questions: tuple[BuildLookup, ...] = ()
+    lookups: tuple[BuildLookup, ...] = ()
     unreachable: str = ""
     """The reference that could not be looked up, and why."""
 
@@ -206,16 +221,16 @@ def find_reusable_child(
     next are asked for together, as many as are gone already: where a registry has lost everything, a build with
     hundreds of kept executions has its answer after a few rounds.
     """
-    gone, questions = 0, list[BuildLookup]()
+    gone, lookups = 0, list[BuildLookup]()
     for candidate in candidates(facts, target, architecture):
         if not elsewhere and candidate.repository != target.repository:
             continue
         state = existence(facts, candidate.reference)
         if isinstance(state, BuildLookup):
-            questions.append(state)
-            if len(questions) >= gone:
+            lookups.append(state)
+            if len(lookups) >= gone:
                 break
-        elif questions:
+        elif lookups:
             break
         elif state == "there":
             return ReuseSearch(found=candidate)
@@ -224,7 +239,7 @@ def find_reusable_child(
             return ReuseSearch(unreachable=f"{candidate.reference} could not be looked up ({error})")
         else:
             gone += 1
-    return ReuseSearch(questions=tuple(questions))
+    return ReuseSearch(lookups=tuple(lookups))
 
 
 def candidates(facts: BuildFacts, target: DesiredBuild, architecture: str) -> tuple[ReusableChild, ...]:
