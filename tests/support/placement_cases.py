@@ -149,7 +149,7 @@ def look(
     sources: tuple[ScoringSource, ...] = (),
     stored: bool = False,
     nodes: Sequence[str] = (),
-    seal: RecordSigner = NO_SIGNER,
+    signer: RecordSigner = NO_SIGNER,
     record_was_sent: bool = True,
 ) -> ExaminedPod:
     """The pod, examined."""
@@ -161,7 +161,7 @@ def look(
             sources=sources,
             stored=stored,
             nodes=frozenset(nodes),
-            seal=seal,
+            signer=signer,
             record_was_sent=record_was_sent,
         )
     )

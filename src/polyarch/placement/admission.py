@@ -1,6 +1,9 @@
-"""The admission response for one pod: path, patch, warnings and audit annotations.
+"""The admission response for one pod, and its cache for equal pods.
 
-The webhook gathers facts and image answers and sends this response; ``explain`` prints it. Pure."""
+The webhook gathers facts and inspections and sends this response; ``polyarch explain`` prints it. The replicas of a
+template are equal in everything that rules read, so one response serves all of them as long as the compiled settings,
+scoring sources, nodes and keys of their namespace are the same objects, and the inspections are equal. Pure.
+"""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -154,11 +157,10 @@ def shortened(text: str, limit: int = MAX_WARNING) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-# -- Cache of admission decisions for equal pods, such as the replicas of a template.
-
+# -- cached responses --------------------------------------------------------------------------------------------------
 
 CACHE_ENTRIES: Final = 512
-"""Series in the cache, of about 10 KiB each; the least recently used is evicted."""
+"""Equal pods in the cache, of about 10 KiB each; the least recently used are evicted."""
 CACHE_BYTES: Final = 1024 * 1024
 """Limit of all keys together; the cached values take up to thirty times as much."""
 
@@ -166,64 +168,59 @@ CACHE_BYTES: Final = 1024 * 1024
 class _CachedAdmission(NamedTuple):
     """The last response, and the inputs it was made from."""
 
-    answers: Mapping[str, Inspection]
-    controller_available: bool
-    deprovisioning: bool
+    inputs: tuple[dict[str, Inspection], bool, bool]
     admission: Admission
 
 
 class _CachedPatch(NamedTuple):
-    """The last patch with an addition, and what it was made from."""
+    """The last patch with a mutation of another feature, and what it was made from."""
 
     admission: Admission
-    added: PodMutation
+    mutation: PodMutation
     operations: tuple[Operation, ...]
 
 
 class CachedDecision:
-    """One series; ``case`` was made for its first pod and is valid for all."""
+    """The decision for equal pods; ``case`` was made for the first of them and is valid for all."""
 
-    __slots__ = ("_joined", "_said", "case")
+    __slots__ = ("_admission", "_patch", "case")
 
     def __init__(self, case: ExaminedPod) -> None:
         self.case = case
-        self._said: _CachedAdmission | None = None
-        self._joined: _CachedPatch | None = None
+        self._admission: _CachedAdmission | None = None
+        self._patch: _CachedPatch | None = None
 
     def admission(
-        self, answers: Mapping[str, Inspection], *, controller_available: bool, deprovisioning: bool
+        self, inspections: Mapping[str, Inspection], *, controller_available: bool, deprovisioning: bool
     ) -> Admission:
         """The result of :func:`admit`; the cached one if the inputs are the same."""
-        said = self._said
-        if (
-            said is None
-            or said.controller_available is not controller_available
-            or said.deprovisioning is not deprovisioning
-            or said.answers != answers
-        ):
-            admission = admit(
-                self.case,
-                decide(self.case, answers),
-                controller_available=controller_available,
-                deprovisioning=deprovisioning,
-            )
-            if not are_few(answers.values()):
-                return admission
-            said = self._said = _CachedAdmission(dict(answers), controller_available, deprovisioning, admission)
-        return said.admission
+        inputs = (dict(inspections), controller_available, deprovisioning)
+        cached = self._admission
+        if cached is not None and cached.inputs == inputs:
+            return cached.admission
+        admission = admit(
+            self.case,
+            decide(self.case, inspections),
+            controller_available=controller_available,
+            deprovisioning=deprovisioning,
+        )
+        if are_few(inspections.values()):
+            self._admission = _CachedAdmission(inputs, admission)
+        return admission
 
-    def patch(self, admission: Admission, added: PodMutation) -> tuple[Operation, ...]:
-        """The result of :func:`joined`; the cached one for the same admission and addition."""
-        if not added.operations:
+    def patch(self, admission: Admission, mutation: PodMutation) -> tuple[Operation, ...]:
+        """The result of :func:`join_patches`; the cached one for the same admission and mutation."""
+        if not mutation.operations:
             return admission.operations
-        made = self._joined
-        if made is None or made.admission is not admission or made.added is not added:
-            made = self._joined = _CachedPatch(admission, added, join_patches(admission.operations, added.operations))
-        return made.operations
+        cached = self._patch
+        if cached is None or cached.admission is not admission or cached.mutation is not mutation:
+            operations = join_patches(admission.operations, mutation.operations)
+            cached = self._patch = _CachedPatch(admission, mutation, operations)
+        return cached.operations
 
 
 def decision_cache(capacity: int = CACHE_ENTRIES) -> DecisionCache[PodFacts, CachedDecision]:
-    """The series recently admitted by this process."""
+    """The decisions for pods that this process admitted recently."""
     return DecisionCache(_examined, _is_current, capacity=capacity, weight=CACHE_BYTES)
 
 
@@ -231,13 +228,13 @@ def _examined(facts: PodFacts, pod: Pod) -> CachedDecision:
     return CachedDecision(examine(msgspec.structs.replace(facts, pod=pod)))
 
 
-def _is_current(look: CachedDecision, now: PodFacts) -> bool:
+def _is_current(cached: CachedDecision, facts: PodFacts) -> bool:
     """Compares by identity what is compiled once per namespace: a change creates a new object."""
-    then = look.case.facts
+    before = cached.case.facts
     return (
-        then.settings is now.settings
-        and then.sources is now.sources
-        and then.nodes is now.nodes
-        and then.seal is now.seal
-        and then.record_was_sent is now.record_was_sent
+        before.settings is facts.settings
+        and before.sources is facts.sources
+        and before.nodes is facts.nodes
+        and before.signer is facts.signer
+        and before.record_was_sent is facts.record_was_sent
     )

@@ -1,8 +1,9 @@
-"""Types of the custom resources: ClusterPodPlacementConfig, PodPlacementConfig and ENoExecEvent of the predecessor's
-group, and our PlacementPolicy (section 2 of the placement specification).
+"""The custom resources of placement, and what its leader tells the operator.
 
-Decoding is tolerant: objects that an older schema accepted decode here, and ``settings`` and ``scoring`` report their
-invalid values. The schemas are in ``crds``."""
+ClusterPodPlacementConfig, PodPlacementConfig and ENoExecEvent are of the predecessor's group, PlacementPolicy is ours.
+Decoding is tolerant: objects that an older schema accepted decode here, and ``settings`` reports their invalid values.
+The schemas are in ``crd``.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -122,8 +123,9 @@ class PlacementPolicy(msgspec.Struct, frozen=True, gc=False, rename="camel"):
         return self.spec.get("overrides") or []
 
 
-# -- What the controllers' leader tells the operator, as annotations of its Lease.
-
+# -- annotations of the leader's Lease ---------------------------------------------------------------------------------
+# The controllers' leader tells the operator what only it knows. Annotations travel with the Lease's renewals, which are
+# written anyway, so telling costs no request.
 
 HELD_PODS_ANNOTATION: Final = f"{OWN_GROUP}/held-pods"
 UNPLACED_PODS_ANNOTATION: Final = f"{OWN_GROUP}/unplaced-pods"

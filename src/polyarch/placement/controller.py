@@ -1,15 +1,16 @@
 """Reconciles gated pods: decides each and sends at most one PATCH.
 
-A reconcile reads the pod from the cache, collects the answers for its images, decides with the pure rules
-and carries the decision out (``releases``). A pod with unknown images is parked in ``Waiting``; it is reconciled again
-when an answer arrives, a time limit passes, or facts change. Reconciles may be interrupted anywhere and repeated.
+A reconcile reads the pod from the cache, collects the inspections of its images, decides with the pure rules and
+carries the decision out (``release``). A pod with unknown images waits in ``WaitingPods``; it is reconciled again when
+an inspection arrives, a time limit passes, or facts change. Reconciles may be interrupted anywhere and repeated.
 
-A standby reconciles the same pods a little later and writes only decisions with complete answers. Giving up, holding,
-failure labels and events belong to the leader. The ``test`` operations of the PATCH let only one of the writers win."""
+A standby reconciles the same pods a little later and writes only decisions with complete inspections. Giving up,
+holding, failure labels and events belong to the leader. The ``test`` operations of the PATCH let only one writer win.
+"""
 
 import random as _random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -22,6 +23,7 @@ from polyarch.images.resolver import ImageInspector
 from polyarch.images.waiting import WaitingPods
 from polyarch.kube.controller import After, Done, Outage, Patches, Result
 from polyarch.kube.errors import Causes, KubernetesError
+from polyarch.kube.store import Store
 from polyarch.objects import Key, Pod
 from polyarch.placement import names
 from polyarch.placement.decision import LookupProgress, PlacementOutcome
@@ -29,7 +31,7 @@ from polyarch.placement.facts import ClusterFacts, NamespaceFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.patch import has_gate
 from polyarch.placement.pod_state import PodState, Standby
-from polyarch.placement.release import DecisionContext, DecisionWriter, EventPoster
+from polyarch.placement.release import DecisionContext, DecisionWriter, PostEvent
 from polyarch.placement.rules import ExaminedPod, WaitingTime, assess, decide, decide_after, examine
 
 log = structlog.get_logger(__name__)
@@ -41,28 +43,20 @@ NAMESPACE_TIMEOUT: Final = 5.0
 """How long a pod waits for its Namespace before the policy's ``spec`` is used."""
 
 
-class Pods(Protocol):
-    """The known pods with our gate."""
-
-    def get(self, key: Key) -> Pod | None: ...
-
-    def keys(self) -> Iterable[Key]: ...
-
-
 class PodController:
     """Reconciles one gated pod per call; the other methods are notifications of changes."""
 
     def __init__(
         self,
         *,
-        pods: Pods,
+        pods: "GatedPods",
         facts: ClusterFacts,
         secrets: PullSecrets,
         reads: PullSecretReader,
         inspector: ImageInspector,
         waiting: WaitingPods,
         client: Patches,
-        post: EventPoster,
+        post: PostEvent,
         enqueue: Callable[[Key], None],
         clock: Clock,
         metrics: PlacementMetrics,
@@ -131,7 +125,7 @@ class PodController:
     @property
     def held(self) -> int:
         """Number of pods held by policy, or because the API server rejects their release."""
-        return sum(memory.hold.since is not None for memory in self._memories.values())
+        return sum(memory.held_since is not None for memory in self._memories.values())
 
     # -- reconcile -----------------------------------------------------------------------------------------------------
 
@@ -155,7 +149,7 @@ class PodController:
         if memory.patches.is_written_from(pod.metadata.resource_version):
             return _after(memory.patches.wait_for_event(now))
         leading = self._is_leading()
-        if not leading and (rest := memory.seen_at + memory.share.delay - now) > 0:
+        if not leading and (rest := memory.seen_at + memory.standby_delay - now) > 0:
             return After(rest)
         facts = self._facts_for(key.namespace, memory, now)
         if isinstance(facts, After):
@@ -168,9 +162,9 @@ class PodController:
             self._park(key, memory, known)
             return Done()
         now = self._clock.monotonic()
-        put_off = memory.windows.put_off(now, pending=known.pending)
+        put_off = memory.retry_window.put_off(now, pending=known.pending)
         if leading:
-            waited = WaitingTime(memory.windows.elapsed(now), put_off is not None, memory.hold.since is not None)
+            waited = WaitingTime(memory.retry_window.elapsed(now), put_off is not None, memory.held_since is not None)
             decision = decide_after(case, known.answers, waited)
         else:
             decision = decide(case, known.answers, LookupProgress.WAITING)
@@ -182,11 +176,11 @@ class PodController:
             result = await self._releases.keep(decided, now=now) if leading else Done()
             result = result if put_off is None or not leading else _sooner(result, put_off)
         if not memory.patches.awaits_event:
-            memory.faults.over()
+            memory.succeeded()
         return result
 
     def _park(self, key: Key, memory: PodState, known: PodImageState, *, held: bool = False) -> None:
-        memory.share.waited = True
+        memory.waited = True
         self._waiting.park(key, (want._replace(held=held) for want in (*known.wants, *known.answered)))
 
     async def _place(self, decided: DecisionContext, *, leading: bool) -> Result:
@@ -232,10 +226,10 @@ class PodController:
         pod, memory = self._pods.get(key), self._memories.get(key)
         if pod is None or memory is None:
             return After(backoff.MAX_DELAY)
-        lasts = memory.faults.met(self._clock.monotonic())
+        lasts = memory.failed(self._clock.monotonic())
         settings = self._facts.settled(key.namespace).settings
         ended = self._is_leading() and lasts >= settings.retry_window
-        later = After(backoff.delay(memory.faults.count, uniform=self._uniform()))
+        later = After(backoff.delay(memory.failures, uniform=self._uniform()))
         if not ended:
             return later
         again = await self._releases.give_up_undecided(key, pod, memory, settings, lasts=lasts, later=later)
@@ -262,8 +256,10 @@ def _sooner(result: Result, seconds: float) -> After:
     return After(min(result.seconds, seconds) if isinstance(result, After) else seconds)
 
 
-# -- The pods with our gate that this process knows.
-
+# -- the pods with our gate that this process knows --------------------------------------------------------------------
+# The watch selects pods with the label ``gated``, so other pods are not cached. A pod can have our gate without that
+# label, a stray: the label was removed, the namespace is outside the selector, or the gate is in a template. So once a
+# minute the leader lists Pending pods without a node and without the label, and adds those with our gate.
 
 GATED_SELECTOR: Final = f"{names.SCHEDULING_GATE_LABEL}={names.GATED}"
 STRAY_SELECTOR: Final = f"{names.SCHEDULING_GATE_LABEL}!={names.GATED}"
@@ -271,20 +267,10 @@ UNSCHEDULED: Final = "status.phase=Pending,spec.nodeName="
 LIST_INTERVAL: Final = 60.0
 
 
-class PodStore(Protocol):
-    """The cache of the watch."""
-
-    def get(self, key: Key) -> Pod | None: ...
-
-    def keys(self) -> Iterable[Key]: ...
-
-    def values(self) -> Iterable[Pod]: ...
-
-
 class GatedPods:
     """Labelled pods and strays together: the pods that the controller reconciles."""
 
-    def __init__(self, store: PodStore) -> None:
+    def __init__(self, store: Store[Pod]) -> None:
         self._store = store
         self._strays: dict[Key, Pod] = {}
 

@@ -1,6 +1,10 @@
-"""The schema of PlacementPolicy, made from the declarations of its settings and enforced by the API server.
+"""The CustomResourceDefinitions of placement.
 
-Entries of ``overrides`` have no defaults: a field that they leave out has the value of ``spec``. Pure."""
+``make generate`` writes them to ``deploy/crds``, and a test compares. The schema of PlacementPolicy follows from the
+declarations of :class:`~polyarch.placement.settings.Settings`; entries of ``overrides`` have no defaults, since a field
+that they leave out has the value of ``spec``. A policy is validated by its schema alone, so validation works while our
+webhooks are down. Pure.
+"""
 
 from itertools import combinations
 from typing import Any, Final, Literal, get_args, get_origin
@@ -186,8 +190,7 @@ def _namespace_pattern(path: str) -> Schema:
     return text(max_length=64, rules=(allowed,))
 
 
-# -- The CustomResourceDefinitions of placement, built from the constants that the parsers use.
-
+# -- all definitions ---------------------------------------------------------------------------------------------------
 
 SCORING_ARCHITECTURES: Final = get_args(settings.ScoringArchitecture)
 

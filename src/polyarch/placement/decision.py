@@ -1,7 +1,8 @@
 """The decision about one pod: a reason, one sentence, and the values to write.
 
 Events, warnings, the annotation, the audit log and ``polyarch explain`` all print this value, so they cannot differ.
-Pure: no I/O, no clock."""
+Pure: no I/O, no clock.
+"""
 
 from enum import StrEnum
 from typing import Final
@@ -114,8 +115,9 @@ class PlacementDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return bool(self.terms)
 
 
-# -- The message of each decision: one sentence that names the deciding images and the next action.
-
+# -- messages ----------------------------------------------------------------------------------------------------------
+# One sentence names the deciding images and the next action; all outputs print it unchanged. For a failure it has
+# class, host, HTTP status and code, never text that a registry sent.
 
 _EXCLUSIONS: Final = {
     Reason.OPERATOR_NAMESPACE: "it is in the operator's namespace",

@@ -1,21 +1,24 @@
-"""The handler: turns each ENoExecEvent into an event and a label on its pod, and deletes it.
+"""The handler of the exec-format-error monitor: turns each ENoExecEvent into an event and a label on its pod.
 
-A reconciler on the controller runtime; what it decides is in ``verdict.py``. It keeps nothing but the times since when
-an event has been without status or failing, which a new leader counts anew."""
+A reconciler of the leader; what it decides is in ``exec_monitor_rules``. It keeps nothing but the times since when an
+ENoExecEvent has been without status or failing, which a new leader counts anew.
+"""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
 from polyarch.clock import Clock, deadline
+from polyarch.kube.client import Client
 from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound
 from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import rule
-from polyarch.kube.resources import NODES, PODS, Resource
+from polyarch.kube.resources import NODES, PODS
+from polyarch.kube.store import Store
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api import ENOEXECEVENTS, ENoExecEvent
@@ -42,7 +45,9 @@ HANDLER_RULES: Final = (
 )
 """RBAC rules of the handler, besides those of its recorder, its Lease and its metrics."""
 HANDLER_NAMESPACE_RULES: Final = (rule(ENOEXECEVENTS, "delete"),)
-"""RBAC rules in the operator's namespace."""
+"""RBAC rules of the handler in the operator's namespace."""
+NODE_AGENT_RULES: Final = (rule(ENOEXECEVENTS, "create"), rule(ENOEXECEVENTS, "patch", subresource="status"))
+"""RBAC rules of the node agent in the operator's namespace; here, because the operator need not load the agent."""
 
 ATTEMPT_TIMEOUT: Final = 30.0
 """For one attempt."""
@@ -50,36 +55,20 @@ ATTEMPT_TIMEOUT: Final = 30.0
 T = TypeVar("T")
 
 
-class Api(Protocol):
-    """The part of the client that is used here."""
-
-    async def get(self, resource: Resource, name: str, *, namespace: str = "", type: type[T]) -> T: ...
-
-    async def patch(self, resource: Resource, name: str, patch: MergePatch, *, namespace: str = "") -> Any: ...
-
-    async def delete(self, resource: Resource, name: str, *, namespace: str = "", uid: str | None = None) -> None: ...
-
-
-class Events(Protocol):
-    """The cache of ENoExecEvents."""
-
-    def get(self, key: Key) -> ENoExecEvent | None: ...
-
-
 class Handler:
     """``post``: queues a Warning about a pod; it takes the note."""
 
     def __init__(
         self,
-        api: Api,
-        events: Events,
+        client: Client,
+        events: Store[ENoExecEvent],
         *,
         home: str,
         post: Callable[[Regarding, str], None],
         clock: Clock,
         metrics: Metrics,
     ) -> None:
-        self._api = api
+        self._client = client
         self._events = events
         self._home = home
         self._post = post
@@ -123,9 +112,9 @@ class Handler:
 
     async def _consume(self, key: Key, event: ENoExecEvent) -> None:
         status = event.status
-        assert status is not None  # noqa: S101 - triage has seen it
-        pod = await _found(self._api.get(PODS, status.pod_name, namespace=status.pod_namespace, type=FailedPod))
-        node = await _found(self._api.get(NODES, status.node_name, type=PartialObjectMetadata)) if pod else None
+        assert status is not None  # noqa: S101 - first_action has seen it
+        pod = await _found(self._client.get(PODS, status.pod_name, namespace=status.pod_namespace, type=FailedPod))
+        node = await _found(self._client.get(NODES, status.node_name, type=PartialObjectMetadata)) if pod else None
         match action_for_pod(event, pod, node.metadata if node else None):
             case NotifyPod(note, is_labelled) if pod is not None and (
                 is_labelled or await self._label_pod(pod.metadata)
@@ -137,7 +126,7 @@ class Handler:
             case _:
                 log.info("an ENoExecEvent is discarded", name=key.name, because="the pod has been replaced")
         try:
-            await self._api.delete(ENOEXECEVENTS, key.name, namespace=key.namespace, uid=event.metadata.uid)
+            await self._client.delete(ENOEXECEVENTS, key.name, namespace=key.namespace, uid=event.metadata.uid)
         except (NotFound, Conflict):
             log.debug("the ENoExecEvent is gone already", name=key.name)
 
@@ -145,7 +134,7 @@ class Handler:
         """False if the pod is gone, or another one of its name is there."""
         try:
             patch = MergePatch(label_patch(pod.uid))
-            await self._api.patch(PODS, pod.name, patch, namespace=pod.namespace)
+            await self._client.patch(PODS, pod.name, patch, namespace=pod.namespace)
         except (NotFound, Conflict):
             return False
         return True
@@ -154,7 +143,7 @@ class Handler:
         """An event with this label is left to the administrator, and to the clean-up."""
         patch = MergePatch({"metadata": {"labels": {names.ENOEXEC_EVENT_ERROR_LABEL: error}}})
         try:
-            await self._api.patch(ENOEXECEVENTS, key.name, patch, namespace=key.namespace)
+            await self._client.patch(ENOEXECEVENTS, key.name, patch, namespace=key.namespace)
         except NotFound:
             return
         self._invalid.inc()

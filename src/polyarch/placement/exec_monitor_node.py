@@ -1,11 +1,9 @@
-"""Instances of tracefs: each exec monitor has one of its own, with the events that it reads.
+"""The node agent of the exec-format-error monitor: sees programs that the node's kernel cannot execute.
 
-An instance has its own buffer, events and filters, so other tracing on the node is not touched, and removing it leaves
-nothing behind. Two monitors may share a kernel: a pod that hangs and its successor, or two installations. So the name
-is this process's alone, and an instance that somebody holds is never changed: the kernel refuses to remove it (EBUSY),
-which tells it from what a killed monitor has left. No eBPF, no capability: uid 0 owns tracefs.
-
-Source: Documentation/trace/ftrace.rst, section "Instances"."""
+An instance of tracefs (:class:`TraceInstance`) has the kernel's events, a thread reads them (:class:`TraceReader`),
+:class:`PodAttribution` finds the pod of a failed exec, and :class:`Reporter` writes an ENoExecEvent for the handler.
+:class:`NodeAgent` runs all of it as one background task.
+"""
 
 import asyncio
 import contextlib
@@ -16,20 +14,19 @@ import secrets
 import select
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal
 
 import msgspec
 import structlog
 
 from polyarch.clock import Clock, deadline
+from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, Invalid, KubernetesError
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import MergePatch
-from polyarch.kube.rbac import rule
-from polyarch.kube.resources import Resource
 from polyarch.placement.api import ENOEXECEVENTS
 from polyarch.placement.exec_monitor_rules import (
     ENOEXEC,
@@ -45,6 +42,14 @@ from polyarch.placement.exec_monitor_rules import (
 )
 
 log = structlog.get_logger(__name__)
+
+# -- an instance of tracefs --------------------------------------------------------------------------------------------
+# An instance has its own buffer, events and filters, so other tracing on the node is not touched, and removing it
+# leaves nothing behind. Two monitors may share a kernel: a pod that hangs and its successor, or two installations. So
+# the name is this process's alone, and an instance that somebody holds is never changed: the kernel refuses to remove
+# it (EBUSY), which tells it from what a killed monitor has left. No eBPF, no capability: uid 0 owns tracefs.
+#
+# Source: Documentation/trace/ftrace.rst, section "Instances".
 
 TRACEFS_ROOTS: Final = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 INSTANCE_PREFIX: Final = "polyarch-exec"
@@ -228,8 +233,9 @@ def _write(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-# -- The thread that reads ``trace_pipe``.
-
+# -- the thread that reads trace_pipe ----------------------------------------------------------------------------------
+# It waits in ``poll``, so it costs nothing while nothing fails. It ends when told to: closing a file does not wake a
+# thread that waits for it, so there is a pipe beside it.
 
 READ_BYTES: Final = 65536
 MAX_LINE_BYTES: Final = 4096
@@ -314,8 +320,10 @@ class TraceReader:
             self._unreadable("garbage")
 
 
-# -- Which pod a failed exec belongs to, found in the moment its line is read.
-
+# -- the pod of a failed exec ------------------------------------------------------------------------------------------
+# The process often ends within a millisecond, so ``/proc`` is read at once, in the reading thread. Of the processes
+# that a container runtime forks the cgroup is remembered beforehand, because that of a container's first program is
+# gone first: the runtime reports the error and ends.
 
 PROC: Final = Path("/proc")
 POD_LOGS: Final = Path("/var/log/pods")
@@ -422,36 +430,16 @@ class PodAttribution:
             return None
 
 
-# -- Writes ENoExecEvents for the handler: the object, then its status, which has all the facts.
+# -- reports -----------------------------------------------------------------------------------------------------------
+# The object is created, then its status, which has all the facts: the status of an object cannot be set when it is
+# created. The handler leaves an event without status alone for a minute.
 
-
-NODE_AGENT_RULES: Final = (rule(ENOEXECEVENTS, "create"), rule(ENOEXECEVENTS, "patch", subresource="status"))
-"""RBAC rules of the node side, in the operator's namespace."""
 MAX_QUEUED_REPORTS: Final = 100
 """Reports in line; at five a second they are those of twenty seconds."""
 REPORT_BACKOFF: Final = (1.0, 5.0)
 """Seconds before the second and the third try."""
 REPORT_TIMEOUT: Final = 10.0
 """For one try."""
-
-
-class ReportClient(Protocol):
-    """The part of the client that is used here."""
-
-    async def create(
-        self, resource: Resource, document: Mapping[str, Any], *, namespace: str = "", retry: bool = True
-    ) -> Any: ...
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        patch: MergePatch,
-        *,
-        namespace: str = "",
-        subresource: str = "",
-        retry: bool = True,
-    ) -> Any: ...
 
 
 def event_name(report: Report) -> str:
@@ -463,9 +451,9 @@ class Reporter:
     """``count`` is called with ``reported`` or ``failed`` for each report."""
 
     def __init__(
-        self, api: ReportClient, *, namespace: str, node: str, clock: Clock, count: Callable[[str], None]
+        self, client: Client, *, namespace: str, node: str, clock: Clock, count: Callable[[str], None]
     ) -> None:
-        self._api = api
+        self._client = client
         self._namespace = namespace
         self._node = node
         self._clock = clock
@@ -507,7 +495,7 @@ class Reporter:
             "metadata": {"name": name, "namespace": self._namespace},
         }
         try:
-            await self._api.create(ENOEXECEVENTS, document, namespace=self._namespace, retry=False)
+            await self._client.create(ENOEXECEVENTS, document, namespace=self._namespace, retry=False)
         except AlreadyExists:
             log.debug("the event exists already; its status is written again", name=name)
         status = {
@@ -516,7 +504,7 @@ class Reporter:
             "podNamespace": report.pod_namespace,
             "containerID": report.container_id,
         }
-        await self._api.patch(
+        await self._client.patch(
             ENOEXECEVENTS,
             name,
             MergePatch({"status": status}),
@@ -535,8 +523,10 @@ class Reporter:
         )
 
 
-# -- The node side: tracefs, the reading thread and the reporter as one background task.
-
+# -- the agent ---------------------------------------------------------------------------------------------------------
+# A node without usable tracefs is no failure of the process: the gauge says 0, one line of the log says why, and it is
+# looked for again every minute. So a tracefs that is mounted later is used. Gauge and readiness follow what the kernel
+# says of the events, not what was once written to it: anybody with root may switch them off.
 
 RETRY_INTERVAL: Final = 60.0
 """Seconds until tracefs is looked for again."""
@@ -550,7 +540,7 @@ INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"
 
 @contextmanager
 def open_node_trace(proc: Path = PROC, roots: Sequence[Path] = TRACEFS_ROOTS) -> Iterator[TraceInstance]:
-    """The node's trace. Raises ``tracefs.Unavailable``, also where the kernel's pids mean nothing here (kind)."""
+    """The node's trace. Raises :class:`TraceUnavailable`, also where the kernel's pids mean nothing here (kind)."""
     link = proc / "self" / "ns" / "pid"
     if link.is_symlink() and str(link.readlink()) != INITIAL_PID_NAMESPACE:
         raise TraceUnavailable(

@@ -1,9 +1,8 @@
-"""Lines of ``trace_pipe``.
+"""The rules of the exec-format-error monitor: pure functions and values.
 
-The kernel prints an event as ``comm-pid [cpu] flags time: text``. A process chooses its ``comm`` (up to 15 bytes, any
-characters), so a line is read from its end. Whatever is not understood is ``None``: the caller counts it. Pure.
-
-Source: Documentation/trace/ftrace.rst and events.rst of the kernel."""
+For the node agent: what a line of the trace says, which container and pod a process belongs to, and how much one node
+reports. For the handler: what it does with an ENoExecEvent. For the operator: the next step of the monitor's uninstall.
+"""
 
 import re
 from collections.abc import Iterable
@@ -15,6 +14,12 @@ import msgspec
 from polyarch.objects import ObjectMeta
 from polyarch.placement import names
 from polyarch.placement.api import ENoExecEvent
+
+# -- lines of trace_pipe -----------------------------------------------------------------------------------------------
+# The kernel prints an event as ``comm-pid [cpu] flags time: text``. A process chooses its ``comm`` (up to 15 bytes, any
+# characters), so a line is read from its end. Whatever is not understood is ``None``: the caller counts it.
+#
+# Source: Documentation/trace/ftrace.rst and events.rst of the kernel.
 
 ENOEXEC: Final = -8
 
@@ -67,7 +72,16 @@ def _signed(text: bytes) -> int:
     return value
 
 
-# -- From ``/proc/PID/cgroup`` to the container. Pure.
+# -- the container of a process ----------------------------------------------------------------------------------------
+# The path of a container's cgroup has the pod's uid and, after it, the container's id; which characters stand around
+# them depends on the kubelet's cgroup driver and on the runtime:
+#
+#     0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/cri-containerd-ID.scope
+#     4:memory:/kubepods/besteffort/podUID/ID
+#     0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podUID.slice/crio-ID.scope/container
+#     12:pids:/system.slice/containerd.service/kubepods-burstable-podUID.slice:cri-containerd:ID
+#
+# Sources: proc_pid_cgroup(5); the kubelet's and the runtimes' cgroup naming.
 
 
 class Container(NamedTuple):
@@ -116,8 +130,9 @@ def _container_of_path(path: str) -> Container | None:
     return Container(pod[1].replace("_", "-"), f"{runtime}://{digits}")
 
 
-# -- A pod's namespace and name by its uid, from the directories in ``/var/log/pods``. Pure.
-
+# -- the pod of a uid --------------------------------------------------------------------------------------------------
+# The kubelet creates ``/var/log/pods/NAMESPACE_NAME_UID`` before it starts the pod's first container, with every
+# runtime. So the node agent needs no right to read pods.
 
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NAMESPACE_NAME: Final = re.compile(_DNS_LABEL)
@@ -145,8 +160,9 @@ def find_pod(directories: Iterable[str], uid: str) -> PodName | None:
     return None
 
 
-# -- How much one node reports: each container once in a while, and all of them a few per second. Pure.
-
+# -- how much one node reports -----------------------------------------------------------------------------------------
+# Each container once in a while, and all of them a few per second. A container in a crash loop gets a new id with each
+# restart, so ``DUPLICATE_PERIOD`` concerns a program that fails over and over within one container, such as a script's.
 
 DUPLICATE_PERIOD: Final = 600.0
 """Seconds in which a container is reported once."""
@@ -184,8 +200,8 @@ class ReportRateLimiter:
         return True
 
 
-# -- What the handler does with an ENoExecEvent. Pure.
-
+# -- actions of the handler --------------------------------------------------------------------------------------------
+# :func:`first_action` needs the ENoExecEvent alone; :func:`action_for_pod` also the pod and the node that it names.
 
 STATUS_TIMEOUT: Final = 60.0
 """How long an event may be without status: the node side writes it after the object."""
@@ -277,7 +293,7 @@ def first_action(event: ENoExecEvent, *, home: str, waited: float) -> IgnoreEven
 def action_for_pod(event: ENoExecEvent, pod: FailedPod | None, node: ObjectMeta | None) -> DeleteEvent | NotifyPod:
     """For an event with status; ``pod`` and ``node`` are None if they do not exist."""
     status = event.status
-    assert status is not None  # noqa: S101 - triage has seen it
+    assert status is not None  # noqa: S101 - first_action has seen it
     if pod is None:
         return DeleteEvent("the pod is gone")
     if pod.spec.node_name != status.node_name:
@@ -307,8 +323,9 @@ def container_name(statuses: FailedPodStatus, container_id: str) -> str:
     return next((each.name for each in known if digits and each.container_id.rpartition("/")[2] == digits), "")
 
 
-# -- The order in which the monitor is removed, when it is disabled or placement is uninstalled.
-
+# -- uninstall ---------------------------------------------------------------------------------------------------------
+# Level-based: each reconcile of the operator observes what is there and takes the next step; nothing is remembered but
+# since when the handler is waited for. A step is done when what it removes is gone by a live read.
 
 HANDLER_TIMEOUT: Final = 60.0
 """For the handler to consume the events that are left."""
@@ -346,24 +363,17 @@ class MonitorUninstallStep(Enum):
     DONE = "nothing of the monitor is left"
 
 
-def next_monitor_step(observed: ExecMonitorFacts) -> MonitorUninstallStep:
+def next_monitor_step(facts: ExecMonitorFacts) -> MonitorUninstallStep:
     """The first step that is not done yet. Without a handler nobody consumes events: they are deleted at once."""
-    if observed.node_side:
-        return MonitorUninstallStep.DELETE_NODE_SIDE
-    if observed.failed_events:
-        return MonitorUninstallStep.DELETE_FAILED_EVENTS
-    if observed.events:
-        return (
-            MonitorUninstallStep.WAIT
-            if observed.handler and observed.waited < HANDLER_TIMEOUT
-            else MonitorUninstallStep.DELETE_EVENTS
-        )
-    if observed.handler_finalizer:
-        return MonitorUninstallStep.DROP_HANDLER_FINALIZER
-    if observed.handler:
-        return MonitorUninstallStep.DELETE_HANDLER
-    return (
-        MonitorUninstallStep.DROP_CONFIGURATION_FINALIZER
-        if observed.configuration_finalizer
-        else MonitorUninstallStep.DONE
-    )
+    step = MonitorUninstallStep
+    if facts.node_side:
+        return step.DELETE_NODE_SIDE
+    if facts.failed_events:
+        return step.DELETE_FAILED_EVENTS
+    if facts.events:
+        return step.WAIT if facts.handler and facts.waited < HANDLER_TIMEOUT else step.DELETE_EVENTS
+    if facts.handler_finalizer:
+        return step.DROP_HANDLER_FINALIZER
+    if facts.handler:
+        return step.DELETE_HANDLER
+    return step.DROP_CONFIGURATION_FINALIZER if facts.configuration_finalizer else step.DONE

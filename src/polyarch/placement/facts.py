@@ -1,8 +1,10 @@
-"""Optional resources (Nodes, Namespaces): watched while the policy needs them, left out if they cannot be read.
+"""Facts of the cluster that pods are decided with, watched and compiled once per change.
 
-RBAC for nodes is granted only for ``nodeAware``, and RBAC for namespaces can be removed. If the API server denies
-access for a minute, pods are decided as if the setting that needs the resource were off. This is logged, and ends when
-the resource can be read again."""
+Watches the ClusterPodPlacementConfig, PodPlacementConfigs and the PlacementPolicy; metadata of Namespaces only while
+the policy has overrides, of Nodes only while it is node-aware. Facts of a pod are dictionary lookups that never wait.
+
+Handlers registered with ``on_change`` are called with the namespace whose facts changed, or with None for all.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -31,6 +33,11 @@ from polyarch.placement.settings import (
 )
 
 log = structlog.get_logger(__name__)
+
+# -- optional resources ------------------------------------------------------------------------------------------------
+# RBAC for nodes is granted only for ``nodeAware``, and RBAC for namespaces can be removed. If the API server denies
+# access for a minute, pods are decided as if the setting that needs the resource were off. This is logged, and ends
+# when the resource can be read again.
 
 FORBIDDEN_TIMEOUT: Final = 60.0
 """Seconds of denied access after which pods are decided without the resource."""
@@ -106,8 +113,7 @@ class OptionalResource:
         self._told()
 
 
-# -- Configuration from the cluster, watched and compiled once per change.
-
+# -- the compiled facts ------------------------------------------------------------------------------------------------
 
 MAX_NAMESPACES: Final = 20_000
 """Namespaces whose compiled facts are cached."""
@@ -120,7 +126,7 @@ class NamespaceFacts(NamedTuple):
     settings: Settings
     sources: tuple[ScoringSource, ...]
     nodes: frozenset[str]
-    seal: RecordSigner = NO_SIGNER
+    signer: RecordSigner = NO_SIGNER
     """Verifies our own records on pods."""
 
     def about(self, pod: Pod, namespace: str, *, stored: bool, record_was_sent: bool = True) -> PodFacts:
@@ -132,7 +138,7 @@ class NamespaceFacts(NamedTuple):
             sources=self.sources,
             stored=stored,
             nodes=self.nodes,
-            seal=self.seal,
+            signer=self.signer,
             record_was_sent=record_was_sent,
         )
 
@@ -151,7 +157,7 @@ class ClusterFacts:
         )
         self._nodes = OptionalResource(informers, NODES, self._node_changed, told=self._list_arrived, clock=clock)
         self._were_complete = False
-        self._seal = NO_SIGNER
+        self._signer = NO_SIGNER
         self._handlers: list[Callable[[str | None], None]] = []
         self._table: SettingsTable | None = None
         self._scoring: ScoringTable | None = None
@@ -251,7 +257,7 @@ class ClusterFacts:
         nodes = self.architectures if settings.node_aware != "off" else frozenset[str]()
         if settings.node_aware != "off" and not self._nodes.is_known:
             settings = msgspec.structs.replace(settings, provisional=True)
-        return NamespaceFacts(settings, self.scoring.of_namespace(namespace), nodes, self._seal)
+        return NamespaceFacts(settings, self.scoring.of_namespace(namespace), nodes, self._signer)
 
     def _with_nodes(self, settings: Settings) -> Settings:
         """As they are, or without asking for nodes that cannot be had."""
@@ -270,9 +276,9 @@ class ClusterFacts:
             self._architectures = architectures_of(self._nodes.values())
         return self._architectures
 
-    def take(self, seal: RecordSigner) -> None:
+    def take(self, signer: RecordSigner) -> None:
         """Replaces the keys that sign and verify records. Decisions about gated pods do not depend on them."""
-        self._seal = seal
+        self._signer = signer
         self._by_namespace.clear()
 
     # -- for those who decide again ------------------------------------------------------------------------------------

@@ -1,7 +1,11 @@
-"""The desired state of a pod for a decision: the table of PL-245 as a value.
+"""What a decision writes to a pod: the desired labels, annotations, expressions, preferences and gate, as a JSON patch.
 
-It has labels, annotations, expressions, preferred terms and our gate. The webhook's inline path and the controller use
-the same function, so their results differ only in ``by``. Pure."""
+The webhook's inline path and the controller use the same functions, so their results differ only in ``by``. A patch is
+the difference between the pod's present and desired state, for our own parts only: labels and annotations by key,
+expressions by index in lists that are decoded completely, gates by name and index. Nothing is rebuilt from the
+partially decoded pod, so unknown fields are never lost, and a second call on our own output with the same facts finds
+no difference. Order: labels, annotations, affinity, gate. Pure.
+"""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -157,8 +161,7 @@ def _desired_annotations(case: ExaminedPod, decision: PlacementDecision, by: Dec
     return annotations
 
 
-# -- The JSON patch that carries out a decision.
-
+# -- the patch ---------------------------------------------------------------------------------------------------------
 
 AFFINITY: Final = "/spec/affinity"
 NODE_AFFINITY: Final = f"{AFFINITY}/nodeAffinity"
@@ -385,7 +388,7 @@ def _json(expression: NodeSelectorRequirement) -> Json:
     return document
 
 
-# -- Our scheduling gate on a pod: whether it is there, and its removal without a decision. Pure.
+# -- our gate, without a decision --------------------------------------------------------------------------------------
 
 
 def has_gate(pod: Pod) -> bool:

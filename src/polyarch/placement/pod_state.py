@@ -1,13 +1,18 @@
-"""How long a pod has waited for its images, for the retry windows.
+"""What this process remembers of one gated pod: waiting times, results of PATCHes, events already posted.
 
-Times are ``Clock.monotonic()``; None: not yet. The retry windows start with the first attempt: they do not run while
-all look-ups of the pod are queued, for ten minutes at most."""
+No decision needs it: a process that starts without it counts waiting from its own first attempt and may repeat an
+event. It is kept per pod and dropped when the uid changes. Times are ``Clock.monotonic()``; None: not yet. Pure.
+"""
 
 from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
 from polyarch.oci.inspection import Inspection
+
+# -- waiting for images ------------------------------------------------------------------------------------------------
+# The retry windows start with the first attempt: they do not run while all lookups of the pod are queued, for ten
+# minutes at most.
 
 QUEUED_TIMEOUT: Final = 600.0
 """Seconds after which a pod with only queued look-ups counts as attempted, and after which the pod no longer waits for
@@ -58,15 +63,16 @@ class RetryWindow:
         return now - self.first_attempt if self.first_attempt is not None else 0.0
 
 
-# -- Results of the PATCHes of one pod, and the time of the next one.
-
+# -- PATCHes -----------------------------------------------------------------------------------------------------------
+# At most one PATCH is sent per resourceVersion; the watch event of the change brings the pod back. Time without an
+# answer from the API server does not count as time of refusal.
 
 FIRST_REJECTED_DELAY: Final = 1.0
 MAX_REJECTED_DELAY: Final = 60.0
 EVENT_TIMEOUT: Final = 10.0
 MAX_EVENT_WAITS: Final = 7
 """How long the watch event of a changed pod may take, and how often it is waited for: a process that was suspended has
-not really waited, and a stray is seen again only by the next list, a minute later (``pods.EVERY``)."""
+not really waited, and a stray is seen again only by the next list, a minute later (``controller.LIST_INTERVAL``)."""
 CONFLICT_EVENT_TIMEOUT: Final = 5.0
 """The same after HTTP 409, which is less specific: then the PATCH is sent again."""
 
@@ -175,8 +181,8 @@ class PatchHistory:
         raise RuntimeError("the API server says that our patch does not fit a pod that has not changed")
 
 
-# -- Which events and log lines were already posted for a gated pod, to limit repeats.
-
+# -- events and log lines ----------------------------------------------------------------------------------------------
+# To limit repeats. A process that starts may repeat what another one posted.
 
 HELD_INTERVAL: Final = 3600.0
 
@@ -189,7 +195,7 @@ class RepeatedEvent(Enum):
     HELD = (HELD_INTERVAL, "the pod is held")
 
     @property
-    def every(self) -> float:
+    def interval(self) -> float:
         return self.value[0]
 
 
@@ -205,114 +211,96 @@ class EventThrottle:
         """How often the gate event was considered: when the pod was first seen, and after 2 s."""
         self._at: dict[RepeatedEvent, float] | None = None  # few pods have anything here
 
-    def at(self, tale: RepeatedEvent) -> float | None:
+    def posted_at(self, event: RepeatedEvent) -> float | None:
         """When it was last reported."""
-        return self._at.get(tale) if self._at is not None else None
+        return self._at.get(event) if self._at is not None else None
 
-    def tells(self, tale: RepeatedEvent, now: float) -> None:
+    def record(self, event: RepeatedEvent, now: float) -> None:
         """Records that it is reported now."""
-        self._at = {**(self._at or {}), tale: now}
+        self._at = {**(self._at or {}), event: now}
 
-    def is_news(self, tale: RepeatedEvent, now: float) -> bool:
+    def is_due(self, event: RepeatedEvent, now: float) -> bool:
         """Whether it is due: the first time, and then at its interval. If so, it counts as reported."""
-        before = self.at(tale)
-        if before is not None and now - before < tale.every:
+        before = self.posted_at(event)
+        if before is not None and now - before < event.interval:
             return False
-        self.tells(tale, now)
+        self.record(event, now)
         return True
 
-    def next(self, tale: RepeatedEvent, now: float) -> float | None:
+    def seconds_until_due(self, event: RepeatedEvent, now: float) -> float | None:
         """Seconds until it is due again; None if it was never reported."""
-        before = self.at(tale)
-        return before + tale.every - now if before is not None else None
+        before = self.posted_at(event)
+        return before + event.interval - now if before is not None else None
 
 
-# -- In-memory state of one gated pod: waiting times, results of PATCHes, events already posted.
-
-
-class PodState:
-    """State of one gated pod. Times are ``Clock.monotonic()``."""
-
-    __slots__ = ("failed_once", "faults", "hold", "patches", "seen_at", "share", "told", "uid", "windows")
-
-    def __init__(self, uid: str, now: float, *, standby_delay: float) -> None:
-        self.uid = uid
-        self.seen_at: Final = now
-        self.windows = RetryWindow()
-        """How long it has waited for images; changed by the inquiry about them."""
-        self.failed_once: dict[str, Inspection] = NO_FAILURES
-        """Failures of images that may exist on nodes only, by reference text; changed by the inquiry."""
-        self.patches = PatchHistory()
-        """Changed by ``releases``, as are the next two."""
-        self.told = EventThrottle()
-        self.hold = HoldTimer()
-        self.faults = ReconcileFailures()
-        """Changed by ``pod_controller``."""
-        self.share = StandbyDelay(standby_delay)
-        """Changed by ``standby``."""
-
-    def waits(self, now: float, *, begun: float | None) -> None:
-        """It waits for look-ups (``images.attempts``)."""
-        self.windows.waits(now, begun=begun)
-
-    def waits_for_nothing(self, now: float) -> None:
-        """No look-up can provide what is missing (``images.attempts``)."""
-        self.windows.waits_for_nothing(now)
+# -- the state ---------------------------------------------------------------------------------------------------------
 
 
 NO_FAILURES: Final[dict[str, Inspection]] = {}
 """Shared by all pods without such a failure; never mutated."""
 
 
-class HoldTimer:
-    """When holding of the pod began: by policy, for a rejected release, or for an internal error."""
+class PodState:
+    """The state of one gated pod."""
 
-    __slots__ = ("since",)
+    __slots__ = (
+        "failed_once",
+        "failing_since",
+        "failures",
+        "held_since",
+        "patches",
+        "retry_window",
+        "seen_at",
+        "standby_delay",
+        "throttle",
+        "uid",
+        "waited",
+    )
 
-    def __init__(self) -> None:
-        self.since: float | None = None
-
-    def begin(self, now: float) -> None:
-        self.since = now if self.since is None else self.since
-
-    def end(self) -> None:
-        self.since = None
-
-
-class ReconcileFailures:
-    """Consecutive reconciles of the pod that failed with an internal error."""
-
-    __slots__ = ("count", "since")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.since: float | None = None
-
-    def met(self, now: float) -> float:
-        """Counts one more; returns the seconds since the first."""
-        self.count += 1
-        self.since = now if self.since is None else self.since
-        return now - self.since
-
-    def over(self) -> None:
-        """A reconcile succeeded."""
-        self.count, self.since = 0, None
-
-
-class StandbyDelay:
-    """How long a standby leaves the pod to the leader."""
-
-    __slots__ = ("delay", "waited")
-
-    def __init__(self, delay: float) -> None:
-        self.delay: Final = delay
-        """Seconds from the first sight of the pod to the standby's first reconcile."""
+    def __init__(self, uid: str, now: float, *, standby_delay: float) -> None:
+        self.uid = uid
+        self.seen_at: Final = now
+        self.retry_window = RetryWindow()
+        self.failed_once: dict[str, Inspection] = NO_FAILURES
+        """Failures of images that may exist on nodes only, by reference text."""
+        self.patches = PatchHistory()
+        self.throttle = EventThrottle()
+        self.held_since: float | None = None
+        """When holding of the pod began: by policy, for a rejected release, or for an internal error."""
+        self.failures = 0
+        """Consecutive reconciles of the pod that failed with an internal error."""
+        self.failing_since: float | None = None
+        self.standby_delay: Final = standby_delay
+        """Seconds from the first sight of the pod to a standby's first reconcile."""
         self.waited = False
         """The pod has waited for an image since it was last left to the leader."""
 
+    def waits(self, now: float, *, begun: float | None) -> None:
+        """It waits for lookups (``images.lookup_runner``)."""
+        self.retry_window.waits(now, begun=begun)
 
-# -- When a standby replica writes pods.
+    def waits_for_nothing(self, now: float) -> None:
+        """No lookup can provide what is missing (``images.lookup_runner``)."""
+        self.retry_window.waits_for_nothing(now)
 
+    def hold(self, now: float) -> None:
+        """The pod is held, if it is not already."""
+        self.held_since = now if self.held_since is None else self.held_since
+
+    def failed(self, now: float) -> float:
+        """Counts a reconcile that failed with an internal error; returns the seconds since the first of them."""
+        self.failures += 1
+        self.failing_since = now if self.failing_since is None else self.failing_since
+        return now - self.failing_since
+
+    def succeeded(self) -> None:
+        """A reconcile had no internal error."""
+        self.failures, self.failing_since = 0, None
+
+
+# -- standby replicas --------------------------------------------------------------------------------------------------
+# A standby writes only while it sees no other replica release pods. So no pod waits for a Lease to expire, and a busy
+# leader has no second writer whose PATCHes would conflict.
 
 STANDBY_DELAY: Final = 1.0
 STANDBY_SPREAD: Final = 1.0
@@ -336,14 +324,14 @@ class Standby:
         """Seconds for which a new pod is left to the leader."""
         return STANDBY_DELAY + STANDBY_SPREAD * self._uniform()
 
-    def pod_went(self, memory: PodState, now: float) -> None:
+    def pod_went(self, pod: PodState, now: float) -> None:
         """A pod was released or deleted; if not by us, another replica is active."""
-        if not memory.patches.wrote_last:
+        if not pod.patches.wrote_last:
             self._others_released_at = now
 
-    def leave_to_others(self, memory: PodState, now: float) -> float:
+    def leave_to_others(self, pod: PodState, now: float) -> float:
         """Seconds for which a pod that can be placed is left to others; zero or less: write it now."""
-        if memory.share.waited:
-            memory.share.waited = False
+        if pod.waited:
+            pod.waited = False
             return STANDBY_GRACE_PERIOD * (1.0 + self._uniform())
-        return min(self._others_released_at + LEADER_QUIET_PERIOD, memory.seen_at + STANDBY_TIMEOUT) - now
+        return min(self._others_released_at + LEADER_QUIET_PERIOD, pod.seen_at + STANDBY_TIMEOUT) - now

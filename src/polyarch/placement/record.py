@@ -1,11 +1,11 @@
-"""The signature of decision annotations: proves that placement wrote them.
+"""The decision record: the annotation ``polyarch.dev/placement-decision``, and its signature.
 
-A pod's creator can write any annotation. A forged or copied record could claim that an expression added by another
-webhook is ours, and polyarch would remove it. So each record is signed together with its namespace and images, with a
-key that only polyarch's processes have.
-
-Keys come from a file of up to two lines (:func:`keys_in`), the newest first. Both verify, so records stay valid through
-a rotation. A process without a key accepts every record. Pure."""
+The record tells later calls which expressions on the pod are ours, so that a manifest copied from a placed pod, or a
+second round of admission, is decided as if new. A pod's creator can write any annotation: a forged or copied record
+could claim that an expression of another webhook is ours, and polyarch would remove it. So each record is signed
+together with its namespace and images, with a key that only polyarch's processes have, and readers compare it with the
+pod. Pure.
+"""
 
 import base64
 import binascii
@@ -18,6 +18,10 @@ import msgspec
 
 from polyarch.placement.decision import PlacementDecision
 from polyarch.placement.names import DECISION_ANNOTATION
+
+# -- keys and signatures -----------------------------------------------------------------------------------------------
+# Keys come from a file of up to two lines (:func:`parse_keys`), the newest first. Both verify, so records stay valid
+# through a rotation. A process without a key accepts every record.
 
 MAX_KEYS: Final = 2
 """Keys that are used; others in the file are ignored."""
@@ -38,7 +42,7 @@ class RecordSigner:
         self._signing = signing
 
     def __repr__(self) -> str:
-        return f"<Seal of {len(self._keys)} keys>"
+        return f"<RecordSigner of {len(self._keys)} keys>"
 
     @property
     def has_key(self) -> bool:
@@ -82,8 +86,7 @@ def parse_keys(content: bytes) -> tuple[bytes, ...]:
     return tuple(keys)
 
 
-# -- The annotation ``polyarch.dev/placement-decision``: the decision in at most 1 KiB of JSON.
-
+# -- the record: at most 1 KiB of JSON ---------------------------------------------------------------------------------
 
 RECORD_VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 1024
@@ -162,7 +165,7 @@ class SignedContext(NamedTuple):
 
     namespace: str
     images: tuple[str, ...]
-    seal: RecordSigner = NO_SIGNER
+    signer: RecordSigner = NO_SIGNER
     was_sent: bool = True
     """The pod's creator sent the record. If not, an earlier call of this admission wrote it, and another webhook may
     have changed the images since."""
@@ -170,7 +173,7 @@ class SignedContext(NamedTuple):
 
 def is_authentic(record: DecisionRecord, scope: SignedContext) -> bool:
     """Whether polyarch wrote the record for a pod in this namespace with these images."""
-    if not scope.seal.has_key:
+    if not scope.signer.has_key:
         return True
     if record.sig is msgspec.UNSET:
         return False
@@ -180,17 +183,17 @@ def is_authentic(record: DecisionRecord, scope: SignedContext) -> bool:
         if scope.was_sent and record.of != _digest(scope.images):
             return False
         images = ()
-    return images is not None and scope.seal.fits(record.sig, _signed_bytes(bare, scope.namespace, images))
+    return images is not None and scope.signer.fits(record.sig, _signed_bytes(bare, scope.namespace, images))
 
 
 def signed_record(decision: PlacementDecision, *, by: str, mode: str, scope: SignedContext) -> str:
     """The annotation's value. It has no timestamp, so equal facts give equal text."""
     record = record_of(decision, by=by, mode=mode)
-    if scope.seal.has_key:
+    if scope.signer.has_key:
         images = scope.images
         if set(record.named_images or ()) != set(images):
             record, images = msgspec.structs.replace(record, of=_digest(images)), ()
-        signature = scope.seal.sign(_signed_bytes(record, scope.namespace, images))
+        signature = scope.signer.sign(_signed_bytes(record, scope.namespace, images))
         record = msgspec.structs.replace(record, sig=signature)
     return _encode(record).decode()
 
@@ -243,7 +246,12 @@ def _shortened(record: DecisionRecord) -> DecisionRecord:
     return record
 
 
-# -- Whether the pod's creator sent the decision annotation, or a webhook added it during this admission.
+# -- whether the pod's creator sent the record -------------------------------------------------------------------------
+# The API server records in ``metadata.managedFields`` which fields the creator's request sets, before it calls any
+# webhook, and a client cannot hide a field from it. So when our webhook is reinvoked, our own annotation is on the pod
+# but in no entry of ``managedFields``; a copied or forged one is in its creator's entry.
+#
+# Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/ (FieldsV1).
 
 
 class _ManagedFieldsEntry(msgspec.Struct, frozen=True):

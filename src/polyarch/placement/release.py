@@ -1,12 +1,12 @@
-"""Carries out a decision about a gated pod: releases it, or reports why it waits.
+"""Carries out the decision about a gated pod: releases it, or reports why it waits.
 
 There is at most one PATCH per resourceVersion of the pod, and events are posted only after the write that they report.
-The API server's response determines when the pod is reconciled again, never immediately.
-
-The PATCH that lifts the gate carries what another feature adds to the pod (``images/pod_mutation.py``)."""
+The API server's response determines when the pod is reconciled again, never immediately. The PATCH that removes the
+gate also carries what another feature changes in the pod (``images/pod_mutation``).
+"""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
@@ -44,10 +44,8 @@ _RETRIED_RESULTS: Final = (Written.MOVED_ON, Written.UNANSWERED, Written.UNREACH
 """Results after which labelling a waiting pod is tried again."""
 
 
-class EventPoster(Protocol):
-    """Posts an event about a pod some time later; never waits."""
-
-    def __call__(self, pod: Pod, event: Event) -> None: ...
+PostEvent = Callable[[Pod, Event], None]
+"""Posts an event about a pod some time later; never waits."""
 
 
 class DecisionContext(NamedTuple):
@@ -70,7 +68,7 @@ class DecisionWriter:
         self,
         *,
         client: Patches,
-        post: EventPoster,
+        post: PostEvent,
         clock: Clock,
         metrics: PlacementMetrics,
         is_leading: Callable[[], bool],
@@ -101,7 +99,7 @@ class DecisionWriter:
         if persists and gives_way(settings, refused_for):
             decided = decided._replace(decision=without_affinity(decided.decision, memory.patches.refusal))
         elif persists:
-            memory.hold.begin(now)
+            memory.hold(now)
         write = await self._write(decided.key, decided.case.pod, self._patch(decided), memory)
         match write.result:
             case Written.DONE:
@@ -135,8 +133,8 @@ class DecisionWriter:
         """
         now = self._clock.monotonic()
         if not gives_way(settings, lasts):
-            memory.hold.begin(now)
-            if memory.told.is_news(RepeatedEvent.HELD, now):
+            memory.hold(now)
+            if memory.throttle.is_due(RepeatedEvent.HELD, now):
                 self._post(pod, held_undecided_event(settings))
             return later
         write = await self._write(key, pod, bare_release(pod), memory)
@@ -160,7 +158,7 @@ class DecisionWriter:
         times = memory.patches.not_answered(now)
         # While the API server is down, only one pod logs it.
         is_alone = write.result is Written.UNANSWERED or not self._outage.has_begun
-        if is_alone and memory.told.is_news(RepeatedEvent.SILENCE, now):
+        if is_alone and memory.throttle.is_due(RepeatedEvent.SILENCE, now):
             log.warning("no answer to the release of a pod, trying again", pod=str(key), error=str(write.error))
         return After(self._again(key, write.result, times))
 
@@ -175,22 +173,22 @@ class DecisionWriter:
         delay = memory.patches.refused(write.refusal, now)
         if not self._is_leading():
             return After(MAX_REJECTED_DELAY)  # the leader retries, and is refused for the same reason
-        if memory.told.is_news(RepeatedEvent.REFUSAL, now):
+        if memory.throttle.is_due(RepeatedEvent.REFUSAL, now):
             self._post(pod, gate_removal_failed_event(str(write.error)))
             log.warning("the API server refuses to release a pod", pod=str(key), error=str(write.error))
-        if memory.hold.since is not None and memory.told.is_news(RepeatedEvent.HELD, now):
+        if memory.held_since is not None and memory.throttle.is_due(RepeatedEvent.HELD, now):
             self._post(pod, held_rejected_event(settings, write.refusal))
         return After(delay)
 
     def _count(self, decided: DecisionContext) -> None:
         memory, metrics, now = decided.memory, self._metrics, self._clock.monotonic()
-        memory.hold.end()
+        memory.held_since = None
         metrics.decided(decided.decision.reason.value, "controller", "enforce")
         metrics.processed_pods.inc()
         metrics.gate_seconds.observe(now - memory.seen_at)
         metrics.process_gated_pod.observe(now - memory.seen_at)
         if decided.case.images:
-            metrics.inspect_pod_images.observe(now - since if (since := memory.windows.since) is not None else 0.0)
+            metrics.inspect_pod_images.observe(now - since if (since := memory.retry_window.since) is not None else 0.0)
         if decided.decision.no_matching_node:
             metrics.no_matching_node.inc()
 
@@ -203,36 +201,36 @@ class DecisionWriter:
         """
         memory, decision = decided.memory, decided.decision
         self._tell_of_gate(decided)
-        told, is_held = memory.told, decision.outcome is PlacementOutcome.HELD
+        throttle, is_held = memory.throttle, decision.outcome is PlacementOutcome.HELD
         if is_held:
-            memory.hold.begin(now)
+            memory.hold(now)
         else:
-            memory.hold.end()
+            memory.held_since = None
         noted = Written.DONE
-        if decision.outcome is PlacementOutcome.FAILING and not told.failing:
+        if decision.outcome is PlacementOutcome.FAILING and not throttle.failing:
             noted = await self._note(decided)
-            told.failing = noted not in _RETRIED_RESULTS
-        elif is_held and told.at(RepeatedEvent.HELD) is None:
+            throttle.failing = noted not in _RETRIED_RESULTS
+        elif is_held and throttle.posted_at(RepeatedEvent.HELD) is None:
             noted = await self._note(decided)
             if noted not in _RETRIED_RESULTS:
-                told.tells(RepeatedEvent.HELD, now)
+                throttle.record(RepeatedEvent.HELD, now)
                 self._metrics.decided(decision.reason.value, "controller", "enforce")
-        elif is_held and told.is_news(RepeatedEvent.HELD, now):
+        elif is_held and throttle.is_due(RepeatedEvent.HELD, now):
             self._tell(decided, (held_event(decision),))
         if noted is Written.MOVED_ON:
             return self._wait_for_event(memory)
-        windows = memory.windows
+        window = memory.retry_window
         waits = [
-            windows.in_line_until(now)
-            if windows.first_attempt is None
-            else next_change(decision, decided.case.settings, windows.elapsed(now))
+            window.in_line_until(now)
+            if window.first_attempt is None
+            else next_change(decision, decided.case.settings, window.elapsed(now))
         ]
         if noted in (Written.UNANSWERED, Written.UNREACHED):
             waits.append(self._again(decided.key, noted, memory.patches.not_answered(now)))
-        if told.gate < 2:
+        if throttle.gate < 2:
             waits.append(memory.seen_at + GATE_ADDED_AFTER - now)
         if is_held:
-            waits.append(told.next(RepeatedEvent.HELD, now))
+            waits.append(throttle.seconds_until_due(RepeatedEvent.HELD, now))
         due = [wait for wait in waits if wait is not None]
         return After(max(now + min(due) - self._clock.monotonic(), 0.0)) if due else Done()
 
@@ -270,9 +268,9 @@ class DecisionWriter:
         memory = decided.memory
         seconds = self._clock.monotonic() - memory.seen_at
         stage = 2 if seconds >= GATE_ADDED_AFTER else 1
-        if not self._is_leading() or memory.told.gate >= stage:
+        if not self._is_leading() or memory.throttle.gate >= stage:
             return
-        memory.told.gate = stage
+        memory.throttle.gate = stage
         event = gate_added_event(decided.case, decided.decision, seconds_gated=seconds)
         if event is not None:
             self._post(decided.case.pod, event)

@@ -1,13 +1,10 @@
-"""The user's view of a pod: the pod without anything that placement wrote.
+"""The placement rules: from the facts of one pod to one :class:`PlacementDecision`.
 
-It lets a manifest copied from a placed pod, and a pod in a second round of admission, be decided as if new. The
-decision annotation says which expressions are ours; it is used only if it was made for this pod and only for
-expressions that are still on the pod unchanged. Their positions are kept, so that a patch can remove or replace them
-in place. Pure.
-
-Two traps. An expression counts as the user's if its term would be empty without it, which matches no node (the user
-removed their own part of a copied term). And nothing can be removed from required terms of a stored pod, so
-there every expression counts as the user's."""
+There are two steps, because the caller asks registries between them: :func:`examine` reads the pod as its user wrote
+it, checks eligibility and lists the images to inspect; :func:`decide` turns the inspections into the decision, and
+:func:`decide_after` does so for a pod that has waited. All are total: no pod and no inspection makes them raise. Pure:
+no I/O, no clock, no randomness.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
@@ -33,6 +30,16 @@ from polyarch.placement.decision import (
 from polyarch.placement.record import NO_SIGNER, DecisionRecord, RecordSigner, SignedContext, is_authentic, read_record
 from polyarch.placement.settings import OSConstraint, ScoringSource, Settings, preferences
 from polyarch.platforms import PlatformSet
+
+# -- the pod as its user wrote it --------------------------------------------------------------------------------------
+# The pod without anything that placement wrote. So a manifest copied from a placed pod, and a pod in a second round of
+# admission, are decided as if new. The decision record says which expressions are ours; it is used only if it was made
+# for this pod and only for expressions that are still on the pod unchanged. Their positions are kept, so that a patch
+# can remove or replace them in place.
+#
+# Two traps. An expression counts as the user's if its term would be empty without it, which matches no node (the user
+# removed their own part of a copied term). And nothing can be removed from required terms of a stored pod, so there
+# every expression counts as the user's.
 
 ABSENT: Final = -1
 _NO_LABELS: Final[dict[str, str]] = {}
@@ -83,20 +90,20 @@ class UserPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def read_user_pod(
-    pod: Pod, *, stored: bool, namespace: str = "", seal: RecordSigner = NO_SIGNER, record_was_sent: bool = True
+    pod: Pod, *, stored: bool, namespace: str = "", signer: RecordSigner = NO_SIGNER, record_was_sent: bool = True
 ) -> UserPod:
     """The user's view of a pod that arrives at admission in ``namespace``, or of one that is ``stored`` already.
 
-    ``seal`` verifies that a record is ours. ``record_was_sent``: see ``provenance``.
+    ``signer`` verifies that a record is ours. ``record_was_sent``: see ``provenance``.
     """
     metadata = pod.metadata
     record = read_record(metadata.annotations)
     if record is not None and record.mode != "enforce":
         record = None  # the annotation of an audit describes expressions that were never written
     is_foreign = False
-    if record is not None and seal.has_key:
+    if record is not None and signer.has_key:
         images = tuple(use.text for use in images_of(pod))
-        is_foreign = not is_authentic(record, SignedContext(namespace, images, seal, record_was_sent))
+        is_foreign = not is_authentic(record, SignedContext(namespace, images, signer, record_was_sent))
     record = None if is_foreign else record
     terms, created = _user_terms(pod, None if stored else record)
     preferred = pod.preferred or ()
@@ -219,80 +226,9 @@ def _recorded_labels(record: DecisionRecord) -> frozenset[str]:
             return frozenset()
 
 
-# -- Eligibility: which pods placement leaves alone, and by which rule of the table PL-201; the first match wins.
-
-
-class EligibilityFacts(msgspec.Struct, frozen=True, gc=False):
-    """The input of the rules."""
-
-    view: UserPod
-    namespace: str
-    settings: Settings
-    scoring_applies: bool
-
-
-def architecture_required(view: UserPod) -> bool:
-    """Whether the user requires an architecture: by nodeSelector, or in every required term."""
-    if names.ARCH_KEY in view.node_selector:
-        return True
-    return bool(view.terms) and all(term.is_closed for term in view.terms)
-
-
-def in_operator_namespace(pod: EligibilityFacts) -> bool:
-    return bool(pod.settings.operator_namespace) and pod.namespace == pod.settings.operator_namespace
-
-
-def in_kube_namespace(pod: EligibilityFacts) -> bool:
-    return pod.namespace.startswith("kube-")
-
-
-def in_excluded_namespace(pod: EligibilityFacts) -> bool:
-    return pod.settings.excludes(pod.namespace)
-
-
-def opted_out(pod: EligibilityFacts) -> bool:
-    annotations = pod.view.pod.metadata.annotations or {}
-    return annotations.get(names.SKIP_ANNOTATION) == "true" and pod.settings.pod_opt_out == "allowed"
-
-
-def already_bound(pod: EligibilityFacts) -> bool:
-    return bool(pod.view.pod.spec.node_name)
-
-
-def for_the_control_plane(pod: EligibilityFacts) -> bool:
-    return any(key in pod.view.node_selector for key in names.CONTROL_PLANE_KEYS)
-
-
-def of_a_daemon_set(pod: EligibilityFacts) -> bool:
-    owners = pod.view.pod.metadata.owner_references or ()
-    return any(owner.kind == "DaemonSet" and owner.controller is True for owner in owners)
-
-
-def nothing_left_to_say(pod: EligibilityFacts) -> bool:
-    return architecture_required(pod.view) and (pod.view.prefers_architecture or not pod.scoring_applies)
-
-
-ELIGIBILITY_RULES: Final[tuple[tuple[Reason, Callable[[EligibilityFacts], bool]], ...]] = (
-    (Reason.OPERATOR_NAMESPACE, in_operator_namespace),
-    (Reason.KUBE_NAMESPACE, in_kube_namespace),
-    (Reason.EXCLUDED_NAMESPACE, in_excluded_namespace),
-    (Reason.OPTED_OUT, opted_out),
-    (Reason.ALREADY_BOUND, already_bound),
-    (Reason.CONTROL_PLANE_POD, for_the_control_plane),
-    (Reason.DAEMON_SET_POD, of_a_daemon_set),
-    (Reason.ARCHITECTURE_ALREADY_REQUIRED, nothing_left_to_say),
-)
-
-
-def eligibility(pod: EligibilityFacts) -> Reason | None:
-    """The rule by which the pod is left alone, or None if it is placed."""
-    for reason, applies in ELIGIBILITY_RULES:
-        if applies(pod):
-            return reason
-    return None
-
-
-# -- The set of architectures that all images of a pod support, and the pod's operating system.
+# -- supported platforms -----------------------------------------------------------------------------------------------
+# The architectures that all images of a pod support, and the pod's operating system. Unresolved images are left out of
+# the intersection, so the resolved ones already constrain.
 
 
 class SupportedPlatforms(msgspec.Struct, frozen=True, gc=False):
@@ -368,7 +304,10 @@ def _pinned_os(term: NodeSelectorTerm) -> str:
     return ""
 
 
-# -- Which required terms of a pod get our expressions.
+# -- required terms ----------------------------------------------------------------------------------------------------
+# The user's terms are never removed, reordered or merged, and a term is added only to a pod without any. Each term is
+# handled alone: an empty one (it matches no node) stays empty, one that already has the key is unchanged, any other
+# gets the expression at its end.
 
 
 class TermPlan(msgspec.Struct, frozen=True, gc=False):
@@ -413,8 +352,7 @@ def os_expression(os: str) -> NodeSelectorRequirement:
     return NodeSelectorRequirement(names.OS_KEY, "In", [os])
 
 
-# -- The placement rules: from the facts of one pod to one :class:`Decision` (section 4 of the placement specification).
-
+# -- examine -----------------------------------------------------------------------------------------------------------
 
 MAX_FAILURE: Final = 256
 
@@ -432,7 +370,7 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The pod was read from the API server, so its expressions are immutable; false: it is being admitted."""
     nodes: frozenset[str] = frozenset()
     """Values of ``kubernetes.io/arch`` on nodes that are not being deleted; read only with ``nodeAware``."""
-    seal: RecordSigner = NO_SIGNER
+    signer: RecordSigner = NO_SIGNER
     """Verifies which decision annotations are ours."""
     record_was_sent: bool = True
     """The pod's creator sent its decision annotation; false: an earlier call of this same admission wrote it."""
@@ -464,7 +402,7 @@ class ExaminedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def scope(self) -> SignedContext:
         """Namespace and images that a record of this decision is bound to."""
         images = self.images or images_of(self.pod)
-        return SignedContext(self.facts.namespace, tuple(use.text for use in images), self.facts.seal)
+        return SignedContext(self.facts.namespace, tuple(use.text for use in images), self.facts.signer)
 
     @property
     def scoring_applies(self) -> bool:
@@ -490,27 +428,89 @@ class ExaminedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def examine(facts: PodFacts) -> ExaminedPod:
-    """Examine the pod as its user wrote it: eligibility, needs, images."""
+    """Examines the pod as its user wrote it: eligibility, needs, images."""
     view = read_user_pod(
         facts.pod,
         stored=facts.stored,
         namespace=facts.namespace,
-        seal=facts.seal,
+        signer=facts.signer,
         record_was_sent=facts.record_was_sent,
     )
     sources = tuple(source for source in facts.sources if source.matches(view.labels))
-    rule = eligibility(EligibilityFacts(view, facts.namespace, facts.settings, bool(sources)))
-    if rule is not None:
-        return ExaminedPod(facts=facts, view=view, rule=rule, sources=sources)
-    needs_constraint = not architecture_required(view)
-    return ExaminedPod(
-        facts=facts,
-        view=view,
-        rule=None,
-        sources=sources,
-        needs_constraint=needs_constraint,
-        images=images_of(facts.pod, searched=facts.settings.short_names_searched) if needs_constraint else (),
-    )
+    pod = ExaminedPod(facts=facts, view=view, rule=None, sources=sources)
+    rule = eligibility(pod)
+    if rule is not None or architecture_required(view):
+        return msgspec.structs.replace(pod, rule=rule)
+    images = images_of(facts.pod, searched=facts.settings.short_names_searched)
+    return msgspec.structs.replace(pod, needs_constraint=True, images=images)
+
+
+# -- eligibility -------------------------------------------------------------------------------------------------------
+# Which pods placement leaves alone; the first rule that applies wins.
+
+
+def architecture_required(view: UserPod) -> bool:
+    """Whether the user requires an architecture: by nodeSelector, or in every required term."""
+    if names.ARCH_KEY in view.node_selector:
+        return True
+    return bool(view.terms) and all(term.is_closed for term in view.terms)
+
+
+def in_operator_namespace(pod: ExaminedPod) -> bool:
+    return bool(pod.settings.operator_namespace) and pod.facts.namespace == pod.settings.operator_namespace
+
+
+def in_kube_namespace(pod: ExaminedPod) -> bool:
+    return pod.facts.namespace.startswith("kube-")
+
+
+def in_excluded_namespace(pod: ExaminedPod) -> bool:
+    return pod.settings.excludes(pod.facts.namespace)
+
+
+def opted_out(pod: ExaminedPod) -> bool:
+    annotations = pod.pod.metadata.annotations or {}
+    return annotations.get(names.SKIP_ANNOTATION) == "true" and pod.settings.pod_opt_out == "allowed"
+
+
+def already_bound(pod: ExaminedPod) -> bool:
+    return bool(pod.pod.spec.node_name)
+
+
+def for_the_control_plane(pod: ExaminedPod) -> bool:
+    return any(key in pod.view.node_selector for key in names.CONTROL_PLANE_KEYS)
+
+
+def of_a_daemon_set(pod: ExaminedPod) -> bool:
+    owners = pod.pod.metadata.owner_references or ()
+    return any(owner.kind == "DaemonSet" and owner.controller is True for owner in owners)
+
+
+def nothing_left_to_say(pod: ExaminedPod) -> bool:
+    return architecture_required(pod.view) and (pod.view.prefers_architecture or not pod.scoring_applies)
+
+
+ELIGIBILITY_RULES: Final[tuple[tuple[Reason, Callable[[ExaminedPod], bool]], ...]] = (
+    (Reason.OPERATOR_NAMESPACE, in_operator_namespace),
+    (Reason.KUBE_NAMESPACE, in_kube_namespace),
+    (Reason.EXCLUDED_NAMESPACE, in_excluded_namespace),
+    (Reason.OPTED_OUT, opted_out),
+    (Reason.ALREADY_BOUND, already_bound),
+    (Reason.CONTROL_PLANE_POD, for_the_control_plane),
+    (Reason.DAEMON_SET_POD, of_a_daemon_set),
+    (Reason.ARCHITECTURE_ALREADY_REQUIRED, nothing_left_to_say),
+)
+
+
+def eligibility(pod: ExaminedPod) -> Reason | None:
+    """The rule by which the pod is left alone, or None if it is placed."""
+    for reason, applies in ELIGIBILITY_RULES:
+        if applies(pod):
+            return reason
+    return None
+
+
+# -- decide ------------------------------------------------------------------------------------------------------------
 
 
 class ImageAssessment(NamedTuple):
@@ -704,8 +704,9 @@ def _failure(unresolved: Iterable[ImageFacts]) -> str:
     return failed.failure[:MAX_FAILURE] if failed is not None else ""
 
 
-# -- Retry windows of unresolved images: how long a pod waits, and what follows.
-
+# -- how long a pod waits ----------------------------------------------------------------------------------------------
+# Retry windows of unresolved images. Times are seconds since this process's first attempt for the pod. How long to wait
+# between attempts is in ``images.backoff``.
 
 SHORT_WINDOW: Final = 30.0
 """For failures that waiting rarely cures: absent, auth, configuration."""

@@ -430,8 +430,10 @@ def _with_fallback(settings: Settings, cluster: tuple[str, ...]) -> Settings:
     return msgspec.structs.replace(settings, fallback_architectures=fallback, hold_limit=limit)
 
 
-# -- Preferred node affinity: its sources, and the terms they add to one pod.
-
+# -- scoring: preferred node affinity ----------------------------------------------------------------------------------
+# Sources are the enabled ``nodeAffinityScoring`` plugins: those of matching PodPlacementConfigs (by priority
+# descending, then name ascending), then that of the ClusterPodPlacementConfig. They are compiled once per change of
+# such an object.
 
 INVALID_SELECTOR: Final = "InvalidLabelSelector"
 """Logged for a PodPlacementConfig that matches no pod because of its selector."""
@@ -446,7 +448,7 @@ class ScoringSource(msgspec.Struct, frozen=True, gc=False):
     selector: Selector | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether it applies to a pod with these labels, without the keys of PL-004 (PL-033)."""
+        """Whether it applies to a pod with these labels, of which ours are left out."""
         return self.selector is None or self.selector.matches(labels)
 
 

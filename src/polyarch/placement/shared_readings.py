@@ -12,18 +12,19 @@ that cannot read it starts without."""
 import asyncio
 import base64
 from collections.abc import Callable, Generator
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
 from polyarch.clock import Clock, deadline
 from polyarch.images.pull_secrets import PullSecrets, credentials_in
+from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.informer import OnDemand, Shares
 from polyarch.kube.patches import MergePatch
-from polyarch.kube.resources import SECRETS, Resource
+from polyarch.kube.resources import SECRETS
 from polyarch.kube.store import Change
-from polyarch.objects import PartialObjectMetadata, Secret
+from polyarch.objects import Secret
 from polyarch.oci.auth.credentials import Credential
 from polyarch.oci.cache import Cache
 from polyarch.oci.cache_sharing import CacheExporter, CacheImporter, DamagedExport
@@ -43,14 +44,6 @@ SYNC_TIMEOUT: Final = 10.0
 _T = TypeVar("_T")
 
 
-class WritesSecrets(Protocol):
-    """The part of the client that is needed here."""
-
-    async def patch(
-        self, resource: Resource, name: str, patch: MergePatch, *, namespace: str = ""
-    ) -> PartialObjectMetadata: ...
-
-
 class SharedReadings:
     """Imports the readings in every replica; :meth:`export` is run by the leader alone."""
 
@@ -58,7 +51,7 @@ class SharedReadings:
         self,
         *,
         informers: Shares,
-        client: WritesSecrets,
+        client: Client,
         facts: ClusterFacts,
         secrets: PullSecrets,
         cache: Cache,

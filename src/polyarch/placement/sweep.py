@@ -1,10 +1,19 @@
-"""Evicts pods that the webhook missed, through the eviction API, so that PodDisruptionBudgets hold."""
+"""The leader's search for pods that the webhook missed.
+
+A sweep lists the Pending pods without a node, from the same list that finds stray gates; with ``scope: all`` also the
+pods on nodes, page by page. A missed pod is reported once and counted by namespace; where the policy says ``evict``,
+some are evicted. Every sweep begins anew, so it may be cut off anywhere.
+
+Sweeps follow each other at the policy's interval, soon after the webhook was away (then pods of any age count, as they
+were created meanwhile), and as soon as an eviction that had to wait may be made. Images are asked for only where
+something depends on them: an eviction, or whether a pod is on the wrong node.
+"""
 
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
@@ -12,13 +21,12 @@ import structlog
 from polyarch.clock import Clock, deadline
 from polyarch.images.pull_secrets import PullSecretNames
 from polyarch.images.resolver import LowPriorityLookups
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Causes, Conflict, Forbidden, KubernetesError, NotFound, TooManyRequests
 from polyarch.kube.informer import OnDemand, Shares
 from polyarch.kube.requests import Selection
-from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS, Resource
-from polyarch.kube.responses import Listing
+from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
 from polyarch.kube.store import Change
-from polyarch.kube.watch import Page
 from polyarch.objects import ObjectMeta, PartialObjectMetadata, Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.lru_cache import LRUCache
@@ -42,14 +50,10 @@ from polyarch.selectors import InvalidSelector, Selector
 
 log = structlog.get_logger(__name__)
 
+# -- eviction, through the eviction API, so that PodDisruptionBudgets hold ---------------------------------------------
+
 EVICTION_RETRY_DELAY: Final = 60.0
 """Seconds after which it is looked whether an eviction helped, and one is asked for again that was refused."""
-
-
-class EvictionClient(Protocol):
-    """The part of the client that is needed here."""
-
-    async def evict(self, namespace: str, pod: str, *, uid: str | None = None) -> None: ...
 
 
 class PodEvictor:
@@ -58,7 +62,7 @@ class PodEvictor:
 
     def __init__(
         self,
-        client: EvictionClient,
+        client: Client,
         *,
         post: Callable[[Pod, Event], None],
         may_help: Callable[[], bool],
@@ -126,7 +130,11 @@ def in_fair_order(found: Iterable[MissedPod]) -> list[MissedPod]:
     return [each for _, each in sorted(ranked, key=lambda pair: pair[0])]
 
 
-# -- Whether the API server can call the pod webhook, and when it can again.
+# -- whether the API server can call the webhook -----------------------------------------------------------------------
+# Two objects are watched, each by its name, so that no right beyond them is needed: the webhook configuration, and the
+# Deployment behind it. A cluster without that Deployment (the webhook runs elsewhere) is judged by the configuration
+# alone. What else may keep the API server from calling is not seen here, but the pods that it missed are found by the
+# next sweep.
 
 
 class DeploymentStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -186,7 +194,7 @@ class WebhookAvailability:
             self._returned()
 
 
-# -- What is known of a case's images, for the sweep and the warm-up, which nobody waits for.
+# -- inspections that nobody waits for ---------------------------------------------------------------------------------
 
 
 def known_inspections(lookups: LowPriorityLookups, case: ExaminedPod) -> dict[str, Inspection]:
@@ -208,8 +216,7 @@ def _pull_secret_names(case: ExaminedPod) -> PullSecretNames:
     return PullSecretNames.of(case.pod, case.facts.namespace)
 
 
-# -- The leader's search for pods that the webhook missed.
-
+# -- the sweep ---------------------------------------------------------------------------------------------------------
 
 BOUND_PODS: Final = Selection(
     "", f"{names.SCHEDULING_GATE_LABEL} notin ({names.GATED},{names.REMOVED})", "spec.nodeName!="
@@ -231,25 +238,13 @@ MIN_INTERVAL: Final = 10.0
 """Least seconds between two rounds."""
 
 
-class SweepClient(EvictionClient, Protocol):
-    """The part of the client that is needed here."""
-
-    async def list(
-        self, resource: Resource, *, type: type[PartialObjectMetadata], resource_version: str = ""
-    ) -> Listing[PartialObjectMetadata]: ...
-
-    async def list_page(
-        self, resource: Resource, selection: Selection, *, type: type[Pod], continue_token: str = "", limit: int = ...
-    ) -> Page[Pod]: ...
-
-
 class Sweeper:
     """``list_pending`` lists the Pending pods without a node; None: that failed. ``post`` posts an event on a pod."""
 
     def __init__(
         self,
         *,
-        client: SweepClient,
+        client: Client,
         list_pending: Callable[[], Awaitable[Iterable[Pod] | None]],
         informers: Shares,
         facts: ClusterFacts,

@@ -1,7 +1,9 @@
-"""Which pods the webhook missed, by the rules that place pods, and which may be evicted.
+"""Which pods the webhook missed, what their events say, and which may be evicted.
 
-There are two steps, as in ``rules``, because registries are asked in between: :func:`suspect` looks at the pod alone,
-:func:`judge` adds the answers for its images and the nodes. Pure: no I/O, no clock."""
+The rules are those that place pods. There are two steps, as in ``rules``, because registries are asked in between:
+:func:`find_candidate` looks at the pod alone, :func:`find_missed` adds the inspections of its images and the nodes.
+Pure: no I/O, no clock.
+"""
 
 from collections import deque
 from collections.abc import Mapping
@@ -82,7 +84,7 @@ def find_candidate(facts: PodFacts, *, younger: datetime | None) -> SweepCandida
     if written is not None and written.mode == "enforce":
         images = tuple(use.text for use in images_of(pod))
         is_stale = not written.is_of(images)
-        if not is_stale and is_authentic(written, SignedContext(facts.namespace, images, facts.seal)):
+        if not is_stale and is_authentic(written, SignedContext(facts.namespace, images, facts.signer)):
             return None
     if not is_stale and (metadata.labels or {}).get(names.SCHEDULING_GATE_LABEL) == names.REMOVED:
         return None
@@ -139,7 +141,8 @@ def _created(text: str | None) -> datetime:
         return datetime.min.replace(tzinfo=UTC)
 
 
-# -- The events of the sweep, as values: what is wrong with the pod, and the next action. Pure.
+# -- events ------------------------------------------------------------------------------------------------------------
+# What is wrong with the pod, and the next action.
 
 
 def unplaced_event(found: MissedPod) -> Event:
@@ -187,8 +190,10 @@ def _support(decision: PlacementDecision) -> str:
             return ""
 
 
-# -- How many pods may be evicted, and whose.
-
+# -- the rate of evictions ---------------------------------------------------------------------------------------------
+# At most so many a minute; one per owner in five minutes; and none for an hour if it did not help, that is, if the new
+# pod of that owner was missed as well. "New" is measured by creation times alone, all by the API server's clock. Other
+# times are ``Clock.monotonic()``. What is kept is bounded, since it ends after an hour. A new leader begins anew.
 
 OWNER_INTERVAL: Final = 300.0
 NO_HELP_INTERVAL: Final = 3600.0

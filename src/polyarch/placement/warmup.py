@@ -1,7 +1,10 @@
-"""Workloads, reduced to what a warm-up needs of them: images, pull secrets and the namespace.
+"""Reads images of workload templates before their pods are created.
 
-Labels and annotations are dropped when an object is decoded: the annotation of ``kubectl apply`` alone is as large as
-the whole object, and thousands of them stay in the cache. Pure."""
+The leader watches the chosen kinds while the policy enables it, and asks for images that are not known: at the
+policy's pace, a few at a time, those of new and changed templates first. It is a help for pods to come, so it never
+stands in the way of pods that are there: a failed image is left alone for ten minutes, an image with
+``imagePullPolicy: Always`` is asked for once, and a host that is paused or low on its rate limit waits.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -23,6 +26,10 @@ from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.reference import Reference
 from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.settings import WarmUpKind
+
+# -- workloads, reduced to images, pull secrets and the namespace ------------------------------------------------------
+# Labels and annotations are dropped when an object is decoded: the annotation of ``kubectl apply`` alone is as large as
+# the whole object, and thousands of them stay in the cache.
 
 
 class TemplateSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -120,8 +127,7 @@ def _reduce(workload: Workload | CronJob) -> None:
     msgspec.structs.force_setattr(workload, "metadata", bare)
 
 
-# -- Reads images of workload templates before their pods are created.
-
+# -- the warm-up -------------------------------------------------------------------------------------------------------
 
 log = structlog.get_logger(__name__)
 

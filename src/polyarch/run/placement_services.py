@@ -100,7 +100,10 @@ LARGEST: Final = 4096
 
 
 class RecordKey:
-    """Calls ``take`` with each new :class:`Seal`. ``folder`` is that of the certificates; empty: there is no key."""
+    """Calls ``take`` with each new :class:`RecordSigner`.
+
+    ``folder`` is that of the certificates; empty: there is no key.
+    """
 
     def __init__(self, folder: str, take: Callable[[RecordSigner], None], clock: Clock) -> None:
         self._path = Path(folder) / FILE if folder else None

@@ -56,8 +56,7 @@ from polyarch.operator.owned_objects import (
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS, ClusterPodPlacementConfig
-from polyarch.placement.exec_monitor_handler import HANDLER_NAMESPACE_RULES, HANDLER_RULES
-from polyarch.placement.exec_monitor_node import NODE_AGENT_RULES
+from polyarch.placement.exec_monitor_handler import HANDLER_NAMESPACE_RULES, HANDLER_RULES, NODE_AGENT_RULES
 from polyarch.placement.settings import SecretAccess, SettingsTable, WarmUpKind
 from polyarch.platforms import IMAGE_ARCHITECTURES
 

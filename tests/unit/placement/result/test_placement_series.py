@@ -106,7 +106,7 @@ def test_another_namespace_is_another_series() -> None:
         {"settings": Settings()},
         {"sources": (ScoringSource("ClusterPodPlacementConfig", (("arm64", 1),)),)},
         {"nodes": frozenset({"arm64"})},
-        {"seal": RecordSigner([b"k" * 32])},
+        {"signer": RecordSigner([b"k" * 32])},
     ],
     ids=["settings", "settings compiled anew", "sources", "nodes", "key of records"],
 )

@@ -20,9 +20,9 @@ SEAL = RecordSigner([b"k" * 32])
 NOT_SET = {names.SCHEDULING_GATE_LABEL: "not-set"}
 
 
-def facts(document, *, namespace="shop", seal=NO_SIGNER, sources=(), phase="Pending", **changes):
+def facts(document, *, namespace="shop", signer=NO_SIGNER, sources=(), phase="Pending", **changes):
     stored = msgspec.convert({**document, "status": {"phase": phase}}, Pod)
-    return PodFacts(pod=stored, namespace=namespace, settings=settings(**changes), seal=seal, sources=sources)
+    return PodFacts(pod=stored, namespace=namespace, settings=settings(**changes), signer=signer, sources=sources)
 
 
 def is_suspect(document, **given):
@@ -51,15 +51,15 @@ def test_a_pending_pod_without_a_finished_decision_is_unplaced(labels):
 
 
 @pytest.mark.req("PL-311", "PL-370")
-@pytest.mark.parametrize("seal", [NO_SIGNER, SEAL], ids=["unsigned", "signed"])
+@pytest.mark.parametrize("signer", [NO_SIGNER, SEAL], ids=["unsigned", "signed"])
 @pytest.mark.parametrize("known", [index(APP, "arm64"), neutral(APP), index(APP)], ids=["set", "neutral", "none"])
-def test_a_placed_pod_is_fine_even_if_its_labels_are_gone(known, seal):
+def test_a_placed_pod_is_fine_even_if_its_labels_are_gone(known, signer):
     """The decision counts, not the label."""
-    placed = admitted(pod(), answers(known), seal=seal).pod
-    assert not is_suspect(placed, seal=seal)
+    placed = admitted(pod(), answers(known), signer=signer).pod
+    assert not is_suspect(placed, signer=signer)
     if known.entries or known.status == "neutral":
         placed["metadata"]["labels"] = {}
-        assert not is_suspect(placed, seal=seal)
+        assert not is_suspect(placed, signer=signer)
 
 
 @pytest.mark.req("PL-370", "PL-503")
@@ -116,16 +116,16 @@ def test_young_pods_wait_for_the_next_round(created, is_found):
 
 
 @pytest.mark.req("PL-115", "PL-372")
-@pytest.mark.parametrize("seal", [NO_SIGNER, SEAL], ids=["unsigned", "signed"])
+@pytest.mark.parametrize("signer", [NO_SIGNER, SEAL], ids=["unsigned", "signed"])
 @pytest.mark.parametrize("extra", [0, 12], ids=["few images", "more than are named"])
-def test_a_pod_placed_for_other_images_counts_as_unplaced(extra, seal):
+def test_a_pod_placed_for_other_images_counts_as_unplaced(extra, signer):
     """And it is decided without the expressions of the former decision."""
     others = [f"quay.io/team/x{number}:1" for number in range(extra)]
     all_known = answers(index(APP, "amd64"), index(SIDE, "arm64"), *(index(each, "amd64", "arm64") for each in others))
-    document = admitted(pod(APP, *others), all_known, seal=seal).pod
-    assert not is_suspect(document, seal=seal)
+    document = admitted(pod(APP, *others), all_known, signer=signer).pod
+    assert not is_suspect(document, signer=signer)
     document["spec"]["containers"][0]["image"] = SIDE
-    judged = found(owned(document), all_known.values(), seal=seal)
+    judged = found(owned(document), all_known.values(), signer=signer)
     assert judged.fault is MissReason.STALE
     assert judged.decision.architectures == ("arm64",)
     assert judged.evictable
@@ -133,9 +133,9 @@ def test_a_pod_placed_for_other_images_counts_as_unplaced(extra, seal):
 
 @pytest.mark.req("PL-204", "PL-372")
 def test_a_decision_about_preferences_alone_names_no_images_and_is_not_stale():
-    document = admitted(pod(terms=[term(arch("amd64"))]), {}, sources=(source(arm64=5),), seal=SEAL).pod
+    document = admitted(pod(terms=[term(arch("amd64"))]), {}, sources=(source(arm64=5),), signer=SEAL).pod
     assert names.DECISION_ANNOTATION in document["metadata"]["annotations"]
-    assert not is_suspect(document, sources=(source(arm64=5),), seal=SEAL)
+    assert not is_suspect(document, sources=(source(arm64=5),), signer=SEAL)
     bare = admitted(pod(terms=[term(arch("amd64"))]), {}, sources=(source(arm64=5),)).pod
     assert not is_suspect(bare, sources=(source(arm64=5),))
 
@@ -143,9 +143,9 @@ def test_a_decision_about_preferences_alone_names_no_images_and_is_not_stale():
 @pytest.mark.req("PL-853")
 def test_a_forged_decision_makes_nobody_believe_that_an_expression_is_ours():
     """What it names stays the user's, so the pod is not unplaced."""
-    document = admitted(pod(APP), answers(index(APP, "amd64")), seal=RecordSigner([b"x" * 32])).pod
+    document = admitted(pod(APP), answers(index(APP, "amd64")), signer=RecordSigner([b"x" * 32])).pod
     document["spec"]["containers"][0]["image"] = SIDE
-    assert not is_suspect(document, seal=SEAL)
+    assert not is_suspect(document, signer=SEAL)
 
 
 # -- on the wrong node -------------------------------------------------------------------------------------------------
