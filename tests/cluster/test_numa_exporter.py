@@ -19,8 +19,8 @@ from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.exporter.permissions import ExporterPermissions, exporter_permissions
-from polyarch.numa.exporter.settings import ExporterSettings, HostSettings
-from polyarch.numa.facts import ScanSettings
+from polyarch.numa.exporter.settings import ExporterSettings
+from polyarch.numa.facts import HostSettings, ScanSettings
 
 
 @pytest.fixture(autouse=True)

@@ -119,7 +119,7 @@ async def test_answers_of_the_real_types_are_read_as_they_are_meant(
         assert len(listed) == PODS - PODS // 50
         assert await kubelet.allocatable() == await files.allocatable()
         assert await kubelet.get("ns-1", "pod-1") == await files.get("ns-1", "pod-1")
-    cells = {cell for each in listed for held in each.containers for block in held.memory for cell in block.cells}
+    cells = {cell for each in listed for held in each.containers for block in held.memory for cell in block.zones}
     assert cells == set(CELLS)
 
 

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.numa.exporter.configuration import Read, load_configuration
+from polyarch.numa.exporter.configuration import LoadedConfiguration, load_configuration
 from polyarch.numa.exporter.flags import FLAG_OF, flag_text
 from polyarch.numa.exporter.settings import (
     POD_EXCLUDE,
@@ -29,6 +29,7 @@ from polyarch.numa.exporter.settings import (
     Names,
     Setting,
     Text,
+    file_content,
 )
 from polyarch.numa.facts import PodPattern
 
@@ -43,7 +44,7 @@ PLACES = {
 
 def values_of(setting: Setting) -> st.SearchStrategy[Any]:
     """What the setting takes."""
-    match setting.kind:
+    match setting.type:
         case Boolean():
             return st.booleans()
         case Integer(least=least, most=most):
@@ -81,7 +82,7 @@ def file_of(values: dict[str, Any]) -> str:
         part = document
         for section in sections:
             part = part.setdefault(section, {})
-        part[name] = SETTINGS[key].kind.in_file(value)
+        part[name] = file_content(value)
     return yaml.safe_dump(document)
 
 
@@ -89,7 +90,7 @@ def flags_of(values: dict[str, Any]) -> list[str]:
     return [f"{FLAG_OF[key].name}={flag_text(SETTINGS[key], value)}" for key, value in values.items() if key in FLAG_OF]
 
 
-def read_with(text: str, *words: str) -> Read:
+def read_with(text: str, *words: str) -> LoadedConfiguration:
     with TemporaryDirectory() as home:
         root = Path(home, ".rte", "daemon")
         root.mkdir(parents=True)

@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_trees import two_cells
+from manual_clock import ManualClock
 
 from polyarch.numa.facts import KubeletSettings, TopologyPolicy, cpu_list_text, parse_cpu_list
 from polyarch.numa.host.kubelet import (
     CPU_CHECKPOINT,
     MEMORY_CHECKPOINT,
+    CheckpointFiles,
     InvalidKubeletConfiguration,
-    read_checkpoints,
     settings_from_configz,
     settings_from_files,
 )
-from polyarch.numa.host.machine import HostRoot, UnreadableMachine, host_files, read_machine
+from polyarch.numa.host.machine import HostRoot, MachineReader, UnreadableMachine, host_files
 
 FEW = settings(max_examples=100)
 KEYS = ("topologyManagerPolicy", "topologyManagerPolicyOptions", "featureGates", "kubeReserved", "reservedSystemCPUs")
@@ -54,8 +55,8 @@ def test_a_damaged_file_leaves_a_machine_or_the_announced_error(
     counted: list[str] = []
     refused = str(machine)
     try:
-        found = read_machine(host_files(str(machine)), counted.append)
-        assert all(cell.memory is None or cell.memory >= 0 for cell in found.cells)
+        found = MachineReader(host_files(str(machine)), clock=ManualClock(), count=counted.append).read()
+        assert all(cell.memory is None or cell.memory >= 0 for cell in found.zones)
         assert found.threads_per_core >= 1
         assert len(counted) <= 2
     except UnreadableMachine as error:
@@ -72,7 +73,7 @@ def test_a_checkpoint_of_any_content_is_no_error(tmp_path_factory: pytest.TempPa
     folder = tmp_path_factory.mktemp("kubelet")
     for name in (CPU_CHECKPOINT, MEMORY_CHECKPOINT):
         (folder / name).write_bytes(content)
-    states = read_checkpoints(HostRoot(str(folder)), ".")
+    states = CheckpointFiles(HostRoot(str(folder)), ".").read()
     assert (states.cpu, states.memory) == (None, None)
 
 

@@ -16,7 +16,7 @@ from polyarch.numa.facts import (
 
 GIB = 1 << 30
 MACHINE = Machine(
-    cells=(
+    zones=(
         HostZone(id=0, cpus=frozenset(range(4)), memory=4 * GIB, pages={}, costs=((0, 10), (1, 21))),
         HostZone(id=1, cpus=frozenset(range(4, 8)), memory=4 * GIB, pages={}, costs=((0, 21), (1, 10))),
     )

@@ -1,7 +1,7 @@
 """Names that users and tools rely on: groups, attributes, annotations, labels, objects.
 
-They are those of NE-013 – NE-019, NO-050 and NO-080. All other modules take them from here. They are never changed and
-never reused with another meaning. Pure."""
+All other modules take them from here. They are never changed and never reused with another meaning. Pure.
+"""
 
 from typing import Final
 

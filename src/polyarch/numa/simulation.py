@@ -8,9 +8,9 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 import msgspec
+from xxhash import xxh64_intdigest
 
 from polyarch.numa import names
-from polyarch.numa.fingerprint import xxh64
 from polyarch.numa.fit.facts import CPU, MEMORY, PAGES, Amounts, FitDecision, PodFacts
 from polyarch.numa.snapshot import Cells, NodeRules, NodeSnapshot, PodRules, Snapshot
 
@@ -99,7 +99,9 @@ class SimulatedCluster:
     def __init__(self, snapshot: Snapshot, rules: PodRules) -> None:
         self._rules: Final = rules
         self._places: Final = {each.name: SimulatedNode(each) for each in snapshot.nodes}
-        self._order: Final = {name: (xxh64(name.encode(), xxh64(b"", 0)), name) for name in self._places}
+        self._order: Final = {
+            name: (xxh64_intdigest(name.encode(), xxh64_intdigest(b"", 0)), name) for name in self._places
+        }
         self._changed: Final[list[str]] = []
         """Nodes that took a pod, in the order of events."""
         self._questions: Final[dict[bytes, _Question]] = {}

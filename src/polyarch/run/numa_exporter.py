@@ -39,7 +39,7 @@ from polyarch.numa.exporter.cluster import (
 )
 from polyarch.numa.exporter.permissions import asks_configz, needs_node
 from polyarch.numa.exporter.publisher import Publisher, PublisherSettings, publish_once
-from polyarch.numa.exporter.scan import open_podresources, scanner, state_directory
+from polyarch.numa.exporter.scan import Scanner, open_podresources, state_directory
 from polyarch.numa.exporter.scan_loop import ConditionWriter, FingerprintStatusFile, NullConditions, ScanLoop
 from polyarch.numa.exporter.schedule import ScanTrigger
 from polyarch.numa.exporter.server import ExporterMetrics, ExporterServer
@@ -94,7 +94,7 @@ async def once(settings: ExporterSettings, client: Client, *, clock: Clock) -> i
     port = kubelet_port(settings, client.configuration, clock)
     if port is not None and not settings.host.kubelet_address:
         port.is_at(*await _kubelet(client, settings.hostname))
-    scans = scanner(settings, podresources, clock=clock, configz=port)
+    scans = Scanner(settings, podresources, clock=clock, configz=port)
     try:
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -210,7 +210,7 @@ async def setup(process: Process) -> Components:
     status = settings.scan.pods_fingerprint_status_file
     scans = ScanLoop(
         wakes=triggers,
-        scanner=scanner(
+        scanner=Scanner(
             settings, podresources, clock=clock, count=metrics.fact_failed, configz=port, terminal=terminal
         ),
         publisher=publisher,

@@ -21,7 +21,7 @@ from polyarch.operator.components.numa_facts import ExporterFacts, NodeLabels
 
 CELLS, PODS, GIB = 8, 250, 1 << 30
 MACHINE = Machine(
-    cells=tuple(
+    zones=tuple(
         HostZone(id=cell, cpus=frozenset(range(64 * cell, 64 * cell + 64)), memory=64 * GIB, pages={}, costs=())
         for cell in range(CELLS)
     )

@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.settings import Configuration
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.exporter.settings import ExporterSettings, HostSettings, PublishSettings
+from polyarch.numa.exporter.settings import ExporterSettings, PublishSettings
+from polyarch.numa.facts import HostSettings
 from polyarch.run.numa_exporter import once
 
 LONG = 200.0

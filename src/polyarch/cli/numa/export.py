@@ -19,11 +19,11 @@ from polyarch.cli.output.tables import Row, table
 from polyarch.clock import SystemClock
 from polyarch.numa import names
 from polyarch.numa.exporter.configuration import load_configuration
-from polyarch.numa.exporter.scan import STATE_DIRECTORY, ScanResult, open_podresources, scanner
+from polyarch.numa.exporter.scan import STATE_DIRECTORY, Scanner, ScanResult, open_podresources
 from polyarch.numa.exporter.schedule import ScanTrigger
-from polyarch.numa.exporter.settings import ExporterSettings, HostSettings, InvalidConfiguration
+from polyarch.numa.exporter.settings import ExporterSettings, InvalidConfiguration
 from polyarch.numa.exporter.topology_document import ZONE_TABLE_HEADER, zone_table_rows
-from polyarch.numa.facts import ListedPod
+from polyarch.numa.facts import HostSettings, ListedPod
 from polyarch.numa.host.kubelet import NoKubeletSettings
 from polyarch.numa.host.machine import HostRoot, UnreadableMachine
 from polyarch.numa.host.podresources import PodResources, PodResourcesError, parse_podresources_url
@@ -63,7 +63,7 @@ def run_once(asked: ExportOptions, wanted: Sequence[Output], *, messages: Messag
         raise CouldNotComplete(f"{COMMAND}: {error}") from None
     for name in sorted(set(counted)):
         messages.detail(f"{name}: absent, or of no use; the object is made without it")
-    for finding in scanned.zones.findings:
+    for finding in scanned.zones.warnings:
         if finding.message:
             messages.warn(finding.message)
     emit(wanted, lambda form, colour: _rendered(scanned, form, colour=colour))
@@ -105,7 +105,7 @@ async def _scanned(settings: ExporterSettings, pod: tuple[str, str] | None, coun
     podresources = _opened(settings.host)
     try:
         asked = podresources if pod is None else _OnePod(podresources, *pod)
-        made = scanner(settings, asked, clock=clock, count=counted.append)
+        made = Scanner(settings, asked, clock=clock, count=counted.append)
         return await made.scan(ScanTrigger("periodic", frozenset({"start"}), clock.monotonic()))
     finally:
         await podresources.close()

@@ -18,7 +18,7 @@ from polyarch.cli.options.help_page import OptionDeclaration, WordsApp, epilogue
 from polyarch.cli.output.messages import GoesOn
 
 if TYPE_CHECKING:
-    from polyarch.numa.exporter.configuration import Dump, Read
+    from polyarch.numa.exporter.configuration import ConfigurationDump, LoadedConfiguration
     from polyarch.numa.exporter.flags import Flag
 
 
@@ -87,7 +87,7 @@ def numa_exporter(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) 
     return ExporterReexecSettings(settings=found.settings)
 
 
-def _log(found: "Read") -> None:
+def _log(found: "LoadedConfiguration") -> None:
     """Warnings, and the dump where it belongs in the log, as entries like all others of the process."""
     in_log = found.dump if found.dump is not None and found.dump.place == ".log" else None
     if not found.warnings and in_log is None:
@@ -105,7 +105,7 @@ def _log(found: "Read") -> None:
         logger.info("configuration", settings=in_log.document)
 
 
-def _dump(dump: "Dump") -> None:
+def _dump(dump: "ConfigurationDump") -> None:
     if dump.place in ("-", ".andexit"):
         sys.stdout.write(dump.text)
         sys.stdout.flush()

@@ -1,7 +1,8 @@
-"""The CustomResourceDefinitions of NUMAResourcesOperator and NUMAResourcesScheduler.
+"""The CustomResourceDefinitions of NUMAResourcesOperator and NUMAResourcesScheduler, and whether an object is valid.
 
 Both versions of a kind have one and the same schema, so the API server converts by changing ``apiVersion`` alone, and
-nothing is lost in either direction. Words and bounds are those of ``settings``. Pure."""
+nothing is lost in either direction. Words and bounds are those of ``resources``. Pure.
+"""
 
 import posixpath
 from collections.abc import Iterator, Mapping
@@ -66,6 +67,7 @@ def crds() -> tuple[Schema, ...]:
 
 
 def numa_resources_operator() -> Schema:
+    """The CRD of NUMAResourcesOperator."""
     return _crd(
         OPERATORS,
         OPERATOR_SINGLETON,
@@ -78,6 +80,7 @@ def numa_resources_operator() -> Schema:
 
 
 def numa_resources_scheduler() -> Schema:
+    """The CRD of NUMAResourcesScheduler."""
     return _crd(
         SCHEDULERS,
         SCHEDULER_SINGLETON,
@@ -90,6 +93,7 @@ def numa_resources_scheduler() -> Schema:
 
 
 def operator_spec() -> Schema:
+    """The schema of ``spec`` of a NUMAResourcesOperator."""
     excluded = obj(
         {
             "namespace": text(description="A shell glob for the namespace."),
@@ -113,6 +117,7 @@ def operator_spec() -> Schema:
 
 
 def scheduler_spec() -> Schema:
+    """The schema of ``spec`` of a NUMAResourcesScheduler."""
     scored = obj(
         {
             "name": text(description="The resource."),
@@ -305,7 +310,7 @@ def _log_level(description: str) -> Schema:
 
 
 def _duration(field: str, description: str, usual: float) -> Schema:
-    # A negative one is stored, as it always was, and the operator tells of it.
+    # A negative one is stored, as it always was, and the operator reports it.
     return text(
         description=f"{description} A duration such as 10s or 1m30s; absent: {usual:g}s.",
         max_length=MAX_DURATION_LENGTH,
@@ -344,29 +349,33 @@ def _crd(resource: Resource, only: str, description: str, spec: Schema, status: 
     return custom_resource(resource, [old, stored], short_names=(short_name,))
 
 
-# -- What is wrong with an object of ours, as far as it can be told without a cluster.
+# -- validation --------------------------------------------------------------------------------------------------------
+
+# The API server rejects most invalid objects. The operator checks again, since an object may have been stored under an
+# older schema, and some rules are not for a schema. Problems of groups of nodes and of globs are found in the operator.
 
 
 Document = Mapping[str, Any]
 
 
 def operator_violations(document: Document) -> tuple[Departure, ...]:
-    """Everything that is wrong with the spec of a NUMAResourcesOperator, each with its field; empty: nothing."""
+    """All violations in the spec of a NUMAResourcesOperator, each with its field."""
     spec = _spec(document)
     wrong = tuple(_schema_violations(operator_spec(), spec))
     return wrong or tuple(_operator_violations(spec))
 
 
 def scheduler_violations(document: Document) -> tuple[Departure, ...]:
-    """The same of a NUMAResourcesScheduler, with its annotations."""
+    """All violations in the spec and the annotations of a NUMAResourcesScheduler."""
     spec = _spec(document)
     wrong = tuple(_schema_violations(scheduler_spec(), spec))
     return wrong or (*_scheduler_violations(spec), *_annotation_violations(document))
 
 
 def unknown_members(document: Document, schema: Schema) -> tuple[Departure, ...]:
-    """Members that the schema of the spec does not have: the API server drops them, and nobody else would tell of a
-    misspelt one in a file."""
+    """Members that the schema of the spec does not have: the API server drops them, and nobody else would report a
+    misspelt one in a file.
+    """
     spec = _spec(document)
     known = set(departures(schema, pruned(schema, spec), "spec"))
     return tuple(each for each in departures(schema, spec, "spec") if each not in known)

@@ -1,8 +1,9 @@
-"""Types of NUMAResourcesOperator and NUMAResourcesScheduler.
+"""NUMAResourcesOperator and NUMAResourcesScheduler: their types, and what their fields mean.
 
-Decoding is tolerant: an object that was stored under an older schema is read, too, and ``validation`` says what is
-wrong with it. ``crds`` has the schema, ``settings`` what the values mean. Selectors and tolerations stay as they are
-written, since they are passed on. Pure."""
+Decoding is tolerant: an object that was stored under an older schema is read, too, and ``crds`` says what is wrong with
+it. Selectors and tolerations stay as they are written, since they are passed on. :class:`GroupSettings` and
+:class:`SchedulerSettings` apply defaults when an object is read; only valid objects are compiled into them. Pure.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal, cast, get_args
@@ -24,6 +25,32 @@ OPERATORS: Final = Resource(
 SCHEDULERS: Final = Resource(
     OPERATOR_GROUP, VERSION, "numaresourcesschedulers", "NUMAResourcesScheduler", namespaced=False
 )
+
+Fingerprinting = Literal["Disabled", "Enabled", "EnabledExclusiveResources"]
+RefreshMode = Literal["Periodic", "Events", "PeriodicAndEvents"]
+Switch = Literal["Disabled", "Enabled"]
+LogLevel = Literal["Normal", "Debug", "Trace", "TraceAll"]
+ResyncDebug = Literal["DumpJSONFile", "Disabled"]
+PodInformer = Literal["Dedicated", "Shared"]
+ResyncDetection = Literal["Relaxed", "Aggressive"]
+ScoringType = Literal["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"]
+SchedulingMode = Literal["exact", "advise", "compat"]
+RestrictedPolicy = Literal["filter", "score", "ignore"]
+
+VERBOSITY: Final[Mapping[LogLevel, int]] = {"Normal": 2, "Debug": 4, "Trace": 6, "TraceAll": 8}
+"""``-v`` of exporter, scheduler and extender."""
+TOLERATES_ALL: Final[dict[str, Any]] = {"operator": "Exists"}
+"""Exporters run on every node of their group, whatever its taints, unless the group says otherwise."""
+MAX_ANNOTATIONS: Final = 8
+CANDIDATE_BOUNDS: Final = (1, 16)
+DEFAULT_SCORED: Final = (("cpu", 1), ("memory", 1))
+ANNOTATION_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
+    SCHEDULING_MODE: get_args(SchedulingMode),
+    RESTRICTED_POLICY: get_args(RestrictedPolicy),
+    CANDIDATES: tuple(str(each) for each in range(CANDIDATE_BOUNDS[0], CANDIDATE_BOUNDS[1] + 1)),
+    IGNORABLE: ("true",),
+}
+"""Values of the annotations that choose how the scheduler works."""
 
 
 class NamespacedName(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -56,6 +83,8 @@ class NodeGroup(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
 
 class NUMAResourcesOperatorSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """``spec`` of a NUMAResourcesOperator."""
+
     node_groups: list[NodeGroup] | None = None
     image_spec: str | None = None
     log_level: str | None = None
@@ -85,6 +114,8 @@ class ScoringStrategy(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NUMAResourcesSchedulerSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """``spec`` of a NUMAResourcesScheduler."""
+
     image_spec: str | None = None
     scheduler_name: str | None = None
     log_level: str | None = None
@@ -105,34 +136,7 @@ class NUMAResourcesScheduler(msgspec.Struct, frozen=True, rename="camel"):
     status: dict[str, Any] = {}
 
 
-# -- What NUMAResourcesOperator and NUMAResourcesScheduler mean, field by field.
-
-
-Fingerprinting = Literal["Disabled", "Enabled", "EnabledExclusiveResources"]
-RefreshMode = Literal["Periodic", "Events", "PeriodicAndEvents"]
-Switch = Literal["Disabled", "Enabled"]
-LogLevel = Literal["Normal", "Debug", "Trace", "TraceAll"]
-ResyncDebug = Literal["DumpJSONFile", "Disabled"]
-PodInformer = Literal["Dedicated", "Shared"]
-ResyncDetection = Literal["Relaxed", "Aggressive"]
-ScoringType = Literal["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"]
-SchedulingMode = Literal["exact", "advise", "compat"]
-RestrictedPolicy = Literal["filter", "score", "ignore"]
-
-VERBOSITY: Final[Mapping[LogLevel, int]] = {"Normal": 2, "Debug": 4, "Trace": 6, "TraceAll": 8}
-"""``-v`` of exporter, scheduler and extender."""
-TOLERATES_ALL: Final[dict[str, Any]] = {"operator": "Exists"}
-"""Exporters run on every node of their group, whatever its taints, unless the group says otherwise."""
-MAX_ANNOTATIONS: Final = 8
-CANDIDATE_BOUNDS: Final = (1, 16)
-DEFAULT_SCORED: Final = (("cpu", 1), ("memory", 1))
-ANNOTATION_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
-    SCHEDULING_MODE: get_args(SchedulingMode),
-    RESTRICTED_POLICY: get_args(RestrictedPolicy),
-    CANDIDATES: tuple(str(each) for each in range(CANDIDATE_BOUNDS[0], CANDIDATE_BOUNDS[1] + 1)),
-    IGNORABLE: ("true",),
-}
-"""Values of the annotations that choose how the scheduler works."""
+# -- settings ----------------------------------------------------------------------------------------------------------
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,7 +223,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
         spec, usual = scheduler.spec, cls()
         chosen = scheduler.metadata.annotations or {}
         scoring = spec.scoring_strategy
-        scored = tuple((each.name, max(each.weight, 1)) for each in (scoring and scoring.resources) or ())
+        scored = tuple((resource.name, max(resource.weight, 1)) for resource in (scoring and scoring.resources) or ())
         period = spec.cache_resync_period
         return cls(
             image=spec.image_spec or "",

@@ -1,9 +1,11 @@
 """NodeResourceTopology of ``topology.node.k8s.io``: one object per node, named like it.
 
 Decoding is lenient, since objects of other producers are read, too: unknown fields, null lists, missing optional fields
-and numeric quantities are accepted. What we write is made in ``result``. The schema is in ``topology_crd``."""
+and numeric quantities are accepted. ``exporter.topology_document`` makes what we write; the schema is in
+``topology_crd``. Pure.
+"""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -16,6 +18,10 @@ from polyarch.objects import ObjectMeta
 TOPOLOGIES: Final = Resource(
     TOPOLOGY_GROUP, "v1alpha2", "noderesourcetopologies", "NodeResourceTopology", namespaced=False
 )
+
+_ZONE_PREFIX: Final = "node-"
+_MAX_ZONE_DIGITS: Final = 9
+"""No machine has more zones, and a text from elsewhere must not cost more than a glance."""
 
 Quantity = str | int | float
 """As it stands in the object: ``"12"``, ``12``, ``"16Gi"``."""
@@ -64,52 +70,22 @@ class NodeResourceTopology(msgspec.Struct, frozen=True, gc=False, rename="camel"
     attributes: list[Attribute] | None = None
 
 
-# -- Names of zones, and lists of named values as objects and zones carry them. Pure.
-
-
-_ZONE_PREFIX: Final = "node-"
-_MAX_ZONE_DIGITS: Final = 9
-"""No machine has more cells, and a text from elsewhere must not cost more than a glance."""
-
-
-def zone_name(cell: int) -> str:
+def zone_name(zone: int) -> str:
     """``node-<id>``. Raises ValueError for a negative id."""
-    if cell < 0:
-        raise ValueError(f"{cell} is not the id of a cell; ids begin at 0")
-    return f"{_ZONE_PREFIX}{cell}"
+    if zone < 0:
+        raise ValueError(f"{zone} is not the id of a cell; ids begin at 0")
+    return f"{_ZONE_PREFIX}{zone}"
 
 
-@lru_cache(maxsize=1 << 10)  # a fleet has few names of zones, each of them in many places
-def zone_id(zone: str) -> int | None:
-    """The cell that a zone of this name stands for; None: it is not a cell."""
-    digits = zone.removeprefix(_ZONE_PREFIX)
-    if digits == zone or not (digits.isascii() and digits.isdecimal()) or len(digits) > _MAX_ZONE_DIGITS:
+@lru_cache(maxsize=1 << 10)  # a cluster has few names of zones, each of them in many places
+def zone_id(name: str) -> int | None:
+    """The id in the name of a zone; None: the name is not ``node-<id>``."""
+    digits = name.removeprefix(_ZONE_PREFIX)
+    if digits == name or not (digits.isascii() and digits.isdecimal()) or len(digits) > _MAX_ZONE_DIGITS:
         return None
     return int(digits) if digits == "0" or digits[0] != "0" else None
 
 
 def attribute_value(attributes: Iterable[Attribute], name: str) -> str | None:
-    """Of the first attribute of this name; None: there is none."""
-    return next((each.value for each in attributes if each.name == name), None)
-
-
-def with_attribute(attributes: Sequence[Attribute], name: str, new: str) -> list[Attribute]:
-    """The first attribute of this name has the value, in its place; appended if there is none."""
-    attribute = Attribute(name, new)
-    for index, each in enumerate(attributes):
-        if each.name == name:
-            return [*attributes[:index], attribute, *attributes[index + 1 :]]
-    return [*attributes, attribute]
-
-
-def merged_attributes(attributes: Sequence[Attribute], newer: Iterable[Attribute]) -> list[Attribute]:
-    """All of both in their order; where both have a name, the newer value in the older place."""
-    result = list(attributes)
-    for each in newer:
-        result = with_attribute(result, each.name, each.value)
-    return result
-
-
-def without_attribute(attributes: Iterable[Attribute], name: str) -> list[Attribute]:
-    """All but those of this name."""
-    return [each for each in attributes if each.name != name]
+    """The value of the first attribute of this name; None: there is none."""
+    return next((attribute.value for attribute in attributes if attribute.name == name), None)

@@ -1,8 +1,9 @@
-"""The CustomResourceDefinition of NodeResourceTopology.
+"""The CustomResourceDefinition of NodeResourceTopology, and whether an installed one has to be brought up to date.
 
-The API is older than this project and has other producers and readers, so the definition says what theirs says: names,
+The API is older than this project and has other producers and readers, so the CRD says what theirs says: names,
 versions, what is required, no types of lists. Its fields are read off the structs in ``topology``, so what we read and
-what the API server admits cannot part. Pure."""
+what the API server admits cannot part. Pure.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
@@ -109,15 +110,17 @@ def _described(type_: msgspec.inspect.Type, words: str) -> Schema:
 _QUANTITY: Final[Any] = msgspec.inspect.type_info(Quantity)
 
 
-# -- Whether the definition of NodeResourceTopology has to be brought up to date.
+# -- an installed CRD --------------------------------------------------------------------------------------------------
 
+# Several products install this CRD. Ours replaces another one only if nothing gets lost by that: if it has every
+# version and every field of the installed one. It is never taken back to less.
 
 Document = Mapping[str, Any]
 Fields = frozenset[str]
 
 
 def is_behind(installed: Document, ours: Document) -> bool:
-    """Whether the installed definition lacks something that ours has, and has nothing that ours lacks."""
+    """True if the installed CRD lacks something that ours has, and has nothing that ours lacks."""
     theirs, own = _crd_fields(installed, served_only=False), _crd_fields(ours, served_only=False)
     loses = any(name not in own or not fields <= own[name] for name, fields in theirs.items())
     if loses:
@@ -127,7 +130,7 @@ def is_behind(installed: Document, ours: Document) -> bool:
 
 
 def fields_beyond_ours(installed: Document, ours: Document) -> tuple[str, ...]:
-    """What the installed definition has and ours lacks, as ``version.field``: the reason to leave it alone."""
+    """Fields of the installed CRD that ours lacks, as ``version.field``: the reason to leave it alone."""
     own = _crd_fields(ours, served_only=False)
     return tuple(
         sorted(
@@ -138,12 +141,12 @@ def fields_beyond_ours(installed: Document, ours: Document) -> tuple[str, ...]:
     )
 
 
-def _crd_fields(definition: Document, *, served_only: bool) -> dict[str, Fields]:
-    versions = (definition.get("spec") or {}).get("versions") or ()
+def _crd_fields(crd: Document, *, served_only: bool) -> dict[str, Fields]:
+    versions = (crd.get("spec") or {}).get("versions") or ()
     return {
-        each["name"]: frozenset(_paths((each.get("schema") or {}).get("openAPIV3Schema") or {}, ""))
-        for each in versions
-        if each.get("served") or not served_only
+        version["name"]: frozenset(_paths((version.get("schema") or {}).get("openAPIV3Schema") or {}, ""))
+        for version in versions
+        if version.get("served") or not served_only
     }
 
 

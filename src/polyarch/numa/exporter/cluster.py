@@ -1,25 +1,21 @@
-"""One object that is followed by its name: watched, or read now and then where the watch is forbidden.
+"""The objects that an exporter watches, reads and writes beside its topology: its own Node, its own Pod, terminal pods.
 
-The watch selects ``metadata.name``, so that nobody's exporter sees another node. It is the runtime's informer,
-with a client between the two that makes it wait longer where asking again soon is of no use: a watch that RBAC forbids
-is tried once an hour, and a kind that is not defined every 30 s. Meanwhile the object is read with GET.
-
-Answers of our own writes and reads go into the same store as the watch's events, and the store takes the newest. So
-nothing is decided from an object older than our last write."""
+:class:`WatchedObject` watches one object by its name; the publisher watches the topology with it, too.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from contextlib import asynccontextmanager
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 import structlog
 
 from polyarch.clock import Clock
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
 from polyarch.kube.informer import Informer
 from polyarch.kube.patches import StrategicPatch
-from polyarch.kube.rbac import rule
 from polyarch.kube.requests import Random, Selection, backoff
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.kube.responses import WatchStream
@@ -32,45 +28,35 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=KubernetesObject)
 
 MAX_EARLY_FAILURES: Final = 5
-"""Refusals in a row that may come from an API server that has not loaded its RBAC roles yet, or kinds missing since
+"""Rejections in a row that may come from an API server that has not loaded its RBAC roles yet, or kinds missing since
 they were defined a moment ago."""
 NOT_SERVED_INTERVAL: Final = 30.0
 """Seconds until a kind that is not served is looked for again."""
 FORBIDDEN_WATCH_INTERVAL: Final = 3600.0
-"""Seconds until a forbidden watch is tried again; with a GET every 10 minutes that is what NE-152 allows."""
-
-
-class ReadingClient(Protocol):
-    """The part of the client that is used."""
-
-    async def get(
-        self, resource: Resource, name: str, *, namespace: str = "", type: type[T], retry: bool = True
-    ) -> T: ...
-
-    async def list_page(
-        self, resource: Resource, selection: Selection, *, type: type[T], continue_token: str = "", limit: int = 500
-    ) -> Page[T]: ...
-
-    def watch(
-        self,
-        resource: Resource,
-        selection: Selection,
-        *,
-        type: type[T],
-        resource_version: str = "",
-        initial_events: bool = False,
-        timeout_seconds: int = 300,
-    ) -> AbstractAsyncContextManager[WatchStream[T]]: ...
-
-    async def is_served(self, resource: Resource) -> bool: ...
+"""Seconds until a forbidden watch is tried again."""
+KUBELET_PORT: Final = 10250
+"""Where a Node does not say otherwise."""
+CONDITION_BACKOFF: Final = (1.0, 60.0)
+"""Seconds before another try after a failure: at first, and at most."""
+MAX_CONDITION_MESSAGE: Final = 256
+"""Characters of a message; a cause is short."""
+TERMINAL_PHASES: Final = ("Succeeded", "Failed")
 
 
 class WatchedObject(Generic[T]):
-    """A cluster-scoped object by name. ``changed`` is called after each change that the watch or a read has shown."""
+    """A cluster-scoped object, watched by its name, or read now and then where the watch is forbidden.
+
+    The watch selects ``metadata.name``, so that no exporter sees another node. It is the runtime's informer, with a
+    client between the two that makes it wait longer where another request soon is of no use: a watch that RBAC forbids
+    is tried once an hour, and a kind that is not served every 30 s. Meanwhile the object is read with GET.
+
+    Responses to our own writes and reads go into the same store as the watch's events, and the store takes the newest.
+    So nothing is decided from an object older than our last write.
+    """
 
     def __init__(
         self,
-        client: ReadingClient,
+        client: Client,
         resource: Resource,
         name: str,
         type: type[T],
@@ -80,7 +66,10 @@ class WatchedObject(Generic[T]):
         chance: Random | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """``resync``: seconds between two reads where the watch is forbidden."""
+        """``changed`` is called after each change that the watch or a read has shown.
+
+        ``resync``: seconds between two reads where the watch is forbidden.
+        """
         self._client = client
         self._resource = resource
         self._name = name
@@ -89,10 +78,12 @@ class WatchedObject(Generic[T]):
         self._resync = resync
         self._changed = changed
         self._was_read = False
-        self._refused = asyncio.Event()
+        self._forbidden = asyncio.Event()
         self._settled = asyncio.Event()
         self._not_served = False
-        paced = _PacedClient(client, clock, opened=self._opened, refused=self._is_refused, missing=self._has_no_kind)
+        paced = _PacedClient(
+            client, clock, opened=self._opened, forbidden=self._is_forbidden, missing=self._kind_is_missing
+        )
         selection = Selection(field_selector=f"metadata.name={name}")
         self._informer = Informer(paced, resource, type, selection=selection, clock=clock, chance=chance)
         self._informer.add_handler(lambda _: self._changed())
@@ -115,7 +106,7 @@ class WatchedObject(Generic[T]):
     @property
     def is_watched(self) -> bool:
         """Whether changes are seen at once."""
-        return not self._refused.is_set()
+        return not self._forbidden.is_set()
 
     @property
     def problem(self) -> str | None:
@@ -129,7 +120,7 @@ class WatchedObject(Generic[T]):
         await self._settled.wait()
 
     async def run(self) -> None:
-        """Follows until cancelled."""
+        """Watches until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._informer.run(), name=f"watch {self._informer}")
             tasks.create_task(self._settle(), name=f"first list {self._informer}")
@@ -146,7 +137,7 @@ class WatchedObject(Generic[T]):
         return found
 
     def seen(self, found: T) -> None:
-        """The API server has answered a read or a write of ours with this object."""
+        """The API server has responded to a read or a write of ours with this object."""
         self._was_read = True
         self._informer.store.take(Apply(found))
 
@@ -163,7 +154,7 @@ class WatchedObject(Generic[T]):
     async def _reread(self) -> None:
         """While the watch is forbidden."""
         while True:
-            await self._refused.wait()
+            await self._forbidden.wait()
             before = self.object
             try:
                 await self.read()
@@ -176,16 +167,16 @@ class WatchedObject(Generic[T]):
 
     def _opened(self) -> None:
         """Also tells of a kind that is served from now on, but has no object yet."""
-        self._refused.clear()
+        self._forbidden.clear()
         self._not_served = False
         self._changed()
 
-    def _is_refused(self) -> None:
-        if not self._refused.is_set():
+    def _is_forbidden(self) -> None:
+        if not self._forbidden.is_set():
             log.warning("watch is forbidden, reading instead", object=str(self._informer), seconds=self._resync)
-        self._refused.set()
+        self._forbidden.set()
 
-    def _has_no_kind(self) -> None:
+    def _kind_is_missing(self) -> None:
         """Also where discovery shows the kind: what is not found cannot be written."""
         self._not_served = True
         self._settled.set()
@@ -193,55 +184,37 @@ class WatchedObject(Generic[T]):
 
 
 class _PacedClient:
-    """The client as the informer sees it: a request that was refused, or whose kind is missing, fails late."""
+    """The client as the informer sees it: a request that is forbidden, or whose kind is missing, fails late."""
 
     def __init__(
         self,
-        client: ReadingClient,
+        client: Client,
         clock: Clock,
         *,
         opened: Callable[[], None],
-        refused: Callable[[], None],
+        forbidden: Callable[[], None],
         missing: Callable[[], None],
     ) -> None:
         self._client = client
         self._clock = clock
         self._opened = opened
-        self._refused = refused
+        self._forbidden = forbidden
         self._missing = missing
         self._in_a_row = 0
 
-    async def list_page(
-        self, resource: Resource, selection: Selection, *, type: type[T], continue_token: str = "", limit: int = 500
-    ) -> Page[T]:
+    async def list_page(self, resource: Resource, selection: Selection, *, type: type[T], **options: Any) -> Page[T]:
         try:
-            return await self._client.list_page(
-                resource, selection, type=type, continue_token=continue_token, limit=limit
-            )
+            return await self._client.list_page(resource, selection, type=type, **options)
         except (Forbidden, NotFound) as error:
             await self._pause(error)
             raise
 
     @asynccontextmanager
     async def watch(
-        self,
-        resource: Resource,
-        selection: Selection,
-        *,
-        type: type[T],
-        resource_version: str = "",
-        initial_events: bool = False,
-        timeout_seconds: int = 300,
+        self, resource: Resource, selection: Selection, *, type: type[T], **options: Any
     ) -> AsyncIterator[WatchStream[T]]:
         try:
-            async with self._client.watch(
-                resource,
-                selection,
-                type=type,
-                resource_version=resource_version,
-                initial_events=initial_events,
-                timeout_seconds=timeout_seconds,
-            ) as stream:
+            async with self._client.watch(resource, selection, type=type, **options) as stream:
                 self._in_a_row = 0
                 self._opened()
                 yield stream
@@ -257,20 +230,14 @@ class _PacedClient:
         if self._in_a_row <= MAX_EARLY_FAILURES:
             return
         if isinstance(error, Forbidden):
-            self._refused()
+            self._forbidden()
             await self._clock.sleep(FORBIDDEN_WATCH_INTERVAL)
         else:
             self._missing()
             await self._clock.sleep(NOT_SERVED_INTERVAL)
 
 
-# -- The exporter's own Node: who owns the topology, what the kubelet says it has, and where the kubelet answers.
-
-
-NODE_PERMISSIONS: Final = (rule(NODES, "get", "list", "watch"),)
-"""Always asked for by name."""
-KUBELET_PORT: Final = 10250
-"""Where a Node does not say otherwise."""
+# -- the own Node ------------------------------------------------------------------------------------------------------
 
 
 class _NodeAddress(msgspec.Struct, frozen=True, gc=False):
@@ -294,7 +261,7 @@ class _NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class KubeletEndpoint(NamedTuple):
-    """Where a kubelet answers."""
+    """The address of a kubelet."""
 
     host: str
     port: int
@@ -307,20 +274,29 @@ class NodeObject(msgspec.Struct, frozen=True, gc=False):
     status: _NodeStatus = _NodeStatus()
 
     @property
+    def resources(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Capacity and allocatable."""
+        return self.status.capacity or {}, self.status.allocatable or {}
+
+    @property
     def kubelet(self) -> KubeletEndpoint:
         """The InternalIP, empty if there is none, and the port."""
-        several = self.status.addresses or ()
-        host = next((each.address for each in several if each.type == "InternalIP"), "")
+        addresses = self.status.addresses or ()
+        host = next((address.address for address in addresses if address.type == "InternalIP"), "")
         return KubeletEndpoint(host, self.status.daemon_endpoints.kubelet_endpoint.port or KUBELET_PORT)
 
 
 class OwnNode:
-    """``replaced`` is called when the uid has changed, ``moved`` when the kubelet's address has, ``resized`` when
-    capacity or allocatable has."""
+    """The exporter's own Node: the owner of the topology, with its resources and the address of its kubelet.
+
+    The uid is that of the live Node. A Node that was deleted and registered again has another one, and the garbage
+    collector deletes whatever refers to the old one. So the Node is watched, and read once more before a reference to
+    it is written.
+    """
 
     def __init__(
         self,
-        client: ReadingClient,
+        client: Client,
         name: str,
         *,
         clock: Clock,
@@ -330,95 +306,59 @@ class OwnNode:
         resized: Callable[[], None] = lambda: None,
         moved: Callable[[], None] = lambda: None,
     ) -> None:
+        """``replaced`` is called when the uid has changed, ``moved`` when the kubelet's address has, ``resized`` when
+        capacity or allocatable has.
+        """
         self._replaced = replaced
         self._resized = resized
         self._moved = moved
         self._before: NodeObject | None = None
-        self._followed = WatchedObject(
+        self._watched = WatchedObject(
             client, NODES, name, NodeObject, clock=clock, resync=resync, chance=chance, changed=self._compare
         )
 
     @property
     def uid(self) -> str:
         """Of the live Node; empty if there is none, or if it may not be read."""
-        found = self._followed.object
-        return found.metadata.uid if found is not None else ""
-
-    @property
-    def resources(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """``status.capacity`` and ``status.allocatable``."""
-        found = self._followed.object
-        return _resources(found)
+        return (self._watched.object or NodeObject()).metadata.uid
 
     @property
     def kubelet(self) -> KubeletEndpoint:
-        """Where the kubelet answers; an empty host: that is not known."""
-        return _kubelet(self._followed.object)
+        """The address of the kubelet; an empty host: not known."""
+        return (self._watched.object or NodeObject()).kubelet
 
     async def settled(self) -> None:
         """Returns when it is known whether there is a Node, or that it may not be read."""
-        await self._followed.settled()
+        await self._watched.settled()
 
     async def confirmed(self) -> str:
-        """The uid as the API server has it now. Raises ``KubernetesError`` if it cannot be asked.
+        """The uid as the API server has it now; the one from the watch if reading is forbidden.
 
-        If it may not be asked, the one from the watch.
+        Raises ``KubernetesError`` if there is no response.
         """
         try:
-            await self._followed.read(retry=False)
+            await self._watched.read(retry=False)
         except Forbidden as error:
             log.debug("own Node cannot be confirmed", error=str(error))
         self._compare()
         return self.uid
 
     async def run(self) -> None:
-        """Follows until cancelled."""
-        await self._followed.run()
+        """Watches until cancelled."""
+        await self._watched.run()
 
     def _compare(self) -> None:
-        before, now = self._before, self._followed.object
-        self._before = now
-        if _uid(before) != _uid(now):
+        known, self._before = self._before, self._watched.object
+        before, now = known or NodeObject(), self._before or NodeObject()
+        if before.metadata.uid != now.metadata.uid:
             self._replaced()
-        if _kubelet(before) != _kubelet(now):
+        if before.kubelet != now.kubelet:
             self._moved()
-        if before is not None and _resources(before) != _resources(now):
+        if known is not None and before.resources != now.resources:
             self._resized()
 
 
-def _uid(node: NodeObject | None) -> str:
-    return node.metadata.uid if node is not None else ""
-
-
-def _kubelet(node: NodeObject | None) -> KubeletEndpoint:
-    return node.kubelet if node is not None else KubeletEndpoint("", KUBELET_PORT)
-
-
-def _resources(node: NodeObject | None) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    if node is None:
-        return {}, {}
-    return node.status.capacity or {}, node.status.allocatable or {}
-
-
-# -- The conditions of the exporter's own Pod: whether scans succeed, whether the topology is written.
-
-
-POD_PERMISSIONS: Final = (rule(PODS, "get"), rule(PODS, "patch", subresource="status"))
-"""In the exporter's own namespace."""
-CONDITION_BACKOFF: Final = (1.0, 60.0)
-"""Seconds before another try after a failure: at first, and at most."""
-MAX_CONDITION_MESSAGE: Final = 256
-"""Characters of a message; a cause is short."""
-
-
-class PodsClient(Protocol):
-    """The part of the client that is used."""
-
-    async def get(self, resource: Resource, name: str, *, namespace: str = "", type: Any) -> Any: ...
-
-    async def patch(
-        self, resource: Resource, name: str, patch: StrategicPatch, *, namespace: str = "", subresource: str = ""
-    ) -> Any: ...
+# -- the own Pod -------------------------------------------------------------------------------------------------------
 
 
 class _PodCondition(msgspec.Struct, frozen=True):
@@ -437,9 +377,13 @@ class _Pod(msgspec.Struct, frozen=True):
 
 
 class OwnPod:
-    """The Pod by namespace and name."""
+    """The conditions of the exporter's own Pod: whether scans succeed, whether the topology is written.
 
-    def __init__(self, client: PodsClient, namespace: str, name: str, *, clock: Clock, chance: Random) -> None:
+    Two of them are readiness gates, so they are written only when they change, and never in the way of a scan: a scan
+    says how it went, and this task writes when it can.
+    """
+
+    def __init__(self, client: Client, namespace: str, name: str, *, clock: Clock, chance: Random) -> None:
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -447,21 +391,21 @@ class OwnPod:
         self._chance = chance
         self._wanted: dict[str, Condition] = {}
         self._written: dict[str, Condition] | None = None
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def set(self, condition: Condition) -> None:
-        """From now on this is the condition of its type; it is written soon."""
-        found = msgspec.structs.replace(condition, message=condition.message[:MAX_CONDITION_MESSAGE])
-        if self._wanted.get(found.type) != found:
-            self._wanted[found.type] = found
-            self._news.set()
+        """Sets the condition of its type; it is written soon."""
+        short = msgspec.structs.replace(condition, message=condition.message[:MAX_CONDITION_MESSAGE])
+        if self._wanted.get(short.type) != short:
+            self._wanted[short.type] = short
+            self._changed.set()
 
     async def run(self) -> None:
         """Writes what has changed, until cancelled, or until the Pod is gone."""
         failures = 0
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._changed.wait()
+            self._changed.clear()
             try:
                 await self._write()
             except NotFound as error:
@@ -473,7 +417,7 @@ class OwnPod:
                 base, cap = CONDITION_BACKOFF
                 pause = base + backoff(failures, base=base, cap=cap, random=self._chance)
                 failures += 1
-                self._news.set()
+                self._changed.set()
                 await self._clock.sleep(pause)
             else:
                 failures = 0
@@ -481,16 +425,18 @@ class OwnPod:
     async def _write(self) -> None:
         if self._written is None:
             pod: _Pod = await self._client.get(PODS, self._name, namespace=self._namespace, type=_Pod)
-            found = pod.status.conditions or ()
-            self._written = {each.type: _as_condition(each) for each in found if each.status in _STATUSES}
-        wanted = dict(self._wanted)
-        changed = [each for each in wanted.values() if self._written.get(each.type) != each]
+            self._written = {
+                condition.type: msgspec.convert(condition, Condition, from_attributes=True)
+                for condition in pod.status.conditions or ()
+                if condition.status in ("True", "False", "Unknown")
+            }
+        changed = [condition for condition in self._wanted.values() if self._written.get(condition.type) != condition]
         if not changed:
             return
-        conditions = [self._entry(each, self._written.get(each.type)) for each in changed]
+        conditions = [self._entry(condition, self._written.get(condition.type)) for condition in changed]
         patch = StrategicPatch({"status": {"conditions": conditions}})
         await self._client.patch(PODS, self._name, patch, namespace=self._namespace, subresource="status")
-        self._written |= {each.type: each for each in changed}
+        self._written |= {condition.type: condition for condition in changed}
 
     def _entry(self, condition: Condition, before: Condition | None) -> Mapping[str, Any]:
         entry = {
@@ -504,19 +450,7 @@ class OwnPod:
         return entry
 
 
-_STATUSES: Final = ("True", "False", "Unknown")
-
-
-def _as_condition(found: _PodCondition) -> Condition:
-    return msgspec.convert(found, Condition, from_attributes=True)
-
-
-# -- The pods of this node that have ended, which a kubelet may still list.
-
-
-TERMINAL_PODS_PERMISSIONS: Final = (rule(PODS, "list", "watch"),)
-"""In all namespaces, but always with ``spec.nodeName``."""
-TERMINAL_PHASES: Final = ("Succeeded", "Failed")
+# -- terminal pods -----------------------------------------------------------------------------------------------------
 
 
 class _PhaseStatus(msgspec.Struct, frozen=True, gc=False):
@@ -530,7 +464,7 @@ class PodPhase(msgspec.Struct, frozen=True, gc=False):
     status: _PhaseStatus = _PhaseStatus()
 
     @property
-    def has_ended(self) -> bool:
+    def is_terminal(self) -> bool:
         return self.status.phase in TERMINAL_PHASES
 
 
@@ -540,7 +474,7 @@ def pods_of_node(node: str) -> str:
 
 
 class TerminalPods:
-    """What an informer of the node's pods knows; ``changed`` is called when a pod has ended."""
+    """The pods of this node in a terminal phase, which a kubelet may still list."""
 
     def __init__(self, pods: Informer[PodPhase], *, changed: Callable[[], None] = lambda: None) -> None:
         self._pods = pods
@@ -553,10 +487,10 @@ class TerminalPods:
 
     def names(self) -> frozenset[tuple[str, str]]:
         """Namespace and name of each."""
-        return frozenset((key.namespace, key.name) for key, pod in self._pods.store.items() if pod.has_ended)
+        return frozenset((key.namespace, key.name) for key, pod in self._pods.store.items() if pod.is_terminal)
 
     def _see(self, change: Change[PodPhase]) -> None:
-        before = change.old is not None and change.old.has_ended
-        now = change.new is not None and change.new.has_ended
+        before = change.old is not None and change.old.is_terminal
+        now = change.new is not None and change.new.is_terminal
         if now and not before and not change.initial:
             self._changed()

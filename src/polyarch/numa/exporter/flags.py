@@ -1,6 +1,9 @@
-"""The flags of ``polyarch run numa-exporter``: which setting each sets, and what its help says.
+"""The flags of ``polyarch run numa-exporter``: which setting each sets, what its help says, and how words are read.
 
-Pure. ``command_line`` reads them, and the command's help and completion are made of them."""
+Words are read as Go's programs take them: ``--flag``, ``--flag=value`` and ``--flag value``; ``-v 4``, ``-v=4`` and
+``-v4``; one hyphen does as well as two. A word that is no flag is the configuration root, of which there is at most
+one. The command's help and completion are made of :data:`FLAGS`. Pure.
+"""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -44,7 +47,7 @@ LEGACY_FILE: Final = "/etc/resource-topology-exporter/config.yaml"
 
 
 class Flag(msgspec.Struct, frozen=True):
-    """One of them."""
+    """One flag."""
 
     name: str
     group: Group
@@ -57,19 +60,19 @@ class Flag(msgspec.Struct, frozen=True):
     """The default as help shows it, where it is not the setting's own."""
 
     @property
-    def kind(self) -> ValueType | None:
+    def type(self) -> ValueType | None:
         """How its value is read; None: by hand."""
-        return SETTINGS[self.key].kind if self.key else None
+        return SETTINGS[self.key].type if self.key else None
 
     @property
     def is_switch(self) -> bool:
         """Whether it may stand without a value, which means true."""
-        return isinstance(self.kind, Boolean) if self.key else not self.placeholder
+        return isinstance(self.type, Boolean) if self.key else not self.placeholder
 
     @property
     def choices(self) -> tuple[str, ...]:
         """The words it takes; empty for any."""
-        return self.kind.choices if isinstance(self.kind, Enumeration) else ()
+        return self.type.choices if isinstance(self.type, Enumeration) else ()
 
     @property
     def default(self) -> str:
@@ -81,7 +84,7 @@ class Flag(msgspec.Struct, frozen=True):
 
 def flag_text(setting: Setting, value: object) -> str:
     """A value as the command line takes it."""
-    if isinstance(setting.kind, Duration):
+    if isinstance(setting.type, Duration):
         return _duration(int(str(value)))
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -320,35 +323,33 @@ _ALL_FLAGS: Final = (
     ),
 )
 
-FLAGS: Final[Mapping[str, Flag]] = {each.name: each for each in _ALL_FLAGS}
+FLAGS: Final[Mapping[str, Flag]] = {flag.name: flag for flag in _ALL_FLAGS}
 """By name, in the order of the help."""
 
-FLAG_OF: Final[Mapping[str, Flag]] = {each.key: each for each in _ALL_FLAGS if each.key}
+FLAG_OF: Final[Mapping[str, Flag]] = {flag.key: flag for flag in _ALL_FLAGS if flag.key}
 """By the key of its setting."""
 
 
-# -- Words of a command line → the flags that were given, as Go's programs take them.
-
-
-_SWITCH = Boolean()
+# -- the command line -------------------------------------------------------------------------------------------------
 
 
 class FlagValues(msgspec.Struct, frozen=True, kw_only=True):
-    """What was typed."""
+    """The flags that were given."""
 
     values: Mapping[str, Any] = {}
-    """By the key of the setting; what is not here was not given."""
+    """By the key of the setting; a key that is missing was not given."""
     others: Mapping[str, str] = {}
     """Flags about the configuration itself."""
     switches: frozenset[str] = frozenset()
-    """Those of them without a value that are on."""
+    """Flags without a value that are on."""
     allowed_roots: tuple[str, ...] = ()
     root: str | None = None
 
 
 def parse_flags(words: Sequence[str]) -> FlagValues:
     """Raises ``InvalidConfiguration`` for a word that cannot be taken. Of a flag that is repeated the last one counts,
-    except for ``--allow-config-root``."""
+    except for ``--allow-config-root``.
+    """
     values: dict[str, Any] = {}
     others: dict[str, str] = {}
     switches: set[str] = set()
@@ -366,15 +367,15 @@ def parse_flags(words: Sequence[str]) -> FlagValues:
         flag, text = _flag(word)
         if text is None:
             text = _following(flag, rest)
-        if flag.kind is not None:
-            values[flag.key] = _read(flag.name, flag.kind, text)
+        if flag.type is not None:
+            values[flag.key] = _read(flag.name, flag.type, text)
         elif flag.name == REFERENCE_CONTAINER:
             values.update(_reference(text))
         elif flag.name == ALLOW_CONFIG_ROOT:
             allowed.append(text)
         elif not flag.is_switch:
             others[flag.name] = text
-        elif _read(flag.name, _SWITCH, text):
+        elif _read(flag.name, Boolean(), text):
             switches.add(flag.name)
         else:
             switches.discard(flag.name)
@@ -392,7 +393,7 @@ def parse_flags(words: Sequence[str]) -> FlagValues:
 
 
 def asks_for_version(words: Sequence[str]) -> bool:
-    """Whether nothing else is wanted, however wrong the configuration may be."""
+    """Whether ``--version`` is given: then nothing else is wanted, however wrong the configuration may be."""
     return VERSION in parse_flags(words).switches
 
 
@@ -419,9 +420,9 @@ def _following(flag: Flag, rest: list[str]) -> str:
     return rest.pop(0)
 
 
-def _read(name: str, kind: ValueType, text: str) -> Any:
+def _read(name: str, type: ValueType, text: str) -> Any:
     try:
-        return kind.of_text(text)
+        return type.of_text(text)
     except InvalidValue as error:
         raise InvalidConfiguration(f"{name}: {error}") from None
 

@@ -1,22 +1,28 @@
-"""The rights of an exporter, from the parts that its settings turn on.
+"""The permissions of an exporter, from the parts that its settings turn on.
 
-No secrets, no delete, no ``nodes/proxy``, no wildcard. That Nodes are asked for by the own name alone, and pods by
-their node, is a matter of the requests: RBAC cannot say it."""
+No secrets, no delete, no ``nodes/proxy``, no wildcard. RBAC cannot say that an exporter requests only its own Node, and
+only the pods of its node: that is a matter of the requests. Pure.
+"""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from polyarch.kube.rbac import Rule, rule, union
-from polyarch.kube.resources import NODES
-from polyarch.numa.exporter.cluster import NODE_PERMISSIONS, POD_PERMISSIONS, TERMINAL_PODS_PERMISSIONS
-from polyarch.numa.exporter.publisher import TOPOLOGY_PERMISSIONS
+from polyarch.kube.resources import NODES, PODS
+from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.exporter.settings import ExporterSettings
 
-CONFIGZ_PERMISSIONS = (rule(NODES, "get", subresource="configz"),)
+TOPOLOGY: Final = rule(TOPOLOGIES, "get", "list", "watch", "create", "update", "patch")
+"""``create`` cannot be narrowed to a name; an admission policy narrows the other verbs."""
+NODE: Final = rule(NODES, "get", "list", "watch")
+CONFIGZ: Final = rule(NODES, "get", subresource="configz")
 """The kubelet asks the API server whether the exporter may read its configuration."""
+TERMINAL_PODS: Final = rule(PODS, "list", "watch")
+"""In all namespaces, but always with ``spec.nodeName``."""
+OWN_POD: Final = (rule(PODS, "get"), rule(PODS, "patch", subresource="status"))
 
 
 class ExporterPermissions(NamedTuple):
-    """In the whole cluster, and in the exporter's own namespace."""
+    """Permissions in the whole cluster, and in the exporter's own namespace."""
 
     cluster: tuple[Rule, ...]
     namespace: tuple[Rule, ...]
@@ -24,23 +30,23 @@ class ExporterPermissions(NamedTuple):
 
 def exporter_permissions(settings: ExporterSettings) -> ExporterPermissions:
     """Exactly what an exporter with these settings uses."""
-    cluster = [*TOPOLOGY_PERMISSIONS]
+    cluster = [TOPOLOGY]
     if needs_node(settings):
-        cluster += NODE_PERMISSIONS
+        cluster.append(NODE)
     if asks_configz(settings):
-        cluster += CONFIGZ_PERMISSIONS
+        cluster.append(CONFIGZ)
     if settings.scan.exclude_terminal_pods:
-        cluster += TERMINAL_PODS_PERMISSIONS
-    return ExporterPermissions(union(*cluster), POD_PERMISSIONS if settings.publish.podreadiness else ())
+        cluster.append(TERMINAL_PODS)
+    return ExporterPermissions(union(*cluster), OWN_POD if settings.publish.podreadiness else ())
 
 
 def needs_node(settings: ExporterSettings) -> bool:
-    """Whether the own Node is followed: as the owner, for its resources, or for the kubelet's address."""
+    """True if the own Node is watched: as the owner, for its resources, or for the kubelet's address."""
     return settings.scan.add_nrt_owner or settings.triggers.refresh_node_resources or asks_configz(settings)
 
 
 def asks_configz(settings: ExporterSettings) -> bool:
-    """Whether the kubelet's ``/configz`` is a source of its settings."""
+    """True if the kubelet's ``/configz`` is a source of its settings."""
     host = settings.host
-    told = host.topology_manager_policy is not None and host.topology_manager_scope is not None
-    return not told and host.kubelet_config != "file"
+    given = host.topology_manager_policy is not None and host.topology_manager_scope is not None
+    return not given and host.kubelet_config != "file"

@@ -1,8 +1,9 @@
 """Which scan comes next, when, and for which reasons.
 
-Whatever happens is pending until a scan takes it, and a scan takes all that is pending. So events during a scan make
+Every event is pending until a scan takes it, and a scan takes all that is pending. So events during a scan make
 exactly one more, and events above the rate wait and are not lost. A scan that failed is put back with its reasons.
-Pure: time is a number that is passed in."""
+Pure: time is a number that is passed in.
+"""
 
 from collections.abc import Callable
 from math import inf
@@ -11,14 +12,14 @@ from typing import Final, Literal
 import msgspec
 
 ScanReason = Literal["start", "timer", "allocatable", "cpu", "memory", "devices", "notify", "socket", "node", "signal"]
-"""``cpu``, ``memory``, ``devices``: that state of the kubelet changed; ``socket``: the kubelet restarted;
-``allocatable``: what is allocatable has to be asked again."""
+"""``cpu``, ``memory``, ``devices``: that checkpoint of the kubelet changed; ``socket``: the kubelet restarted;
+``allocatable``: the allocatable resources have to be requested again."""
 
 TIMED: Final = frozenset[ScanReason]({"start", "timer", "allocatable"})
 REFRESHING: Final = frozenset[ScanReason]({"start", "allocatable", "devices", "socket", "node"})
-"""After these the kubelet is asked for what is allocatable."""
+"""After these the allocatable resources are requested from the kubelet."""
 QUIET_PERIOD: Final = 0.2
-"""Seconds without another change of the kubelet's state before a scan."""
+"""Seconds without another change of the kubelet's checkpoints before a scan."""
 MAX_QUIET_WAIT: Final = 1.0
 """Seconds from the first change to the scan, however busy the kubelet is."""
 EARLY: Final = 0.25
@@ -35,7 +36,7 @@ class ScanTrigger(msgspec.Struct, frozen=True):
 
     @property
     def refreshes(self) -> bool:
-        """Whether to ask for what is allocatable as well."""
+        """Whether to request the allocatable resources as well."""
         return not REFRESHING.isdisjoint(self.reasons)
 
 
@@ -57,7 +58,7 @@ class _Timer:
 
 
 class ScanSchedule:
-    """The state between two scans."""
+    """The events, timers and limits between two scans."""
 
     def __init__(
         self, now: float, *, interval: float, allocatable: float, rate: float, stretch: Callable[[], float]
@@ -74,37 +75,37 @@ class ScanSchedule:
         self._wanted = inf
         self._quiet = inf
         self._busy_since: float | None = None
-        for each in (self._timer, self._allocatable):
-            each.start(now)
+        self._timer.start(now)
+        self._allocatable.start(now)
         self.note("start", now)
 
     def note(self, reason: ScanReason, now: float) -> None:
-        """Something happened: a scan is wanted at once."""
+        """An event: a scan is wanted at once."""
         self._pending.setdefault(reason, now)
         self._wanted = min(self._wanted, now)
 
     def note_state(self, reason: ScanReason, now: float) -> None:
-        """The kubelet's state changed: a scan is wanted when it is quiet."""
+        """A checkpoint changed: a scan is wanted when the kubelet is quiet."""
         self._pending.setdefault(reason, now)
         if self._busy_since is None:
             self._busy_since = now
         self._quiet = min(now + QUIET_PERIOD, self._busy_since + MAX_QUIET_WAIT)
 
     def looked(self, now: float) -> None:
-        """The kubelet's state was looked at, and every change noted."""
+        """The checkpoints were looked at, and every change noted."""
         if now >= self._quiet:
             self._wanted = min(self._wanted, self._quiet)
             self._quiet = inf
 
-    def put_back(self, wake: ScanTrigger, again: float) -> None:
+    def put_back(self, trigger: ScanTrigger, again: float) -> None:
         """The scan failed: its reasons stand, and it is made again at ``again``, or with any scan before that."""
-        for reason in wake.reasons:
-            self._pending[reason] = min(wake.since, self._pending.get(reason, inf))
+        for reason in trigger.reasons:
+            self._pending[reason] = min(trigger.since, self._pending.get(reason, inf))
         self._wanted = min(self._wanted, again)
 
     @property
     def quiet(self) -> float:
-        """When to look at the kubelet's state, as it is quiet if nothing changed since; infinite if it is."""
+        """When to look at the checkpoints next, as the kubelet is quiet if nothing changed since; infinite if it is."""
         return self._quiet
 
     @property
@@ -122,11 +123,11 @@ class ScanSchedule:
         if self._allocatable.rings(now):
             self._pending.setdefault("allocatable", min(now, self._allocatable.due))
         reasons = frozenset(self._pending)
-        wake = ScanTrigger("periodic" if reasons <= TIMED else "reactive", reasons, min(self._pending.values()))
-        if wake.refreshes:
+        trigger = ScanTrigger("periodic" if reasons <= TIMED else "reactive", reasons, min(self._pending.values()))
+        if trigger.refreshes:
             self._allocatable.start(now)
         self._pending = {}
         self._wanted = self._quiet = inf
         self._busy_since = None
         self._earliest = now + self._gap
-        return wake
+        return trigger

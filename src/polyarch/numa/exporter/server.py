@@ -1,7 +1,11 @@
-"""The metrics of an exporter.
+"""Metrics and health of an exporter, all on one port.
 
-Those that begin with ``rte_`` keep the names of the exporter before us, since dashboards and alerts use them. Children
-are looked up when a value changes, not with every scan; series of zones and resources that vanish disappear."""
+By mode: ``disabled`` answers health on 127.0.0.1 alone and no metrics, ``http`` answers both to everybody, ``httptls``
+the same over TLS. Where a certificate is still missing, health is answered without TLS on the same port until it is
+there, so that ``/readyz`` can say so; metrics are not.
+
+Metrics that begin with ``rte_`` have the names of the resource-topology-exporter, since dashboards and alerts use them.
+"""
 
 import ssl
 from collections.abc import Mapping
@@ -22,6 +26,11 @@ from polyarch.numa.exporter.settings import TLS_VERSIONS, MetricsSettings, opens
 from polyarch.numa.exporter.zones import NodeZones
 from polyarch.numa.host.podresources import PodResourcesCall
 
+log = structlog.get_logger(__name__)
+
+LOOPBACK: Final = "127.0.0.1"
+AUTHORITIES: Final = "ca.crt"
+"""In the directory of the certificate: the CAs of clients, if clients need certificates; without it the system's."""
 SCAN: Final = "podresources_scan"
 UPDATE: Final = "node_resource_object_update"
 
@@ -29,8 +38,93 @@ Series = tuple[str, str]
 """Zone and resource."""
 
 
+class ExporterServer:
+    """The one listener of an exporter; ``run`` follows the certificate."""
+
+    def __init__(self, settings: MetricsSettings, *, health: Health, metrics: Metrics, clock: Clock) -> None:
+        self._settings = settings
+        self._health = health
+        self._page = MetricsPage(metrics)
+        self.certificates = self._certificate_source(clock, metrics) if settings.mode == "httptls" else None
+        self._host = LOOPBACK if settings.mode == "disabled" else settings.address
+        self._listener = HttpServer(self._serve_first, host=self._host, port=settings.port)
+
+    def _certificate_source(self, clock: Clock, metrics: Metrics) -> Certificates:
+        settings = self._settings
+        return FileCertificates(
+            settings.certs_dir, certificate=settings.cert_file, key=settings.key_file, clock=clock, metrics=metrics
+        )
+
+    @property
+    def url(self) -> str:
+        return self._listener.url
+
+    def not_ready(self) -> str | None:
+        """The readiness check."""
+        return self.certificates.not_ready() if self.certificates is not None else None
+
+    async def start(self) -> None:
+        """Listens. Raises OSError if the port is taken."""
+        await self._listener.start()
+
+    def retire(self) -> None:
+        self._listener.retire()
+
+    async def stop(self, seconds: float = 0.0) -> None:
+        await self._listener.stop(seconds)
+
+    async def run(self) -> None:
+        """Begins with TLS as soon as there is a certificate; returns then."""
+        certificates = self.certificates
+        if certificates is None:
+            return
+        await certificates.ready()
+        context = certificates.context
+        restrict_tls(context, self._settings)
+        port = self._listener.port
+        await self._listener.stop()
+        self._listener = HttpServer(self._serve, host=self._host, port=port, tls=context)
+        await self._listener.start()
+        log.info("metrics and health are served over TLS", url=self._listener.url)
+
+    async def _serve_first(self, request: web.BaseRequest) -> web.Response:
+        if self._settings.mode == "http":
+            return await self._serve(request)
+        if request.path == "/metrics":
+            why = "metrics are turned off" if self.certificates is None else "no certificate was loaded yet"
+            return text(404 if self.certificates is None else 503, why)
+        return await self._health.serve(request)
+
+    async def _serve(self, request: web.BaseRequest) -> web.Response:
+        """A kubelet that asks for health has no certificate."""
+        if request.path != "/metrics":
+            return await self._health.serve(request)
+        transport = request.transport
+        if self._settings.want_client_certificates and not (transport and transport.get_extra_info("peercert")):
+            return text(401, "send a client certificate: --metrics-want-cli-auth is set")
+        return await self._page.serve(request)
+
+
+def restrict_tls(context: ssl.SSLContext, settings: MetricsSettings) -> None:
+    """Sets versions, ciphers and client certificates. Raises OSError or ssl.SSLError for unusable CAs."""
+    if settings.min_tls_version:
+        context.minimum_version = ssl.TLSVersion[TLS_VERSIONS[settings.min_tls_version]]
+    if ciphers := openssl_ciphers(settings.cipher_suites):
+        context.set_ciphers(ciphers)
+    if settings.want_client_certificates:
+        authorities = Path(settings.certs_dir) / AUTHORITIES
+        if authorities.is_file():
+            context.load_verify_locations(cafile=str(authorities))
+        else:
+            context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+        context.verify_mode = ssl.CERT_OPTIONAL
+
+
+# -- metrics -----------------------------------------------------------------------------------------------------------
+
+
 class ExporterMetrics:
-    """Of one node."""
+    """The metrics of one node's exporter. Children are looked up when a value changes, not with every scan."""
 
     def __init__(self, metrics: Metrics, node: str) -> None:
         self._node = node
@@ -109,11 +203,15 @@ class ExporterMetrics:
 
     def found(self, zones: NodeZones) -> None:
         """The zones and pods of the last scan."""
-        amounts = {(zone_name(zone.cell.id), each.resource): each for zone in zones.zones for each in zone.resources}
-        self._capacity.show({series: float(each.capacity) for series, each in amounts.items()})
-        self._allocatable.show({series: float(each.allocatable) for series, each in amounts.items()})
-        self._available.show({series: float(each.available) for series, each in amounts.items()})
-        self._hidden.show({series: float(each.hidden) for series, each in amounts.items() if each.hidden})
+        series = {
+            (zone_name(zone.host_zone.id), amounts.resource): amounts
+            for zone in zones.zones
+            for amounts in zone.resources
+        }
+        self._capacity.show({labels: float(amounts.capacity) for labels, amounts in series.items()})
+        self._allocatable.show({labels: float(amounts.allocatable) for labels, amounts in series.items()})
+        self._available.show({labels: float(amounts.available) for labels, amounts in series.items()})
+        self._hidden.show({labels: float(amounts.hidden) for labels, amounts in series.items() if amounts.hidden})
         counts = zones.counts
         for kind, count in (("listed", counts.listed), ("exclusive", counts.exclusive), ("excluded", counts.excluded)):
             self._pods.labels(kind).set(count)
@@ -137,7 +235,7 @@ class ExporterMetrics:
 
 
 class _ZoneGauge:
-    """A gauge with a series per zone and resource."""
+    """A gauge with a series per zone and resource; series that vanish are removed."""
 
     def __init__(self, gauge: Gauge, *labels: str) -> None:
         self._gauge = gauge
@@ -151,96 +249,3 @@ class _ZoneGauge:
             if self._shown.get(series) != value:
                 self._gauge.labels(*self._labels, *series).set(value)
         self._shown = dict(values)
-
-
-# -- Metrics and health of an exporter, all on one port.
-
-
-log = structlog.get_logger(__name__)
-
-LOOPBACK: Final = "127.0.0.1"
-AUTHORITIES: Final = "ca.crt"
-"""In the directory of the certificate: the CAs of clients, if clients need certificates; without it the system's."""
-
-
-class ExporterServer:
-    """The one listener of an exporter; ``run`` follows the certificate."""
-
-    def __init__(self, settings: MetricsSettings, *, health: Health, metrics: Metrics, clock: Clock) -> None:
-        self._settings = settings
-        self._health = health
-        self._page = MetricsPage(metrics)
-        self.certificates = self._certificate_source(clock, metrics) if settings.mode == "httptls" else None
-        host = LOOPBACK if settings.mode == "disabled" else settings.address
-        self._host = host
-        self._listener = HttpServer(self._serve_first, host=host, port=settings.port)
-
-    def _certificate_source(self, clock: Clock, metrics: Metrics) -> Certificates:
-        settings = self._settings
-        return FileCertificates(
-            settings.certs_dir, certificate=settings.cert_file, key=settings.key_file, clock=clock, metrics=metrics
-        )
-
-    @property
-    def url(self) -> str:
-        return self._listener.url
-
-    def not_ready(self) -> str | None:
-        """The readiness check."""
-        return self.certificates.not_ready() if self.certificates is not None else None
-
-    async def start(self) -> None:
-        """Listens. Raises OSError if the port is taken."""
-        await self._listener.start()
-
-    def retire(self) -> None:
-        self._listener.retire()
-
-    async def stop(self, seconds: float = 0.0) -> None:
-        await self._listener.stop(seconds)
-
-    async def run(self) -> None:
-        """Begins with TLS as soon as there is a certificate; returns then."""
-        certificates = self.certificates
-        if certificates is None:
-            return
-        await certificates.ready()
-        context = certificates.context
-        restrict_tls(context, self._settings)
-        port = self._listener.port
-        await self._listener.stop()
-        self._listener = HttpServer(self._serve, host=self._host, port=port, tls=context)
-        await self._listener.start()
-        log.info("metrics and health are served over TLS", url=self._listener.url)
-
-    async def _serve_first(self, request: web.BaseRequest) -> web.Response:
-        if self._settings.mode == "http":
-            return await self._serve(request)
-        if request.path == "/metrics":
-            why = "metrics are turned off" if self.certificates is None else "no certificate was loaded yet"
-            return text(404 if self.certificates is None else 503, why)
-        return await self._health.serve(request)
-
-    async def _serve(self, request: web.BaseRequest) -> web.Response:
-        """A kubelet that asks for health has no certificate."""
-        if request.path != "/metrics":
-            return await self._health.serve(request)
-        transport = request.transport
-        if self._settings.want_client_certificates and not (transport and transport.get_extra_info("peercert")):
-            return text(401, "send a client certificate: --metrics-want-cli-auth is set")
-        return await self._page.serve(request)
-
-
-def restrict_tls(context: ssl.SSLContext, settings: MetricsSettings) -> None:
-    """Versions, ciphers and client certificates as wanted. Raises OSError or ssl.SSLError for unusable CAs."""
-    if settings.min_tls_version:
-        context.minimum_version = ssl.TLSVersion[TLS_VERSIONS[settings.min_tls_version]]
-    if ciphers := openssl_ciphers(settings.cipher_suites):
-        context.set_ciphers(ciphers)
-    if settings.want_client_certificates:
-        authorities = Path(settings.certs_dir) / AUTHORITIES
-        if authorities.is_file():
-            context.load_verify_locations(cafile=str(authorities))
-        else:
-            context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
-        context.verify_mode = ssl.CERT_OPTIONAL

@@ -1,7 +1,9 @@
-"""Settings of one exporter, merged from defaults, files, environment and flags. What a scan
-decides by is in ``api.scan_settings``.
+"""The settings of one exporter: what they are, how each is written, and its default.
 
-``configuration`` reads them, ``run numa-exporter`` and ``numa export`` start with them. Durations are seconds. Pure."""
+``configuration`` reads them from files, the environment and the command line; ``run numa-exporter`` and ``numa export``
+start with them. :data:`SETTINGS` has one entry for each: its key in the daemon's file, the type of its value, and its
+place in :class:`ExporterSettings`. Durations are seconds there. Pure.
+"""
 
 import ipaddress
 import re
@@ -14,6 +16,8 @@ import msgspec
 from polyarch.durations import InvalidDuration, parse_duration
 from polyarch.numa.facts import (
     FingerprintMethod,
+    HostSettings,
+    KubeletSource,
     MalformedPattern,
     PodPattern,
     ScanSettings,
@@ -23,33 +27,8 @@ from polyarch.numa.facts import (
     compile_pattern,
 )
 
-KubeletSource = Literal["auto", "configz", "file"]
 LogFormat = Literal["json", "console"]
 MetricsMode = Literal["disabled", "http", "httptls"]
-
-
-class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a machine's files and sockets are."""
-
-    root: str = "/"
-    """Prefix of every host file read."""
-    sysfs: str = ""
-    """Instead of ``<root>/sys``; empty: that."""
-    podresources_socket: str = "unix:///podresources/kubelet.sock"
-    """``unix:///path`` or ``fake:///directory``."""
-    kubelet_state_dir: str = ""
-    """Empty: ``<root>/var/lib/kubelet``."""
-    kubelet_config: KubeletSource = "auto"
-    kubelet_config_file: str = "/podresources/config.yaml"
-    kubelet_config_dir: str = ""
-    """Directory of drop-ins, ``*.conf``; empty: none."""
-    kubelet_address: str = ""
-    """Where the kubelet answers; empty: the InternalIP of the own Node."""
-    kubelet_ca: str = ""
-    kubelet_insecure_tls: bool = False
-    topology_manager_policy: TopologyPolicy | None = None
-    """With ``topology_manager_scope`` instead of the kubelet's own."""
-    topology_manager_scope: TopologyScope | None = None
 
 
 class TriggerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +46,7 @@ class TriggerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the object is written."""
+    """How the topology is written."""
 
     no_publish: bool = False
     oneshot: bool = False
@@ -75,6 +54,7 @@ class PublishSettings(msgspec.Struct, frozen=True, kw_only=True):
     resync: float = 600.0
     """Seconds between GETs where the watch is forbidden."""
     patch_resync: int = 10
+    """Patches after which the topology is read, where it is not watched; 0: never."""
     heartbeat: float = 0.0
     """Seconds; 0: off."""
     podreadiness: bool = True
@@ -96,7 +76,7 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All of them."""
+    """All settings of an exporter."""
 
     hostname: str = ""
     """The node's name; never empty once read."""
@@ -115,8 +95,10 @@ class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: LogFormat = "json"
 
 
-# -- Names of TLS versions and cipher suites that users and the operator give for metrics.
+# -- TLS of the metrics ------------------------------------------------------------------------------------------------
 
+# Names of TLS versions and cipher suites are Go's and IANA's, as in a cluster's TLS security profile; OpenSSL has
+# others for the same suites. With TLS 1.3 every suite is a good one, and none can be chosen.
 
 TLS_VERSIONS: Final[Mapping[str, str]] = {"VersionTLS12": "TLSv1_2", "VersionTLS13": "TLSv1_3"}
 """Name → member of ``ssl.TLSVersion``."""
@@ -148,52 +130,63 @@ CIPHER_SUITES: Final[Mapping[str, str]] = {
 
 def openssl_ciphers(names: tuple[str, ...]) -> str:
     """The list for ``SSLContext.set_ciphers``; empty: OpenSSL's own choice. Raises KeyError for an unknown name."""
-    return ":".join(found for name in names if (found := CIPHER_SUITES[name]))
+    return ":".join(openssl for name in names if (openssl := CIPHER_SUITES[name]))
 
 
-# -- The one error of this room: something that was written is wrong, and this is where.
+# -- types of values ---------------------------------------------------------------------------------------------------
 
-
-class InvalidConfiguration(ValueError):  # noqa: N818 - the name says what is the matter
-    """The message is ``place: key: reason``: a file with its key, a variable of the environment, or a flag."""
-
-
-class InvalidValue(ValueError):  # noqa: N818
-    """A value that its setting does not take; the message is the reason alone, and who knows the place adds it."""
-
-
-# -- Kinds of values: how each is written on a command line, how in a file, and how it is kept.
-
+# A value is kept as a file has it, so that a dump says what was read: durations as whole nanoseconds.
 
 SECOND: Final = 1_000_000_000
 """Nanoseconds."""
 MAX_INTEGER: Final = 2**63 - 1
-"""Of a whole number: Go's ``int64``."""
+"""Go's largest ``int64``."""
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _LABEL: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_TYPE_NAMES: Final[Mapping[type, str]] = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number with a fraction",
+    str: "a text",
+    list: "a list",
+    dict: "a mapping",
+    type(None): "nothing",
+}
+
+
+class InvalidConfiguration(ValueError):  # noqa: N818 - the name says what is the matter
+    """A flag, a variable, a file or a directory is wrong; the message names it, and the next action."""
+
+
+class InvalidValue(ValueError):  # noqa: N818 - the name says what is the matter
+    """A value does not fit its setting; the message says why, and its caller adds which setting."""
 
 
 class ValueType(Protocol):
-    """One of them. A value that does not fit raises :class:`Unusable`."""
+    """How a value is written on a command line, and how in a file. Both raise :class:`InvalidValue`."""
 
     def of_text(self, text: str) -> Any:
         """From a flag or a variable of the environment."""
         ...
 
-    def of_file(self, found: object) -> Any:
-        """From a file, where a null never comes here: it means that nothing is said."""
+    def of_file(self, content: object) -> Any:
+        """From a file; never called with null, which means that nothing is said."""
         ...
 
-    def in_file(self, value: Any) -> object:
-        """As a file spells it."""
-        ...
 
-    def settled(self, value: Any) -> Any:
-        """As the settings hold it."""
-        ...
+def file_content(value: Any) -> object:
+    """A value as a file has it."""
+    match value:
+        case Mapping():
+            return {node: list(resources) for node, resources in value.items()}
+        case (PodPattern(), *patterns):
+            return [{"namespacePattern": each.namespace, "namePattern": each.name} for each in (value[0], *patterns)]
+        case tuple():
+            return ",".join(value)
+    return value
 
 
 class Boolean(msgspec.Struct, frozen=True):
@@ -206,16 +199,10 @@ class Boolean(msgspec.Struct, frozen=True):
             return False
         raise InvalidValue(f"{_quoted(text)} is neither true nor false")
 
-    def of_file(self, found: object) -> bool:
-        if isinstance(found, bool):
-            return found
-        raise _wrong_type(found, "true or false")
-
-    def in_file(self, value: bool) -> object:
-        return value
-
-    def settled(self, value: bool) -> bool:
-        return value
+    def of_file(self, content: object) -> bool:
+        if isinstance(content, bool):
+            return content
+        raise _wrong_type(content, "true or false")
 
 
 class Integer(msgspec.Struct, frozen=True):
@@ -225,20 +212,14 @@ class Integer(msgspec.Struct, frozen=True):
     most: int = MAX_INTEGER
 
     def of_text(self, text: str) -> int:
-        if _WHOLE.fullmatch(text) is None:
+        if _INTEGER.fullmatch(text) is None:
             raise InvalidValue(f"{_quoted(text)} is not a whole number")
         return self._within(int(text))
 
-    def of_file(self, found: object) -> int:
-        if isinstance(found, bool) or not isinstance(found, int):
-            raise _wrong_type(found, "a whole number")
-        return self._within(found)
-
-    def in_file(self, value: int) -> object:
-        return value
-
-    def settled(self, value: int) -> int:
-        return value
+    def of_file(self, content: object) -> int:
+        if isinstance(content, bool) or not isinstance(content, int):
+            raise _wrong_type(content, "a whole number")
+        return self._within(content)
 
     def _within(self, value: int) -> int:
         if self.least <= value <= self.most:
@@ -261,16 +242,10 @@ class Duration(msgspec.Struct, frozen=True):
             raise InvalidValue(str(error)) from None
         return self._within(round(-seconds * SECOND if text.startswith("-") else seconds * SECOND))
 
-    def of_file(self, found: object) -> int:
-        if isinstance(found, bool) or not isinstance(found, int):
-            raise _wrong_type(found, f"whole nanoseconds, such as {SECOND} for one second")
-        return self._within(found)
-
-    def in_file(self, value: int) -> object:
-        return value
-
-    def settled(self, value: int) -> float:
-        return value / SECOND
+    def of_file(self, content: object) -> int:
+        if isinstance(content, bool) or not isinstance(content, int):
+            raise _wrong_type(content, f"whole nanoseconds, such as {SECOND} for one second")
+        return self._within(content)
 
     def _within(self, value: int) -> int:
         if value < self.least:
@@ -283,7 +258,7 @@ class Duration(msgspec.Struct, frozen=True):
 
 
 class Text(msgspec.Struct, frozen=True):
-    """Any text that the check lets through; it raises :class:`Unusable`."""
+    """Any text that the check lets through; it raises :class:`InvalidValue`."""
 
     check: Callable[[str], None] = lambda _: None
 
@@ -291,16 +266,10 @@ class Text(msgspec.Struct, frozen=True):
         self.check(text)
         return text
 
-    def of_file(self, found: object) -> str:
-        if not isinstance(found, str):
-            raise _wrong_type(found, "a text")
-        return self.of_text(found)
-
-    def in_file(self, value: str) -> object:
-        return value
-
-    def settled(self, value: str) -> str:
-        return value
+    def of_file(self, content: object) -> str:
+        if not isinstance(content, str):
+            raise _wrong_type(content, "a text")
+        return self.of_text(content)
 
 
 class Enumeration(msgspec.Struct, frozen=True):
@@ -314,16 +283,10 @@ class Enumeration(msgspec.Struct, frozen=True):
             return text
         raise InvalidValue(f"unknown value {_quoted(text)}; expected one of {', '.join(self.choices)}")
 
-    def of_file(self, found: object) -> str:
-        if not isinstance(found, str):
-            raise _wrong_type(found, f"one of {', '.join(self.choices)}")
-        return self.of_text(found)
-
-    def in_file(self, value: str) -> object:
-        return value
-
-    def settled(self, value: str) -> str:
-        return value
+    def of_file(self, content: object) -> str:
+        if not isinstance(content, str):
+            raise _wrong_type(content, f"one of {', '.join(self.choices)}")
+        return self.of_text(content)
 
 
 class Names(msgspec.Struct, frozen=True):
@@ -336,16 +299,10 @@ class Names(msgspec.Struct, frozen=True):
     def of_text(self, text: str) -> tuple[str, ...]:
         return self._checked(tuple(name.strip() for name in text.split(",") if name.strip()))
 
-    def of_file(self, found: object) -> tuple[str, ...]:
-        if isinstance(found, str):
-            return self.of_text(found)
-        return self._checked(_texts(found, "names separated by commas, or a list of them"))
-
-    def in_file(self, value: tuple[str, ...]) -> object:
-        return ",".join(value)
-
-    def settled(self, value: tuple[str, ...]) -> tuple[str, ...]:
-        return value
+    def of_file(self, content: object) -> tuple[str, ...]:
+        if isinstance(content, str):
+            return self.of_text(content)
+        return self._checked(_texts(content, "names separated by commas, or a list of them"))
 
     def _checked(self, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
@@ -360,11 +317,11 @@ class ResourceLists(msgspec.Struct, frozen=True):
     def of_text(self, text: str) -> Mapping[str, tuple[str, ...]]:
         raise InvalidValue("resources are excluded in a file")
 
-    def of_file(self, found: object) -> Mapping[str, tuple[str, ...]]:
-        if not isinstance(found, dict):
-            raise _wrong_type(found, "lists of resources by node name")
+    def of_file(self, content: object) -> Mapping[str, tuple[str, ...]]:
+        if not isinstance(content, dict):
+            raise _wrong_type(content, "lists of resources by node name")
         lists = {}
-        for node, resources in found.items():
+        for node, resources in content.items():
             if not isinstance(node, str):
                 raise _wrong_type(node, "a node's name or *")
             try:
@@ -373,12 +330,6 @@ class ResourceLists(msgspec.Struct, frozen=True):
                 raise InvalidValue(f"{_quoted(node)}: {error}") from None
         return lists
 
-    def in_file(self, value: Mapping[str, tuple[str, ...]]) -> object:
-        return {node: list(resources) for node, resources in value.items()}
-
-    def settled(self, value: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-        return value
-
 
 class PodPatterns(msgspec.Struct, frozen=True):
     """``podExclude``: pairs of shell globs. Files alone have it."""
@@ -386,16 +337,10 @@ class PodPatterns(msgspec.Struct, frozen=True):
     def of_text(self, text: str) -> tuple[PodPattern, ...]:
         raise InvalidValue("pods are excluded in a file")
 
-    def of_file(self, found: object) -> tuple[PodPattern, ...]:
-        if not isinstance(found, list):
-            raise _wrong_type(found, "a list of {namespacePattern, namePattern}")
-        return tuple(self._item(number, item) for number, item in enumerate(found))
-
-    def in_file(self, value: tuple[PodPattern, ...]) -> object:
-        return [{"namespacePattern": each.namespace, "namePattern": each.name} for each in value]
-
-    def settled(self, value: tuple[PodPattern, ...]) -> tuple[PodPattern, ...]:
-        return value
+    def of_file(self, content: object) -> tuple[PodPattern, ...]:
+        if not isinstance(content, list):
+            raise _wrong_type(content, "a list of {namespacePattern, namePattern}")
+        return tuple(self._item(number, item) for number, item in enumerate(content))
 
     def _item(self, number: int, item: object) -> PodPattern:
         if not isinstance(item, dict):
@@ -410,24 +355,23 @@ class PodPatterns(msgspec.Struct, frozen=True):
         )
 
     def _glob(self, number: int, item: Mapping[str, object], key: str) -> str:
-        found = item.get(key)
-        if not isinstance(found, str):
-            raise InvalidValue(f"[{number}].{key}: {_wrong_type(found, 'a shell glob, such as *')}")
+        glob = item.get(key)
+        if not isinstance(glob, str):
+            raise InvalidValue(f"[{number}].{key}: {_wrong_type(glob, 'a shell glob, such as *')}")
         try:
-            compile_pattern(found)
+            compile_pattern(glob)
         except MalformedPattern as error:
             raise InvalidValue(f"[{number}].{key}: {error}") from None
-        return found
+        return glob
 
 
 def check_label_value(text: str) -> None:
-    """A check of what becomes the value of a label."""
     if _LABEL.fullmatch(text) is None:
         raise InvalidValue(f"{_quoted(text)} cannot be a label's value: at most 63 letters, digits, '-', '_' and '.'")
 
 
 def check_ip_address(text: str) -> None:
-    """A check of what a server listens on; empty for all addresses."""
+    """Empty stands for all addresses."""
     try:
         ipaddress.ip_address(text or "::")
     except ValueError:
@@ -435,20 +379,19 @@ def check_ip_address(text: str) -> None:
 
 
 def check_socket_url(text: str) -> None:
-    """A check of where podresources is asked."""
-    scheme, found, path = text.partition("://")
-    if not found or scheme not in ("unix", "fake") or not path.startswith("/"):
+    scheme, separator, path = text.partition("://")
+    if not separator or scheme not in ("unix", "fake") or not path.startswith("/"):
         raise InvalidValue(f"{_quoted(text)} is neither unix:///path/to/socket nor fake:///directory")
 
 
-def _texts(found: object, expected: str) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise _wrong_type(found, expected)
-    return tuple(found)
+def _texts(content: object, expected: str) -> tuple[str, ...]:
+    if not isinstance(content, list) or not all(isinstance(item, str) for item in content):
+        raise _wrong_type(content, expected)
+    return tuple(content)
 
 
-def _wrong_type(found: object, expected: str) -> InvalidValue:
-    return InvalidValue(f"{_TYPES.get(type(found), 'a value of another type')} instead of {expected}")
+def _wrong_type(content: object, expected: str) -> InvalidValue:
+    return InvalidValue(f"{_TYPE_NAMES.get(type(content), 'a value of another type')} instead of {expected}")
 
 
 def _quoted(text: str) -> str:
@@ -456,19 +399,7 @@ def _quoted(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
-_TYPES: Final[Mapping[type, str]] = {
-    bool: "true or false",
-    int: "a number",
-    float: "a number with a fraction",
-    str: "a text",
-    list: "a list",
-    dict: "a mapping",
-    type(None): "nothing",
-}
-
-
-# -- What there is to set: each setting's key in the daemon's file, its kind, and its place in ``ExporterSettings``
-
+# -- the table ---------------------------------------------------------------------------------------------------------
 
 POLICY: Final = "topologyExporter.topologyManagerPolicy"
 SCOPE: Final = "topologyExporter.topologyManagerScope"
@@ -484,17 +415,19 @@ DEBUG: Final = "global.debug"
 POD_EXCLUDE: Final = "resourceMonitor.podExclude"
 RESOURCE_EXCLUDE: Final = "resourceMonitor.resourceExclude"
 
+_DEFAULTS: Final = ExporterSettings()
+
 
 class Setting(msgspec.Struct, frozen=True):
-    """One of them."""
+    """One setting of an exporter."""
 
     key: str
     """In the daemon's file, its sections separated by dots."""
-    kind: ValueType
+    type: ValueType
     field: str = ""
     """In ``ExporterSettings``; empty where several settings make one field."""
     variable: str = ""
-    """Of the environment, which speaks only where the value is still empty."""
+    """Of the environment, which counts only where the value is still empty."""
     alone: Any = None
     """The default of a setting without a field."""
 
@@ -504,15 +437,16 @@ class Setting(msgspec.Struct, frozen=True):
         if not self.field:
             return self.alone
         value = attrgetter(self.field)(_DEFAULTS)
-        if isinstance(self.kind, Duration):
-            return round(value * SECOND)
-        return value
+        return round(value * SECOND) if isinstance(self.type, Duration) else value
+
+    def settled(self, value: Any) -> Any:
+        """A value as ``ExporterSettings`` have it."""
+        return value / SECOND if isinstance(self.type, Duration) else value
 
 
-_DEFAULTS: Final = ExporterSettings()
-_YES_OR_NO: Final = Boolean()
+_BOOLEAN: Final = Boolean()
 _TEXT: Final = Text()
-_TIME: Final = Duration()
+_DURATION: Final = Duration()
 _PORT: Final = Integer(most=65535)
 _POLICIES: Final = Enumeration(get_args(TopologyPolicy), optional=True)
 _TLS_VERSION: Final = Enumeration(tuple(TLS_VERSIONS), optional=True)
@@ -521,44 +455,44 @@ _SCOPES: Final = Enumeration(get_args(TopologyScope), optional=True)
 
 _ALL_SETTINGS: Final = (
     Setting(VERBOSE, Integer(), "verbosity"),
-    Setting(DEBUG, _YES_OR_NO, alone=False),
+    Setting(DEBUG, _BOOLEAN, alone=False),
     Setting("global.kubeConfig", _TEXT, "kubeconfig"),
     Setting("global.logFormat", Enumeration(get_args(LogFormat)), "log_format"),
     #
     Setting(HOSTNAME, _TEXT, "hostname", "NODE_NAME"),
-    Setting("nrtUpdater.patchMode", _YES_OR_NO, "publish.patch_mode"),
+    Setting("nrtUpdater.patchMode", _BOOLEAN, "publish.patch_mode"),
     Setting("nrtUpdater.patchResync", Integer(), "publish.patch_resync"),
-    Setting("nrtUpdater.oneShot", _YES_OR_NO, "publish.oneshot"),
-    Setting("nrtUpdater.noPublish", _YES_OR_NO, "publish.no_publish"),
+    Setting("nrtUpdater.oneShot", _BOOLEAN, "publish.oneshot"),
+    Setting("nrtUpdater.noPublish", _BOOLEAN, "publish.no_publish"),
     # our own
     Setting("nrtUpdater.resync", Duration(least=1), "publish.resync"),
-    Setting("nrtUpdater.heartbeat", _TIME, "publish.heartbeat"),
-    Setting("nrtUpdater.legacyFields", _YES_OR_NO, "scan.legacy_fields"),
-    Setting("nrtUpdater.extraAttributes", _YES_OR_NO, "scan.extra_attributes"),
+    Setting("nrtUpdater.heartbeat", _DURATION, "publish.heartbeat"),
+    Setting("nrtUpdater.legacyFields", _BOOLEAN, "scan.legacy_fields"),
+    Setting("nrtUpdater.extraAttributes", _BOOLEAN, "scan.extra_attributes"),
     Setting("nrtUpdater.nodeGroup", Text(check_label_value), "scan.node_group"),
     #
     Setting(WATCHED_NAMESPACE, _TEXT, alone=""),
     Setting("resourceMonitor.sysfsRoot", _TEXT, "host.sysfs"),
     Setting(RESOURCE_EXCLUDE, ResourceLists(), "scan.resource_exclude"),
-    Setting("resourceMonitor.refreshNodeResources", _YES_OR_NO, "triggers.refresh_node_resources"),
-    Setting("resourceMonitor.podSetFingerprint", _YES_OR_NO, "scan.pods_fingerprint"),
+    Setting("resourceMonitor.refreshNodeResources", _BOOLEAN, "triggers.refresh_node_resources"),
+    Setting("resourceMonitor.podSetFingerprint", _BOOLEAN, "scan.pods_fingerprint"),
     Setting(
         "resourceMonitor.podSetFingerprintMethod",
         Enumeration(get_args(FingerprintMethod)),
         "scan.pods_fingerprint_method",
     ),
-    Setting("resourceMonitor.exposeTiming", _YES_OR_NO, "scan.expose_timing"),
+    Setting("resourceMonitor.exposeTiming", _BOOLEAN, "scan.expose_timing"),
     Setting(
         "resourceMonitor.podSetFingerprintStatusFile", _TEXT, "scan.pods_fingerprint_status_file", "PFP_STATUS_FILE"
     ),
     Setting(POD_EXCLUDE, PodPatterns(), "scan.pod_exclude"),
-    Setting("resourceMonitor.excludeTerminalPods", _YES_OR_NO, "scan.exclude_terminal_pods"),
+    Setting("resourceMonitor.excludeTerminalPods", _BOOLEAN, "scan.exclude_terminal_pods"),
     # our own
     Setting("resourceMonitor.root", _TEXT, "host.root"),
     Setting("resourceMonitor.kubeletStateDir", _TEXT, "host.kubelet_state_dir"),
     Setting("resourceMonitor.usageSource", Enumeration(get_args(UsageSource)), "scan.usage_source"),
-    Setting("resourceMonitor.allocatableInterval", _TIME, "triggers.allocatable_interval"),
-    Setting("resourceMonitor.placementVectors", _YES_OR_NO, "scan.placement_vectors"),
+    Setting("resourceMonitor.allocatableInterval", _DURATION, "triggers.allocatable_interval"),
+    Setting("resourceMonitor.placementVectors", _BOOLEAN, "scan.placement_vectors"),
     #
     Setting(REFERENCE[0], _TEXT, "", "REFERENCE_NAMESPACE", alone=""),
     Setting(REFERENCE[1], _TEXT, "", "REFERENCE_POD_NAME", alone=""),
@@ -567,12 +501,12 @@ _ALL_SETTINGS: Final = (
     Setting(SCOPE, _SCOPES, "", "TOPOLOGY_MANAGER_SCOPE", alone=""),
     Setting("topologyExporter.kubeletConfigFile", _TEXT, "host.kubelet_config_file"),
     Setting("topologyExporter.podResourcesSocketPath", Text(check_socket_url), "host.podresources_socket"),
-    Setting("topologyExporter.sleepInterval", _TIME, "triggers.sleep_interval"),
-    Setting("topologyExporter.podReadinessEnable", _YES_OR_NO, "publish.podreadiness"),
+    Setting("topologyExporter.sleepInterval", _DURATION, "triggers.sleep_interval"),
+    Setting("topologyExporter.podReadinessEnable", _BOOLEAN, "publish.podreadiness"),
     Setting("topologyExporter.notifyFilePath", _TEXT, "triggers.notify_file"),
     Setting(EVENTS, Integer(least=1), alone=1),
     Setting(TIME_UNIT, Duration(least=1), alone=SECOND),
-    Setting("topologyExporter.addNRTOwnerEnable", _YES_OR_NO, "scan.add_nrt_owner"),
+    Setting("topologyExporter.addNRTOwnerEnable", _BOOLEAN, "scan.add_nrt_owner"),
     Setting("topologyExporter.metricsMode", Enumeration(get_args(MetricsMode)), "metrics.mode"),
     Setting("topologyExporter.metricsPort", _PORT, "metrics.port"),
     Setting("topologyExporter.metricsAddress", Text(check_ip_address), "metrics.address"),
@@ -581,18 +515,19 @@ _ALL_SETTINGS: Final = (
     Setting("topologyExporter.metricsTLS.keyFile", _TEXT, "metrics.key_file"),
     Setting("topologyExporter.metricsTLS.minTLSVersion", _TLS_VERSION, "metrics.min_tls_version"),
     Setting("topologyExporter.metricsTLS.cipherSuites", _CIPHERS, "metrics.cipher_suites"),
-    Setting("topologyExporter.metricsTLS.wantCliAuth", _YES_OR_NO, "metrics.want_client_certificates"),
+    Setting("topologyExporter.metricsTLS.wantCliAuth", _BOOLEAN, "metrics.want_client_certificates"),
     # our own
     Setting("topologyExporter.kubeletConfig", Enumeration(get_args(KubeletSource)), "host.kubelet_config"),
     Setting("topologyExporter.kubeletConfigDir", _TEXT, "host.kubelet_config_dir"),
     Setting("topologyExporter.kubeletAddress", _TEXT, "host.kubelet_address", "HOST_IP"),
     Setting("topologyExporter.kubeletCA", _TEXT, "host.kubelet_ca"),
-    Setting("topologyExporter.kubeletInsecureTLS", _YES_OR_NO, "host.kubelet_insecure_tls"),
-    Setting("topologyExporter.statePoll", _TIME, "triggers.state_poll"),
+    Setting("topologyExporter.kubeletInsecureTLS", _BOOLEAN, "host.kubelet_insecure_tls"),
+    Setting("topologyExporter.statePoll", _DURATION, "triggers.state_poll"),
 )
 
-SETTINGS: Final[Mapping[str, Setting]] = {each.key: each for each in _ALL_SETTINGS}
-"""By key."""
+SETTINGS: Final[Mapping[str, Setting]] = {setting.key: setting for setting in _ALL_SETTINGS}
+"""By key. The keys above the comment of each section are those of the resource-topology-exporter; below it are our own,
+so that a dump holds everything."""
 
 EXTRA_SETTINGS: Final[Mapping[str, Setting]] = {
     "kubelet.topologyManagerPolicy": Setting("kubelet.topologyManagerPolicy", _POLICIES),
@@ -600,4 +535,4 @@ EXTRA_SETTINGS: Final[Mapping[str, Setting]] = {
     "resourceExclude": SETTINGS[RESOURCE_EXCLUDE],
     "podExclude": SETTINGS[POD_EXCLUDE],
 }
-"""What an extra file may say: its key → the setting that it is."""
+"""The settings of an extra file, by its own keys."""

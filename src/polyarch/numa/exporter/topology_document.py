@@ -1,7 +1,8 @@
-"""The NodeResourceTopology that a node should have.
+"""The NodeResourceTopology that a node should have, the patch that makes the published one so, and tables for people.
 
-Equal facts give an equal document, whose serialised bytes are equal, too: everything is sorted here, quantities are
-decimal integers. What tells about the write itself, its trigger and time, is added by ``difference.stamped``. Pure."""
+Equal facts give an equal document, whose serialised bytes are equal, too: everything is sorted here, and quantities are
+decimal integers. Facts about the write itself, its trigger and time, are added by :func:`stamped`. Pure.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -19,71 +20,85 @@ from polyarch.objects import ObjectMeta, OwnerReference
 Document = dict[str, Any]
 
 ZONE_TYPE: Final = "Node"
+OWN_LABELS: Final = (names.NODE_GROUP_LABEL,)
+OWN_ANNOTATIONS: Final = (names.LEGACY_FINGERPRINT,)
+"""Removed when they are no longer wanted. Annotations that only tell about a write stay until the next one."""
+ZONE_TABLE_HEADER: Final = ("ZONE", "RESOURCE", "CAPACITY", "ALLOCATABLE", "USED", "AVAILABLE", "NOTE")
 
-_POLICY_WORDS: Final[Mapping[TopologyPolicy, str]] = {
+_LEGACY_POLICIES: Final[Mapping[TopologyPolicy, str]] = {
     "best-effort": "BestEffort",
     "restricted": "Restricted",
     "single-numa-node": "SingleNUMANode",
 }
-_SCOPE_WORDS: Final[Mapping[TopologyScope, str]] = {"container": "ContainerLevel", "pod": "PodLevel"}
+_LEGACY_SCOPES: Final[Mapping[TopologyScope, str]] = {"container": "ContainerLevel", "pod": "PodLevel"}
+_BYTE_UNITS: Final = ("Ki", "Mi", "Gi", "Ti")
+_IN_BYTES: Final = ("memory", "hugepages-")
 
 
-def topology_document(
-    facts: ScanFacts, decided: NodeZones, settings: ScanSettings, *, refresh_period: float
-) -> Document:
+def topology_document(facts: ScanFacts, zones: NodeZones, settings: ScanSettings, *, refresh_period: float) -> Document:
     """The whole object. ``refresh_period``: seconds of the timer that scans, 0 without one."""
-    made: Document = {
+    document: Document = {
         "apiVersion": TOPOLOGIES.api_version,
         "kind": TOPOLOGIES.kind,
-        "metadata": _metadata(facts, decided, settings),
+        "metadata": _metadata(facts, zones, settings),
     }
     if settings.legacy_fields:
-        made["topologyPolicies"] = [legacy_policy(facts.kubelet.policy, facts.kubelet.scope)]
-    made["attributes"] = _attributes(_top_attributes(facts, decided, settings, refresh_period))
-    made["zones"] = [_zone(each, decided, settings) for each in decided.zones]
-    return made
+        document["topologyPolicies"] = [legacy_policy(facts.kubelet.policy, facts.kubelet.scope)]
+    document["attributes"] = _attributes(_node_attributes(facts, zones, settings, refresh_period))
+    document["zones"] = [_zone(zone, zones, settings) for zone in zones.zones]
+    return document
 
 
 def legacy_policy(policy: TopologyPolicy, scope: TopologyScope) -> str:
     """The one word for policy and scope in ``topologyPolicies``."""
-    word = _POLICY_WORDS.get(policy)
-    return "None" if word is None else word + _SCOPE_WORDS[scope]
+    word = _LEGACY_POLICIES.get(policy)
+    return "None" if word is None else word + _LEGACY_SCOPES[scope]
 
 
-def _metadata(facts: ScanFacts, decided: NodeZones, settings: ScanSettings) -> Document:
-    metadata: Document = {"name": decided.node}
+def with_owner(document: Document, node: str, uid: str) -> Document:
+    """The topology with its owner, the Node of this uid; empty: whoever owns it is left as it is."""
+    return (
+        {**document, "metadata": {**document["metadata"], "ownerReferences": [_owner(node, uid)]}} if uid else document
+    )
+
+
+def _metadata(facts: ScanFacts, zones: NodeZones, settings: ScanSettings) -> Document:
+    metadata: Document = {"name": zones.node}
     if settings.node_group:
         metadata["labels"] = {names.NODE_GROUP_LABEL: settings.node_group}
-    if settings.legacy_fields and decided.fingerprint:
-        metadata["annotations"] = {names.LEGACY_FINGERPRINT: decided.fingerprint}
+    if settings.legacy_fields and zones.fingerprint:
+        metadata["annotations"] = {names.LEGACY_FINGERPRINT: zones.fingerprint}
     if settings.add_nrt_owner and facts.node_uid:
-        owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": decided.node, "uid": facts.node_uid}
-        metadata["ownerReferences"] = [owner]
+        metadata["ownerReferences"] = [_owner(zones.node, facts.node_uid)]
     return metadata
 
 
-def _top_attributes(
-    facts: ScanFacts, decided: NodeZones, settings: ScanSettings, refresh_period: float
+def _owner(node: str, uid: str) -> Document:
+    return {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": node, "uid": uid}
+
+
+def _node_attributes(
+    facts: ScanFacts, zones: NodeZones, settings: ScanSettings, refresh_period: float
 ) -> dict[str, str]:
     kubelet = facts.kubelet
     values: dict[str, str] = {names.POLICY: kubelet.policy, names.SCOPE: kubelet.scope}
     if kubelet.max_numa_nodes is not None:
         values[names.MAX_NUMA_NODES] = str(kubelet.max_numa_nodes)
-    if decided.fingerprint:
-        values[names.FINGERPRINT] = decided.fingerprint
+    if zones.fingerprint:
+        values[names.FINGERPRINT] = zones.fingerprint
         values[names.FINGERPRINT_METHOD] = settings.pods_fingerprint_method
-    if decided.vectors is not None:
-        values[names.PLACEMENT_METADATA] = decided.vectors.metadata
+    if zones.vectors is not None:
+        values[names.PLACEMENT_METADATA] = zones.vectors.metadata
     if settings.extra_attributes:
-        values |= _extra(kubelet)
+        values |= _kubelet_attributes(kubelet)
         values[names.THREADS_PER_CORE] = str(facts.machine.threads_per_core)
         values[names.REFRESH_PERIOD] = go_duration(refresh_period)
-        if decided.pod_exclude:
-            values[names.POD_EXCLUDE] = decided.pod_exclude
+        if zones.pod_exclude:
+            values[names.POD_EXCLUDE] = zones.pod_exclude
     return values
 
 
-def _extra(kubelet: KubeletSettings) -> dict[str, str]:
+def _kubelet_attributes(kubelet: KubeletSettings) -> dict[str, str]:
     """Attributes of our own that tell how the kubelet places containers."""
     values = {
         names.CPU_MANAGER_POLICY: kubelet.cpu_manager_policy,
@@ -92,79 +107,80 @@ def _extra(kubelet: KubeletSettings) -> dict[str, str]:
         names.TOPOLOGY_MANAGER_OPTIONS: _options(kubelet.topology_options),
         names.POD_LEVEL_MANAGERS: "true" if kubelet.pod_level_managers else "",
     }
-    # Empty are options that are not set, and what is not known where policy and scope came from options of our own.
+    # Empty are options that are not set, and values that are unknown as policy and scope came from options of our own.
     return {name: value for name, value in values.items() if value}
-
-
-def _zone(zone: ZoneAmounts, decided: NodeZones, settings: ScanSettings) -> Document:
-    made: Document = {"name": zone_name(zone.cell.id), "type": ZONE_TYPE}
-    if zone.cell.costs:
-        made["costs"] = [{"name": zone_name(cell), "value": cost} for cell, cost in sorted(zone.cell.costs)]
-    if attributes := _attributes(_zone_attributes(zone, decided, settings)):
-        made["attributes"] = attributes
-    made["resources"] = [_resource(each) for each in sorted(zone.resources, key=lambda each: each.resource)]
-    return made
-
-
-def _zone_attributes(zone: ZoneAmounts, decided: NodeZones, settings: ScanSettings) -> dict[str, str]:
-    values: dict[str, str] = {}
-    if decided.vectors is not None and zone.cell.id in decided.vectors.by_cell:
-        values[names.PLACEMENT_VECTOR] = decided.vectors.by_cell[zone.cell.id]
-    if settings.extra_attributes:
-        if zone.cell.cpus:
-            values[names.ZONE_CPUS] = cpu_list_text(zone.cell.cpus)
-        if zone.cell.socket is not None:
-            values[names.ZONE_SOCKET] = str(zone.cell.socket)
-        if zone.memory_group:
-            values[names.ZONE_MEMORY_GROUP] = ",".join(map(str, zone.memory_group))
-    return values
-
-
-def _resource(amounts: ResourceAmounts) -> Document:
-    return {
-        "name": amounts.resource,
-        "capacity": str(amounts.capacity),
-        "allocatable": str(amounts.allocatable),
-        "available": str(amounts.available),
-    }
-
-
-def _attributes(values: Mapping[str, str]) -> list[Document]:
-    return [{"name": name, "value": values[name]} for name in sorted(values)]
 
 
 def _options(options: Iterable[tuple[str, str]]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(options))
 
 
-# -- What a write has to change of the object in the cluster, if anything.
+def _zone(zone: ZoneAmounts, zones: NodeZones, settings: ScanSettings) -> Document:
+    document: Document = {"name": zone_name(zone.host_zone.id), "type": ZONE_TYPE}
+    if zone.host_zone.costs:
+        document["costs"] = [{"name": zone_name(to), "value": cost} for to, cost in sorted(zone.host_zone.costs)]
+    if attributes := _attributes(_zone_attributes(zone, zones, settings)):
+        document["attributes"] = attributes
+    document["resources"] = [
+        {
+            "name": amounts.resource,
+            "capacity": str(amounts.capacity),
+            "allocatable": str(amounts.allocatable),
+            "available": str(amounts.available),
+        }
+        for amounts in sorted(zone.resources, key=lambda amounts: amounts.resource)
+    ]
+    return document
 
 
-OWN_LABELS: Final = (names.NODE_GROUP_LABEL,)
-OWN_ANNOTATIONS: Final = (names.LEGACY_FINGERPRINT,)
-"""What is removed when it is no longer wanted. What only tells about a write stays until the next one."""
+def _zone_attributes(zone: ZoneAmounts, zones: NodeZones, settings: ScanSettings) -> dict[str, str]:
+    values: dict[str, str] = {}
+    if zones.vectors is not None and zone.host_zone.id in zones.vectors.by_zone:
+        values[names.PLACEMENT_VECTOR] = zones.vectors.by_zone[zone.host_zone.id]
+    if settings.extra_attributes:
+        if zone.host_zone.cpus:
+            values[names.ZONE_CPUS] = cpu_list_text(zone.host_zone.cpus)
+        if zone.host_zone.socket is not None:
+            values[names.ZONE_SOCKET] = str(zone.host_zone.socket)
+        if zone.memory_group:
+            values[names.ZONE_MEMORY_GROUP] = ",".join(map(str, zone.memory_group))
+    return values
 
 
-def topology_patch(wanted: Mapping[str, Any], found: NodeResourceTopology) -> Document | None:
-    """The merge patch that makes ``found``, the object in the cluster, what is ``wanted``; None: it is."""
+def _attributes(values: Mapping[str, str]) -> list[Document]:
+    return [{"name": name, "value": values[name]} for name in sorted(values)]
+
+
+# -- the patch ---------------------------------------------------------------------------------------------------------
+
+# What a write has to change is a JSON merge patch (RFC 7386) of the top-level fields that differ. Such a patch replaces
+# a list as a whole, so a list with entries of others, ``ownerReferences``, is written with them in it. Null removes
+# what was ours and is no longer wanted. Labels, annotations and owner references of others are never in a patch.
+#
+# Values are compared as written. So another producer's spelling of a quantity (``12``, ``16Gi``) is rewritten once, and
+# comes back from the API server as we wrote it. An empty list, null and an absent one are the same.
+
+
+def topology_patch(wanted: Mapping[str, Any], published: NodeResourceTopology) -> Document | None:
+    """The merge patch that makes ``published``, the object in the cluster, what is ``wanted``; None: it is."""
     patch: Document = {}
-    if metadata := _metadata_patch(wanted["metadata"], found.metadata):
+    if metadata := _metadata_patch(wanted["metadata"], published.metadata):
         patch["metadata"] = metadata
     contents: tuple[tuple[str, Sequence[Any]], ...] = (
-        ("topologyPolicies", found.topology_policies or ()),
-        ("attributes", [_plain(each) for each in found.attributes or ()]),
-        ("zones", [_plain_zone(each) for each in found.zones or ()]),
+        ("topologyPolicies", published.topology_policies or ()),
+        ("attributes", [_plain(attribute) for attribute in published.attributes or ()]),
+        ("zones", [_plain_zone(zone) for zone in published.zones or ()]),
     )
     for field, present in contents:
         content = wanted.get(field) or []
         if content != list(present):
-            # The API requires zones; the other lists are removed when they have nothing in them.
+            # The API requires zones; the other lists are removed when they are empty.
             patch[field] = content if content or field == "zones" else None
     return patch or None
 
 
 def stamped(body: Mapping[str, Any], annotations: Mapping[str, str]) -> Document:
-    """A document or a patch with annotations that tell about this write: trigger, timing, last scan.
+    """A document or a patch with annotations about this write: trigger, timing, last scan.
 
     They are added to what is written anyway, so they never are a reason to write.
     """
@@ -175,7 +191,7 @@ def stamped(body: Mapping[str, Any], annotations: Mapping[str, str]) -> Document
 
 
 def apply_merge_patch(document: Mapping[str, Any], patch: Mapping[str, Any]) -> Document:
-    """The document after a merge patch, as the API server would make it: what a PUT carries instead of the patch."""
+    """The document after a merge patch, as the API server would make it: the body of a PUT instead of the patch."""
     result = dict(document)
     for key, value in patch.items():
         if value is None:
@@ -188,36 +204,38 @@ def apply_merge_patch(document: Mapping[str, Any], patch: Mapping[str, Any]) -> 
     return result
 
 
-def _metadata_patch(wanted: Mapping[str, Any], found: ObjectMeta) -> Document:
+def _metadata_patch(wanted: Mapping[str, Any], published: ObjectMeta) -> Document:
     patch: Document = {}
-    if labels := _changed_values(OWN_LABELS, wanted.get("labels") or {}, found.labels or {}):
+    if labels := _changed_values(OWN_LABELS, wanted.get("labels") or {}, published.labels or {}):
         patch["labels"] = labels
-    if annotations := _changed_values(OWN_ANNOTATIONS, wanted.get("annotations") or {}, found.annotations or {}):
+    if annotations := _changed_values(OWN_ANNOTATIONS, wanted.get("annotations") or {}, published.annotations or {}):
         patch["annotations"] = annotations
-    present = found.owner_references or []
+    present = published.owner_references or []
     references = _references(wanted.get("ownerReferences") or (), present)
-    if references != [_plain(each) for each in present]:
+    if references != [_plain(reference) for reference in present]:
         patch["ownerReferences"] = references
     return patch
 
 
-def _changed_values(keys: Iterable[str], wanted: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str | None]:
-    return {key: wanted.get(key) for key in keys if wanted.get(key) != found.get(key)}
+def _changed_values(
+    keys: Iterable[str], wanted: Mapping[str, str], published: Mapping[str, str]
+) -> dict[str, str | None]:
+    return {key: wanted.get(key) for key in keys if wanted.get(key) != published.get(key)}
 
 
 def _references(wanted: Iterable[Document], present: Iterable[OwnerReference]) -> list[Document]:
-    """Those of others in their order, ours in place of an older one of ours, which names a Node that is gone.
+    """Those of others in their order, ours in place of an older one of ours, which names a Node that was deleted.
 
-    Without a wanted one nothing is changed: whether the Node of an older reference lives is not known then.
+    Without a wanted one nothing is changed: whether the Node of an older reference exists is not known then.
     """
-    references = [_plain(each) for each in present]
+    references = [_plain(reference) for reference in present]
     for ours in wanted:
-        same = [index for index, each in enumerate(references) if _is_for_same_node(each, ours)]
+        same = [index for index, reference in enumerate(references) if _is_for_same_node(reference, ours)]
         if len(same) == 1 and references[same[0]]["uid"] == ours["uid"] and not references[same[0]].get("controller"):
             continue
         at = same[0] if same else len(references)
         before = references[:at]
-        after = [each for each in references[at:] if not _is_for_same_node(each, ours)]
+        after = [reference for reference in references[at:] if not _is_for_same_node(reference, ours)]
         references = [*before, ours, *after]
     return references
 
@@ -227,8 +245,7 @@ def _is_for_same_node(reference: Mapping[str, Any], ours: Mapping[str, Any]) -> 
 
 
 def _plain_zone(zone: Zone) -> Document:
-    plain = _plain(zone)
-    present = {key: value for key, value in plain.items() if value}
+    present = {key: value for key, value in _plain(zone).items() if value}
     return {"name": zone.name, "type": zone.type, "resources": [], **present}
 
 
@@ -237,56 +254,54 @@ def _plain(value: Any) -> Document:
     return plain
 
 
-# -- What ``--pods-fingerprint-status-file`` says after each scan: the pods behind a fingerprint, for those who
+# -- for people --------------------------------------------------------------------------------------------------------
 
 
-def fingerprint_status(decided: NodeZones, published: str) -> dict[str, Any]:
-    """``published``: the fingerprint of the object in the cluster before this scan, empty if it has none."""
+def fingerprint_status(zones: NodeZones, published: str) -> Document:
+    """The content of ``--pods-fingerprint-status-file``, for whoever finds that two fingerprints differ. Other tools
+    read these fields.
+
+    ``published``: the fingerprint of the object in the cluster before this scan, empty if it has none.
+    """
     return {
         "fingerprintExpected": published,
-        "fingerprintComputed": decided.fingerprint,
-        "pods": [{"Namespace": each.namespace, "Name": each.name} for each in decided.pods],
-        "nodeName": decided.node,
+        "fingerprintComputed": zones.fingerprint,
+        "pods": [{"Namespace": pod.namespace, "Name": pod.name} for pod in zones.pods],
+        "nodeName": zones.node,
     }
 
 
-# -- The zones of a node as rows, for ``numa export``. Drawing the table is the command line's. Pure.
-
-
-ZONE_TABLE_HEADER: Final = ("ZONE", "RESOURCE", "CAPACITY", "ALLOCATABLE", "USED", "AVAILABLE", "NOTE")
-_BYTES: Final = ("Ki", "Mi", "Gi", "Ti")
-_IN_BYTES: Final = ("memory", "hugepages-")
-
-
-def zone_table_rows(decided: NodeZones) -> list[tuple[str, ...]]:
+def zone_table_rows(zones: NodeZones) -> list[tuple[str, ...]]:
     """One row per zone and resource, in the order of the object; amounts of memory in the largest exact unit."""
-    return [_row(zone, each) for zone in decided.zones for each in zone.resources]
+    return [_row(zone, amounts) for zone in zones.zones for amounts in zone.resources]
 
 
 def _row(zone: ZoneAmounts, amounts: ResourceAmounts) -> tuple[str, ...]:
     values = (amounts.capacity, amounts.allocatable, amounts.used, amounts.available)
-    is_bytes = amounts.resource.startswith(_IN_BYTES)
-    written = (in_bytes(each) if is_bytes else str(each) for each in values)
-    return (zone_name(zone.cell.id), amounts.resource, *written, _note(zone, amounts))
-
-
-def in_bytes(amount: int) -> str:
-    """``17179869184`` as ``16Gi``, nothing rounded."""
-    unit = ""
-    for larger in _BYTES:
-        if amount == 0 or amount % 1024:
-            break
-        amount, unit = amount // 1024, larger
-    return f"{amount}{unit}"
+    written = (_amount_text(amounts.resource, value) for value in values)
+    return (zone_name(zone.host_zone.id), amounts.resource, *written, _note(zone, amounts))
 
 
 def _note(zone: ZoneAmounts, amounts: ResourceAmounts) -> str:
     notes = []
     if amounts.hidden:
-        hidden = in_bytes(amounts.hidden) if amounts.resource.startswith(_IN_BYTES) else str(amounts.hidden)
-        notes.append(f"{hidden} kept for init containers that have ended")
+        notes.append(f"{_amount_text(amounts.resource, amounts.hidden)} kept for init containers that have ended")
     if zone.memory_group and amounts.resource.startswith(_IN_BYTES):
-        notes.append(f"shared by {', '.join(zone_name(each) for each in zone.memory_group)}")
-    if amounts.resource == CPU and not zone.cell.cpus:
+        notes.append(f"shared by {', '.join(zone_name(member) for member in zone.memory_group)}")
+    if amounts.resource == CPU and not zone.host_zone.cpus:
         notes.append("memory alone")
     return "; ".join(notes)
+
+
+def _amount_text(resource: str, amount: int) -> str:
+    return in_bytes(amount) if resource.startswith(_IN_BYTES) else str(amount)
+
+
+def in_bytes(amount: int) -> str:
+    """``17179869184`` as ``16Gi``, nothing rounded."""
+    unit = ""
+    for larger in _BYTE_UNITS:
+        if amount == 0 or amount % 1024:
+            break
+        amount, unit = amount // 1024, larger
+    return f"{amount}{unit}"

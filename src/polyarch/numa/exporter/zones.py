@@ -1,10 +1,13 @@
-"""What the listed pods hold of each cell, and what the kubelet may hand out there.
+"""From the facts of one scan to the NUMA zones of the machine, and everything else that its topology says.
 
-Amounts are counted once: a CPU however many containers list it, a block of memory however many cells it spans, a device
-per cell that it belongs to. Pure."""
+:func:`node_zones` is the whole rule; equal facts give equal results, in whatever order the kubelet listed them.
+
+Amounts are counted once: a CPU however many containers list it, a block of memory however many zones it spans, a device
+per zone that it belongs to. Pure.
+"""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -27,240 +30,25 @@ from polyarch.numa.facts import (
     without_shared_cpus,
 )
 from polyarch.numa.fingerprint import fingerprint, has_exclusive_resources
-from polyarch.numa.placement_vectors import (
-    ContainerKey,
-    PlacementVectors,
-    VectorsNotExpressible,
-    encode_vectors,
-)
+from polyarch.numa.placement_vectors import ContainerKey, PlacementVectors, VectorsNotExpressible, encode_vectors
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
-
-ZoneResourceKey = tuple[int, str]
-"""A cell and a resource."""
-Amounts = dict[ZoneResourceKey, int]
-DeviceKey = tuple[str, str]
-"""A resource and the id of a device of it."""
-
-
-class ZoneMap:
-    """Where the CPUs of a machine and the devices of its kubelet are."""
-
-    def __init__(self, machine: Machine, allocatable: Allocatable) -> None:
-        self.cells: Final = frozenset(cell.id for cell in machine.cells)
-        self._cell_of: Final = {cpu: cell.id for cell in machine.cells for cpu in cell.cpus}
-        cells: dict[DeviceKey, set[int]] = {}
-        for entry in allocatable.devices:
-            for device in _device_keys(entry):
-                cells.setdefault(device, set()).update(_valid_zones(entry.cells))
-        self._device_cells: Final = {device: frozenset(found) for device, found in cells.items()}
-
-    def cpus(self, cpus: Iterable[int]) -> Iterator[tuple[int, int]]:
-        """Cell and CPU of each that sysfs knows."""
-        return ((self._cell_of[cpu], cpu) for cpu in cpus if cpu in self._cell_of)
-
-    def unknown_cpus(self, cpus: Iterable[int]) -> set[int]:
-        """Those that sysfs does not know."""
-        return {cpu for cpu in cpus if cpu not in self._cell_of}
-
-    def memory_cells(self, block: MemoryBlock) -> tuple[int, ...]:
-        """The online cells that a block spans, ascending."""
-        return tuple(sorted(self.cells.intersection(block.cells)))
-
-    def devices(self, entry: Devices) -> Iterator[tuple[int, DeviceKey]]:
-        """Cell and device, for each cell that the entry names or, where it names none, allocatable names."""
-        named = _valid_zones(entry.cells)
-        for device in _device_keys(entry):
-            for cell in self.cells.intersection(named or self._device_cells.get(device, ())):
-                yield cell, device
-
-    def container_cells(self, container: Container) -> frozenset[int]:
-        """All cells that it holds something of."""
-        found = {cell for cell, _ in self.cpus(container.cpus)}
-        found.update(cell for block in container.memory for cell in self.memory_cells(block))
-        found.update(cell for entry in container.devices for cell, _ in self.devices(entry))
-        return frozenset(found)
-
-
-def allocatable_amounts(allocatable: Allocatable, layout: ZoneMap, capacity: Mapping[ZoneResourceKey, int]) -> Amounts:
-    """What pods may get. A resource has an entry just in the cells where the kubelet has it, ``cpu`` in all.
-
-    ``capacity`` matters to a block of several cells alone: they share it as far as each has the memory.
-    """
-    nothing: Amounts = dict.fromkeys(((cell, CPU) for cell in layout.cells), 0)
-    cpus = count_keys((cell, CPU) for cell, _ in set(layout.cpus(allocatable.cpus)))
-    return nothing | cpus | spread(allocatable.memory, layout, capacity) | _count_devices(allocatable.devices, layout)
-
-
-def used_amounts(pods: Iterable[ListedPod], layout: ZoneMap, allocatable: Mapping[ZoneResourceKey, int]) -> Amounts:
-    """What the pods hold exclusively. CPUs of the shared pool are nobody's."""
-    containers = [each for pod in pods for each in pod.containers]
-    cpus = {placed for each in containers for placed in layout.cpus(each.cpus)}
-    blocks = (block for each in containers for block in each.memory)
-    devices = (entry for each in containers for entry in each.devices)
-    counted = count_keys((cell, CPU) for cell, _ in cpus)
-    return counted | spread(blocks, layout, allocatable) | _count_devices(devices, layout)
-
-
-def spread(blocks: Iterable[MemoryBlock], layout: ZoneMap, room: Mapping[ZoneResourceKey, int]) -> Amounts:
-    """How much of each cell the blocks take, each block counted once in total.
-
-    Blocks of one cell come first. The others follow by their cells, and take from each in turn what is left there, the
-    last one what remains. Cells that sysfs does not know are ignored, and so is a block without any other.
-    """
-    taken: Amounts = {}
-    for cells, block in sorted(_placed(blocks, layout), key=_single_zones_first):
-        left = max(block.size, 0)
-        for cell in cells:
-            place = cell, block.resource
-            before = taken.get(place, 0)
-            part = left if cell == cells[-1] else min(left, max(room.get(place, 0) - before, 0))
-            taken[place] = before + part
-            left -= part
-    return taken
-
-
-def memory_groups(blocks: Iterable[MemoryBlock], layout: ZoneMap) -> dict[int, frozenset[int]]:
-    """By cell, the cells that share a block with it, itself among them; only cells of which a block spans several."""
-    groups: dict[int, frozenset[int]] = {}
-    for cells, _ in _placed(blocks, layout):
-        if len(cells) > 1:
-            for cell in cells:
-                groups[cell] = groups.get(cell, frozenset()).union(cells)
-    return groups
-
-
-def count_keys(places: Iterable[ZoneResourceKey]) -> Amounts:
-    """One for each time that a place is given."""
-    return dict(Counter(places))
-
-
-def _placed(blocks: Iterable[MemoryBlock], layout: ZoneMap) -> Iterator[tuple[tuple[int, ...], MemoryBlock]]:
-    for block in blocks:
-        if cells := layout.memory_cells(block):
-            yield cells, block
-
-
-def _single_zones_first(placed: tuple[tuple[int, ...], MemoryBlock]) -> tuple[bool, tuple[int, ...]]:
-    cells, _ = placed
-    return len(cells) > 1, cells
-
-
-def _count_devices(entries: Iterable[Devices], layout: ZoneMap) -> Amounts:
-    devices = {placed for entry in entries for placed in layout.devices(entry)}
-    return count_keys((cell, resource) for cell, (resource, _) in devices)
-
-
-def _device_keys(entry: Devices) -> Iterator[DeviceKey]:
-    return ((entry.resource, each) for each in entry.ids)
-
-
-def _valid_zones(cells: Collection[int]) -> set[int]:
-    return {cell for cell in cells if cell >= 0}
-
-
-def container_placements(pods: Iterable[ListedPod], layout: ZoneMap) -> dict[ContainerKey, frozenset[int]]:
-    """The cells of every container that holds something of a cell."""
-    found: dict[ContainerKey, frozenset[int]] = {}
-    for pod in pods:
-        for each in pod.containers:
-            if cells := layout.container_cells(each):
-                key = pod.namespace, pod.name, each.name
-                found[key] = found.get(key, frozenset()) | cells
-    return found
-
-
-# -- What the kubelet has handed out although no container in its answer holds it.
-
-
 CPU_POLICY: Final = "static"
 MEMORY_POLICY: Final = "Static"
-"""The policies under which the states say anything about exclusive resources."""
-
-
-class CheckpointAllocations(NamedTuple):
-    """What the checkpoint files say."""
-
-    amounts: Amounts
-    """Handed out at least, by cell and resource."""
-    groups: dict[int, frozenset[int]]
-    """By cell, the cells that share its memory, itself among them."""
-
-
-NO_ALLOCATIONS: Final = CheckpointAllocations({}, {})
-
-
-def checkpoint_allocations(
-    states: Checkpoints, allocatable_cpus: frozenset[int], layout: ZoneMap
-) -> CheckpointAllocations:
-    """CPUs that may be allocated and are not in the shared pool, and memory that is not free, by cell.
-
-    A file of another policy, or none, says nothing.
-    """
-    cpus = states.cpu
-    memory = states.memory
-    amounts: Amounts = {}
-    if cpus is not None and cpus.policy == CPU_POLICY:
-        amounts = count_keys((cell, CPU) for cell, _ in layout.cpus(allocatable_cpus - cpus.shared))
-    if memory is None or memory.policy != MEMORY_POLICY:
-        return CheckpointAllocations(amounts, {})
-    held = _held_memory(memory, layout)
-    return CheckpointAllocations(amounts | held, _groups(memory, layout, held))
-
-
-def hidden_usage(least: Mapping[ZoneResourceKey, int], listed: Mapping[ZoneResourceKey, int]) -> Amounts:
-    """By how much the files exceed the answer. ``listed`` is the usage of all pods in it: what a pattern of
-    ``podExclude`` leaves out is not hidden, and does not come back by this way."""
-    return {place: amount - listed.get(place, 0) for place, amount in least.items() if amount > listed.get(place, 0)}
-
-
-def shared_capacity(
-    allocatable: Mapping[ZoneResourceKey, int], kept: CheckpointAllocations, listed: Mapping[ZoneResourceKey, int]
-) -> Amounts:
-    """The room that each cell has for blocks that span several.
-
-    The kubelet knows from which of its cells it took a block, and what the files say is on one cell must not be counted
-    on another as well. Files that have less of a group than the answer are late, and say nothing of it.
-    """
-    room = dict(allocatable)
-    for (cell, resource), amount in kept.amounts.items():
-        places = [(each, resource) for each in kept.groups.get(cell, ())]
-        if places and sum(kept.amounts.get(each, 0) for each in places) >= sum(listed.get(each, 0) for each in places):
-            room[cell, resource] = amount
-    return room
-
-
-def _held_memory(state: MemoryCheckpoint, layout: ZoneMap) -> Amounts:
-    """What is not free, without the blocks of pods that are over: the kubelet frees these when somebody wants them."""
-    held = {
-        (each.cell, each.resource): max(each.allocatable - each.free, 0)
-        for each in state.cells
-        if each.cell in layout.cells
-    }
-    ended = spread(state.ended, layout, held)
-    return {place: max(amount - ended.get(place, 0), 0) for place, amount in held.items()}
-
-
-def _groups(state: MemoryCheckpoint, layout: ZoneMap, held: Mapping[ZoneResourceKey, int]) -> dict[int, frozenset[int]]:
-    """The groups in which anything is held; one of ended pods alone is over, too."""
-    in_use = {cell for (cell, _), amount in held.items() if amount}
-    groups: dict[int, frozenset[int]] = {}
-    for each in state.cells:
-        cells = layout.cells.intersection(each.group)
-        if each.cell in cells and len(cells) > 1 and in_use & cells:
-            groups[each.cell] = groups.get(each.cell, frozenset()) | cells
-    return groups
-
-
-# -- From the facts of one scan to the zones of the machine and everything else that its object says.
-
+"""The policies under which checkpoints say anything about exclusive resources."""
 
 _UNITS: Final = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
+ZoneResourceKey = tuple[int, str]
+"""Id of a zone, and a resource."""
+Amounts = dict[ZoneResourceKey, int]
+DeviceKey = tuple[str, str]
+"""A resource, and the id of a device of it."""
+
 
 class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True):
-    """One resource of a cell: whole CPUs, bytes of memory and huge pages, pieces of devices."""
+    """One resource of a zone: whole CPUs, bytes of memory and huge pages, pieces of devices."""
 
     resource: str
     capacity: int
@@ -268,7 +56,7 @@ class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True):
     used: int
     """Given exclusively to running containers, or kept for a pod by its kubelet."""
     hidden: int = 0
-    """The part of ``used`` that no container in the kubelet's answer holds."""
+    """The part of ``used`` that no container in the kubelet's response holds."""
 
     @property
     def available(self) -> int:
@@ -276,13 +64,13 @@ class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZoneAmounts(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell with what is to be said of it."""
+    """One zone with the amounts that are published."""
 
-    cell: HostZone
+    host_zone: HostZone
     resources: tuple[ResourceAmounts, ...]
     """By name."""
     memory_group: tuple[int, ...] = ()
-    """The cells that share blocks of memory with this one, itself among them, ascending; empty: none does."""
+    """The zones that share blocks of memory with this one, itself among them, ascending; empty: none does."""
 
 
 class PodCounts(msgspec.Struct, frozen=True):
@@ -294,7 +82,7 @@ class PodCounts(msgspec.Struct, frozen=True):
 
 
 class ScanWarning(msgspec.Struct, frozen=True):
-    """Something that is odd but does not keep a scan from succeeding. It never names a pod."""
+    """Something odd that does not keep a scan from succeeding. It never names a pod."""
 
     reason: str
     message: str
@@ -303,13 +91,13 @@ class ScanWarning(msgspec.Struct, frozen=True):
 
 
 class NodeZones(msgspec.Struct, frozen=True, kw_only=True):
-    """What one scan has found."""
+    """The zones of one node, its pods, and what was odd."""
 
     node: str
     zones: tuple[ZoneAmounts, ...]
     """Ascending by id."""
     pods: tuple[ListedPod, ...]
-    """Those that the fingerprint is made of, by namespace and name."""
+    """Those of which the fingerprint is made, by namespace and name."""
     counts: PodCounts
     fingerprint: str = ""
     """Empty: not wanted."""
@@ -317,113 +105,310 @@ class NodeZones(msgspec.Struct, frozen=True, kw_only=True):
     """None: not wanted, or they cannot say where the containers are."""
     pod_exclude: str = ""
     """``podExclude`` as published; empty: not wanted, or too long."""
-    findings: tuple[ScanWarning, ...] = ()
+    warnings: tuple[ScanWarning, ...] = ()
 
 
 def node_zones(facts: ScanFacts, settings: ScanSettings, node_name: str) -> NodeZones:
-    """The zones of this node. Raises ``exclusions.MalformedPattern``: whoever reads settings checks the patterns."""
-    layout = ZoneMap(facts.machine, facts.allocatable)
+    """The zones of this node. Raises ``MalformedPattern``: whoever reads settings checks the patterns."""
+    zone_map = ZoneMap(facts.machine, facts.allocatable)
     listed = without_shared_cpus(facts.pods, settings.reference_container)
     counted = counted_pods(listed, settings.pod_exclude, facts.terminal)
     exclusive = [pod for pod in counted if has_exclusive_resources(pod)]
 
-    capacity = _capacity(facts.machine.cells)
-    allocatable = allocatable_amounts(facts.allocatable, layout, capacity)
+    capacity = _capacity(facts.machine.zones)
+    allocatable = allocatable_amounts(facts.allocatable, zone_map, capacity)
     kept = NO_ALLOCATIONS
     if settings.usage_source == "max":
-        kept = checkpoint_allocations(facts.states, frozenset(facts.allocatable.cpus), layout)
-    groups = memory_groups((block for pod in counted for each in pod.containers for block in each.memory), layout)
+        kept = checkpoint_allocations(facts.checkpoints, frozenset(facts.allocatable.cpus), zone_map)
+    groups = memory_groups((block for pod in counted for each in pod.containers for block in each.memory), zone_map)
     room = allocatable
     if kept.groups:
-        room = shared_capacity(allocatable, kept, used_amounts(listed, layout, allocatable))
-    used = used_amounts(counted, layout, room)
-    unlisted = hidden_usage(kept.amounts, used if len(counted) == len(listed) else used_amounts(listed, layout, room))
+        room = shared_capacity(allocatable, kept, used_amounts(listed, zone_map, allocatable))
+    used = used_amounts(counted, zone_map, room)
+    hidden = hidden_usage(kept.amounts, used if len(counted) == len(listed) else used_amounts(listed, zone_map, room))
 
-    findings = _unknown_cpus(listed, layout)
+    warnings = _unknown_cpus(listed, zone_map)
     vectors = None
     if settings.placement_vectors:
-        encoded = encode_vectors(container_placements(counted, layout), layout.cells)
+        encoded = encode_vectors(container_placements(counted, zone_map), zone_map.zones)
         if isinstance(encoded, VectorsNotExpressible):
-            findings.append(ScanWarning(encoded.reason, encoded.message))
+            warnings.append(ScanWarning(encoded.reason, encoded.message))
         else:
             vectors = encoded
 
     patterns = describe_exclusions(settings.pod_exclude) if settings.extra_attributes else ""
     if patterns is None:
         most = MAX_DESCRIPTION_BYTES
-        findings.append(
+        warnings.append(
             ScanWarning("PodExcludeTooLong", f"podExclude has more than {most} bytes, so schedulers are not told of it")
         )
 
     excluded = {*settings.resource_exclude.get("*", ()), *settings.resource_exclude.get(node_name, ())}
-    amounts = _amounts(allocatable, capacity, used, unlisted, excluded)
+    resources = _resources_by_zone(allocatable, capacity, used, hidden, excluded)
     fingerprinted = counted if settings.pods_fingerprint_method == "all" else exclusive
     pods = tuple(sorted(fingerprinted, key=lambda pod: (pod.namespace, pod.name)))
     return NodeZones(
         node=node_name,
         zones=tuple(
             ZoneAmounts(
-                cell=cell,
-                resources=tuple(amounts.get(cell.id, ())),
-                memory_group=tuple(sorted(groups.get(cell.id, frozenset()) | kept.groups.get(cell.id, frozenset()))),
+                host_zone=zone,
+                resources=tuple(resources.get(zone.id, ())),
+                memory_group=tuple(sorted(groups.get(zone.id, frozenset()) | kept.groups.get(zone.id, frozenset()))),
             )
-            for cell in sorted(facts.machine.cells, key=lambda each: each.id)
+            for zone in sorted(facts.machine.zones, key=lambda zone: zone.id)
         ),
         pods=pods,
         counts=PodCounts(len(facts.pods), len(exclusive), len(facts.pods) - len(counted)),
         fingerprint=fingerprint((pod.namespace, pod.name) for pod in pods) if settings.pods_fingerprint else "",
         vectors=vectors,
         pod_exclude=patterns or "",
-        findings=tuple(findings),
+        warnings=tuple(warnings),
     )
+
+
+def _capacity(zones: Collection[HostZone]) -> Amounts:
+    """What the machine has. What could not be read is missing."""
+    amounts: Amounts = {}
+    for zone in zones:
+        amounts[zone.id, CPU] = len(zone.cpus)
+        if zone.memory is not None:
+            amounts[zone.id, MEMORY] = zone.memory
+        amounts |= {(zone.id, page_resource(size)): size * count for size, count in (zone.pages or {}).items()}
+    return amounts
 
 
 def page_resource(size: int) -> str:
     """The resource of huge pages of this size in bytes: ``hugepages-2Mi``, ``hugepages-64Ki``."""
-    unit, factor = next((each for each in _UNITS if size % each[1] == 0), ("", 1))
+    unit, factor = next((unit for unit in _UNITS if size % unit[1] == 0), ("", 1))
     return f"hugepages-{size // factor}{unit}"
 
 
-def _capacity(cells: Collection[HostZone]) -> Amounts:
-    """What the machine has. What could not be read is missing."""
-    amounts: Amounts = {}
-    for cell in cells:
-        amounts[cell.id, CPU] = len(cell.cpus)
-        if cell.memory is not None:
-            amounts[cell.id, MEMORY] = cell.memory
-        amounts |= {(cell.id, page_resource(size)): size * count for size, count in (cell.pages or {}).items()}
-    return amounts
-
-
-def _amounts(
-    allocatable: Mapping[ZoneResourceKey, int],
-    capacity: Mapping[ZoneResourceKey, int],
-    used: Mapping[ZoneResourceKey, int],
-    unlisted: Mapping[ZoneResourceKey, int],
-    excluded: Collection[str],
+def _resources_by_zone(
+    allocatable: Amounts, capacity: Amounts, used: Amounts, hidden: Amounts, excluded: Collection[str]
 ) -> dict[int, list[ResourceAmounts]]:
-    found: dict[int, list[ResourceAmounts]] = {}
-    for place in sorted(allocatable):
-        cell, resource = place
+    by_zone: dict[int, list[ResourceAmounts]] = {}
+    for key in sorted(allocatable):
+        zone, resource = key
         if resource not in excluded:
-            kept = unlisted.get(place, 0)
+            kept = hidden.get(key, 0)
             amounts = ResourceAmounts(
                 resource=resource,
-                capacity=max(capacity.get(place, 0), allocatable[place]),
-                allocatable=allocatable[place],
-                used=used.get(place, 0) + kept,
+                capacity=max(capacity.get(key, 0), allocatable[key]),
+                allocatable=allocatable[key],
+                used=used.get(key, 0) + kept,
                 hidden=kept,
             )
-            found.setdefault(cell, []).append(amounts)
-    return found
+            by_zone.setdefault(zone, []).append(amounts)
+    return by_zone
 
 
-def _unknown_cpus(pods: Collection[ListedPod], layout: ZoneMap) -> list[ScanWarning]:
+def _unknown_cpus(pods: Collection[ListedPod], zone_map: "ZoneMap") -> list[ScanWarning]:
     unknown: set[int] = set()
     for pod in pods:
-        for each in pod.containers:
-            unknown |= layout.unknown_cpus(each.cpus)
+        for container in pod.containers:
+            unknown |= zone_map.unknown_cpus(container.cpus)
     if not unknown:
         return []
     message = f"the kubelet lists CPUs that are not online, which are ignored: {sorted(unknown)}"
     return [ScanWarning("UnknownCpus", message, len(unknown))]
+
+
+# -- listed usage ------------------------------------------------------------------------------------------------------
+
+
+class ZoneMap:
+    """Which zone each CPU of a machine and each device of its kubelet is in."""
+
+    def __init__(self, machine: Machine, allocatable: Allocatable) -> None:
+        self.zones: Final = frozenset(zone.id for zone in machine.zones)
+        self._zone_of_cpu: Final = {cpu: zone.id for zone in machine.zones for cpu in zone.cpus}
+        by_device: dict[DeviceKey, set[int]] = {}
+        for entry in allocatable.devices:
+            for device in _device_keys(entry):
+                by_device.setdefault(device, set()).update(_valid_zones(entry.zones))
+        self._zones_of_device: Final = {device: frozenset(zones) for device, zones in by_device.items()}
+
+    def cpus(self, cpus: Iterable[int]) -> Iterator[tuple[int, int]]:
+        """Zone and CPU of each CPU that sysfs knows."""
+        return ((self._zone_of_cpu[cpu], cpu) for cpu in cpus if cpu in self._zone_of_cpu)
+
+    def unknown_cpus(self, cpus: Iterable[int]) -> set[int]:
+        """The CPUs that sysfs does not know."""
+        return {cpu for cpu in cpus if cpu not in self._zone_of_cpu}
+
+    def memory_zones(self, block: MemoryBlock) -> tuple[int, ...]:
+        """The online zones that a block spans, ascending."""
+        return tuple(sorted(self.zones.intersection(block.zones)))
+
+    def devices(self, entry: Devices) -> Iterator[tuple[int, DeviceKey]]:
+        """Zone and device, for each zone that the entry names or, where it names none, ``allocatable`` names."""
+        named = _valid_zones(entry.zones)
+        for device in _device_keys(entry):
+            for zone in self.zones.intersection(named or self._zones_of_device.get(device, ())):
+                yield zone, device
+
+    def container_zones(self, container: Container) -> frozenset[int]:
+        """All zones of which the container holds something."""
+        zones = {zone for zone, _ in self.cpus(container.cpus)}
+        zones.update(zone for block in container.memory for zone in self.memory_zones(block))
+        zones.update(zone for entry in container.devices for zone, _ in self.devices(entry))
+        return frozenset(zones)
+
+
+def allocatable_amounts(allocatable: Allocatable, zone_map: ZoneMap, capacity: Amounts) -> Amounts:
+    """What pods may get. A resource has an entry in just the zones where the kubelet has it, ``cpu`` in all.
+
+    ``capacity`` matters to a block of several zones alone: they share it as far as each has the memory.
+    """
+    nothing: Amounts = dict.fromkeys(((zone, CPU) for zone in zone_map.zones), 0)
+    cpus = dict(Counter((zone, CPU) for zone, _ in set(zone_map.cpus(allocatable.cpus))))
+    memory = spread(allocatable.memory, zone_map, capacity)
+    return nothing | cpus | memory | _count_devices(allocatable.devices, zone_map)
+
+
+def used_amounts(pods: Iterable[ListedPod], zone_map: ZoneMap, allocatable: Amounts) -> Amounts:
+    """What the pods hold exclusively. CPUs of the shared pool belong to no pod."""
+    containers = [container for pod in pods for container in pod.containers]
+    cpus = {placed for container in containers for placed in zone_map.cpus(container.cpus)}
+    blocks = (block for container in containers for block in container.memory)
+    devices = (entry for container in containers for entry in container.devices)
+    counted = dict(Counter((zone, CPU) for zone, _ in cpus))
+    return counted | spread(blocks, zone_map, allocatable) | _count_devices(devices, zone_map)
+
+
+def spread(blocks: Iterable[MemoryBlock], zone_map: ZoneMap, room: Amounts) -> Amounts:
+    """How much of each zone the blocks take, each block counted once in total.
+
+    Blocks of one zone come first. The others follow by their zones, and take from each in turn what is left there, the
+    last one what remains. Zones that sysfs does not know are ignored, and so is a block without any other.
+    """
+    taken: Amounts = {}
+    for zones, block in sorted(_placed(blocks, zone_map), key=lambda placed: (len(placed[0]) > 1, placed[0])):
+        left = max(block.size, 0)
+        for zone in zones:
+            key = zone, block.resource
+            before = taken.get(key, 0)
+            part = left if zone == zones[-1] else min(left, max(room.get(key, 0) - before, 0))
+            taken[key] = before + part
+            left -= part
+    return taken
+
+
+def memory_groups(blocks: Iterable[MemoryBlock], zone_map: ZoneMap) -> dict[int, frozenset[int]]:
+    """By zone, the zones that share a block with it, itself among them; only zones of which a block spans several."""
+    groups: dict[int, frozenset[int]] = {}
+    for zones, _ in _placed(blocks, zone_map):
+        if len(zones) > 1:
+            for zone in zones:
+                groups[zone] = groups.get(zone, frozenset()).union(zones)
+    return groups
+
+
+def container_placements(pods: Iterable[ListedPod], zone_map: ZoneMap) -> dict[ContainerKey, frozenset[int]]:
+    """The zones of every container that holds something of a zone."""
+    placements: dict[ContainerKey, frozenset[int]] = {}
+    for pod in pods:
+        for container in pod.containers:
+            if zones := zone_map.container_zones(container):
+                key = pod.namespace, pod.name, container.name
+                placements[key] = placements.get(key, frozenset()) | zones
+    return placements
+
+
+def _placed(blocks: Iterable[MemoryBlock], zone_map: ZoneMap) -> Iterator[tuple[tuple[int, ...], MemoryBlock]]:
+    for block in blocks:
+        if zones := zone_map.memory_zones(block):
+            yield zones, block
+
+
+def _count_devices(entries: Iterable[Devices], zone_map: ZoneMap) -> Amounts:
+    devices = {placed for entry in entries for placed in zone_map.devices(entry)}
+    return dict(Counter((zone, resource) for zone, (resource, _) in devices))
+
+
+def _device_keys(entry: Devices) -> Iterator[DeviceKey]:
+    return ((entry.resource, device) for device in entry.ids)
+
+
+def _valid_zones(zones: Collection[int]) -> set[int]:
+    return {zone for zone in zones if zone >= 0}
+
+
+# -- hidden usage ------------------------------------------------------------------------------------------------------
+
+# The kubelet's response leaves out init containers that have finished, but the kubelet keeps their CPUs and memory
+# until the pod ends. Its checkpoints show them: CPUs that the shared pool lacks, memory that is not free. The
+# checkpoint of memory is late in one way: a terminated pod stays in it until another pod is admitted, which a scheduler
+# that trusts these zones may never send. So memory of such pods does not count.
+
+
+class CheckpointAllocations(NamedTuple):
+    """What the checkpoints show as allocated."""
+
+    amounts: Amounts
+    """Allocated at least, by zone and resource."""
+    groups: dict[int, frozenset[int]]
+    """By zone, the zones that share its memory, itself among them."""
+
+
+NO_ALLOCATIONS: Final = CheckpointAllocations({}, {})
+
+
+def checkpoint_allocations(
+    checkpoints: Checkpoints, allocatable_cpus: frozenset[int], zone_map: ZoneMap
+) -> CheckpointAllocations:
+    """CPUs that may be allocated and are not in the shared pool, and memory that is not free, by zone.
+
+    A checkpoint of another policy, or none, says nothing.
+    """
+    cpus, memory = checkpoints.cpu, checkpoints.memory
+    amounts: Amounts = {}
+    if cpus is not None and cpus.policy == CPU_POLICY:
+        amounts = dict(Counter((zone, CPU) for zone, _ in zone_map.cpus(allocatable_cpus - cpus.shared)))
+    if memory is None or memory.policy != MEMORY_POLICY:
+        return CheckpointAllocations(amounts, {})
+    held = _held_memory(memory, zone_map)
+    return CheckpointAllocations(amounts | held, _groups(memory, zone_map, held))
+
+
+def hidden_usage(least: Amounts, listed: Amounts) -> Amounts:
+    """By how much the checkpoints exceed the response. ``listed`` is the usage of all pods in it: a pod that
+    ``podExclude`` leaves out is not hidden, and does not return by this way.
+    """
+    return {key: amount - listed.get(key, 0) for key, amount in least.items() if amount > listed.get(key, 0)}
+
+
+def shared_capacity(allocatable: Amounts, kept: CheckpointAllocations, listed: Amounts) -> Amounts:
+    """How much of each zone blocks that span several may take.
+
+    The kubelet knows from which of its zones it took a block, and memory that a checkpoint shows on one zone must not
+    be counted on another as well. A checkpoint that has less of a group than the response is late, and ignored.
+    """
+    room = dict(allocatable)
+    for (zone, resource), amount in kept.amounts.items():
+        keys = [(member, resource) for member in kept.groups.get(zone, ())]
+        if keys and sum(kept.amounts.get(key, 0) for key in keys) >= sum(listed.get(key, 0) for key in keys):
+            room[zone, resource] = amount
+    return room
+
+
+def _held_memory(checkpoint: MemoryCheckpoint, zone_map: ZoneMap) -> Amounts:
+    """What is not free, without the blocks of terminated pods: the kubelet frees these when another pod needs them."""
+    held = {
+        (state.zone, state.resource): max(state.allocatable - state.free, 0)
+        for state in checkpoint.zones
+        if state.zone in zone_map.zones
+    }
+    ended = spread(checkpoint.ended, zone_map, held)
+    return {key: max(amount - ended.get(key, 0), 0) for key, amount in held.items()}
+
+
+def _groups(checkpoint: MemoryCheckpoint, zone_map: ZoneMap, held: Amounts) -> dict[int, frozenset[int]]:
+    """The groups in which anything is held; a group of terminated pods alone is over, too."""
+    in_use = {zone for (zone, _), amount in held.items() if amount}
+    groups: dict[int, frozenset[int]] = {}
+    for state in checkpoint.zones:
+        zones = zone_map.zones.intersection(state.group)
+        if state.zone in zones and len(zones) > 1 and in_use & zones:
+            groups[state.zone] = groups.get(state.zone, frozenset()) | zones
+    return groups

@@ -15,6 +15,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 import structlog
+from xxhash import xxh64_intdigest
 
 from polyarch.clock import Clock
 from polyarch.kube.errors import Conflict, Invalid, KubernetesError, NotFound, TooManyRequests
@@ -24,7 +25,6 @@ from polyarch.kube.patches import JsonPatch, add, remove, test
 from polyarch.kube.resources import POD_DISRUPTION_BUDGETS, PODS, Resource
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.extender.wire import ExtenderArgs
-from polyarch.numa.fingerprint import xxh64
 from polyarch.numa.fit.facts import FitDecision, NodeFacts, PodFacts
 from polyarch.numa.preemption import (
     DisruptionBudget,
@@ -382,7 +382,7 @@ class PreemptionController:
 def _turned(asked: ExtenderArgs) -> Iterator[str]:
     """From a place of the pod's own, so that many pods do not look at the same nodes."""
     names = asked.names
-    start = xxh64(asked.pod.uid.encode("utf-8", "surrogatepass"), 0) % len(names) if names else 0
+    start = xxh64_intdigest(asked.pod.uid.encode("utf-8", "surrogatepass"), 0) % len(names) if names else 0
     yield from names[start:]
     yield from names[:start]
 

@@ -6,8 +6,8 @@ from heapq import nsmallest
 from typing import Final, Protocol
 
 import msgspec
+from xxhash import xxh64_intdigest
 
-from polyarch.numa.fingerprint import xxh64
 from polyarch.numa.fit.demand import NOTHING, AlignmentUnit, PodDemand, PodDemandCache
 from polyarch.numa.fit.evaluate import (
     WHOLE_CORES,
@@ -274,14 +274,14 @@ def _held(unit: AlignmentUnit) -> AlignmentUnit:
 
 def best_nodes(names: Sequence[str], scores: Sequence[int], *, uid: str, count: int) -> list[str]:
     """At most ``count`` names, the best first; a score below 0 is none. Only names of equal score are hashed."""
-    seed = xxh64(uid.encode(), 0)
+    seed = xxh64_intdigest(uid.encode(), 0)
     chosen: list[str] = []
     for score in sorted({each for each in scores if each >= 0}, reverse=True):
         if len(chosen) >= count:
             break
         equal = [name for name, each in zip(names, scores, strict=True) if each == score]
         if len(equal) > 1:
-            hashes = [xxh64(name.encode(), seed) for name in equal]
+            hashes = [xxh64_intdigest(name.encode(), seed) for name in equal]
             equal = [name for _, name in nsmallest(count - len(chosen), zip(hashes, equal, strict=True))]
         chosen += equal
     return chosen

@@ -1,10 +1,11 @@
-"""KubeletConfiguration: the file, its drop-ins, and what ``/configz`` answers, as the settings that
-decide how a kubelet places containers.
+"""The kubelet's settings and checkpoints.
 
-Missing keys mean the kubelet's defaults, an empty value is a missing one. Keys that are of no interest here may hold
-anything. This is the one module that reads YAML for an exporter. Pure.
+Settings come from the exporter's own options, from the kubelet's ``/configz``, or from its configuration file, in this
+order. ``/configz`` is preferred over the file because it shows what flags and drop-ins changed. A kubelet applies a new
+configuration when it starts, so ``/configz`` is requested when its socket is another one; the file is read with every
+scan, which costs less than a stat of it saves. Settings that were known once stay in use when no source answers.
 
-Format: k8s.io/kubelet ``config/v1beta1``; drop-ins: kubernetes.io/docs/reference/node/kubelet-config-directory-merging.
+This is the one module that reads YAML for a scan.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from polyarch.clock import Clock
 from polyarch.numa.facts import (
     Checkpoints,
     CpuCheckpoint,
+    HostSettings,
     KubeletSettings,
     MemoryBlock,
     MemoryCheckpoint,
@@ -28,157 +30,21 @@ from polyarch.numa.facts import (
 )
 from polyarch.numa.host.machine import Count, HostRoot, os_error_text
 
+CONFIGZ_REJECTED_INTERVAL: Final = 600.0
+"""Seconds until ``/configz`` is requested again after a rejection: permissions and certificates change seldom."""
+CONFIGZ_RETRY_INTERVAL: Final = 10.0
+"""Seconds after a first failure: a kubelet that starts listens in a moment. After each further one it is twice as long,
+as a port that a firewall closes holds up the scan that asks."""
+DROP_IN: Final = ".conf"
 MAX_NUMA_NODES: Final = "max-allowable-numa-nodes"
 POD_LEVEL_MANAGERS: Final = "PodLevelResourceManagers"
+CPU_CHECKPOINT: Final = "cpu_manager_state"
+MEMORY_CHECKPOINT: Final = "memory_manager_state"
+
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class InvalidKubeletConfiguration(ValueError):  # noqa: N818 - the name says what is the matter
-    """A configuration that no kubelet would start with, or that is none; the message begins with its place."""
-
-
-def settings_from_files(main: tuple[str, bytes], drop_ins: Iterable[tuple[str, bytes]] = ()) -> KubeletSettings:
-    """The settings of a file and its drop-ins, each as place and content, in the order in which they are merged.
-
-    Raises UnusableConfiguration.
-    """
-    place, content = main
-    merged = _document(place, content)
-    for path, patch in drop_ins:
-        merged = _merged(merged, _document(path, patch))
-    return kubelet_settings(merged, place=place)
-
-
-def settings_from_configz(content: bytes) -> KubeletSettings:
-    """The settings in an answer of ``/configz``, which shows flags and drop-ins, too. Raises UnusableConfiguration."""
-    try:
-        found = msgspec.json.decode(content, type=dict[str, Any]).get("kubeletconfig")
-    except ValueError as error:
-        raise InvalidKubeletConfiguration(f"configz: {error}") from None
-    if not isinstance(found, dict):
-        raise InvalidKubeletConfiguration("configz: no kubeletconfig in the answer; is this a kubelet?")
-    return kubelet_settings(found, place="configz")
-
-
-def check_policy_and_scope(policy: str, scope: str, *, place: str) -> tuple[TopologyPolicy, TopologyScope]:
-    """Both values if the kubelet knows them; raises UnusableConfiguration."""
-    for key, value, known in (
-        ("topologyManagerPolicy", policy, get_args(TopologyPolicy)),
-        ("topologyManagerScope", scope, get_args(TopologyScope)),
-    ):
-        if value not in known:
-            raise InvalidKubeletConfiguration(f"{place}: {key}: {value!r} is none of {', '.join(known)}")
-    return cast("TopologyPolicy", policy), cast("TopologyScope", scope)
-
-
-def kubelet_settings(document: Mapping[str, Any], *, place: str) -> KubeletSettings:
-    """The settings in a KubeletConfiguration; raises UnusableConfiguration."""
-    policy, scope = check_policy_and_scope(
-        _text(document, "topologyManagerPolicy", "none", place),
-        _text(document, "topologyManagerScope", "container", place),
-        place=place,
-    )
-    options = _options(document, "topologyManagerPolicyOptions", place)
-    limit = dict(options).get(MAX_NUMA_NODES)
-    if limit is not None and not (limit.isascii() and limit.isdigit()):
-        raise InvalidKubeletConfiguration(
-            f"{place}: topologyManagerPolicyOptions.{MAX_NUMA_NODES}: {limit!r} is not a number of cells"
-        )
-    return KubeletSettings(
-        policy=policy,
-        scope=scope,
-        max_numa_nodes=None if limit is None else int(limit),
-        topology_options=options,
-        cpu_manager_policy=_text(document, "cpuManagerPolicy", "none", place),
-        cpu_manager_options=_options(document, "cpuManagerPolicyOptions", place),
-        memory_manager_policy=_text(document, "memoryManagerPolicy", "None", place),
-        pod_level_managers=dict(_options(document, "featureGates", place)).get(POD_LEVEL_MANAGERS) == "true",
-        reserves_cpus=bool(_text(document, "reservedSystemCPUs", "", place))
-        or any(_reserves(_options(document, key, place)) for key in ("kubeReserved", "systemReserved")),
-    )
-
-
-def yaml_mapping(place: str, content: bytes) -> dict[str, Any]:
-    """The object that a text of YAML describes, of whatever kind. Raises UnusableConfiguration."""
-    try:
-        found = yaml.load(content, _LOADER)  # noqa: S506 - safe
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f":{mark.line + 1}" if mark is not None else ""
-        raise InvalidKubeletConfiguration(f"{place}{line}: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidKubeletConfiguration(f"{place}: not YAML ({' '.join(str(error).split())})") from None
-    if not isinstance(found, dict):
-        raise InvalidKubeletConfiguration(f"{place}: expected a KubeletConfiguration, found {_kind(found)}")
-    return found
-
-
-def _document(place: str, content: bytes) -> dict[str, Any]:
-    found = yaml_mapping(place, content)
-    kind = found.get("kind", "KubeletConfiguration")
-    if kind != "KubeletConfiguration":
-        raise InvalidKubeletConfiguration(f"{place}: kind: expected KubeletConfiguration, found {kind!r}")
-    return found
-
-
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Maps are merged key by key, everything else is replaced; null removes a key (RFC 7386)."""
-    result = dict(below)
-    for key, value in above.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, dict):
-            old = result.get(key)
-            result[key] = _merged(old if isinstance(old, dict) else {}, value)
-        else:
-            result[key] = value
-    return result
-
-
-def _text(document: Mapping[str, Any], key: str, default: str, place: str) -> str:
-    value = document.get(key)
-    if value is None or value == "":
-        return default
-    if isinstance(value, bool) or not isinstance(value, str | int):  # 3 is a list of CPUs
-        raise InvalidKubeletConfiguration(f"{place}: {key}: expected a text, found {_kind(value)}")
-    return str(value)
-
-
-def _options(document: Mapping[str, Any], key: str, place: str) -> tuple[tuple[str, str], ...]:
-    """A map of names and values, sorted."""
-    found = document.get(key)
-    if found is None:
-        return ()
-    if not isinstance(found, dict):
-        raise InvalidKubeletConfiguration(f"{place}: {key}: expected a map, found {_kind(found)}")
-    return tuple(sorted((str(name), _spelt(value)) for name, value in found.items()))
-
-
-def _spelt(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _reserves(resources: Iterable[tuple[str, str]]) -> bool:
-    """Whether a list of quantities keeps CPUs for the system."""
-    amount = dict(resources).get("cpu", "")
-    return any(digit in "123456789" for digit in amount)
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "nothing"
-    return {dict: "a map", list: "a list", str: "a text", bool: "true or false"}.get(type(value), "a number")
-
-
-# -- Where the kubelet's settings come from, and when they are read again.
-
-
-CONFIGZ_REJECTED_INTERVAL: Final = 600.0
-"""After a refusal ``/configz`` is asked again: rights and certificates change seldom."""
-CONFIGZ_RETRY_INTERVAL: Final = 10.0
-"""The same after a first failure: a kubelet that starts listens in a moment. After each further one it is twice as
-long, as a port that a firewall closes holds up the scan that asks."""
-DROP_IN: Final = ".conf"
+# -- settings for one scan after the other -----------------------------------------------------------------------------
 
 
 class ConfigzUnavailable(Exception):  # noqa: N818 - the name says what is the matter
@@ -191,11 +57,15 @@ class ConfigzUnavailable(Exception):  # noqa: N818 - the name says what is the m
 
 
 class Configz(Protocol):
-    """The seam to the kubelet's port."""
+    """The interface to the kubelet's port, see ``kubelet_port``."""
 
     async def get(self) -> bytes:
         """The answer of ``/configz``; raises ConfigzUnavailable."""
         ...
+
+
+class InvalidKubeletConfiguration(ValueError):  # noqa: N818 - the name says what is the matter
+    """A configuration that no kubelet would start with, or that is none; the message begins with its place."""
 
 
 class NoKubeletSettings(Exception):  # noqa: N818 - the name says what is the matter
@@ -208,42 +78,28 @@ class NoKubeletSettings(Exception):  # noqa: N818 - the name says what is the ma
         )
 
 
-class KubeletSettingsSources(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sources there are; all paths are below the tree."""
-
-    policy: str | None = None
-    scope: str | None = None
-    """With ``policy`` these are the settings, and no kubelet is asked."""
-    mode: Literal["auto", "configz", "file"] = "auto"
-    file: str = "/podresources/config.yaml"
-    directory: str = ""
-    """Of drop-ins; empty: none."""
-
-
 class CurrentKubeletSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings in use."""
 
     kubelet: KubeletSettings
     origin: Literal["options", "configz", "file"]
     stale: str = ""
-    """Why they are not known any more to be the kubelet's (condition ``TopologySettingsStale``); empty: they are."""
+    """Why they may not be the kubelet's any more (condition ``TopologySettingsStale``); empty: they are."""
 
 
 class KubeletSettingsSource:
     """The settings for one scan after the other."""
 
-    def __init__(
-        self, sources: KubeletSettingsSources, tree: HostRoot, *, clock: Clock, configz: Configz | None = None
-    ) -> None:
-        """Without ``configz`` the file alone is read."""
-        self._sources = sources
-        self._configz = configz if sources.mode != "file" else None
+    def __init__(self, host: HostSettings, root: HostRoot, *, clock: Clock, configz: Configz | None = None) -> None:
+        """Without ``configz`` the file alone is read; all paths are below ``root``."""
+        self._host = host
+        self._configz = configz if host.kubelet_config != "file" else None
         self._clock = clock
-        self._file = _ConfigurationFile(tree, sources.file, sources.directory)
+        self._file = _ConfigurationFile(root, host.kubelet_config_file, host.kubelet_config_dir)
         self._kubelet: Hashable = None
         self._due = float("-inf")
         self._answer: KubeletSettings | None = None
-        """What ``/configz`` said; None while the file counts."""
+        """The settings in the last answer of ``/configz``; None while the file counts."""
         self._failures = 0
         self._problem = ""
         """Why it gave no answer the last time."""
@@ -251,16 +107,16 @@ class KubeletSettingsSource:
 
     async def current(self, kubelet: Hashable = None) -> CurrentKubeletSettings:
         """The settings as of now; ``kubelet`` is the identity of its socket. Raises NoKubeletSettings."""
-        sources, problems = self._sources, []
-        if sources.policy is not None and sources.scope is not None:
-            return _settings_from_options(sources.policy, sources.scope)
+        host, problems = self._host, []
+        if host.topology_manager_policy is not None and host.topology_manager_scope is not None:
+            return _settings_from_options(host.topology_manager_policy, host.topology_manager_scope)
         if self._configz is not None:
             await self._ask(self._configz, kubelet)
             if self._answer is not None:
                 self._known = CurrentKubeletSettings(kubelet=self._answer, origin="configz", stale=self._problem)
                 return self._known
             problems.append(self._problem)
-        if sources.mode != "configz":
+        if host.kubelet_config != "configz":
             try:
                 self._known = CurrentKubeletSettings(kubelet=self._file.settings(), origin="file")
             except InvalidKubeletConfiguration as error:
@@ -291,42 +147,8 @@ class KubeletSettingsSource:
         self._due = now + wait
 
 
-class _ConfigurationFile:
-    """The configuration file with its drop-ins, decoded again when the content of one of them changes."""
-
-    def __init__(self, tree: HostRoot, path: str, directory: str) -> None:
-        self._tree = tree
-        self._path = path
-        self._directory = directory
-        self._digest = b""
-        self._found: KubeletSettings | InvalidKubeletConfiguration | None = None
-
-    def settings(self) -> KubeletSettings:
-        """What they say now; raises UnusableConfiguration."""
-        try:
-            contents = [(self._tree.path(path), self._tree.bytes(path)) for path in self._paths()]
-        except OSError as error:
-            raise InvalidKubeletConfiguration(os_error_text(error)) from None
-        digest = _digest(contents)
-        if self._found is None or digest != self._digest:
-            self._digest, self._found = digest, _decoded(contents)
-        if isinstance(self._found, InvalidKubeletConfiguration):
-            raise self._found
-        return self._found
-
-    def _paths(self) -> list[str]:
-        """The file, then drop-ins as a kubelet takes them: by name. A directory that is not there has none."""
-        if not self._directory:
-            return [self._path]
-        try:
-            names = self._tree.names(self._directory)
-        except FileNotFoundError:
-            names = []
-        return [self._path, *(f"{self._directory}/{name}" for name in names if name.endswith(DROP_IN))]
-
-
 def _settings_from_options(policy: str, scope: str) -> CurrentKubeletSettings:
-    """What the exporter was told; the rest is not known, and empty."""
+    """The settings that the exporter was given; the others are not known, and empty."""
     try:
         known = check_policy_and_scope(policy, scope, place="the exporter's options")
     except InvalidKubeletConfiguration as error:
@@ -337,30 +159,275 @@ def _settings_from_options(policy: str, scope: str) -> CurrentKubeletSettings:
     )
 
 
-def _decoded(contents: list[tuple[str, bytes]]) -> KubeletSettings | InvalidKubeletConfiguration:
-    try:
-        return settings_from_files(contents[0], contents[1:])
-    except InvalidKubeletConfiguration as error:
-        return error
+class _ConfigurationFile:
+    """The configuration file with its drop-ins, decoded again when the content of one of them changes."""
+
+    def __init__(self, root: HostRoot, path: str, directory: str) -> None:
+        self._root = root
+        self._path = path
+        self._directory = directory
+        self._digest = b""
+        self._decoded: KubeletSettings | InvalidKubeletConfiguration | None = None
+
+    def settings(self) -> KubeletSettings:
+        """The settings now; raises InvalidKubeletConfiguration."""
+        try:
+            contents = [(self._root.path(path), self._root.bytes(path)) for path in self._paths()]
+        except OSError as error:
+            raise InvalidKubeletConfiguration(os_error_text(error)) from None
+        digest = _digest(contents)
+        if self._decoded is None or digest != self._digest:
+            self._digest = digest
+            try:
+                self._decoded = settings_from_files(contents[0], contents[1:])
+            except InvalidKubeletConfiguration as error:
+                self._decoded = error
+        if isinstance(self._decoded, InvalidKubeletConfiguration):
+            raise self._decoded
+        return self._decoded
+
+    def _paths(self) -> list[str]:
+        """The file, then drop-ins as a kubelet takes them: by name. A directory that does not exist has none."""
+        if not self._directory:
+            return [self._path]
+        try:
+            names = self._root.names(self._directory)
+        except FileNotFoundError:
+            names = []
+        return [self._path, *(f"{self._directory}/{name}" for name in names if name.endswith(DROP_IN))]
 
 
 def _digest(contents: list[tuple[str, bytes]]) -> bytes:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for place, content in contents:
-        found.update(f"{place}\0{len(content)}\0".encode() + content)
-    return found.digest()
+        digest.update(f"{place}\0{len(content)}\0".encode() + content)
+    return digest.digest()
 
 
-# -- The checkpoints of the kubelet's CPU and memory managers: ``cpu_manager_state`` and ``memory_manager_state``
+# -- KubeletConfiguration ----------------------------------------------------------------------------------------------
+
+# Missing keys mean the kubelet's defaults, an empty value is a missing one. Keys that are of no interest here may hold
+# anything. Format: k8s.io/kubelet ``config/v1beta1``; drop-ins:
+# kubernetes.io/docs/reference/node/kubelet-config-directory-merging.
 
 
-CPU_CHECKPOINT: Final = "cpu_manager_state"
-MEMORY_CHECKPOINT: Final = "memory_manager_state"
+def settings_from_files(main: tuple[str, bytes], drop_ins: Iterable[tuple[str, bytes]] = ()) -> KubeletSettings:
+    """The settings of a file and its drop-ins, each as place and content, in the order in which they are merged.
+
+    Raises InvalidKubeletConfiguration.
+    """
+    place, content = main
+    merged = _configuration(place, content)
+    for path, patch in drop_ins:
+        merged = _merged(merged, _configuration(path, patch))
+    return kubelet_settings(merged, place=place)
+
+
+def settings_from_configz(content: bytes) -> KubeletSettings:
+    """The settings in an answer of ``/configz``, which shows flags and drop-ins, too.
+
+    Raises InvalidKubeletConfiguration.
+    """
+    try:
+        configuration = msgspec.json.decode(content, type=dict[str, Any]).get("kubeletconfig")
+    except ValueError as error:
+        raise InvalidKubeletConfiguration(f"configz: {error}") from None
+    if not isinstance(configuration, dict):
+        raise InvalidKubeletConfiguration("configz: no kubeletconfig in the answer; is this a kubelet?")
+    return kubelet_settings(configuration, place="configz")
+
+
+def kubelet_settings(document: Mapping[str, Any], *, place: str) -> KubeletSettings:
+    """The settings in a KubeletConfiguration; raises InvalidKubeletConfiguration."""
+    policy, scope = check_policy_and_scope(
+        _text(document, "topologyManagerPolicy", "none", place),
+        _text(document, "topologyManagerScope", "container", place),
+        place=place,
+    )
+    options = _options(document, "topologyManagerPolicyOptions", place)
+    limit = dict(options).get(MAX_NUMA_NODES)
+    if limit is not None and not (limit.isascii() and limit.isdigit()):
+        raise InvalidKubeletConfiguration(
+            f"{place}: topologyManagerPolicyOptions.{MAX_NUMA_NODES}: {limit!r} is not a number of cells"
+        )
+    return KubeletSettings(
+        policy=policy,
+        scope=scope,
+        max_numa_nodes=None if limit is None else int(limit),
+        topology_options=options,
+        cpu_manager_policy=_text(document, "cpuManagerPolicy", "none", place),
+        cpu_manager_options=_options(document, "cpuManagerPolicyOptions", place),
+        memory_manager_policy=_text(document, "memoryManagerPolicy", "None", place),
+        pod_level_managers=dict(_options(document, "featureGates", place)).get(POD_LEVEL_MANAGERS) == "true",
+        reserves_cpus=bool(_text(document, "reservedSystemCPUs", "", place))
+        or any(_reserves_cpus(_options(document, key, place)) for key in ("kubeReserved", "systemReserved")),
+    )
+
+
+def check_policy_and_scope(policy: str, scope: str, *, place: str) -> tuple[TopologyPolicy, TopologyScope]:
+    """Both values if the kubelet knows them; raises InvalidKubeletConfiguration."""
+    for key, value, known in (
+        ("topologyManagerPolicy", policy, get_args(TopologyPolicy)),
+        ("topologyManagerScope", scope, get_args(TopologyScope)),
+    ):
+        if value not in known:
+            raise InvalidKubeletConfiguration(f"{place}: {key}: {value!r} is none of {', '.join(known)}")
+    return cast("TopologyPolicy", policy), cast("TopologyScope", scope)
+
+
+def yaml_mapping(place: str, content: bytes) -> dict[str, Any]:
+    """The object that a text of YAML describes, of whatever kind. Raises InvalidKubeletConfiguration."""
+    try:
+        document = yaml.load(content, _LOADER)  # noqa: S506 - safe
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark is not None else ""
+        raise InvalidKubeletConfiguration(f"{place}{line}: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidKubeletConfiguration(f"{place}: not YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(document, dict):
+        raise InvalidKubeletConfiguration(f"{place}: expected a KubeletConfiguration, found {_type_name(document)}")
+    return document
+
+
+def _configuration(place: str, content: bytes) -> dict[str, Any]:
+    document = yaml_mapping(place, content)
+    kind = document.get("kind", "KubeletConfiguration")
+    if kind != "KubeletConfiguration":
+        raise InvalidKubeletConfiguration(f"{place}: kind: expected KubeletConfiguration, found {kind!r}")
+    return document
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Maps are merged key by key, everything else is replaced; null removes a key (RFC 7386)."""
+    result = dict(below)
+    for key, value in above.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            old = result.get(key)
+            result[key] = _merged(old if isinstance(old, dict) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _text(document: Mapping[str, Any], key: str, default: str, place: str) -> str:
+    value = document.get(key)
+    if value is None or value == "":
+        return default
+    if isinstance(value, bool) or not isinstance(value, str | int):  # 3 is a list of CPUs
+        raise InvalidKubeletConfiguration(f"{place}: {key}: expected a text, found {_type_name(value)}")
+    return str(value)
+
+
+def _options(document: Mapping[str, Any], key: str, place: str) -> tuple[tuple[str, str], ...]:
+    """A map of names and values, sorted."""
+    options = document.get(key)
+    if options is None:
+        return ()
+    if not isinstance(options, dict):
+        raise InvalidKubeletConfiguration(f"{place}: {key}: expected a map, found {_type_name(options)}")
+    return tuple(sorted((str(name), _option_text(value)) for name, value in options.items()))
+
+
+def _option_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _reserves_cpus(resources: Iterable[tuple[str, str]]) -> bool:
+    """Whether a list of quantities keeps CPUs for the system."""
+    amount = dict(resources).get("cpu", "")
+    return any(digit in "123456789" for digit in amount)
+
+
+def _type_name(value: object) -> str:
+    if value is None:
+        return "nothing"
+    return {dict: "a map", list: "a list", str: "a text", bool: "true or false"}.get(type(value), "a number")
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+# The checkpoints of the kubelet's CPU and memory managers show what podresources does not: what finished init
+# containers still hold. They are the kubelet's own files, whose format may change with its version, so whatever is not
+# as expected means: not known. Nothing is ever refused because of them. The kubelet renames new files over old ones, so
+# no half-written file is seen.
+#
+# Memory of a terminated pod stays in the file until the kubelet admits another pod. The pod's directory is deleted
+# before that, so it tells which blocks are such leftovers; it goes without a change of the file, and is looked for
+# every time. Format: k8s.io/kubernetes ``pkg/kubelet/cm/cpumanager/state`` and ``pkg/kubelet/cm/memorymanager/state``.
 
 Blocks = dict[str, tuple[MemoryBlock, ...]]
 """By uid of the pod."""
 
-_State = TypeVar("_State", CpuCheckpoint, MemoryCheckpoint)
+_Checkpoint = TypeVar("_Checkpoint", CpuCheckpoint, MemoryCheckpoint)
+
+
+class CheckpointFiles:
+    """Both files, scan after scan: each is decoded again when its content changes."""
+
+    def __init__(self, root: HostRoot, directory: str, *, count: Count = lambda _: None) -> None:
+        """``directory``: the kubelet's, below the root. ``count`` gets the name of a file from which nothing can be
+        learned, once until its content changes.
+        """
+        self._cpu = _CheckpointFile(root, f"{directory}/{CPU_CHECKPOINT}", lambda: count(CPU_CHECKPOINT))
+        self._memory = _CheckpointFile(root, f"{directory}/{MEMORY_CHECKPOINT}", lambda: count(MEMORY_CHECKPOINT))
+        self._root = root
+        self._pods = f"{directory}/pods"
+        self._checkpoints = Checkpoints()
+        self._blocks: Blocks = {}
+
+    def read(self) -> Checkpoints:
+        """Their content now."""
+        cpu, memory = self._cpu.changed(), self._memory.changed()
+        if cpu is not None:
+            decoded = self._cpu.counted(_cpu_checkpoint(cpu), "static")
+            self._checkpoints = msgspec.structs.replace(self._checkpoints, cpu=decoded)
+        if memory is not None:
+            checkpoint, self._blocks = _memory_checkpoint(memory)
+            self._checkpoints = msgspec.structs.replace(
+                self._checkpoints, memory=self._memory.counted(checkpoint, "Static")
+            )
+        return self._without_leftovers()
+
+    def _without_leftovers(self) -> Checkpoints:
+        checkpoint = self._checkpoints.memory
+        if checkpoint is None or not self._blocks:
+            return self._checkpoints
+        try:
+            existing = set(self._root.names(self._pods))
+        except OSError:
+            return self._checkpoints
+        ended = tuple(block for pod, blocks in self._blocks.items() if pod not in existing for block in blocks)
+        return msgspec.structs.replace(self._checkpoints, memory=msgspec.structs.replace(checkpoint, ended=ended))
+
+
+class _CheckpointFile:
+    """One of them, and its last content."""
+
+    def __init__(self, root: HostRoot, path: str, count: Callable[[], None]) -> None:
+        self._root = root
+        self._path = path
+        self._count = count
+        self._content: bytes | None = None
+
+    def changed(self) -> bytes | None:
+        """The content if it has changed; the content of a file that cannot be read is empty."""
+        try:
+            content = self._root.bytes(self._path)
+        except OSError:
+            content = b""
+        if content == self._content:
+            return None
+        self._content = content
+        return content
+
+    def counted(self, checkpoint: _Checkpoint | None, policy: str) -> _Checkpoint | None:
+        """The checkpoint, counted if nothing follows from it."""
+        if checkpoint is None or checkpoint.policy != policy:
+            self._count()
+        return checkpoint
 
 
 class _CpuFile(msgspec.Struct, rename="camel"):
@@ -369,7 +436,7 @@ class _CpuFile(msgspec.Struct, rename="camel"):
 
 
 class _ZoneMemory(msgspec.Struct):
-    """One resource of one cell; bytes."""
+    """One resource of one zone; bytes."""
 
     allocatable: int
     free: int
@@ -381,7 +448,7 @@ class _MemoryZone(msgspec.Struct, rename="camel"):
 
 
 class _Block(msgspec.Struct, rename="camel"):
-    """What one container was given; bytes."""
+    """A block of one container; bytes."""
 
     type: str
     size: int
@@ -391,103 +458,35 @@ class _Block(msgspec.Struct, rename="camel"):
 class _MemoryFile(msgspec.Struct, rename="camel"):
     policy_name: str
     machine_state: dict[int, _MemoryZone] | None = None
-    """By cell; null with the policy None."""
+    """By zone; null with the policy None."""
     entries: dict[str, dict[str, list[_Block]]] | None = None
     """By uid of the pod and name of the container."""
 
 
-class CheckpointFiles:
-    """Both files, scan after scan: each is decoded again when its content changes."""
-
-    def __init__(self, tree: HostRoot, directory: str, *, count: Count = lambda _: None) -> None:
-        """``directory``: the kubelet's, within the tree. ``count`` gets the name of a file from which nothing can be
-        learned, once until its content changes.
-        """
-        self._cpu = _CheckpointFile(tree, f"{directory}/{CPU_CHECKPOINT}", lambda: count(CPU_CHECKPOINT))
-        self._memory = _CheckpointFile(tree, f"{directory}/{MEMORY_CHECKPOINT}", lambda: count(MEMORY_CHECKPOINT))
-        self._tree = tree
-        self._pods = f"{directory}/pods"
-        self._states = Checkpoints()
-        self._blocks: Blocks = {}
-
-    def read(self) -> Checkpoints:
-        """What they say now."""
-        cpu, memory = self._cpu.changed(), self._memory.changed()
-        if cpu is not None:
-            self._states = msgspec.structs.replace(self._states, cpu=self._cpu.judged(_cpu_checkpoint(cpu), "static"))
-        if memory is not None:
-            found, self._blocks = _memory_checkpoint(memory)
-            self._states = msgspec.structs.replace(self._states, memory=self._memory.judged(found, "Static"))
-        return self._without_leftovers()
-
-    def _without_leftovers(self) -> Checkpoints:
-        state = self._states.memory
-        if state is None or not self._blocks:
-            return self._states
-        try:
-            there = set(self._tree.names(self._pods))
-        except OSError:
-            return self._states
-        ended = tuple(block for pod, blocks in self._blocks.items() if pod not in there for block in blocks)
-        return msgspec.structs.replace(self._states, memory=msgspec.structs.replace(state, ended=ended))
-
-
-def read_checkpoints(tree: HostRoot, directory: str, count: Count = lambda _: None) -> Checkpoints:
-    """The states, read once."""
-    return CheckpointFiles(tree, directory, count=count).read()
-
-
-class _CheckpointFile:
-    """One of them, and its content when it was last looked at."""
-
-    def __init__(self, tree: HostRoot, path: str, count: Callable[[], None]) -> None:
-        self._tree = tree
-        self._path = path
-        self._count = count
-        self._content: bytes | None = None
-
-    def changed(self) -> bytes | None:
-        """The content if it is another one than before; one that cannot be read is empty."""
-        try:
-            content = self._tree.bytes(self._path)
-        except OSError:
-            content = b""
-        if content == self._content:
-            return None
-        self._content = content
-        return content
-
-    def judged(self, state: _State | None, policy: str) -> _State | None:
-        """The state, counted if nothing follows from it."""
-        if state is None or state.policy != policy:
-            self._count()
-        return state
-
-
 def _cpu_checkpoint(content: bytes) -> CpuCheckpoint | None:
     try:
-        found = msgspec.json.decode(content, type=_CpuFile)
-        return CpuCheckpoint(found.policy_name, parse_cpu_list(found.default_cpu_set))
+        file = msgspec.json.decode(content, type=_CpuFile)
+        return CpuCheckpoint(file.policy_name, parse_cpu_list(file.default_cpu_set))
     except ValueError:
         return None
 
 
 def _memory_checkpoint(content: bytes) -> tuple[MemoryCheckpoint | None, Blocks]:
     try:
-        found = msgspec.json.decode(content, type=_MemoryFile)
+        file = msgspec.json.decode(content, type=_MemoryFile)
     except ValueError:
         return None, {}
-    cells = (
-        ZoneMemoryState(cell, resource, room.allocatable, room.free, tuple(sorted(set(state.cells))))
-        for cell, state in sorted((found.machine_state or {}).items())
-        for resource, room in sorted(state.memory_map.items())
+    zones = (
+        ZoneMemoryState(zone, resource, memory.allocatable, memory.free, tuple(sorted(set(state.cells))))
+        for zone, state in sorted((file.machine_state or {}).items())
+        for resource, memory in sorted(state.memory_map.items())
     )
     blocks = {
         pod: tuple(
-            MemoryBlock(each.type, each.size, tuple(sorted(set(each.numa_affinity))))
+            MemoryBlock(block.type, block.size, tuple(sorted(set(block.numa_affinity))))
             for held in containers.values()
-            for each in held
+            for block in held
         )
-        for pod, containers in sorted((found.entries or {}).items())
+        for pod, containers in sorted((file.entries or {}).items())
     }
-    return MemoryCheckpoint(found.policy_name, tuple(cells)), blocks
+    return MemoryCheckpoint(file.policy_name, tuple(zones)), blocks

@@ -1,8 +1,9 @@
-"""The kubelet's ``/configz``: its configuration with flags and drop-ins, asked at the kubelet's own port.
+"""The kubelet's ``/configz``: its configuration with flags and drop-ins, requested at the kubelet's own port.
 
-It needs the right ``nodes/configz``. The API server's proxy would answer, too, but the right to use it is the right to
-run commands in every pod of the node, so it is never asked. The pod's token is sent only to a server whose certificate
-verifies, unless somebody chose otherwise."""
+It needs the permission ``nodes/configz``. The API server's proxy would answer, too, but whoever may use it may run
+commands in every pod of the node, so it is never used. The pod's token is sent only to a server whose certificate
+verifies, unless somebody chose otherwise.
+"""
 
 from typing import Final
 
@@ -33,21 +34,21 @@ class KubeletPort:
         tls = msgspec.structs.replace(configuration.tls, ca=authority, server_name="", skip_verify=insecure)
         self._configuration = msgspec.structs.replace(configuration, tls=tls, proxy=None)
         self._clock = clock
-        self._place = ""
+        self._server = ""
 
     def is_at(self, address: str, port: int = KUBELET_PORT) -> None:
         """The node's ``InternalIP``, as its Node says; empty: not known yet."""
         host = f"[{address}]" if ":" in address else address
-        self._place = f"https://{host}:{port}" if address else ""
+        self._server = f"https://{host}:{port}" if address else ""
 
     async def get(self) -> bytes:
-        """The answer; raises ConfigzUnavailable."""
-        if not self._place:
+        """The answer of ``/configz``; raises ConfigzUnavailable."""
+        if not self._server:
             raise ConfigzUnavailable("configz: the InternalIP of the node is not known yet", refused=False)
-        configuration = msgspec.structs.replace(self._configuration, server=self._place)
+        configuration = msgspec.structs.replace(self._configuration, server=self._server)
         request = Request("GET", "/configz", "get", "configz")
         try:
-            # It is asked every ten minutes at most: no connection is kept for it.
+            # A request every ten minutes at most: no connection is kept for it.
             async with Transport(
                 configuration,
                 role="numa-exporter",

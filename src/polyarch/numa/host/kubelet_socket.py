@@ -5,7 +5,8 @@ each call and while one is under way, and a call that lost its connection is mad
 
 grpclib ends a call by cancelling the task that makes it and never takes that back, so that the task counts as cancelled
 for good; and it takes messages of any length. Hence a task for every attempt, and a look at the length before a message
-is received."""
+is received.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -39,13 +40,13 @@ from polyarch.numa.host.podresources_grpc import PodResourcesListerStub
 
 log = structlog.get_logger(__name__)
 
-LOOK: Final = 1.0
+POLL_INTERVAL: Final = 1.0
 """Seconds between two looks at the socket: while it is not there, and during a call."""
-REMIND: Final = 60.0
+REMINDER_INTERVAL: Final = 60.0
 """Seconds between two lines of the log about a socket that is not there."""
-PREFIX: Final = 5
-"""Bytes before a message: whether it is compressed, and its length (gRPC over HTTP/2)."""
-DISABLED: Final = "Get method disabled"
+PREFIX_BYTES: Final = 5
+"""The bytes before a message: whether it is compressed, and its length (gRPC over HTTP/2)."""
+GET_DISABLED: Final = "Get method disabled"
 """What kubelets say, with status UNKNOWN, while their feature gate ``KubeletPodResourcesGet`` is off."""
 
 Q = TypeVar("Q", bound=Message)
@@ -53,7 +54,7 @@ A = TypeVar("A", bound=Message)
 
 
 class _Failed(Exception):  # noqa: N818 - what became of a call
-    """The call cannot succeed: there is nobody to ask, or the answer is an error, or none that can be read."""
+    """The call cannot succeed: nobody listens, or the response is an error or cannot be read."""
 
 
 class _Unimplemented(_Failed):
@@ -61,7 +62,7 @@ class _Unimplemented(_Failed):
 
 
 class _Lost(Exception):  # noqa: N818 - what became of a connection
-    """The connection ended before the answer."""
+    """The connection ended before the response."""
 
 
 class KubeletSocket:
@@ -77,10 +78,10 @@ class KubeletSocket:
         reminded: float | None = None
         while socket_identity(self._address.path) is None:
             now = self._clock.monotonic()
-            if reminded is None or now - reminded >= REMIND:
+            if reminded is None or now - reminded >= REMINDER_INTERVAL:
                 reminded = now
                 log.warning("waiting for the kubelet's podresources socket", socket=str(self._address))
-            await self._clock.sleep(LOOK)
+            await self._clock.sleep(POLL_INTERVAL)
 
     async def list(self) -> list[ListedPod]:
         pods, unnamed = listed_pods(
@@ -102,7 +103,7 @@ class KubeletSocket:
             pod = pod_of_get(await self._answer("get", lambda kubelet: kubelet.Get, request))
         except _Unimplemented:
             wanted = (namespace, name)
-            pod = next((each for each in await self.list() if (each.namespace, each.name) == wanted), None)
+            pod = next((pod for pod in await self.list() if (pod.namespace, pod.name) == wanted), None)
         except _Failed as error:
             raise self._error("get", error) from error
         if pod is None:
@@ -140,7 +141,7 @@ class KubeletSocket:
                     )
                 waiting_for = "the socket to come back, as the kubelet closed the connection"
                 while socket_identity(self._address.path) is None:
-                    await self._clock.sleep(LOOK / 10)
+                    await self._clock.sleep(POLL_INTERVAL / 10)
                 waiting_for = "an answer"
                 return await self._attempt(method, request)
         except TimeoutError as error:
@@ -200,7 +201,7 @@ class _Connection:
         """Raises _Failed or _Lost."""
         call = asyncio.create_task(_unary(method, request), name=method.name)
         try:
-            while not (await asyncio.wait({call}, timeout=LOOK))[0]:
+            while not (await asyncio.wait({call}, timeout=POLL_INTERVAL))[0]:
                 if socket_identity(self._path) != self.identity:
                     raise _Lost("the kubelet made a new socket")
             return call.result()
@@ -226,7 +227,7 @@ async def _unary(method: UnaryUnaryMethod[Q, A], request: Q) -> A:
             raise _Failed("an answer without a message")
         return method.reply_type.FromString(data)
     except GRPCError as error:
-        if error.status is Status.UNIMPLEMENTED or DISABLED in (error.message or ""):
+        if error.status is Status.UNIMPLEMENTED or GET_DISABLED in (error.message or ""):
             raise _Unimplemented("the kubelet does not have this function") from error
         raise _Failed(f"the kubelet answers {error.status.name}: {error.message or 'without a message'}") from error
     except (StreamTerminatedError, ConnectionError) as error:
@@ -249,7 +250,7 @@ async def _receive(stream: Stream[Q, A]) -> bytes | None:
     As ``Stream.recv_message`` of grpclib 0.4, which receives whatever length is announced.
     """
     with stream._wrapper:
-        prefix = await stream._stream.recv_data(PREFIX)
+        prefix = await stream._stream.recv_data(PREFIX_BYTES)
         if not prefix:
             return None
         if prefix[0]:

@@ -1,8 +1,11 @@
-"""The files of a machine, below one directory: every file that is read on behalf of a scan is opened here.
+"""The machine as sysfs and procfs show it: NUMA zones with their CPUs, memory, huge pages and distances.
 
-So one option moves all of them, and no symlink of a mounted or copied tree leads a reader to the files of another
-machine. Links are resolved before anything is opened; an absolute link is taken literally, so in a tree that
-does not start at ``/`` it leads out."""
+Every file that is read on behalf of a scan is opened by :class:`HostRoot`, so one option moves all of them, and no
+symlink of a mounted or copied tree leads a reader to the files of another machine.
+
+Zones are known by the kernel's ids, never by their place in a list. Values that are not essential and cannot be read
+are left out and counted; without the CPUs of a zone nothing true can be said, so that is an error.
+"""
 
 import errno
 import os
@@ -17,11 +20,36 @@ from polyarch.numa.facts import HostZone, Machine, parse_cpu_list
 
 MAX_FILE_BYTES: Final = 16 << 20
 """Bytes of the largest file that is read: the kubelet's memory state of a thousand pods has less than a tenth."""
+TOPOLOGY_LIFETIME: Final = 600.0
+"""Seconds after which the topology of the machine is read again, whatever happens."""
+
+CPUS_ONLINE: Final = "devices/system/cpu/online"
+ZONES_ONLINE: Final = "devices/system/node/online"
+ZONES: Final = "devices/system/node"
+CPUS: Final = "devices/system/cpu"
+PAGES: Final = "kernel/mm/hugepages"
+"""Of a kernel without NUMA."""
+LOCAL: Final = 10
+"""The distance of a zone to itself."""
 _CHUNK: Final = 1 << 16
+_ZONE: Final = re.compile(r"node([0-9]{1,6})")
+_CPU: Final = re.compile(r"cpu([0-9]{1,6})")
+_PAGE_SIZE: Final = re.compile(r"hugepages-([0-9]{1,15})kB")
+_MEMORY: Final = re.compile(r"^(?:Node +[0-9]+ +)?MemTotal: +([0-9]+) kB$", re.MULTILINE)
+
+Count = Callable[[str], None]
+"""Called with the name of a file that could not be used (``polyarch_numa_facts_errors_total{file}``)."""
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
 
 
 class HostRoot:
-    """Files below ``top``; the paths that are asked for are relative to it, a leading ``/`` means the same."""
+    """The directory below which files of a host are read; paths are relative to it, a leading ``/`` means the same.
+
+    Links are resolved before anything is opened. An absolute link is taken literally, so below a root other than ``/``
+    it leads out.
+    """
 
     __slots__ = ("_below", "_resolved", "top")
 
@@ -32,11 +60,13 @@ class HostRoot:
         self._below = self._resolved.rstrip("/") + "/"
 
     def path(self, path: str) -> str:
-        """Where this is, for messages and for what is not read through the tree."""
+        """The whole path, for messages and for files that are read by others."""
         return os.path.join(self.top, path.lstrip("/"))  # noqa: PTH118 - thousands of these are made per scan
 
     def bytes(self, path: str) -> bytes:
-        """The content of a file. Raises OSError, also if it lies outside the tree or is larger than :data:`LARGEST`."""
+        """The content of a file. Raises OSError, also for a file outside the root or of more than
+        :data:`MAX_FILE_BYTES`.
+        """
         # A pipe must not hold up a scan: without O_NONBLOCK its open waits for a writer.
         descriptor = os.open(self._inside(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -51,7 +81,7 @@ class HostRoot:
             os.close(descriptor)
 
     def text(self, path: str) -> str:
-        """The same as text; what is not UTF-8 is replaced."""
+        """The content as text; bytes that are not UTF-8 are replaced."""
         return self.bytes(path).decode(errors="replace")
 
     def names(self, path: str) -> list[str]:
@@ -59,9 +89,7 @@ class HostRoot:
         return sorted(os.listdir(self._inside(path)))  # noqa: PTH208 - names alone are needed
 
     def identity(self, path: str) -> tuple[int, int, int, int] | None:
-        """Device, inode, size and time of modification of a file; None if there is none. A file that was replaced has
-        another one, also if its content is the same.
-        """
+        """Device, inode, size and time of modification of a file; None if there is none."""
         try:
             found = os.stat(self._inside(path))  # noqa: PTH116
         except OSError:
@@ -76,7 +104,7 @@ class HostRoot:
 
 
 class HostFiles(NamedTuple):
-    """Both trees of a machine."""
+    """Both roots of a machine."""
 
     root: HostRoot
     sysfs: HostRoot
@@ -89,36 +117,73 @@ def host_files(root: str = "/", sysfs: str = "") -> HostFiles:
 
 
 def os_error_text(error: OSError) -> str:
-    """What is the matter with which file, for a message."""
+    """The file and its problem, for a message."""
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
 
 
-# -- The part of a machine that hardly ever changes: which cells it has, their CPUs, memory, distances and sockets
-
-
-Count = Callable[[str], None]
-"""Called with the name of a file that could not be used (``polyarch_numa_facts_errors_total{file}``)."""
-
-CPUS_ONLINE: Final = "devices/system/cpu/online"
-ZONES_ONLINE: Final = "devices/system/node/online"
-ZONES: Final = "devices/system/node"
-CPUS: Final = "devices/system/cpu"
-PAGES: Final = "kernel/mm/hugepages"
-"""Of a kernel without cells."""
-LOCAL: Final = 10
-"""The distance of a cell to itself."""
-_ZONE: Final = re.compile(r"node([0-9]{1,6})")
-_CPU: Final = re.compile(r"cpu([0-9]{1,6})")
-_PAGE_SIZE: Final = re.compile(r"hugepages-([0-9]{1,15})kB")
-_MEMORY: Final = re.compile(r"^(?:Node +[0-9]+ +)?MemTotal: +([0-9]+) kB$", re.MULTILINE)
+# -- the machine now ---------------------------------------------------------------------------------------------------
 
 
 class UnreadableMachine(Exception):  # noqa: N818 - the name says what is the matter
-    """The CPUs of a cell, or the cells themselves, cannot be read: the scan fails."""
+    """The CPUs of a zone, or the zones themselves, cannot be read: the scan fails."""
+
+
+class MachineReader:
+    """The machine for one scan after the other: a topology that is kept until something says that it has changed, and
+    fresh counts of huge pages.
+
+    Reading a topology takes two or three files per CPU, so a large machine would spend a scan's whole budget on what
+    changes once a year. CPUs that come or go change the content of ``cpu/online``, which is read with each scan.
+    """
+
+    def __init__(self, files: HostFiles, *, clock: Clock, count: Count = lambda _: None) -> None:
+        self._files = files
+        self._clock = clock
+        self._count = count
+        self._topology: MachineTopology | None = None
+        self._kubelet: Hashable = None
+        self._due = 0.0
+
+    def read(self, kubelet: Hashable = None) -> Machine:
+        """The machine as of now. ``kubelet`` is the identity of the kubelet's socket: a restarted kubelet has another
+        one. Raises UnreadableMachine; the next call starts afresh then.
+        """
+        topology, self._topology = self._topology, None
+        now, sysfs = self._clock.monotonic(), self._files.sysfs
+        if topology is None or kubelet != self._kubelet or now >= self._due or online(sysfs) != topology.online:
+            topology = read_topology(self._files, self._count)
+            self._kubelet, self._due = kubelet, now + TOPOLOGY_LIFETIME
+        machine = Machine(
+            zones=tuple(
+                self._with_page_counts(zone, pages) for zone, pages in zip(topology.zones, topology.pages, strict=True)
+            ),
+            threads_per_core=topology.threads_per_core,
+        )
+        self._topology = topology
+        return machine
+
+    def _with_page_counts(self, zone: HostZone, pages: "tuple[PageCount, ...] | None") -> HostZone:
+        """The zone with the number of its pages of each size; a size whose number cannot be read is left out."""
+        if pages is None:
+            return zone
+        counts: dict[int, int] = {}
+        for page in pages:
+            try:
+                text = self._files.sysfs.text(page.path).strip()
+            except OSError:
+                text = ""
+            if text.isascii() and text.isdigit():
+                counts[page.size] = int(text)
+            else:
+                self._count("nr_hugepages")
+        return msgspec.structs.replace(zone, pages=counts)
+
+
+# -- its topology ------------------------------------------------------------------------------------------------------
 
 
 class PageCount(msgspec.Struct, frozen=True):
-    """Where the number of huge pages of one size is."""
+    """The file with the number of huge pages of one size."""
 
     size: int
     """Bytes."""
@@ -126,44 +191,44 @@ class PageCount(msgspec.Struct, frozen=True):
 
 
 class MachineTopology(msgspec.Struct, frozen=True, kw_only=True):
-    """The cells without their counts of pages, and what tells that they have changed."""
+    """The zones without their counts of pages, and the content by which a change of them shows."""
 
-    cells: tuple[HostZone, ...]
+    zones: tuple[HostZone, ...]
     pages: tuple[tuple[PageCount, ...] | None, ...]
-    """Of each cell; None: its sizes could not be read."""
+    """Of each zone; None: its sizes could not be read."""
     threads_per_core: int
     online: tuple[str | None, str | None]
     """Content of ``cpu/online`` and ``node/online``; None: no such file."""
 
 
 def online(sysfs: HostRoot) -> tuple[str | None, str | None]:
-    """The two files whose content changes with the layout. Raises UnreadableMachine."""
+    """The two files whose content changes with the topology. Raises UnreadableMachine."""
     return _optional(sysfs, CPUS_ONLINE), _optional(sysfs, ZONES_ONLINE)
 
 
 def read_topology(files: HostFiles, count: Count) -> MachineTopology:
-    """The layout as of now. Raises UnreadableMachine."""
+    """The topology as of now. Raises UnreadableMachine."""
     sysfs = files.sysfs
-    told = online(sysfs)
-    ids = _ids(sysfs, told[1])
-    running = None if told[0] is None else _numbers(sysfs.path(CPUS_ONLINE), told[0])
+    cpus_online, zones_online = online(sysfs)
+    ids = _ids(sysfs, zones_online)
+    running = None if cpus_online is None else _numbers(sysfs.path(CPUS_ONLINE), cpus_online)
     if ids:
-        cells = [_zone(sysfs, each, ids, running, count) for each in ids]
-        places = [f"{ZONES}/node{each}/hugepages" for each in ids]
+        zones = [_zone(sysfs, zone, ids, running, count) for zone in ids]
+        folders = [f"{ZONES}/node{zone}/hugepages" for zone in ids]
     else:
-        cells, places = [_only_zone(files, running, count)], [PAGES]
+        zones, folders = [_only_zone(files, running, count)], [PAGES]
     return MachineTopology(
-        cells=tuple(cells),
-        pages=tuple(_page_counts(sysfs, place, count) for place in places),
-        threads_per_core=_threads(sysfs, cells, count),
-        online=told,
+        zones=tuple(zones),
+        pages=tuple(_page_counts(sysfs, folder, count) for folder in folders),
+        threads_per_core=_threads(sysfs, zones, count),
+        online=(cpus_online, zones_online),
     )
 
 
-def _ids(sysfs: HostRoot, told: str | None) -> list[int]:
-    """The online cells, ascending; none if the kernel knows no cells."""
-    if told is not None:
-        ids = sorted(_numbers(sysfs.path(ZONES_ONLINE), told))
+def _ids(sysfs: HostRoot, zones_online: str | None) -> list[int]:
+    """The online zones, ascending; none if the kernel knows no NUMA."""
+    if zones_online is not None:
+        ids = sorted(_numbers(sysfs.path(ZONES_ONLINE), zones_online))
         if not ids:
             raise UnreadableMachine(f"{sysfs.path(ZONES_ONLINE)}: is empty; a machine has at least one online cell")
         return ids
@@ -189,7 +254,7 @@ def _zone(sysfs: HostRoot, id: int, ids: list[int], running: frozenset[int] | No
 
 
 def _only_zone(files: HostFiles, running: frozenset[int] | None, count: Count) -> HostZone:
-    """A kernel without NUMA, as some s390x have."""
+    """The zone of a kernel without NUMA, as some s390x have."""
     cpus = running
     if cpus is None:
         cpus = frozenset(int(match[1]) for name in _names(files.sysfs, CPUS) if (match := _CPU.fullmatch(name)))
@@ -205,10 +270,10 @@ def _only_zone(files: HostFiles, running: frozenset[int] | None, count: Count) -
     )
 
 
-def _memory(tree: HostRoot, path: str, count: Count) -> int | None:
+def _memory(root: HostRoot, path: str, count: Count) -> int | None:
     """Bytes of ``MemTotal``."""
     try:
-        match = _MEMORY.search(tree.text(path))
+        match = _MEMORY.search(root.text(path))
     except OSError:
         match = None
     if match is None:
@@ -218,7 +283,7 @@ def _memory(tree: HostRoot, path: str, count: Count) -> int | None:
 
 
 def _costs(sysfs: HostRoot, path: str, ids: list[int], count: Count) -> tuple[tuple[int, int], ...]:
-    """Each number belongs to the online cell of the same rank; any other number of them means nothing."""
+    """Each number belongs to the online zone of the same rank; any other number of them means nothing."""
     try:
         row = sysfs.text(path).split()
     except OSError:
@@ -229,22 +294,22 @@ def _costs(sysfs: HostRoot, path: str, ids: list[int], count: Count) -> tuple[tu
     return tuple(zip(ids, map(int, row), strict=True))
 
 
-def _page_counts(sysfs: HostRoot, place: str, count: Count) -> tuple[PageCount, ...] | None:
+def _page_counts(sysfs: HostRoot, folder: str, count: Count) -> tuple[PageCount, ...] | None:
     """Every size there is; none where the kernel has no huge pages."""
     try:
-        names = sysfs.names(place)
+        names = sysfs.names(folder)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError:
         count("hugepages")
         return None
     sizes = ((int(match[1]) * 1024, name) for name in names if (match := _PAGE_SIZE.fullmatch(name)))
-    return tuple(PageCount(size, f"{place}/{name}/nr_hugepages") for size, name in sorted(sizes))
+    return tuple(PageCount(size, f"{folder}/{name}/nr_hugepages") for size, name in sorted(sizes))
 
 
 def _socket(sysfs: HostRoot, cpus: Iterable[int], count: Count) -> int | None:
     """The package that all these CPUs belong to; kernels say -1 where they know none."""
-    found: int | None = None
+    socket: int | None = None
     for cpu in sorted(cpus):
         try:
             package = int(sysfs.text(f"{CPUS}/cpu{cpu}/topology/physical_package_id"))
@@ -253,15 +318,15 @@ def _socket(sysfs: HostRoot, cpus: Iterable[int], count: Count) -> int | None:
         except (OSError, ValueError):
             count("physical_package_id")
             return None
-        if package < 0 or found not in (None, package):
+        if package < 0 or socket not in (None, package):
             return None
-        found = package
-    return found
+        socket = package
+    return socket
 
 
-def _threads(sysfs: HostRoot, cells: Iterable[HostZone], count: Count) -> int:
-    """The largest number of CPUs that share a core; one CPU of each core is asked."""
-    left = {cpu for cell in cells for cpu in cell.cpus}
+def _threads(sysfs: HostRoot, zones: Iterable[HostZone], count: Count) -> int:
+    """The largest number of CPUs that share a core; one CPU of each core is read."""
+    left = {cpu for zone in zones for cpu in zone.cpus}
     widest = 1
     while left:
         cpu = min(left)
@@ -278,18 +343,18 @@ def _threads(sysfs: HostRoot, cells: Iterable[HostZone], count: Count) -> int:
     return widest
 
 
-def _names(tree: HostRoot, path: str) -> list[str]:
+def _names(root: HostRoot, path: str) -> list[str]:
     try:
-        return tree.names(path)
+        return root.names(path)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise UnreadableMachine(os_error_text(error)) from None
 
 
-def _optional(tree: HostRoot, path: str) -> str | None:
+def _optional(root: HostRoot, path: str) -> str | None:
     try:
-        return tree.text(path)
+        return root.text(path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -301,67 +366,3 @@ def _numbers(place: str, text: str) -> frozenset[int]:
         return parse_cpu_list(text)
     except ValueError as error:
         raise UnreadableMachine(f"{place}: {error}") from None
-
-
-# -- The machine as of now: a layout that is kept while nothing says that it has changed, and fresh counts of huge pages
-
-
-__all__ = ["MachineReader", "UnreadableMachine", "read_machine"]
-
-TOPOLOGY_LIFETIME: Final = 600.0
-"""A layout is read again after this time, whatever happens."""
-
-
-def read_machine(files: HostFiles, count: Count = lambda _: None) -> Machine:
-    """The machine, read once. Raises UnreadableMachine; ``count`` gets the files that were left out."""
-    return _machine(files.sysfs, read_topology(files, count), count)
-
-
-class MachineReader:
-    """The machine for one scan after the other."""
-
-    def __init__(self, files: HostFiles, *, clock: Clock, count: Count = lambda _: None) -> None:
-        self._files = files
-        self._clock = clock
-        self._count = count
-        self._layout: MachineTopology | None = None
-        self._kubelet: Hashable = None
-        self._due = 0.0
-
-    def read(self, kubelet: Hashable = None) -> Machine:
-        """The machine as of now. ``kubelet`` is the identity of the kubelet's socket: a restarted kubelet has another
-        one. Raises UnreadableMachine; the next call starts afresh then.
-        """
-        layout, self._layout = self._layout, None
-        now = self._clock.monotonic()
-        if layout is None or kubelet != self._kubelet or now >= self._due or online(self._files.sysfs) != layout.online:
-            layout = read_topology(self._files, self._count)
-            self._kubelet, self._due = kubelet, now + TOPOLOGY_LIFETIME
-        machine = _machine(self._files.sysfs, layout, self._count)
-        self._layout = layout
-        return machine
-
-
-def _machine(sysfs: HostRoot, layout: MachineTopology, count: Count) -> Machine:
-    cells = zip(layout.cells, layout.pages, strict=True)
-    return Machine(
-        cells=tuple(_counted(sysfs, cell, pages, count) for cell, pages in cells),
-        threads_per_core=layout.threads_per_core,
-    )
-
-
-def _counted(sysfs: HostRoot, cell: HostZone, pages: tuple[PageCount, ...] | None, count: Count) -> HostZone:
-    """The cell with the number of its pages of each size; a size whose number cannot be read is left out."""
-    if pages is None:
-        return cell
-    found: dict[int, int] = {}
-    for each in pages:
-        try:
-            text = sysfs.text(each.path).strip()
-        except OSError:
-            text = ""
-        if text.isascii() and text.isdigit():
-            found[each.size] = int(text)
-        else:
-            count("nr_hugepages")
-    return msgspec.structs.replace(cell, pages=found)

@@ -1,22 +1,88 @@
-"""Where the podresources API is asked, and how a new socket at the same place is told from the old one."""
+"""The kubelet's podresources API: its address, its interface, its messages as facts, and recorded responses of it.
+
+``kubelet_socket`` has the client of a running kubelet. Recorded responses are JSON files of a directory,
+``fake:///dir``, with the names of the proto's fields, as Go programs and ``protojson`` write them; lowerCamel is read
+too. They show on any machine what another one would publish, and need no gRPC.
+"""
 
 import json
 import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Final, Literal, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 
 from polyarch.numa.facts import Allocatable, Container, Devices, ListedPod, MemoryBlock
 from polyarch.numa.host import podresources_pb2 as api
 
+MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
+"""Of one message."""
+CALL_TIMEOUT: Final = 10.0
+LONGEST_SOCKET_PATH: Final = 107
+"""``sun_path`` has 108 bytes, with the zero at its end (unix(7))."""
+
+PodResourcesCall = Literal["list", "get_allocatable_resources", "get"]
+"""A call, by the name that ``rte_podresource_api_call_failures_total`` gives it."""
+
+
+class PodResourcesError(Exception):
+    """A call failed: ``function`` is the call, the message says where and why."""
+
+    def __init__(self, function: PodResourcesCall, message: str) -> None:
+        super().__init__(f"{function}: {message}")
+        self.function = function
+
+
+class PodResources(Protocol):
+    """The kubelet's responses as facts. Every call raises :class:`PodResourcesError` and nothing else.
+
+    Ids of zones are passed on as they come, negative ones and unknown ones too.
+    """
+
+    async def until_ready(self) -> None:
+        """Returns once there is somebody to ask; waits for it without limit."""
+
+    async def list(self) -> list[ListedPod]:
+        """All pods with the resources of their containers."""
+
+    async def allocatable(self) -> Allocatable:
+        """What all pods together may get."""
+
+    async def get(self, namespace: str, name: str) -> ListedPod:
+        """One pod; picked out of ``list`` where the kubelet does not implement ``Get``."""
+
+    async def close(self) -> None:
+        """Lets go of the connection; the next call opens another."""
+
+
+class CallMetrics(Protocol):
+    """Counts calls."""
+
+    def call_failed(self, function: PodResourcesCall) -> None:
+        """Once per failed call; a call that is repeated and fails again counts twice."""
+
+    def pods_unnamed(self, count: int) -> None:
+        """Pods without name or namespace were in a response, and left out."""
+
+
+class NoCallMetrics:
+    """Counts nothing."""
+
+    def call_failed(self, function: PodResourcesCall) -> None:
+        pass
+
+    def pods_unnamed(self, count: int) -> None:
+        pass
+
+
+# -- addresses and sockets ---------------------------------------------------------------------------------------------
+
 
 class PodResourcesAddress(NamedTuple):
-    """A ``unix://`` socket or a ``fake://`` directory of answers."""
+    """A ``unix://`` socket or a ``fake://`` directory of recorded responses."""
 
     fake: bool
     path: Path
@@ -26,7 +92,7 @@ class PodResourcesAddress(NamedTuple):
 
 
 def parse_podresources_url(url: str) -> PodResourcesAddress:
-    """Raises ValueError with what is wrong."""
+    """Raises ValueError with the problem."""
     parts = urlsplit(url)
     if parts.scheme not in {"unix", "fake"} or parts.netloc or not parts.path.startswith("/"):
         raise ValueError(
@@ -36,7 +102,7 @@ def parse_podresources_url(url: str) -> PodResourcesAddress:
 
 
 class SocketIdentity(NamedTuple):
-    """Which socket it is: a kubelet that starts makes its own."""
+    """Tells a socket from its successor: a kubelet that starts makes its own."""
 
     device: int
     inode: int
@@ -53,12 +119,8 @@ def socket_identity(path: Path) -> SocketIdentity | None:
     return SocketIdentity(found.st_dev, found.st_ino, found.st_mtime_ns) if stat.S_ISSOCK(found.st_mode) else None
 
 
-LONGEST_SOCKET_PATH = 107
-"""``sun_path`` has 108 bytes, with the zero at its end (unix(7))."""
-
-
 class SocketPath:
-    """A path that fits into a socket's address, and what has to stay open while it is used."""
+    """A path that fits into a socket's address, and the descriptor that has to stay open while it is used."""
 
     def __init__(self, path: Path) -> None:
         """A path that is too long is reached through its directory. Raises OSError if that cannot be opened."""
@@ -74,109 +136,55 @@ class SocketPath:
             os.close(directory)
 
 
-# -- What a caller sees of the podresources API, whichever way it is asked.
+# -- messages as facts -------------------------------------------------------------------------------------------------
+
+# Fields that we do not know stay where the parser put them, and cost nothing.
 
 
-PodResourcesCall = Literal["list", "get_allocatable_resources", "get"]
-"""A call, by the name that ``rte_podresource_api_call_failures_total`` gives it."""
-
-MAX_RESPONSE_BYTES = 16 * 1024 * 1024
-"""Bytes of one message."""
-CALL_TIMEOUT = 10.0
-"""Seconds of one call."""
+def listed_pods(response: api.ListPodResourcesResponse) -> tuple[list[ListedPod], int]:
+    """The pods in the order of the response, and how many more have no name or no namespace."""
+    pods = [_pod(pod) for pod in response.pod_resources if pod.name and pod.namespace]
+    return pods, len(response.pod_resources) - len(pods)
 
 
-class PodResourcesError(Exception):
-    """A call failed: ``function`` is the call, the message says where and why."""
-
-    def __init__(self, function: PodResourcesCall, message: str) -> None:
-        super().__init__(f"{function}: {message}")
-        self.function = function
-
-
-class CallMetrics(Protocol):
-    """What is counted of calls."""
-
-    def call_failed(self, function: PodResourcesCall) -> None:
-        """Once per failed call; a call that is repeated and fails again counts twice."""
-
-    def pods_unnamed(self, count: int) -> None:
-        """Pods without name or namespace were in an answer, and passed over."""
-
-
-class NoCallMetrics:
-    """Counts nothing."""
-
-    def call_failed(self, function: PodResourcesCall) -> None:
-        pass
-
-    def pods_unnamed(self, count: int) -> None:
-        pass
-
-
-class PodResources(Protocol):
-    """The kubelet's answers as facts. Every call raises :class:`PodResourcesError` and nothing else.
-
-    Cell ids are passed on as they come, negative ones and unknown ones too.
-    """
-
-    async def until_ready(self) -> None:
-        """Returns once there is somebody to ask; waits for it without limit."""
-
-    async def list(self) -> list[ListedPod]:
-        """All pods with the resources of their containers."""
-
-    async def allocatable(self) -> Allocatable:
-        """What pods may get in all."""
-
-    async def get(self, namespace: str, name: str) -> ListedPod:
-        """One pod; picked out of ``list`` where the kubelet does not implement ``Get``."""
-
-    async def close(self) -> None:
-        """Lets go of the connection; the next call opens another."""
-
-
-# -- The kubelet's messages as facts.
-
-
-def listed_pods(answer: api.ListPodResourcesResponse) -> tuple[list[ListedPod], int]:
-    """The pods in the order of the answer, and how many more have no name or no namespace."""
-    pods = [_pod(each) for each in answer.pod_resources if each.name and each.namespace]
-    return pods, len(answer.pod_resources) - len(pods)
-
-
-def pod_of_get(answer: api.GetPodResourcesResponse) -> ListedPod | None:
-    """None: the answer names no pod."""
-    pod = answer.pod_resources
+def pod_of_get(response: api.GetPodResourcesResponse) -> ListedPod | None:
+    """None: the response names no pod."""
+    pod = response.pod_resources
     return _pod(pod) if pod.name and pod.namespace else None
 
 
-def allocatable_resources(answer: api.AllocatableResourcesResponse) -> Allocatable:
-    return Allocatable(cpus=tuple(answer.cpu_ids), memory=_memory(answer.memory), devices=_devices(answer.devices))
+def allocatable_resources(response: api.AllocatableResourcesResponse) -> Allocatable:
+    return Allocatable(
+        cpus=tuple(response.cpu_ids), memory=_memory(response.memory), devices=_devices(response.devices)
+    )
 
 
 def _pod(pod: api.PodResources) -> ListedPod:
     containers = (
-        Container(name=each.name, cpus=tuple(each.cpu_ids), memory=_memory(each.memory), devices=_devices(each.devices))
-        for each in pod.containers
+        Container(
+            name=container.name,
+            cpus=tuple(container.cpu_ids),
+            memory=_memory(container.memory),
+            devices=_devices(container.devices),
+        )
+        for container in pod.containers
     )
     return ListedPod(pod.namespace, pod.name, tuple(containers))
 
 
 def _memory(blocks: Iterable[api.ContainerMemory]) -> tuple[MemoryBlock, ...]:
-    return tuple(MemoryBlock(each.memory_type, each.size, _zones(each.topology)) for each in blocks)
+    return tuple(MemoryBlock(block.memory_type, block.size, _zones(block.topology)) for block in blocks)
 
 
 def _devices(devices: Iterable[api.ContainerDevices]) -> tuple[Devices, ...]:
-    return tuple(Devices(each.resource_name, tuple(each.device_ids), _zones(each.topology)) for each in devices)
+    return tuple(Devices(entry.resource_name, tuple(entry.device_ids), _zones(entry.topology)) for entry in devices)
 
 
 def _zones(topology: api.TopologyInfo) -> tuple[int, ...]:
     return tuple(node.ID for node in topology.nodes)
 
 
-# -- Answers of the podresources API as files of a directory: ``fake:///dir``.
-
+# -- recorded responses ------------------------------------------------------------------------------------------------
 
 RESPONSE_FILES: dict[PodResourcesCall, str] = {
     "list": "list.json",
@@ -225,7 +233,9 @@ class RecordedResponses:
     def _path(self, function: PodResourcesCall) -> Path:
         return self._folder / RESPONSE_FILES[function]
 
-    def _read(self, function: PodResourcesCall, answer: M) -> M:
+    def _read(self, function: PodResourcesCall, response: M) -> M:
+        from google.protobuf.json_format import ParseDict, ParseError  # an exporter on a node never gets here
+
         path = self._path(function)
         try:
             with path.open("rb") as file:
@@ -235,7 +245,7 @@ class RecordedResponses:
             document = json.loads(text)
             if not isinstance(document, dict):
                 raise ParseError("not a JSON object")
-            return ParseDict(document, answer, ignore_unknown_fields=True)
+            return ParseDict(document, response, ignore_unknown_fields=True)
         except OSError as error:
             problem = f"{path}: {error.strerror}"
         except (ParseError, ValueError, RecursionError) as error:

@@ -196,7 +196,7 @@ def bound(vectors: Any = None, **uid: str) -> dict[str, Any]:
     made = topology("a", zone(0, cpu="6"), zone(1, cpu="4"), nodeTopologyPodsFingerprintMethod="all")
     if isinstance(vectors, PlacementVectors):
         made["attributes"].append({"name": "topology.node.k8s.io/numaplacement-metadata", "value": vectors.metadata})
-        for cell, text in vectors.by_cell.items():
+        for cell, text in vectors.by_zone.items():
             made["zones"][cell]["attributes"] = [{"name": "topology.node.k8s.io/numaplacement-vector", "value": text}]
     there = pod("web", node="a", cpu="4", **uid)
     there["status"] = {"phase": "Running", "startTime": "2026-01-01T10:00:00Z"}

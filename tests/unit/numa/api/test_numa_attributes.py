@@ -1,16 +1,8 @@
-"""Names of zones and lists of named values."""
+"""Names of zones and attributes."""
 
 import pytest
 
-from polyarch.numa.api.topology import (
-    Attribute,
-    attribute_value,
-    merged_attributes,
-    with_attribute,
-    without_attribute,
-    zone_id,
-    zone_name,
-)
+from polyarch.numa.api.topology import Attribute, attribute_value, zone_id, zone_name
 
 TWICE = [Attribute("a", "1"), Attribute("b", "2"), Attribute("a", "3")]
 
@@ -47,24 +39,3 @@ def test_there_is_no_cell_below_zero() -> None:
 def test_the_first_attribute_of_a_name_counts() -> None:
     assert attribute_value(TWICE, "a") == "1"
     assert attribute_value(TWICE, "c") is None
-
-
-@pytest.mark.req("NE-006")
-def test_setting_replaces_in_place_or_appends() -> None:
-    assert with_attribute(TWICE, "b", "new") == [TWICE[0], Attribute("b", "new"), TWICE[2]]
-    assert with_attribute(TWICE, "a", "new") == [Attribute("a", "new"), *TWICE[1:]]
-    assert with_attribute(TWICE, "c", "new") == [*TWICE, Attribute("c", "new")]
-
-
-@pytest.mark.req("NE-006")
-def test_merging_keeps_the_order_and_the_newer_value() -> None:
-    newer = [Attribute("c", "4"), Attribute("b", "5")]
-    assert merged_attributes(TWICE[:2], newer) == [TWICE[0], Attribute("b", "5"), Attribute("c", "4")]
-    assert merged_attributes([], newer) == newer
-    assert merged_attributes(TWICE, []) == TWICE
-
-
-@pytest.mark.req("NE-006")
-def test_deleting_removes_all_of_a_name() -> None:
-    assert without_attribute(TWICE, "a") == [TWICE[1]]
-    assert without_attribute(TWICE, "c") == TWICE

@@ -94,7 +94,7 @@ def test_the_busiest_cell_is_left_out_and_the_others_are_delta_coded() -> None:
     """Containers 1, 3, 4 of five are on cell 1."""
     vectors = encoded(on(0, 0, 2) | on(1, 1, 3, 4))
     assert vectors.metadata == "npv0v001::ve=leb89::cc=5::nn=2::bn=1"
-    assert vectors.by_cell == {0: encode_base89([0, 2])} == {0: "!$"}
+    assert vectors.by_zone == {0: encode_base89([0, 2])} == {0: "!$"}
 
 
 @pytest.mark.req("NE-092")
@@ -102,7 +102,7 @@ def test_the_lowest_of_equally_busy_cells_is_left_out() -> None:
     """And a cell without containers has no vector."""
     vectors = encoded(on(1, 0, 1) | on(2, 2, 3), cells=4)
     assert vectors.metadata == "npv0v001::ve=leb89::cc=4::nn=4::bn=1"
-    assert vectors.by_cell == {2: "$#"}
+    assert vectors.by_zone == {2: "$#"}
 
 
 @pytest.mark.req("NE-092")
@@ -113,8 +113,8 @@ def test_no_containers() -> None:
 @pytest.mark.req("NE-091")
 def test_gaps_of_more_than_63_take_two_characters() -> None:
     vectors = encoded(on(0, *range(1, 1999)) | on(1, 0, 1999))
-    assert vectors.by_cell == {1: "!" + encode_base89([1999])}
-    assert len(vectors.by_cell[1]) == 4
+    assert vectors.by_zone == {1: "!" + encode_base89([1999])}
+    assert len(vectors.by_zone[1]) == 4
 
 
 @pytest.mark.req("NE-093")
@@ -141,15 +141,15 @@ def test_a_container_that_spans_cells_cannot_be_said() -> None:
     """Both attributes are left out, and the reason is counted."""
     decided = node_zones(facts(pod("both", cpus=(1, 4)), pod("one", cpus=(5,))), WANTED, "worker")
     assert decided.vectors is None
-    assert [(each.reason, each.count) for each in decided.findings] == [("ContainerSpansCells", 1)]
+    assert [(each.reason, each.count) for each in decided.warnings] == [("ContainerSpansCells", 1)]
 
 
 @pytest.mark.req("NE-093")
 def test_cells_with_holes_cannot_be_said() -> None:
-    machine = Machine(cells=(HostZone(id=0, cpus=frozenset({0})), HostZone(id=2, cpus=frozenset({1}))))
+    machine = Machine(zones=(HostZone(id=0, cpus=frozenset({0})), HostZone(id=2, cpus=frozenset({1}))))
     decided = node_zones(facts(pod("one", cpus=(1,)), machine=machine), WANTED, "worker")
     assert decided.vectors is None
-    assert [each.reason for each in decided.findings] == ["CellIdsHaveHoles"]
+    assert [each.reason for each in decided.warnings] == ["CellIdsHaveHoles"]
     assert isinstance(encode_vectors({}, [1]), VectorsNotExpressible)
 
 
@@ -163,7 +163,7 @@ def test_vectors_are_off_unless_wanted() -> None:
 
 @pytest.mark.req("NE-092")
 @pytest.mark.parametrize(
-    ("metadata", "by_cell", "why"),
+    ("metadata", "by_zone", "why"),
     [
         ("", {}, "is not metadata"),
         ("npv0v002::ve=leb89::cc=2::nn=2::bn=0", {}, "is not metadata"),
@@ -182,7 +182,7 @@ def test_vectors_are_off_unless_wanted() -> None:
         ("npv0v001::ve=leb89::cc=2::nn=2::bn=0", {1: "f"}, "does not end"),
     ],
 )
-def test_attributes_that_cannot_be_right_are_refused(metadata: str, by_cell: dict[int, str], why: str) -> None:
+def test_attributes_that_cannot_be_right_are_refused(metadata: str, by_zone: dict[int, str], why: str) -> None:
     """Whoever reads them knows that they say nothing, rather than something wrong."""
     with pytest.raises(MalformedVectors, match=why):
-        decode_vectors(PlacementVectors(metadata, by_cell), [key(0), key(1)])
+        decode_vectors(PlacementVectors(metadata, by_zone), [key(0), key(1)])

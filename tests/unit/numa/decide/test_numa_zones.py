@@ -33,7 +33,7 @@ def of(decided: NodeZones, resource: str) -> list[tuple[int, int, int]]:
 
 
 def reasons(decided: NodeZones) -> list[str]:
-    return [each.reason for each in decided.findings]
+    return [each.reason for each in decided.warnings]
 
 
 @pytest.mark.req("NE-019", "NE-063", "NE-073")
@@ -60,7 +60,7 @@ def test_single_cells_are_served_first_whatever_the_order_of_the_answer() -> Non
 @pytest.mark.req("NE-063")
 def test_single_cells_are_served_first_also_those_after_the_first_of_a_group() -> None:
     """What the middle cell has given to its own pod, a block over all three does not find there."""
-    machine = Machine(cells=tuple(HostZone(id=cell, memory=4 * GIB) for cell in range(3)))
+    machine = Machine(zones=tuple(HostZone(id=cell, memory=4 * GIB) for cell in range(3)))
     allocatable = Allocatable(memory=tuple(MemoryBlock("memory", 4 * GIB, (cell,)) for cell in range(3)))
     wide, narrow = MemoryBlock("memory", 7 * GIB, (0, 1, 2)), MemoryBlock("memory", 2 * GIB, (1,))
     decided = node_zones(
@@ -91,7 +91,7 @@ def test_cells_that_sysfs_does_not_know_are_ignored() -> None:
 @pytest.mark.req("NE-032", "NE-061")
 def test_a_resource_is_listed_exactly_where_allocatable_has_it_and_cpu_everywhere() -> None:
     """A memory-only cell has CPUs 0/0/0."""
-    machine = Machine(cells=(*MACHINE.cells, HostZone(id=5, memory=GIB)))
+    machine = Machine(zones=(*MACHINE.zones, HostZone(id=5, memory=GIB)))
     allocatable = replace(ALLOCATABLE, memory=(*ALLOCATABLE.memory, MemoryBlock("hugepages-2Mi", 0, (5,))))
     decided = node_zones(facts(machine=machine, allocatable=allocatable), LISTING_ONLY, "worker")
     assert [[each.resource for each in zone.resources] for zone in decided.zones] == [
@@ -115,7 +115,7 @@ def test_devices_count_once_per_id_and_cell_however_often_they_are_listed() -> N
 def test_a_cpu_counts_once_and_an_unknown_one_not_at_all() -> None:
     decided = node_zones(facts(pod("one", cpus=(4, 5, 99)), pod("two", cpus=(5, 6, 99))), LISTING_ONLY, "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 1)]
-    (finding,) = decided.findings
+    (finding,) = decided.warnings
     assert (finding.reason, finding.count) == ("UnknownCpus", 1)
     assert "[99]" in finding.message
     assert "one" not in finding.message.split()
@@ -196,12 +196,12 @@ def test_cpus_and_memory_of_finished_init_containers_are_not_shown_as_free() -> 
             ),
         ),
     )
-    gathered = replace(facts(pod("holder", cpus=(4, 5))), states=states)
+    gathered = replace(facts(pod("holder", cpus=(4, 5))), checkpoints=states)
     decided = node_zones(gathered, ScanSettings(), "worker")
     assert of(decided, "cpu") == [(4, 3, 2), (4, 4, 1)]
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 2 * GIB), (4 * GIB, 4 * GIB, 4 * GIB)]
     assert [zone.memory_group for zone in decided.zones] == [(0, 1), (0, 1)]
-    hidden = {(zone.cell.id, each.resource): each.hidden for zone in decided.zones for each in zone.resources}
+    hidden = {(zone.host_zone.id, each.resource): each.hidden for zone in decided.zones for each in zone.resources}
     assert {place: amount for place, amount in hidden.items() if amount} == {
         (0, "cpu"): 1,
         (1, "cpu"): 1,
@@ -214,7 +214,7 @@ def test_cpus_and_memory_of_finished_init_containers_are_not_shown_as_free() -> 
 def test_the_listing_counts_where_it_says_more_than_the_files() -> None:
     """The files are at least, and a moment older."""
     states = Checkpoints(cpu=CpuCheckpoint("static", frozenset(range(8))))
-    decided = node_zones(replace(facts(pod("holder", cpus=(4, 5))), states=states), ScanSettings(), "worker")
+    decided = node_zones(replace(facts(pod("holder", cpus=(4, 5))), checkpoints=states), ScanSettings(), "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 2)]
 
 
@@ -225,7 +225,7 @@ def test_files_of_other_policies_say_nothing() -> None:
         cpu=CpuCheckpoint("none", frozenset()),
         memory=MemoryCheckpoint("None", (ZoneMemoryState(1, "memory", GIB, 0, (0, 1)),)),
     )
-    decided = node_zones(replace(facts(), states=states), ScanSettings(), "worker")
+    decided = node_zones(replace(facts(), checkpoints=states), ScanSettings(), "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 4)]
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 3 * GIB), (4 * GIB, 4 * GIB, 4 * GIB)]
     assert [zone.memory_group for zone in decided.zones] == [(), ()]
@@ -244,7 +244,7 @@ def test_memory_of_pods_that_are_over_is_free_although_the_file_still_has_it() -
 
     def decided(*ended: MemoryBlock) -> NodeZones:
         states = Checkpoints(memory=replace(state, ended=ended))
-        return node_zones(replace(facts(), states=states), ScanSettings(), "worker")
+        return node_zones(replace(facts(), checkpoints=states), ScanSettings(), "worker")
 
     assert of(decided(), "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, 3 * GIB)]
     some = decided(MemoryBlock("memory", 2 * GIB, (0, 1)))
@@ -266,7 +266,7 @@ def test_a_block_over_several_cells_is_not_counted_on_a_cell_of_its_own_and_on_a
         ),
     )
     gathered = facts(pod("holder", memory=(MemoryBlock("memory", 2 * GIB, (0, 1)),)))
-    decided = node_zones(replace(gathered, states=Checkpoints(memory=state)), ScanSettings(), "worker")
+    decided = node_zones(replace(gathered, checkpoints=Checkpoints(memory=state)), ScanSettings(), "worker")
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 3 * GIB), (4 * GIB, 4 * GIB, 2 * GIB)]
     assert not any(each.hidden for zone in decided.zones for each in zone.resources)
 
@@ -284,7 +284,7 @@ def test_files_that_do_not_have_a_block_yet_do_not_say_where_it_is() -> None:
         ended=(block,),
     )
     gathered = facts(pod("holder", memory=(block,)))
-    decided = node_zones(replace(gathered, states=Checkpoints(memory=state)), ScanSettings(), "worker")
+    decided = node_zones(replace(gathered, checkpoints=Checkpoints(memory=state)), ScanSettings(), "worker")
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, 2 * GIB)]
 
 
@@ -293,7 +293,7 @@ def test_what_podexclude_leaves_out_does_not_come_back_as_hidden() -> None:
     """An excluded pod's CPUs are missing from the shared pool, too."""
     states = Checkpoints(cpu=CpuCheckpoint("static", frozenset({0, 1, 2, 3, 6, 7})))
     settings = ScanSettings(pod_exclude=(PodPattern("*", "left-out"),))
-    decided = node_zones(replace(facts(pod("left-out", cpus=(4, 5))), states=states), settings, "worker")
+    decided = node_zones(replace(facts(pod("left-out", cpus=(4, 5))), checkpoints=states), settings, "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 4)]
 
 
@@ -301,7 +301,7 @@ def test_what_podexclude_leaves_out_does_not_come_back_as_hidden() -> None:
 def test_capacity_is_allocatable_where_it_is_missing_zero_or_smaller() -> None:
     """NE-070, NE-036, NE-033 "capacity only for 2 MiB and 1 GiB pages"."""
     machine = Machine(
-        cells=(
+        zones=(
             HostZone(id=0, cpus=frozenset({0, 1}), memory=None, pages={64 << 10: 32, 1 << 30: 0}),
             HostZone(id=1, cpus=frozenset({2}), memory=GIB, pages=None),
         )
@@ -344,9 +344,9 @@ def test_excluded_resources_leave_the_zones_only() -> None:
 @pytest.mark.req("NE-019", "NE-031")
 def test_ids_are_the_kernels_and_ascend() -> None:
     """NE-031, NE-019-row "cell id taken from list position"."""
-    machine = Machine(cells=(HostZone(id=2, cpus=frozenset({2})), HostZone(id=0, cpus=frozenset({0}))))
+    machine = Machine(zones=(HostZone(id=2, cpus=frozenset({2})), HostZone(id=0, cpus=frozenset({0}))))
     decided = node_zones(facts(pod("holder", cpus=(2,)), machine=machine), LISTING_ONLY, "worker")
-    assert [zone.cell.id for zone in decided.zones] == [0, 2]
+    assert [zone.host_zone.id for zone in decided.zones] == [0, 2]
     assert of(decided, "cpu") == [(1, 0, 0), (1, 1, 0)]
 
 

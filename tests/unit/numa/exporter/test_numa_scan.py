@@ -7,10 +7,10 @@ from manual_clock import ManualClock
 from numa_host import POLICY, SCOPE, NumaHost, available
 
 from polyarch.numa import names
-from polyarch.numa.exporter.scan import scanner
+from polyarch.numa.exporter.scan import Scanner
 from polyarch.numa.exporter.schedule import ScanTrigger
-from polyarch.numa.exporter.settings import ExporterSettings, HostSettings
-from polyarch.numa.facts import Allocatable, Container, ListedPod, PodPattern, ScanSettings
+from polyarch.numa.exporter.settings import ExporterSettings
+from polyarch.numa.facts import Allocatable, Container, HostSettings, ListedPod, PodPattern, ScanSettings
 from polyarch.numa.host.podresources import PodResourcesError
 
 
@@ -45,7 +45,7 @@ class World:
         host = HostSettings(root=str(root), kubelet_config="file")
         chosen = ExporterSettings(hostname="worker-1", host=host, scan=ScanSettings(**settings))
         self.clock = ManualClock()
-        self.scanner = scanner(chosen, self.kubelet, clock=self.clock, terminal=ended)
+        self.scanner = Scanner(chosen, self.kubelet, clock=self.clock, terminal=ended)
 
     async def scan(self, *reasons: str):
         return await self.scanner.scan(ScanTrigger("reactive", frozenset(reasons or ("timer",)), 0.0))

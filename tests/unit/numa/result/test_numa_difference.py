@@ -44,7 +44,7 @@ def test_nothing_is_written_when_the_object_is_right() -> None:
 @pytest.mark.req("NE-019", "NE-110")
 def test_the_order_of_the_kubelets_answers_is_no_change() -> None:
     """NE-110, NE-019-row "unsorted zones"."""
-    permuted = replace(HELD, pods=HELD.pods[::-1], machine=replace(MACHINE, cells=MACHINE.cells[::-1]))
+    permuted = replace(HELD, pods=HELD.pods[::-1], machine=replace(MACHINE, zones=MACHINE.zones[::-1]))
     assert topology_patch(made(permuted), stored(made())) is None
 
 

@@ -14,8 +14,8 @@ def test_rows_of_zones() -> None:
     """One per zone and resource, memory in units that round nothing, notes where something is odd."""
     holder = pod("holder", cpus=(4,), memory=[MemoryBlock("memory", 512 << 20, (0, 1))])
     states = Checkpoints(cpu=CpuCheckpoint("static", frozenset({0, 1, 2, 3, 7})))
-    machine = Machine(cells=(*MACHINE.cells, HostZone(id=2, memory=GIB)))
-    decided = node_zones(replace(facts(holder, machine=machine), states=states), ScanSettings(), "worker")
+    machine = Machine(zones=(*MACHINE.zones, HostZone(id=2, memory=GIB)))
+    decided = node_zones(replace(facts(holder, machine=machine), checkpoints=states), ScanSettings(), "worker")
     shared = "shared by node-0, node-1"
     kept = "2 kept for init containers that have ended"
     assert zone_table_rows(decided) == [

@@ -49,7 +49,7 @@ def attributes(of: Document) -> dict[str, str]:
 def test_the_whole_object_of_a_node() -> None:
     """Everything at once, as JSON in its order."""
     machine = replace(
-        MACHINE, threads_per_core=2, cells=tuple(replace(cell, socket=cell.id) for cell in MACHINE.cells[::-1])
+        MACHINE, threads_per_core=2, zones=tuple(replace(cell, socket=cell.id) for cell in MACHINE.zones[::-1])
     )
     holder = pod("holder", cpus=(5, 6), memory=[MemoryBlock("memory", GIB, (0, 1))])
     gathered = replace(facts(holder, machine=machine), kubelet=ALIGNING, node_uid="uid-1")
@@ -147,7 +147,7 @@ def test_zones_costs_and_names_ascend_by_number_and_by_byte() -> None:
     """node-10 comes after node-2, and Z before a."""
     cells = tuple(HostZone(id=cell, costs=((10, 20), (2, 30), (0, 10))) for cell in (10, 0, 2))
     blocks = tuple(MemoryBlock(name, 1, (0,)) for name in ("a", "Z", "é", "b"))
-    found = made(facts(machine=Machine(cells=cells), allocatable=Allocatable(memory=blocks)))
+    found = made(facts(machine=Machine(zones=cells), allocatable=Allocatable(memory=blocks)))
     assert [each["name"] for each in found["zones"]] == ["node-0", "node-2", "node-10"]
     assert [each["name"] for each in found["zones"][0]["costs"]] == ["node-0", "node-2", "node-10"]
     assert [each["name"] for each in found["zones"][0]["resources"]] == ["Z", "a", "b", "cpu", "é"]
@@ -156,8 +156,8 @@ def test_zones_costs_and_names_ascend_by_number_and_by_byte() -> None:
 @pytest.mark.req("NE-011", "NE-034")
 def test_a_zone_without_costs_has_no_list_of_them() -> None:
     """The row could not be read; other zones keep theirs."""
-    cells = (MACHINE.cells[0], replace(MACHINE.cells[1], costs=()))
-    found = made(facts(machine=Machine(cells=cells)))
+    cells = (MACHINE.zones[0], replace(MACHINE.zones[1], costs=()))
+    found = made(facts(machine=Machine(zones=cells)))
     assert ["costs" in each for each in found["zones"]] == [True, False]
 
 
@@ -260,7 +260,7 @@ def test_the_period_is_a_go_duration(seconds: float, words: str) -> None:
 
 @pytest.mark.req("NE-016", "NE-032")
 def test_a_cell_of_memory_alone_has_neither_cpus_nor_a_socket() -> None:
-    found = made(facts(machine=Machine(cells=(*MACHINE.cells, HostZone(id=2)))))
+    found = made(facts(machine=Machine(zones=(*MACHINE.zones, HostZone(id=2)))))
     assert "attributes" not in found["zones"][2]
 
 

@@ -39,7 +39,7 @@ def topology(
     )
 
 
-PODS = [SavedPod("demo", "web"), SavedPod("demo", "cache", exclusive=False), SavedPod("demo", "done", ended=True)]
+PODS = [SavedPod("demo", "web"), SavedPod("demo", "cache", exclusive=False), SavedPod("demo", "done", terminal=True)]
 
 
 def of(*names: str) -> str:
@@ -164,7 +164,7 @@ def test_a_sidecar_counts_and_an_init_container_that_ends_does_not():
 @pytest.mark.req("NE-161")
 def test_devices_and_ends_of_a_pod_of_the_api():
     pod = api_pod("Burstable", {"cpu": "1", DEVICE: "1"}, phase="Failed")
-    assert (pod.devices, pod.ended) == (frozenset({DEVICE}), True)
+    assert (pod.devices, pod.terminal) == (frozenset({DEVICE}), True)
 
 
 @pytest.mark.req("NE-161")

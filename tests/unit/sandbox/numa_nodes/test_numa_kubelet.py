@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 from kubelet_cases import GI, burstable, container, guaranteed, numa_node, pod
+from manual_clock import ManualClock
 
 from polyarch.numa.exporter.scan import open_podresources
-from polyarch.numa.host.machine import host_files, read_machine
+from polyarch.numa.facts import Machine
+from polyarch.numa.host.machine import MachineReader, host_files
 from polyarch.sandbox.kubelet_model.machine import Node
 from polyarch.sandbox.nodes import simulated_kubelet
 from polyarch.sandbox.nodes.kubelet_files import CPU_FILE, DEVICES_FILE, MEMORY_FILE
@@ -29,15 +31,19 @@ def state(kubelet: SimulatedKubelet, name: str) -> dict[str, object]:
     return found
 
 
+def machine_of(folder: Path) -> Machine:
+    return MachineReader(host_files(str(folder)), clock=ManualClock()).read()
+
+
 @pytest.mark.req("NS-164")
 def test_the_nodes_files_tell_its_machine(tmp_path: Path) -> None:
-    machine = read_machine(host_files(str(started(tmp_path).folder), ""))
-    assert [(cell.id, sorted(cell.cpus), cell.memory, cell.socket) for cell in machine.cells] == [
+    machine = machine_of(started(tmp_path).folder)
+    assert [(cell.id, sorted(cell.cpus), cell.memory, cell.socket) for cell in machine.zones] == [
         (0, [0, 1, 2, 3], 16 * GI, 0),
         (1, [4, 5, 6, 7], 16 * GI, 1),
     ]
-    assert [cell.pages for cell in machine.cells] == [{2 << 20: 512}, {2 << 20: 512}]
-    assert [cell.costs for cell in machine.cells] == [((0, 10), (1, 21)), ((0, 21), (1, 10))]
+    assert [cell.pages for cell in machine.zones] == [{2 << 20: 512}, {2 << 20: 512}]
+    assert [cell.costs for cell in machine.zones] == [((0, 10), (1, 21)), ((0, 21), (1, 10))]
     assert machine.threads_per_core == 2
 
 
@@ -56,9 +62,9 @@ def test_the_nodes_configuration_is_a_kubelets(tmp_path: Path) -> None:
 def test_memory_that_was_plugged_in_stays_when_the_process_starts_again(tmp_path: Path) -> None:
     path = started(tmp_path).folder / "sys/devices/system/node/node1/meminfo"
     path.write_text("Node 1 MemTotal: 33554432 kB\n")
-    assert read_machine(host_files(str(started(tmp_path).folder), "")).cells[1].memory == 32 * GI
+    assert machine_of(started(tmp_path).folder).zones[1].memory == 32 * GI
     another = started(tmp_path, numa_node("2x8,memory=24Gi"))
-    assert read_machine(host_files(str(another.folder), "")).cells[1].memory == 24 * GI, "another machine"
+    assert machine_of(another.folder).zones[1].memory == 24 * GI, "another machine"
 
 
 @pytest.mark.req("NS-164")
@@ -79,24 +85,24 @@ async def test_an_exporter_reads_what_pods_hold(tmp_path: Path) -> None:
             await client.close()
     assert [(each.namespace, each.name) for each in listed] == [("default", "a"), ("default", "b")]
     side, app = listed[0].containers
-    assert (side.name, side.cpus, [(block.size, block.cells) for block in side.memory]) == ("side", (), [(GI, (0,))])
-    assert (app.name, app.cpus, [(block.size, block.cells) for block in app.memory]) == (
+    assert (side.name, side.cpus, [(block.size, block.zones) for block in side.memory]) == ("side", (), [(GI, (0,))])
+    assert (app.name, app.cpus, [(block.size, block.zones) for block in app.memory]) == (
         "app",
         (2, 3),
         [(2 * GI, (0,))],
     )
-    assert [(each.resource, each.ids, each.cells) for each in app.devices] == [("example.com/nic", ("nic-0-0",), (0,))]
+    assert [(each.resource, each.ids, each.zones) for each in app.devices] == [("example.com/nic", ("nic-0-0",), (0,))]
     assert [(each.name, each.cpus, each.memory) for each in listed[1].containers] == [("app", (), ())]
     assert again == listed[0]
     assert allocatable.cpus == (1, 2, 3, 4, 5, 6, 7)
-    sizes = {(block.resource, block.cells): block.size for block in allocatable.memory}
+    sizes = {(block.resource, block.zones): block.size for block in allocatable.memory}
     assert sizes == {
         ("memory", (0,)): 14 * GI,
         ("memory", (1,)): 15 * GI,
         ("hugepages-2Mi", (0,)): GI,
         ("hugepages-2Mi", (1,)): GI,
     }
-    assert [(each.ids, each.cells) for each in allocatable.devices] == [(("nic-0-0",), (0,)), (("nic-1-0",), (1,))]
+    assert [(each.ids, each.zones) for each in allocatable.devices] == [(("nic-0-0",), (0,)), (("nic-1-0",), (1,))]
 
 
 @pytest.mark.req("NS-164")

@@ -4,8 +4,8 @@ import pytest
 
 from polyarch.kube.rbac import Access, grants
 from polyarch.numa.exporter.permissions import exporter_permissions
-from polyarch.numa.exporter.settings import ExporterSettings, HostSettings, PublishSettings
-from polyarch.numa.facts import ScanSettings
+from polyarch.numa.exporter.settings import ExporterSettings, PublishSettings
+from polyarch.numa.facts import HostSettings, ScanSettings
 
 GROUP, PLURAL = "topology.node.k8s.io", "noderesourcetopologies"
 TOPOLOGIES = {Access(verb, GROUP, PLURAL) for verb in ("get", "list", "watch", "create", "update", "patch")}

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from polyarch.numa.exporter.configuration import Dump, load_configuration
+from polyarch.numa.exporter.configuration import ConfigurationDump, load_configuration
 
 
-def dumped(tmp_path: Path, *words: str) -> Dump:
+def dumped(tmp_path: Path, *words: str) -> ConfigurationDump:
     found = load_configuration([*words, "--dump-config=-"], {}, home=tmp_path, host_name=lambda: "host-1").dump
     assert found is not None
     return found

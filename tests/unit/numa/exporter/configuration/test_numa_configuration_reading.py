@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.numa.exporter.configuration import Read, load_configuration
+from polyarch.numa.exporter.configuration import LoadedConfiguration, load_configuration
 from polyarch.numa.exporter.settings import ExporterSettings, InvalidConfiguration
 from polyarch.numa.facts import ContainerName, PodPattern
 
@@ -23,7 +23,7 @@ class Home:
         path.write_text(text)
         return path
 
-    def read(self, *words: str, environment: Mapping[str, str] | None = None, root: bool = True) -> Read:
+    def read(self, *words: str, environment: Mapping[str, str] | None = None, root: bool = True) -> LoadedConfiguration:
         return load_configuration(
             [*words, *([str(self.root)] if root else [])],
             environment or {},
@@ -45,7 +45,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.mark.req("NE-132")
 def test_without_anything_the_defaults_hold(home: Home) -> None:
-    assert home.read(root=False) == Read(ExporterSettings(hostname="host-1", pod="Host-1"))
+    assert home.read(root=False) == LoadedConfiguration(ExporterSettings(hostname="host-1", pod="Host-1"))
 
 
 # Node name ------------------------------------------------------------------------------------------------------------

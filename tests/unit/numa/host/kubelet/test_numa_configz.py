@@ -10,7 +10,8 @@ from manual_clock import ManualClock
 from scripted_api import ScriptedApi, document, serving, status
 
 from polyarch.kube.settings import Configuration, Pem, TlsSettings, User
-from polyarch.numa.host.kubelet import ConfigzUnavailable, KubeletSettingsSource, KubeletSettingsSources
+from polyarch.numa.facts import HostSettings
+from polyarch.numa.host.kubelet import ConfigzUnavailable, KubeletSettingsSource
 from polyarch.numa.host.kubelet_port import KubeletPort
 from polyarch.numa.host.machine import HostRoot
 
@@ -128,7 +129,7 @@ async def test_its_answer_makes_settings(authority: trustme.CA, tmp_path: Path):
     async with serving(server_context(authority)) as api:
         api.otherwise = document(ANSWER)
         source = KubeletSettingsSource(
-            KubeletSettingsSources(), HostRoot(str(tmp_path)), clock=ManualClock(), configz=port(api, authority)
+            HostSettings(), HostRoot(str(tmp_path)), clock=ManualClock(), configz=port(api, authority)
         )
         found = await source.current()
     assert (found.origin, found.kubelet.policy) == ("configz", "restricted")

@@ -8,12 +8,11 @@ import pytest
 from machine_trees import MachineTree
 from manual_clock import ManualClock
 
-from polyarch.numa.facts import KubeletSettings
+from polyarch.numa.facts import HostSettings, KubeletSettings
 from polyarch.numa.host.kubelet import (
     ConfigzUnavailable,
     InvalidKubeletConfiguration,
     KubeletSettingsSource,
-    KubeletSettingsSources,
     NoKubeletSettings,
     settings_from_configz,
     settings_from_files,
@@ -173,7 +172,7 @@ class World:
         self.clock = ManualClock()
         self.kubelet = kubelet
         self.source = KubeletSettingsSource(
-            KubeletSettingsSources(**sources), HostRoot(str(root)), clock=self.clock, configz=kubelet
+            HostSettings(**sources), HostRoot(str(root)), clock=self.clock, configz=kubelet
         )
 
     async def said(self, socket: int = 1) -> tuple[str, str, str]:
@@ -184,7 +183,7 @@ class World:
 @pytest.mark.req("NE-100")
 async def test_the_exporters_own_options_come_first_and_ask_nobody(tmp_path: Path):
     kubelet = Kubelet(configz(topologyManagerPolicy="restricted"))
-    world = World(tmp_path, kubelet, policy="best-effort", scope="pod")
+    world = World(tmp_path, kubelet, topology_manager_policy="best-effort", topology_manager_scope="pod")
     found = await world.source.current()
     assert (found.origin, found.kubelet.policy, found.kubelet.scope) == ("options", "best-effort", "pod")
     assert (found.kubelet.cpu_manager_policy, found.kubelet.memory_manager_policy) == ("", "")
@@ -194,7 +193,7 @@ async def test_the_exporters_own_options_come_first_and_ask_nobody(tmp_path: Pat
 
 @pytest.mark.req("NE-100")
 async def test_one_option_alone_is_no_source(tmp_path: Path):
-    world = World(tmp_path, policy="best-effort")
+    world = World(tmp_path, topology_manager_policy="best-effort")
     world.tree.write(CONFIG, "topologyManagerPolicy: restricted")
     assert await world.said() == ("file", "restricted", "")
 
@@ -202,7 +201,7 @@ async def test_one_option_alone_is_no_source(tmp_path: Path):
 @pytest.mark.req("NE-103")
 async def test_options_that_no_kubelet_knows_are_no_source(tmp_path: Path):
     with pytest.raises(NoKubeletSettings, match="topologyManagerScope: 'node' is none of"):
-        await World(tmp_path, policy="none", scope="node").said()
+        await World(tmp_path, topology_manager_policy="none", topology_manager_scope="node").said()
 
 
 @pytest.mark.req("NE-100")
@@ -215,7 +214,7 @@ async def test_auto_prefers_configz(tmp_path: Path):
 @pytest.mark.req("NE-100")
 async def test_file_asks_no_kubelet(tmp_path: Path):
     kubelet = Kubelet(configz())
-    world = World(tmp_path, kubelet, mode="file")
+    world = World(tmp_path, kubelet, kubelet_config="file")
     world.tree.write(CONFIG, "topologyManagerPolicy: restricted")
     assert await world.said() == ("file", "restricted", "")
     assert kubelet.asked == 0
@@ -223,7 +222,7 @@ async def test_file_asks_no_kubelet(tmp_path: Path):
 
 @pytest.mark.req("NE-100")
 async def test_configz_reads_no_file(tmp_path: Path):
-    world = World(tmp_path, Kubelet(REFUSED), mode="configz")
+    world = World(tmp_path, Kubelet(REFUSED), kubelet_config="configz")
     world.tree.write(CONFIG, "topologyManagerPolicy: restricted")
     with pytest.raises(NoKubeletSettings, match="403 Forbidden"):
         await world.said()
@@ -262,7 +261,7 @@ async def test_a_restarted_kubelet_is_asked_again_at_once(tmp_path: Path):
 
 @pytest.mark.req("NE-102")
 async def test_a_changed_file_counts_with_the_next_scan(tmp_path: Path):
-    world = World(tmp_path, directory="/etc/kubelet.d")
+    world = World(tmp_path, kubelet_config_dir="/etc/kubelet.d")
     world.tree.write(CONFIG, FULL)
     assert await world.said() == ("file", "single-numa-node", "")
     world.tree.write("etc/kubelet.d/10-policy.conf", "topologyManagerPolicy: restricted")

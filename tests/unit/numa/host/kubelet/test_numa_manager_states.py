@@ -8,7 +8,7 @@ import pytest
 from machine_trees import MachineTree
 
 from polyarch.numa.facts import Checkpoints, CpuCheckpoint, MemoryBlock, MemoryCheckpoint, ZoneMemoryState
-from polyarch.numa.host.kubelet import CPU_CHECKPOINT, MEMORY_CHECKPOINT, CheckpointFiles, read_checkpoints
+from polyarch.numa.host.kubelet import CPU_CHECKPOINT, MEMORY_CHECKPOINT, CheckpointFiles
 from polyarch.numa.host.machine import HostRoot
 
 KUBELET = "var/lib/kubelet"
@@ -49,7 +49,7 @@ def tree(tmp_path: Path) -> MachineTree:
 
 def read(tree: MachineTree) -> tuple[Checkpoints, list[str]]:
     counted: list[str] = []
-    return read_checkpoints(HostRoot(str(tree.root)), KUBELET, counted.append), counted
+    return CheckpointFiles(HostRoot(str(tree.root)), KUBELET, count=counted.append).read(), counted
 
 
 @pytest.mark.req("NE-069")

@@ -1,8 +1,8 @@
 """What the fleet keeps, and whom it chooses."""
 
 import pytest
+from xxhash import xxh64_intdigest
 
-from polyarch.numa.fingerprint import xxh64_in_python
 from polyarch.numa.fit.array_table import ArrayTable
 from polyarch.numa.fit.facts import ContainerFacts, ExactOptions, NodeFacts, NodeSettings, PodFacts, ZoneFacts
 from polyarch.numa.fit.node_index import MakesTable, NumaNodeIndex, best_nodes
@@ -119,8 +119,8 @@ def test_pods_that_ask_for_the_same_as_a_whole_are_not_one_question(table: Makes
 @pytest.mark.req("NS-082")
 def test_of_equal_nodes_the_smaller_hash_wins_and_each_pod_has_another_order() -> None:
     names = [f"node-{number}" for number in range(40)]
-    seed = xxh64_in_python(b"uid-1", 0)
-    expected = sorted(names, key=lambda name: xxh64_in_python(name.encode(), seed))
+    seed = xxh64_intdigest(b"uid-1", 0)
+    expected = sorted(names, key=lambda name: xxh64_intdigest(name.encode(), seed))
     assert best_nodes(names, [70] * 40, uid="uid-1", count=40) == expected
     assert best_nodes(list(reversed(names)), [70] * 40, uid="uid-1", count=3) == expected[:3]
     assert len({best_nodes(names, [70] * 40, uid=f"uid-{number}", count=1)[0] for number in range(30)}) > 10
