@@ -1,7 +1,8 @@
 """Names of the objects that all features share: Deployments, Secrets, labels.
 
 A feature's own names are in its ``names`` module, which takes these over. They are never changed and never reused with
-another meaning."""
+another meaning.
+"""
 
 from typing import Final
 
@@ -10,6 +11,9 @@ OWN_GROUP: Final = "polyarch.dev"
 
 ARCH_KEY: Final = "kubernetes.io/arch"
 OS_KEY: Final = "kubernetes.io/os"
+
+DEFAULT_NAMESPACE: Final = "polyarch-system"
+"""The namespace of polyarch where nothing else is said."""
 
 OPERATOR: Final = "polyarch-operator"
 PLACEMENT_WEBHOOK: Final = "pod-placement-web-hook"
@@ -40,9 +44,3 @@ OPERAND_LABEL: Final = f"{GROUP}/operand"
 """Its value is the part that an object is applied, pruned and removed with."""
 PLACEMENT: Final = PLACEMENT_CONTROLLER
 """The part of all that placement consists of."""
-
-
-# -- The namespace of polyarch, where nothing else is said.
-
-
-DEFAULT_NAMESPACE: Final = "polyarch-system"

@@ -20,7 +20,7 @@ from polyarch.installation.settings import REGISTRIES_CONFIGMAP
 from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.rbac import granting, grants
 from polyarch.kube.resources import NAMESPACES, VALIDATING_WEBHOOKS, Resource, by_kind
-from polyarch.operator.components.builds_objects import machine_operator_permissions
+from polyarch.operator.components.operator_rbac import machine_os_permissions
 from polyarch.operator.settings import DEFAULT_BUILDER_IMAGE, DEFAULT_IMAGE, ClusterCapabilities, OperatorSettings
 from polyarch.placement.api import CPPCS, PPCS
 from polyarch.platforms import IMAGE_ARCHITECTURES
@@ -90,7 +90,7 @@ def test_rights_for_machine_os_images_are_beside_the_bundle(bundle: Path) -> Non
     """OLM would grant `get secrets` in every namespace; a Subscription without this file has none of it."""
     beside = [each for each in yaml.safe_load_all((bundle / "machine-os.yaml").read_text()) if "rules" in each]
     settings = OperatorSettings(builds="on", machine_os="on", numa="off")
-    needed = machine_operator_permissions(settings, ClusterCapabilities(openshift=True))
+    needed = machine_os_permissions(settings, ClusterCapabilities(openshift=True))
     by_place = {each["metadata"].get("namespace", ""): set(grants(granting([each]))) for each in beside}
     assert by_place == {place: set(grants(rules)) for place, rules in {"": needed.cluster, **needed.namespaces}.items()}
     assert "machineosconfigs" not in str(csv(bundle))

@@ -20,7 +20,7 @@ from polyarch.kube.rbac import Rule, granted, role
 from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, by_kind
 from polyarch.operator import operands as workloads
 from polyarch.operator.components import placement_objects
-from polyarch.operator.components.operator_rbac import operator_permissions
+from polyarch.operator.components.operator_rbac import placement_permissions
 from polyarch.operator.components.placement_objects import controller_deployment, webhook_deployment
 from polyarch.operator.operands import OperandDeployment
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
@@ -66,7 +66,7 @@ async def operator(
     home, suffix = settings.namespace, secrets.token_hex(4)
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": names.OPERATOR}}
     await client.apply(SERVICE_ACCOUNTS, account, namespace=home)
-    held = operator_permissions(settings, cluster)
+    held = placement_permissions(settings, cluster)
     name = f"{names.OPERATOR}-{suffix}"
     for namespace, rules in (("", held.cluster), *held.namespaces.items()):
         for document in granted(name, rules, [(home, names.OPERATOR)], namespace=namespace):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.operator.components.numa_exporter_objects import LONGEST_NAME, shortened
+from polyarch.operator.components.numa_exporter_objects import MAX_NAME_LENGTH, shortened
 from polyarch.operator.components.numa_exporter_plan import plan_exporters
 from polyarch.operator.components.numa_facts import ExporterFacts, NodeLabels
 from polyarch.selectors import admits
@@ -95,7 +95,7 @@ def test_a_plan_depends_on_nothing_but_the_facts(
 @pytest.mark.req("NO-051")
 @given(st.text(alphabet="abc-.", min_size=1, max_size=200), st.text(alphabet="abc-.", min_size=1, max_size=200))
 def test_names_fit_and_stay_apart(one: str, other: str) -> None:
-    assert len(shortened(one)) <= LONGEST_NAME
+    assert len(shortened(one)) <= MAX_NAME_LENGTH
     assert (shortened(one) == shortened(other)) == (one == other)
 
 

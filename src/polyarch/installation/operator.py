@@ -8,12 +8,9 @@ from typing import Any, Final
 
 from polyarch import __version__
 from polyarch.installation.settings import InstallationSettings
-from polyarch.kube.rbac import granted, union
+from polyarch.kube.rbac import granted
 from polyarch.operator import operands, owned_objects
-from polyarch.operator.components import builds_objects as build_rights
-from polyarch.operator.components import taints_objects as taint_rights
 from polyarch.operator.components.operator_rbac import operator_permissions
-from polyarch.operator.owned_objects import RolePermissions, combined
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.taints.settings import PRESET_KEYS
@@ -28,37 +25,9 @@ NUMA_SWITCH: Final = "POLYARCH_NUMA"
 BUILDS_SWITCH: Final = "POLYARCH_BUILDS"
 
 
-def operator_rights(settings: OperatorSettings, cluster: ClusterCapabilities) -> RolePermissions:
-    """What the operator may do: for every feature, but for builds and NUMA where they are off.
-
-    The rules for these come after all others and change none of them, so that a chart can add them.
-    """
-    several = combined(operator_permissions(settings, cluster), taint_rights.operator_permissions(settings, cluster))
-    found = _after(
-        RolePermissions(union(*several.cluster), several.namespaces),
-        build_rights.keeping_permissions(settings, cluster),
-    )
-    if settings.builds != "off":
-        found = _after(found, build_rights.operator_permissions(settings, cluster))
-        found = _after(found, build_rights.machine_operator_permissions(settings, cluster))
-    if settings.numa != "off":
-        from polyarch.operator.components import (
-            numa_operator_rbac as numa_rights,  # what the operator itself loads when needed
-        )
-
-        found = _after(found, numa_rights.operator_permissions(settings, cluster))
-    return found
-
-
-def _after(rights: RolePermissions, added: RolePermissions) -> RolePermissions:
-    places = dict.fromkeys((*rights.namespaces, *added.namespaces))
-    namespaces = {each: (*rights.namespaces.get(each, ()), *added.namespaces.get(each, ())) for each in places}
-    return RolePermissions((*rights.cluster, *added.cluster), namespaces)
-
-
 def rights(settings: OperatorSettings, cluster: ClusterCapabilities) -> list[Document]:
     """Its ClusterRole, its Roles and their bindings."""
-    allowed = operator_rights(settings, cluster)
+    allowed = operator_permissions(settings, cluster)
     account = [(settings.namespace, OPERATOR)]
     marks = owned_objects.labels(OPERATOR)
     documents = granted(OPERATOR, allowed.cluster, account, labels=marks)

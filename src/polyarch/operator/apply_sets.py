@@ -1,11 +1,11 @@
-"""Whether pods still run of a Deployment or DaemonSet that is gone: until they have ended they need their rights.
+"""What the operator makes, in the cluster: what is cached of it, and how it is applied and deleted.
 
-A Deployment goes at once when it is deleted, and its pods some seconds later: they finish what they do, write what they
-have found, and give back their Leases. What they run with (ServiceAccount, roles, Secrets, Service) is deleted after
-them. A pod on a node that does not answer never ends, so the patience with them ends."""
+Kinds that every API server has are one apply set; each kind of a CRD that others install is another, which exists while
+the kind is served. All are labelled as one part, so that nothing made by an earlier version or setting is forgotten.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -36,70 +36,11 @@ from polyarch.kube.resources import (
     by_kind,
     few,
 )
-from polyarch.kube.responses import Listing
 from polyarch.kube.watch import KubernetesObject
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
+from polyarch.operator.operands import RolloutStatus
 
 log = structlog.get_logger(__name__)
-
-POD_DRAIN_TIMEOUT: Final = 45.0
-"""Seconds: the 30 s that a pod has to end in, and some until that is seen."""
-RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
-
-
-class ListsPods(Protocol):
-    """The part of the client that is needed here."""
-
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        type: type[PartialObjectMetadata],
-        namespace: str,
-        label_selector: str,
-        field_selector: str,
-    ) -> Listing[PartialObjectMetadata]: ...
-
-
-class PodDrain:
-    """Pods in the namespace ``home``. What it remembers is since when it has waited for them."""
-
-    def __init__(self, client: ListsPods, *, home: str, clock: Clock) -> None:
-        self._client = client
-        self._home = home
-        self._clock = clock
-        self._since: dict[frozenset[str], float] = {}
-
-    async def run(self, left: Mapping[Ref, PartialObjectMetadata]) -> bool:
-        """Whether to wait for pods before more of ``left`` is deleted, which are objects that belong together.
-
-        False while a Deployment or DaemonSet is among them, which goes first, and once the patience has ended.
-        """
-        controllers = frozenset(
-            (each.metadata.labels or {}).get(names.CONTROLLER_LABEL, "") for each in left.values()
-        ) - {""}
-        if not controllers or any(ref.resource in (DEPLOYMENTS, DAEMONSETS) for ref in left):
-            self._since.pop(controllers, None)
-            return False
-        found = await self._client.list(
-            PODS,
-            type=PartialObjectMetadata,
-            namespace=self._home,
-            label_selector=f"{names.CONTROLLER_LABEL} in ({','.join(sorted(controllers))})",
-            field_selector=RUNNING,
-        )
-        if not found.items:
-            self._since.pop(controllers, None)
-            return False
-        since = self._since.setdefault(controllers, self._clock.monotonic())
-        if self._clock.monotonic() - since < POD_DRAIN_TIMEOUT:
-            return True
-        log.warning("pods do not end: what they run with is deleted", pods=[each.metadata.name for each in found.items])
-        return False
-
-
-# -- What the operator makes, in the cluster: what is cached of it, and how it is applied and deleted.
-
 
 T = TypeVar("T", bound=KubernetesObject)
 Document = dict[str, Any]
@@ -129,6 +70,191 @@ IMMUTABLE: Final = {
 """Kinds with a field that cannot be changed."""
 GRANTED: Final = (ROLES, ROLE_BINDINGS)
 """In the operator's namespace and in those where a role may do more."""
+POD_DRAIN_TIMEOUT: Final = 45.0
+"""Seconds: the 30 s that a pod has to end in, and some until that is seen."""
+RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class OperandApplySets:
+    """The apply sets of one component. ``kinds``: pairs of a resource and a namespace; the objects' label ``label`` has
+    the value ``part_of``."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        kinds: Iterable[tuple[Resource, str]],
+        *,
+        home: str,
+        label: str = names.OPERAND_LABEL,
+        part_of: str,
+        clock: Clock,
+        recorder: Recorder,
+        required: bool = True,
+    ) -> None:
+        """``required``: the process is not ready before all kinds are cached. ``recorder`` tells on an operand what was
+        put right."""
+        self._recorder = recorder
+        self._client = client
+        self._informers = informers
+        self._clock = clock
+        self._home = home
+        self._label = label
+        self._part = part_of
+        caches = informers if required else OptionalInformers(informers)
+        self._main = ApplySet(client, caches, kinds=kinds, label=label, former=PREDECESSORS, clock=clock)
+        self._optional: dict[Resource, tuple[ApplySet, OptionalInformers]] = {}
+        self._handlers: list[Handler] = []
+        self._pod_drain = PodDrain(client, home=home, clock=clock)
+
+    def add_handler(self, handler: Handler) -> None:
+        """Calls ``handler`` with every change of an operand."""
+        self._handlers.append(handler)
+        for apply_set in self._sets():
+            apply_set.add_handler(handler)
+
+    def serve(self, kinds: Iterable[Resource]) -> None:
+        """The optional kinds that the API server has now."""
+        served = set(kinds)
+        for kind in served - self._optional.keys():
+            caches = OptionalInformers(self._informers)
+            namespace = self._home if kind.namespaced else ""
+            apply_set = ApplySet(self._client, caches, kinds=[(kind, namespace)], label=self._label, clock=self._clock)
+            for handler in self._handlers:
+                apply_set.add_handler(handler)
+            self._optional[kind] = apply_set, caches
+            log.info("kind of operands is served", kind=str(kind))
+        for kind in self._optional.keys() - served:
+            self._optional.pop(kind)[1].close()
+            log.info("kind of operands is no longer served", kind=str(kind))
+
+    def get(self, resource: Resource, name: str) -> Unstructured | None:
+        """An operand from the cache."""
+        namespace = self._home if resource.namespaced else ""
+        return self._main.get(resource, Key(namespace, name))
+
+    def rollout(self, deployment: str) -> RolloutStatus:
+        """How far a Deployment is, from the cache."""
+        found = self.get(DEPLOYMENTS, deployment)
+        return RolloutStatus.of(found.document if found is not None else None)
+
+    def trusted_ca(self, resource: Resource, name: str) -> str:
+        """``caBundle`` of a webhook configuration as it is now, from the cache; empty: none."""
+        found = self.get(resource, name)
+        webhooks = (found.document.get("webhooks") if found is not None else None) or [{}]
+        return str((webhooks[0].get("clientConfig") or {}).get("caBundle") or "")
+
+    async def apply(self, documents: Iterable[Document], *, keeps: Callable[[ObjectMeta], bool]) -> Outcome:
+        """Applies the documents and prunes what is not among them. Those of an optional kind wait until it is cached.
+
+        Raises :class:`ApplyFailed` after everything was tried.
+        """
+        desired: dict[ApplySet, list[Document]] = {apply_set: [] for apply_set in self._sets()}
+        for document in documents:
+            await self._delete_if_unchangeable(document)
+            desired[self._set_of(document)].append(document)
+        outcomes: list[Outcome] = []
+        failures = {}
+        for apply_set, wanted in desired.items():
+            if not apply_set.has_synced:
+                continue
+            try:
+                outcomes.append(await apply_set.apply(wanted, part_of=self._part, keeps=keeps))
+            except ApplyFailed as error:
+                outcomes.append(error.outcome)
+                failures.update(error.failures)
+        outcome = Outcome(
+            *(
+                tuple(part for outcome in outcomes for part in getattr(outcome, field))
+                for field in ("applied", "deleted", "leaving", "contested")
+            )
+        )
+        for step in outcome.applied:
+            self._post_restored(step)
+        if failures:
+            raise ApplyFailed(failures, outcome)
+        return outcome
+
+    def changed_by_others(self, documents: Iterable[Document]) -> tuple[Step, ...]:
+        """What somebody else has changed or deleted of these, by the caches."""
+        return tuple(
+            step
+            for document in documents
+            for step in self._set_of(document).changed_by_others([document], part_of=self._part)
+        )
+
+    def _set_of(self, document: Document) -> ApplySet:
+        for kind, (apply_set, _) in self._optional.items():
+            if (kind.api_version, kind.kind) == (document["apiVersion"], document["kind"]):
+                return apply_set
+        return self._main
+
+    def _post_restored(self, step: Step) -> None:
+        """Post on an operand that others had changed what was put right, and who had changed it."""
+        if not step.taken:
+            return
+        (resource, key), done = step.ref, "made again" if step.remade else "put right"
+        found = self._set_of(step.document).get(resource, key)
+        uid = found.metadata.uid if found is not None else ""
+        note = (
+            f"{done}, since it was changed: {few(f'{conflict.field} by {conflict.manager}' for conflict in step.taken)}"
+        )
+        self._recorder.event(
+            Regarding(resource.api_version, resource.kind, key.namespace, key.name, uid),
+            type="Warning",
+            reason=RESTORED,
+            action="Restore",
+            note=note,
+        )
+
+    async def _delete_if_unchangeable(self, document: Document) -> None:
+        """Delete an object that differs in a field that cannot be changed: it is created again."""
+        resource = by_kind(document["apiVersion"], document["kind"]) if document["kind"] in IMMUTABLE else None
+        found = self.get(resource, document["metadata"]["name"]) if resource is not None else None
+        if resource is None or found is None or found.metadata.deletion_timestamp is not None:
+            return
+        if _fixed(document) != _fixed(found.document):
+            log.warning(
+                "deleted an object, to create it with another immutable field",
+                object=str(Ref(resource, found.metadata.key)),
+            )
+            await delete_object(self._client, resource, found.metadata.key, uid=found.metadata.uid)
+
+    @property
+    def is_complete(self) -> bool:
+        """Every cache is complete."""
+        return all(apply_set.has_synced for apply_set in self._sets())
+
+    async def live(self) -> Found:
+        """Every operand that there is, by live lists."""
+        found: Found = {}
+        for apply_set in self._sets():
+            found |= await apply_set.live(self._part)
+        return found
+
+    async def remove(self, found: Mapping[Ref, PartialObjectMetadata]) -> None:
+        """One step of deleting these operands, dependents first; what pods run with goes once they have ended."""
+        if await self._pod_drain.is_waited_for(found):
+            return
+        by_set: dict[ApplySet, Found] = {}
+        for ref, operand in found.items():
+            optional = self._optional.get(ref.resource)
+            by_set.setdefault(optional[0] if optional is not None else self._main, {})[ref] = operand
+        for apply_set, operands in by_set.items():
+            await apply_set.remove(operands)
+
+    def _sets(self) -> list[ApplySet]:
+        return [self._main, *(apply_set for apply_set, _ in self._optional.values())]
+
+    def has_any_of(self, controllers: Collection[str]) -> bool:
+        """Whether the caches show an object of one of these Deployments or DaemonSets."""
+        cached = (sets.get(ref.resource, ref.key) for sets in self._sets() for ref in sets.cached(self._part))
+        labels = (operand.metadata.labels or {} for operand in cached if operand is not None)
+        return any(marks.get(names.CONTROLLER_LABEL) in controllers for marks in labels)
+
+    def cached(self) -> list[Ref]:
+        """What the caches show."""
+        return [ref for apply_set in self._sets() for ref in apply_set.cached(self._part)]
 
 
 class OptionalInformers:
@@ -148,179 +274,50 @@ class OptionalInformers:
             self._informers.release(informer)
 
 
-class OperandApplySets:
-    """``kinds``: pairs of a resource and a namespace; the objects' label ``label`` has the value ``part_of``."""
+class PodDrain:
+    """Waits until the pods of a Deployment or DaemonSet that was deleted have ended.
 
-    def __init__(
-        self,
-        client: Client,
-        informers: Informers,
-        kinds: Iterable[tuple[Resource, str]],
-        *,
-        home: str,
-        label: str = names.OPERAND_LABEL,
-        part_of: str,
-        clock: Clock,
-        recorder: Recorder,
-        required: bool = True,
-    ) -> None:
-        """``required``: the process is not ready before all of them are cached. ``recorder``: tells on an operand what
-        was put right."""
-        self._recorder = recorder
+    A Deployment goes at once when it is deleted, and its pods some seconds later: they finish what they do, write what
+    they have found, and give back their Leases. What they run with (ServiceAccount, roles, Secrets, Service) is deleted
+    after them. A pod on a node that does not answer never ends, so there is a time limit.
+    """
+
+    def __init__(self, client: Client, *, home: str, clock: Clock) -> None:
         self._client = client
-        self._informers = informers
-        self._clock = clock
         self._home = home
-        self._label = label
-        self._part = part_of
-        caches = informers if required else OptionalInformers(informers)
-        self._main = ApplySet(client, caches, kinds=kinds, label=label, former=PREDECESSORS, clock=clock)
-        self._optional: dict[Resource, tuple[ApplySet, OptionalInformers]] = {}
-        self._handlers: list[Handler] = []
-        self._last_pods = PodDrain(client, home=home, clock=clock)
+        self._clock = clock
+        self._since: dict[frozenset[str], float] = {}
 
-    def add_handler(self, handler: Handler) -> None:
-        """Calls ``handler`` with every change of an operand."""
-        self._handlers.append(handler)
-        for each in self._sets():
-            each.add_handler(handler)
+    async def is_waited_for(self, left: Mapping[Ref, PartialObjectMetadata]) -> bool:
+        """Whether to wait for pods before more of ``left`` is deleted, which are objects that belong together.
 
-    def serve(self, kinds: Iterable[Resource]) -> None:
-        """The optional kinds that the API server has now."""
-        served = set(kinds)
-        for kind in served - self._optional.keys():
-            caches = OptionalInformers(self._informers)
-            where = self._home if kind.namespaced else ""
-            kept = ApplySet(self._client, caches, kinds=[(kind, where)], label=self._label, clock=self._clock)
-            for handler in self._handlers:
-                kept.add_handler(handler)
-            self._optional[kind] = kept, caches
-            log.info("kind of operands is served", kind=str(kind))
-        for kind in self._optional.keys() - served:
-            self._optional.pop(kind)[1].close()
-            log.info("kind of operands is no longer served", kind=str(kind))
-
-    def get(self, resource: Resource, name: str) -> Unstructured | None:
-        """An operand from the cache."""
-        namespace = self._home if resource.namespaced else ""
-        return self._main.get(resource, Key(namespace, name))
-
-    async def apply(self, documents: Iterable[Document], *, keeps: Callable[[ObjectMeta], bool]) -> Outcome:
-        """Applies the documents and prunes what is not among them. Those of an optional kind wait until it is cached.
-
-        Raises :class:`ApplyFailed` after everything was tried.
+        False while a Deployment or DaemonSet is among them, which goes first, and once the time is over.
         """
-        several: dict[ApplySet, list[Document]] = {each: [] for each in self._sets()}
-        for document in documents:
-            await self._delete_if_unchangeable(document)
-            several[self._set_of(document)].append(document)
-        outcomes: list[Outcome] = []
-        failures = {}
-        for each, wanted in several.items():
-            if not each.has_synced:
-                continue
-            try:
-                outcomes.append(await each.apply(wanted, part_of=self._part, keeps=keeps))
-            except ApplyFailed as error:
-                outcomes.append(error.outcome)
-                failures.update(error.failures)
-        outcome = Outcome(
-            *(
-                tuple(part for one in outcomes for part in getattr(one, field))
-                for field in ("applied", "deleted", "leaving", "contested")
-            )
+        controllers = frozenset(
+            (operand.metadata.labels or {}).get(names.CONTROLLER_LABEL, "") for operand in left.values()
+        ) - {""}
+        if not controllers or any(ref.resource in (DEPLOYMENTS, DAEMONSETS) for ref in left):
+            self._since.pop(controllers, None)
+            return False
+        found = await self._client.list(
+            PODS,
+            type=PartialObjectMetadata,
+            namespace=self._home,
+            label_selector=f"{names.CONTROLLER_LABEL} in ({','.join(sorted(controllers))})",
+            field_selector=RUNNING,
         )
-        for step in outcome.applied:
-            self._tell(step)
-        if failures:
-            raise ApplyFailed(failures, outcome)
-        return outcome
-
-    def changed_by_others(self, documents: Iterable[Document]) -> tuple[Step, ...]:
-        """What somebody else has changed or deleted of these, by the caches."""
-        return tuple(
-            step
-            for document in documents
-            for step in self._set_of(document).changed_by_others([document], part_of=self._part)
-        )
-
-    def _set_of(self, document: Document) -> ApplySet:
-        for kind, (kept, _) in self._optional.items():
-            if (kind.api_version, kind.kind) == (document["apiVersion"], document["kind"]):
-                return kept
-        return self._main
-
-    def _tell(self, step: Step) -> None:
-        """An event on an operand that others had changed: what was put right, and who had changed it."""
-        if not step.taken:
-            return
-        (resource, key), done = step.ref, "made again" if step.remade else "put right"
-        found = self._set_of(step.document).get(resource, key)
-        uid = found.metadata.uid if found is not None else ""
-        note = f"{done}, since it was changed: {few(f'{each.field} by {each.manager}' for each in step.taken)}"
-        self._recorder.event(
-            Regarding(resource.api_version, resource.kind, key.namespace, key.name, uid),
-            type="Warning",
-            reason=RESTORED,
-            action="Restore",
-            note=note,
-        )
-
-    async def _delete_if_unchangeable(self, document: Document) -> None:
-        """Deletes an object that differs in a field that cannot be changed: it is created again."""
-        resource = by_kind(document["apiVersion"], document["kind"]) if document["kind"] in IMMUTABLE else None
-        found = self.get(resource, document["metadata"]["name"]) if resource is not None else None
-        if resource is None or found is None or found.metadata.deletion_timestamp is not None:
-            return
-        if _fixed(document) != _fixed(found.document):
-            log.warning(
-                "deleted an object, to create it with another immutable field",
-                object=str(Ref(resource, found.metadata.key)),
-            )
-            await delete_object(self._client, resource, found.metadata.key, uid=found.metadata.uid)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every cache is complete."""
-        return all(each.has_synced for each in self._sets())
-
-    async def live(self) -> Found:
-        """Every operand that there is, by live lists."""
-        found: Found = {}
-        for each in self._sets():
-            found |= await each.live(self._part)
-        return found
-
-    async def remove(self, found: Mapping[Ref, PartialObjectMetadata]) -> None:
-        """One step of deleting these operands, dependents first; what pods run with goes once they have ended."""
-        if await self._last_pods.run(found):
-            return
-        for each, several in self._owners(found).items():
-            await each.remove(several)
-
-    def _owners(self, found: Mapping[Ref, PartialObjectMetadata]) -> dict[ApplySet, Found]:
-        owners: dict[ApplySet, Found] = {}
-        for ref, object_ in found.items():
-            kept = self._optional.get(ref.resource)
-            owners.setdefault(kept[0] if kept is not None else self._main, {})[ref] = object_
-        return owners
-
-    def _sets(self) -> list[ApplySet]:
-        return [self._main, *(kept for kept, _ in self._optional.values())]
-
-    def has_any_of(self, controllers: Collection[str]) -> bool:
-        """Whether the caches show an object of one of these Deployments or DaemonSets."""
-        found = (each.get(ref.resource, ref.key) for each in self._sets() for ref in each.cached(self._part))
-        labels = (each.metadata.labels or {} for each in found if each is not None)
-        return any(each.get(names.CONTROLLER_LABEL) in controllers for each in labels)
-
-    def cached(self) -> list[Ref]:
-        """What the caches show."""
-        return [ref for each in self._sets() for ref in each.cached(self._part)]
+        if not found.items:
+            self._since.pop(controllers, None)
+            return False
+        since = self._since.setdefault(controllers, self._clock.monotonic())
+        if self._clock.monotonic() - since < POD_DRAIN_TIMEOUT:
+            return True
+        log.warning("pods do not end: what they run with is deleted", pods=[pod.metadata.name for pod in found.items])
+        return False
 
 
 def _fixed(document: Mapping[str, Any]) -> Any:
-    """The part of an object that cannot be changed."""
+    """The field that cannot be changed."""
     value: Any = document
     for name in IMMUTABLE[document["kind"]]:
         value = (value or {}).get(name)
@@ -337,9 +334,9 @@ def operand_kinds(home: str, namespaces: Iterable[str]) -> list[tuple[Resource, 
 
 
 def belonging(found: Mapping[Ref, PartialObjectMetadata], controller: str) -> Found:
-    """Those of one Deployment or DaemonSet."""
+    """The objects of one Deployment or DaemonSet."""
     return {
-        ref: each
-        for ref, each in found.items()
-        if (each.metadata.labels or {}).get(names.CONTROLLER_LABEL) == controller
+        ref: operand
+        for ref, operand in found.items()
+        if (operand.metadata.labels or {}).get(names.CONTROLLER_LABEL) == controller
     }

@@ -2,9 +2,10 @@
 
 ``self-managed``: the operator writes the Secret and every ``caBundle``. ``cert-manager``: an Issuer and a Certificate
 make the Secret, and an annotation has the CA injected. ``service-ca`` (OpenShift): annotations do both; it writes one
-Secret per Service, which is mounted together with the key of decision annotations. Pure."""
+Secret per Service, which is mounted together with the key of decision annotations. Pure.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from polyarch import names
@@ -68,12 +69,12 @@ def volume(service: str, mode: Certificates, *, optional: bool = False) -> Docum
 
 
 def service_annotations(service: str, mode: Certificates) -> Mapping[str, str]:
-    """Of a Service."""
+    """Annotations of a Service."""
     return {f"{_SERVICE_CA}/serving-cert-secret-name": secret_of(service, mode)} if mode == "service-ca" else {}
 
 
 def ca_annotations(settings: OperatorSettings) -> Mapping[str, str]:
-    """Of a webhook configuration, or of a CRD with conversion: who writes its ``caBundle``; empty: the operator."""
+    """Annotations of a webhook configuration, or of a CRD with conversion, by which others write its ``caBundle``."""
     if settings.certificates == "cert-manager":
         return {_CERT_MANAGER_INJECTS: f"{settings.namespace}/{names.CERTIFICATES_SECRET}"}
     if settings.certificates == "service-ca":
@@ -88,19 +89,25 @@ def issued(settings: OperatorSettings) -> list[Document]:
     """
     if settings.certificates != "cert-manager":
         return []
-    home = metadata(names.CERTIFICATES_SECRET, names.OPERATOR, namespace=settings.namespace)
+    described = metadata(names.CERTIFICATES_SECRET, names.OPERATOR, namespace=settings.namespace)
+    return cert_manager_objects(described, dns_names(settings.namespace))
+
+
+def cert_manager_objects(described: Document, dns_names: Sequence[str]) -> list[Document]:
+    """An Issuer and a Certificate with this metadata; the Certificate's Secret is called like them."""
+    name = described["name"]
     return [
-        {"apiVersion": ISSUERS.api_version, "kind": ISSUERS.kind, "metadata": home, "spec": {"selfSigned": {}}},
+        {"apiVersion": ISSUERS.api_version, "kind": ISSUERS.kind, "metadata": described, "spec": {"selfSigned": {}}},
         {
             "apiVersion": CERTIFICATES.api_version,
             "kind": CERTIFICATES.kind,
-            "metadata": home,
+            "metadata": described,
             "spec": {
-                "secretName": names.CERTIFICATES_SECRET,
+                "secretName": name,
                 "duration": "2160h0m0s",
                 "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
-                "dnsNames": list(dns_names(settings.namespace)),
-                "issuerRef": {"kind": ISSUERS.kind, "name": names.CERTIFICATES_SECRET},
+                "dnsNames": list(dns_names),
+                "issuerRef": {"kind": ISSUERS.kind, "name": name},
             },
         },
     ]

@@ -1,11 +1,9 @@
-"""What the API server serves: its version and the optional groups that operands need.
-
-Groups come and go with their CRDs, so they are asked for once a minute."""
+"""What the operator knows of its cluster: what the API server serves, and the namespace in which polyarch runs."""
 
 import base64
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +12,6 @@ import structlog
 from polyarch import names
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
-from polyarch.kube.controller import Result
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Process
@@ -36,7 +33,10 @@ OPTIONAL: Final = MONITORING | ISSUING
 
 
 class Discovery:
-    """What was found last; ``cluster`` is None before the first answer."""
+    """What the API server serves: its version and the optional groups that operands need.
+
+    Groups come and go with their CRDs, so they are asked for once a minute. ``cluster`` is None before that.
+    """
 
     def __init__(self, client: Client, changed: Callable[[], None], *, clock: Clock) -> None:
         self._client = client
@@ -48,7 +48,7 @@ class Discovery:
         """``gitVersion`` of the API server, such as ``v1.33.2``."""
 
     async def run(self) -> None:
-        """Asks every minute until cancelled; what cannot be read stays as it was."""
+        """Ask every minute until cancelled; what cannot be read stays as it was."""
         while True:
             await self._clock.sleep(DISCOVERY_INTERVAL)
             try:
@@ -57,7 +57,7 @@ class Discovery:
                 log.warning("discovery failed", error=str(error))
 
     async def look(self) -> ClusterCapabilities:
-        """Asks once, and tells of a change. Raises ``KubernetesError``."""
+        """Ask once, and call ``changed`` if the answer is another one. Raises ``KubernetesError``."""
         groups = {resource.group for resource in OPTIONAL}
         found = {group: await self._client.discover(group) for group in (OPENSHIFT, *sorted(groups))}
         served = frozenset(kind for kind in OPTIONAL if kind in found[kind.group])
@@ -81,11 +81,11 @@ def version_of(answer: dict[str, Any]) -> tuple[int, int]:
     return major, minor
 
 
-# -- The operator's own namespace: whether it is being deleted, the operator's Deployment, the registries' ConfigMap.
-
-
 class OperatorNamespace:
-    """The caches, complete when the process has started."""
+    """The operator's own namespace: whether it is being deleted, the operator's Deployment, the registries' ConfigMap.
+
+    Its caches are complete when the process has started.
+    """
 
     def __init__(self, process: Process, settings: OperatorSettings) -> None:
         self._settings = settings
@@ -102,10 +102,10 @@ class OperatorNamespace:
                 namespace=home,
                 field_selector=f"metadata.name={settings.registries_configmap}",
             )
-        self._looked: tuple[str, tuple[str, ...]] | None = None
+        self._checked: tuple[str, tuple[str, ...]] | None = None
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        """Calls ``changed`` with every change that a pass may have to answer."""
+        """Call ``changed`` with every change that a reconcile may have to answer."""
 
         def handle(_: Change[Any]) -> None:
             changed()
@@ -133,7 +133,7 @@ class OperatorNamespace:
     @property
     def registries(self) -> str:
         """A digest of the registries' ConfigMap; empty if there is none."""
-        found = self._registries_found
+        found = self._registries_config_map
         if found is None:
             return ""
         content = [found.document.get(field) for field in ("data", "binaryData")]
@@ -143,13 +143,13 @@ class OperatorNamespace:
     def problems(self) -> tuple[str, ...]:
         """What roles that ask registries would refuse as they start: while there is any, none is changed."""
         digest = self.registries
-        if self._looked is None or self._looked[0] != digest:
-            self._looked = digest, self._wrong()
-        return self._looked[1]
+        if self._checked is None or self._checked[0] != digest:
+            self._checked = digest, self._check()
+        return self._checked[1]
 
-    def _wrong(self) -> tuple[str, ...]:
+    def _check(self) -> tuple[str, ...]:
         ranges = registry_settings.wrong_ranges(self._settings.allow_addresses)
-        found = self._registries_found
+        found = self._registries_config_map
         if found is None:
             return ranges
         data, binary = (found.document.get(field) or {} for field in ("data", "binaryData"))
@@ -158,37 +158,7 @@ class OperatorNamespace:
         return (*ranges, *registry_settings.wrong_files(files, f"ConfigMap {found.metadata.key}"))
 
     @property
-    def _registries_found(self) -> Unstructured | None:
+    def _registries_config_map(self) -> Unstructured | None:
         if self._registries is None:
             return None
         return self._registries.store.get(Key(self._settings.namespace, self._settings.registries_configmap))
-
-
-# -- Whether a leader has looked at everything: what it finds as its predecessor left it is its own word from then on.
-
-
-Reconcile = Callable[[Key], Awaitable[Result]]
-
-
-class InitialSync:
-    """The first passes of these controllers. One that fails does not count, nor does one that ends with ``not_yet``:
-    it waits for a cache, or its own write."""
-
-    def __init__(self, names: Iterable[str], *, not_yet: Result) -> None:
-        self._missing = set(names)
-        self._not_yet = not_yet
-
-    @property
-    def are_over(self) -> bool:
-        return not self._missing
-
-    def of(self, name: str, reconcile: Reconcile) -> Reconcile:
-        """The same reconciler, watched."""
-
-        async def watched(key: Key) -> Result:
-            result = await reconcile(key)
-            if result != self._not_yet:
-                self._missing.discard(name)
-            return result
-
-        return watched

@@ -1,6 +1,7 @@
-"""How Prometheus reads our metrics: over TLS, with its ServiceAccount's token.
+"""How polyarch is monitored: ServiceMonitors, alerting rules and Grafana dashboards; each component has its own. Pure.
 
-The objects exist iff their kinds are served. Pure."""
+Prometheus reads metrics over TLS, with the token of its ServiceAccount. The objects exist iff their kinds are served.
+"""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -20,17 +21,17 @@ RULES: Final = Resource("monitoring.coreos.com", "v1", "prometheusrules", "Prome
 
 def scraping_objects(services: Iterable[str], settings: OperatorSettings, ca_bundle: bytes) -> list[Document]:
     """The ServiceMonitors of these Services, and the CA that they refer to. ``ca_bundle``: PEM."""
-    several = tuple(services)
-    parts = dict.fromkeys(map(part_of, several))
+    scraped = tuple(services)
+    parts = dict.fromkeys(map(part_of, scraped))
     authorities = (certificates.ca_for_scrapers(part, settings, ca_bundle) for part in parts)
     return [
-        *(each for each in authorities if each is not None),
-        *(service_monitor(name, settings) for name in several),
+        *(authority for authority in authorities if authority is not None),
+        *(service_monitor(name, settings) for name in scraped),
     ]
 
 
 def service_monitor(service: str, settings: OperatorSettings) -> Document:
-    """Of one Service. Who scrapes needs ``get`` on the path ``/metrics``."""
+    """The ServiceMonitor of one Service. Who scrapes needs ``get`` on the path ``/metrics``."""
     namespace = settings.namespace
     return {
         "apiVersion": SERVICE_MONITORS.api_version,
@@ -57,7 +58,7 @@ def service_monitor(service: str, settings: OperatorSettings) -> Document:
     }
 
 
-# -- Alerting rules, each with a page in ``docs/guide/runbooks`` that is called like it. Pure.
+# -- alerts ------------------------------------------------------------------------------------------------------------
 
 
 RUNBOOKS: Final = "https://github.com/polyarch/polyarch/blob/main/docs/guide/runbooks"
@@ -106,8 +107,10 @@ def prometheus_rule(name: str, controller: str, alerts: Sequence[Alert], namespa
     }
 
 
-# -- Grafana dashboards from tables of panels.
+# -- dashboards --------------------------------------------------------------------------------------------------------
 
+
+# ``deploy/dashboard`` has each as a file to import. With the ConfigMap, Grafana's sidecar finds it by its label.
 
 FOUND_BY: Final = {"grafana_dashboard": "1"}
 """The label that Grafana's sidecar looks for by default."""

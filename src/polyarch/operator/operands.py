@@ -1,7 +1,8 @@
-"""Deployments and what stands around them: Service, PodDisruptionBudget, NetworkPolicy.
+"""What the operator deploys for a role: Deployment, Service, PodDisruptionBudget, NetworkPolicy, webhook configuration.
 
-A :class:`Workload` says how one role differs; all else is the same for every role. The operator's own objects are made
-from the same functions by the installer. Pure."""
+An :class:`OperandDeployment` says how one role differs; all else is the same for every role. The operator's own objects
+are made from the same functions by the installer. Pure.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,6 @@ import msgspec
 
 from polyarch import names
 from polyarch.operator import certificates
-from polyarch.operator import certificates as serving
 from polyarch.operator.owned_objects import Document, labels, metadata
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.platforms import IMAGE_ARCHITECTURES
@@ -48,10 +48,10 @@ image's bytecode it is a third of that, which ``python -m bench start`` measures
 
 
 class OperandDeployment(msgspec.Struct, frozen=True, kw_only=True):
-    """One Deployment of ours."""
+    """One Deployment of the operator: what differs from role to role."""
 
     name: str
-    """Of the Deployment, its Service and its ServiceAccount."""
+    """Name of the Deployment, its Service and its ServiceAccount."""
     container: str
     role: str
     """``polyarch run ROLE``."""
@@ -60,10 +60,10 @@ class OperandDeployment(msgspec.Struct, frozen=True, kw_only=True):
     memory: str
     memory_limit: str
     webhook: bool = False
-    """It serves a webhook."""
+    """The role serves a webhook."""
     asks_registries: bool = False
     global_credentials: bool = True
-    """It asks them with the global pull secret, too."""
+    """It also asks them with the global pull secret."""
     certificates: Literal["required", "optional"] = "required"
     """``optional``: the pod starts before the Secret exists."""
     spare: Literal["all but one", "one"] = "all but one"
@@ -73,47 +73,47 @@ class OperandDeployment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def operand_objects(
-    workload: OperandDeployment, settings: OperatorSettings, cluster: ClusterCapabilities, *, registries: str = ""
+    role: OperandDeployment, settings: OperatorSettings, cluster: ClusterCapabilities, *, registries: str = ""
 ) -> list[Document]:
     """Service, network policy, budget and Deployment, in this order. ``registries``: see :func:`deployment`."""
     return [
-        service(workload, settings),
-        *([network_policy(workload, settings)] if settings.network_policies else ()),
-        disruption_budget(workload, settings.namespace),
-        deployment_document(workload, settings, cluster, registries=registries),
+        service(role, settings),
+        *([network_policy(role, settings)] if settings.network_policies else ()),
+        disruption_budget(role, settings.namespace),
+        deployment_document(role, settings, cluster, registries=registries),
     ]
 
 
 def deployment_document(
-    workload: OperandDeployment, settings: OperatorSettings, cluster: ClusterCapabilities, *, registries: str = ""
+    role: OperandDeployment, settings: OperatorSettings, cluster: ClusterCapabilities, *, registries: str = ""
 ) -> Document:
-    """``registries``: a digest of the registries' ConfigMap; another value replaces the pods, which read it
-    when they start."""
-    name = workload.name
+    """The Deployment. ``registries``: a digest of the registries' ConfigMap; another one replaces the pods, which read
+    the ConfigMap when they start."""
+    name = role.name
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": metadata(name, name, namespace=settings.namespace),
         "spec": {
-            "replicas": workload.replicas,
+            "replicas": role.replicas,
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
             "selector": {"matchLabels": {names.CONTROLLER_LABEL: name}},
-            "template": _template(workload, settings, cluster, registries),
+            "template": _template(role, settings, cluster, registries),
         },
     }
 
 
-def service(workload: OperandDeployment, settings: OperatorSettings) -> Document:
+def service(role: OperandDeployment, settings: OperatorSettings) -> Document:
     """443 leads to the webhook's port, 8443 to the metrics. The predecessor's Services have both for every role."""
-    described = metadata(workload.name, workload.name, namespace=settings.namespace)
-    if annotations := serving.service_annotations(workload.name, settings.certificates):
+    described = metadata(role.name, role.name, namespace=settings.namespace)
+    if annotations := certificates.service_annotations(role.name, settings.certificates):
         described["annotations"] = dict(annotations)
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": described,
         "spec": {
-            "selector": {names.CONTROLLER_LABEL: workload.name},
+            "selector": {names.CONTROLLER_LABEL: role.name},
             "ports": [
                 {"name": "webhook", "port": 443, "targetPort": WEBHOOK_PORT, "protocol": "TCP"},
                 {"name": "metrics", "port": METRICS_PORT, "targetPort": METRICS_PORT, "protocol": "TCP"},
@@ -122,30 +122,30 @@ def service(workload: OperandDeployment, settings: OperatorSettings) -> Document
     }
 
 
-def disruption_budget(workload: OperandDeployment, namespace: str) -> Document:
+def disruption_budget(role: OperandDeployment, namespace: str) -> Document:
     """A single replica may always be evicted: a budget that keeps it would only block drains.
 
-    A budget has one of two fields, and the API server refuses both. Which one a workload has never depends on its
+    A budget has one of two fields, and the API server refuses both. Which one an operand has never depends on its
     settings, so that tools which apply it with different ones can follow each other.
     """
-    keeps_one = {"minAvailable": 1 if workload.replicas > 1 else 0}
+    keeps_one = {"minAvailable": 1 if role.replicas > 1 else 0}
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": metadata(workload.name, workload.name, namespace=namespace),
-        "spec": (keeps_one if workload.spare == "all but one" else {"maxUnavailable": 1})
-        | {"selector": {"matchLabels": {names.CONTROLLER_LABEL: workload.name}}},
+        "metadata": metadata(role.name, role.name, namespace=namespace),
+        "spec": (keeps_one if role.spare == "all but one" else {"maxUnavailable": 1})
+        | {"selector": {"matchLabels": {names.CONTROLLER_LABEL: role.name}}},
     }
 
 
-def network_policy(workload: OperandDeployment, settings: OperatorSettings) -> Document:
+def network_policy(role: OperandDeployment, settings: OperatorSettings) -> Document:
     """In go webhooks, scrapes and probes; out go DNS and TCP: to the API server, and to registries.
 
     The API server's address cannot be named (it is on no pod network) and its port is known to its Service alone, which
     would take a right in another namespace to read. So every port is open.
     """
     ports = [METRICS_PORT, HEALTH_PORT]
-    if workload.webhook:
+    if role.webhook:
         ports.insert(0, WEBHOOK_PORT)
     # DNS servers of OpenShift listen on 5353 behind their Service.
     dns = [{"protocol": protocol, "port": port} for port in (53, 5353) for protocol in ("UDP", "TCP")]
@@ -153,9 +153,9 @@ def network_policy(workload: OperandDeployment, settings: OperatorSettings) -> D
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": metadata(workload.name, workload.name, namespace=settings.namespace),
+        "metadata": metadata(role.name, role.name, namespace=settings.namespace),
         "spec": {
-            "podSelector": {"matchLabels": {names.CONTROLLER_LABEL: workload.name}},
+            "podSelector": {"matchLabels": {names.CONTROLLER_LABEL: role.name}},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"ports": [{"protocol": "TCP", "port": port} for port in ports]}],
             "egress": [{"ports": dns}, {"ports": beyond}],
@@ -164,8 +164,8 @@ def network_policy(workload: OperandDeployment, settings: OperatorSettings) -> D
 
 
 def pod_annotations(cluster: ClusterCapabilities) -> dict[str, str]:
-    """Of the pods that need no special rights: on OpenShift they count as management workloads, and run under the
-    ``restricted-v2`` constraint whatever else their ServiceAccount may use."""
+    """Annotations of the pods that need no special permissions: on OpenShift they count as management workloads, and
+    run under the ``restricted-v2`` constraint whatever else their ServiceAccount may use."""
     if not cluster.openshift:
         return {}
     return {
@@ -249,7 +249,7 @@ def toleration(taint: str) -> Document:
 
 def tolerated(settings: OperatorSettings) -> tuple[Toleration, ...]:
     """The tolerations of every pod of polyarch, to be compared with the taints of nodes."""
-    return tuple(msgspec.convert(toleration(each), Toleration) for each in settings.tolerations)
+    return tuple(msgspec.convert(toleration(taint), Toleration) for taint in settings.tolerations)
 
 
 def scheduling(settings: OperatorSettings) -> Document:
@@ -257,16 +257,16 @@ def scheduling(settings: OperatorSettings) -> Document:
     wanted: dict[str, Any] = {
         "priorityClassName": settings.priority_class,
         "nodeSelector": dict(label.split("=", 1) for label in settings.node_selector),
-        "tolerations": [toleration(each) for each in settings.tolerations],
+        "tolerations": [toleration(taint) for taint in settings.tolerations],
         "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets],
     }
     return {name: value for name, value in wanted.items() if value}
 
 
 def _template(
-    workload: OperandDeployment, settings: OperatorSettings, cluster: ClusterCapabilities, registries: str
+    role: OperandDeployment, settings: OperatorSettings, cluster: ClusterCapabilities, registries: str
 ) -> Document:
-    name = workload.name
+    name = role.name
     annotations = pod_annotations(cluster) | ({REGISTRIES_DIGEST: registries} if registries else {})
     required = [
         {"key": names.ARCH_KEY, "operator": "In", "values": list(IMAGE_ARCHITECTURES)},
@@ -287,8 +287,8 @@ def _template(
             },
             "topologySpreadConstraints": spread(selected),
             "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-            "containers": [_container(workload, settings)],
-            "volumes": _volumes(workload, settings),
+            "containers": [_container(role, settings)],
+            "volumes": _volumes(role, settings),
         },
     }
 
@@ -297,25 +297,25 @@ REGISTRIES_DIGEST: Final = f"{names.OWN_GROUP}/registries"
 """Pod annotation: a digest of the registries' ConfigMap."""
 
 
-def _container(workload: OperandDeployment, settings: OperatorSettings) -> Document:
-    mounts = [{"name": "certificates", "mountPath": serving.DIRECTORY, "readOnly": True}]
-    if _has_registries(workload, settings):
+def _container(role: OperandDeployment, settings: OperatorSettings) -> Document:
+    mounts = [{"name": "certificates", "mountPath": certificates.DIRECTORY, "readOnly": True}]
+    if _has_registries(role, settings):
         mounts.append({"name": "registries", "mountPath": REGISTRIES_DIRECTORY, "readOnly": True})
     ports = {"metrics": METRICS_PORT, "health": HEALTH_PORT}
-    if workload.webhook:
+    if role.webhook:
         ports = {"webhook": WEBHOOK_PORT} | ports
-    proxies = [{"name": name, "value": value} for name, value in settings.proxies if workload.asks_registries]
+    proxies = [{"name": name, "value": value} for name, value in settings.proxies if role.asks_registries]
     return {
-        "name": workload.container,
+        "name": role.container,
         "image": settings.image,
         "imagePullPolicy": settings.image_pull_policy,
-        "args": ["run", workload.role, *_flags(workload, settings), *workload.arguments],
+        "args": ["run", role.role, *_flags(role, settings), *role.arguments],
         "env": [*environment(), *proxies],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         **probes(),
         "resources": {
-            "requests": {"cpu": workload.cpu, "memory": workload.memory},
-            "limits": {"memory": workload.memory_limit},
+            "requests": {"cpu": role.cpu, "memory": role.memory},
+            "limits": {"memory": role.memory_limit},
         },
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -326,79 +326,50 @@ def _container(workload: OperandDeployment, settings: OperatorSettings) -> Docum
     }
 
 
-def _flags(workload: OperandDeployment, settings: OperatorSettings) -> list[str]:
-    flags = ["--namespace=$(POD_NAMESPACE)", "--bind=$(POD_IP)", f"--cert-dir={serving.DIRECTORY}"]
-    if not workload.asks_registries:
+def _flags(role: OperandDeployment, settings: OperatorSettings) -> list[str]:
+    flags = ["--namespace=$(POD_NAMESPACE)", "--bind=$(POD_IP)", f"--cert-dir={certificates.DIRECTORY}"]
+    if not role.asks_registries:
         return flags
-    if settings.global_pull_secret is not None and workload.global_credentials:
+    if settings.global_pull_secret is not None and role.global_credentials:
         namespace, name = settings.global_pull_secret
         flags += [f"--global-pull-secret-namespace={namespace}", f"--global-pull-secret-name={name}"]
     if settings.registries_configmap:
         flags.append(f"--registries-dir={REGISTRIES_DIRECTORY}")
-    return flags + [f"--allow-address={each}" for each in settings.allow_addresses]
+    return flags + [f"--allow-address={addresses}" for addresses in settings.allow_addresses]
 
 
-def _volumes(workload: OperandDeployment, settings: OperatorSettings) -> list[Document]:
-    optional = workload.certificates == "optional"
-    volumes = [serving.volume(workload.name, settings.certificates, optional=optional)]
-    if _has_registries(workload, settings):
+def _volumes(role: OperandDeployment, settings: OperatorSettings) -> list[Document]:
+    optional = role.certificates == "optional"
+    volumes = [certificates.volume(role.name, settings.certificates, optional=optional)]
+    if _has_registries(role, settings):
         volumes.append({"name": "registries", "configMap": {"name": settings.registries_configmap}})
     return volumes
 
 
-def _has_registries(workload: OperandDeployment, settings: OperatorSettings) -> bool:
-    return workload.asks_registries and bool(settings.registries_configmap)
+def _has_registries(role: OperandDeployment, settings: OperatorSettings) -> bool:
+    return role.asks_registries and bool(settings.registries_configmap)
 
 
-# -- How far a Deployment of ours is. Pure.
+# -- webhook configurations --------------------------------------------------------------------------------------------
 
 
-class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a Deployment is."""
-
-    available: bool = False
-    """At least one pod is available."""
-    up_to_date: bool = False
-    """Every pod is of the newest template, and available."""
-    summary: str = "it does not exist"
-    """The same for people."""
-
-    @classmethod
-    def of(cls, deployment: Mapping[str, Any] | None) -> "RolloutStatus":
-        """From an apps/v1 Deployment; None: there is none."""
-        if deployment is None:
-            return cls()
-        metadata, status = deployment.get("metadata") or {}, deployment.get("status") or {}
-        wanted = (deployment.get("spec") or {}).get("replicas", 1)
-        total, updated, ready, available = (
-            status.get(field, 0) for field in ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
-        )
-        return cls(
-            available=available > 0,
-            up_to_date=updated == total == available == ready == wanted
-            and not status.get("unavailableReplicas")
-            and status.get("observedGeneration") == metadata.get("generation"),
-            summary=f"{available} of {wanted} pods are available, {updated} are up to date",
-        )
-
-
-# -- What the webhook configurations of all features have in common: who is called, and for which namespaces.
-
+# Namespaces are excluded where it costs the API server least: by name in the selector, which costs nothing; by prefix
+# in a CEL match condition, which it evaluates for every request (0.7 ms for a pod).
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """The label that the API server puts on each Namespace."""
 
 
 class NamespaceExclusions(NamedTuple):
-    """Namespaces for which nobody is called, from a list of names and ``prefix-*``."""
+    """Namespaces for which no webhook is called, from a list of names and ``prefix-*``."""
 
     names: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, patterns: Sequence[str]) -> "NamespaceExclusions":
-        names = sorted({each for each in patterns if not each.endswith("*")})
-        prefixes = sorted({each[:-1] for each in patterns if each.endswith("*")})
+        names = sorted({pattern for pattern in patterns if not pattern.endswith("*")})
+        prefixes = sorted({pattern[:-1] for pattern in patterns if pattern.endswith("*")})
         return cls(tuple(names), tuple(prefixes))
 
     @property
@@ -441,3 +412,53 @@ def injected(document: Document, settings: OperatorSettings) -> Document:
     if not annotations:
         return document
     return {**document, "metadata": {**document["metadata"], "annotations": dict(annotations)}}
+
+
+# -- status ------------------------------------------------------------------------------------------------------------
+
+
+MAX_MESSAGE: Final = 4096
+"""Characters of one message. The API server refuses more than 32768, and its own words about one refused object may be
+longer than that."""
+MAX_PROBLEMS: Final = 5
+"""Problems that are named in one message."""
+
+
+class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a Deployment is."""
+
+    available: bool = False
+    """At least one pod is available."""
+    up_to_date: bool = False
+    """Every pod is of the newest template, and available."""
+    summary: str = "it does not exist"
+    """The same for people."""
+
+    @classmethod
+    def of(cls, deployment: Mapping[str, Any] | None) -> "RolloutStatus":
+        """From an apps/v1 Deployment; None: there is none."""
+        if deployment is None:
+            return cls()
+        metadata, status = deployment.get("metadata") or {}, deployment.get("status") or {}
+        wanted = (deployment.get("spec") or {}).get("replicas", 1)
+        total, updated, ready, available = (
+            status.get(field, 0) for field in ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+        )
+        return cls(
+            available=available > 0,
+            up_to_date=updated == total == available == ready == wanted
+            and not status.get("unavailableReplicas")
+            and status.get("observedGeneration") == metadata.get("generation"),
+            summary=f"{available} of {wanted} pods are available, {updated} are up to date",
+        )
+
+
+def first_problems(problems: Sequence[str]) -> list[str]:
+    """Up to five problems, and how many more there are."""
+    more = len(problems) - MAX_PROBLEMS
+    return [*problems[:MAX_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+
+
+def shortened(message: str) -> str:
+    """A condition's message, cut to what an API server takes."""
+    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"

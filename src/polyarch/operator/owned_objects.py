@@ -1,4 +1,8 @@
-"""Metadata of operands: owners, and the labels by which tools and the operator itself find them. Pure."""
+"""Objects that the operator makes: metadata, by which tools and the operator find them, and the RBAC objects of a role.
+
+A role has one ClusterRole, and one Role for each namespace in which it may do more, all named like its ServiceAccount.
+Pure.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -12,7 +16,7 @@ from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 Document = dict[str, Any]
 
 PART_OF: Final = {"app.kubernetes.io/part-of": "polyarch"}
-"""On every object of ours."""
+"""Label of every object that polyarch makes."""
 PARTS: Final = (names.TAINTS, names.BUILDER, names.NUMA_EXPORTER, names.NUMA_SCHEDULER)
 """Parts that come and go by themselves, named like what their objects belong to; all else is placement's."""
 
@@ -58,7 +62,7 @@ def owned(document: Document, owner: Owner | None) -> Document:
     return {**document, "metadata": {**referring["metadata"], "ownerReferences": references}}
 
 
-# -- The rights of a role as objects: ServiceAccount, ClusterRole, Roles and their bindings.
+# -- permissions -------------------------------------------------------------------------------------------------------
 
 
 OPENSHIFT_PULL_SECRET: Final = (names.CONFIG_HOME, "pull-secret")
@@ -75,7 +79,7 @@ class RolePermissions(NamedTuple):
 
 
 def service_account(name: str, namespace: str) -> Document:
-    """As whom a role asks the API server."""
+    """The ServiceAccount of a role."""
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(name, name, namespace=namespace)}
 
 
@@ -88,13 +92,13 @@ def roles(account: str, allowed: RolePermissions, home: str) -> list[Document]:
     return documents
 
 
-def combined(*several: RolePermissions) -> RolePermissions:
+def combined(*permissions: RolePermissions) -> RolePermissions:
     """The rights of all of them."""
     namespaces: dict[str, tuple[Rule, ...]] = {}
-    for each in several:
-        for namespace, rules in each.namespaces.items():
+    for role in permissions:
+        for namespace, rules in role.namespaces.items():
             namespaces[namespace] = union(*namespaces.get(namespace, ()), *rules)
-    return RolePermissions(tuple(each for rights in several for each in rights.cluster), namespaces)
+    return RolePermissions(tuple(rule for role in permissions for rule in role.cluster), namespaces)
 
 
 def global_pull_secret(settings: OperatorSettings, cluster: ClusterCapabilities) -> tuple[str, str] | None:
@@ -105,7 +109,8 @@ def global_pull_secret(settings: OperatorSettings, cluster: ClusterCapabilities)
 def reading_images(
     home: str, *, openshift: bool, global_secret: tuple[str, str] | None, pull_secrets: bool = True
 ) -> RolePermissions:
-    """What it takes to read images as the nodes pull them: pull secrets by name, and on OpenShift mirrors and CAs.
+    """The permissions to read images as the nodes pull them, the same for every role: pull secrets by name, and on
+    OpenShift mirrors and CAs.
 
     ``pull_secrets``: whether those that pods name are read.
     """

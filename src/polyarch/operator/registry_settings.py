@@ -60,4 +60,4 @@ def wrong_files(files: Mapping[str, bytes], origin: str) -> tuple[str, ...]:
     """A problem for each wrong file of a ConfigMap, which ``origin`` names."""
     looks = {CONFIGURATION: wrong_configuration, AUTHORITIES: wrong_authorities}
     found = (looks[name](files[name], f"{origin}: {name}") for name in looks if name in files)
-    return tuple(each for each in found if each)
+    return tuple(problem for problem in found if problem)

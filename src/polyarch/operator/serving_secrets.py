@@ -2,7 +2,8 @@
 
 Self-managed, the leader makes a CA and one leaf for all services. In the other modes somebody else writes the leaves.
 In every mode ``polyarch-certificates`` has ``record.key``: the keys with which processes sign decision annotations, the
-newest first. A new one is made every 90 days and the last two count, so that annotations stay valid."""
+newest first. A new one is made every 90 days and the last two count, so that annotations stay valid.
+"""
 
 import base64
 import secrets
@@ -39,7 +40,7 @@ INTERVAL: Final = 60.0
 
 
 class ServingSecrets:
-    """Enqueue :attr:`key` once; each pass looks at everything and asks for the next.
+    """Enqueue :attr:`key` once; each reconcile looks at everything and asks for the next.
 
     ``owner``: an owner reference for the Secrets, so that none outlives the operator. ``changed`` is called when the CA
     to trust is another one.
@@ -65,7 +66,7 @@ class ServingSecrets:
             self.managed = SelfManaged(client, self_managed_settings(settings, owner), clock=clock)
 
     async def reconcile(self, key: Key) -> After:
-        """One pass over the certificates, then over the keys of records."""
+        """First the certificates, then the keys of records."""
         before = self.bundle("")
         after = await self.managed.reconcile(key) if self.managed is not None else After(INTERVAL)
         if self.bundle("") != before:

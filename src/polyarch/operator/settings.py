@@ -1,7 +1,8 @@
 """Settings of the operator: how it deploys the other roles, and what its cluster offers.
 
 The settings are the operator's flags. The installer, the chart and the bundle write them, and nothing else configures
-the operator: what placement itself does comes from the ClusterPodPlacementConfig and the PlacementPolicy. Pure."""
+the operator: what placement itself does comes from the ClusterPodPlacementConfig and the PlacementPolicy. Pure.
+"""
 
 from typing import Final, Literal
 
@@ -18,7 +19,6 @@ MachineOS = Literal["auto", "on", "off"]
 Platform = Literal["auto", "kubernetes", "openshift", "hypershift"]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 
-
 DEFAULT_IMAGE: Final = f"ghcr.io/polyarch/polyarch:{__version__}"
 """The image of every role, of this version."""
 DEFAULT_KUBELET_ROOT: Final = "/var/lib/kubelet"
@@ -26,7 +26,7 @@ DEFAULT_BUILDER_IMAGE: Final = "quay.io/buildah/stable:v1"
 """The image in which images are built; for all architectures that ours is for."""
 MACHINE_OS_NAMESPACE: Final = "openshift-machine-config-operator"
 MAX_REPLICAS: Final = 20
-"""Of a role that the operator deploys; the least is 1."""
+"""Replicas of a role that the operator deploys; the least is 1."""
 OLDEST_KUBERNETES: Final = (1, 30)
 """The operator deploys nothing on an older one."""
 
@@ -46,10 +46,11 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     resource_webhooks: ResourceWebhooks = "operator"
     """Who registers the webhooks and the conversion of custom resources."""
     network_policies: bool = True
+    """Whether NetworkPolicies are made."""
     webhook_replicas: int = 3
     controller_replicas: int = 2
     handler_replicas: int = 2
-    """Of the exec-format-error monitor's handler."""
+    """Replicas of the exec-format-error monitor's handler."""
     taints_replicas: int = 2
     global_pull_secret: tuple[str, str] | None = None
     """Namespace and name; None: ``openshift-config/pull-secret`` on OpenShift, elsewhere no secret."""
@@ -72,9 +73,9 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     builder_image: str = DEFAULT_BUILDER_IMAGE
     """For ImageBuilds that name none."""
     push_image: str = ""
-    """Of the containers that push; empty: polyarch's own image."""
+    """Image of the containers that push; empty: polyarch's own image."""
     arch_taint_keys: tuple[str, ...] = ()
-    """Of taints that build pods tolerate besides those found on nodes; empty: the usual ones."""
+    """Keys of taints that build pods tolerate besides those found on nodes; empty: the usual ones."""
     allow_privileged_builds: bool = False
     """Whether an ImageBuild may ask for the security profile ``Privileged``."""
     max_active_jobs: int = 20
@@ -117,4 +118,4 @@ class ClusterCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     monitoring: bool = False
     """ServiceMonitors and PrometheusRules (``monitoring.coreos.com/v1``)."""
     version: tuple[int, int] = OLDEST_KUBERNETES
-    """Of Kubernetes: major and minor."""
+    """Major and minor version of Kubernetes."""

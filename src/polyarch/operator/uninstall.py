@@ -1,12 +1,7 @@
-"""The next step of an uninstall, from what is there now.
+"""The next step of an uninstall, from what is there now. Pure.
 
-Nothing is remembered between steps, so the operator may be killed at any point, and another one goes on. What has to be
-waited for is timed by timestamps that the API server keeps: the controller's Deployment is deleted as soon as the
-webhook is gone, but its finalizer keeps it, and so its pods go on removing gates. The time since its
-``deletionTimestamp`` is the time that gates have had.
-
-Pods are never left gated while the controller is taken away, unless time is up; then the operator removes the gates
-itself, and what it cannot remove is named. Pure."""
+Nothing is remembered between steps but times, so the operator may be killed at any point, and another one goes on.
+"""
 
 from enum import Enum
 from typing import Final, NamedTuple
@@ -19,10 +14,38 @@ GATES_SECONDS: Final = 120.0
 RELEASE_SECONDS: Final = 60.0
 """The operator's time to remove the gates that are left."""
 
-SOON: Final = 0.2
-"""Seconds until the next pass when a step was taken."""
-MOST_REPEATED: Final = 10
+STEP_INTERVAL: Final = 0.2
+"""Seconds until the next step."""
+MAX_REPEATED: Final = 10
 """Repetitions after which the pause does not grow any more (11 s)."""
+ROLE_IDLE_TIMEOUT: Final = 30.0
+"""Seconds for which the role may remove nothing before the operator helps."""
+
+
+class UninstallBackoff:
+    """Seconds until the next step: soon, and ever later while a step is repeated and nothing is deleted.
+
+    Something may be held by others for ever. An object that goes without being watched, such as a Lease, is progress.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[Enum, int] | None = None
+        self._repeated = 0
+
+    def after(self, step: Enum, *, left: int) -> float:
+        """``left``: the number of objects that there were before the step."""
+        self._repeated = min(self._repeated + 1, MAX_REPEATED) if (step, left) == self._last else 0
+        self._last = step, left
+        return STEP_INTERVAL * 1.5**self._repeated
+
+
+# -- placement ---------------------------------------------------------------------------------------------------------
+
+
+# What has to be waited for is timed by timestamps that the API server keeps: the controller's Deployment is deleted as
+# soon as the webhook is deleted, but its finalizer keeps it, and so its pods go on removing gates. The time since its
+# ``deletionTimestamp`` is the time that gates have had. Pods are never left gated while the controller is taken away,
+# unless time is up; then the operator removes the gates itself, and what it cannot remove is named.
 
 
 class PlacementUninstallStep(Enum):
@@ -44,7 +67,7 @@ class RemainingController(NamedTuple):
     """The controller's Deployment, which has our finalizer, and the objects that belong to it."""
 
     objects: int = 0
-    """Of all kinds, the Deployment included."""
+    """Their number, the Deployment included."""
     exists: bool = False
     """The Deployment exists."""
     deleting_for: float | None = None
@@ -52,7 +75,7 @@ class RemainingController(NamedTuple):
 
 
 class RemainingPlacement(NamedTuple):
-    """What is left of placement, by live reads."""
+    """What still exists of placement, by live reads."""
 
     configuration: bool = False
     """A ClusterPodPlacementConfig that is being deleted, with a finalizer of ours."""
@@ -60,7 +83,7 @@ class RemainingPlacement(NamedTuple):
     """PodPlacementConfigs that it is kept for."""
     webhook_configured: bool = False
     webhook: int = 0
-    """Objects of the webhook."""
+    """Number of objects of the webhook."""
     monitor: bool = False
     """Anything of the exec-format-error monitor, which has its own steps."""
     controller: RemainingController = RemainingController()
@@ -108,30 +131,11 @@ def _controller_step(left: RemainingPlacement) -> PlacementUninstallStep | None:
     )
 
 
-class UninstallBackoff:
-    """Seconds until the next pass: soon, and ever later while a step is repeated and nothing goes.
-
-    Something may be held by others for ever. What goes without being watched, such as a Lease, is progress, too.
-    """
-
-    def __init__(self) -> None:
-        self._last: tuple[Enum, int] | None = None
-        self._repeated = 0
-
-    def after(self, step: Enum, *, left: int) -> float:
-        """``left``: the number of objects that there were before the step."""
-        self._repeated = min(self._repeated + 1, MOST_REPEATED) if (step, left) == self._last else 0
-        self._last = step, left
-        return SOON * 1.5**self._repeated
+# -- taints ------------------------------------------------------------------------------------------------------------
 
 
-# -- The next step when ArchitectureTaints is being deleted, from what is there now.
-
-
-"""Seconds after the webhook is gone in which a pod may still get a gate: an admission takes up to 5 s, and API servers
-learn of a configuration's deletion by a watch."""
-ROLE_IDLE_TIMEOUT: Final = 30.0
-"""Seconds for which the role may remove nothing before the operator helps."""
+# The role itself removes taints and gates, at its pace. Where it is dead, or gets no further, the operator does. What
+# cannot be removed keeps the object, and so its name in condition ``Degraded``, but holds up nothing else.
 
 
 class TaintsUninstallStep(Enum):
@@ -147,14 +151,14 @@ class TaintsUninstallStep(Enum):
 
 
 class RemainingTaints(NamedTuple):
-    """What is left of taints, by live reads."""
+    """What still exists of taints, by live reads."""
 
     registered: bool = False
     """The webhook configuration, or the policy for nodes at registration."""
     marks: int = 0
     """Nodes with taints of ours, and pods with our gate or its label."""
     role: int = 0
-    """Objects of the role."""
+    """Number of objects of the role."""
     lives: bool = False
     """The role works: a pod is available, and its Lease is renewed."""
     idle: float = 0.0

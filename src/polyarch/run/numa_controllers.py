@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from polyarch import names as shared
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import Done, Result
 from polyarch.kube.events import Recorder
 from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Process
@@ -28,7 +28,6 @@ from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.objects import Key, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import Discovery, OperatorNamespace
-from polyarch.operator.components import numa_exporter_reconciler, numa_scheduler_reconciler
 from polyarch.operator.components.numa_cluster import (
     NodePoller,
     NumaInformers,
@@ -36,12 +35,22 @@ from polyarch.operator.components.numa_cluster import (
     NumaStatusWriter,
     Platforms,
 )
-from polyarch.operator.components.numa_exporter_reconciler import ExporterReconciler, KubeletConfigReconciler
+from polyarch.operator.components.numa_exporter_reconciler import (
+    EXPORTERS_KEY,
+    KUBELETS_KEY,
+    ExporterReconciler,
+    ExporterUninstaller,
+    KubeletConfigReconciler,
+)
 from polyarch.operator.components.numa_scheduler_objects import KUBE_SYSTEM
 from polyarch.operator.components.numa_scheduler_plan import ImageRules
-from polyarch.operator.components.numa_scheduler_reconciler import SchedulerReconciler
-from polyarch.operator.components.numa_uninstall import ExporterRemoval, SchedulerRemoval
+from polyarch.operator.components.numa_scheduler_reconciler import (
+    SCHEDULER_KEY,
+    SchedulerReconciler,
+    SchedulerUninstaller,
+)
 from polyarch.operator.operands import tolerated
+from polyarch.operator.reconciler import STEP_TAKEN
 from polyarch.operator.settings import OperatorSettings
 
 EXPORTERS, SCHEDULER, KUBELETS = "numaresourcesoperator", "numaresourcesscheduler", "kubeletconfig"
@@ -89,11 +98,11 @@ class NumaControllers:
     ) -> None:
         client, clock, place = process.client, process.clock, settings.numa_home
         self._enqueue = enqueue
-        watched = self._watched = NumaInformers(
+        informers = NumaInformers(
             process.informers,
             settings,
             changed=self.look_again,
-            kubelets_changed=lambda: enqueue(KUBELETS, numa_exporter_reconciler.KUBELETS_KEY),
+            kubelets_changed=lambda: enqueue(KUBELETS, KUBELETS_KEY),
         )
         exporter_sets, scheduler_sets = (
             OperandApplySets(
@@ -112,14 +121,14 @@ class NumaControllers:
             )
         )
 
-        series = NumaMetrics(process.metrics)
+        metrics = NumaMetrics(process.metrics)
 
-        def telling(resource: Resource, cache: Informer[Unstructured]) -> NumaStatusWriter:
-            return NumaStatusWriter(client, resource, cache, recorder=recorder, series=series, clock=clock)
+        def status_writer(resource: Resource, cache: Informer[Unstructured]) -> NumaStatusWriter:
+            return NumaStatusWriter(client, resource, cache, recorder=recorder, metrics=metrics, clock=clock)
 
         platforms = Platforms(client, settings)
         self._kubelets = KubeletConfigReconciler(
-            watched, changed=lambda: enqueue(EXPORTERS, numa_exporter_reconciler.EXPORTERS_KEY), decode=_decoded
+            informers, changed=lambda: enqueue(EXPORTERS, EXPORTERS_KEY), decode=_decoded
         )
         self._exporters = ExporterReconciler(
             client,
@@ -127,15 +136,15 @@ class NumaControllers:
             home=home,
             discovery=discovery,
             platforms=platforms,
-            watched=watched,
+            informers=informers,
             kubelets=self._kubelets,
             sets=exporter_sets,
-            removal=ExporterRemoval(client, exporter_sets, recorder, home=place, clock=clock),
-            telling=telling(OPERATORS, watched.operators),
-            series=series,
+            uninstaller=ExporterUninstaller(client, exporter_sets, recorder, home=place, clock=clock),
+            status_writer=status_writer(OPERATORS, informers.operators),
+            metrics=metrics,
             image_restricted=environment.get(IMAGE_RESTRICTION, "").lower() != "false",
             clock=clock,
-            look_at_kubelets=lambda: enqueue(KUBELETS, numa_exporter_reconciler.KUBELETS_KEY),
+            look_at_kubelets=lambda: enqueue(KUBELETS, KUBELETS_KEY),
         )
         self._scheduler = SchedulerReconciler(
             client,
@@ -143,22 +152,22 @@ class NumaControllers:
             home=home,
             discovery=discovery,
             platforms=platforms,
-            watched=watched,
+            informers=informers,
             sets=scheduler_sets,
-            nodes=NodePoller(client, clock, tolerations=tolerated(settings)),
-            removal=SchedulerRemoval(client, recorder, home=place, clock=clock),
-            telling=telling(SCHEDULERS, watched.schedulers),
+            node_poller=NodePoller(client, clock, tolerations=tolerated(settings)),
+            uninstaller=SchedulerUninstaller(client, recorder, home=place, clock=clock),
+            status_writer=status_writer(SCHEDULERS, informers.schedulers),
             image_rules=ImageRules.of(environment),
         )
-        watched.operators.add_handler(self._told(EXPORTERS))
-        watched.schedulers.add_handler(self._told(SCHEDULER))
-        exporter_sets.add_handler(lambda _: enqueue(EXPORTERS, numa_exporter_reconciler.EXPORTERS_KEY))
-        scheduler_sets.add_handler(lambda _: enqueue(SCHEDULER, numa_scheduler_reconciler.KEY))
+        informers.operators.add_handler(self._told(EXPORTERS))
+        informers.schedulers.add_handler(self._told(SCHEDULER))
+        exporter_sets.add_handler(lambda _: enqueue(EXPORTERS, EXPORTERS_KEY))
+        scheduler_sets.add_handler(lambda _: enqueue(SCHEDULER, SCHEDULER_KEY))
 
     def look_again(self) -> None:
         """Something has changed that every pass may have to answer."""
-        self._enqueue(EXPORTERS, numa_exporter_reconciler.EXPORTERS_KEY)
-        self._enqueue(SCHEDULER, numa_scheduler_reconciler.KEY)
+        self._enqueue(EXPORTERS, EXPORTERS_KEY)
+        self._enqueue(SCHEDULER, SCHEDULER_KEY)
 
     async def reconcile(self, name: str, key: Key) -> Result:
         """One pass of the controller of that name."""
@@ -170,7 +179,7 @@ class NumaControllers:
 
     def has_looked(self, result: Result) -> bool:
         """Whether a pass that ended so did more than wait for a cache, or for its own write."""
-        return result not in (After(numa_exporter_reconciler.SOON), After(numa_scheduler_reconciler.SOON))
+        return result != STEP_TAKEN
 
     def _told(self, name: str) -> Callable[[Change[Any]], None]:
         def handle(change: Change[Any]) -> None:

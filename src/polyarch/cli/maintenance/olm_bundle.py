@@ -33,7 +33,7 @@ from polyarch.numa import names as numa_names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.operator import operands
 from polyarch.operator.components import placement_objects
-from polyarch.operator.components.builds_objects import machine_operator_permissions
+from polyarch.operator.components.operator_rbac import machine_os_permissions
 from polyarch.operator.owned_objects import finished, labels
 from polyarch.operator.settings import OLDEST_KUBERNETES, ClusterCapabilities
 from polyarch.placement import names
@@ -242,7 +242,7 @@ def _install(settings: InstallationSettings) -> Document:
 def _machine_os(settings: InstallationSettings) -> list[Document]:
     """Rights of the operator that the bundle itself leaves out: OLM would grant them in every namespace."""
     own = msgspec.structs.replace(settings, builds=Builds(machine_os="on")).operator_settings(DEFAULT_NAMESPACE)
-    allowed = machine_operator_permissions(own, ClusterCapabilities(openshift=True))
+    allowed = machine_os_permissions(own, ClusterCapabilities(openshift=True))
     name, account = f"{names.OPERATOR}-machine-os", [(DEFAULT_NAMESPACE, names.OPERATOR)]
     places = {"": allowed.cluster, **allowed.namespaces}
     marks = labels(names.OPERATOR)

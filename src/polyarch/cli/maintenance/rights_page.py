@@ -6,11 +6,11 @@ from typing import Final, NamedTuple, get_args
 import msgspec
 
 from polyarch.builds import names as builds
-from polyarch.installation.operator import operator_rights
 from polyarch.kube.rbac import Access, Rule, grants
 from polyarch.operator.components import builds_objects as build_rights
 from polyarch.operator.components import placement_objects
 from polyarch.operator.components import taints_objects as taint_rights
+from polyarch.operator.components.operator_rbac import operator_permissions
 from polyarch.operator.components.placement_objects import OptionalFeatures
 from polyarch.operator.owned_objects import RolePermissions
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
@@ -107,7 +107,7 @@ def variants() -> list[Variant]:
             numa="auto" if numa else "off",
             manage_namespace=numa,
         )
-        return {names.OPERATOR: operator_rights(own, cluster)}
+        return {names.OPERATOR: operator_permissions(own, cluster)}
 
     return [
         Variant("", placement_objects.role_permissions(msgspec.structs.replace(plain, secret_access="none"))),

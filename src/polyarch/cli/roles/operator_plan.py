@@ -128,7 +128,7 @@ class _Cluster:
             cluster=ClusterCapabilities(openshift=self._platform != "kubernetes"),
             platform=self._platform,
             version="v{}.{}.0".format(*self._version),
-            candidates=self._candidates,
+            node_counts=self._candidates,
             api_server_ports=self._ports,
             deployment=deployments.get(SCHEDULER),
         )
@@ -218,7 +218,7 @@ class ShownPlan(msgspec.Struct, frozen=True):
             documents = None if made.documents is None else [*namespace, *made.documents]
             return cls(observed.object, documents, made.status or {}, made.conditions, tuple(_remarks(made)))
         found = scheduler_plan(observed)
-        conditions = (*four(found.verdict), *found.extra)
+        conditions = (*four(found.condition), *found.extra)
         return cls(observed.document, found.documents, found.status, conditions)
 
     @property
@@ -246,7 +246,7 @@ def _remarks(made: ExporterPlan) -> Iterator[str]:
         yield f"node group {group}: {count}{f' ({few(nodes)})' if nodes else ''}"
     if (signed := made.certificate) is not None:
         yield f"the operator signs Secret {signed.namespace}/{signed.secret} for {', '.join(signed.dns_names)}"
-    for each in made.announcements:
+    for each in made.events:
         yield each.message
 
 

@@ -1,4 +1,4 @@
-"""Alerts, each with a page in ``docs/guide/runbooks`` that is called like it. Pure."""
+"""The alerts of all components."""
 
 from typing import Final
 
@@ -8,6 +8,9 @@ from polyarch.operator.monitoring import Alert, none_available, prometheus_rule
 from polyarch.operator.owned_objects import Document
 from polyarch.placement import names as placement_names
 from polyarch.taints import names as taints_names
+
+# -- placement ---------------------------------------------------------------------------------------------------------
+
 
 PLACEMENT: Final = (
     Alert(
@@ -120,7 +123,7 @@ def prometheus_rules(namespace: str, *, monitor: bool) -> list[Document]:
     return documents
 
 
-# -- Alerts of taints, each with a page in ``docs/guide/runbooks`` that is called like it. Pure.
+# -- taints ------------------------------------------------------------------------------------------------------------
 
 
 TAINTS_ALERTS: Final = (
@@ -160,7 +163,7 @@ TAINTS_ALERTS: Final = (
 """In the PrometheusRule ``polyarch-taints``."""
 
 
-# -- Alerts of builds, each with a page in ``docs/guide/runbooks`` that is called like it. Pure.
+# -- builds ------------------------------------------------------------------------------------------------------------
 
 
 LONG_OVERHEAD: Final = 60
@@ -215,7 +218,7 @@ BUILDS_ALERTS: Final = (
 """In the PrometheusRule ``polyarch-builder``."""
 
 
-# -- Alerts of NUMA, each with a page in ``docs/guide/runbooks`` that is called like it. Pure.
+# -- NUMA --------------------------------------------------------------------------------------------------------------
 
 
 def rose(counter: str, window: str, *, more_than: int = 0) -> str:

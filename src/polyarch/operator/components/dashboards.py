@@ -1,6 +1,4 @@
-"""The Grafana dashboard of placement, from a table of panels.
-
-``deploy/dashboard`` has it as a file to import. With the ConfigMap, Grafana's sidecar finds it by its label. Pure."""
+"""The Grafana dashboards of all components, as tables of panels."""
 
 from typing import Final
 
@@ -8,6 +6,9 @@ from polyarch.builds import names as builds_names
 from polyarch.operator.monitoring import Dashboard, Panel, Query, Row, quantiles, rate
 from polyarch.placement import names as placement_names
 from polyarch.taints import names as taints_names
+
+# -- placement ---------------------------------------------------------------------------------------------------------
+
 
 PLACEMENT_ROWS: Final = (
     Row(
@@ -266,7 +267,7 @@ PLACEMENT_DASHBOARD: Final = Dashboard(
 )
 
 
-# -- The Grafana dashboard of taints, from a table of panels. Pure.
+# -- taints ------------------------------------------------------------------------------------------------------------
 
 
 TAINTS_ROWS: Final = (
@@ -359,7 +360,7 @@ TAINTS_DASHBOARD: Final = Dashboard(
 )
 
 
-# -- The Grafana dashboard of builds, from a table of panels. Pure.
+# -- builds ------------------------------------------------------------------------------------------------------------
 
 
 BUILDS_ROWS: Final = (
@@ -490,7 +491,7 @@ BUILDS_DASHBOARD: Final = Dashboard(
 )
 
 
-# -- The Grafana dashboard of NUMA, from a table of panels. Pure.
+# -- NUMA --------------------------------------------------------------------------------------------------------------
 
 
 NUMA_ROWS: Final = (

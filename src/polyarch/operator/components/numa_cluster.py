@@ -1,11 +1,13 @@
-"""What the controllers of NUMA watch.
+"""What the controllers of NUMA have in common: what they watch and poll, and how they write a status.
 
 Everything is watched from the moment on that the controllers run, and nothing of it keeps the process from being ready:
-whoever has no use for NUMA is not disturbed by it. Of Nodes only the metadata is asked for, and a heartbeat, which
-changes no label, wakes nobody."""
+whoever has no use for NUMA is not disturbed by it. NodeResourceTopologies are many, large and change with every pod,
+and of Nodes the version of the kubelet is in no metadata. So both are polled, page by page, and of each object only
+what it amounts to is kept.
+"""
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
@@ -13,6 +15,7 @@ import structlog
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
 from polyarch.kube.conditions import merged
+from polyarch.kube.controller import After
 from polyarch.kube.errors import Conflict, NotFound
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.informer import Informer, OnDemand, Shares
@@ -42,12 +45,28 @@ from polyarch.operator.components.numa_facts import (
 )
 from polyarch.operator.components.numa_node_groups import HOSTED_LABEL, HOSTED_NAMESPACE, KUBELET_CONFIGS
 from polyarch.operator.components.numa_scheduler_plan import NodeCounts, SchedulableNode
+from polyarch.operator.reconciler import seconds_since
 from polyarch.operator.settings import OperatorSettings
 from polyarch.tolerations import Toleration
 
-API_SERVICE: Final = Key("default", "kubernetes")
+log = structlog.get_logger(__name__)
 
-Changed = Callable[[], None]
+T = TypeVar("T", bound=KubernetesObject)
+
+API_SERVICE: Final = Key("default", "kubernetes")
+POLL_INTERVAL: Final = 600.0
+"""Seconds between two looks while nothing tells of a change."""
+EXPECTING_INTERVAL: Final = 30.0
+"""Seconds between two looks while something is known to be on its way."""
+NODE_PAGE: Final = 100
+TOPOLOGY_PAGE: Final = 200
+GROUP_STATES: Final = ("desired", "ready")
+ACTION: Final = "Reconcile"
+MAX_REMEMBERED: Final = 64
+"""Events of one object that are known to be posted."""
+UNINSTALL_TIMEOUT: Final = 120.0
+"""Seconds after which a terminating custom resource is let go in any case."""
+UNINSTALL_INTERVAL: Final = After(1.0)
 
 
 class EndpointPort(msgspec.Struct, frozen=True, gc=False):
@@ -63,27 +82,29 @@ class Endpoints(msgspec.Struct, frozen=True, gc=False):
     ports: list[EndpointPort] | None = None
 
 
-class Watching(Protocol):
-    """What of a cache tells whether it is complete."""
-
-    @property
-    def has_synced(self) -> bool: ...
-
-
 class NumaInformers:
-    """The caches. ``changed`` is called when anything has become another but the custom resources themselves, and the
-    configurations of kubelets, for which it is ``kubelets_changed``."""
+    """What the controllers of NUMA watch.
+
+    ``changed`` is called when anything but the custom resources has changed, ``kubelets_changed`` with a change of the
+    configurations of kubelets. Of Nodes only the metadata is watched, and a heartbeat, which changes no label, calls
+    nobody.
+    """
 
     def __init__(
-        self, informers: Shares, settings: OperatorSettings, *, changed: Changed, kubelets_changed: Changed
+        self,
+        informers: Shares,
+        settings: OperatorSettings,
+        *,
+        changed: Callable[[], None],
+        kubelets_changed: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._changed = changed
 
-        def every(_: Change[Any]) -> None:
+        def on_change(_: Change[Any]) -> None:
             changed()
 
-        def kubelets(_: Change[Any]) -> None:
+        def on_kubelet_change(_: Change[Any]) -> None:
             kubelets_changed()
 
         self.operators: Informer[Unstructured] = informers.informer(OPERATORS, Unstructured, required=False)
@@ -105,18 +126,23 @@ class NumaInformers:
             namespace=API_SERVICE.namespace,
             field_selector=f"metadata.name={API_SERVICE.name}",
         )
-        self.definition.add_handler(every)
-        self._namespace.add_handler(every)
-        self._endpoints.add_handler(every)
-        self._pools = OnDemand(informers, POOLS, Unstructured, every)
-        self._kubelet_configs = OnDemand(informers, KUBELET_CONFIGS, Unstructured, kubelets)
-        self._api_server = OnDemand(informers, API_SERVERS, Unstructured, every, name="cluster")
+        self.definition.add_handler(on_change)
+        self._namespace.add_handler(on_change)
+        self._endpoints.add_handler(on_change)
+        self._pools = OnDemand(informers, POOLS, Unstructured, on_change)
+        self._kubelet_configs = OnDemand(informers, KUBELET_CONFIGS, Unstructured, on_kubelet_change)
+        self._api_server = OnDemand(informers, API_SERVERS, Unstructured, on_change, name="cluster")
         self._mirrored = OnDemand(
-            informers, CONFIGMAPS, Unstructured, kubelets, namespace=HOSTED_NAMESPACE, label_selector=HOSTED_LABEL
+            informers,
+            CONFIGMAPS,
+            Unstructured,
+            on_kubelet_change,
+            namespace=HOSTED_NAMESPACE,
+            label_selector=HOSTED_LABEL,
         )
 
     def expect(self, platform: Platform) -> None:
-        """Watches what this platform has, and nothing that another one has."""
+        """Watch what this platform has, and nothing that another one has."""
         self._pools.want(platform == "openshift")
         self._kubelet_configs.want(platform == "openshift")
         self._api_server.want(platform != "kubernetes")
@@ -125,7 +151,7 @@ class NumaInformers:
     @property
     def has_synced(self) -> bool:
         """Every cache that is watched is complete."""
-        always: Iterable[Watching] = (
+        always: Iterable[Informer[Any]] = (
             self.operators,
             self.schedulers,
             self.nodes,
@@ -133,22 +159,24 @@ class NumaInformers:
             self._namespace,
             self._endpoints,
         )
-        wanted = (self._pools, self._kubelet_configs, self._api_server, self._mirrored)
-        return all(each.has_synced for each in always) and all(each.is_known for each in wanted if each.is_wanted)
+        on_demand = (self._pools, self._kubelet_configs, self._api_server, self._mirrored)
+        return all(informer.has_synced for informer in always) and all(
+            informer.is_known for informer in on_demand if informer.is_wanted
+        )
 
     # -- what they show -----------------------------------------------------------------------------------------------
 
     @property
     def namespace(self) -> ObjectMeta | None:
-        """Of the namespace of the exporters; None: there is none."""
+        """The metadata of the exporters' namespace; None: there is none."""
         found = self._namespace.store.get(Key("", self._settings.numa_home))
         return found.metadata if found is not None else None
 
     @property
     def api_server_ports(self) -> tuple[int, ...]:
-        """Of the endpoints of the Service ``kubernetes``; the usual ones while they are unknown."""
+        """The ports of the endpoints of the Service ``kubernetes``; the usual ones while they are unknown."""
         found = self._endpoints.store.get(API_SERVICE)
-        ports = sorted({each.port for each in (found.ports or () if found is not None else ()) if each.port})
+        ports = sorted({port.port for port in (found.ports or () if found is not None else ()) if port.port})
         return tuple(ports) or USUAL_API_PORTS
 
     @property
@@ -162,8 +190,8 @@ class NumaInformers:
     @property
     def mirrored(self) -> tuple[Unstructured, ...]:
         """ConfigMaps with a kubelet configuration of a node pool (HyperShift)."""
-        several = (each for each in self._mirrored.values() if NODE_POOL_LABEL in (each.metadata.labels or {}))
-        return tuple(sorted(several, key=lambda each: each.metadata.name))
+        mirrored = (each for each in self._mirrored.values() if NODE_POOL_LABEL in (each.metadata.labels or {}))
+        return tuple(sorted(mirrored, key=lambda item: item.metadata.name))
 
     @property
     def tls_profile(self) -> Mapping[str, Any] | None:
@@ -181,18 +209,15 @@ class NumaInformers:
         self._changed()
 
 
-def _documents(several: Iterable[Unstructured]) -> tuple[Mapping[str, Any], ...]:
-    return tuple(each.document for each in sorted(several, key=lambda each: each.metadata.name))
-
-
-# -- On which platform the operator runs, and which kinds exporters have objects of there.
-
-
-log = structlog.get_logger(__name__)
+def _documents(objects: Iterable[Unstructured]) -> tuple[Mapping[str, Any], ...]:
+    return tuple(item.document for item in sorted(objects, key=lambda item: item.metadata.name))
 
 
 class Platforms:
-    """Remembers only what no later look can change: that a cluster is OpenShift's."""
+    """On which platform the operator runs. It asks until there is an answer, and never guesses.
+
+    It remembers only what no later answer can change: that a cluster is OpenShift's.
+    """
 
     def __init__(self, client: Client, settings: OperatorSettings) -> None:
         self._client = client
@@ -226,35 +251,25 @@ class Platforms:
 
 
 def optional_kinds(platform: Platform, served: Collection[Resource]) -> frozenset[Resource]:
-    """``served``: what discovery found of cert-manager and Prometheus."""
+    """The optional kinds of which exporters have objects. ``served``: those of cert-manager and Prometheus."""
     openshift = {"openshift": (CONSTRAINTS, MACHINE_CONFIGS), "hypershift": (CONSTRAINTS,), "kubernetes": ()}
     return frozenset((*served, *openshift[platform]))
 
 
-# -- What is read from time to time, because watching it would cost more than it is worth.
-
-
-T = TypeVar("T", bound=KubernetesObject)
-
-POLL_INTERVAL: Final = 600.0
-"""Seconds between two looks while nothing tells of a change."""
-SOON: Final = 30.0
-"""Seconds between two looks while something is known to be on its way."""
-NODE_PAGE: Final = 100
-TOPOLOGY_PAGE: Final = 200
+# -- polled ------------------------------------------------------------------------------------------------------------
 
 
 class Topologies(msgspec.Struct, frozen=True):
-    """The NodeResourceTopologies of the last look."""
+    """The NodeResourceTopologies when they were last read."""
 
     labelled: tuple[ObjectMeta, ...] = ()
-    """Metadata of those with our label."""
+    """Metadata of the objects with our label."""
     findings: Mapping[str, tuple[str, ...]] = {}
     """By node: what does not suit NUMA placement."""
 
 
 class TopologyPoller:
-    """The NodeResourceTopologies of the cluster."""
+    """Reads the NodeResourceTopologies of the cluster now and then."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
@@ -266,22 +281,22 @@ class TopologyPoller:
         """``expecting``: nodes are without an object that they should have, or have one that they should not."""
         if self._looked_at is None:
             return True
-        return self._clock.monotonic() - self._looked_at >= (SOON if expecting else POLL_INTERVAL)
+        return self._clock.monotonic() - self._looked_at >= (EXPECTING_INTERVAL if expecting else POLL_INTERVAL)
 
     def next_look(self, *, expecting: bool) -> float:
         """Seconds until it is due."""
         since = self._clock.monotonic() - (self._looked_at if self._looked_at is not None else -POLL_INTERVAL)
-        return max(1.0, (SOON if expecting else POLL_INTERVAL) - since)
+        return max(1.0, (EXPECTING_INTERVAL if expecting else POLL_INTERVAL) - since)
 
     async def look(self) -> Topologies:
-        """Reads them all. Raises ``KubernetesError``; where the kind is not served there are none."""
+        """Read all objects. Raises ``KubernetesError``; where the kind is not served there are none."""
         began = self._clock.monotonic()
         labelled: list[ObjectMeta] = []
         found: dict[str, tuple[str, ...]] = {}
         try:
             async for page in _pages(self._client, TOPOLOGIES, NodeResourceTopology, TOPOLOGY_PAGE):
-                labelled += [_slim(each.metadata) for each in page if _is_labelled(each.metadata)]
-                found |= {each.metadata.name: findings(each) for each in page}
+                labelled += [_slim(topology.metadata) for topology in page if _is_labelled(topology.metadata)]
+                found |= {topology.metadata.name: findings(topology) for topology in page}
         except NotFound:
             labelled, found = [], {}
         self.found, self._looked_at = Topologies(tuple(labelled), found), began
@@ -289,12 +304,14 @@ class TopologyPoller:
 
     def forget(self, name: str) -> None:
         """An object was deleted."""
-        kept = tuple(each for each in self.found.labelled if each.name != name)
-        self.found = Topologies(kept, {node: each for node, each in self.found.findings.items() if node != name})
+        kept = tuple(topology for topology in self.found.labelled if topology.name != name)
+        self.found = Topologies(
+            kept, {node: findings for node, findings in self.found.findings.items() if node != name}
+        )
 
 
 class NodePoller:
-    """The nodes, as far as they matter to the scheduler."""
+    """Reads the nodes now and then, as far as they matter to the scheduler."""
 
     def __init__(self, client: Client, clock: Clock, *, tolerations: Sequence[Toleration] = ()) -> None:
         self._client = client
@@ -305,8 +322,8 @@ class NodePoller:
         self._found = NodeCounts()
 
     async def look(self, changes: int) -> NodeCounts:
-        """``changes``: how often nodes have come and gone. Reads them again when that is another number, or after ten
-        minutes. Raises ``KubernetesError``."""
+        """``changes``: how often nodes have come and gone. Read the nodes again when that is another number, or after
+        ten minutes. Raises ``KubernetesError``."""
         now = self._clock.monotonic()
         if self._looked_at is None or changes != self._changes or now - self._looked_at >= POLL_INTERVAL:
             found = NodeCounts()
@@ -368,14 +385,18 @@ class ExporterPod(msgspec.Struct, frozen=True, gc=False):
     def waits_for(self) -> str:
         """Why it is not ready; empty if it is."""
         containers = self.status.container_statuses or ()
-        if containers and all(each.ready for each in containers):
+        if containers and all(container.ready for container in containers):
             return self._closed_gate()
-        reasons = (each.state.waiting.reason for each in containers if each.state is not None and each.state.waiting)
+        reasons = (
+            container.state.waiting.reason
+            for container in containers
+            if container.state is not None and container.state.waiting
+        )
         return next(reasons, "") or self.status.phase or "Pending"
 
     def _closed_gate(self) -> str:
         """Why it is not ready although its containers are: it cannot read its node, or cannot publish."""
-        told = {each.type: each for each in self.status.conditions or ()}
+        told = {condition.type: condition for condition in self.status.conditions or ()}
         for gate in names.READINESS_GATES:
             found = told.get(gate, PodCondition())
             if found.status != "True":
@@ -391,7 +412,7 @@ async def exporter_pods(client: Client, home: str) -> list[ExporterPod]:
 
 
 async def _pages(client: Client, resource: Resource, kind: type[T], limit: int) -> AsyncIterator[list[T]]:
-    """Page by page. Raises ``Gone`` if the list expires in between: the next look begins again."""
+    """The objects page by page. Raises ``Gone`` if the list expires in between: the next look begins again."""
     token = ""
     while True:
         page = await client.list_page(resource, Selection(), type=kind, continue_token=token, limit=limit)
@@ -412,14 +433,11 @@ def _slim(metadata: ObjectMeta) -> ObjectMeta:
     )
 
 
-# -- Metrics of the controllers of NUMA. How long passes take and how they end every controller tells itself.
-
-
-GROUP_STATES = ("desired", "ready")
+# -- status ------------------------------------------------------------------------------------------------------------
 
 
 class NumaMetrics:
-    """All of them."""
+    """Metrics of the controllers of NUMA. How long reconciles take and how they end every controller counts itself."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._conditions = metrics.gauge(
@@ -434,13 +452,13 @@ class NumaMetrics:
         )
         self._groups: frozenset[str] = frozenset()
 
-    def conditions(self, kind: str, several: Iterable[Condition]) -> None:
-        """Those of one custom resource."""
-        for each in several:
-            self._conditions.labels(kind, each.type).set({"True": 1, "False": 0}.get(each.status, -1))
+    def conditions(self, kind: str, conditions: Iterable[Condition]) -> None:
+        """The conditions of one custom resource."""
+        for condition in conditions:
+            self._conditions.labels(kind, condition.type).set({"True": 1, "False": 0}.get(condition.status, -1))
 
     def nodes(self, groups: Mapping[str, tuple[int, int]]) -> None:
-        """By group: how many there should be, and how many are ready. A group that is not among them is no more."""
+        """By group: how many nodes there should be, and how many are ready. All other groups are deleted."""
         for gone in self._groups - groups.keys():
             for state in GROUP_STATES:
                 self._nodes.remove(gone, state)
@@ -450,16 +468,8 @@ class NumaMetrics:
         self._groups = frozenset(groups)
 
 
-# -- What a pass tells: the status of a custom resource, an Event per transition, and metrics.
-
-
-ACTION: Final = "Reconcile"
-REMEMBERED: Final = 64
-"""Announcements of one object that are known to have been made."""
-
-
 class NumaStatusWriter:
-    """Of one kind of custom resource."""
+    """Writes status, events and metrics of one kind of custom resource."""
 
     def __init__(
         self,
@@ -468,27 +478,27 @@ class NumaStatusWriter:
         cache: Informer[Unstructured],
         *,
         recorder: Recorder,
-        series: NumaMetrics,
+        metrics: NumaMetrics,
         clock: Clock,
     ) -> None:
         self._client = client
         self._resource = resource
         self._cache = cache
         self._recorder = recorder
-        self._series = series
+        self._metrics = metrics
         self._clock = clock
-        self._announced: dict[str, tuple[PlannedEvent, ...]] = {}
+        self._posted: dict[str, tuple[PlannedEvent, ...]] = {}
 
-    async def tell(
+    async def write(
         self,
         live: Unstructured,
         status: Mapping[str, Any],
         conditions: Sequence[Condition],
-        announcements: Iterable[PlannedEvent] = (),
+        events: Iterable[PlannedEvent] = (),
     ) -> bool:
-        """Writes what differs. False: the object has changed meanwhile, look again."""
-        self._series.conditions(self._resource.kind, conditions)
-        self._announce(live, tuple(announcements))
+        """Write what differs. False: the object has changed meanwhile, reconcile again."""
+        self._metrics.conditions(self._resource.kind, conditions)
+        self._post_new(live, tuple(events))
         known = live.status.get("conditions")
         listed = merged(conditions, known, generation=live.metadata.generation, now=self._clock.now())
         change = difference(live.status, {**status, "conditions": listed})
@@ -510,16 +520,16 @@ class NumaStatusWriter:
         return True
 
     def forget(self, name: str) -> None:
-        """The object is gone."""
-        self._announced.pop(name, None)
+        """The object is deleted."""
+        self._posted.pop(name, None)
 
-    def _announce(self, live: Unstructured, several: tuple[PlannedEvent, ...]) -> None:
-        """An Event as long as something stays true, not one per pass."""
-        before = self._announced.get(live.metadata.name, ())
-        for each in several:
-            if each not in before:
-                self._post(live, each)
-        self._announced[live.metadata.name] = several[:REMEMBERED]
+    def _post_new(self, live: Unstructured, events: tuple[PlannedEvent, ...]) -> None:
+        """Post an Event as long as something stays true, not one for each reconcile."""
+        before = self._posted.get(live.metadata.name, ())
+        for event in events:
+            if event not in before:
+                self._post(live, event)
+        self._posted[live.metadata.name] = events[:MAX_REMEMBERED]
 
     def _post(self, live: Unstructured, event: PlannedEvent) -> None:
         regarding = Regarding.of(self._resource, live.metadata)
@@ -529,10 +539,14 @@ class NumaStatusWriter:
 def transition(before: Iterable[Mapping[str, Any]], after: Iterable[Condition]) -> PlannedEvent | None:
     """The Event of a change from one of the three states to another, or to another reason for the same one."""
     old = next(
-        ((each["type"], each.get("reason")) for each in before if each["type"] in STATES and each["status"] == "True"),
+        (
+            (condition["type"], condition.get("reason"))
+            for condition in before
+            if condition["type"] in STATES and condition["status"] == "True"
+        ),
         None,
     )
-    new = next((each for each in after if each.type in STATES and each.status == "True"), None)
+    new = next((condition for condition in after if condition.type in STATES and condition.status == "True"), None)
     if new is None or old == (new.type, new.reason):
         return None
     reason = new.type if new.type == "Available" else new.reason
@@ -545,10 +559,15 @@ def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str,
     A map that differs is replaced as a whole: what it had and is not wanted any more is removed by null.
     """
     change: dict[str, Any] = {}
-    for name in (*wanted, *(each for each in found if each not in wanted)):
+    for name in (*wanted, *(name for name in found if name not in wanted)):
         old, new = found.get(name), wanted.get(name)
         if old == new:
             continue
         both_maps = isinstance(old, Mapping) and isinstance(new, Mapping)
         change[name] = difference(old, new) if both_maps else new  # type: ignore[arg-type]  # both are maps then
     return change
+
+
+def is_late(metadata: ObjectMeta, clock: Clock) -> bool:
+    """The object has been terminating for so long that it is let go whatever is left."""
+    return seconds_since(metadata.deletion_timestamp, clock) >= UNINSTALL_TIMEOUT

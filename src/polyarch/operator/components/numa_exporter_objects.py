@@ -1,7 +1,7 @@
-"""The TLS profile of an OpenShift cluster, as flags of an exporter.
+"""The objects of the NUMA exporters: what all groups of nodes share, and a DaemonSet with a ConfigMap for each group.
 
-``spec.tlsSecurityProfile`` of the APIServer names a profile or lists versions and ciphers; ciphers have OpenSSL's names
-there and those of IANA in flags. Source: github.com/openshift/api, config/v1, TLSProfiles; RFC 5289, RFC 7905. Pure."""
+One list drives creation and deletion, so that what can be made cannot be forgotten. Pure.
+"""
 
 import base64
 import hashlib
@@ -34,6 +34,13 @@ from polyarch.operator.owned_objects import Document, finished, labels, metadata
 from polyarch.operator.settings import OLDEST_KUBERNETES, OperatorSettings
 from polyarch.selectors import Selector
 
+# -- the TLS profile of OpenShift --------------------------------------------------------------------------------------
+
+
+# ``spec.tlsSecurityProfile`` of OpenShift's APIServer names a profile or lists versions and ciphers; ciphers have
+# OpenSSL's names there and those of IANA in flags. Source: github.com/openshift/api, config/v1, TLSProfiles; RFC 5289,
+# RFC 7905.
+
 IANA_NAMES: Final = {
     "ECDHE-ECDSA-AES128-GCM-SHA256": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
     "ECDHE-RSA-AES128-GCM-SHA256": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
@@ -43,12 +50,12 @@ IANA_NAMES: Final = {
     "ECDHE-RSA-CHACHA20-POLY1305": "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 }
 """Ciphers of TLS 1.2 that are safe; those of 1.3 cannot be chosen, and all others are too weak to be offered."""
-LEAST: Final = "VersionTLS12"
-VERSIONS: Final = (LEAST, "VersionTLS13")
+MIN_TLS_VERSION: Final = "VersionTLS12"
+VERSIONS: Final = (MIN_TLS_VERSION, "VersionTLS13")
 
 
 class TlsPolicy(msgspec.Struct, frozen=True):
-    """What an exporter offers."""
+    """TLS versions and ciphers that an exporter offers."""
 
     min_version: str = ""
     """As Go names it; empty: the exporter's default."""
@@ -64,25 +71,25 @@ class TlsPolicy(msgspec.Struct, frozen=True):
         if kind == "Modern":
             return cls("VersionTLS13")
         if kind in ("Old", "Intermediate"):
-            return cls(LEAST, tuple(IANA_NAMES.values()))
+            return cls(MIN_TLS_VERSION, tuple(IANA_NAMES.values()))
         custom = profile.get("custom") or {}
         wanted = custom.get("minTLSVersion")
-        version = wanted if wanted in VERSIONS else LEAST
+        version = wanted if wanted in VERSIONS else MIN_TLS_VERSION
         known = {**IANA_NAMES, **{name: name for name in IANA_NAMES.values()}}
-        ciphers = tuple(known[each] for each in custom.get("ciphers") or () if each in known)
-        return cls(version, () if version != LEAST else ciphers)
+        ciphers = tuple(known[cipher] for cipher in custom.get("ciphers") or () if cipher in known)
+        return cls(version, () if version != MIN_TLS_VERSION else ciphers)
 
 
-# -- What the exporters of all groups have in common, as far as their objects differ by it. Pure.
+# -- what all groups have in common ------------------------------------------------------------------------------------
 
 
 CertificateSource = Literal["service-ca", "cert-manager", "self-managed", "none"]
 METRICS_PORT: Final = 2112
-LONGEST_NAME: Final = 63
+MAX_NAME_LENGTH: Final = 63
 
 
 class ExporterContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster and the object, after everything was checked."""
+    """The cluster and the object, as far as the objects of exporters differ by them; everything is validated."""
 
     settings: OperatorSettings = OperatorSettings()
     """``image`` is the exporters' image."""
@@ -132,13 +139,212 @@ def group_label(group: str) -> dict[str, str]:
 
 def shortened(name: str) -> str:
     """As it is up to 63 characters, else cut, with a digest of all of it."""
-    if len(name) <= LONGEST_NAME:
+    if len(name) <= MAX_NAME_LENGTH:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{name[: LONGEST_NAME - len(digest) - 1].rstrip('-.')}-{digest}"
+    return f"{name[: MAX_NAME_LENGTH - len(digest) - 1].rstrip('-.')}-{digest}"
 
 
-# -- The flags of an exporter, from the settings of its group (§6: NO-060 – NO-065). Pure.
+# -- all objects -------------------------------------------------------------------------------------------------------
+
+
+def exporter_objects(
+    groups: Sequence[Group],
+    context: ExporterContext,
+    *,
+    kubelets: Mapping[str, Mapping[str, str]],
+    without_pods: Collection[str] = (),
+    owner: Owner | None,
+) -> tuple[Document, ...]:
+    """No groups, no objects. ``kubelets``: settings of the topology manager by group, where the cluster has them.
+    ``without_pods``: groups whose machines are not ready for their exporters, and get them later."""
+    if not groups:
+        return ()
+    objects = [
+        *(machine_config(group) for group in groups if is_legacy(group)),
+        *constraints(context),
+        *rbac_objects(context),
+        *cert_manager_objects(context),
+        service(context),
+        *network_policies(context),
+    ]
+    for group in groups:
+        configuration = config_map(group, context, kubelets.get(group.name))
+        objects.append(configuration)
+        if group.name not in without_pods:
+            objects.append(daemon_set(group, context, config_digest=digest(configuration)))
+    objects += node_policy(context)
+    return tuple(owned(finished(document), owner) for document in objects)
+
+
+# -- DaemonSet ---------------------------------------------------------------------------------------------------------
+
+
+PRIORITY_CLASS: Final = "system-node-critical"
+SLEEPER: Final = """\
+import signal
+ends = {signal.SIGTERM, signal.SIGINT}
+signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+signal.sigwait(ends)
+"""
+"""Waits to be ended. The first process of a container gets only signals that it has asked for."""
+
+
+def daemon_set(group: Group, context: ExporterContext, *, config_digest: str) -> Document:
+    """``config_digest``: of the group's ConfigMap; another one replaces the pods."""
+    selected = {**names.EXPORTER_POD_LABELS, **group_label(group.name)}
+    annotations = {names.CONFIG_HASH: config_digest}
+    if context.on_openshift:
+        annotations["openshift.io/required-scc"] = constraint_of(group)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": of_group(group.name, namespace=context.namespace),
+        "spec": {
+            "selector": {"matchLabels": selected},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%"}},
+            "template": {
+                "metadata": {"labels": labels(shared.NUMA_EXPORTER) | selected, "annotations": annotations},
+                "spec": _pod(group, context, config=of_group(group.name, namespace="")["name"]),
+            },
+        },
+    }
+
+
+def _pod(group: Group, context: ExporterContext, *, config: str) -> Document:
+    settings = context.settings
+    secrets = [{"name": name} for name in settings.image_pull_secrets]
+    return {
+        "serviceAccountName": names.EXPORTER,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 15,
+        "priorityClassName": PRIORITY_CLASS,
+        **({"imagePullSecrets": secrets} if secrets else {}),
+        "readinessGates": [{"conditionType": gate} for gate in names.READINESS_GATES],
+        "nodeSelector": {shared.OS_KEY: "linux"},
+        "affinity": _affinity(group.selector),
+        "tolerations": [dict(toleration) for toleration in group.settings.tolerations or (TOLERATES_ALL,)],
+        "containers": [
+            _exporter(group, context),
+            *([_reference(context)] if _has_reference(group) else ()),
+        ],
+        "volumes": _volumes(group, context, config=config),
+    }
+
+
+def _affinity(selector: Selector) -> Document:
+    """On the nodes of the group, and never two exporters on one node, which would write one object."""
+    apart = {"labelSelector": {"matchLabels": names.EXPORTER_POD_LABELS}, "topologyKey": "kubernetes.io/hostname"}
+    affinity: Document = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    if not selector.requirements:
+        return affinity
+    expressions = [
+        {"key": requirement.key, "operator": requirement.operator}
+        | ({"values": list(requirement.values)} if requirement.values else {})
+        for requirement in selector.requirements
+    ]
+    terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}} | affinity
+
+
+def _exporter(group: Group, context: ExporterContext) -> Document:
+    settings = context.settings
+    return {
+        "name": names.EXPORTER_CONTAINER,
+        "image": settings.image,
+        "imagePullPolicy": settings.image_pull_policy or "IfNotPresent",
+        "args": ["run", "numa-exporter", *arguments(group, context)],
+        "env": _environment(group),
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
+        **operands.probes(port="metrics", scheme="HTTPS" if context.with_tls else "HTTP"),
+        "resources": {"requests": {"cpu": "30m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
+        # The kubelet's socket and state belong to root, and SELinux has a type for whoever may use the socket.
+        "securityContext": _confined()
+        | {
+            "runAsUser": 0,
+            "runAsGroup": 0,
+            "runAsNonRoot": False,
+            "seLinuxOptions": {"type": selinux_type(group, context), "level": "s0"},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [_mounted(*mount) for mount in _mounts(group, context)],
+    }
+
+
+def _environment(group: Group) -> list[Document]:
+    found = [*operands.environment(), *_from_field({"NODE_NAME": "spec.nodeName", "HOST_IP": "status.hostIP"})]
+    if not _has_reference(group):
+        return found
+    found += _from_field({"REFERENCE_NAMESPACE": "metadata.namespace", "REFERENCE_POD_NAME": "metadata.name"})
+    return [*found, {"name": "REFERENCE_CONTAINER_NAME", "value": names.REFERENCE_CONTAINER}]
+
+
+def _from_field(paths: Mapping[str, str]) -> list[Document]:
+    """Variables with a value of the pod itself."""
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
+
+
+def _reference(context: ExporterContext) -> Document:
+    """A container of the shared pool, for kubelets that list CPUs of the pool as those of a container."""
+    settings = context.settings
+    return {
+        "name": names.REFERENCE_CONTAINER,
+        "image": settings.image,
+        "imagePullPolicy": settings.image_pull_policy or "IfNotPresent",
+        "command": ["python3", "-c", SLEEPER],
+        "resources": {"requests": {"cpu": "1m", "memory": "16Mi"}, "limits": {"memory": "32Mi"}},
+        "securityContext": _confined() | {"runAsUser": 65532, "runAsNonRoot": True},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _has_reference(group: Group) -> bool:
+    return group.annotations.get(names.REFERENCE) == ENABLED
+
+
+def _confined() -> dict[str, Any]:
+    return {
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _mounts(group: Group, context: ExporterContext) -> list[tuple[str, str, bool]]:
+    """Volume, path, whether it is read-only. Everything of the host is, but for the file that a hook touches."""
+    return [
+        ("host-sys", SYSFS, True),
+        ("host-podresources", PODRESOURCES, True),
+        *([("host-kubelet", KUBELET, True)] if mounts_kubelet(group) else ()),
+        *([("host-run-rte", NOTIFY, False)] if is_notified(group, context) else ()),
+        ("config", DIRECTORY, True),
+        *([("certificate", CERTIFICATES, True)] if context.with_tls else ()),
+    ]
+
+
+def _mounted(name: str, path: str, read_only: bool) -> Document:
+    # Volumes of pods are mounted below the kubelet's directory. Without propagation the exporter would keep those that
+    # were there when it started, and no device of them could be detached.
+    propagated = {"mountPropagation": "HostToContainer"} if path == KUBELET else {}
+    return {"name": name, "mountPath": path} | ({"readOnly": True} if read_only else {}) | propagated
+
+
+def _volumes(group: Group, context: ExporterContext, *, config: str) -> list[Document]:
+    root = group.annotations.get(names.KUBELET_ROOT) or context.settings.kubelet_root
+    sources: Mapping[str, Document] = {
+        "host-sys": {"hostPath": {"path": "/sys", "type": "Directory"}},
+        "host-podresources": {"hostPath": {"path": f"{root}/pod-resources", "type": "Directory"}},
+        "host-kubelet": {"hostPath": {"path": root, "type": "Directory"}},
+        "host-run-rte": {"hostPath": {"path": NOTIFY_DIRECTORY, "type": "DirectoryOrCreate"}},
+        "config": {"configMap": {"name": config}},
+        "certificate": {"secret": {"secretName": names.EXPORTER_CERTIFICATE}},
+    }
+    return [{"name": name} | sources[name] for name, _, _ in _mounts(group, context)]
+
+
+# -- flags -------------------------------------------------------------------------------------------------------------
 
 
 SYSFS: Final = "/host-sys"
@@ -151,18 +357,18 @@ DISABLED: Final = "disabled"
 CUSTOM: Final = "custom"
 
 
-def arguments(group: Group, surroundings: ExporterContext) -> list[str]:
-    """After ``polyarch run numa-exporter``."""
+def arguments(group: Group, context: ExporterContext) -> list[str]:
+    """The flags of ``polyarch run numa-exporter``."""
     return [
         f"--sysfs={SYSFS}",
         f"--podresources-socket=unix://{PODRESOURCES}/kubelet.sock",
-        *_kubelet(group, surroundings),
+        *_kubelet(group, context),
         "--refresh-node-resources",
-        *_metrics(surroundings),
+        *_metrics(context),
         f"--node-group={shortened(group.name)}",
-        f"-v={surroundings.verbosity}",
+        f"-v={context.verbosity}",
         *_fingerprint(group),
-        *_triggers(group, surroundings),
+        *_triggers(group, context),
         *(("--no-publish",) if group.settings.paused else ()),
         *(("--placement-vectors",) if group.annotations.get(names.PLACEMENT_VECTORS) == ENABLED else ()),
         *(f"--heartbeat={value}" for value in (group.annotations.get(names.HEARTBEAT),) if value),
@@ -174,27 +380,27 @@ def mounts_kubelet(group: Group) -> bool:
     return group.annotations.get(names.KUBELET_STATE) != DISABLED
 
 
-def is_notified(group: Group, surroundings: ExporterContext) -> bool:
+def is_notified(group: Group, context: ExporterContext) -> bool:
     """Whether a hook of the container runtime tells the exporter of changes: on OpenShift, with the legacy policy."""
     return (
         group.settings.refresh_mode != "Periodic"
-        and surroundings.platform == "openshift"
+        and context.platform == "openshift"
         and group.annotations.get(names.SELINUX_POLICY) == CUSTOM
     )
 
 
-def _kubelet(group: Group, surroundings: ExporterContext) -> list[str]:
+def _kubelet(group: Group, context: ExporterContext) -> list[str]:
     if not mounts_kubelet(group):
         return []
     found = [f"--kubelet-state-dir={KUBELET}"]
-    return [*found, f"--kubelet-config-file={KUBELET}/config.yaml"] if surroundings.asks_kubelets else found
+    return [*found, f"--kubelet-config-file={KUBELET}/config.yaml"] if context.asks_kubelets else found
 
 
-def _metrics(surroundings: ExporterContext) -> list[str]:
+def _metrics(context: ExporterContext) -> list[str]:
     place = ["--metrics-ip=$(POD_IP)", f"--metrics-port={METRICS_PORT}"]
-    if not surroundings.with_tls:
+    if not context.with_tls:
         return ["--metrics-mode=http", *place]
-    policy = surroundings.tls
+    policy = context.tls
     return [
         "--metrics-mode=httptls",
         *place,
@@ -214,48 +420,54 @@ def _fingerprint(group: Group) -> list[str]:
             return ["--pods-fingerprint=true", "--pods-fingerprint-method=with-exclusive-resources"]
 
 
-def _triggers(group: Group, surroundings: ExporterContext) -> list[str]:
+def _triggers(group: Group, context: ExporterContext) -> list[str]:
     """Without a timer there is none: the predecessor's mode ``Events`` went on polling."""
     timed = group.settings.refresh_mode != "Events"
     told = group.settings.refresh_mode != "Periodic"
     return [
         f"--sleep-interval={go_duration(period) if (period := group.settings.refresh_period) and timed else 0}",
         f"--state-poll={'1s' if told else 0}",
-        *([f"--notify-file={NOTIFY}/notify"] if is_notified(group, surroundings) else ()),
+        *([f"--notify-file={NOTIFY}/notify"] if is_notified(group, context) else ()),
     ]
 
 
-# -- The ConfigMap of a group: what its exporters read from a file. Pure.
+# -- ConfigMap ---------------------------------------------------------------------------------------------------------
 
+
+# The text is JSON, which is YAML. It goes by its digest into the template of the pods, so that a change replaces them.
 
 KEY: Final = "config.yaml"
 DIRECTORY: Final = "/etc/rte/extra"
 """Where the pods find it: the exporter's file of additional configuration."""
 
 
-def config_map(group: Group, surroundings: ExporterContext, kubelet: Mapping[str, str] | None) -> Document:
+def config_map(group: Group, context: ExporterContext, kubelet: Mapping[str, str] | None) -> Document:
     """``kubelet``: the group's settings of the topology manager; None: the exporter asks the kubelet itself."""
     content: dict[str, Any] = {"kubelet": dict(kubelet)} if kubelet is not None else {}
-    if surroundings.pod_excludes:
+    if context.pod_excludes:
         content["podExclude"] = [
-            {"namespacePattern": each.namespace, "namePattern": each.name} for each in surroundings.pod_excludes
+            {"namespacePattern": excluded.namespace, "namePattern": excluded.name} for excluded in context.pod_excludes
         ]
     text = msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": of_group(group.name, namespace=surroundings.namespace),
+        "metadata": of_group(group.name, namespace=context.namespace),
         "data": {KEY: text},
     }
 
 
 def digest(document: Document) -> str:
-    """Of the content."""
+    """A digest of the content."""
     return hashlib.sha256(document["data"][KEY].encode()).hexdigest()[:16]
 
 
-# -- What exporters need of OpenShift: SecurityContextConstraints, and MachineConfigs of the legacy policy.
+# -- OpenShift ---------------------------------------------------------------------------------------------------------
 
+
+# The present policy of the machines has a type for whoever talks to the kubelet's sockets. Groups with annotation
+# ``…/selinux-policy: custom`` bring a type of their own onto their machines instead, and a hook of the container
+# runtime that tells the exporter of started and stopped containers, as long as clusters of that age are around.
 
 CONSTRAINTS: Final = Resource(
     "security.openshift.io",
@@ -316,16 +528,16 @@ def constraint_of(group: Group) -> str:
     return LEGACY_CONSTRAINT if is_legacy(group) else CONSTRAINT
 
 
-def selinux_type(group: Group, surroundings: ExporterContext) -> str:
+def selinux_type(group: Group, context: ExporterContext) -> str:
     """The type of the exporter's process; without effect where there is no SELinux."""
-    return LEGACY_TYPE if surroundings.platform == "openshift" and is_legacy(group) else TYPE
+    return LEGACY_TYPE if context.platform == "openshift" and is_legacy(group) else TYPE
 
 
-def constraints(surroundings: ExporterContext) -> list[Document]:
+def constraints(context: ExporterContext) -> list[Document]:
     """Both constraints, for the exporters' ServiceAccount."""
-    if not surroundings.on_openshift:
+    if not context.on_openshift:
         return []
-    account = f"system:serviceaccount:{surroundings.namespace}:{names.EXPORTER}"
+    account = f"system:serviceaccount:{context.namespace}:{names.EXPORTER}"
     return [_constraint(name, kind, account) for name, kind in ((LEGACY_CONSTRAINT, LEGACY_TYPE), (CONSTRAINT, TYPE))]
 
 
@@ -364,7 +576,7 @@ def _constraint(name: str, selinux: str, account: str) -> Document:
 
 
 def machine_config_name(group: Group) -> str:
-    """Of the group's MachineConfig."""
+    """The name of the group's MachineConfig."""
     return f"51-{names.OPERATOR_SINGLETON}-{group.name}"
 
 
@@ -406,173 +618,28 @@ def _file(path: str, content: str) -> Document:
     return {"path": path, "mode": 0o644, "overwrite": True, "contents": {"source": source}}
 
 
-# -- The DaemonSet of a group: an exporter on each of its nodes. Pure.
+def is_settled(pool: ReadDocument, machine_config: str, *, wanted: bool) -> bool:
+    """The pool has rolled out what it is made of, and our MachineConfig is part of it just if it is wanted.
+
+    A pool that never had it and is not to have it is settled whatever else it rolls out: that is not for us to await.
+    """
+    status: dict[str, Any] = pool.get("status") or {}
+    rolled_out = _has(status.get("configuration"), machine_config)
+    target = _has((pool.get("spec") or {}).get("configuration"), machine_config)
+    if not wanted:
+        return not rolled_out and not target
+    updated = any(
+        condition.get("type") == "Updated" and condition.get("status") == "True"
+        for condition in status.get("conditions") or ()
+    )
+    return rolled_out and updated
 
 
-PRIORITY_CLASS: Final = "system-node-critical"
-SLEEPER: Final = """\
-import signal
-ends = {signal.SIGTERM, signal.SIGINT}
-signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-signal.sigwait(ends)
-"""
-"""Waits to be ended. The first process of a container gets only signals that it has asked for."""
+def _has(configuration: dict[str, Any] | None, machine_config: str) -> bool:
+    return any(source.get("name") == machine_config for source in (configuration or {}).get("source") or ())
 
 
-def daemon_set(group: Group, surroundings: ExporterContext, *, config_digest: str) -> Document:
-    """``config_digest``: of the group's ConfigMap; another one replaces the pods."""
-    selected = {**names.EXPORTER_POD_LABELS, **group_label(group.name)}
-    annotations = {names.CONFIG_HASH: config_digest}
-    if surroundings.on_openshift:
-        annotations["openshift.io/required-scc"] = constraint_of(group)
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": of_group(group.name, namespace=surroundings.namespace),
-        "spec": {
-            "selector": {"matchLabels": selected},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%"}},
-            "template": {
-                "metadata": {"labels": labels(shared.NUMA_EXPORTER) | selected, "annotations": annotations},
-                "spec": _pod(group, surroundings, config=of_group(group.name, namespace="")["name"]),
-            },
-        },
-    }
-
-
-def _pod(group: Group, surroundings: ExporterContext, *, config: str) -> Document:
-    settings = surroundings.settings
-    secrets = [{"name": name} for name in settings.image_pull_secrets]
-    return {
-        "serviceAccountName": names.EXPORTER,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 15,
-        "priorityClassName": PRIORITY_CLASS,
-        **({"imagePullSecrets": secrets} if secrets else {}),
-        "readinessGates": [{"conditionType": each} for each in names.READINESS_GATES],
-        "nodeSelector": {shared.OS_KEY: "linux"},
-        "affinity": _affinity(group.selector),
-        "tolerations": [dict(each) for each in group.settings.tolerations or (TOLERATES_ALL,)],
-        "containers": [
-            _exporter(group, surroundings),
-            *([_reference(surroundings)] if _has_reference(group) else ()),
-        ],
-        "volumes": _volumes(group, surroundings, config=config),
-    }
-
-
-def _affinity(selector: Selector) -> Document:
-    """On the nodes of the group, and never two exporters on one node, which would write one object."""
-    apart = {"labelSelector": {"matchLabels": names.EXPORTER_POD_LABELS}, "topologyKey": "kubernetes.io/hostname"}
-    affinity: Document = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
-    if not selector.requirements:
-        return affinity
-    expressions = [
-        {"key": each.key, "operator": each.operator} | ({"values": list(each.values)} if each.values else {})
-        for each in selector.requirements
-    ]
-    terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}} | affinity
-
-
-def _exporter(group: Group, surroundings: ExporterContext) -> Document:
-    settings = surroundings.settings
-    return {
-        "name": names.EXPORTER_CONTAINER,
-        "image": settings.image,
-        "imagePullPolicy": settings.image_pull_policy or "IfNotPresent",
-        "args": ["run", "numa-exporter", *arguments(group, surroundings)],
-        "env": _environment(group),
-        "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
-        **operands.probes(port="metrics", scheme="HTTPS" if surroundings.with_tls else "HTTP"),
-        "resources": {"requests": {"cpu": "30m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
-        # The kubelet's socket and state belong to root, and SELinux has a type for whoever may use the socket.
-        "securityContext": _confined()
-        | {
-            "runAsUser": 0,
-            "runAsGroup": 0,
-            "runAsNonRoot": False,
-            "seLinuxOptions": {"type": selinux_type(group, surroundings), "level": "s0"},
-        },
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [_mounted(*each) for each in _mounts(group, surroundings)],
-    }
-
-
-def _environment(group: Group) -> list[Document]:
-    found = [*operands.environment(), *_told({"NODE_NAME": "spec.nodeName", "HOST_IP": "status.hostIP"})]
-    if not _has_reference(group):
-        return found
-    found += _told({"REFERENCE_NAMESPACE": "metadata.namespace", "REFERENCE_POD_NAME": "metadata.name"})
-    return [*found, {"name": "REFERENCE_CONTAINER_NAME", "value": names.REFERENCE_CONTAINER}]
-
-
-def _told(paths: Mapping[str, str]) -> list[Document]:
-    """Variables with a value of the pod itself."""
-    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in paths.items()]
-
-
-def _reference(surroundings: ExporterContext) -> Document:
-    """A container of the shared pool, for kubelets that list CPUs of the pool as those of a container."""
-    settings = surroundings.settings
-    return {
-        "name": names.REFERENCE_CONTAINER,
-        "image": settings.image,
-        "imagePullPolicy": settings.image_pull_policy or "IfNotPresent",
-        "command": ["python3", "-c", SLEEPER],
-        "resources": {"requests": {"cpu": "1m", "memory": "16Mi"}, "limits": {"memory": "32Mi"}},
-        "securityContext": _confined() | {"runAsUser": 65532, "runAsNonRoot": True},
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-    }
-
-
-def _has_reference(group: Group) -> bool:
-    return group.annotations.get(names.REFERENCE) == ENABLED
-
-
-def _confined() -> dict[str, Any]:
-    return {
-        "privileged": False,
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-
-
-def _mounts(group: Group, surroundings: ExporterContext) -> list[tuple[str, str, bool]]:
-    """Volume, path, whether it is read-only. Everything of the host is, but for the file that a hook touches."""
-    return [
-        ("host-sys", SYSFS, True),
-        ("host-podresources", PODRESOURCES, True),
-        *([("host-kubelet", KUBELET, True)] if mounts_kubelet(group) else ()),
-        *([("host-run-rte", NOTIFY, False)] if is_notified(group, surroundings) else ()),
-        ("config", DIRECTORY, True),
-        *([("certificate", CERTIFICATES, True)] if surroundings.with_tls else ()),
-    ]
-
-
-def _mounted(name: str, path: str, read_only: bool) -> Document:
-    # Volumes of pods are mounted below the kubelet's directory. Without propagation the exporter would keep those that
-    # were there when it started, and no device of them could be detached.
-    propagated = {"mountPropagation": "HostToContainer"} if path == KUBELET else {}
-    return {"name": name, "mountPath": path} | ({"readOnly": True} if read_only else {}) | propagated
-
-
-def _volumes(group: Group, surroundings: ExporterContext, *, config: str) -> list[Document]:
-    root = group.annotations.get(names.KUBELET_ROOT) or surroundings.settings.kubelet_root
-    sources: Mapping[str, Document] = {
-        "host-sys": {"hostPath": {"path": "/sys", "type": "Directory"}},
-        "host-podresources": {"hostPath": {"path": f"{root}/pod-resources", "type": "Directory"}},
-        "host-kubelet": {"hostPath": {"path": root, "type": "Directory"}},
-        "host-run-rte": {"hostPath": {"path": NOTIFY_DIRECTORY, "type": "DirectoryOrCreate"}},
-        "config": {"configMap": {"name": config}},
-        "certificate": {"secret": {"secretName": names.EXPORTER_CERTIFICATE}},
-    }
-    return [{"name": name} | sources[name] for name, _, _ in _mounts(group, surroundings)]
-
-
-# -- Who makes the serving certificate of the exporters, and the objects that ask for it. Pure.
+# -- serving certificate -----------------------------------------------------------------------------------------------
 
 
 WITHOUT_TLS: Final = (
@@ -590,34 +657,19 @@ def source_of(platform: Platform, served: Collection[Resource], *, has_own_autho
     return "self-managed" if has_own_authority else "none"
 
 
-def issued(surroundings: ExporterContext) -> list[Document]:
+def cert_manager_objects(context: ExporterContext) -> list[Document]:
     """Issuer and Certificate of cert-manager."""
-    if surroundings.certificates != "cert-manager":
+    if context.certificates != "cert-manager":
         return []
-    home = described(names.EXPORTER_CERTIFICATE, namespace=surroundings.namespace)
-    issuer, certificate = certificates.ISSUERS, certificates.CERTIFICATES
-    return [
-        {"apiVersion": issuer.api_version, "kind": issuer.kind, "metadata": home, "spec": {"selfSigned": {}}},
-        {
-            "apiVersion": certificate.api_version,
-            "kind": certificate.kind,
-            "metadata": home,
-            "spec": {
-                "secretName": names.EXPORTER_CERTIFICATE,
-                "duration": "2160h0m0s",
-                "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
-                "dnsNames": list(_dns_names(surroundings.namespace)),
-                "issuerRef": {"kind": issuer.kind, "name": names.EXPORTER_CERTIFICATE},
-            },
-        },
-    ]
+    home = described(names.EXPORTER_CERTIFICATE, namespace=context.namespace)
+    return certificates.cert_manager_objects(home, _dns_names(context.namespace))
 
 
-def to_be_signed(surroundings: ExporterContext) -> ServingCertificate | None:
+def to_be_signed(context: ExporterContext) -> ServingCertificate | None:
     """What the operator signs itself."""
-    if surroundings.certificates != "self-managed":
+    if context.certificates != "self-managed":
         return None
-    namespace = surroundings.namespace
+    namespace = context.namespace
     return ServingCertificate(namespace, names.EXPORTER_CERTIFICATE, _dns_names(namespace))
 
 
@@ -625,24 +677,24 @@ def _dns_names(namespace: str) -> tuple[str, ...]:
     return certificates.names_of(names.EXPORTER_SERVICE, namespace)
 
 
-# -- How exporters are reached, and what they reach: Service and NetworkPolicies. Pure.
+# -- Service and NetworkPolicies ---------------------------------------------------------------------------------------
 
 
 SERVING_CERTIFICATE: Final = "service.beta.openshift.io/serving-cert-secret-name"
 DENY_ALL: Final = "rte-default-deny-all"
 EGRESS: Final = "rte-egress-to-api-server"
 INGRESS: Final = "ingress-to-rte-metrics"
-NAMES: Final = (DENY_ALL, EGRESS, INGRESS)
-"""Of the NetworkPolicies."""
+NETWORK_POLICY_NAMES: Final = (DENY_ALL, EGRESS, INGRESS)
+"""The names of the NetworkPolicies."""
 KUBELET_PORT: Final = 10250
 DNS_PORTS: Final = (53, 5353)
 """DNS servers of OpenShift listen on 5353 behind their Service."""
 
 
-def service(surroundings: ExporterContext) -> Document:
+def service(context: ExporterContext) -> Document:
     """Headless: each exporter is scraped by itself. On OpenShift an annotation makes the certificate."""
-    metadata = described(names.EXPORTER_SERVICE, namespace=surroundings.namespace)
-    if surroundings.certificates == "service-ca":
+    metadata = described(names.EXPORTER_SERVICE, namespace=context.namespace)
+    if context.certificates == "service-ca":
         metadata["annotations"] = {SERVING_CERTIFICATE: names.EXPORTER_CERTIFICATE}
     return {
         "apiVersion": SERVICES.api_version,
@@ -656,23 +708,23 @@ def service(surroundings: ExporterContext) -> Document:
     }
 
 
-def network_policies(surroundings: ExporterContext) -> list[Document]:
+def network_policies(context: ExporterContext) -> list[Document]:
     """Nothing but scrapes in; out to the API server, to DNS, and where the kubelet is asked, to its port."""
-    if not surroundings.settings.network_policies:
+    if not context.settings.network_policies:
         return []
-    ports = [*surroundings.api_server_ports, *([KUBELET_PORT] if surroundings.asks_kubelets else ())]
+    ports = [*context.api_server_ports, *([KUBELET_PORT] if context.asks_kubelets else ())]
     dns = [{"protocol": protocol, "port": port} for port in DNS_PORTS for protocol in ("UDP", "TCP")]
     return [
-        _policy(DENY_ALL, {"policyTypes": ["Ingress", "Egress"]}, surroundings),
+        _policy(DENY_ALL, {"policyTypes": ["Ingress", "Egress"]}, context),
         _policy(
             EGRESS,
             {"policyTypes": ["Egress"], "egress": [{"ports": _tcp(*ports)}, {"ports": dns}]},
-            surroundings,
+            context,
         ),
         _policy(
             INGRESS,
             {"policyTypes": ["Ingress"], "ingress": [{"ports": _tcp(METRICS_PORT)}]},
-            surroundings,
+            context,
         ),
     ]
 
@@ -681,17 +733,20 @@ def _tcp(*ports: int) -> list[Document]:
     return [{"protocol": "TCP", "port": port} for port in sorted(set(ports))]
 
 
-def _policy(name: str, spec: Mapping[str, object], surroundings: ExporterContext) -> Document:
+def _policy(name: str, spec: Mapping[str, object], context: ExporterContext) -> Document:
     return {
         "apiVersion": NETWORK_POLICIES.api_version,
         "kind": NETWORK_POLICIES.kind,
-        "metadata": described(name, namespace=surroundings.namespace),
+        "metadata": described(name, namespace=context.namespace),
         "spec": {"podSelector": {"matchLabels": dict(names.EXPORTER_POD_LABELS)}, **spec},
     }
 
 
-# -- What exporters may do, and the policy that binds each to its own node.
+# -- permissions -------------------------------------------------------------------------------------------------------
 
+
+# RBAC cannot tell one exporter from another: all have one ServiceAccount. The API server can, since the token of a pod
+# names its node and the pod itself, so a ValidatingAdmissionPolicy rejects writes of another node's object.
 
 NODE_IN_TOKEN: Final = "authentication.kubernetes.io/node-name"
 POD_IN_TOKEN: Final = "authentication.kubernetes.io/pod-name"
@@ -702,18 +757,18 @@ OWN_PODS: Final = (rule(PODS, "get"), rule(PODS, "patch", subresource="status"))
 """In the exporters' namespace."""
 
 
-def cluster_rules(surroundings: ExporterContext) -> tuple[Rule, ...]:
+def cluster_rules(context: ExporterContext) -> tuple[Rule, ...]:
     """Of the ClusterRole ``rte``. Nodes are always asked for by the name of the own one."""
     return (
         rule(TOPOLOGIES, "get", "list", "watch", "create", "update", "patch"),
         rule(NODES, "get", "list", "watch"),
-        *((rule(NODES, "get", subresource="configz"),) if surroundings.asks_kubelets else ()),
+        *((rule(NODES, "get", subresource="configz"),) if context.asks_kubelets else ()),
     )
 
 
-def rbac_objects(surroundings: ExporterContext) -> list[Document]:
+def rbac_objects(context: ExporterContext) -> list[Document]:
     """ServiceAccount, roles, bindings."""
-    home, account = surroundings.namespace, names.EXPORTER
+    home, account = context.namespace, names.EXPORTER
     marks, subjects = labels(shared.NUMA_EXPORTER), [(home, account)]
     return [
         {
@@ -721,17 +776,17 @@ def rbac_objects(surroundings: ExporterContext) -> list[Document]:
             "kind": SERVICE_ACCOUNTS.kind,
             "metadata": described(account, namespace=home),
         },
-        role(account, cluster_rules(surroundings), labels=marks),
+        role(account, cluster_rules(context), labels=marks),
         binding(account, subjects, labels=marks),
         role(account, OWN_PODS, namespace=home, labels=marks),
         binding(account, subjects, namespace=home, labels=marks),
     ]
 
 
-def node_policy(surroundings: ExporterContext) -> list[Document]:
+def node_policy(context: ExporterContext) -> list[Document]:
     """The ValidatingAdmissionPolicy and its binding."""
-    account = f"system:serviceaccount:{surroundings.namespace}:{names.EXPORTER}"
-    strict = surroundings.version >= TOKENS_NAME_NODES
+    account = f"system:serviceaccount:{context.namespace}:{names.EXPORTER}"
+    strict = context.version >= TOKENS_NAME_NODES
     subject = f'request.resource.resource == "{TOPOLOGIES.plural}"'
     return [
         {
@@ -794,58 +849,3 @@ def _named_in_token(claim: str, *, strict: bool) -> str:
     has = f'has({extra}) && "{claim}" in {extra}'
     same = f'{extra}["{claim}"].exists(each, each == request.name)'
     return f"({has} && {same})" if strict else f"(!({has}) || {same})"
-
-
-# -- Every object of the exporters for these groups, in the order of applying. Pure.
-
-
-def exporter_objects(
-    groups: Sequence[Group],
-    surroundings: ExporterContext,
-    *,
-    kubelets: Mapping[str, Mapping[str, str]],
-    without_pods: Collection[str] = (),
-    owner: Owner | None,
-) -> tuple[Document, ...]:
-    """No groups, no objects. ``kubelets``: settings of the topology manager by group, where the cluster has them.
-    ``without_pods``: groups whose machines are not ready for their exporters, and get them later."""
-    if not groups:
-        return ()
-    made = [
-        *(machine_config(group) for group in groups if is_legacy(group)),
-        *constraints(surroundings),
-        *rbac_objects(surroundings),
-        *issued(surroundings),
-        service(surroundings),
-        *network_policies(surroundings),
-    ]
-    for group in groups:
-        configuration = config_map(group, surroundings, kubelets.get(group.name))
-        made.append(configuration)
-        if group.name not in without_pods:
-            made.append(daemon_set(group, surroundings, config_digest=digest(configuration)))
-    made += node_policy(surroundings)
-    return tuple(owned(finished(each), owner) for each in made)
-
-
-# -- Whether the machines of a MachineConfigPool have, or no longer have, a MachineConfig of ours. Pure.
-
-
-def is_settled(pool: ReadDocument, machine_config: str, *, wanted: bool) -> bool:
-    """The pool has rolled out what it is made of, and our MachineConfig is part of it just if it is wanted.
-
-    A pool that never had it and is not to have it is settled whatever else it rolls out: that is not for us to await.
-    """
-    status: dict[str, Any] = pool.get("status") or {}
-    rolled_out = _has(status.get("configuration"), machine_config)
-    target = _has((pool.get("spec") or {}).get("configuration"), machine_config)
-    if not wanted:
-        return not rolled_out and not target
-    updated = any(
-        each.get("type") == "Updated" and each.get("status") == "True" for each in status.get("conditions") or ()
-    )
-    return rolled_out and updated
-
-
-def _has(configuration: dict[str, Any] | None, machine_config: str) -> bool:
-    return any(each.get("name") == machine_config for each in (configuration or {}).get("source") or ())

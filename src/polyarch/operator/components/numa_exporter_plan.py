@@ -1,4 +1,7 @@
-"""The status of a NUMAResourcesOperator, without its conditions. Pure."""
+"""From a NUMAResourcesOperator and its cluster to the objects that should be there, status and conditions.
+
+Pure: the same facts make the same plan, in the cluster and offline.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -40,79 +43,34 @@ from polyarch.operator.components.numa_node_groups import (
     resolve,
 )
 
-POOL_PAUSED: Final = "MachineConfigPoolPaused"
-
-
-def status(groups: Sequence[Group], ready: Collection[str], surroundings: ExporterContext) -> dict[str, Any]:
-    """``ready``: names of the groups whose DaemonSet is. Pools are told of where there are any."""
-    namespace = surroundings.namespace
-    daemon_sets = {
-        group.name: {"namespace": namespace, "name": of_group(group.name, namespace=namespace)["name"]}
-        for group in groups
-    }
-    document: dict[str, Any] = {
-        "daemonsets": [daemon_sets[group.name] for group in groups if group.name in ready],
-        "nodeGroups": [
-            {"daemonsets": daemon_sets[group.name], "config": group.settings.document(), "selector": group.name}
-            for group in groups
-            if group.name in ready
-        ],
-        "relatedObjects": [
-            _reference(NAMESPACES, namespace),
-            *([_reference(KUBELET_CONFIGS), _reference(MACHINE_CONFIGS)] if surroundings.on_openshift else ()),
-            _reference(TOPOLOGIES),
-            *(_reference(DAEMONSETS, each["name"], namespace) for each in daemon_sets.values()),
-        ],
-    }
-    pools = [_pool(group, group.pool) for group in groups if group.pool is not None]
-    return document | ({"machineconfigpools": pools} if surroundings.on_openshift else {})
-
-
-def pools_paused(platform: Platform, pools: Sequence[ReadDocument]) -> Condition:
-    """``MachineConfigPoolPaused``: the nodes of a paused pool keep what they have."""
-    if platform != "openshift":
-        return Condition(POOL_PAUSED, "Unknown", "NoMachineConfigPools", "there are no MachineConfigPools here")
-    paused = sorted(each["metadata"]["name"] for each in pools if (each.get("spec") or {}).get("paused"))
-    if not paused:
-        return Condition(POOL_PAUSED, "False", "AsExpected", "no MachineConfigPool of a group is paused")
-    return Condition(POOL_PAUSED, "True", "Paused", f"paused MachineConfigPools: {', '.join(paused)}")
-
-
-def _pool(group: Group, pool: ReadDocument) -> dict[str, Any]:
-    found = (pool.get("status") or {}).get("conditions") or []
-    return {"name": pool["metadata"]["name"], "conditions": list(found), "config": group.settings.document()}
-
-
-def _reference(resource: Resource, name: str = "", namespace: str = "") -> dict[str, str]:
-    found = {"group": resource.group, "resource": resource.plural, "name": name}
-    return found | ({"namespace": namespace} if namespace else {})
-
-
-# -- From a NUMAResourcesOperator and its cluster to the objects that should be there, status and conditions.
-
-
 ENABLED: Final = "enabled"
 PRIVILEGED: Final = {"pod-security.kubernetes.io/enforce": "privileged"}
 """What a namespace needs for pods that mount directories of the host."""
-DAEMON_SETS_AGAIN: Final = 5.0
-POOLS_AGAIN: Final = 60.0
-STUCK_AGAIN: Final = 60.0
+DAEMON_SET_INTERVAL: Final = 5.0
+POOL_INTERVAL: Final = 60.0
+STUCK_INTERVAL: Final = 60.0
 """A DaemonSet that gets on is seen by its watch; each look reads the pods of all exporters."""
 API_FAILED: Final = "FailedAPISync"
+POOL_PAUSED: Final = "MachineConfigPoolPaused"
 
 
-def plan_exporters(observed: ExporterFacts) -> ExporterPlan:
-    """What to do now. Never fails: whatever is wrong with the object is in the conditions."""
-    metadata = observed.object.get("metadata") or {}
+def plan_exporters(facts: ExporterFacts) -> ExporterPlan:
+    """What to do now. Never fails: whatever is wrong with the object is in the conditions.
+
+    The checks come in a fixed order, and what fails first is what is told: name, pause, image, the object itself, its
+    groups, the namespace, the API of NodeResourceTopology. Whatever fails, nothing is changed, and what ran keeps
+    running.
+    """
+    metadata = facts.object.get("metadata") or {}
     if metadata.get("name") != names.OPERATOR_SINGLETON:
         named = f"the only {OPERATORS.kind} is named {names.OPERATOR_SINGLETON}: delete {metadata.get('name')!r:.80}"
-        return _refused(observed, OperatorCondition("Degraded", numa_facts.OPERATOR_NAME, named))
+        return _refused(facts, OperatorCondition("Degraded", numa_facts.OPERATOR_NAME, named))
     if (metadata.get("annotations") or {}).get(names.PAUSE) == ENABLED:
         return ExporterPlan()
-    spec = without_nulls(observed.object.get("spec"))
-    if isinstance(spec, dict) and spec.get("imageSpec") and observed.image_restricted:
+    spec = without_nulls(facts.object.get("spec"))
+    if isinstance(spec, dict) and spec.get("imageSpec") and facts.image_restricted:
         return _refused(
-            observed,
+            facts,
             OperatorCondition(
                 "Degraded",
                 numa_facts.CUSTOM_IMAGE,
@@ -120,47 +78,47 @@ def plan_exporters(observed: ExporterFacts) -> ExporterPlan:
                 "EXPORTER_IMAGE_RESTRICTION=false for the operator",
             ),
         )
-    if wrong := operator_violations(observed.object):
-        return _refused(observed, OperatorCondition("Degraded", numa_facts.VALIDATION, "; ".join(map(str, wrong))))
+    if wrong := operator_violations(facts.object):
+        return _refused(facts, OperatorCondition("Degraded", numa_facts.VALIDATION, "; ".join(map(str, wrong))))
     given = msgspec.convert({"metadata": metadata, "spec": spec or {}}, NUMAResourcesOperator)
     resolved = resolve(
         given.spec.node_groups or (),
-        platform=observed.platform,
-        nodes=observed.nodes,
-        pools=observed.pools,
+        platform=facts.platform,
+        nodes=facts.nodes,
+        pools=facts.pools,
         several_pools=(given.metadata.annotations or {}).get(names.MULTIPLE_POOLS) == ENABLED,
     )
     if wrong_globs := (*resolved.problems, *_malformed(given.spec)):
         return _refused(
-            observed, OperatorCondition("Degraded", numa_facts.VALIDATION, "; ".join(wrong_globs)), resolved.groups
+            facts, OperatorCondition("Degraded", numa_facts.VALIDATION, "; ".join(wrong_globs)), resolved.groups
         )
-    if observed.api_problem:
-        told = f"{API_FAILED}: {observed.api_problem}"
-        return _refused(observed, OperatorCondition("Degraded", numa_facts.INTERNAL_ERROR, told), resolved.groups)
-    if problem := _namespace_problem(observed, resolved.groups):
-        return _refused(observed, OperatorCondition("Degraded", numa_facts.INTERNAL_ERROR, problem), resolved.groups)
-    return _Planned(observed, given, resolved).plan()
+    if facts.api_problem:
+        problem = f"{API_FAILED}: {facts.api_problem}"
+        return _refused(facts, OperatorCondition("Degraded", numa_facts.INTERNAL_ERROR, problem), resolved.groups)
+    if problem := _namespace_problem(facts, resolved.groups):
+        return _refused(facts, OperatorCondition("Degraded", numa_facts.INTERNAL_ERROR, problem), resolved.groups)
+    return _Planner(facts, given, resolved).plan()
 
 
-def _refused(observed: ExporterFacts, verdict: OperatorCondition, groups: Sequence[Group] = ()) -> ExporterPlan:
+def _refused(facts: ExporterFacts, condition: OperatorCondition, groups: Sequence[Group] = ()) -> ExporterPlan:
     """Nothing is changed."""
     return ExporterPlan(
-        conditions=_conditions(observed, verdict, groups), group_nodes={group.name: group.nodes for group in groups}
+        conditions=_conditions(facts, condition, groups), group_nodes={group.name: group.nodes for group in groups}
     )
 
 
-def _conditions(observed: ExporterFacts, verdict: OperatorCondition, groups: Sequence[Group]) -> tuple[Condition, ...]:
+def _conditions(facts: ExporterFacts, condition: OperatorCondition, groups: Sequence[Group]) -> tuple[Condition, ...]:
     pools = [group.pool for group in groups if group.pool is not None]
     nodes = [node for group in groups for node in group.nodes]
     return (
-        *four(verdict),
-        pools_paused(observed.platform, pools),
-        numa_facts.checked(nodes, observed.findings),
+        *four(condition),
+        pools_paused(facts.platform, pools),
+        numa_facts.checked(nodes, facts.findings),
     )
 
 
 def _malformed(spec: NUMAResourcesOperatorSpec) -> Iterator[str]:
-    """Globs that the exporters would refuse to start with."""
+    """Globs with which exporters would not start."""
     for index, excluded in enumerate(spec.pod_excludes or ()):
         for field, glob in (("namespace", excluded.namespace), ("name", excluded.name)):
             try:
@@ -169,10 +127,10 @@ def _malformed(spec: NUMAResourcesOperatorSpec) -> Iterator[str]:
                 yield f"spec.podExcludes[{index}].{field}: {error}"
 
 
-def _namespace_problem(observed: ExporterFacts, groups: Sequence[Group]) -> str:
+def _namespace_problem(facts: ExporterFacts, groups: Sequence[Group]) -> str:
     """Why exporters could not run in their namespace; empty: they can, or the operator sees to it."""
-    name, found = observed.settings.numa_home, observed.namespace_labels
-    if not groups or observed.platform != "kubernetes" or observed.settings.manage_namespace:
+    name, found = facts.settings.numa_home, facts.namespace_labels
+    if not groups or facts.platform != "kubernetes" or facts.settings.manage_namespace:
         return ""
     (label, level), *_ = PRIVILEGED.items()
     if found is None:
@@ -187,51 +145,51 @@ def _namespace_problem(observed: ExporterFacts, groups: Sequence[Group]) -> str:
     )
 
 
-class _Planned:
-    """An object that nothing is wrong with."""
+class _Planner:
+    """Plans for an object that nothing is wrong with."""
 
-    def __init__(self, observed: ExporterFacts, given: NUMAResourcesOperator, resolved: ResolvedNodeGroups) -> None:
-        settings = observed.settings
+    def __init__(self, facts: ExporterFacts, given: NUMAResourcesOperator, resolved: ResolvedNodeGroups) -> None:
+        settings = facts.settings
         if given.spec.image_spec:
             settings = msgspec.structs.replace(settings, image=given.spec.image_spec)
-        self._observed = observed
+        self._facts = facts
         self._given = given
         self._resolved = resolved
         self._groups = resolved.groups
-        self._kubelets = numa_node_groups.by_group(resolved.groups, observed.kubelet_configs, observed.platform)
-        self._surroundings = ExporterContext(
+        self._kubelets = numa_node_groups.by_group(resolved.groups, facts.kubelet_configs, facts.platform)
+        self._context = ExporterContext(
             settings=settings,
-            platform=observed.platform,
-            version=observed.version,
+            platform=facts.platform,
+            version=facts.version,
             verbosity=verbosity(given.spec),
             pod_excludes=tuple(given.spec.pod_excludes or ()),
             certificates=numa_exporter_objects.source_of(
-                observed.platform, observed.served, has_own_authority=observed.has_own_authority
+                facts.platform, facts.served, has_own_authority=facts.has_own_authority
             ),
-            tls=TlsPolicy.of(observed.tls_profile),
-            api_server_ports=observed.api_server_ports,
+            tls=TlsPolicy.of(facts.tls_profile),
+            api_server_ports=facts.api_server_ports,
         )
 
     def plan(self) -> ExporterPlan:
-        groups, observed = self._groups, self._observed
+        groups, facts = self._groups, self._facts
         waiting = self._waiting_for_machines()
-        made = exporter_objects(
+        objects = exporter_objects(
             groups,
-            self._surroundings,
-            kubelets={name: each.document() for name, each in self._kubelets.items()},
-            without_pods={group.name for group in waiting if self._name(group) not in observed.daemon_sets},
+            self._context,
+            kubelets={name: kubelets.document() for name, kubelets in self._kubelets.items()},
+            without_pods={group.name for group in waiting if self._name(group) not in facts.daemon_sets},
             owner=self._owner(),
         )
-        progress = self._progress(made)
-        verdict, again = self._verdict(waiting, progress)
-        ready = {name for name, each in progress.items() if each.ready}
+        rollouts = self._rollouts(objects)
+        condition, requeue_after = self._condition(waiting, rollouts)
+        ready = {name for name, rollout in rollouts.items() if rollout.ready}
         return ExporterPlan(
-            documents=made,
+            documents=objects,
             namespace=self._namespace(),
-            certificate=numa_exporter_objects.to_be_signed(self._surroundings) if groups else None,
-            status=status(groups, ready, self._surroundings),
-            conditions=_conditions(observed, verdict, groups),
-            announcements=tuple(
+            certificate=numa_exporter_objects.to_be_signed(self._context) if groups else None,
+            status=status(groups, ready, self._context),
+            conditions=_conditions(facts, condition, groups),
+            events=tuple(
                 PlannedEvent(
                     "Warning",
                     "UnknownAnnotation",
@@ -239,7 +197,7 @@ class _Planned:
                 )
                 for group, key in self._resolved.unknown_annotations
             ),
-            look_again=again,
+            requeue_after=requeue_after,
             group_nodes={group.name: group.nodes for group in groups},
         )
 
@@ -249,9 +207,9 @@ class _Planned:
         return Owner.of(OPERATORS, metadata) if metadata.uid else None
 
     def _namespace(self) -> dict[str, Any] | None:
-        if not self._groups or not self._observed.settings.manage_namespace:
+        if not self._groups or not self._facts.settings.manage_namespace:
             return None
-        metadata = {"name": self._surroundings.namespace, "labels": dict(PRIVILEGED)}
+        metadata = {"name": self._context.namespace, "labels": dict(PRIVILEGED)}
         return {"apiVersion": NAMESPACES.api_version, "kind": NAMESPACES.kind, "metadata": metadata}
 
     def _waiting_for_machines(self) -> list[Group]:
@@ -267,41 +225,41 @@ class _Planned:
             )
         ]
 
-    def _progress(self, made: Sequence[ReadDocument]) -> dict[str, numa_facts.RolloutStatus]:
+    def _rollouts(self, objects: Sequence[ReadDocument]) -> dict[str, numa_facts.RolloutStatus]:
         """By group."""
-        by_name = {each["metadata"]["name"]: each for each in made if each["kind"] == "DaemonSet"}
-        live = self._observed.daemon_sets
+        by_name = {document["metadata"]["name"]: document for document in objects if document["kind"] == "DaemonSet"}
+        live = self._facts.daemon_sets
         return {
             group.name: numa_facts.progress(by_name[name], live.get(name))
             for group in self._groups
             if (name := self._name(group)) in by_name
         }
 
-    def _verdict(
-        self, waiting: Sequence[Group], progress: Mapping[str, numa_facts.RolloutStatus]
+    def _condition(
+        self, waiting: Sequence[Group], rollouts: Mapping[str, numa_facts.RolloutStatus]
     ) -> tuple[OperatorCondition, float | None]:
-        """How it is, and when to look again."""
-        if self._resolved.complaints:
-            return OperatorCondition("Degraded", numa_facts.VALIDATION, "; ".join(self._resolved.complaints)), None
-        updating = {name: each for name, each in progress.items() if not each.ready}
+        """The condition, and when to reconcile again."""
+        if self._resolved.warnings:
+            return OperatorCondition("Degraded", numa_facts.VALIDATION, "; ".join(self._resolved.warnings)), None
+        updating = {name: rollout for name, rollout in rollouts.items() if not rollout.ready}
         if stuck := [*self._stuck(updating)]:
-            return OperatorCondition("Degraded", numa_facts.INTERNAL_ERROR, "; ".join(stuck)), STUCK_AGAIN
+            return OperatorCondition("Degraded", numa_facts.INTERNAL_ERROR, "; ".join(stuck)), STUCK_INTERVAL
         if waiting:
             pools = few(sorted(group.name for group in waiting))
             return OperatorCondition(
                 "Progressing", numa_facts.POOL_UPDATING, f"MachineConfigPools {pools}"
-            ), POOLS_AGAIN
+            ), POOL_INTERVAL
         if updating:
-            told = few(each.message for each in updating.values())
-            return OperatorCondition("Progressing", numa_facts.DAEMON_SET_UPDATING, told), DAEMON_SETS_AGAIN
+            messages = few(rollout.message for rollout in updating.values())
+            return OperatorCondition("Progressing", numa_facts.DAEMON_SET_UPDATING, messages), DAEMON_SET_INTERVAL
         return OperatorCondition("Available", numa_facts.AS_EXPECTED, self._summary()), None
 
     def _stuck(self, updating: Mapping[str, numa_facts.RolloutStatus]) -> Iterator[str]:
         for group in self._groups:
             name = self._name(group)
-            seconds = self._observed.stalled_for.get(name, 0.0)
+            seconds = self._facts.stalled_for.get(name, 0.0)
             if group.name in updating and seconds >= numa_facts.ROLLOUT_TIMEOUT:
-                pods = self._observed.waiting_pods.get(name, ())
+                pods = self._facts.waiting_pods.get(name, ())
                 yield numa_facts.stuck(pods, updating[group.name].message)
 
     def _summary(self) -> str:
@@ -310,7 +268,7 @@ class _Planned:
         parts = [few(f"{group.name}: {_nodes(group)}" for group in self._groups)]
         if paused := [group.name for group in self._groups if group.settings.paused]:
             parts.append(f"nothing is published for {few(paused)}, as infoRefreshPause says")
-        if not self._surroundings.with_tls:
+        if not self._context.with_tls:
             parts.append(numa_exporter_objects.WITHOUT_TLS)
         return "; ".join([*parts, *_notes(self._kubelets)])
 
@@ -324,10 +282,58 @@ def _nodes(group: Group) -> str:
 
 
 def _notes(kubelets: Mapping[str, PoolKubelets]) -> Iterator[Any]:
-    return (each.note for each in kubelets.values() if each.note)
+    return (pool.note for pool in kubelets.values() if pool.note)
 
 
-# -- Which NodeResourceTopologies nobody keeps any more. Pure.
+# -- status ------------------------------------------------------------------------------------------------------------
+
+
+def status(groups: Sequence[Group], ready: Collection[str], context: ExporterContext) -> dict[str, Any]:
+    """The status without its conditions. ``ready``: names of the groups whose DaemonSet is ready."""
+    namespace = context.namespace
+    daemon_sets = {
+        group.name: {"namespace": namespace, "name": of_group(group.name, namespace=namespace)["name"]}
+        for group in groups
+    }
+    document: dict[str, Any] = {
+        "daemonsets": [daemon_sets[group.name] for group in groups if group.name in ready],
+        "nodeGroups": [
+            {"daemonsets": daemon_sets[group.name], "config": group.settings.document(), "selector": group.name}
+            for group in groups
+            if group.name in ready
+        ],
+        "relatedObjects": [
+            _reference(NAMESPACES, namespace),
+            *([_reference(KUBELET_CONFIGS), _reference(MACHINE_CONFIGS)] if context.on_openshift else ()),
+            _reference(TOPOLOGIES),
+            *(_reference(DAEMONSETS, daemon_set["name"], namespace) for daemon_set in daemon_sets.values()),
+        ],
+    }
+    pools = [_pool(group, group.pool) for group in groups if group.pool is not None]
+    return document | ({"machineconfigpools": pools} if context.on_openshift else {})
+
+
+def pools_paused(platform: Platform, pools: Sequence[ReadDocument]) -> Condition:
+    """Condition ``MachineConfigPoolPaused``: the nodes of a paused pool keep what they have."""
+    if platform != "openshift":
+        return Condition(POOL_PAUSED, "Unknown", "NoMachineConfigPools", "there are no MachineConfigPools here")
+    paused = sorted(pool["metadata"]["name"] for pool in pools if (pool.get("spec") or {}).get("paused"))
+    if not paused:
+        return Condition(POOL_PAUSED, "False", "AsExpected", "no MachineConfigPool of a group is paused")
+    return Condition(POOL_PAUSED, "True", "Paused", f"paused MachineConfigPools: {', '.join(paused)}")
+
+
+def _pool(group: Group, pool: ReadDocument) -> dict[str, Any]:
+    found = (pool.get("status") or {}).get("conditions") or []
+    return {"name": pool["metadata"]["name"], "conditions": list(found), "config": group.settings.document()}
+
+
+def _reference(resource: Resource, name: str = "", namespace: str = "") -> dict[str, str]:
+    found = {"group": resource.group, "resource": resource.plural, "name": name}
+    return found | ({"namespace": namespace} if namespace else {})
+
+
+# -- published topologies ----------------------------------------------------------------------------------------------
 
 
 def stale_topologies(
@@ -336,5 +342,9 @@ def stale_topologies(
     """Names of objects of ours whose node is in no group and has no exporter any more. ``exporters_on``: nodes with an
     exporter's pod, which may still be ending. Objects without our label belong to others."""
     kept = {node for nodes in group_nodes.values() for node in nodes} | set(exporters_on)
-    ours = (each for each in topologies if NODE_GROUP_LABEL in (each.labels or {}) and each.deletion_timestamp is None)
-    return tuple(sorted(each.name for each in ours if each.name not in kept))
+    ours = (
+        topology
+        for topology in topologies
+        if NODE_GROUP_LABEL in (topology.labels or {}) and topology.deletion_timestamp is None
+    )
+    return tuple(sorted(topology.name for topology in ours if topology.name not in kept))

@@ -1,9 +1,10 @@
-"""The controller ``kubeletconfig``: what OpenShift and HyperShift tell the kubelets of each pool.
+"""The controllers ``numaresourcesoperator`` and ``kubeletconfig``: gather what a plan needs, and do what it says.
 
-It keeps the configurations in one form, whichever kind of object has them, and wakes the controller of the exporters
-when they have become others, a deletion included. Nothing is polled: without a NUMAResourcesOperator nobody asks."""
+A cluster as it should be is only read.
+"""
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,61 +15,84 @@ from polyarch.clock import Clock
 from polyarch.kube.certificate_rotation import SelfManaged, SelfManagedSettings
 from polyarch.kube.client import Client
 from polyarch.kube.controller import After, Done, Result
-from polyarch.kube.errors import KubernetesError, NotFound
+from polyarch.kube.errors import Conflict, KubernetesError, NotFound
+from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.informer import Informer
-from polyarch.kube.owners import Owner, add_finalizer
-from polyarch.kube.resources import CRDS, DAEMONSETS, NAMESPACES
+from polyarch.kube.owners import Owner, add_finalizer, delete_object, remove_finalizer
+from polyarch.kube.resources import CRDS, DAEMONSETS, NAMESPACES, PODS, Ref, few
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import fields_beyond_ours, is_behind, topology_crd
-from polyarch.objects import Condition, Key, PartialObjectMetadata, Unstructured
+from polyarch.objects import Condition, Key, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
 from polyarch.operator.components import numa_facts
 from polyarch.operator.components.alerts import NUMA_ALERTS
 from polyarch.operator.components.numa_cluster import (
+    UNINSTALL_INTERVAL,
+    UNINSTALL_TIMEOUT,
     NumaInformers,
     NumaMetrics,
     NumaStatusWriter,
     Platforms,
     TopologyPoller,
     exporter_pods,
+    is_late,
     optional_kinds,
 )
-from polyarch.operator.components.numa_exporter_plan import plan_exporters
+from polyarch.operator.components.numa_exporter_plan import plan_exporters, stale_topologies
 from polyarch.operator.components.numa_facts import (
     ROLLOUT_TIMEOUT,
     ExporterFacts,
     ExporterPlan,
     NodeLabels,
     OperatorCondition,
-    PlanDocument,
     Platform,
+    ReadDocument,
     ServingCertificate,
 )
 from polyarch.operator.components.numa_node_groups import HOSTED_KEY, KUBELET_CONFIGS
 from polyarch.operator.components.numa_operator_rbac import AUTHORITY
-from polyarch.operator.components.numa_uninstall import ExporterRemoval
 from polyarch.operator.monitoring import prometheus_rule
-from polyarch.operator.owned_objects import PART_OF, finished, labels, owned
+from polyarch.operator.owned_objects import PART_OF, Document, finished, labels, owned
+from polyarch.operator.reconciler import CONTESTED, STEP_TAKEN
 from polyarch.operator.settings import OperatorSettings
 
 log = structlog.get_logger(__name__)
 
-KUBELETS_KEY: Final = Key("", "kubeletconfigs")
-SOON: Final = 0.2
-
-ReadDocument = Mapping[str, Any]
 Decoder = Callable[[str, str], ReadDocument]
 """From the place and the text of a manifest to the object; raises ``ValueError``."""
 
+EXPORTERS_KEY: Final = Key("", names.OPERATOR_SINGLETON)
+KUBELETS_KEY: Final = Key("", "kubeletconfigs")
+WAITING: Final = After(5.0)
+FAILED: Final = "FailedRTESync"
+MAX_NAMED_FIELDS: Final = 3
+"""Fields that a log line names."""
+MAX_NAMED: Final = 5
+MAX_CONCURRENT_DELETIONS: Final = 8
+SIGNING_INTERVAL: Final = 3600.0
+"""Seconds between two looks at a certificate that is good for months."""
+_PROGRESS: Final = (
+    "observedGeneration",
+    "desiredNumberScheduled",
+    "currentNumberScheduled",
+    "updatedNumberScheduled",
+    "numberReady",
+    "numberAvailable",
+)
+
 
 class KubeletConfigReconciler:
-    """Its only key is :data:`KEY`. ``changed`` is called when :attr:`documents` are others than before."""
+    """What OpenShift and HyperShift tell the kubelets of each pool; its only key is :data:`KUBELETS_KEY`.
 
-    def __init__(self, watched: NumaInformers, *, changed: Callable[[], None], decode: Decoder) -> None:
-        self._watched = watched
+    It keeps the configurations in one form, whichever kind of object has them. ``changed`` is called when
+    :attr:`documents` have changed, a deletion included. Nothing is polled: without a NUMAResourcesOperator nobody asks.
+    """
+
+    def __init__(self, informers: NumaInformers, *, changed: Callable[[], None], decode: Decoder) -> None:
+        self._informers = informers
         self._changed = changed
         self._decode = decode
         self._platform: Platform = "kubernetes"
@@ -85,15 +109,14 @@ class KubeletConfigReconciler:
         return self._found or ()
 
     async def reconcile(self, _: Key) -> Result:
-        """One pass."""
         if self._platform == "kubernetes":
             return Done()
-        if not self._watched.has_synced:
-            return After(SOON)
-        found = self._watched.kubelet_configs
+        if not self._informers.has_synced:
+            return STEP_TAKEN
+        found = self._informers.kubelet_configs
         if self._platform == "hypershift":
-            several = (self._hosted(each) for each in self._watched.mirrored)
-            found = tuple(each for each in several if each is not None)
+            hosted = map(self._hosted, self._informers.mirrored)
+            found = tuple(document for document in hosted if document is not None)
         if found != self._found:
             self._found = found
             self._changed()
@@ -118,16 +141,12 @@ class KubeletConfigReconciler:
         )
 
 
-# -- Keeps the definition of NodeResourceTopology: made where there is none, completed where it lacks something.
-
-
-NAME: Final = str(TOPOLOGIES)
-NAMED: Final = 3
-"""Fields that a log line names."""
-
-
 class TopologyCRD:
-    """``cache``: the definition's metadata; it is read as a whole only when it is another one than last time."""
+    """Keeps the CRD of NodeResourceTopology: made where there is none, completed where it lacks something.
+
+    The CRD is never owned and never deleted, since objects of other producers depend on it as well. ``cache``: its
+    metadata; the CRD is read as a whole only when it has changed.
+    """
 
     def __init__(self, client: Client, cache: Informer[PartialObjectMetadata]) -> None:
         self._client = client
@@ -135,50 +154,51 @@ class TopologyCRD:
         self._checked = ""
 
     async def sync(self, *, left_alone: bool) -> str:
-        """Brings it up to date; why that failed, empty if it did not."""
-        seen = self._cache.store.get(Key("", NAME))
+        """Bring the CRD up to date; why that failed, empty if it did not."""
+        seen = self._cache.store.get(Key("", str(TOPOLOGIES)))
         if left_alone or (seen is not None and seen.metadata.resource_version == self._checked):
             return ""
         try:
             self._checked = await self._sync()
         except KubernetesError as error:
-            return f"CustomResourceDefinition {NAME}: {error}"
+            return f"CustomResourceDefinition {TOPOLOGIES}: {error}"
         return ""
 
     async def _sync(self) -> str:
         """Its resourceVersion afterwards."""
         ours = topology_crd()
         try:
-            installed: dict[str, Any] = await self._client.get(CRDS, NAME)
+            installed: dict[str, Any] = await self._client.get(CRDS, str(TOPOLOGIES))
         except NotFound:
             written: PartialObjectMetadata = await self._client.apply(CRDS, _marked(ours))
-            log.info("definition made", definition=NAME)
+            log.info("definition made", definition=str(TOPOLOGIES))
             return written.metadata.resource_version
         if not is_behind(installed, ours):
             if others := fields_beyond_ours(installed, ours):
-                log.info("definition left alone: it has more than ours", definition=NAME, more=others[:NAMED])
+                log.info(
+                    "definition left alone: it has more than ours",
+                    definition=str(TOPOLOGIES),
+                    more=others[:MAX_NAMED_FIELDS],
+                )
             return str(installed["metadata"]["resourceVersion"])
         made_by_us = PART_OF.items() <= (installed["metadata"].get("labels") or {}).items()
         written = await self._client.apply(CRDS, _marked(ours) if made_by_us else ours)
-        log.info("definition completed", definition=NAME)
+        log.info("definition completed", definition=str(TOPOLOGIES))
         return written.metadata.resource_version
 
 
 def _marked(ours: dict[str, Any]) -> dict[str, Any]:
-    """As one that we made, which an uninstall looks for; what is not applied again would be lost."""
+    """The CRD as one that we made, which an uninstall looks for; a label that is not applied again would be lost."""
     described = ours["metadata"]
     return {**ours, "metadata": {**described, "labels": {**described.get("labels", {}), **PART_OF}}}
 
 
-# -- The serving certificate of the exporters where the operator signs it itself.
-
-
-SIGNING_INTERVAL: Final = 3600.0
-"""Seconds between two looks at a certificate that is good for months."""
-
-
 class ExporterCertificate:
-    """Kept as long as plans ask for it."""
+    """The serving certificate of the exporters where the operator signs it itself, as long as plans ask for it.
+
+    CA and leaf are Secrets beside the exporters. The CA is one of its own: that of the webhooks is trusted by API
+    servers, and has no business on every node.
+    """
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
@@ -187,7 +207,7 @@ class ExporterCertificate:
         self._due = 0.0
 
     async def keep(self, wanted: ServingCertificate | None, owner: Owner) -> None:
-        """Makes or renews it when it is time to. Raises ``KubernetesError``."""
+        """Make or renew the certificate when it is time to. Raises ``KubernetesError``."""
         if wanted is None:
             self._kept = None
             return
@@ -212,28 +232,18 @@ def _settings(wanted: ServingCertificate, owner: Owner) -> SelfManagedSettings:
     )
 
 
-# -- Since when a roll-out of a DaemonSet gets no further: a time, which no object records.
-
-
-_PROGRESS: Final = (
-    "observedGeneration",
-    "desiredNumberScheduled",
-    "currentNumberScheduled",
-    "updatedNumberScheduled",
-    "numberReady",
-    "numberAvailable",
-)
-
-
 class RolloutProgress:
-    """After a restart of the operator the time begins again."""
+    """Since when a rollout of a DaemonSet makes no progress: a time, which no object records.
+
+    After a restart of the operator the time begins again.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: dict[str, tuple[tuple[Any, ...], float]] = {}
 
     def look(self, daemon_sets: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-        """By DaemonSet: seconds since its numbers last became others."""
+        """By DaemonSet: seconds since its numbers last changed."""
         now = self._clock.monotonic()
         seen: dict[str, tuple[tuple[Any, ...], float]] = {}
         for name, document in daemon_sets.items():
@@ -259,18 +269,119 @@ def _is_done(numbers: tuple[Any, ...]) -> bool:
     return bool(observed == generation and desired == (updated or 0) == (ready or 0))
 
 
-# -- The controller ``numaresourcesoperator``: gathers what a plan needs, and does what it says.
+class ExporterUninstaller:
+    """Uninstalls exporters, with what they published.
+
+    Exporters write what is to be deleted, so they go first. Nothing here waits for ever: two minutes after the deletion
+    was requested the object is let go, and an Event says what is left. All else has the object as its owner.
+    """
+
+    def __init__(self, client: Client, sets: OperandApplySets, recorder: Recorder, *, home: str, clock: Clock) -> None:
+        self._client = client
+        self._sets = sets
+        self._recorder = recorder
+        self._home = home
+        self._clock = clock
+
+    async def delete_stale(self, poller: TopologyPoller, groups: Mapping[str, tuple[str, ...]]) -> int:
+        """Delete what nodes have published that are in no group any more. How many have to wait until an exporter has
+        ended. Raises ``KubernetesError``."""
+        without_group = stale_topologies(poller.found.labelled, group_nodes=groups, exporters_on=())
+        if not without_group:
+            return 0
+        pods = await exporter_pods(self._client, self._home)
+        exporters_on = {pod.spec.node_name for pod in pods}
+        stale = stale_topologies(poller.found.labelled, group_nodes=groups, exporters_on=exporters_on)
+        known = {topology.name: topology for topology in poller.found.labelled}
+        await _together(self._delete(known[name]) for name in stale)
+        for name in stale:
+            poller.forget(name)
+            log.info("topology deleted: its node is in no group", node=name)
+        return len(without_group) - len(stale)
+
+    async def uninstall(self, live: Unstructured, *, at_once: bool) -> Result:
+        """Take one step. ``at_once``: the operator's namespace is terminating, and its permissions with it."""
+        metadata = live.metadata
+        if names.FINALIZER not in (metadata.finalizers or ()):
+            return Done()
+        late = at_once or is_late(metadata, self._clock)
+        try:
+            left = await self._step(late=late) if metadata.name == names.OPERATOR_SINGLETON else []
+        except KubernetesError as error:
+            if not late:
+                raise
+            left = [str(error)]
+        if left and not late:
+            return UNINSTALL_INTERVAL
+        if left:
+            self._post_left(metadata, left)
+        await remove_finalizer(self._client, OPERATORS, metadata, names.FINALIZER)
+        log.info("exporters removed", left=left)
+        return Done()
+
+    async def _step(self, *, late: bool) -> list[str]:
+        """What is still there; empty: the rest goes by itself.
+
+        The pod of a node that is down is never deleted: no other topology waits for it, and in the end none.
+        """
+        found = await self._sets.live()
+        daemon_sets = {ref: operand for ref, operand in found.items() if ref.resource == DAEMONSETS}
+        for ref, daemon_set in daemon_sets.items():
+            await delete_object(self._client, ref.resource, ref.key, uid=daemon_set.metadata.uid)
+        if daemon_sets and not late:
+            return [str(ref) for ref in daemon_sets]
+        pods = await exporter_pods(self._client, self._home)
+        exporters_on = set() if late else {pod.spec.node_name for pod in pods}
+        left = [*map(str, daemon_sets), *(str(Ref(PODS, pod.metadata.key)) for pod in pods)]
+        try:
+            listed = await self._client.list(
+                TOPOLOGIES, type=PartialObjectMetadata, label_selector=names.NODE_GROUP_LABEL
+            )
+        except NotFound:
+            return left
+        await _together(
+            self._delete(topology.metadata) for topology in listed.items if topology.metadata.name not in exporters_on
+        )
+        return left if late else [*left, *(str(Ref(TOPOLOGIES, topology.metadata.key)) for topology in listed.items)]
+
+    async def _delete(self, metadata: ObjectMeta) -> None:
+        try:
+            await self._client.delete(TOPOLOGIES, metadata.name, uid=metadata.uid)
+        except (NotFound, Conflict):
+            return  # gone, or another object by now
+
+    def _post_left(self, metadata: ObjectMeta, left: list[str]) -> None:
+        self._recorder.event(
+            Regarding.of(OPERATORS, metadata),
+            type="Warning",
+            reason="CleanupIncomplete",
+            note=f"after {UNINSTALL_TIMEOUT:g} s these were left: {few(left, MAX_NAMED)}",
+            action="Delete",
+        )
 
 
-EXPORTERS_KEY: Final = Key("", names.OPERATOR_SINGLETON)
-"""Seconds until the next pass while a cache is behind."""
-WAITING: Final = 5.0
-CONTESTED: Final = 30.0
-FAILED: Final = "FailedRTESync"
+async def _together(deletions: Iterable[Awaitable[None]]) -> None:
+    """Await all, a few at a time. Raises the first ``KubernetesError``, after the others have ended."""
+    limit = asyncio.Semaphore(MAX_CONCURRENT_DELETIONS)
+
+    async def one(each: Awaitable[None]) -> KubernetesError | None:
+        async with limit:
+            try:
+                await each
+            except KubernetesError as error:
+                return error
+        return None
+
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(one(deletion)) for deletion in deletions]
+    for task in running:
+        if (error := task.result()) is not None:
+            raise error
 
 
 class ExporterReconciler:
-    """Keys are names of NUMAResourcesOperators; there should be only :data:`KEY`."""
+    """Deploys and uninstalls exporters. Keys are names of NUMAResourcesOperators, of which one alone has an effect:
+    :data:`EXPORTERS_KEY`."""
 
     def __init__(
         self,
@@ -280,12 +391,12 @@ class ExporterReconciler:
         home: OperatorNamespace,
         discovery: Discovery,
         platforms: Platforms,
-        watched: NumaInformers,
+        informers: NumaInformers,
         kubelets: KubeletConfigReconciler,
         sets: OperandApplySets,
-        removal: ExporterRemoval,
-        telling: NumaStatusWriter,
-        series: NumaMetrics,
+        uninstaller: ExporterUninstaller,
+        status_writer: NumaStatusWriter,
+        metrics: NumaMetrics,
         image_restricted: bool,
         clock: Clock,
         look_at_kubelets: Callable[[], None],
@@ -296,76 +407,75 @@ class ExporterReconciler:
         self._home = home
         self._discovery = discovery
         self._platforms = platforms
-        self._watched = watched
+        self._informers = informers
         self._kubelets = kubelets
         self._look_at_kubelets = look_at_kubelets
         self._sets = sets
-        self._removal = removal
-        self._telling = telling
-        self._definition = TopologyCRD(client, watched.definition)
-        self._census = TopologyPoller(client, clock)
+        self._uninstaller = uninstaller
+        self._status_writer = status_writer
+        self._crd = TopologyCRD(client, informers.definition)
+        self._poller = TopologyPoller(client, clock)
         self._certificate = ExporterCertificate(client, clock)
-        self._stalling = RolloutProgress(clock)
-        self._series = series
+        self._rollout_progress = RolloutProgress(clock)
+        self._metrics = metrics
 
     async def reconcile(self, key: Key) -> Result:
-        """One pass."""
-        live = self._watched.operators.store.get(key)
+        live = self._informers.operators.store.get(key)
         if live is None:
-            self._telling.forget(key.name)
+            self._status_writer.forget(key.name)
             return Done()
-        if self._watched.operators.writes.is_stale(key):
-            return After(SOON)
+        if self._informers.operators.writes.is_stale(key):
+            return STEP_TAKEN
         if live.metadata.deletion_timestamp is not None or self._home.is_terminating:
-            return await self._removal.leave(live, at_once=self._home.is_terminating)
+            return await self._uninstaller.uninstall(live, at_once=self._home.is_terminating)
         cluster = self._discovery.cluster
         if cluster is None:
-            return After(WAITING)
+            return WAITING
         platform = await self._platforms.find(openshift=cluster.openshift)
-        self._watched.expect(platform)
+        self._informers.expect(platform)
         self._sets.serve(optional_kinds(platform, self._discovery.served))
         if not self._kubelets.expect(platform):
             self._look_at_kubelets()
-            return After(SOON)
-        if not self._watched.has_synced or not self._sets.is_complete:
-            return After(SOON)
-        return await self._pass(live, platform)
+            return STEP_TAKEN
+        if not self._informers.has_synced or not self._sets.is_complete:
+            return STEP_TAKEN
+        return await self._carry_out(live, platform)
 
-    async def _pass(self, live: Unstructured, platform: Platform) -> Result:
-        observed = await self._observed(live, platform)
-        planned = plan_exporters(observed)
+    async def _carry_out(self, live: Unstructured, platform: Platform) -> Result:
+        facts = await self._facts(live, platform)
+        planned = plan_exporters(facts)
         if planned.conditions is None:
             return Done()  # paused
         if planned.documents is None:
-            return await self._tell(live, planned)
-        problem = await self._definition.sync(left_alone=_is_cluster_defined(live))
+            return await self._write_status(live, planned)
+        problem = await self._crd.sync(left_alone=_is_cluster_defined(live))
         if problem:
-            planned = plan_exporters(msgspec.structs.replace(observed, api_problem=problem))
+            planned = plan_exporters(msgspec.structs.replace(facts, api_problem=problem))
         if not await add_finalizer(self._client, OPERATORS, live.metadata, names.FINALIZER):
-            return After(SOON)
+            return STEP_TAKEN
         try:
-            again = await self._apply(live, planned, observed)
-            self._count(planned, observed)
+            again = await self._apply(live, planned, facts)
+            self._count(planned, facts)
             waiting = await self._clean_up(planned)
         except KubernetesError as error:
-            await self._tell(live, _degraded(planned, f"{FAILED}: {error}"))
+            await self._write_status(live, _degraded(planned, f"{FAILED}: {error}"))
             raise
-        result = await self._tell(live, planned)
+        result = await self._write_status(live, planned)
         if problem and not isinstance(result, After):
-            return After(WAITING)
-        return _earliest(result, *(After(each) for each in (again, waiting) if each is not None))
+            return WAITING
+        return _earliest(result, *(After(seconds) for seconds in (again, waiting) if seconds is not None))
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
-    async def _observed(self, live: Unstructured, platform: Platform) -> ExporterFacts:
+    async def _facts(self, live: Unstructured, platform: Platform) -> ExporterFacts:
         cluster = self._discovery.cluster
         assert cluster is not None  # noqa: S101 - reconcile has looked
         daemon_sets = self._daemon_sets()
-        stalled = self._stalling.look(daemon_sets)
+        stalled = self._rollout_progress.look(daemon_sets)
         waiting: Mapping[str, tuple[str, ...]] = {}
-        if self._stalling.is_long(stalled):
+        if self._rollout_progress.is_long(stalled):
             waiting = _waiting(await exporter_pods(self._client, self._settings.numa_home), daemon_sets)
-        namespace = self._watched.namespace
+        namespace = self._informers.namespace
         return ExporterFacts(
             object=live.document,
             settings=self._settings,
@@ -374,31 +484,29 @@ class ExporterReconciler:
             version=cluster.version,
             served=self._discovery.served,
             namespace_labels=(namespace.labels or {}) if namespace is not None else None,
-            api_server_ports=self._watched.api_server_ports,
-            tls_profile=self._watched.tls_profile,
+            api_server_ports=self._informers.api_server_ports,
+            tls_profile=self._informers.tls_profile,
             nodes=tuple(
-                NodeLabels(each.metadata.name, each.metadata.labels or {})
-                for each in self._watched.nodes.store.values()
+                NodeLabels(node.metadata.name, node.metadata.labels or {})
+                for node in self._informers.nodes.store.values()
             ),
-            pools=self._watched.pools,
+            pools=self._informers.pools,
             kubelet_configs=self._kubelets.documents,
             daemon_sets=daemon_sets,
             waiting_pods=waiting,
             stalled_for=stalled,
-            findings=self._census.found.findings,
+            findings=self._poller.found.findings,
         )
 
     def _daemon_sets(self) -> dict[str, Mapping[str, Any]]:
-        several = (
-            self._sets.get(DAEMONSETS, ref.key.name) for ref in self._sets.cached() if ref.resource == DAEMONSETS
-        )
-        return {each.metadata.name: each.document for each in several if each is not None}
+        cached = (self._sets.get(DAEMONSETS, ref.key.name) for ref in self._sets.cached() if ref.resource == DAEMONSETS)
+        return {daemon_set.metadata.name: daemon_set.document for daemon_set in cached if daemon_set is not None}
 
     # -- effects ------------------------------------------------------------------------------------------------------
 
-    async def _apply(self, live: Unstructured, planned: ExporterPlan, observed: ExporterFacts) -> float | None:
-        """Seconds until another pass is needed, if it is. Raises ``KubernetesError``."""
-        if planned.namespace is not None and _lacks(planned.namespace, observed.namespace_labels):
+    async def _apply(self, live: Unstructured, planned: ExporterPlan, facts: ExporterFacts) -> float | None:
+        """Seconds until another reconcile is needed, if it is. Raises ``KubernetesError``."""
+        if planned.namespace is not None and _lacks(planned.namespace, facts.namespace_labels):
             await self._client.apply(NAMESPACES, planned.namespace)
         owner = Owner.of(OPERATORS, live.metadata)
         await self._certificate.keep(planned.certificate, owner)
@@ -406,10 +514,10 @@ class ExporterReconciler:
             [*(planned.documents or ()), *self._alerts(planned, owner)], keeps=lambda _: False
         )
         if outcome.contested:
-            return CONTESTED
-        return WAITING if outcome.leaving else None
+            return CONTESTED.seconds
+        return WAITING.seconds if outcome.leaving else None
 
-    def _alerts(self, planned: ExporterPlan, owner: Owner) -> list[PlanDocument]:
+    def _alerts(self, planned: ExporterPlan, owner: Owner) -> list[Document]:
         """Where Prometheus' operator is, and exporters are."""
         if not planned.documents or MONITORING - self._discovery.served:
             return []
@@ -418,29 +526,29 @@ class ExporterReconciler:
 
     async def _clean_up(self, planned: ExporterPlan) -> float | None:
         """Looks at what exporters have published when it is time to; seconds until the next look."""
-        nodes = {node for several in planned.group_nodes.values() for node in several}
-        published = self._census.found.findings.keys()
-        expecting = not nodes <= published or any(each.name not in nodes for each in self._census.found.labelled)
-        if self._census.is_due(expecting=expecting):
-            await self._census.look()
-        left = await self._removal.take_stale(self._census, planned.group_nodes)
-        return self._census.next_look(expecting=expecting or left > 0)
+        nodes = {node for group_nodes in planned.group_nodes.values() for node in group_nodes}
+        published = self._poller.found.findings.keys()
+        expecting = not nodes <= published or any(
+            topology.name not in nodes for topology in self._poller.found.labelled
+        )
+        if self._poller.is_due(expecting=expecting):
+            await self._poller.look()
+        left = await self._uninstaller.delete_stale(self._poller, planned.group_nodes)
+        return self._poller.next_look(expecting=expecting or left > 0)
 
-    def _count(self, planned: ExporterPlan, observed: ExporterFacts) -> None:
+    def _count(self, planned: ExporterPlan, facts: ExporterFacts) -> None:
         named = _daemon_set_names(planned)
         ready = {
-            group: int(((observed.daemon_sets.get(name) or {}).get("status") or {}).get("numberReady") or 0)
+            group: int(((facts.daemon_sets.get(name) or {}).get("status") or {}).get("numberReady") or 0)
             for group, name in named.items()
         }
-        self._series.nodes(
-            {group: (len(several), ready.get(group, 0)) for group, several in planned.group_nodes.items()}
-        )
+        self._metrics.nodes({group: (len(nodes), ready.get(group, 0)) for group, nodes in planned.group_nodes.items()})
 
-    async def _tell(self, live: Unstructured, planned: ExporterPlan) -> Result:
+    async def _write_status(self, live: Unstructured, planned: ExporterPlan) -> Result:
         status = planned.status if planned.status is not None else _without_conditions(live.status)
-        if not await self._telling.tell(live, status, planned.conditions or (), planned.announcements):
-            return After(SOON)
-        return After(planned.look_again) if planned.look_again is not None else Done()
+        if not await self._status_writer.write(live, status, planned.conditions or (), planned.events):
+            return STEP_TAKEN
+        return After(planned.requeue_after) if planned.requeue_after is not None else Done()
 
 
 def _is_cluster_defined(live: Unstructured) -> bool:
@@ -450,12 +558,14 @@ def _is_cluster_defined(live: Unstructured) -> bool:
 def _degraded(planned: ExporterPlan, message: str) -> ExporterPlan:
     """The plan whose execution failed."""
     states = numa_facts.four(OperatorCondition("Degraded", numa_facts.INTERNAL_ERROR, message))
-    replaced = {each.type for each in states}
-    others: Iterable[Condition] = (each for each in planned.conditions or () if each.type not in replaced)
+    replaced = {condition.type for condition in states}
+    others: Iterable[Condition] = (
+        condition for condition in planned.conditions or () if condition.type not in replaced
+    )
     return msgspec.structs.replace(planned, conditions=(*states, *others), status=None)
 
 
-def _lacks(namespace: PlanDocument, labels: Mapping[str, str] | None) -> bool:
+def _lacks(namespace: Document, labels: Mapping[str, str] | None) -> bool:
     wanted = namespace["metadata"].get("labels") or {}
     return any((labels or {}).get(name) != value for name, value in wanted.items())
 
@@ -463,9 +573,9 @@ def _lacks(namespace: PlanDocument, labels: Mapping[str, str] | None) -> bool:
 def _daemon_set_names(planned: ExporterPlan) -> dict[str, str]:
     """By group."""
     return {
-        each["metadata"]["labels"].get(names.GROUP_LABEL, ""): each["metadata"]["name"]
-        for each in planned.documents or ()
-        if each["kind"] == DAEMONSETS.kind
+        document["metadata"]["labels"].get(names.GROUP_LABEL, ""): document["metadata"]["name"]
+        for document in planned.documents or ()
+        if document["kind"] == DAEMONSETS.kind
     }
 
 
@@ -476,13 +586,13 @@ def _waiting(pods: Iterable[Any], daemon_sets: Mapping[str, Any]) -> dict[str, t
         owner = pod.metadata.controller
         if owner is not None and owner.name in found and pod.waits_for:
             found[owner.name].append(f"{pod.metadata.name}: {pod.waits_for}")
-    return {name: tuple(sorted(several)) for name, several in found.items()}
+    return {name: tuple(sorted(pods)) for name, pods in found.items()}
 
 
 def _without_conditions(status: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in status.items() if name != "conditions"}
 
 
-def _earliest(*several: Result) -> Result:
-    waits = [each.seconds for each in several if isinstance(each, After)]
+def _earliest(*results: Result) -> Result:
+    waits = [result.seconds for result in results if isinstance(result, After)]
     return After(min(waits)) if waits else Done()

@@ -1,7 +1,8 @@
-"""What the operator knows of a cluster when it plans for a NUMAResourcesOperator. Pure.
+"""What both controllers of NUMA know of a cluster, and what their plans say of it. Pure.
 
-``numa_cluster`` reads it from caches, ``polyarch run operator --plan`` from files. Objects of kinds that only some
-clusters have are documents as they are."""
+``numa_cluster`` reads the facts from caches, ``polyarch run operator --plan`` from files. Objects of kinds that only
+some clusters have are documents as they are.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,8 @@ from polyarch.numa import names
 from polyarch.numa.api.topology import NodeResourceTopology, ZoneResource
 from polyarch.objects import Condition
 from polyarch.operator import settings
+from polyarch.operator.operands import shortened
+from polyarch.operator.owned_objects import Document
 from polyarch.operator.settings import OperatorSettings
 
 ReadDocument = Mapping[str, Any]
@@ -26,14 +29,14 @@ API_SERVERS: Final = Resource("config.openshift.io", "v1", "apiservers", "APISer
 
 
 class NodeLabels(msgspec.Struct, frozen=True, gc=False):
-    """All that matters of a Node."""
+    """A Node, as far as a plan reads it."""
 
     name: str
     labels: Mapping[str, str] = {}
 
 
 class ExporterFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The object, and everything beside it that a plan depends on. There is no clock in it but for what has lasted."""
+    """A NUMAResourcesOperator, and everything that a plan for it depends on, with no clock but for what has lasted."""
 
     object: ReadDocument
     """The NUMAResourcesOperator."""
@@ -64,14 +67,14 @@ class ExporterFacts(msgspec.Struct, frozen=True, kw_only=True):
     waiting_pods: Mapping[str, tuple[str, ...]] = {}
     """By DaemonSet: ``pod: reason`` of pods that are not ready."""
     stalled_for: Mapping[str, float] = {}
-    """By DaemonSet: seconds since its roll-out last got further."""
+    """By DaemonSet: seconds since its rollout last got further."""
     findings: Mapping[str, tuple[str, ...]] = {}
     """By node with a NodeResourceTopology: what ``kubelet_findings`` finds in it."""
     api_problem: str = ""
     """Why the CustomResourceDefinition of NodeResourceTopology could not be brought up to date; empty: it was."""
 
 
-# -- Which platform a cluster is. Pure.
+# -- the platform ------------------------------------------------------------------------------------------------------
 
 
 CONFIG_GROUP: Final = "config.openshift.io"
@@ -82,8 +85,8 @@ INFRASTRUCTURES: Final = Resource(CONFIG_GROUP, "v1", "infrastructures", "Infras
 def platform_of(
     setting: settings.Platform, *, cluster_version: ReadDocument | None, infrastructure: ReadDocument | None
 ) -> Platform:
-    """``setting`` wins unless it is ``auto``. The objects are those named ``version`` and ``cluster``; None: there are
-    none, or no such kinds. What could not be asked for is not to be taken for absent: ask again."""
+    """The platform: ``setting`` wins unless it is ``auto``. The objects are those named ``version`` and ``cluster``;
+    None: there are none, or no such kinds. What could not be asked for is not to be taken for absent: ask again."""
     if setting != "auto":
         return setting
     if cluster_version is None:
@@ -92,10 +95,9 @@ def platform_of(
     return "hypershift" if topology == "External" else "openshift"
 
 
-# -- What a plan says: the objects that should be there, what the status becomes, and when to look again. Pure.
+# -- what a plan says --------------------------------------------------------------------------------------------------
 
 
-PlanDocument = dict[str, Any]
 EventType = Literal["Normal", "Warning"]
 
 
@@ -116,30 +118,30 @@ class PlannedEvent(msgspec.Struct, frozen=True):
 
 
 class ExporterPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one look. ``None`` leaves what is there as it is."""
+    """What a reconcile of exporters has to do. ``None`` leaves what is there as it is."""
 
-    documents: tuple[PlanDocument, ...] | None = None
+    documents: tuple[Document, ...] | None = None
     """Everything that the object stands for, in the order of applying; what is not among it goes. None: nothing is
     created, changed or deleted."""
-    namespace: PlanDocument | None = None
+    namespace: Document | None = None
     """The namespace with the labels that it needs. It is not ours: it has no owner, and is never deleted."""
     certificate: ServingCertificate | None = None
     status: Mapping[str, Any] | None = None
     """Without its conditions."""
     conditions: tuple[Condition, ...] | None = None
     """None: reconciliation is paused."""
-    announcements: tuple[PlannedEvent, ...] = ()
-    look_again: float | None = None
+    events: tuple[PlannedEvent, ...] = ()
+    requeue_after: float | None = None
     """Seconds; None: when something changes."""
     group_nodes: Mapping[str, tuple[str, ...]] = {}
     """Names of the nodes by group."""
 
     @property
     def is_degraded(self) -> bool:
-        return any(each.type == "Degraded" and each.status == "True" for each in self.conditions or ())
+        return any(condition.type == "Degraded" and condition.status == "True" for condition in self.conditions or ())
 
 
-# -- The conditions that both custom resources have, from one verdict. Pure.
+# -- conditions of both custom resources -------------------------------------------------------------------------------
 
 
 AS_EXPECTED: Final = "AsExpected"
@@ -155,26 +157,24 @@ DEPLOYMENT_UPDATING: Final = "DeploymentIsUpdating"
 
 State = Literal["Available", "Progressing", "Degraded"]
 STATES: Final[tuple[State, ...]] = ("Available", "Progressing", "Degraded")
-LONGEST: Final = 4096
-"""Characters of one message."""
 
 
 class OperatorCondition(msgspec.Struct, frozen=True, gc=False):
-    """How it is, why, and the same for people."""
+    """Which of the three states holds, why, and the same for people."""
 
     state: State
     reason: str = AS_EXPECTED
     message: str = ""
 
 
-def four(verdict: OperatorCondition) -> tuple[Condition, ...]:
+def four(condition: OperatorCondition) -> tuple[Condition, ...]:
     """``Available``, ``Upgradeable``, ``Progressing`` and ``Degraded``: exactly one of the three states is True, and
     what is available can be upgraded."""
-    message = verdict.message if len(verdict.message) <= LONGEST else verdict.message[: LONGEST - 1] + "…"
+    message = shortened(condition.message)
 
     def of(kind: str, state: State) -> Condition:
-        holds = verdict.state == state
-        return Condition(kind, "True" if holds else "False", verdict.reason, message)
+        holds = condition.state == state
+        return Condition(kind, "True" if holds else "False", condition.reason, message)
 
     return (
         of("Available", "Available"),
@@ -184,15 +184,15 @@ def four(verdict: OperatorCondition) -> tuple[Condition, ...]:
     )
 
 
-# -- How far the DaemonSets of the groups are, and whether a workload has the pods that were planned. Pure.
+# -- rollouts ----------------------------------------------------------------------------------------------------------
 
 
 ROLLOUT_TIMEOUT: Final = 600.0
-"""Seconds without progress after which a roll-out counts as failed."""
+"""Seconds without progress after which a rollout counts as failed."""
 
 
 class RolloutStatus(msgspec.Struct, frozen=True):
-    """Of one DaemonSet."""
+    """How far the rollout of a DaemonSet is."""
 
     ready: bool
     """Every pod is of the present template, and ready; also if there is to be none."""
@@ -218,12 +218,12 @@ def progress(wanted: ReadDocument, live: ReadDocument | None) -> RolloutStatus:
 
 
 def stuck(waiting: tuple[str, ...], message: str) -> str:
-    """What is said of a roll-out that gets no further. ``waiting``: ``pod: reason``.
+    """The message about a rollout that gets no further. ``waiting``: ``pod: reason``.
 
     The time is not counted on: a node that is down for days would mean a write of the status every minute.
     """
-    told = f"{message} and has got no further for {ROLLOUT_TIMEOUT / 60:g} minutes or more"
-    return f"{told}: {few(waiting)}" if waiting else told
+    stalled = f"{message} and has got no further for {ROLLOUT_TIMEOUT / 60:g} minutes or more"
+    return f"{stalled}: {few(waiting)}" if waiting else stalled
 
 
 def has_template(live: ReadDocument, wanted: ReadDocument) -> bool:
@@ -238,12 +238,18 @@ def _template(workload: ReadDocument) -> Any:
     containers = (template.get("spec") or {}).get("containers") or ()
     return (
         annotations.get(names.CONFIG_HASH),
-        [(each.get("name"), each.get("image"), tuple(each.get("args") or ())) for each in containers],
+        [
+            (container.get("name"), container.get("image"), tuple(container.get("args") or ()))
+            for container in containers
+        ],
     )
 
 
-# -- What speaks against NUMA placement on a node, from what its exporter published. Pure.
+# -- settings of kubelets ----------------------------------------------------------------------------------------------
 
+
+# For information: a node with findings publishes its zones all the same, but its kubelet does not keep containers to
+# one of them.
 
 CHECKED: Final = "TopologySettingsChecked"
 CPU_MANAGER: Final = "without CPU manager policy static"
@@ -254,17 +260,17 @@ ALIGNING: Final = frozenset(("single-numa-node", "restricted"))
 
 
 def findings(topology: NodeResourceTopology) -> tuple[str, ...]:
-    """Of one node; what its object does not tell is no finding."""
-    said = {each.name: each.value for each in topology.attributes or ()}
+    """The findings of one node; what its object does not tell is no finding."""
+    attributes = {attribute.name: attribute.value for attribute in topology.attributes or ()}
     found = []
-    if said.get(names.CPU_MANAGER_POLICY, "static") != "static":
+    if attributes.get(names.CPU_MANAGER_POLICY, "static") != "static":
         found.append(CPU_MANAGER)
-    if said.get(names.MEMORY_MANAGER_POLICY, "Static") != "Static":
+    if attributes.get(names.MEMORY_MANAGER_POLICY, "Static") != "Static":
         found.append(MEMORY_MANAGER)
-    cpus = [each for zone in topology.zones or () for each in zone.resources or () if each.name == "cpu"]
-    if cpus and not any(_is_reserved(each) for each in cpus):
+    cpus = [amounts for zone in topology.zones or () for amounts in zone.resources or () if amounts.name == "cpu"]
+    if cpus and not any(_is_reserved(amounts) for amounts in cpus):
         found.append(NO_RESERVATION)
-    if names.POLICY in said and said[names.POLICY] not in ALIGNING:
+    if names.POLICY in attributes and attributes[names.POLICY] not in ALIGNING:
         found.append(TOPOLOGY_POLICY)
     return tuple(found)
 

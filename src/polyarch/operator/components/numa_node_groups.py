@@ -1,7 +1,8 @@
-"""From ``nodeGroups`` to groups of nodes: which nodes an entry means on this platform.
+"""From ``nodeGroups`` to groups of nodes, and what the kubelets of each group are told. Pure.
 
 On OpenShift an entry means MachineConfigPools, each of which is a group of its own; on HyperShift a NodePool; elsewhere
-nodes by role or by labels. All that is wrong is told together, with index and name of the entry. Pure."""
+nodes by role or by labels. All that is wrong is told together, with index and name of the entry.
+"""
 
 import hashlib
 from collections import defaultdict
@@ -32,7 +33,7 @@ KNOWN_ANNOTATIONS: Final = frozenset(
         names.HEARTBEAT,
     )
 )
-"""Of groups."""
+"""Annotations of groups that have an effect."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +41,9 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     index: int
-    """Of its entry in ``nodeGroups``."""
+    """Index of its entry in ``nodeGroups``."""
     selector: Selector
-    """Of the nodes' labels."""
+    """By the nodes' labels."""
     settings: GroupSettings = GroupSettings()
     annotations: Mapping[str, str] = {}
     pool: ReadDocument | None = None
@@ -57,19 +58,19 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResolvedNodeGroups(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``nodeGroups`` means."""
+    """The groups that ``nodeGroups`` means, and what is wrong with it."""
 
     groups: tuple[Group, ...] = ()
     problems: tuple[str, ...] = ()
     """Violations; nothing is changed while there are any."""
-    complaints: tuple[str, ...] = ()
-    """What is done all the same, and said afterwards."""
+    warnings: tuple[str, ...] = ()
+    """What is odd although it is done."""
     unknown_annotations: tuple[tuple[str, str], ...] = ()
     """Group and key."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """One entry of ``nodeGroups``, with what it is called before it is known what it means."""
+    """One entry of ``nodeGroups``, not yet validated."""
 
     index: int
     group: NodeGroup
@@ -79,7 +80,7 @@ class _Entry(msgspec.Struct, frozen=True):
         name = self.group.pool_name
         return f"nodeGroups[{self.index}]" + (f" ({name[:DNS_LABEL_LENGTH]})" if name else "")
 
-    def settled(self, name: str, selector: Selector, pool: ReadDocument | None = None) -> Group:
+    def group_of(self, name: str, selector: Selector, pool: ReadDocument | None = None) -> Group:
         return Group(
             name=name,
             index=self.index,
@@ -90,7 +91,7 @@ class _Entry(msgspec.Struct, frozen=True):
         )
 
 
-class _Invalid(ValueError):  # noqa: N818 - what is the case
+class _InvalidEntryError(ValueError):
     """The entry means nothing."""
 
 
@@ -105,17 +106,17 @@ def resolve(
     """The groups, in the order of their entries. ``several_pools``: an entry may mean several pools."""
     groups: list[Group] = []
     problems: list[str] = []
-    complaints: list[str] = []
+    warnings: list[str] = []
     for index, given in enumerate(entries):
         entry = _Entry(index, given)
         try:
             found = _meaning(entry, platform, pools)
-        except (_Invalid, InvalidSelector) as error:
+        except (_InvalidEntryError, InvalidSelector) as error:
             problems.append(f"{entry.place}: {error}")
             continue
         if len(found) > 1 and not several_pools:
-            complaints.append(
-                f"{entry.place}: selects {len(found)} MachineConfigPools ({few(each.name for each in found)}); "
+            warnings.append(
+                f"{entry.place}: selects {len(found)} MachineConfigPools ({few(group.name for group in found)}); "
                 f"give each its own entry, or set the annotation {names.MULTIPLE_POOLS}: enabled"
             )
         groups += found
@@ -129,78 +130,82 @@ def resolve(
     return ResolvedNodeGroups(
         groups=tuple(groups),
         problems=tuple(problems),
-        complaints=tuple(complaints),
+        warnings=tuple(warnings),
         unknown_annotations=tuple(unknown),
     )
 
 
 def _meaning(entry: _Entry, platform: Platform, pools: Sequence[ReadDocument]) -> list[Group]:
-    """The groups of an entry. Raises :class:`_Invalid` or ``InvalidSelector``."""
+    """The groups of an entry. Raises :class:`_InvalidEntryError` or ``InvalidSelector``."""
     group = entry.group
     if group.pool_name is not None:
         _check_name(group.pool_name)
     match platform:
         case "openshift":
-            return _of_pools(entry, pools)
+            return _groups_of_pools(entry, pools)
         case "hypershift":
             if group.machine_config_pool_selector is not None:
-                raise _Invalid("machineConfigPoolSelector: there are no MachineConfigPools on HyperShift: use poolName")
+                raise _InvalidEntryError(
+                    "machineConfigPoolSelector: there are no MachineConfigPools on HyperShift: use poolName"
+                )
             _refuse_node_selector(group)
             if group.pool_name is None:
-                raise _Invalid("needs poolName, the name of a NodePool")
+                raise _InvalidEntryError("needs poolName, the name of a NodePool")
             selected = Selector((Requirement(names.NODE_POOL_LABEL, "In", (group.pool_name,)),))
-            return [entry.settled(group.pool_name, selected)]
+            return [entry.group_of(group.pool_name, selected)]
         case _:
-            return [_of_labels(entry)]
+            return [_group_of_labels(entry)]
 
 
-def _of_pools(entry: _Entry, pools: Sequence[ReadDocument]) -> list[Group]:
+def _groups_of_pools(entry: _Entry, pools: Sequence[ReadDocument]) -> list[Group]:
     group = entry.group
     _refuse_node_selector(group)
     if (group.machine_config_pool_selector is None) == (group.pool_name is None):
-        raise _Invalid("needs exactly one of machineConfigPoolSelector and poolName")
+        raise _InvalidEntryError("needs exactly one of machineConfigPoolSelector and poolName")
     if group.pool_name is not None:
-        found = [each for each in pools if each["metadata"]["name"] == group.pool_name]
+        found = [pool for pool in pools if pool["metadata"]["name"] == group.pool_name]
         if not found:
-            known = few(sorted(each["metadata"]["name"] for each in pools)) or "none"
-            raise _Invalid(f"there is no MachineConfigPool {group.pool_name}; there are {known}")
+            known = few(sorted(pool["metadata"]["name"] for pool in pools)) or "none"
+            raise _InvalidEntryError(f"there is no MachineConfigPool {group.pool_name}; there are {known}")
     else:
         selector = _parsed("machineConfigPoolSelector", group.machine_config_pool_selector)
-        found = [each for each in pools if selector.matches(each["metadata"].get("labels"))]
+        found = [pool for pool in pools if selector.matches(pool["metadata"].get("labels"))]
         if not found:
-            raise _Invalid("machineConfigPoolSelector matches no MachineConfigPool")
+            raise _InvalidEntryError("machineConfigPoolSelector matches no MachineConfigPool")
     return [
-        entry.settled(pool["metadata"]["name"], _nodes_of(pool), pool)
-        for pool in sorted(found, key=lambda each: str(each["metadata"]["name"]))
+        entry.group_of(pool["metadata"]["name"], _nodes_of(pool), pool)
+        for pool in sorted(found, key=lambda pool: str(pool["metadata"]["name"]))
     ]
 
 
 def _nodes_of(pool: ReadDocument) -> Selector:
     given = (pool.get("spec") or {}).get("nodeSelector")
     if given is None:
-        raise _Invalid(f"MachineConfigPool {pool['metadata']['name']} has no spec.nodeSelector, so it has no nodes")
+        raise _InvalidEntryError(
+            f"MachineConfigPool {pool['metadata']['name']} has no spec.nodeSelector, so it has no nodes"
+        )
     return _parsed(f"MachineConfigPool {pool['metadata']['name']}: spec.nodeSelector", given)
 
 
-def _of_labels(entry: _Entry) -> Group:
-    """On plain Kubernetes."""
+def _group_of_labels(entry: _Entry) -> Group:
+    """The group of an entry on plain Kubernetes."""
     group = entry.group
     if group.node_selector is not None:
         if group.machine_config_pool_selector is not None:
-            raise _Invalid("has machineConfigPoolSelector and nodeSelector; keep nodeSelector")
+            raise _InvalidEntryError("has machineConfigPoolSelector and nodeSelector; keep nodeSelector")
         selector = _parsed("nodeSelector", group.node_selector)
-        return entry.settled(group.pool_name or unnamed(group.node_selector), selector)
+        return entry.group_of(group.pool_name or unnamed(group.node_selector), selector)
     if group.machine_config_pool_selector is not None:
         if group.pool_name is not None:
-            raise _Invalid("has machineConfigPoolSelector and poolName; keep one of them")
-        return _of_role(entry, _role(group.machine_config_pool_selector))
+            raise _InvalidEntryError("has machineConfigPoolSelector and poolName; keep one of them")
+        return _group_of_role(entry, _role(group.machine_config_pool_selector))
     if group.pool_name is None:
-        raise _Invalid("needs poolName, nodeSelector or machineConfigPoolSelector")
-    return _of_role(entry, group.pool_name)
+        raise _InvalidEntryError("needs poolName, nodeSelector or machineConfigPoolSelector")
+    return _group_of_role(entry, group.pool_name)
 
 
-def _of_role(entry: _Entry, role: str) -> Group:
-    return entry.settled(role, Selector((Requirement(f"{names.NODE_ROLE_PREFIX}{role}", "Exists"),)))
+def _group_of_role(entry: _Entry, role: str) -> Group:
+    return entry.group_of(role, Selector((Requirement(f"{names.NODE_ROLE_PREFIX}{role}", "Exists"),)))
 
 
 def _role(pools: Mapping[str, Any]) -> str:
@@ -209,7 +214,7 @@ def _role(pools: Mapping[str, Any]) -> str:
     (key, *others) = labels or [""]
     role = str(key).removeprefix(names.POOL_LABEL_PREFIX)
     if others or role == key or not role or pools.get("matchExpressions"):
-        raise _Invalid("no MachineConfigPools here: use nodeSelector")
+        raise _InvalidEntryError("no MachineConfigPools here: use nodeSelector")
     _check_name(role)
     return role
 
@@ -223,12 +228,14 @@ def unnamed(selector: Mapping[str, Any]) -> str:
 def _canonical(selector: Mapping[str, Any]) -> dict[str, Any]:
     """Without empty members, and with lists, which are sets, in order."""
     expressions = [
-        {"key": each.get("key"), "operator": each.get("operator")}
-        | ({"values": sorted(each["values"])} if each.get("values") else {})
-        for each in selector.get("matchExpressions") or ()
+        {"key": expression.get("key"), "operator": expression.get("operator")}
+        | ({"values": sorted(expression["values"])} if expression.get("values") else {})
+        for expression in selector.get("matchExpressions") or ()
     ]
     members = {
-        "matchExpressions": sorted(expressions, key=lambda each: msgspec.json.encode(each, order="deterministic")),
+        "matchExpressions": sorted(
+            expressions, key=lambda expression: msgspec.json.encode(expression, order="deterministic")
+        ),
         "matchLabels": dict(selector.get("matchLabels") or {}),
     }
     return {name: value for name, value in members.items() if value}
@@ -237,7 +244,7 @@ def _canonical(selector: Mapping[str, Any]) -> dict[str, Any]:
 def _check_name(name: str) -> None:
     allowed = name.replace("-", "").isalnum() and name.isascii() and name == name.lower()
     if not name or not allowed or len(name) > DNS_LABEL_LENGTH or name[0] == "-" or name[-1] == "-":
-        raise _Invalid(
+        raise _InvalidEntryError(
             f"{name[:80]!r} cannot be the name of a group: write up to 63 lower-case letters, digits and '-', starting "
             "and ending with a letter or digit"
         )
@@ -245,14 +252,14 @@ def _check_name(name: str) -> None:
 
 def _refuse_node_selector(group: NodeGroup) -> None:
     if group.node_selector is not None:
-        raise _Invalid("nodeSelector is for plain Kubernetes; here the nodes are those of a pool")
+        raise _InvalidEntryError("nodeSelector is for plain Kubernetes; here the nodes are those of a pool")
 
 
 def _parsed(field: str, selector: Any) -> Selector:
     try:
         return Selector.parse(selector)
     except InvalidSelector as error:
-        raise _Invalid(f"{field}{'.' if error.field else ''}{error}") from None
+        raise _InvalidEntryError(f"{field}{'.' if error.field else ''}{error}") from None
 
 
 def _repeated(entries: Sequence[NodeGroup], groups: Sequence[Group]) -> Iterator[str]:
@@ -264,16 +271,18 @@ def _repeated(entries: Sequence[NodeGroup], groups: Sequence[Group]) -> Iterator
             by_selector[_written(group.selector)].append(group)
     for name, several in by_name.items():
         if len(several) > 1:
-            places = " and ".join(f"nodeGroups[{each.index}]" for each in several)
+            places = " and ".join(f"nodeGroups[{group.index}]" for group in several)
             what = "select the same MachineConfigPool" if several[0].pool is not None else "have the same name"
             yield f"{places} ({name}): {what}"
     for several in by_selector.values():
-        if len(several) > 1 and len({each.name for each in several}) > 1:
-            yield f"{' and '.join(each.place for each in several)}: have the same selector"
+        if len(several) > 1 and len({group.name for group in several}) > 1:
+            yield f"{' and '.join(group.place for group in several)}: have the same selector"
 
 
 def _written(selector: Selector) -> str:
-    parts = sorted((each.key, each.operator, sorted(each.values)) for each in selector.requirements)
+    parts = sorted(
+        (requirement.key, requirement.operator, sorted(requirement.values)) for requirement in selector.requirements
+    )
     return msgspec.json.encode(parts).decode()
 
 
@@ -302,7 +311,7 @@ def _without_custom_pools(groups: Sequence[Group]) -> list[Group]:
 def _with_nodes(groups: Iterable[Group], nodes: Sequence[NodeLabels]) -> list[Group]:
     return [
         msgspec.structs.replace(
-            group, nodes=tuple(sorted(each.name for each in nodes if group.selector.matches(each.labels)))
+            group, nodes=tuple(sorted(node.name for node in nodes if group.selector.matches(node.labels)))
         )
         for group in groups
     ]
@@ -326,8 +335,12 @@ def _counted(several: Sequence[str]) -> str:
     return "node" if len(several) == 1 else f"{len(several)} nodes:"
 
 
-# -- KubeletConfigs of OpenShift and HyperShift as settings of the topology manager by group.
+# -- settings of kubelets ----------------------------------------------------------------------------------------------
 
+
+# Every pool that a KubeletConfig selects gets its settings. Of several for one pool the machine-config operator renders
+# files in the order of their names, of which the last one wins; the names end with a number that it writes into an
+# annotation of the KubeletConfig.
 
 KUBELET_CONFIGS: Final = Resource(
     "machineconfiguration.openshift.io", "v1", "kubeletconfigs", "KubeletConfig", namespaced=False
@@ -343,7 +356,7 @@ KNOWN: Final = {POLICY: get_args(TopologyPolicy), SCOPE: get_args(TopologyScope)
 
 
 class PoolKubelets(msgspec.Struct, frozen=True):
-    """What the kubelets of a group's pool are told."""
+    """The settings of the topology manager of a group's kubelets."""
 
     policy: TopologyPolicy = msgspec.field(default="none", name=POLICY)
     scope: TopologyScope = msgspec.field(default="container", name=SCOPE)
@@ -362,8 +375,11 @@ def by_group(
     nothing, as exporters ask the kubelets."""
     if platform == "kubernetes":
         return {}
-    ordered = sorted((each for each in configurations if _payload(each)), key=_order)
-    return {group.name: _settings(group, [each for each in ordered if _is_for(each, group)]) for group in groups}
+    ordered = sorted((configuration for configuration in configurations if _payload(configuration)), key=_order)
+    return {
+        group.name: _settings(group, [configuration for configuration in ordered if _is_for(configuration, group)])
+        for group in groups
+    }
 
 
 def _settings(group: Group, several: Sequence[ReadDocument]) -> PoolKubelets:
@@ -373,7 +389,7 @@ def _settings(group: Group, several: Sequence[ReadDocument]) -> PoolKubelets:
     name, payload = winner["metadata"]["name"], _payload(winner)
     notes = []
     if len(several) > 1:
-        all_of_them = ", ".join(each["metadata"]["name"] for each in several)
+        all_of_them = ", ".join(configuration["metadata"]["name"] for configuration in several)
         notes.append(f"KubeletConfigs {all_of_them} are for pool {group.name}, and {name} applies")
     policy, scope = payload.get(POLICY) or "none", payload.get(SCOPE) or "container"
     for field, value in ((POLICY, policy), (SCOPE, scope)):

@@ -1,8 +1,10 @@
 """What the operator itself may do for NUMA.
 
 As everywhere it holds all that it may have to grant, and by name whatever RBAC can tell by name. Three roles of
-Kubernetes' own it may bind without holding them, since what they allow is another thing in every version; the right is
-to bind exactly these. DaemonSets and ConfigMaps have the names of node groups, which nobody knows beforehand. Pure."""
+Kubernetes' own it may bind without holding them, since what they allow is another thing in every version; the
+permission is to bind exactly these. DaemonSets and ConfigMaps have the names of node groups, which nobody knows
+beforehand. Pure.
+"""
 
 from typing import Final
 
@@ -35,7 +37,6 @@ from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.names import KICK
 from polyarch.operator import certificates
-from polyarch.operator.components import numa_exporter_objects, numa_scheduler_objects
 from polyarch.operator.components import numa_exporter_objects as exporters
 from polyarch.operator.components import numa_scheduler_objects as scheduler
 from polyarch.operator.components.numa_exporter_objects import (
@@ -56,13 +57,13 @@ AUTHORITY: Final = "polyarch-numa-ca"
 _SINGLETONS: Final = ((OPERATORS, names.OPERATOR_SINGLETON), (SCHEDULERS, names.SCHEDULER_SINGLETON))
 _NAMED: Final[tuple[tuple[Resource, tuple[str, ...]], ...]] = (
     (SERVICE_ACCOUNTS, (names.EXPORTER, names.SCHEDULER)),
-    (SERVICES, (names.EXPORTER_SERVICE, numa_scheduler_objects.SERVICE)),
-    (NETWORK_POLICIES, (*numa_exporter_objects.NAMES, *scheduler.NETWORK_POLICY_NAMES)),
+    (SERVICES, (names.EXPORTER_SERVICE, scheduler.SERVICE)),
+    (NETWORK_POLICIES, (*exporters.NETWORK_POLICY_NAMES, *scheduler.NETWORK_POLICY_NAMES)),
     (DEPLOYMENTS, (names.SCHEDULER,)),
     (ROLES, (names.EXPORTER, scheduler.ELECTION_ROLE, scheduler.KICK_ROLE)),
     (ROLE_BINDINGS, (names.EXPORTER, scheduler.ELECTION_ROLE, scheduler.KICK_ROLE)),
     (RULES, (shared.NUMA_EXPORTER, shared.NUMA_SCHEDULER)),
-    (SERVICE_MONITORS, (numa_scheduler_objects.SERVICE,)),
+    (SERVICE_MONITORS, (scheduler.SERVICE,)),
     (certificates.ISSUERS, (names.EXPORTER_CERTIFICATE,)),
     (certificates.CERTIFICATES, (names.EXPORTER_CERTIFICATE,)),
 )
@@ -79,12 +80,12 @@ _IN_CLUSTER: Final[tuple[tuple[Resource, tuple[str, ...]], ...]] = (
 _SECRETS: Final = (names.EXPORTER_CERTIFICATE, AUTHORITY)
 
 
-def operator_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -> RolePermissions:
+def numa_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -> RolePermissions:
     """The rules beyond those that the operator has for itself."""
     home = settings.numa_home
     namespaces: dict[str, tuple[Rule, ...]] = {
         home: union(
-            *(each for resource, known in _NAMED for each in managing(resource, known)),
+            *(managed for resource, known in _NAMED for managed in managing(resource, known)),
             rule(DAEMONSETS, "get", "list", "watch", "create", "patch", "delete"),
             rule(CONFIGMAPS, "get", "list", "watch", "create", "patch", "delete"),
             rule(SECRETS, "get", "patch", names=_SECRETS),
@@ -114,7 +115,7 @@ def operator_permissions(settings: OperatorSettings, cluster: ClusterCapabilitie
             rule(CRDS, "get", "list", "watch", "patch", names=[str(TOPOLOGIES)]),
             rule(CRDS, "create"),
             rule(NAMESPACES, "get", "list", "watch", *(("patch",) if settings.manage_namespace else ()), names=[home]),
-            *(each for resource, known in _IN_CLUSTER for each in managing(resource, known)),
+            *(managed for resource, known in _IN_CLUSTER for managed in managing(resource, known)),
             rule(CLUSTER_ROLES, "bind", names=scheduler.BOUND_CLUSTER_ROLES),
             *events.RIGHTS,
             *(_on_openshift() if cluster.openshift else ()),

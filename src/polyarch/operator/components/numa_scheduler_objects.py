@@ -1,7 +1,8 @@
-"""The configuration of the stock kube-scheduler, and that of the extender beside it.
+"""The objects of the secondary scheduler: the stock kube-scheduler with its configuration, and the extender beside it.
 
-Both are files of ConfigMaps, written as JSON, which every reader of YAML reads. Neither is ever merged into the
-configuration of another scheduler. Pure."""
+Names are those that tools know. What the stock scheduler may do is bound to it by the roles that Kubernetes itself
+keeps for its own scheduler, so that a resource which a later version needs takes no change here. Pure.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -10,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from polyarch import names
-from polyarch import names as shared
 from polyarch.durations import go_duration
 from polyarch.kube import events
 from polyarch.kube.owners import Owner
@@ -26,143 +26,6 @@ from polyarch.operator.monitoring import SERVICE_MONITORS, prometheus_rule
 from polyarch.operator.owned_objects import Document, finished, labels, metadata, owned
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.platforms import IMAGE_ARCHITECTURES
-
-ConfigDocument = dict[str, Any]
-
-LEASE: Final = "numa-scheduler-leader"
-SEVERAL: Final = 10
-"""Weight of the extender's scores where in-tree scores take part."""
-RATE: Final = 300
-"""Requests per second to the API server. The scheduler's own default of 50 binds at most 50 pods a second."""
-
-BLIND_PREEMPTION: Final = "DefaultPreemption"
-"""The in-tree plugin that evicts pods by the sums of a node."""
-
-
-def scheduler_configuration(settings: SchedulerSettings, *, namespace: str) -> ConfigDocument:
-    """KubeSchedulerConfiguration with one profile and the extender.
-
-    A single replica elects, too: while its Deployment is rolled out there are two, with reservations of their own.
-    Without ``percentageOfNodesToScore`` it would look at a sample of the nodes of a large cluster, and miss those that
-    fit. ``managedResources`` stays empty: it cannot name cpu or memory.
-
-    The profile has no preemption of its own, at any extension point: that one asks only extenders with a preemptVerb.
-    It would evict pods until the sums of a node do, whether or not a NUMA zone comes free; then the extender rejects
-    the node, the owners of the victims make new pods, and it begins again.
-    """
-    extender: ConfigDocument = {
-        "urlPrefix": f"http://127.0.0.1:{EXTENDER_PORT}/numa",
-        "filterVerb": "filter",
-        "nodeCacheCapable": True,
-        "ignorable": settings.ignorable,
-        "httpTimeout": "5s",
-    }
-    if weight := _weight(settings):
-        extender |= {"prioritizeVerb": "prioritize", "weight": weight}
-    return {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "leaderElection": {
-            "leaderElect": True,
-            "resourceName": LEASE,
-            "resourceNamespace": namespace,
-            "resourceLock": "leases",
-        },
-        "clientConnection": {"qps": RATE, "burst": 2 * RATE},
-        "percentageOfNodesToScore": 100,
-        "profiles": [
-            {
-                "schedulerName": settings.name,
-                "plugins": {"multiPoint": {"disabled": [{"name": BLIND_PREEMPTION}]}},
-            }
-        ],
-        "extenders": [extender],
-    }
-
-
-def extender_configuration(settings: SchedulerSettings, *, informer: str) -> ConfigDocument:
-    """What the extender reads. ``informer``: ``Dedicated`` or ``Shared``, as decided.
-
-    A resync period of 0 turns reservations off, in every mode.
-    """
-    return {
-        "mode": settings.mode,
-        "schedulerName": settings.name,
-        "restricted": settings.restricted_policy,
-        "candidates": settings.candidates,
-        "reservations": "on" if settings.resync_period else "off",
-        "resyncPeriod": go_duration(settings.resync_period),
-        "resyncDebug": settings.resync_debug,
-        "resyncDetection": settings.detection,
-        "informer": informer,
-        "strategy": settings.scoring,
-        "weights": dict(settings.scored),
-        "preempt": settings.evicts,
-    }
-
-
-def text(configuration: ConfigDocument) -> str:
-    """As the content of a file."""
-    return msgspec.json.format(msgspec.json.encode(configuration), indent=2).decode() + "\n"
-
-
-def _weight(settings: SchedulerSettings) -> int:
-    """0: it only filters, since it names the one best node itself."""
-    if settings.mode == "compat":
-        return 1
-    return SEVERAL if settings.mode == "advise" or settings.candidates > 1 else 0
-
-
-# -- How Prometheus reads the scheduler's pods, and what it warns of. Pure.
-
-
-SERVICE: Final = "secondary-scheduler-metrics"
-_TOKEN: Final = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-
-
-def scraped(namespace: str, scheduler_port: int) -> list[Document]:
-    """A headless Service, so that each pod is read by itself; its ServiceMonitor; the alerts."""
-    home = metadata(SERVICE, names.NUMA_SCHEDULER, namespace=namespace)
-    ports = {"metrics": STATUS_PORT, "scheduler": scheduler_port}
-    return [
-        {
-            "apiVersion": SERVICES.api_version,
-            "kind": SERVICES.kind,
-            "metadata": home,
-            "spec": {
-                "clusterIP": "None",
-                "selector": {"app": SCHEDULER},
-                "ports": [
-                    {"name": name, "port": port, "targetPort": port, "protocol": "TCP"} for name, port in ports.items()
-                ],
-            },
-        },
-        {
-            "apiVersion": SERVICE_MONITORS.api_version,
-            "kind": SERVICE_MONITORS.kind,
-            "metadata": home,
-            "spec": {
-                "selector": {"matchLabels": {names.CONTROLLER_LABEL: names.NUMA_SCHEDULER}},
-                "namespaceSelector": {"matchNames": [namespace]},
-                "endpoints": [
-                    {
-                        "port": name,
-                        "path": "/metrics",
-                        "scheme": "https",
-                        "bearerTokenFile": _TOKEN,
-                        "tlsConfig": {"insecureSkipVerify": True},
-                        "honorLabels": True,
-                    }
-                    for name in ports
-                ],
-            },
-        },
-        prometheus_rule(names.NUMA_SCHEDULER, names.NUMA_SCHEDULER, SCHEDULER_ALERTS, namespace),
-    ]
-
-
-# -- Every object that a NUMAResourcesScheduler brings.
-
 
 ROLE: Final = "topology-aware-scheduler"
 """ClusterRole and ClusterRoleBinding with what the extender reads."""
@@ -233,7 +96,7 @@ def scheduler_objects(parts: SchedulerParts) -> list[Document]:
         *(scraped(parts.home, SCHEDULER_PORT) if parts.cluster.monitoring else ()),
         _deployment(parts, _digest(configurations)),
     ]
-    return [owned(finished(each), parts.owner) for each in documents]
+    return [owned(finished(document), parts.owner) for document in documents]
 
 
 def extender_rules(*, preempts: bool) -> tuple[Rule, ...]:
@@ -270,20 +133,17 @@ def kick_rules() -> tuple[Rule, ...]:
     return (rule(CAPACITIES, "get", "patch", names=[KICK]), rule(CAPACITIES, "create"))
 
 
-# -- parts ----------------------------------------------------------------------------------------------------------
-
-
 def _metadata(name: str, namespace: str = "") -> Document:
     placed = {"namespace": namespace} if namespace else {}
-    return {"name": name} | placed | {"labels": labels(shared.NUMA_SCHEDULER)}
+    return {"name": name} | placed | {"labels": labels(names.NUMA_SCHEDULER)}
 
 
 def _rights(parts: SchedulerParts) -> list[Document]:
-    home, marks = parts.home, labels(shared.NUMA_SCHEDULER)
+    home, marks = parts.home, labels(names.NUMA_SCHEDULER)
     account = [(home, SCHEDULER)]
     return [
         *granted(ROLE, [*extender_rules(preempts=parts.settings.evicts), *reader_rules()], account, labels=marks),
-        *(_bound(each, home) for each in BOUND_CLUSTER_ROLES),
+        *(_bound(role, home) for role in BOUND_CLUSTER_ROLES),
         *granted(ELECTION_ROLE, election_rules(), account, namespace=home, labels=marks),
         *granted(KICK_ROLE, kick_rules(), account, namespace=home, labels=marks),
         {
@@ -330,7 +190,7 @@ def _configurations(parts: SchedulerParts) -> list[Document]:
 
 
 def _digest(configurations: Sequence[Document]) -> str:
-    content = msgspec.json.encode([each["data"] for each in configurations], order="sorted")
+    content = msgspec.json.encode([document["data"] for document in configurations], order="sorted")
     return hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -339,13 +199,13 @@ def _network_policies(parts: SchedulerParts) -> list[Document]:
     dns = [{"protocol": protocol, "port": port} for port in (53, 5353) for protocol in ("UDP", "TCP")]
     servers = [{"protocol": "TCP", "port": port} for port in parts.api_server_ports]
     ports = [{"protocol": "TCP", "port": port} for port in (STATUS_PORT, SCHEDULER_PORT)]
-    several: dict[str, Document] = {
+    specs: dict[str, Document] = {
         DENY_ALL: {"policyTypes": ["Ingress", "Egress"]},
         EGRESS: {"policyTypes": ["Egress"], "egress": [{"ports": dns}, {"ports": servers}]},
         INGRESS: {"policyTypes": ["Ingress"], "ingress": [{"ports": ports}]},
     }
     if not servers:  # the port is not known, and a rule without ports would open all of them
-        del several[EGRESS]["egress"][1]
+        del specs[EGRESS]["egress"][1]
     return [
         {
             "apiVersion": "networking.k8s.io/v1",
@@ -353,13 +213,13 @@ def _network_policies(parts: SchedulerParts) -> list[Document]:
             "metadata": _metadata(name, parts.home),
             "spec": {"podSelector": {"matchLabels": SELECTED}, **rules},
         }
-        for name, rules in several.items()
+        for name, rules in specs.items()
     ]
 
 
 def _deployment(parts: SchedulerParts, digest: str) -> Document:
     described = _metadata(SCHEDULER, parts.home)
-    marks = SELECTED | labels(shared.NUMA_SCHEDULER)
+    marks = SELECTED | labels(names.NUMA_SCHEDULER)
     annotations = operands.pod_annotations(parts.cluster) | {CONFIG_HASH: digest}
     return {
         "apiVersion": "apps/v1",
@@ -402,8 +262,8 @@ def _pod(parts: SchedulerParts) -> Document:
 def _nodes(parts: SchedulerParts) -> Document:
     """The nodes that both images run on; with a visible control plane, its nodes alone (terms are alternatives)."""
     needed = [
-        {"key": shared.ARCH_KEY, "operator": "In", "values": list(IMAGE_ARCHITECTURES)},
-        {"key": shared.OS_KEY, "operator": "In", "values": ["linux"]},
+        {"key": names.ARCH_KEY, "operator": "In", "values": list(IMAGE_ARCHITECTURES)},
+        {"key": names.OS_KEY, "operator": "In", "values": ["linux"]},
     ]
     keys: Sequence[str | None] = CONTROL_PLANE_KEYS if parts.on_control_plane else (None,)
     terms = [
@@ -464,3 +324,144 @@ def _confined(user: int | None) -> Document:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
+
+
+# -- configurations ----------------------------------------------------------------------------------------------------
+
+
+# Both are files of ConfigMaps, written as JSON, which every reader of YAML reads. Neither is ever merged into the
+# configuration of another scheduler.
+
+LEASE: Final = "numa-scheduler-leader"
+SEVERAL: Final = 10
+"""Weight of the extender's scores where in-tree scores take part."""
+RATE: Final = 300
+"""Requests per second to the API server. The scheduler's own default of 50 binds at most 50 pods a second."""
+
+BLIND_PREEMPTION: Final = "DefaultPreemption"
+"""The in-tree plugin that evicts pods by the sums of a node."""
+
+
+def scheduler_configuration(settings: SchedulerSettings, *, namespace: str) -> Document:
+    """KubeSchedulerConfiguration with one profile and the extender.
+
+    A single replica elects, too: while its Deployment is rolled out there are two, with reservations of their own.
+    Without ``percentageOfNodesToScore`` it would look at a sample of the nodes of a large cluster, and miss those that
+    fit. ``managedResources`` stays empty: it cannot name cpu or memory.
+
+    The profile has no preemption of its own, at any extension point: that one asks only extenders with a preemptVerb.
+    It would evict pods until the sums of a node do, whether or not a NUMA zone comes free; then the extender rejects
+    the node, the owners of the victims make new pods, and it begins again.
+    """
+    extender: Document = {
+        "urlPrefix": f"http://127.0.0.1:{EXTENDER_PORT}/numa",
+        "filterVerb": "filter",
+        "nodeCacheCapable": True,
+        "ignorable": settings.ignorable,
+        "httpTimeout": "5s",
+    }
+    if weight := _weight(settings):
+        extender |= {"prioritizeVerb": "prioritize", "weight": weight}
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {
+            "leaderElect": True,
+            "resourceName": LEASE,
+            "resourceNamespace": namespace,
+            "resourceLock": "leases",
+        },
+        "clientConnection": {"qps": RATE, "burst": 2 * RATE},
+        "percentageOfNodesToScore": 100,
+        "profiles": [
+            {
+                "schedulerName": settings.name,
+                "plugins": {"multiPoint": {"disabled": [{"name": BLIND_PREEMPTION}]}},
+            }
+        ],
+        "extenders": [extender],
+    }
+
+
+def extender_configuration(settings: SchedulerSettings, *, informer: str) -> Document:
+    """What the extender reads. ``informer``: ``Dedicated`` or ``Shared``, as decided.
+
+    A resync period of 0 turns reservations off, in every mode.
+    """
+    return {
+        "mode": settings.mode,
+        "schedulerName": settings.name,
+        "restricted": settings.restricted_policy,
+        "candidates": settings.candidates,
+        "reservations": "on" if settings.resync_period else "off",
+        "resyncPeriod": go_duration(settings.resync_period),
+        "resyncDebug": settings.resync_debug,
+        "resyncDetection": settings.detection,
+        "informer": informer,
+        "strategy": settings.scoring,
+        "weights": dict(settings.scored),
+        "preempt": settings.evicts,
+    }
+
+
+def text(configuration: Document) -> str:
+    """As the content of a file."""
+    return msgspec.json.format(msgspec.json.encode(configuration), indent=2).decode() + "\n"
+
+
+def _weight(settings: SchedulerSettings) -> int:
+    """0: it only filters, since it names the one best node itself."""
+    if settings.mode == "compat":
+        return 1
+    return SEVERAL if settings.mode == "advise" or settings.candidates > 1 else 0
+
+
+# -- monitoring --------------------------------------------------------------------------------------------------------
+
+
+# The objects exist iff their kinds are served. Both containers make their serving certificates themselves, as the stock
+# kube-scheduler does, so there is no CA to check them by.
+
+SERVICE: Final = "secondary-scheduler-metrics"
+_TOKEN: Final = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+
+
+def scraped(namespace: str, scheduler_port: int) -> list[Document]:
+    """A headless Service, so that each pod is read by itself; its ServiceMonitor; the alerts."""
+    home = metadata(SERVICE, names.NUMA_SCHEDULER, namespace=namespace)
+    ports = {"metrics": STATUS_PORT, "scheduler": scheduler_port}
+    return [
+        {
+            "apiVersion": SERVICES.api_version,
+            "kind": SERVICES.kind,
+            "metadata": home,
+            "spec": {
+                "clusterIP": "None",
+                "selector": {"app": SCHEDULER},
+                "ports": [
+                    {"name": name, "port": port, "targetPort": port, "protocol": "TCP"} for name, port in ports.items()
+                ],
+            },
+        },
+        {
+            "apiVersion": SERVICE_MONITORS.api_version,
+            "kind": SERVICE_MONITORS.kind,
+            "metadata": home,
+            "spec": {
+                "selector": {"matchLabels": {names.CONTROLLER_LABEL: names.NUMA_SCHEDULER}},
+                "namespaceSelector": {"matchNames": [namespace]},
+                "endpoints": [
+                    {
+                        "port": name,
+                        "path": "/metrics",
+                        "scheme": "https",
+                        "bearerTokenFile": _TOKEN,
+                        "tlsConfig": {"insecureSkipVerify": True},
+                        "honorLabels": True,
+                    }
+                    for name in ports
+                ],
+            },
+        },
+        prometheus_rule(names.NUMA_SCHEDULER, names.NUMA_SCHEDULER, SCHEDULER_ALERTS, namespace),
+    ]

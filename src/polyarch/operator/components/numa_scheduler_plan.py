@@ -1,4 +1,5 @@
-"""What follows from the nodes: where the scheduler may run, how often, what kubelets list. Pure."""
+"""What a reconcile of a NUMAResourcesScheduler does, from its facts: objects, status, and when to reconcile again.
+Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,15 @@ from polyarch.operator.components.numa_scheduler_objects import CONTROL_PLANE_KE
 from polyarch.operator.owned_objects import Document
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.tolerations import REPELS, Taint, Toleration, uncovered
+
+ROLLOUT_INTERVAL: Final = 5.0
+"""Seconds until the next look at a Deployment that is being rolled out."""
+WITHOUT_RESERVATIONS: Final = "preemptionMode Enabled has no effect without reservations ({})"
+BLIND: Final = "placement is blind to NUMA while the extender is down"
+
+
+# -- nodes -------------------------------------------------------------------------------------------------------------
+
 
 USUAL_REPLICAS: Final = 3
 ACTIVE_ONLY: Final = (1, 34)
@@ -55,7 +65,7 @@ class SchedulableNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What all nodes amount to. Small, so that nobody has to keep the nodes."""
+    """How many nodes a scheduler could run on. Small, so that nobody has to keep the nodes."""
 
     control_plane: int = 0
     workers: int = 0
@@ -78,8 +88,8 @@ class NodeCounts(msgspec.Struct, frozen=True, kw_only=True):
         return cls(control_plane=control_plane, workers=workers, oldest_kubelet=oldest)
 
     def plus(self, other: "NodeCounts") -> "NodeCounts":
-        """Of both pages of a list."""
-        known = [each.oldest_kubelet for each in (self, other) if each.oldest_kubelet is not None]
+        """The counts of both pages of a list."""
+        known = [counts.oldest_kubelet for counts in (self, other) if counts.oldest_kubelet is not None]
         return NodeCounts(
             control_plane=self.control_plane + other.control_plane,
             workers=self.workers + other.workers,
@@ -88,15 +98,15 @@ class NodeCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchedulerReplicas(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it runs, and how often."""
+    """Where and how often the scheduler runs."""
 
     replicas: int = 0
     on_control_plane: bool = False
     problem: str = ""
 
 
-def seats(wanted: int | None, found: NodeCounts, platform: Platform) -> SchedulerReplicas:
-    """With a problem the Deployment stays as it is."""
+def replicas(wanted: int | None, found: NodeCounts, platform: Platform) -> SchedulerReplicas:
+    """Replicas and kind of nodes; with a problem the Deployment stays as it is."""
     on_control_plane = platform != "hypershift" and found.control_plane > 0
     number = found.control_plane if on_control_plane else found.workers
     what = "control-plane nodes" if on_control_plane else "schedulable worker nodes"
@@ -116,7 +126,7 @@ def seats(wanted: int | None, found: NodeCounts, platform: Platform) -> Schedule
 
 
 def informer(wanted: PodInformer | None, found: NodeCounts, platform: Platform) -> PodInformer:
-    """Unset, it follows the oldest kubelet, since every node's list has to be read in the same way."""
+    """Unset, the informer follows the oldest kubelet, since every node's list has to be read in the same way."""
     if wanted is not None:
         return wanted
     needed = ACTIVE_ONLY if platform == "kubernetes" else ACTIVE_ONLY_OPENSHIFT
@@ -137,8 +147,11 @@ def _version(text: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found is not None else None
 
 
-# -- Which kube-scheduler runs.
+# -- the image ---------------------------------------------------------------------------------------------------------
 
+
+# By default the stock image of the API server's own version. Whoever asks for it may have the image checked against a
+# list of digests.
 
 OVERRIDE: Final = "KUBE_SCHEDULER_IMAGE"
 VALIDATION: Final = "SCHEDULER_IMAGE_VALIDATION"
@@ -159,7 +172,7 @@ class ImageRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "ImageRules":
-        listed = frozenset(each.strip() for each in environment.get(DIGESTS, "").split(",") if each.strip())
+        listed = frozenset(digest.strip() for digest in environment.get(DIGESTS, "").split(",") if digest.strip())
         checks = environment.get(VALIDATION, "").lower() == "true"
         return cls(override=environment.get(OVERRIDE, ""), digests=listed if checks else None)
 
@@ -198,17 +211,11 @@ def _warning(image: str, version: str) -> str:
     return f"image {image} is more than one minor version away from the API server ({version})"
 
 
-# -- What a pass over a NUMAResourcesScheduler does, from what was observed.
-
-
-RECHECK: Final = 5.0
-"""Seconds until the next look at a Deployment that is being rolled out."""
-WITHOUT_RESERVATIONS: Final = "preemptionMode Enabled has no effect without reservations ({})"
-BLIND: Final = "placement is blind to NUMA while the extender is down"
+# -- the plan ----------------------------------------------------------------------------------------------------------
 
 
 class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pass starts from."""
+    """A NUMAResourcesScheduler, and everything that a plan for it depends on."""
 
     document: Mapping[str, Any]
     """The custom resource, as it was read."""
@@ -219,79 +226,82 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
     platform: Platform
     version: str
     """``gitVersion`` of the API server."""
-    candidates: NodeCounts
+    node_counts: NodeCounts
     image_rules: ImageRules = ImageRules()
     api_server_ports: tuple[int, ...] = USUAL_API_PORTS
     deployment: Mapping[str, Any] | None = None
-    """The Deployment as the cache has it, before this pass."""
+    """The Deployment as the cache has it, before this reconcile."""
 
 
 class SchedulerPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What follows. ``documents`` None: everything stays as it is."""
+    """What a reconcile of the scheduler has to do. ``documents`` None: everything stays as it is."""
 
-    verdict: OperatorCondition
+    condition: OperatorCondition
     status: Mapping[str, Any]
     """Without ``conditions``."""
     extra: tuple[Condition, ...] = ()
     """Conditions beside the usual four."""
     documents: tuple[Document, ...] | None = None
-    requeue: float | None = None
+    requeue_after: float | None = None
 
 
 class SchedulerChoices(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that had to be decided."""
+    """Everything that a plan has to choose."""
 
     settings: SchedulerSettings
     image: ChosenImage
-    seats: SchedulerReplicas
+    replicas: SchedulerReplicas
     informer: str
 
 
-def plan_scheduler(observed: SchedulerFacts) -> SchedulerPlan:
-    """The plan of one pass."""
-    if observed.metadata.name != SCHEDULER_SINGLETON:
-        problem = f"the name must be {SCHEDULER_SINGLETON}: nothing is made for {observed.metadata.name}"
-        return SchedulerPlan(verdict=OperatorCondition("Degraded", numa_facts.SCHEDULER_NAME, problem), status={})
-    wrong = scheduler_violations(observed.document)
+def plan_scheduler(facts: SchedulerFacts) -> SchedulerPlan:
+    """The plan. Where something is wrong with the custom resource, nothing is applied: what ran keeps running."""
+    if facts.metadata.name != SCHEDULER_SINGLETON:
+        problem = f"the name must be {SCHEDULER_SINGLETON}: nothing is made for {facts.metadata.name}"
+        return SchedulerPlan(condition=OperatorCondition("Degraded", numa_facts.SCHEDULER_NAME, problem), status={})
+    wrong = scheduler_violations(facts.document)
     before = {
         name: value
-        for name, value in (observed.document.get("status") or {}).items()
+        for name, value in (facts.document.get("status") or {}).items()
         if name in ("deployment", "schedulerName", "cacheResyncPeriod", "relatedObjects")
     }
     if wrong:
         problems = "; ".join(map(str, wrong))
-        return SchedulerPlan(verdict=OperatorCondition("Degraded", numa_facts.INTERNAL_ERROR, problems), status=before)
-    settings = SchedulerSettings.of(msgspec.convert(observed.document, NUMAResourcesScheduler))
-    choice = _chosen(settings, observed)
-    extra = (_informer_condition(choice.informer, observed),)
+        return SchedulerPlan(
+            condition=OperatorCondition("Degraded", numa_facts.INTERNAL_ERROR, problems), status=before
+        )
+    settings = SchedulerSettings.of(msgspec.convert(facts.document, NUMAResourcesScheduler))
+    choices = _choose(settings, facts)
+    extra = (_informer_condition(choices.informer, facts),)
     for reason, problem in (
-        (numa_facts.INVALID_SCHEDULER_IMAGE, choice.image.problem),
-        (numa_facts.INTERNAL_ERROR, choice.seats.problem),
+        (numa_facts.INVALID_SCHEDULER_IMAGE, choices.image.problem),
+        (numa_facts.INTERNAL_ERROR, choices.replicas.problem),
     ):
         if problem:
-            return SchedulerPlan(verdict=OperatorCondition("Degraded", reason, problem), status=before, extra=extra)
-    documents = tuple(_objects(choice, observed))
-    wanted = next(each for each in documents if each["kind"] == DEPLOYMENTS.kind)
-    is_ready = is_available(observed.deployment, wanted)
+            return SchedulerPlan(condition=OperatorCondition("Degraded", reason, problem), status=before, extra=extra)
+    documents = tuple(_objects(choices, facts))
+    wanted = next(document for document in documents if document["kind"] == DEPLOYMENTS.kind)
+    is_ready = is_available(facts.deployment, wanted)
     return SchedulerPlan(
-        verdict=_available(choice, observed) if is_ready else _progress(choice, observed),
-        status=_status(choice, observed),
+        condition=_available(choices, facts) if is_ready else _progress(choices, facts),
+        status=_status(choices, facts),
         extra=extra,
         documents=documents,
-        requeue=None if is_ready else RECHECK,
+        requeue_after=None if is_ready else ROLLOUT_INTERVAL,
     )
 
 
 def is_available(deployment: Mapping[str, Any] | None, wanted: Document) -> bool:
     """Whether condition Available of the Deployment is True, for its current generation.
 
-    The pass that changes it has read it as it was before, available: so it counts only with the pods that are wanted.
+    The reconcile that changes it has read it as it was before, available: so it counts only with the pods that are
+    wanted.
     """
     if deployment is None or not has_template(deployment, wanted) or _replicas(deployment) != _replicas(wanted):
         return False
     status = deployment.get("status") or {}
     current = (deployment.get("metadata") or {}).get("generation", 0)
-    known = {each.get("type"): each.get("status") for each in status.get("conditions") or ()}
+    known = {condition.get("type"): condition.get("status") for condition in status.get("conditions") or ()}
     return bool(status.get("observedGeneration", -1) >= current and known.get("Available") == "True")
 
 
@@ -299,67 +309,67 @@ def _replicas(deployment: Mapping[str, Any]) -> int:
     return int((deployment.get("spec") or {}).get("replicas", 1))
 
 
-def _chosen(wanted: SchedulerSettings, observed: SchedulerFacts) -> SchedulerChoices:
+def _choose(wanted: SchedulerSettings, facts: SchedulerFacts) -> SchedulerChoices:
     return SchedulerChoices(
         settings=wanted,
-        image=chosen(wanted.image, observed.image_rules, version=observed.version),
-        seats=seats(wanted.replicas, observed.candidates, observed.platform),
-        informer=informer(wanted.informer, observed.candidates, observed.platform),
+        image=chosen(wanted.image, facts.image_rules, version=facts.version),
+        replicas=replicas(wanted.replicas, facts.node_counts, facts.platform),
+        informer=informer(wanted.informer, facts.node_counts, facts.platform),
     )
 
 
-def _objects(choice: SchedulerChoices, observed: SchedulerFacts) -> list[Document]:
+def _objects(choices: SchedulerChoices, facts: SchedulerFacts) -> list[Document]:
     return scheduler_objects(
         SchedulerParts(
-            settings=choice.settings,
-            operator=observed.operator,
-            owner=observed.owner,
-            image=choice.image.image,
-            informer=choice.informer,
-            replicas=choice.seats.replicas,
-            guaranteed=(observed.metadata.annotations or {}).get(QOS_REQUEST) == "guaranteed",
-            on_control_plane=choice.seats.on_control_plane,
-            cluster=observed.cluster,
-            api_server_ports=observed.api_server_ports,
+            settings=choices.settings,
+            operator=facts.operator,
+            owner=facts.owner,
+            image=choices.image.image,
+            informer=choices.informer,
+            replicas=choices.replicas.replicas,
+            guaranteed=(facts.metadata.annotations or {}).get(QOS_REQUEST) == "guaranteed",
+            on_control_plane=choices.replicas.on_control_plane,
+            cluster=facts.cluster,
+            api_server_ports=facts.api_server_ports,
         )
     )
 
 
-def _progress(choice: SchedulerChoices, observed: SchedulerFacts) -> OperatorCondition:
-    found = (observed.deployment or {}).get("status") or {}
-    where = f"{observed.operator.numa_home}/{SCHEDULER}"
-    told = f"{where} is updating ({found.get('availableReplicas', 0)}/{choice.seats.replicas})"
+def _progress(choices: SchedulerChoices, facts: SchedulerFacts) -> OperatorCondition:
+    found = (facts.deployment or {}).get("status") or {}
+    where = f"{facts.operator.numa_home}/{SCHEDULER}"
+    told = f"{where} is updating ({found.get('availableReplicas', 0)}/{choices.replicas.replicas})"
     return OperatorCondition("Progressing", numa_facts.DEPLOYMENT_UPDATING, told)
 
 
-def _available(choice: SchedulerChoices, observed: SchedulerFacts) -> OperatorCondition:
-    settings = choice.settings
+def _available(choices: SchedulerChoices, facts: SchedulerFacts) -> OperatorCondition:
+    settings = choices.settings
     lacking = "mode compat" if settings.mode == "compat" else "cacheResyncPeriod 0s"
-    remarks = (
-        choice.image.warning,
+    warnings = (
+        choices.image.warning,
         BLIND if settings.ignorable else "",
         WITHOUT_RESERVATIONS.format(lacking) if settings.preempts and not settings.evicts else "",
     )
-    told = "; ".join((f"scheduler {choice.settings.name} is deployed", *filter(None, remarks)))
-    return OperatorCondition("Available", message=told)
+    message = "; ".join((f"scheduler {choices.settings.name} is deployed", *filter(None, warnings)))
+    return OperatorCondition("Available", message=message)
 
 
-def _status(choice: SchedulerChoices, observed: SchedulerFacts) -> Document:
-    home = observed.operator.numa_home
+def _status(choices: SchedulerChoices, facts: SchedulerFacts) -> Document:
+    home = facts.operator.numa_home
     related: list[Document] = [
         {"group": "", "resource": "namespaces", "name": home},
         {"group": DEPLOYMENTS.group, "resource": DEPLOYMENTS.plural, "namespace": home, "name": SCHEDULER},
     ]
     return {
         "deployment": {"namespace": home, "name": SCHEDULER},
-        "schedulerName": choice.settings.name,
-        "cacheResyncPeriod": go_duration(choice.settings.resync_period),
+        "schedulerName": choices.settings.name,
+        "cacheResyncPeriod": go_duration(choices.settings.resync_period),
         "relatedObjects": related,
     }
 
 
-def _informer_condition(informer: str, observed: SchedulerFacts) -> Condition:
-    oldest = observed.candidates.oldest_kubelet
+def _informer_condition(informer: str, facts: SchedulerFacts) -> Condition:
+    oldest = facts.node_counts.oldest_kubelet
     told = f"the oldest kubelet is of version {oldest[0]}.{oldest[1]}" if oldest is not None else "no kubelet is known"
     dedicated = informer == "Dedicated"
     return Condition("DedicatedInformerActive", "True" if dedicated else "False", numa_facts.AS_EXPECTED, told)

@@ -1,4 +1,9 @@
-"""The Deployments of placement: pod webhook and pod controller. Pure."""
+"""What the operator makes for placement while the ClusterPodPlacementConfig exists. Pure.
+
+One list of objects drives creation and deletion, so that what can be made cannot be forgotten. The namespace and the
+webhook configurations are apart: the namespace is labelled but not ours, and the pod webhook's configuration comes and
+goes with the Deployments.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -29,7 +34,6 @@ from polyarch.kube.resources import (
 from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.operator import operands
-from polyarch.operator import operands as workloads
 from polyarch.operator.components import alerts
 from polyarch.operator.monitoring import scraping_objects
 from polyarch.operator.operands import (
@@ -60,328 +64,7 @@ from polyarch.placement.exec_monitor_handler import HANDLER_NAMESPACE_RULES, HAN
 from polyarch.placement.settings import SecretAccess, SettingsTable, WarmUpKind
 from polyarch.platforms import IMAGE_ARCHITECTURES
 
-
-def webhook_deployment(settings: OperatorSettings) -> OperandDeployment:
-    """The pod webhook."""
-    return OperandDeployment(
-        name=names.WEBHOOK,
-        container="web-hook",
-        role="placement-webhook",
-        replicas=settings.webhook_replicas,
-        cpu="50m",
-        memory="96Mi",
-        memory_limit="256Mi",
-        webhook=True,
-        asks_registries=True,
-        spare="one",
-    )
-
-
-def controller_deployment(settings: OperatorSettings) -> OperandDeployment:
-    """The pod controller."""
-    return OperandDeployment(
-        name=names.CONTROLLER,
-        container="controller",
-        role="placement-controller",
-        replicas=settings.controller_replicas,
-        cpu="100m",
-        memory="128Mi",
-        memory_limit="512Mi",
-        asks_registries=True,
-    )
-
-
-# -- What webhook and controller may do: their ServiceAccounts, roles and bindings.
-
-
-class OptionalFeatures(msgspec.Struct, frozen=True, kw_only=True):
-    """Features that need additional RBAC rules."""
-
-    namespace: str = DEFAULT_NAMESPACE
-    node_aware: bool = False
-    """A PlacementPolicy sets ``nodeAware`` to ``report`` or ``narrow``."""
-    sweeps: bool = False
-    """Some ``sweep.action`` is not ``off``: it is watched whether the webhook is there."""
-    compares_nodes: bool = False
-    """The sweep compares pods with the architectures of nodes: it evicts, or its scope is ``all``."""
-    evicts: bool = False
-    """Some ``sweep.action`` is ``evict``."""
-    warm_up: tuple[WarmUpKind, ...] = ()
-    """Kinds whose templates are read, if warm-up is enabled."""
-    share_readings: bool = False
-    """``images.shareReadings``."""
-    reports: bool = False
-    """``report.enabled``: the controller lists what a report is made of."""
-    secret_access: SecretAccess = "byName"
-    """``images.secretAccess``: ``none`` removes the right to read the pods' pull secrets."""
-    global_pull_secret: tuple[str, str] | None = None
-    """Namespace and name of the global pull secret."""
-    openshift: bool = False
-    """Read the cluster's image mirrors and CAs, and use security context constraints."""
-
-    @classmethod
-    def of(cls, settings: OperatorSettings, cluster: ClusterCapabilities, policy: SettingsTable) -> "OptionalFeatures":
-        """What these settings need while this policy is in force."""
-        spec = policy.spec
-        everywhere = (spec, *(overlaid for _, _, overlaid in policy.overrides))
-        sweeps = any(each.sweep_action != "off" for each in everywhere)
-        evicts = any(each.sweep_action == "evict" for each in everywhere)
-        return cls(
-            namespace=settings.namespace,
-            node_aware=spec.node_aware != "off",
-            sweeps=sweeps,
-            compares_nodes=sweeps and (evicts or spec.sweep_scope == "all"),
-            evicts=evicts,
-            warm_up=spec.warm_up_kinds if spec.warm_up_enabled else (),
-            share_readings=spec.images_share_readings,
-            reports=spec.report_enabled,
-            secret_access=spec.images_secret_access,
-            global_pull_secret=global_pull_secret(settings, cluster),
-            openshift=cluster.openshift,
-        )
-
-
-def role_permissions(parts: OptionalFeatures) -> dict[str, RolePermissions]:
-    """The rules of webhook and controller, by the name of their ServiceAccount."""
-    watched_lease = rule(LEASES, "get", "list", "watch", names=[names.CONTROLLER_LEASE])
-    readings = rule(SECRETS, "get", "list", "watch", names=[names.READINGS_SECRET])
-    own_readings = rule(SECRETS, "get", "list", "watch", "patch", names=[names.READINGS_SECRET])
-    shared = parts.share_readings
-    return {
-        names.WEBHOOK: _role_permissions(
-            parts,
-            cluster=SCRAPER_RIGHTS,
-            own=(watched_lease, *((readings,) if shared else ())),
-        ),
-        names.CONTROLLER: _role_permissions(
-            parts,
-            cluster=(
-                rule(PODS, "get", "list", "watch", "patch"),
-                *events.RIGHTS,
-                *SCRAPER_RIGHTS,
-                *((_SEES_REGISTRATION,) if parts.sweeps else ()),
-                *((rule(NODES, "list"),) if parts.compares_nodes and not parts.node_aware else ()),
-                *((rule(PODS, "create", subresource="eviction"),) if parts.evicts else ()),
-                *(rule(_TEMPLATES[kind], "list", "watch") for kind in parts.warm_up),
-                *(_REPORTED if parts.reports else ()),
-                *((USE_CONSTRAINTS,) if parts.openshift else ()),
-            ),
-            own=(
-                *lease.rights(names.CONTROLLER_LEASE),
-                *((own_readings,) if shared else ()),
-                *((_KEEPS_REPORT,) if parts.reports else ()),
-                *((_SEES_WEBHOOK,) if parts.sweeps else ()),
-            ),
-        ),
-    }
-
-
-def service_accounts(namespace: str = DEFAULT_NAMESPACE) -> list[Document]:
-    """One ServiceAccount per role."""
-    return [service_account(role, namespace) for role in (names.WEBHOOK, names.CONTROLLER)]
-
-
-def rbac(parts: OptionalFeatures = OptionalFeatures()) -> list[Document]:  # noqa: B008 - a frozen value
-    """Roles and bindings of webhook and controller, for exactly these features."""
-    return [
-        document
-        for account, allowed in role_permissions(parts).items()
-        for document in roles(account, allowed, parts.namespace)
-    ]
-
-
-def _role_permissions(parts: OptionalFeatures, *, cluster: Sequence[Rule], own: Sequence[Rule]) -> RolePermissions:
-    """The rights of one role, with the reads that webhook and controller share."""
-    reads = [*_READS, *((rule(NODES, "list", "watch"),) if parts.node_aware else ())]
-    images = reading_images(
-        parts.namespace,
-        openshift=parts.openshift,
-        global_secret=parts.global_pull_secret,
-        pull_secrets=parts.secret_access == "byName",
-    )
-    return combined(RolePermissions((*reads, *cluster), {parts.namespace: tuple(own)}), images)
-
-
-_READS: Final = (
-    rule((CPPCS, PPCS), "get", "list", "watch"),
-    rule(POLICIES, "get", "list", "watch"),
-    Rule(POLICIES.group, ("architecturetaints",), ("list", "watch")),  # pods that both see get tolerations, too
-    rule(NAMESPACES, "get", "list", "watch"),  # only while a PlacementPolicy has overrides
-)
-_SEES_REGISTRATION: Final = rule(MUTATING_WEBHOOKS, "get", "list", "watch", names=[names.WEBHOOK_CONFIGURATION])
-_SEES_WEBHOOK: Final = rule(DEPLOYMENTS, "get", "list", "watch", names=[names.WEBHOOK])
-_TEMPLATES: Final = {
-    "Deployment": DEPLOYMENTS,
-    "StatefulSet": STATEFULSETS,
-    "DaemonSet": DAEMONSETS,
-    "CronJob": CRONJOBS,
-}
-"""Workloads by the words of ``warmUp.kinds``."""
-_REPORTED: Final = (
-    rule((NODES, PODS, NAMESPACES), "list"),
-    rule((DEPLOYMENTS, STATEFULSETS, DAEMONSETS, REPLICASETS), "list"),
-    rule((JOBS, CRONJOBS), "list"),
-    rule((CPPCS, ENOEXECEVENTS), "list"),
-    rule(POLICIES, "list"),
-    Rule(POLICIES.group, ("architecturetaints",), ("list",)),
-)
-"""What the report is made of. It says nothing of NUMA and builds, whose rights are those of components."""
-_KEEPS_REPORT: Final = rule(CONFIGMAPS, "get", "patch", names=[names.REPORT_CONFIGMAP])
-
-
-# -- Objects of the exec-format-error monitor: the node side's DaemonSet and the handler's Deployment.
-
-
-TRACEFS: Final = "/sys/kernel/tracing"
-POD_LOGS: Final = "/var/log/pods"
-NODE_SIDE: Final = "node-side"
-"""Name of the node side's container."""
-
-_PRIVILEGED: Final = Rule("security.openshift.io", ("securitycontextconstraints",), ("use",), ("privileged",))
-
-
-def monitor_handler(settings: OperatorSettings, *, verbose: bool = False) -> OperandDeployment:
-    """The handler."""
-    return OperandDeployment(
-        name=names.ENOEXEC_HANDLER,
-        container="handler",
-        role="exec-monitor",
-        replicas=settings.handler_replicas,
-        cpu="25m",
-        memory="64Mi",
-        memory_limit="256Mi",
-        arguments=("--side=handler", *_log_level(verbose)),
-    )
-
-
-def monitor_objects(
-    settings: OperatorSettings, cluster: ClusterCapabilities, *, verbose: bool = False
-) -> list[Document]:
-    """All objects of the monitor, in the order of applying; the finalizer on the handler's Deployment included.
-
-    ``verbose``: its roles log details. They may not read the ClusterPodPlacementConfig, so they get a flag.
-    """
-    home = settings.namespace
-    handling = operands.operand_objects(monitor_handler(settings, verbose=verbose), settings, cluster)
-    for each in handling:
-        if each["kind"] == "Deployment":
-            each["metadata"]["finalizers"] = [names.ENOEXEC_EVENTS_FINALIZER]
-    return [
-        *(service_account(name, home) for name in (names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON)),
-        *(
-            document
-            for account, allowed in monitor_permissions(settings, cluster).items()
-            for document in roles(account, allowed, home)
-        ),
-        *handling,
-        daemon_set(settings, cluster, verbose=verbose),
-    ]
-
-
-def monitor_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -> dict[str, RolePermissions]:
-    """The rules of handler and node side, by the name of their ServiceAccount."""
-    home = settings.namespace
-    return {
-        names.ENOEXEC_HANDLER: RolePermissions(
-            cluster=(*HANDLER_RULES, *events.RIGHTS, *SCRAPER_RIGHTS),
-            namespaces={home: (*HANDLER_NAMESPACE_RULES, *lease.rights(names.ENOEXEC_LEASE))},
-        ),
-        names.ENOEXEC_DAEMON: RolePermissions(
-            cluster=(_PRIVILEGED,) if cluster.openshift else (),
-            namespaces={home: NODE_AGENT_RULES},
-        ),
-    }
-
-
-def daemon_set(settings: OperatorSettings, cluster: ClusterCapabilities, *, verbose: bool = False) -> Document:
-    """The node side on every Linux node that our image runs on, whatever its taints."""
-    name = names.ENOEXEC_DAEMON
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": metadata(name, name, namespace=settings.namespace),
-        "spec": {
-            "selector": {"matchLabels": {names.CONTROLLER_LABEL: name}},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
-            "template": {
-                "metadata": {"labels": labels(name)}
-                | ({"annotations": {"openshift.io/required-scc": "privileged"}} if cluster.openshift else {}),
-                "spec": _pod(settings, verbose=verbose),
-            },
-        },
-    }
-
-
-def _pod(settings: OperatorSettings, *, verbose: bool) -> Document:
-    """The kernel's pids are those of the host, hence ``hostPID``. Not all of :func:`workloads.scheduling` applies: a
-    node selector would leave nodes unwatched."""
-    required = [
-        {"key": names.ARCH_KEY, "operator": "In", "values": list(IMAGE_ARCHITECTURES)},
-        {"key": names.OS_KEY, "operator": "In", "values": ["linux"]},
-    ]
-    terms = [{"matchExpressions": required}]
-    scheduling = operands.scheduling(settings)
-    chosen: Document = {key: scheduling[key] for key in ("priorityClassName", "imagePullSecrets") if key in scheduling}
-    return {
-        "serviceAccountName": names.ENOEXEC_DAEMON,
-        "enableServiceLinks": False,
-        "hostPID": True,
-        "terminationGracePeriodSeconds": 30,
-        **chosen,
-        "tolerations": [{"operator": "Exists"}],
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
-        "containers": [_container(settings, verbose=verbose)],
-        "volumes": [
-            {"name": "tracefs", "hostPath": {"path": TRACEFS}},
-            {"name": "pod-logs", "hostPath": {"path": POD_LOGS}},
-        ],
-    }
-
-
-def _log_level(verbose: bool) -> tuple[str, ...]:
-    return ("--verbose",) if verbose else ()
-
-
-def _container(settings: OperatorSettings, *, verbose: bool) -> Document:
-    """Uid 0 owns tracefs; no capability is needed.
-
-    It has no certificate: the Secret has the webhook's key, which must not lie on every node. So its metrics, counts
-    alone, are served without TLS. The CPU limit is for a pod that fails to execute something a million times.
-    """
-    named = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
-    flags = ["--side=node", "--node-name=$(NODE_NAME)", "--namespace=$(POD_NAMESPACE)", "--bind=$(POD_IP)"]
-    ports = {"metrics": operands.METRICS_PORT, "health": operands.HEALTH_PORT}
-    return {
-        "name": NODE_SIDE,
-        "image": settings.image,
-        "imagePullPolicy": settings.image_pull_policy,
-        "args": ["run", "exec-monitor", *flags, *_log_level(verbose)],
-        "env": [*operands.environment(), named],
-        "ports": [{"name": port, "containerPort": number, "protocol": "TCP"} for port, number in ports.items()],
-        **operands.probes(),
-        "resources": {
-            "requests": {"cpu": "25m", "memory": "48Mi"},
-            "limits": {"cpu": "250m", "memory": "128Mi"},
-        },
-        "securityContext": {
-            "runAsUser": 0,
-            "runAsNonRoot": False,
-            "privileged": False,
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
-            "appArmorProfile": {"type": "Unconfined"},
-            "seLinuxOptions": {"type": "spc_t"},
-        },
-        "volumeMounts": [
-            {"name": "tracefs", "mountPath": TRACEFS, "mountPropagation": "HostToContainer"},
-            {"name": "pod-logs", "mountPath": POD_LOGS, "readOnly": True, "mountPropagation": "HostToContainer"},
-        ],
-    }
-
-
-# -- Every object that the operator makes while placement is on.
+# -- operands ----------------------------------------------------------------------------------------------------------
 
 
 def placement_operands(
@@ -400,15 +83,19 @@ def placement_operands(
     to remove the gates first. ``ca_bundle``: PEM of our CA, for Prometheus. ``registries``: a digest of the
     registries' ConfigMap, so that a change of it replaces the pods that read it.
     """
-    parts = OptionalFeatures.of(settings, cluster, policy)
+    features = OptionalFeatures.of(settings, cluster, policy)
     roles = (webhook_deployment(settings), controller_deployment(settings))
     documents = [
         *service_accounts(settings.namespace),
-        *([workloads.trusted_ca(names.CONTROLLER, settings.namespace)] if cluster.openshift else ()),
-        *([readings_secret(settings.namespace)] if parts.share_readings else ()),
-        *([report_config_map(settings.namespace)] if parts.reports else ()),
-        *rbac(parts),
-        *(each for role in roles for each in workloads.operand_objects(role, settings, cluster, registries=registries)),
+        *([operands.trusted_ca(names.CONTROLLER, settings.namespace)] if cluster.openshift else ()),
+        *([readings_secret(settings.namespace)] if features.share_readings else ()),
+        *([report_config_map(settings.namespace)] if features.reports else ()),
+        *rbac(features),
+        *(
+            document
+            for role in roles
+            for document in operands.operand_objects(role, settings, cluster, registries=registries)
+        ),
     ]
     scraped = [role.name for role in roles]
     monitored = is_monitored(configuration)
@@ -421,7 +108,7 @@ def placement_operands(
             *scraping_objects(scraped, settings, ca_bundle),
             *alerts.prometheus_rules(settings.namespace, monitor=monitored),
         ]
-    return tuple(_finished(each, owner) for each in documents)
+    return tuple(_finished(document, owner) for document in documents)
 
 
 def is_monitored(configuration: ClusterPodPlacementConfig) -> bool:
@@ -432,7 +119,7 @@ def is_monitored(configuration: ClusterPodPlacementConfig) -> bool:
 
 
 def finalizers(configuration: ClusterPodPlacementConfig, *, configs: int) -> tuple[str, ...]:
-    """Those of a ClusterPodPlacementConfig that is not being deleted. ``configs``: PodPlacementConfigs of all
+    """The finalizers of a ClusterPodPlacementConfig that is not being deleted. ``configs``: PodPlacementConfigs of all
     namespaces."""
     return (
         names.POD_PLACEMENT_FINALIZER,
@@ -480,7 +167,334 @@ def _finished(document: Document, owner: Owner | None) -> Document:
     return owned(labelled, owner) if described["labels"][names.CONTROLLER_LABEL] in _COLLECTED else labelled
 
 
-# -- The webhook configurations of placement, as documents.
+def webhook_deployment(settings: OperatorSettings) -> OperandDeployment:
+    """The pod webhook."""
+    return OperandDeployment(
+        name=names.WEBHOOK,
+        container="web-hook",
+        role="placement-webhook",
+        replicas=settings.webhook_replicas,
+        cpu="50m",
+        memory="96Mi",
+        memory_limit="256Mi",
+        webhook=True,
+        asks_registries=True,
+        spare="one",
+    )
+
+
+def controller_deployment(settings: OperatorSettings) -> OperandDeployment:
+    """The pod controller."""
+    return OperandDeployment(
+        name=names.CONTROLLER,
+        container="controller",
+        role="placement-controller",
+        replicas=settings.controller_replicas,
+        cpu="100m",
+        memory="128Mi",
+        memory_limit="512Mi",
+        asks_registries=True,
+    )
+
+
+# -- permissions -------------------------------------------------------------------------------------------------------
+
+
+# The rules are the smallest that work and follow the policy: a rule is granted only while a setting needs it.
+
+
+class OptionalFeatures(msgspec.Struct, frozen=True, kw_only=True):
+    """Features that need additional RBAC rules."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    node_aware: bool = False
+    """A PlacementPolicy sets ``nodeAware`` to ``report`` or ``narrow``."""
+    sweeps: bool = False
+    """Some ``sweep.action`` is not ``off``: it is watched whether the webhook is there."""
+    compares_nodes: bool = False
+    """The sweep compares pods with the architectures of nodes: it evicts, or its scope is ``all``."""
+    evicts: bool = False
+    """Some ``sweep.action`` is ``evict``."""
+    warm_up: tuple[WarmUpKind, ...] = ()
+    """Kinds whose templates are read, if warm-up is enabled."""
+    share_readings: bool = False
+    """``images.shareReadings``."""
+    reports: bool = False
+    """``report.enabled``: the controller lists what a report is made of."""
+    secret_access: SecretAccess = "byName"
+    """``images.secretAccess``: ``none`` removes the permission to read the pods' pull secrets."""
+    global_pull_secret: tuple[str, str] | None = None
+    """Namespace and name of the global pull secret."""
+    openshift: bool = False
+    """Read the cluster's image mirrors and CAs, and use security context constraints."""
+
+    @classmethod
+    def of(cls, settings: OperatorSettings, cluster: ClusterCapabilities, policy: SettingsTable) -> "OptionalFeatures":
+        """What these settings need while this policy is in force."""
+        spec = policy.spec
+        everywhere = (spec, *(overlaid for _, _, overlaid in policy.overrides))
+        sweeps = any(namespace_spec.sweep_action != "off" for namespace_spec in everywhere)
+        evicts = any(namespace_spec.sweep_action == "evict" for namespace_spec in everywhere)
+        return cls(
+            namespace=settings.namespace,
+            node_aware=spec.node_aware != "off",
+            sweeps=sweeps,
+            compares_nodes=sweeps and (evicts or spec.sweep_scope == "all"),
+            evicts=evicts,
+            warm_up=spec.warm_up_kinds if spec.warm_up_enabled else (),
+            share_readings=spec.images_share_readings,
+            reports=spec.report_enabled,
+            secret_access=spec.images_secret_access,
+            global_pull_secret=global_pull_secret(settings, cluster),
+            openshift=cluster.openshift,
+        )
+
+
+def role_permissions(features: OptionalFeatures) -> dict[str, RolePermissions]:
+    """The rules of webhook and controller, by the name of their ServiceAccount."""
+    watched_lease = rule(LEASES, "get", "list", "watch", names=[names.CONTROLLER_LEASE])
+    readings = rule(SECRETS, "get", "list", "watch", names=[names.READINGS_SECRET])
+    own_readings = rule(SECRETS, "get", "list", "watch", "patch", names=[names.READINGS_SECRET])
+    shared = features.share_readings
+    return {
+        names.WEBHOOK: _role_permissions(
+            features,
+            cluster=SCRAPER_RIGHTS,
+            own=(watched_lease, *((readings,) if shared else ())),
+        ),
+        names.CONTROLLER: _role_permissions(
+            features,
+            cluster=(
+                rule(PODS, "get", "list", "watch", "patch"),
+                *events.RIGHTS,
+                *SCRAPER_RIGHTS,
+                *((_SEES_REGISTRATION,) if features.sweeps else ()),
+                *((rule(NODES, "list"),) if features.compares_nodes and not features.node_aware else ()),
+                *((rule(PODS, "create", subresource="eviction"),) if features.evicts else ()),
+                *(rule(_TEMPLATES[kind], "list", "watch") for kind in features.warm_up),
+                *(_REPORTED if features.reports else ()),
+                *((USE_CONSTRAINTS,) if features.openshift else ()),
+            ),
+            own=(
+                *lease.rights(names.CONTROLLER_LEASE),
+                *((own_readings,) if shared else ()),
+                *((_KEEPS_REPORT,) if features.reports else ()),
+                *((_SEES_WEBHOOK,) if features.sweeps else ()),
+            ),
+        ),
+    }
+
+
+def service_accounts(namespace: str = DEFAULT_NAMESPACE) -> list[Document]:
+    """One ServiceAccount per role."""
+    return [service_account(role, namespace) for role in (names.WEBHOOK, names.CONTROLLER)]
+
+
+def rbac(features: OptionalFeatures = OptionalFeatures()) -> list[Document]:  # noqa: B008 - a frozen value
+    """Roles and bindings of webhook and controller, for exactly these features."""
+    return [
+        document
+        for account, allowed in role_permissions(features).items()
+        for document in roles(account, allowed, features.namespace)
+    ]
+
+
+def _role_permissions(features: OptionalFeatures, *, cluster: Sequence[Rule], own: Sequence[Rule]) -> RolePermissions:
+    """The rules of one role, with the reads that webhook and controller share."""
+    reads = [*_READS, *((rule(NODES, "list", "watch"),) if features.node_aware else ())]
+    images = reading_images(
+        features.namespace,
+        openshift=features.openshift,
+        global_secret=features.global_pull_secret,
+        pull_secrets=features.secret_access == "byName",
+    )
+    return combined(RolePermissions((*reads, *cluster), {features.namespace: tuple(own)}), images)
+
+
+_READS: Final = (
+    rule((CPPCS, PPCS), "get", "list", "watch"),
+    rule(POLICIES, "get", "list", "watch"),
+    Rule(POLICIES.group, ("architecturetaints",), ("list", "watch")),  # pods that both see get tolerations, too
+    rule(NAMESPACES, "get", "list", "watch"),  # only while a PlacementPolicy has overrides
+)
+_SEES_REGISTRATION: Final = rule(MUTATING_WEBHOOKS, "get", "list", "watch", names=[names.WEBHOOK_CONFIGURATION])
+_SEES_WEBHOOK: Final = rule(DEPLOYMENTS, "get", "list", "watch", names=[names.WEBHOOK])
+_TEMPLATES: Final = {
+    "Deployment": DEPLOYMENTS,
+    "StatefulSet": STATEFULSETS,
+    "DaemonSet": DAEMONSETS,
+    "CronJob": CRONJOBS,
+}
+"""Workloads by the words of ``warmUp.kinds``."""
+_REPORTED: Final = (
+    rule((NODES, PODS, NAMESPACES), "list"),
+    rule((DEPLOYMENTS, STATEFULSETS, DAEMONSETS, REPLICASETS), "list"),
+    rule((JOBS, CRONJOBS), "list"),
+    rule((CPPCS, ENOEXECEVENTS), "list"),
+    rule(POLICIES, "list"),
+    Rule(POLICIES.group, ("architecturetaints",), ("list",)),
+)
+"""What the report is made of. It says nothing of NUMA and builds, whose permissions are those of components."""
+_KEEPS_REPORT: Final = rule(CONFIGMAPS, "get", "patch", names=[names.REPORT_CONFIGMAP])
+
+
+# -- exec-format-error monitor -----------------------------------------------------------------------------------------
+
+
+# The operator makes these objects while the monitor is enabled: the node agent's DaemonSet and the handler's
+# Deployment. What can be made is in one list, so that disabling the monitor forgets nothing; ServiceMonitor and alerts
+# are apart.
+
+TRACEFS: Final = "/sys/kernel/tracing"
+POD_LOGS: Final = "/var/log/pods"
+NODE_AGENT: Final = "node-side"
+"""Name of the node agent's container."""
+
+_PRIVILEGED: Final = Rule("security.openshift.io", ("securitycontextconstraints",), ("use",), ("privileged",))
+
+
+def monitor_handler(settings: OperatorSettings, *, verbose: bool = False) -> OperandDeployment:
+    """The Deployment of the handler."""
+    return OperandDeployment(
+        name=names.ENOEXEC_HANDLER,
+        container="handler",
+        role="exec-monitor",
+        replicas=settings.handler_replicas,
+        cpu="25m",
+        memory="64Mi",
+        memory_limit="256Mi",
+        arguments=("--side=handler", *_log_level(verbose)),
+    )
+
+
+def monitor_objects(
+    settings: OperatorSettings, cluster: ClusterCapabilities, *, verbose: bool = False
+) -> list[Document]:
+    """All objects of the monitor, in the order of applying; the finalizer on the handler's Deployment included.
+
+    ``verbose``: its roles log details. They may not read the ClusterPodPlacementConfig, so they get a flag.
+    """
+    home = settings.namespace
+    handling = operands.operand_objects(monitor_handler(settings, verbose=verbose), settings, cluster)
+    for document in handling:
+        if document["kind"] == "Deployment":
+            document["metadata"]["finalizers"] = [names.ENOEXEC_EVENTS_FINALIZER]
+    return [
+        *(service_account(name, home) for name in (names.ENOEXEC_HANDLER, names.ENOEXEC_DAEMON)),
+        *(
+            document
+            for account, allowed in monitor_permissions(settings, cluster).items()
+            for document in roles(account, allowed, home)
+        ),
+        *handling,
+        daemon_set(settings, cluster, verbose=verbose),
+    ]
+
+
+def monitor_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -> dict[str, RolePermissions]:
+    """The rules of handler and node agent, by the name of their ServiceAccount."""
+    home = settings.namespace
+    return {
+        names.ENOEXEC_HANDLER: RolePermissions(
+            cluster=(*HANDLER_RULES, *events.RIGHTS, *SCRAPER_RIGHTS),
+            namespaces={home: (*HANDLER_NAMESPACE_RULES, *lease.rights(names.ENOEXEC_LEASE))},
+        ),
+        names.ENOEXEC_DAEMON: RolePermissions(
+            cluster=(_PRIVILEGED,) if cluster.openshift else (),
+            namespaces={home: NODE_AGENT_RULES},
+        ),
+    }
+
+
+def daemon_set(settings: OperatorSettings, cluster: ClusterCapabilities, *, verbose: bool = False) -> Document:
+    """The node agent on every Linux node that our image runs on, whatever its taints."""
+    name = names.ENOEXEC_DAEMON
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata(name, name, namespace=settings.namespace),
+        "spec": {
+            "selector": {"matchLabels": {names.CONTROLLER_LABEL: name}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
+            "template": {
+                "metadata": {"labels": labels(name)}
+                | ({"annotations": {"openshift.io/required-scc": "privileged"}} if cluster.openshift else {}),
+                "spec": _pod(settings, verbose=verbose),
+            },
+        },
+    }
+
+
+def _pod(settings: OperatorSettings, *, verbose: bool) -> Document:
+    """The kernel's pids are those of the host, hence ``hostPID``. Not all of :func:`operands.scheduling` applies: a
+    node selector would leave nodes unwatched."""
+    required = [
+        {"key": names.ARCH_KEY, "operator": "In", "values": list(IMAGE_ARCHITECTURES)},
+        {"key": names.OS_KEY, "operator": "In", "values": ["linux"]},
+    ]
+    terms = [{"matchExpressions": required}]
+    scheduling = operands.scheduling(settings)
+    chosen: Document = {key: scheduling[key] for key in ("priorityClassName", "imagePullSecrets") if key in scheduling}
+    return {
+        "serviceAccountName": names.ENOEXEC_DAEMON,
+        "enableServiceLinks": False,
+        "hostPID": True,
+        "terminationGracePeriodSeconds": 30,
+        **chosen,
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
+        "containers": [_container(settings, verbose=verbose)],
+        "volumes": [
+            {"name": "tracefs", "hostPath": {"path": TRACEFS}},
+            {"name": "pod-logs", "hostPath": {"path": POD_LOGS}},
+        ],
+    }
+
+
+def _log_level(verbose: bool) -> tuple[str, ...]:
+    return ("--verbose",) if verbose else ()
+
+
+def _container(settings: OperatorSettings, *, verbose: bool) -> Document:
+    """Uid 0 owns tracefs; no capability is needed.
+
+    It has no certificate: the Secret has the webhook's key, which must not lie on every node. So its metrics, counts
+    alone, are served without TLS. The CPU limit is for a pod that fails to execute something a million times.
+    """
+    named = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    flags = ["--side=node", "--node-name=$(NODE_NAME)", "--namespace=$(POD_NAMESPACE)", "--bind=$(POD_IP)"]
+    ports = {"metrics": operands.METRICS_PORT, "health": operands.HEALTH_PORT}
+    return {
+        "name": NODE_AGENT,
+        "image": settings.image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "args": ["run", "exec-monitor", *flags, *_log_level(verbose)],
+        "env": [*operands.environment(), named],
+        "ports": [{"name": port, "containerPort": number, "protocol": "TCP"} for port, number in ports.items()],
+        **operands.probes(),
+        "resources": {
+            "requests": {"cpu": "25m", "memory": "48Mi"},
+            "limits": {"cpu": "250m", "memory": "128Mi"},
+        },
+        "securityContext": {
+            "runAsUser": 0,
+            "runAsNonRoot": False,
+            "privileged": False,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+            "appArmorProfile": {"type": "Unconfined"},
+            "seLinuxOptions": {"type": "spc_t"},
+        },
+        "volumeMounts": [
+            {"name": "tracefs", "mountPath": TRACEFS, "mountPropagation": "HostToContainer"},
+            {"name": "pod-logs", "mountPath": POD_LOGS, "readOnly": True, "mountPropagation": "HostToContainer"},
+        ],
+    }
+
+
+# -- webhook configurations --------------------------------------------------------------------------------------------
 
 
 def pod_webhook(

@@ -1,4 +1,8 @@
-"""What the operator's leader watches of placement, and the facts that each pass takes from it."""
+"""The reconcilers of placement: what the operator deploys for it, and the status of its custom resources.
+
+Placement is deployed while the ClusterPodPlacementConfig exists, and uninstalled in order afterwards. Every reconcile
+writes the conditions, so that they also say what could not be done.
+"""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -43,10 +47,10 @@ from polyarch.operator.components import placement_objects, placement_status
 from polyarch.operator.components.operator_rbac import PREDECESSOR
 from polyarch.operator.components.placement_status import PlacementFacts, ignored_values
 from polyarch.operator.components.placement_uninstall import RemainingObjects, Uninstaller, named
-from polyarch.operator.operands import RolloutStatus
+from polyarch.operator.reconciler import STEP_TAKEN, WAITING, after_apply, exists
 from polyarch.operator.serving_secrets import ServingSecrets
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
-from polyarch.operator.uninstall import SOON, PlacementUninstallStep, UninstallBackoff, next_placement_step
+from polyarch.operator.uninstall import PlacementUninstallStep, UninstallBackoff, next_placement_step
 from polyarch.placement import names
 from polyarch.placement.api import (
     CPPCS,
@@ -60,77 +64,13 @@ from polyarch.placement.api import (
 from polyarch.placement.conversion import conversion_problems
 from polyarch.placement.settings import SettingsTable
 
-SINGLETON: Final = Key("", names.SINGLETON)
-
-
-class PlacementInformers:
-    """The caches, complete when the process has started."""
-
-    def __init__(self, process: Process, settings: OperatorSettings) -> None:
-        self._settings = settings
-        self.configurations = process.informer(CPPCS, ClusterPodPlacementConfig)
-        self.documents = process.informer(CPPCS, Unstructured)
-        """The same objects with all their fields."""
-        self.configs = process.informer(PPCS, PodPlacementConfig)
-        self.config_documents = process.informer(PPCS, Unstructured)
-        self.policies = process.informer(POLICIES, PlacementPolicy)
-        self.policy_documents = process.informer(POLICIES, Unstructured)
-        self.namespaces_changed: Callable[[], None] = lambda: None
-        """Called when the labels of namespaces may be others, while they are wanted."""
-        self._all_namespaces = OnDemand(
-            process.informers, NAMESPACES, PartialObjectMetadata, lambda _: self.namespaces_changed()
-        )
-        self._predecessors = process.informer(DEPLOYMENTS, Unstructured, field_selector=f"metadata.name={PREDECESSOR}")
-
-    def on_change(self, changed: Callable[[], None]) -> None:
-        """Calls ``changed`` with every change that a pass may have to answer."""
-
-        def handle(_: Change[Any]) -> None:
-            changed()
-
-        for informer in (self.documents, self.policies, self.configs, self._predecessors):
-            informer.add_handler(handle)
-
-    @property
-    def configuration(self) -> ClusterPodPlacementConfig | None:
-        return self.configurations.store.get(SINGLETON)
-
-    @property
-    def document(self) -> Unstructured | None:
-        """The ClusterPodPlacementConfig with all its fields."""
-        return self.documents.store.get(SINGLETON)
-
-    @property
-    def policy(self) -> SettingsTable:
-        """The settings in force."""
-        return SettingsTable.of(
-            self.policies.store.get(SINGLETON), self.configuration, operator_namespace=self._settings.namespace
-        )
-
-    def want_namespaces(self, wanted: bool) -> None:
-        """Watches all namespaces while the policy has overrides."""
-        self._all_namespaces.want(wanted)
-
-    @property
-    def namespaces(self) -> list[PartialObjectMetadata]:
-        """All namespaces, if they are wanted."""
-        return list(self._all_namespaces.values())
-
-    @property
-    def predecessor(self) -> Key | None:
-        """The predecessor's operator, while it runs."""
-        for deployment in self._predecessors.store.values():
-            wanted = (deployment.document.get("spec") or {}).get("replicas", 1)
-            if wanted or deployment.status.get("replicas", 0):
-                return deployment.metadata.key
-        return None
-
-
-# -- Makes the operands what the ClusterPodPlacementConfig and the policy ask for.
-
-
 log = structlog.get_logger(__name__)
 
+SINGLETON: Final = Key("", names.SINGLETON)
+PREDECESSOR_INTERVAL: Final = 5.0
+"""Seconds between two looks at the predecessor's operator."""
+COUNTING: Final = 30.0
+"""Seconds between two writes of the numbers of pods."""
 Document = dict[str, Any]
 MONITOR: Final = (names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER)
 NEEDED: Final = frozenset(
@@ -157,26 +97,95 @@ PASSING: Final = (401, 404, 408, 409, 429)
 """Statuses of refusals that may be over at the next try."""
 
 
+class PlacementInformers:
+    """What the operator's leader watches of placement; complete when the process has started."""
+
+    def __init__(self, process: Process, settings: OperatorSettings) -> None:
+        self._settings = settings
+        self.configurations = process.informer(CPPCS, ClusterPodPlacementConfig)
+        self.documents = process.informer(CPPCS, Unstructured)
+        """The same objects with all their fields."""
+        self.configs = process.informer(PPCS, PodPlacementConfig)
+        self.config_documents = process.informer(PPCS, Unstructured)
+        self.policies = process.informer(POLICIES, PlacementPolicy)
+        self.policy_documents = process.informer(POLICIES, Unstructured)
+        self.namespaces_changed: Callable[[], None] = lambda: None
+        """Called when the labels of namespaces may be others, while they are wanted."""
+        self._all_namespaces = OnDemand(
+            process.informers, NAMESPACES, PartialObjectMetadata, lambda _: self.namespaces_changed()
+        )
+        self._predecessors = process.informer(DEPLOYMENTS, Unstructured, field_selector=f"metadata.name={PREDECESSOR}")
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` with every change that a reconcile may have to answer."""
+
+        def handle(_: Change[Any]) -> None:
+            changed()
+
+        for informer in (self.documents, self.policies, self.configs, self._predecessors):
+            informer.add_handler(handle)
+
+    @property
+    def configuration(self) -> ClusterPodPlacementConfig | None:
+        return self.configurations.store.get(SINGLETON)
+
+    @property
+    def document(self) -> Unstructured | None:
+        """The ClusterPodPlacementConfig with all its fields."""
+        return self.documents.store.get(SINGLETON)
+
+    @property
+    def policy(self) -> SettingsTable:
+        """The settings in force."""
+        return SettingsTable.of(
+            self.policies.store.get(SINGLETON), self.configuration, operator_namespace=self._settings.namespace
+        )
+
+    def want_namespaces(self, wanted: bool) -> None:
+        """Watch all namespaces while the policy has overrides."""
+        self._all_namespaces.want(wanted)
+
+    @property
+    def namespaces(self) -> list[PartialObjectMetadata]:
+        """All namespaces, if they are wanted."""
+        return list(self._all_namespaces.values())
+
+    @property
+    def predecessor(self) -> Key | None:
+        """The predecessor's operator, while it runs."""
+        for deployment in self._predecessors.store.values():
+            wanted = (deployment.document.get("spec") or {}).get("replicas", 1)
+            if wanted or deployment.status.get("replicas", 0):
+                return deployment.metadata.key
+        return None
+
+
+# -- the operands ------------------------------------------------------------------------------------------------------
+
+
 class DeployResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pass has done, and what went wrong."""
+    """What one reconcile has done, and what went wrong."""
 
     outcome: Outcome
     problems: tuple[str, ...] = ()
     unreachable: tuple[str, ...] = ()
-    """Those because of which the pod webhook cannot be relied on."""
+    """Problems because of which the pod webhook cannot be relied on."""
     failure: ApplyFailed | None = None
-    """To be raised after the conditions are written, so that the pass is repeated."""
+    """To be raised after the conditions are written, so that the reconcile is repeated."""
 
 
 class Deployer:
-    """Applies everything that is desired in one pass. ``tolerated``: keys of taints that our own pods tolerate."""
+    """Makes the operands what the ClusterPodPlacementConfig and the policy ask for.
+
+    ``tolerated``: keys of taints that our own pods tolerate.
+    """
 
     def __init__(
         self,
         client: Client,
         settings: OperatorSettings,
         home: OperatorNamespace,
-        observation: PlacementInformers,
+        informers: PlacementInformers,
         sets: OperandApplySets,
         secrets: ServingSecrets,
         tolerated: Callable[[], tuple[str, ...]] = tuple,
@@ -184,15 +193,10 @@ class Deployer:
         self._client = client
         self._settings = settings
         self._home = home
-        self._observation = observation
+        self._informers = informers
         self._sets = sets
         self._secrets = secrets
         self._tolerated = tolerated
-
-    def rollout(self, deployment: str) -> RolloutStatus:
-        """How far a Deployment is, from the cache."""
-        found = self._sets.get(DEPLOYMENTS, deployment)
-        return RolloutStatus.of(found.document if found is not None else None)
 
     @property
     def is_configured(self) -> bool:
@@ -202,18 +206,17 @@ class Deployer:
 
     @property
     def is_ready(self) -> bool:
-        """Whom to trust is known. Before, a process that has just started would take the pod webhook's configuration
-        away that another one made."""
+        """The CA is known. Before, a process that has just started would take the pod webhook's configuration away that
+        another one made."""
         return self._secrets.is_known
 
     @property
     def should_be_configured(self) -> bool:
-        """PL-022, but for the ClusterPodPlacementConfig's deletion."""
-        both = (names.CONTROLLER, names.WEBHOOK)
-        return all(self.rollout(each).available for each in both)
+        """Both Deployments have a pod that can answer."""
+        return all(self._sets.rollout(name).available for name in (names.CONTROLLER, names.WEBHOOK))
 
     async def apply(self, configuration: ClusterPodPlacementConfig, cluster: ClusterCapabilities) -> DeployResult:
-        """One pass over all operands. Raises nothing that the API server says about single objects."""
+        """Apply all operands. Raises nothing that the API server says about single objects."""
         for name in (names.CONTROLLER, *MONITOR[1:]):
             await self._drop_finalizers(name)
         await self.label_namespace(cluster, monitored=placement_objects.is_monitored(configuration))
@@ -226,7 +229,7 @@ class Deployer:
             outcome, failure = error.outcome, error
         refused, problems = _refusals(failure) if failure is not None else ((), ())
         calls = [(ref, field) for ref, field in outcome.contested if _leads_to_webhook(ref, field.field)]
-        others = [each for each in outcome.contested if each not in calls]
+        others = [pair for pair in outcome.contested if pair not in calls]
         # Not put right yet: refused for whatever reason, or contested because of another field.
         left = {ref for ref, _ in others} | (failure.failures.keys() if failure is not None else set())
         changed = {ref: text for ref, text in self._changed_by_others(documents).items() if ref in left}
@@ -244,38 +247,29 @@ class Deployer:
         return tuple(self._changed_by_others(self._documents(configuration, cluster)).values())
 
     def _changed_by_others(self, documents: Iterable[Document]) -> dict[Ref, str]:
-        called_by = [each for each in documents if (each["kind"], each["metadata"]["name"]) in CALLED_BY]
+        called_by = [
+            document for document in documents if (document["kind"], document["metadata"]["name"]) in CALLED_BY
+        ]
         return {
             step.ref: placement_status.put_right(step.ref, step.taken)
             for step in self._sets.changed_by_others(called_by)
             if any(_leads_to_webhook(step.ref, field) for field in step.differences)
-            or any(_leads_to_webhook(step.ref, each.field) for each in step.taken)
+            or any(_leads_to_webhook(step.ref, conflict.field) for conflict in step.taken)
         }
 
     def _documents(self, configuration: ClusterPodPlacementConfig, cluster: ClusterCapabilities) -> list[Document]:
-        settings, policy = self._settings.tolerating(*self._tolerated()), self._observation.policy
+        settings, policy = self._settings.tolerating(*self._tolerated()), self._informers.policy
         owner = Owner.of(CPPCS, configuration.metadata)
-        documents = list(
-            placement_objects.placement_operands(
-                settings,
-                cluster,
-                configuration,
-                policy,
-                owner=owner,
-                ca_bundle=self._secrets.bundle(""),
-                registries=self._home.registries,
+        ca, registries = self._secrets.bundle(""), self._home.registries
+        documents = [
+            *placement_objects.placement_operands(
+                settings, cluster, configuration, policy, owner=owner, ca_bundle=ca, registries=registries
             )
-        )
+        ]
         if self.should_be_configured:
-            bundle = self._secrets.bundle(self._trusted())
+            bundle = self._secrets.bundle(self._sets.trusted_ca(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION))
             documents.append(placement_objects.pod_webhook(settings, configuration, policy, bundle, owner=owner))
         return documents
-
-    def _trusted(self) -> str:
-        """``caBundle`` of the pod webhook's configuration now."""
-        found = self._sets.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
-        registered = (found.document.get("webhooks") if found is not None else None) or [{}]
-        return str((registered[0].get("clientConfig") or {}).get("caBundle") or "")
 
     async def _drop_finalizers(self, deployment: str) -> None:
         """A Deployment that somebody deletes while placement stays is created again once our finalizer is removed."""
@@ -285,7 +279,7 @@ class Deployer:
                 await remove_finalizer(self._client, DEPLOYMENTS, found.metadata, name)
 
     async def label_namespace(self, cluster: ClusterCapabilities, *, monitored: bool) -> None:
-        """Where exporters of NUMA may run the level is not lowered: they need the higher one, too."""
+        """Pod security. Where exporters of NUMA may run the level is not lowered: they need the higher one."""
         live = self._home.namespace
         privileged = monitored or self._settings.manage_namespace
         wanted = placement_objects.namespace_document(
@@ -328,23 +322,20 @@ def _is_needed(ref: Ref) -> bool:
     return ref.resource in NEEDED and ref.key.name not in MONITOR
 
 
-# -- The lifecycle of placement: deployed while the ClusterPodPlacementConfig exists, then uninstalled in order.
-
-
-WAITING: Final = 1.0
-"""Seconds until the next pass while something is waited for."""
-CONTESTED: Final = 30.0
-PREDECESSOR_INTERVAL: Final = 5.0
+# -- the life of placement ---------------------------------------------------------------------------------------------
 
 
 class PlacementReconciler:
-    """The reconciler; its only key is ``SINGLETON``. ``left_out``: problems that the controllers' leader reports."""
+    """Deploys and uninstalls placement; its only key is :data:`SINGLETON`.
+
+    ``left_out``: problems that the controllers' leader reports.
+    """
 
     def __init__(
         self,
         client: Client,
         home: OperatorNamespace,
-        observation: PlacementInformers,
+        informers: PlacementInformers,
         discovery: Discovery,
         sets: OperandApplySets,
         deployer: Deployer,
@@ -355,7 +346,7 @@ class PlacementReconciler:
     ) -> None:
         self._client = client
         self._home = home
-        self._observation = observation
+        self._informers = informers
         self._discovery = discovery
         self._sets = sets
         self._deployer = deployer
@@ -363,86 +354,79 @@ class PlacementReconciler:
         self._recorder = recorder
         self._clock = clock
         self._left_out = left_out
-        self._looked_for_gates = False
-        self._pauses = UninstallBackoff()
+        self._is_uninstalled = False
+        self._backoff = UninstallBackoff()
+
+    def on_change(self, changed: Callable[..., None]) -> None:
+        """Call ``changed`` with every change that a reconcile may have to answer."""
+        self._informers.on_change(changed)
+        self._sets.add_handler(changed)
 
     async def reconcile(self, key: Key) -> Result:
-        """One pass."""
         self._sets.serve(self._discovery.served & MONITORING)
-        document = self._observation.document
+        document = self._informers.document
         if document is None:
-            if await self._exists():
-                return After(SOON)  # the cache is behind
+            if await exists(self._client, CPPCS, names.SINGLETON):
+                return STEP_TAKEN  # the cache is behind
             return await self._uninstall(None)
-        if self._observation.documents.writes.is_stale(key):
-            return After(SOON)
-        if document.metadata.deletion_timestamp is not None:
-            return await self._uninstall(document)
-        if self._home.is_terminating:
+        if self._informers.documents.writes.is_stale(key):
+            return STEP_TAKEN
+        if document.metadata.deletion_timestamp is not None or self._home.is_terminating:
             return await self._uninstall(document)
         return await self._deploy(document)
-
-    async def _exists(self) -> bool:
-        try:
-            await self._client.get(CPPCS, names.SINGLETON, type=PartialObjectMetadata)
-        except NotFound:
-            return False
-        return True
 
     # -- deployed ------------------------------------------------------------------------------------------------------
 
     async def _deploy(self, document: Unstructured) -> Result:
-        configuration, cluster = self._observation.configuration, self._discovery.cluster
+        configuration, cluster = self._informers.configuration, self._discovery.cluster
         if configuration is None or cluster is None or not self._deployer.is_ready:
-            return After(SOON)
+            return STEP_TAKEN
         obstacles = self._obstacles()
         if obstacles:
-            await self._write_conditions(document, self._observed(problems=obstacles))
+            await self._write_conditions(document, self._facts(problems=obstacles))
             return After(PREDECESSOR_INTERVAL)
         self._uninstaller.forget()
-        self._looked_for_gates = False
+        self._is_uninstalled = False
         if not self._deployer.should_be_configured and self._deployer.is_configured:
             await self._uninstaller.delete_webhook_configuration()
-        if unusable := self._home.problems:  # a change of them begins another pass
+        if unusable := self._home.problems:  # a change of these begins another reconcile
             changed = self._deployer.changed_by_others(configuration, cluster)
-            observed = self._observed(problems=placement_status.unusable(unusable), unreachable=changed)
-            await self._write_conditions(document, observed)
+            facts = self._facts(problems=placement_status.unusable(unusable), unreachable=changed)
+            await self._write_conditions(document, facts)
             return Done()
-        wanted = placement_objects.finalizers(configuration, configs=len(self._observation.configs.store))
+        wanted = placement_objects.finalizers(configuration, configs=len(self._informers.configs.store))
         if not await self._add_finalizers(document, wanted):
-            return After(SOON)
+            return STEP_TAKEN
         problems = (*conversion_problems(document.document), *ignored_values(configuration), *self._left_out())
         if _is_available(document) and (changed := self._deployer.changed_by_others(configuration, cluster)):
             # Before it is put right, so that the condition's times say that pods were not placed meanwhile.
-            document = await self._write_conditions(document, self._observed(problems=problems, unreachable=changed))
+            document = await self._write_conditions(document, self._facts(problems=problems, unreachable=changed))
         deployed = await self._deployer.apply(configuration, cluster)
-        observed = self._observed(problems=(*deployed.problems, *problems), unreachable=deployed.unreachable)
-        document = await self._write_conditions(document, observed)
+        facts = self._facts(problems=(*deployed.problems, *problems), unreachable=deployed.unreachable)
+        document = await self._write_conditions(document, facts)
         if deployed.failure is not None:
             raise deployed.failure
         monitored = placement_objects.is_monitored(configuration)
         if not monitored and (waits := await self._remove_monitor(document)) is not None:
             return waits
         await self._drop_finalizer(document, wanted)
-        if deployed.outcome.contested:
-            return After(CONTESTED)
-        return After(WAITING) if deployed.outcome.leaving or not self._sets.is_complete else Done()
+        return after_apply(deployed.outcome, self._sets)
 
     async def watch_predecessor(self, leads: Callable[[], bool]) -> None:
         """For replicas that do not lead, until cancelled: in one namespace the predecessor holds the Lease."""
         while True:
             await self._clock.sleep(PREDECESSOR_INTERVAL)
-            document = self._observation.document
-            if document is None or leads() or self._observation.predecessor is None:
+            document = self._informers.document
+            if document is None or leads() or self._informers.predecessor is None:
                 continue
             try:
-                await self._write_conditions(document, self._observed(problems=self._obstacles()))
+                await self._write_conditions(document, self._facts(problems=self._obstacles()))
             except KubernetesError as error:
                 log.warning("conditions not written", error=str(error))
 
     def _obstacles(self) -> tuple[str, ...]:
         """Why nothing is deployed."""
-        cluster, predecessor = self._discovery.cluster, self._observation.predecessor
+        cluster, predecessor = self._discovery.cluster, self._informers.predecessor
         if cluster is not None and (problem := placement_status.version_problem(cluster)):
             return problem
         if predecessor is not None:
@@ -459,7 +443,7 @@ class PlacementReconciler:
         return True
 
     async def _drop_finalizer(self, document: Unstructured, wanted: Iterable[str]) -> None:
-        """The one for PodPlacementConfigs goes with the last of them, after a live read."""
+        """Remove the finalizer for PodPlacementConfigs with the last of them, after a live read."""
         name = names.NO_POD_PLACEMENT_CONFIG_FINALIZER
         if name in wanted or name not in (document.metadata.finalizers or ()):
             return
@@ -469,13 +453,13 @@ class PlacementReconciler:
         await remove_finalizer(self._client, CPPCS, document.metadata, name)
 
     async def _remove_monitor(self, document: Unstructured) -> Result | None:
-        """The monitor's own removal, while anything of it is there."""
+        """The next step of removing the monitor, while anything of it is there."""
         kept = names.ENOEXEC_EVENTS_FINALIZER in (document.metadata.finalizers or ())
         if not kept and not self._sets.has_any_of(MONITOR):
             return None
         found = await self._sets.live()
         step = await self._uninstaller.remove_monitor(found, document.metadata)
-        return After(self._pauses.after(step, left=len(found)))
+        return After(self._backoff.after(step, left=len(found)))
 
     # -- uninstalled ---------------------------------------------------------------------------------------------------
 
@@ -483,34 +467,34 @@ class PlacementReconciler:
         metadata = document.metadata if document is not None else None
         if self._home.is_terminating:
             await self._uninstaller.remove_at_once(metadata)
-            return After(WAITING)
-        if self._observation.predecessor is not None:  # its controller removes the gates, with constraints
+            return WAITING
+        if self._informers.predecessor is not None:  # its controller removes the gates, with constraints
             if document is not None:
-                observed = self._observed(deleting=True, waiting_for="; ".join(self._obstacles()))
-                await self._write_conditions(document, observed)
+                facts = self._facts(deleting=True, waiting_for="; ".join(self._obstacles()))
+                await self._write_conditions(document, facts)
             return After(PREDECESSOR_INTERVAL)
-        if document is None and not self._sets.cached() and self._looked_for_gates:
+        if document is None and not self._sets.cached() and self._is_uninstalled:
             return Done()
-        seen = await self._uninstaller.look(metadata)
-        step = next_placement_step(seen.left)
+        remaining = await self._uninstaller.look(metadata)
+        step = next_placement_step(remaining.left)
         if document is not None:
-            waiting = _waiting(step, seen)
-            observed = self._observed(deleting=True, gated=len(seen.gated), waiting_for=waiting)
-            await self._write_conditions(document, observed)
-        if step is PlacementUninstallStep.REMOVE_CONTROLLER and seen.gated:
-            self._report_gated(metadata, seen)
-        await self._uninstaller.take(seen, metadata)
+            waiting = _waiting(step, remaining)
+            facts = self._facts(deleting=True, gated=len(remaining.gated), waiting_for=waiting)
+            await self._write_conditions(document, facts)
+        if step is PlacementUninstallStep.REMOVE_CONTROLLER and remaining.gated:
+            self._report_gated(metadata, remaining)
+        await self._uninstaller.take(remaining, metadata)
         if step is PlacementUninstallStep.FINISHED:
-            self._looked_for_gates = True
+            self._is_uninstalled = True
             log.info("placement is uninstalled")
             return Done()
         if step in (PlacementUninstallStep.WAIT_FOR_CONFIGS, PlacementUninstallStep.WAIT_FOR_GATES):
-            return After(WAITING)
-        return After(self._pauses.after(step, left=len(seen.found) + len(seen.leases)))
+            return WAITING
+        return After(self._backoff.after(step, left=len(remaining.found) + len(remaining.leases)))
 
-    def _report_gated(self, metadata: ObjectMeta | None, seen: RemainingObjects) -> None:
-        """Gates that nobody could remove."""
-        text = f"pods keep their scheduling gate: {named(seen.gated)}"
+    def _report_gated(self, metadata: ObjectMeta | None, remaining: RemainingObjects) -> None:
+        """Log and post which gates nobody could remove."""
+        text = f"pods keep their scheduling gate: {named(remaining.gated)}"
         log.error("placement is removed although pods are gated", problem=text)
         if metadata is not None:
             self._recorder.event(
@@ -523,7 +507,7 @@ class PlacementReconciler:
 
     # -- conditions ----------------------------------------------------------------------------------------------------
 
-    def _observed(
+    def _facts(
         self,
         *,
         deleting: bool = False,
@@ -533,8 +517,8 @@ class PlacementReconciler:
         unreachable: tuple[str, ...] = (),
     ) -> PlacementFacts:
         return PlacementFacts(
-            controller=self._deployer.rollout(names.CONTROLLER),
-            webhook=self._deployer.rollout(names.WEBHOOK),
+            controller=self._sets.rollout(names.CONTROLLER),
+            webhook=self._sets.rollout(names.WEBHOOK),
             configured=self._deployer.is_configured,
             deleting=deleting,
             gated_pods=gated,
@@ -543,67 +527,64 @@ class PlacementReconciler:
             unreachable=unreachable,
         )
 
-    async def _write_conditions(self, document: Unstructured, observed: PlacementFacts) -> Unstructured:
-        """Writes the conditions if they changed. Returns the object with them."""
+    async def _write_conditions(self, document: Unstructured, facts: PlacementFacts) -> Unstructured:
+        """Write the conditions if they changed. Returns the object with them."""
         metadata = document.metadata
         found = merged(
-            placement_status.conditions(observed),
+            placement_status.conditions(facts),
             document.status.get("conditions"),
             generation=metadata.generation,
             now=self._clock.now(),
         )
         await apply_status(
-            self._client, CPPCS, document, {"conditions": found}, writes=self._observation.documents.writes
+            self._client, CPPCS, document, {"conditions": found}, writes=self._informers.documents.writes
         )
         return Unstructured({**document.document, "status": {**document.status, "conditions": found}})
 
 
 def _is_available(document: Unstructured) -> bool:
     known = document.status.get("conditions") or ()
-    return any((each["type"], each["status"]) == (placement_status.AVAILABLE, "True") for each in known)
+    return any((condition["type"], condition["status"]) == (placement_status.AVAILABLE, "True") for condition in known)
 
 
-def _waiting(step: PlacementUninstallStep, seen: RemainingObjects) -> str:
-    """For people: what happens, and what it waits for."""
+def _waiting(step: PlacementUninstallStep, remaining: RemainingObjects) -> str:
+    """What happens, and what it waits for, for people."""
     if step is PlacementUninstallStep.WAIT_FOR_CONFIGS:
-        return f"PodPlacementConfigs depend on it: {few(seen.configs)}; delete them"
-    if step is PlacementUninstallStep.REMOVE_CONTROLLER and seen.gated:
-        return f"their gates could not be removed: {named(seen.gated)}"
+        return f"PodPlacementConfigs depend on it: {few(remaining.configs)}; delete them"
+    if step is PlacementUninstallStep.REMOVE_CONTROLLER and remaining.gated:
+        return f"their gates could not be removed: {named(remaining.gated)}"
     return f"next: {step.value}"
 
 
-# -- Writes the status of PodPlacementConfigs and of the PlacementPolicy.
-
-
-COUNTING: Final = 30.0
-"""Seconds between two writes of the numbers of pods."""
+# -- status ------------------------------------------------------------------------------------------------------------
 
 
 class StatusReconciler:
-    """Keys: a namespace of PodPlacementConfigs as ``Key(namespace, "")``, and ``SINGLETON`` for the policy.
+    """Writes the status of PodPlacementConfigs and of the PlacementPolicy.
 
+    Keys: a namespace of PodPlacementConfigs as ``Key(namespace, "")``, and :data:`SINGLETON` for the policy.
     ``left_out``: called when the controllers' leader tells of other facts that it does without.
     """
 
     def __init__(
         self,
         client: Client,
-        observation: PlacementInformers,
+        informers: PlacementInformers,
         *,
         home: str,
         clock: Clock,
         left_out: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
-        self._observation = observation
+        self._informers = informers
         self._home = home
         self._clock = clock
         self._left_out = left_out
         self._notes = LeaderNotes()
-        self._asked_at: float | None = None
+        self._read_at: float | None = None
 
     def listen(self, queue: WorkQueue[Key]) -> None:
-        """Enqueues what a change is about."""
+        """Enqueue what a change is about."""
 
         def configs_changed(change: Change[Unstructured]) -> None:
             queue.add(Key(change.key.namespace, ""))
@@ -611,10 +592,10 @@ class StatusReconciler:
         def policy_changed(*_: object) -> None:
             queue.add(SINGLETON)
 
-        self._observation.config_documents.add_handler(configs_changed)
-        for informer in (self._observation.policy_documents, self._observation.documents):
+        self._informers.config_documents.add_handler(configs_changed)
+        for informer in (self._informers.policy_documents, self._informers.documents):
             informer.add_handler(policy_changed)
-        self._observation.namespaces_changed = policy_changed
+        self._informers.namespaces_changed = policy_changed
 
     @property
     def notes(self) -> LeaderNotes:
@@ -622,30 +603,31 @@ class StatusReconciler:
         return self._notes
 
     async def reconcile(self, key: Key) -> Result:
-        """One pass."""
         if key == SINGLETON:
             return await self._policy()
         return await self._configs(key.namespace)
 
     async def _configs(self, namespace: str) -> Result:
-        several = [each for each in self._observation.configs.store.values() if each.metadata.namespace == namespace]
-        for name, condition in placement_status.of_configs(several).items():
-            document = self._observation.config_documents.store.get(Key(namespace, name))
+        configs = [
+            config for config in self._informers.configs.store.values() if config.metadata.namespace == namespace
+        ]
+        for name, condition in placement_status.of_configs(configs).items():
+            document = self._informers.config_documents.store.get(Key(namespace, name))
             if document is None or document.metadata.deletion_timestamp is not None:
                 continue
             status = {"conditions": self._merged(condition, document)}
-            await apply_status(self._client, PPCS, document, status, writes=self._observation.config_documents.writes)
+            await apply_status(self._client, PPCS, document, status, writes=self._informers.config_documents.writes)
         return Done()
 
     async def _policy(self) -> Result:
-        observation = self._observation
-        policy, document = observation.policies.store.get(SINGLETON), observation.policy_documents.store.get(SINGLETON)
-        observation.want_namespaces(bool(policy is not None and policy.overrides))
-        await self._ask()
+        informers = self._informers
+        policy, document = informers.policies.store.get(SINGLETON), informers.policy_documents.store.get(SINGLETON)
+        informers.want_namespaces(bool(policy is not None and policy.overrides))
+        await self._read_notes()
         if policy is None or document is None or document.metadata.deletion_timestamp is not None:
             return After(COUNTING)
-        table = observation.policy
-        condition = placement_status.of_policy(table, configured=observation.configuration is not None)
+        table = informers.policy
+        condition = placement_status.of_policy(table, configured=informers.configuration is not None)
         status: dict[str, Any] = {
             "observedGeneration": document.metadata.generation,
             "conditions": self._merged(condition, document),
@@ -653,20 +635,20 @@ class StatusReconciler:
             "unplacedPods": self._notes.unplaced,
         }
         if policy.overrides:
-            labels = [each.metadata.labels or {} for each in observation.namespaces]
+            labels = [item.metadata.labels or {} for item in informers.namespaces]
             status["overrides"] = placement_status.matched(policy, table, labels)
-        await apply_status(self._client, POLICIES, document, status, writes=observation.policy_documents.writes)
+        await apply_status(self._client, POLICIES, document, status, writes=informers.policy_documents.writes)
         return After(COUNTING)
 
-    async def _ask(self) -> None:
-        """Reads what the controllers' leader reports, unless that was done shortly before."""
+    async def _read_notes(self) -> None:
+        """Read what the controllers' leader reports, unless that was done shortly before."""
         now = self._clock.monotonic()
-        if self._observation.configuration is None:
-            self._notes, self._asked_at = LeaderNotes(), None
+        if self._informers.configuration is None:
+            self._notes, self._read_at = LeaderNotes(), None
             return
-        if self._asked_at is not None and now - self._asked_at < COUNTING - 1:
+        if self._read_at is not None and now - self._read_at < COUNTING - 1:
             return
-        self._asked_at = now
+        self._read_at = now
         before = self._notes.left_out
         try:
             lease = await self._client.get(

@@ -1,7 +1,4 @@
-"""The conditions of the ClusterPodPlacementConfig, computed from what was observed.
-
-They are computed on every pass, also while the object is being deleted. The order and the reasons are those that
-existing tooling knows. Pure."""
+"""What the operator says about placement's custom resources: conditions, and the denials of its webhooks. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
@@ -12,7 +9,7 @@ import msgspec
 from polyarch.kube.managed_fields import FieldConflict
 from polyarch.kube.resources import few
 from polyarch.objects import Condition
-from polyarch.operator.operands import RolloutStatus
+from polyarch.operator.operands import MAX_PROBLEMS, RolloutStatus, first_problems, shortened
 from polyarch.operator.settings import OLDEST_KUBERNETES, ClusterCapabilities
 from polyarch.placement import names
 from polyarch.placement.api import (
@@ -33,6 +30,12 @@ from polyarch.placement.settings import (
     selector_problem,
 )
 
+# -- conditions of the ClusterPodPlacementConfig -----------------------------------------------------------------------
+
+
+# They are computed in every reconcile, also while the object is being deleted. Order and reasons are those that
+# existing tools know.
+
 AVAILABLE: Final = "Available"
 PROGRESSING: Final = "Progressing"
 DEGRADED: Final = "Degraded"
@@ -43,15 +46,10 @@ NOT_CONFIGURED: Final = "MutatingWebhookConfigurationNotAvailable"
 UNREACHABLE: Final = "PodPlacementWebhookUnreachable"
 """A reason only: tools that know the conditions expect these and no others."""
 ALL_READY: Final = "AllComponentsReady"
-MOST_PROBLEMS: Final = 5
-"""Named in one message."""
-LONGEST: Final = 4096
-"""Characters of one message. The API server refuses more than 32768, and its own words about one refused object may be
-longer than that."""
 
 
 class PlacementFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pass has observed."""
+    """What one pass has facts."""
 
     controller: RolloutStatus
     webhook: RolloutStatus
@@ -69,17 +67,17 @@ class PlacementFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong although pods may be available, each with what to do about it."""
 
 
-def conditions(observed: PlacementFacts) -> tuple[Condition, ...]:
-    """All conditions, in the order of PL-020."""
-    broken = _broken(observed)
+def conditions(facts: PlacementFacts) -> tuple[Condition, ...]:
+    """All conditions, in the order that tools know."""
+    broken = _broken(facts)
     reason = "".join(broken) or ALL_READY
     why = "; ".join(broken.values())
-    stands = observed.configured and observed.controller.available and observed.webhook.available
+    stands = facts.configured and facts.controller.available and facts.webhook.available
     available = stands and UNREACHABLE not in broken
-    progressing = not observed.deleting and not (
-        observed.configured and observed.controller.up_to_date and observed.webhook.up_to_date
+    progressing = not facts.deleting and not (
+        facts.configured and facts.controller.up_to_date and facts.webhook.up_to_date
     )
-    degraded = not observed.deleting and (not available or bool(observed.problems))
+    degraded = not facts.deleting and (not available or bool(facts.problems))
     found = [
         _condition(AVAILABLE, available, reason, why or "every component is ready"),
         _condition(PROGRESSING, progressing, reason, why if progressing else "nothing is being changed"),
@@ -87,13 +85,13 @@ def conditions(observed: PlacementFacts) -> tuple[Condition, ...]:
             DEGRADED,
             degraded,
             "Degraded" if degraded else "NotDegraded",
-            _problems(observed, "" if available else why) if degraded else "",
+            "; ".join([*([why] if not available else ()), *first_problems(facts.problems)]) if degraded else "",
         ),
         _condition(
             DEPROVISIONING,
-            observed.deleting,
-            "Deprovisioning" if observed.deleting else "NotDeprovisioning",
-            _leaving(observed) if observed.deleting else "",
+            facts.deleting,
+            "Deprovisioning" if facts.deleting else "NotDeprovisioning",
+            _terminating(facts) if facts.deleting else "",
         ),
     ]
     for kind, ready in (
@@ -106,42 +104,36 @@ def conditions(observed: PlacementFacts) -> tuple[Condition, ...]:
     return tuple(found)
 
 
-def _broken(observed: PlacementFacts) -> dict[str, str]:
-    """The last three conditions that are True, and whether the webhook can be called; with what is the case."""
+def _broken(facts: PlacementFacts) -> dict[str, str]:
+    """Why placement does not work: the last three conditions that are True, and whether the webhook can be called."""
     found = {}
     for kind, name, rollout in (
-        (CONTROLLER_NOT_ROLLED_OUT, names.CONTROLLER, observed.controller),
-        (WEBHOOK_NOT_ROLLED_OUT, names.WEBHOOK, observed.webhook),
+        (CONTROLLER_NOT_ROLLED_OUT, names.CONTROLLER, facts.controller),
+        (WEBHOOK_NOT_ROLLED_OUT, names.WEBHOOK, facts.webhook),
     ):
         if not (rollout.available and rollout.up_to_date):
             found[kind] = f"Deployment {name}: {rollout.summary}"
-    if not observed.configured:
+    if not facts.configured:
         found[NOT_CONFIGURED] = (
             "the pod webhook is not registered"
-            if observed.deleting
+            if facts.deleting
             else "the pod webhook is registered once both Deployments are available"
         )
-    if observed.unreachable and not observed.deleting:
-        why = "; ".join(observed.unreachable[:MOST_PROBLEMS])
+    if facts.unreachable and not facts.deleting:
+        why = "; ".join(facts.unreachable[:MAX_PROBLEMS])
         found[UNREACHABLE] = f"new pods are not placed: {why}"
     return found
 
 
-def _problems(observed: PlacementFacts, why: str) -> str:
-    named = [*([why] if why else ()), *observed.problems[:MOST_PROBLEMS]]
-    more = len(observed.problems) - MOST_PROBLEMS
-    return "; ".join([*named, *([f"and {more} more"] if more > 0 else ())])
-
-
-def _leaving(observed: PlacementFacts) -> str:
-    count = observed.gated_pods
+def _terminating(facts: PlacementFacts) -> str:
+    count = facts.gated_pods
     gated = "" if count is None else f"{count} pod{'' if count == 1 else 's'} still gated"
-    return "; ".join(part for part in (gated, observed.waiting_for) if part) or "placement is being removed"
+    return "; ".join(part for part in (gated, facts.waiting_for) if part) or "placement is being removed"
 
 
 def _condition(type: str, is_so: bool, reason: str, message: str) -> Condition:
     status: Literal["True", "False"] = "True" if is_so else "False"
-    return Condition(type, status, reason, message if len(message) <= LONGEST else message[: LONGEST - 1] + "…")
+    return Condition(type, status, reason, shortened(message))
 
 
 def contested(fields: Iterable[tuple[object, FieldConflict]]) -> tuple[str, ...]:
@@ -155,8 +147,8 @@ def contested(fields: Iterable[tuple[object, FieldConflict]]) -> tuple[str, ...]
 
 def put_right(ref: object, taken: Iterable[FieldConflict]) -> str:
     """Why the webhook cannot be called: somebody has just changed what it is called by."""
-    several = [f"{conflict.manager} changed {conflict.field}" for conflict in taken]
-    return f"{ref}: {', '.join(several) or 'somebody changed or deleted it'}; it is being put right"
+    changes = [f"{conflict.manager} changed {conflict.field}" for conflict in taken]
+    return f"{ref}: {', '.join(changes) or 'somebody changed or deleted it'}; it is being put right"
 
 
 def refused(ref: object, failure: object) -> str:
@@ -174,7 +166,7 @@ def left_out(resources: Mapping[str, str]) -> tuple[str, ...]:
 
 def unusable(problems: Iterable[str]) -> tuple[str, ...]:
     """Problems: settings that the roles would refuse as they start."""
-    return tuple(f"nothing is deployed or changed until this is corrected: {each}" for each in problems)
+    return tuple(f"nothing is deployed or changed until this is corrected: {problem}" for problem in problems)
 
 
 def version_problem(cluster: ClusterCapabilities) -> tuple[str, ...]:
@@ -191,149 +183,7 @@ def refused_webhook(message: str) -> tuple[str, ...]:
     return (f"{stays}; correct spec.namespaceSelector: {message}",)
 
 
-# -- Validation of PodPlacementConfigs and the ClusterPodPlacementConfig against other objects.
-
-
-"""PodPlacementConfigs listed in one message."""
-BAD_REQUEST: Final = 400
-INVALID: Final = 422
-FORBIDDEN: Final = 403
-
-
-class Denial(msgspec.Struct, frozen=True):
-    """A denial by a validating webhook; ``code`` is the HTTP status that the client sees."""
-
-    code: int
-    message: str
-
-
-class ValidationRequest(msgspec.Struct, frozen=True):
-    """A PodPlacementConfig that is created or updated, with the objects it is validated against."""
-
-    config: PodPlacementConfig
-    old: PodPlacementConfig | None
-    """None: it is created."""
-    others: Sequence[PodPlacementConfig]
-    """All of its namespace, with or without itself. A cache may lag behind, so the caller lists them from the API
-    server once before it accepts."""
-    cluster_configured: bool
-    """A ClusterPodPlacementConfig exists."""
-    cluster_leaving: bool = False
-    """It is being deleted, which waits until there are no PodPlacementConfigs any more."""
-
-
-def judge(submitted: ValidationRequest) -> Denial | None:
-    """The first violated rule of PL-031; None: the object is valid."""
-    found = (rule(submitted) for rule in _RULES)
-    return next((refusal for refusal in found if refusal is not None), None)
-
-
-def _needs_the_cluster_configuration(submitted: ValidationRequest) -> Denial | None:
-    if submitted.cluster_configured and submitted.cluster_leaving and submitted.old is None:
-        return Denial(
-            BAD_REQUEST,
-            f"{_name(submitted.config)}: the ClusterPodPlacementConfig {SINGLETON} is being deleted, so it would have "
-            f"no effect; wait until it is gone, and create it again first",
-        )
-    if submitted.cluster_configured:
-        return None
-    return Denial(
-        BAD_REQUEST,
-        f"{_name(submitted.config)}: there is no ClusterPodPlacementConfig, so it would have no effect; "
-        f"create the ClusterPodPlacementConfig {SINGLETON} first",
-    )
-
-
-def _selector_parses(submitted: ValidationRequest) -> Denial | None:
-    problem = selector_problem(submitted.config)
-    if problem is None:
-        return None
-    return Denial(INVALID, f"{_name(submitted.config)}: spec.labelSelector: {problem}; correct it, or leave it out")
-
-
-def _each_architecture_once(submitted: ValidationRequest) -> Denial | None:
-    scoring = _scoring(submitted.config.spec.plugins)
-    if scoring is None or not scoring.enabled:
-        return None
-    return _repeated(scoring, _name(submitted.config))
-
-
-def _priority_is_free(submitted: ValidationRequest) -> Denial | None:
-    config, old = submitted.config, submitted.old
-    priority = config.spec.priority
-    if old is not None and old.spec.priority == priority:
-        return None  # two created at the same time may share a priority, and must still be editable
-    taken = [
-        other.metadata.name
-        for other in submitted.others
-        if other.spec.priority == priority and other.metadata.name != config.metadata.name
-    ]
-    if not taken:
-        return None
-    return Denial(
-        INVALID,
-        f"{_name(config)}: spec.priority: {priority} is already used by PodPlacementConfig {min(taken)}; "
-        f"each PodPlacementConfig of a namespace needs its own priority, from 0 to 255",
-    )
-
-
-_RULES: Final[tuple[Callable[[ValidationRequest], Denial | None], ...]] = (
-    _needs_the_cluster_configuration,
-    _selector_parses,
-    _each_architecture_once,
-    _priority_is_free,
-)
-
-
-def judge_cluster_configuration(plugins: Plugins | None) -> Denial | None:
-    """No architecture twice, even if the plugin is disabled."""
-    scoring = _scoring(plugins)
-    return _repeated(scoring, f"ClusterPodPlacementConfig {SINGLETON}") if scoring is not None else None
-
-
-def judge_removal(configs: Iterable[PodPlacementConfig]) -> Denial | None:
-    """The ClusterPodPlacementConfig cannot be deleted while any PodPlacementConfig exists."""
-    names = sorted(str(config.metadata.key) for config in configs)
-    if not names:
-        return None
-    return Denial(
-        FORBIDDEN,
-        f"ClusterPodPlacementConfig {SINGLETON}: PodPlacementConfigs depend on it: {few(names)}; delete them first",
-    )
-
-
-def shadowed(configs: Iterable[PodPlacementConfig]) -> dict[str, str]:
-    """PodPlacementConfigs of one namespace that share a priority with an earlier one: name → name of the one that takes
-    precedence. Their condition ``Ready`` is False, reason ``ShadowedByPriority``."""
-    first: dict[int, str] = {}
-    found: dict[str, str] = {}
-    for config in sorted(configs, key=precedence):
-        before = first.setdefault(config.spec.priority, config.metadata.name)
-        if before != config.metadata.name:
-            found[config.metadata.name] = before
-    return found
-
-
-def _scoring(plugins: Plugins | None) -> NodeAffinityScoring | None:
-    return plugins.node_affinity_scoring if plugins is not None else None
-
-
-def _repeated(scoring: NodeAffinityScoring, subject: str) -> Denial | None:
-    field = "spec.plugins.nodeAffinityScoring.platforms"
-    for (one, first), (other, second) in combinations(enumerate(scoring.platforms or ()), 2):
-        if first.architecture == second.architecture:
-            return Denial(
-                INVALID,
-                f"{subject}: {field}[{one}] and [{other}] both have architecture {first.architecture}: keep one",
-            )
-    return None
-
-
-def _name(config: PodPlacementConfig) -> str:
-    return f"PodPlacementConfig {config.metadata.key}"
-
-
-# -- The condition ``Ready`` of PodPlacementConfigs and of the PlacementPolicy, and values that count as absent.
+# -- ``Ready`` of PodPlacementConfigs and of the PlacementPolicy -------------------------------------------------------
 
 
 READY: Final = "Ready"
@@ -350,9 +200,9 @@ Reason = Literal[
 
 def of_configs(configs: Iterable[PodPlacementConfig]) -> dict[str, Condition]:
     """``Ready`` of each PodPlacementConfig of one namespace, by its name."""
-    several = list(configs)
-    before = shadowed(several)
-    return {each.metadata.name: _of_config(each, before) for each in several}
+    listed = list(configs)
+    before = shadowed(listed)
+    return {config.metadata.name: _of_config(config, before) for config in listed}
 
 
 def _of_config(config: PodPlacementConfig, before: Mapping[str, str]) -> Condition:
@@ -430,3 +280,148 @@ def ignored_values(configuration: ClusterPodPlacementConfig) -> tuple[str, ...]:
 
 def _ignored(field: str, value: str, allowed: Iterable[str], default: str) -> str:
     return f"spec.{field}: {value[:40]!r} is none of {', '.join(allowed)}; it counts as {default}"
+
+
+# -- validation --------------------------------------------------------------------------------------------------------
+
+
+# The CRD schemas validate one object by itself. The rules here need other objects: priorities are unique in a
+# namespace, a ClusterPodPlacementConfig exists, and it is not deleted while PodPlacementConfigs depend on it. Each
+# message names the object and field, the value found, what is allowed and the next step.
+
+BAD_REQUEST: Final = 400
+INVALID: Final = 422
+FORBIDDEN: Final = 403
+
+
+class Denial(msgspec.Struct, frozen=True):
+    """A denial by a validating webhook; ``code`` is the HTTP status that the client sees."""
+
+    code: int
+    message: str
+
+
+class ValidationRequest(msgspec.Struct, frozen=True):
+    """A PodPlacementConfig that is created or updated, with the objects it is validated against."""
+
+    config: PodPlacementConfig
+    old: PodPlacementConfig | None
+    """None: it is created."""
+    others: Sequence[PodPlacementConfig]
+    """All PodPlacementConfigs of its namespace, with or without itself. A cache may lag behind, so the caller lists
+    them from the API server once before it accepts."""
+    cluster_configured: bool
+    """A ClusterPodPlacementConfig exists."""
+    cluster_terminating: bool = False
+    """It is being deleted, which waits until there are no PodPlacementConfigs any more."""
+
+
+def validate_config(request: ValidationRequest) -> Denial | None:
+    """The first violated rule; None: the object is valid."""
+    found = (rule(request) for rule in _RULES)
+    return next((denial for denial in found if denial is not None), None)
+
+
+def _needs_the_cluster_configuration(request: ValidationRequest) -> Denial | None:
+    if request.cluster_configured and request.cluster_terminating and request.old is None:
+        return Denial(
+            BAD_REQUEST,
+            f"{_name(request.config)}: the ClusterPodPlacementConfig {SINGLETON} is being deleted, so it would have "
+            f"no effect; wait until it is gone, and create it again first",
+        )
+    if request.cluster_configured:
+        return None
+    return Denial(
+        BAD_REQUEST,
+        f"{_name(request.config)}: there is no ClusterPodPlacementConfig, so it would have no effect; "
+        f"create the ClusterPodPlacementConfig {SINGLETON} first",
+    )
+
+
+def _selector_parses(request: ValidationRequest) -> Denial | None:
+    problem = selector_problem(request.config)
+    if problem is None:
+        return None
+    return Denial(INVALID, f"{_name(request.config)}: spec.labelSelector: {problem}; correct it, or leave it out")
+
+
+def _each_architecture_once(request: ValidationRequest) -> Denial | None:
+    scoring = _scoring(request.config.spec.plugins)
+    if scoring is None or not scoring.enabled:
+        return None
+    return _repeated(scoring, _name(request.config))
+
+
+def _priority_is_free(request: ValidationRequest) -> Denial | None:
+    config, old = request.config, request.old
+    priority = config.spec.priority
+    if old is not None and old.spec.priority == priority:
+        return None  # two created at the same time may share a priority, and must still be editable
+    taken = [
+        other.metadata.name
+        for other in request.others
+        if other.spec.priority == priority and other.metadata.name != config.metadata.name
+    ]
+    if not taken:
+        return None
+    return Denial(
+        INVALID,
+        f"{_name(config)}: spec.priority: {priority} is already used by PodPlacementConfig {min(taken)}; "
+        f"each PodPlacementConfig of a namespace needs its own priority, from 0 to 255",
+    )
+
+
+_RULES: Final[tuple[Callable[[ValidationRequest], Denial | None], ...]] = (
+    _needs_the_cluster_configuration,
+    _selector_parses,
+    _each_architecture_once,
+    _priority_is_free,
+)
+
+
+def validate_cluster_config(plugins: Plugins | None) -> Denial | None:
+    """No architecture may stand twice, even if the plugin is disabled."""
+    scoring = _scoring(plugins)
+    return _repeated(scoring, f"ClusterPodPlacementConfig {SINGLETON}") if scoring is not None else None
+
+
+def validate_deletion(configs: Iterable[PodPlacementConfig]) -> Denial | None:
+    """The ClusterPodPlacementConfig cannot be deleted while any PodPlacementConfig exists."""
+    names = sorted(str(config.metadata.key) for config in configs)
+    if not names:
+        return None
+    return Denial(
+        FORBIDDEN,
+        f"ClusterPodPlacementConfig {SINGLETON}: PodPlacementConfigs depend on it: {few(names)}; delete them first",
+    )
+
+
+def shadowed(configs: Iterable[PodPlacementConfig]) -> dict[str, str]:
+    """PodPlacementConfigs of one namespace that share a priority with an earlier one: name → name of the one that takes
+    precedence. Their condition ``Ready`` is False, reason ``ShadowedByPriority``."""
+    first: dict[int, str] = {}
+    found: dict[str, str] = {}
+    for config in sorted(configs, key=precedence):
+        before = first.setdefault(config.spec.priority, config.metadata.name)
+        if before != config.metadata.name:
+            found[config.metadata.name] = before
+    return found
+
+
+def _scoring(plugins: Plugins | None) -> NodeAffinityScoring | None:
+    return plugins.node_affinity_scoring if plugins is not None else None
+
+
+def _repeated(scoring: NodeAffinityScoring, subject: str) -> Denial | None:
+    field = "spec.plugins.nodeAffinityScoring.platforms"
+    for (one, first), (other, second) in combinations(enumerate(scoring.platforms or ()), 2):
+        if first.architecture == second.architecture:
+            return Denial(
+                INVALID,
+                f"{subject}: {field}[{one}] and [{other}] both have architecture {first.architecture}: keep one",
+            )
+    return None
+
+
+def _name(config: PodPlacementConfig) -> str:
+    return f"PodPlacementConfig {config.metadata.key}"

@@ -1,8 +1,10 @@
-"""Releases the pods that are still gated while placement is being removed.
+"""The uninstall of placement, step by step: look live, take one step, look again.
 
-A released pod has lost its gate without a decision, and so runs without a constraint. Pods are listed live. Most gated
-pods carry our label; when none is left, all pods that wait for a node are looked at once more, since a gate may be
-there without its label. Pods that are being deleted do not count, and gates of others delay nothing."""
+The order of the steps is in ``operator.uninstall`` and, for the exec-format-error monitor, in
+``placement.exec_monitor_rules``. Nothing here believes a cache: whatever is counted is listed from the API server. At
+the end of its time the operator releases pods that are still gated itself: a released pod has lost its gate without a
+decision, and runs without a constraint.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,6 +25,7 @@ from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, PODS, Ref, Resource, few
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Pod
 from polyarch.operator.apply_sets import Found, OperandApplySets, belonging
+from polyarch.operator.reconciler import attempt_all, deletions_in_cluster, exists
 from polyarch.operator.uninstall import (
     PlacementUninstallStep,
     RemainingController,
@@ -37,14 +40,27 @@ from polyarch.placement.patch import bare_release, has_gate
 
 log = structlog.get_logger(__name__)
 
+FORCE: Final = f"{names.OWN_GROUP}/force-uninstall"
+"""Annotation of the ClusterPodPlacementConfig; ``"true"``: gates are removed at once."""
+FINALIZERS: Final = (
+    names.ENOEXEC_EVENTS_FINALIZER,
+    names.NO_POD_PLACEMENT_CONFIG_FINALIZER,
+    names.POD_PLACEMENT_FINALIZER,
+)
+LEASE_NAMES: Final = (names.CONTROLLER_LEASE, names.ENOEXEC_LEASE)
+"""Made by the operands themselves."""
 GATED_SELECTOR: Final = f"{names.SCHEDULING_GATE_LABEL}={names.GATED}"
 WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
-AT_ONCE: Final = 16
-"""Concurrent PATCHes."""
+MAX_CONCURRENT_RELEASES: Final = 16
+"""PATCHes at one time."""
 
 
 async def gated_pods(client: Client) -> list[Pod]:
-    """The pods with our gate."""
+    """The pods with our gate, by live lists.
+
+    Most gated pods carry our label. When none is left, all pods that wait for a node are looked at once more, since a
+    gate may be there without its label. Pods that are being deleted do not count, and gates of others delay nothing.
+    """
     for labels, fields in ((GATED_SELECTOR, ""), ("", WITHOUT_NODE)):
         listed = await client.list(PODS, type=Pod, label_selector=labels, field_selector=fields)
         if found := [pod for pod in listed.items if has_gate(pod) and pod.metadata.deletion_timestamp is None]:
@@ -53,7 +69,7 @@ async def gated_pods(client: Client) -> list[Pod]:
 
 
 async def release(client: Client, pod: Pod) -> bool:
-    """Removes our gate from the pod. False: the pod is gone. Raises ``KubernetesError``, also if it has changed."""
+    """Remove our gate from the pod. False: the pod is gone. Raises ``KubernetesError``, also if it has changed."""
     metadata = pod.metadata
     try:
         await client.patch(PODS, metadata.name, JsonPatch(bare_release(pod)), namespace=metadata.namespace)
@@ -63,7 +79,7 @@ async def release(client: Client, pod: Pod) -> bool:
 
 
 class ForcedRelease:
-    """The operator's: each release is logged, reported by an event on the pod, and counted by ``releases``."""
+    """Releases pods without a decision; each is logged, told by an event on the pod, and counted by ``releases``."""
 
     def __init__(self, client: Client, recorder: Recorder, releases: Counter) -> None:
         self._client = client
@@ -71,16 +87,16 @@ class ForcedRelease:
         self._releases = releases
 
     async def release(self, pods: Sequence[Pod]) -> None:
-        """Releases them, one PATCH each. A pod that has changed since is tried again with the next list."""
-        turns = asyncio.Semaphore(AT_ONCE)
+        """Release the pods, one PATCH each. A pod that has changed since is tried again with the next list."""
+        limit = asyncio.Semaphore(MAX_CONCURRENT_RELEASES)
 
-        async def one(pod: Pod) -> None:
-            async with turns:
+        async def release_one(pod: Pod) -> None:
+            async with limit:
                 await self._release(pod)
 
         async with asyncio.TaskGroup() as tasks:
             for pod in pods:
-                tasks.create_task(one(pod))
+                tasks.create_task(release_one(pod))
 
     async def _release(self, pod: Pod) -> None:
         try:
@@ -114,22 +130,8 @@ def command(pod: Pod) -> str:
     return f"kubectl patch pod {pod.metadata.name} -n {pod.metadata.namespace} --type=json -p '{patch}'"
 
 
-# -- Carries out an uninstall, step by step: looks live, takes one step, looks again.
-
-
-FORCE: Final = f"{names.OWN_GROUP}/force-uninstall"
-"""Annotation of the ClusterPodPlacementConfig; ``"true"``: gates are removed at once."""
-FINALIZERS: Final = (
-    names.ENOEXEC_EVENTS_FINALIZER,
-    names.NO_POD_PLACEMENT_CONFIG_FINALIZER,
-    names.POD_PLACEMENT_FINALIZER,
-)
-LEASE_NAMES: Final = (names.CONTROLLER_LEASE, names.ENOEXEC_LEASE)
-"""Made by the operands themselves."""
-
-
 class RemainingObjects(msgspec.Struct, frozen=True, kw_only=True):
-    """One live look: what is left, in numbers, and the objects behind them."""
+    """What one live look has found: in numbers, and the objects behind them."""
 
     left: RemainingPlacement
     found: Found
@@ -140,7 +142,7 @@ class RemainingObjects(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Uninstaller:
-    """``home`` is the operator's namespace. What it remembers are times, on its own clock, that no object records."""
+    """Uninstalls placement from the namespace ``home``. It remembers times alone, which no object records."""
 
     def __init__(
         self, client: Client, operands: OperandApplySets, forced_release: ForcedRelease, *, home: str, clock: Clock
@@ -154,7 +156,7 @@ class Uninstaller:
         self._logged: dict[str, str] = {}
 
     async def look(self, configuration: ObjectMeta | None) -> RemainingObjects:
-        """What is left. ``configuration``: the ClusterPodPlacementConfig that is being deleted; None: there is none."""
+        """What is still there. ``configuration``: the terminating ClusterPodPlacementConfig; None: there is none."""
         found = await self._operands.live()
         webhook, node_side, handler = (
             belonging(found, name) for name in (names.WEBHOOK, names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER)
@@ -164,14 +166,14 @@ class Uninstaller:
         gated = await gated_pods(self._client)
         configs: list[str] = []
         if configuration is not None:
-            configs = sorted(str(each.key) for each in await self._listed(PPCS))
-        leases = [] if rest else [name for name in LEASE_NAMES if await self._exists(name)]
+            configs = sorted(str(config.key) for config in await self._listed(PPCS))
+        leases = [] if rest else [name for name in LEASE_NAMES if await exists(self._client, LEASES, name, self._home)]
         ours = (names.POD_PLACEMENT_FINALIZER, names.NO_POD_PLACEMENT_CONFIG_FINALIZER)
         kept = set((configuration.finalizers if configuration is not None else None) or ())
         left = RemainingPlacement(
             configuration=bool(kept & set(ours)),
             configs=len(configs),
-            webhook_configured=await self._is_webhook_configured(),
+            webhook_configured=await exists(self._client, MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION),
             webhook=len(webhook),
             monitor=bool(node_side or handler or names.ENOEXEC_EVENTS_FINALIZER in kept),
             controller=RemainingController(
@@ -185,26 +187,26 @@ class Uninstaller:
         )
         return RemainingObjects(left=left, found=found, gated=gated, configs=configs, leases=leases)
 
-    async def take(self, seen: RemainingObjects, configuration: ObjectMeta | None) -> PlacementUninstallStep:
-        """Takes the next step, and says which it was."""
-        step = next_placement_step(seen.left)
-        self._log("uninstall", step.value, gated_pods=len(seen.gated))
-        if configuration is not None and not seen.configs:
+    async def take(self, remaining: RemainingObjects, configuration: ObjectMeta | None) -> PlacementUninstallStep:
+        """Take the next step, and return it."""
+        step = next_placement_step(remaining.left)
+        self._log("uninstall", step.value, gated_pods=len(remaining.gated))
+        if configuration is not None and not remaining.configs:
             await self._drop_finalizer(configuration, names.NO_POD_PLACEMENT_CONFIG_FINALIZER)
         match step:
             case PlacementUninstallStep.DELETE_WEBHOOK_CONFIGURATION:
                 await self.delete_webhook_configuration()
             case PlacementUninstallStep.REMOVE_MONITOR:
-                await self.remove_monitor(seen.found, configuration)
+                await self.remove_monitor(remaining.found, configuration)
             case PlacementUninstallStep.REMOVE_WEBHOOK:
-                await self._operands.remove(belonging(seen.found, names.WEBHOOK))
+                await self._operands.remove(belonging(remaining.found, names.WEBHOOK))
             case PlacementUninstallStep.RETIRE_CONTROLLER:
-                await self._retire_controller(seen.found)
+                await self._retire_controller(remaining.found)
             case PlacementUninstallStep.RELEASE_PODS:
                 self._waited("releasing")
-                await self._forced_release.release(seen.gated)
+                await self._forced_release.release(remaining.gated)
             case PlacementUninstallStep.REMOVE_CONTROLLER:
-                await self._remove_controller(seen)
+                await self._remove_controller(remaining)
             case PlacementUninstallStep.RELEASE_CONFIGURATION if configuration is not None:
                 for name in (names.NO_POD_PLACEMENT_CONFIG_FINALIZER, names.POD_PLACEMENT_FINALIZER):
                     await self._drop_finalizer(configuration, name)
@@ -218,10 +220,9 @@ class Uninstaller:
         self._logged.clear()
 
     async def remove_at_once(self, configuration: ObjectMeta | None) -> None:
-        """All that can still be done while the operator's namespace is being deleted, and its own rights with it.
+        """Do all that is possible while the operator's namespace is being deleted, and its own permissions with it.
 
-        Whatever is namespaced goes by itself, but for our finalizers. So nothing is waited for or listed there, and a
-        part that fails does not keep the others.
+        Whatever is namespaced goes by itself, but for our finalizers. So nothing is waited for or listed there.
         """
         self._log("uninstall", "the operator's namespace is being deleted: all at once")
         parts: list[Callable[[], Awaitable[Any]]] = [self.delete_webhook_configuration, self._release_all]
@@ -231,26 +232,21 @@ class Uninstaller:
         ):
             if (found := self._operands.get(DEPLOYMENTS, name)) is not None:
                 parts.append(partial(remove_finalizer, self._client, DEPLOYMENTS, found.metadata, finalizer))
-        in_cluster = [ref for ref in self._operands.cached() if not ref.resource.namespaced]
-        parts += [partial(delete_object, self._client, ref.resource, ref.key) for ref in in_cluster]
+        parts += deletions_in_cluster(self._client, self._operands)
         if configuration is not None:
             parts += [partial(self._drop_finalizer, configuration, finalizer) for finalizer in FINALIZERS]
-        for part in parts:
-            try:
-                await part()
-            except KubernetesError as error:
-                log.warning("left behind in a namespace that is being deleted", error=str(error))
+        await attempt_all(parts)
 
     async def _release_all(self) -> None:
         await self._forced_release.release(await gated_pods(self._client))
 
     async def delete_webhook_configuration(self) -> bool:
-        """Deletes the pod webhook's configuration, so that no more pods are gated. False: there is none."""
+        """Delete the pod webhook's configuration, so that no more pods are gated. False: there is none."""
         key = Key("", names.WEBHOOK_CONFIGURATION)
         return await delete_object(self._client, MUTATING_WEBHOOKS, key) is not None
 
     async def remove_monitor(self, found: Found, configuration: ObjectMeta | None) -> MonitorUninstallStep:
-        """The next step of removing the monitor, also while placement itself stays."""
+        """Take the next step of removing the monitor, also while placement itself stays."""
         node_side, handler = (belonging(found, name) for name in (names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER))
         failed, events = await self._events()
         deployment = handler.get(Ref(DEPLOYMENTS, Key(self._home, names.ENOEXEC_HANDLER)))
@@ -286,24 +282,24 @@ class Uninstaller:
         return step
 
     def _log(self, event: str, step: str, **details: int) -> None:
-        """Once for all repetitions of a step."""
+        """Log a step once for all its repetitions."""
         if self._logged.get(event) != step:
             log.info(event, step=step, **details)
         self._logged[event] = step
 
     async def _retire_controller(self, found: Found) -> None:
-        """Its pods go on until the finalizer is removed, which is put there first if it is missing."""
+        """Request the deletion: its pods go on until the finalizer is removed, which is added first if missing."""
         metadata = found[Ref(DEPLOYMENTS, Key(self._home, names.CONTROLLER))].metadata
         if await add_finalizer(self._client, DEPLOYMENTS, metadata, names.POD_PLACEMENT_FINALIZER):
             await delete_object(self._client, DEPLOYMENTS, metadata.key, uid=metadata.uid)
 
-    async def _remove_controller(self, seen: RemainingObjects) -> None:
-        deployment = seen.found.get(Ref(DEPLOYMENTS, Key(self._home, names.CONTROLLER)))
+    async def _remove_controller(self, remaining: RemainingObjects) -> None:
+        deployment = remaining.found.get(Ref(DEPLOYMENTS, Key(self._home, names.CONTROLLER)))
         if deployment is not None:
             await remove_finalizer(self._client, DEPLOYMENTS, deployment.metadata, names.POD_PLACEMENT_FINALIZER)
-        if seen.found:
-            await self._operands.remove(seen.found)
-        for name in seen.leases:
+        if remaining.found:
+            await self._operands.remove(remaining.found)
+        for name in remaining.leases:
             await delete_object(self._client, LEASES, Key(self._home, name))
 
     async def _drop_finalizer(self, configuration: ObjectMeta, name: str) -> None:
@@ -313,8 +309,8 @@ class Uninstaller:
         """ENoExecEvents: those that could not be reported, and the others."""
         failed: list[ObjectMeta] = []
         others: list[ObjectMeta] = []
-        for each in await self._listed(ENOEXECEVENTS, namespace=self._home):
-            (failed if names.ENOEXEC_EVENT_ERROR_LABEL in (each.labels or {}) else others).append(each)
+        for event in await self._listed(ENOEXECEVENTS, namespace=self._home):
+            (failed if names.ENOEXEC_EVENT_ERROR_LABEL in (event.labels or {}) else others).append(event)
         return failed, others
 
     async def _listed(self, resource: Resource, *, namespace: str = "") -> list[ObjectMeta]:
@@ -323,25 +319,11 @@ class Uninstaller:
             found = await self._client.list(resource, type=PartialObjectMetadata, namespace=namespace)
         except NotFound:
             return []
-        return [each.metadata for each in found.items]
+        return [item.metadata for item in found.items]
 
     async def _delete_events(self, events: Sequence[ObjectMeta]) -> None:
-        for each in events:
-            await delete_object(self._client, ENOEXECEVENTS, each.key, uid=each.uid)
-
-    async def _is_webhook_configured(self) -> bool:
-        try:
-            await self._client.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION, type=PartialObjectMetadata)
-        except NotFound:
-            return False
-        return True
-
-    async def _exists(self, lease: str) -> bool:
-        try:
-            await self._client.get(LEASES, lease, namespace=self._home, type=PartialObjectMetadata)
-        except NotFound:
-            return False
-        return True
+        for event in events:
+            await delete_object(self._client, ENOEXECEVENTS, event.key, uid=event.uid)
 
     def _deleting_for(self, metadata: ObjectMeta) -> float | None:
         """Seconds since the object's deletion was requested, or since this process saw that, whichever is more: the

@@ -1,22 +1,23 @@
-"""The operator's webhooks for custom resources: validation, defaults and conversion.
+"""The operator's webhooks for placement's custom resources: validation, defaults, conversion, and their registration.
 
-Every replica serves them. The rules are pure (``operator.validation``, ``api.conversion``); this module gathers what a
-rule needs. A cache may lag behind, so an object is accepted only after one live read, and a refusal for a missing
-ClusterPodPlacementConfig is given only after one.
+Every replica serves the webhooks, and the leader registers them. The rules are pure (``placement_status``,
+``placement.conversion``); this module gathers what a rule needs. A cache may lag behind, so an object is accepted
+only after one live read, and denied for a missing ClusterPodPlacementConfig only after one.
 
 Updates that leave ``spec`` as it is are always accepted: an object that an older version accepted can still lose its
-finalizers."""
+finalizers.
+"""
 
 import base64
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import structlog
 
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route
 from polyarch.kube.client import Client
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import Done, Result
 from polyarch.kube.conversion import ConversionRoute, Spoke
 from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.informer import Informer
@@ -32,38 +33,33 @@ from polyarch.operator.components import placement_objects
 from polyarch.operator.components.placement_status import (
     Denial,
     ValidationRequest,
-    judge,
-    judge_cluster_configuration,
-    judge_removal,
+    validate_cluster_config,
+    validate_config,
+    validate_deletion,
 )
+from polyarch.operator.reconciler import WAITING, exists
 from polyarch.operator.serving_secrets import ServingSecrets
 from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, PPCS, ClusterPodPlacementConfig, PodPlacementConfig
 from polyarch.placement.conversion import V1ALPHA1, annotations_to_keep, to_v1alpha1, to_v1beta1
 
+log = structlog.get_logger(__name__)
+
 Document = dict[str, Any]
 
 ALLOWED: Final = AdmissionResponse()
 _SINGLETON: Final = Key("", names.SINGLETON)
-
-
-class Reads(Protocol):
-    """The part of the client that is used."""
-
-    async def get(
-        self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata]
-    ) -> PartialObjectMetadata: ...
-
-    async def list(self, resource: Resource, *, type: type[PodPlacementConfig], namespace: str = "") -> Any: ...
+KINDS: Final = ((VALIDATING_WEBHOOKS, ""), (MUTATING_WEBHOOKS, ""))
+OFF: Final = {"strategy": "None", "webhook": None}
 
 
 class ResourceWebhooks:
-    """The routes; ``configuration`` and ``configs`` are the caches of both kinds."""
+    """The webhooks; ``configuration`` and ``configs`` are the caches of both kinds."""
 
     def __init__(
         self,
-        client: Reads,
+        client: Client,
         configuration: Store[ClusterPodPlacementConfig],
         configs: Store[PodPlacementConfig],
     ) -> None:
@@ -79,7 +75,7 @@ class ResourceWebhooks:
                 names.CPPC_WEBHOOK,
                 CPPCS,
                 ClusterPodPlacementConfig | None,
-                self.judge_configuration,
+                self.validate_cluster_config,
                 "CREATE",
                 "UPDATE",
                 "DELETE",
@@ -89,7 +85,7 @@ class ResourceWebhooks:
                 names.PPC_WEBHOOK,
                 PPCS,
                 PodPlacementConfig,
-                self.judge_config,
+                self.validate_config,
                 "CREATE",
                 "UPDATE",
             ),
@@ -98,47 +94,42 @@ class ResourceWebhooks:
             conversion_route(),
         )
 
-    async def judge_configuration(
+    async def validate_cluster_config(
         self, request: AdmissionRequest[ClusterPodPlacementConfig | None]
     ) -> AdmissionResponse:
+        """A ClusterPodPlacementConfig: its scoring, and whether it may be deleted."""
         if request.operation == "DELETE":
             known = list(self._configs.values())
             if not known:
                 known = (await self._client.list(PPCS, type=PodPlacementConfig)).items
-            return _answer(judge_removal(known))
+            return _response(validate_deletion(known))
         new, old = request.object, request.old_object
         if new is None or (old is not None and old.spec == new.spec):
             return ALLOWED
-        return _answer(judge_cluster_configuration(new.spec.plugins))
+        return _response(validate_cluster_config(new.spec.plugins))
 
-    async def judge_config(self, request: AdmissionRequest[PodPlacementConfig]) -> AdmissionResponse:
-        """PL-031: by the cache first, and by the API server before it is accepted."""
+    async def validate_config(self, request: AdmissionRequest[PodPlacementConfig]) -> AdmissionResponse:
+        """A PodPlacementConfig: by the cache first, and by the API server before it is accepted."""
         new, old = request.object, request.old_object
         if old is not None and old.spec == new.spec:
             return ALLOWED
         namespace = request.namespace
         configured = await self._is_configured()
         known = self._configuration.get(_SINGLETON)
-        leaving = known is not None and known.metadata.deletion_timestamp is not None
+        terminating = known is not None and known.metadata.deletion_timestamp is not None
         cached = [config for config in self._configs.values() if config.metadata.namespace == namespace]
-        refusal = judge(ValidationRequest(new, old, cached, configured, leaving))
-        if refusal is None:
+        denial = validate_config(ValidationRequest(new, old, cached, configured, terminating))
+        if denial is None:
             listed = (await self._client.list(PPCS, type=PodPlacementConfig, namespace=namespace)).items
-            refusal = judge(ValidationRequest(new, old, listed, configured, leaving))
-        return _answer(refusal)
+            denial = validate_config(ValidationRequest(new, old, listed, configured, terminating))
+        return _response(denial)
 
     async def _is_configured(self) -> bool:
-        if self._configuration.get(_SINGLETON) is not None:
-            return True
-        try:
-            await self._client.get(CPPCS, names.SINGLETON, type=PartialObjectMetadata)
-        except NotFound:
-            return False
-        return True
+        return self._configuration.get(_SINGLETON) is not None or await exists(self._client, CPPCS, names.SINGLETON)
 
 
 async def add_finalizer(request: AdmissionRequest[Document]) -> AdmissionResponse:
-    """PL-013: so that an object deleted right after its creation leaves no operand behind."""
+    """Add the finalizer, so that an object deleted right after its creation leaves no operand behind."""
     found = (request.object.get("metadata") or {}).get("finalizers") or []
     if names.POD_PLACEMENT_FINALIZER in found:
         return ALLOWED
@@ -197,26 +188,20 @@ def _route(
     )
 
 
-def _answer(refusal: Denial | None) -> AdmissionResponse:
-    if refusal is None:
+def _response(denial: Denial | None) -> AdmissionResponse:
+    if denial is None:
         return ALLOWED
-    return AdmissionResponse(allowed=False, code=refusal.code, message=refusal.message)
+    return AdmissionResponse(allowed=False, code=denial.code, message=denial.message)
 
 
-# -- Registers the operator's own webhooks, and switches the conversion on.
-
-
-log = structlog.get_logger(__name__)
-
-KINDS: Final = ((VALIDATING_WEBHOOKS, ""), (MUTATING_WEBHOOKS, ""))
-OFF: Final = {"strategy": "None", "webhook": None}
+# -- registration ------------------------------------------------------------------------------------------------------
 
 
 class _Spec(msgspec.Struct, frozen=True):
     conversion: Document | None = None
 
 
-class Definition(msgspec.Struct, frozen=True):
+class ConvertedCRD(msgspec.Struct, frozen=True):
     """A CustomResourceDefinition, as far as its conversion goes."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -229,7 +214,13 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class RegistrationReconciler:
-    """The reconciler; its only key is :attr:`key`. ``sets``: the operator's own objects of :data:`KINDS`."""
+    """Registers the operator's own webhooks, and switches the conversion on; its only key is :attr:`key`.
+
+    Before the operator serves there are no webhooks, so custom resources can be created at once. The configurations
+    belong to the operator's ClusterRole, so that they go with it, however the operator is removed. The conversion is
+    part of a CRD that outlives the operator: a process that ends because its Deployment was deleted switches it off.
+    ``sets``: the operator's own objects of :data:`KINDS`.
+    """
 
     def __init__(
         self,
@@ -237,7 +228,7 @@ class RegistrationReconciler:
         settings: OperatorSettings,
         home: OperatorNamespace,
         discovery: Discovery,
-        definitions: Informer[Definition],
+        crds: Informer[ConvertedCRD],
         sets: OperandApplySets,
         secrets: ServingSecrets,
     ) -> None:
@@ -246,13 +237,13 @@ class RegistrationReconciler:
         self._settings = settings
         self._home = home
         self._discovery = discovery
-        self._definitions = definitions
+        self._crds = crds
         self._sets = sets
         self._secrets = secrets
         self._converts = False
 
     async def reconcile(self, key: Key) -> Result:
-        """One pass: who issues certificates first, then the webhooks once they can be reached and trusted."""
+        """First who issues certificates, then the webhooks once they can be reached and trusted."""
         if self._home.is_terminating:
             return await self._withdraw()
         serves = self._home.is_operator_available and self._secrets.is_known
@@ -262,20 +253,18 @@ class RegistrationReconciler:
         if self._settings.certificates == "cert-manager" and not documents:
             log.error("cert-manager is to issue the certificates, but its kinds are not served: install it")
         if serves:
-            found = self._sets.get(VALIDATING_WEBHOOKS, names.OPERATOR)
-            registered = (found.document.get("webhooks") if found is not None else None) or [{}]
-            bundle = self._secrets.bundle(str((registered[0].get("clientConfig") or {}).get("caBundle") or ""))
+            bundle = self._secrets.bundle(self._sets.trusted_ca(VALIDATING_WEBHOOKS, names.OPERATOR))
             documents += placement_objects.resource_webhooks(self._settings, bundle, owner=await self._owner())
         await self._sets.apply(documents, keeps=lambda _: not serves)
-        definition = self._definitions.store.get(Key("", str(CPPCS)))
-        if serves and definition is not None:
-            await self._convert(definition)
-        return Done() if self._sets.is_complete else After(1.0)
+        crd = self._crds.store.get(Key("", str(CPPCS)))
+        if serves and crd is not None:
+            await self._convert(crd)
+        return Done() if self._sets.is_complete else WAITING
 
     async def _withdraw(self) -> Result:
         """The Service goes with its namespace: then nobody answers, and no custom resource could be changed."""
-        definition = self._definitions.store.get(Key("", str(CPPCS)))
-        if definition is not None and (definition.spec.conversion or {}).get("strategy") == "Webhook":
+        crd = self._crds.store.get(Key("", str(CPPCS)))
+        if crd is not None and (crd.spec.conversion or {}).get("strategy") == "Webhook":
             await self._switch_off()
         await self._sets.apply([], keeps=lambda _: False)
         return Done()
@@ -287,38 +276,38 @@ class RegistrationReconciler:
             return None
         return Owner.of(CLUSTER_ROLES, found.metadata)
 
-    async def _convert(self, definition: Definition) -> None:
+    async def _convert(self, crd: ConvertedCRD) -> None:
         self._converts = True
-        wanted = self._conversion(definition)
-        annotations = self._annotations(definition.metadata)
-        if wanted == definition.spec.conversion and not annotations:
+        wanted = self._conversion(crd)
+        annotations = self._annotations(crd.metadata)
+        if wanted == crd.spec.conversion and not annotations:
             return
-        metadata = {"resourceVersion": definition.metadata.resource_version, "annotations": annotations}
+        metadata = {"resourceVersion": crd.metadata.resource_version, "annotations": annotations}
         change = MergePatch({"metadata": metadata, "spec": {"conversion": wanted}})
         await self._client.patch(CRDS, str(CPPCS), change)
         log.info("conversion switched on", definition=str(CPPCS))
 
-    def _conversion(self, definition: Definition) -> Document:
+    def _conversion(self, crd: ConvertedCRD) -> Document:
         service = {
             "namespace": self._settings.namespace,
             "name": names.OPERATOR,
             "path": names.CONVERSION_PATH,
             "port": 443,
         }
-        found = definition.ca_bundle
+        found = crd.ca_bundle
         managed = self._secrets.managed is not None
         bundle = base64.b64encode(self._secrets.bundle(found)).decode() if managed else found
         client = {"service": service} | ({"caBundle": bundle} if bundle else {})
         return {"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}}
 
     def _annotations(self, metadata: ObjectMeta) -> dict[str, str | None]:
-        """Changes of the annotations by which others inject the CA; only those of the mode in force exist."""
+        """Changes of the annotations by which others inject the CA: only those of the mode in force exist."""
         found, wanted = metadata.annotations or {}, certificates.ca_annotations(self._settings)
         changes: dict[str, str | None] = {name: value for name, value in wanted.items() if found.get(name) != value}
         return changes | {name: None for name in certificates.INJECTIONS if name in found and name not in wanted}
 
     async def close(self) -> None:
-        """Switches the conversion off if the operator is being removed."""
+        """Switch the conversion off if the operator is being removed."""
         if not self._converts:
             return
         home = self._settings.namespace

@@ -1,48 +1,45 @@
-"""What the processes of taints may do, and what the operator needs to make and remove them.
+"""What the operator makes for taints while ArchitectureTaints exists: objects, webhook configuration, conditions. Pure.
 
-The rights are the smallest that work and follow the object: pods may be evicted only where it says so. Placement's
-processes add tolerations, too, and get what that takes by a role of its own, which exists as long as the role does. A
-test compares these rules with those that the parts of the role say they need. Pure."""
+One list of objects drives creation and deletion, so that what can be made cannot be forgotten. The webhook
+configuration is apart: it comes once the Deployment is available, and goes first. Nothing refers to ArchitectureTaints
+as its owner, since the role has to clean up before it goes.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from polyarch import names as shared
 from polyarch.kube import events, lease
 from polyarch.kube.owners import Owner
-from polyarch.kube.rbac import granted, managing, rule, union
+from polyarch.kube.rbac import granted, rule
 from polyarch.kube.resources import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    CONFIGMAPS,
     DAEMONSETS,
-    DEPLOYMENTS,
     ENDPOINT_SLICES,
     LEASES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
-    NETWORK_POLICIES,
     NODES,
-    POD_DISRUPTION_BUDGETS,
     PODS,
-    ROLE_BINDINGS,
-    ROLES,
-    SERVICE_ACCOUNTS,
-    SERVICES,
     Resource,
 )
 from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.names import DEFAULT_NAMESPACE
-from polyarch.operator import certificates
-from polyarch.operator import operands as workloads
+from polyarch.objects import Condition
+from polyarch.operator import operands
 from polyarch.operator.components.alerts import TAINTS_ALERTS
-from polyarch.operator.monitoring import RULES, SERVICE_MONITORS, prometheus_rule, scraping_objects
+from polyarch.operator.monitoring import prometheus_rule, scraping_objects
 from polyarch.operator.operands import (
+    NAMESPACE_NAME,
     NamespaceExclusions,
     OperandDeployment,
+    RolloutStatus,
     client_config,
     configuration_document,
+    first_problems,
     injected,
+    shortened,
 )
 from polyarch.operator.owned_objects import (
     USE_CONSTRAINTS,
@@ -63,9 +60,61 @@ from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS
 from polyarch.taints.settings import NOTHING, TaintSettings
 
+
+def taints_operands(
+    settings: OperatorSettings,
+    cluster: ClusterCapabilities,
+    taints: TaintSettings,
+    *,
+    ca_bundle: bytes = b"",
+    registries: str = "",
+    placed: bool = False,
+) -> tuple[Document, ...]:
+    """The objects for this configuration, in the order of applying.
+
+    ``ca_bundle``: PEM of our CA, for Prometheus. ``registries``: a digest of the registries' ConfigMap, so that a
+    change of it replaces the pods that read it. ``placed``: placement is on, and has made what both share.
+    """
+    own = settings.tolerating(taints.key)
+    documents = [
+        *rbac(settings, cluster, evicts=taints.image_change == "evict"),
+        *([operands.trusted_ca(names.ROLE, settings.namespace)] if cluster.openshift and not placed else ()),
+        *operands.operand_objects(deployment(settings), own, cluster, registries=registries),
+    ]
+    if cluster.monitoring:
+        documents += [
+            *scraping_objects([names.ROLE], settings, ca_bundle),
+            prometheus_rule(names.ROLE, names.ROLE, TAINTS_ALERTS, settings.namespace),
+        ]
+    return tuple(finished(document) for document in documents)
+
+
+def deployment(settings: OperatorSettings) -> OperandDeployment:
+    """The role ``taints``: every replica adds tolerations at admission, one leads."""
+    return OperandDeployment(
+        name=names.ROLE,
+        container="taints",
+        role="taints",
+        replicas=settings.taints_replicas,
+        cpu="50m",
+        memory="128Mi",
+        memory_limit="512Mi",
+        webhook=True,
+        asks_registries=True,
+        spare="one",
+    )
+
+
+# -- permissions -------------------------------------------------------------------------------------------------------
+
+
+# They are the smallest that work and follow the object: pods may be evicted only where it says so. Placement's
+# processes add tolerations, too, and get what that takes by a role of its own, which exists as long as the role does. A
+# test compares these rules with those that the parts of the role say they need.
+
 ADDING: Final = (names.ROLE, shared.PLACEMENT_WEBHOOK, shared.PLACEMENT_CONTROLLER)
 """ServiceAccounts of the processes that add tolerations to pods."""
-_REGISTRATION_POLICIES: Final = tuple(
+REGISTRATION_POLICIES: Final = tuple(
     Resource(MUTATING_WEBHOOKS.group, "v1", plural, kind, namespaced=False)
     for plural, kind in (
         ("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
@@ -85,8 +134,8 @@ def role_permissions(settings: OperatorSettings, cluster: ClusterCapabilities, *
             rule(DAEMONSETS, "get", "list", "watch", "patch"),
             rule(NAMESPACES, "get", "list", "watch"),
             rule(MUTATING_WEBHOOKS, "list", "watch", names=[names.ROLE]),
-            rule(_REGISTRATION_POLICIES, "list", "watch", "patch", "delete", names=[names.REGISTRATION_POLICY]),
-            rule(_REGISTRATION_POLICIES, "create"),
+            rule(REGISTRATION_POLICIES, "list", "watch", "patch", "delete", names=[names.REGISTRATION_POLICY]),
+            rule(REGISTRATION_POLICIES, "create"),
             *events.RIGHTS,
             *SCRAPER_RIGHTS,
             *((_EVICTIONS,) if evicts else ()),
@@ -126,106 +175,14 @@ def rbac(settings: OperatorSettings, cluster: ClusterCapabilities, *, evicts: bo
     return documents
 
 
-def operator_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -> RolePermissions:
-    """What the operator holds for taints: all that it may have to grant, and what its own work takes.
-
-    Where the role is dead, the operator removes taints and gates itself before it lets the object go.
-    """
-    own = RolePermissions(
-        cluster=(
-            rule(ARCHITECTURE_TAINTS, "get", "list", "watch"),
-            rule(ARCHITECTURE_TAINTS, "patch", names=[names.SINGLETON]),
-            rule(ARCHITECTURE_TAINTS, "patch", subresource="status", names=[names.SINGLETON]),
-            rule((NODES, PODS), "get", "list", "patch"),
-            rule(_REGISTRATION_POLICIES, "get", "delete", names=[names.REGISTRATION_POLICY]),
-            *managing(MUTATING_WEBHOOKS, (names.ROLE,)),
-            *(each for kind in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS) for each in managing(kind, _ROLE_NAMES)),
-        ),
-        namespaces={
-            settings.namespace: (
-                *(each for resource, known in _KEPT for each in managing(resource, known)),
-                rule(LEASES, "get", "list", "watch", "delete", names=[names.LEASE]),
-            ),
-        },
-    )
-    granting = combined(role_permissions(settings, cluster, evicts=True), adding_permissions(settings.namespace))
-    everything = combined(own, granting)
-    # Wherever a role may do more, the operator keeps the Role and its binding.
-    kept = tuple(each for kind in (ROLES, ROLE_BINDINGS) for each in managing(kind, _ROLE_NAMES))
-    return RolePermissions(
-        union(*everything.cluster),
-        {namespace: union(*rules, *kept) for namespace, rules in everything.namespaces.items()},
-    )
+# -- webhook configuration ---------------------------------------------------------------------------------------------
 
 
-_ROLE_NAMES: Final = (names.ROLE, names.ADMISSION_ROLE)
-_KEPT: Final[tuple[tuple[Resource, tuple[str, ...]], ...]] = (
-    *(
-        (resource, (names.ROLE,))
-        for resource in (
-            SERVICE_ACCOUNTS,
-            SERVICES,
-            DEPLOYMENTS,
-            POD_DISRUPTION_BUDGETS,
-            NETWORK_POLICIES,
-            SERVICE_MONITORS,
-            RULES,
-        )
-    ),
-    (CONFIGMAPS, (shared.TRUSTED_CA, certificates.CA_CONFIGMAPS[names.ROLE])),
-)
-"""What the operator keeps in its own namespace."""
-
-
-# -- Every object that the operator makes while ArchitectureTaints exists.
-
-
-def taints_operands(
-    settings: OperatorSettings,
-    cluster: ClusterCapabilities,
-    taints: TaintSettings,
-    *,
-    ca_bundle: bytes = b"",
-    registries: str = "",
-    placed: bool = False,
-) -> tuple[Document, ...]:
-    """The objects for this configuration, in the order of applying.
-
-    ``ca_bundle``: PEM of our CA, for Prometheus. ``registries``: a digest of the registries' ConfigMap, so that a
-    change of it replaces the pods that read it. ``placed``: placement is on, and has made what both share.
-    """
-    own = settings.tolerating(taints.key)
-    documents = [
-        *rbac(settings, cluster, evicts=taints.image_change == "evict"),
-        *([workloads.trusted_ca(names.ROLE, settings.namespace)] if cluster.openshift and not placed else ()),
-        *workloads.operand_objects(deployment(settings), own, cluster, registries=registries),
-    ]
-    if cluster.monitoring:
-        documents += [
-            *scraping_objects([names.ROLE], settings, ca_bundle),
-            prometheus_rule(names.ROLE, names.ROLE, TAINTS_ALERTS, settings.namespace),
-        ]
-    return tuple(finished(each) for each in documents)
-
-
-def deployment(settings: OperatorSettings) -> OperandDeployment:
-    """The role ``taints``: every replica adds tolerations at admission, one leads."""
-    return OperandDeployment(
-        name=names.ROLE,
-        container="taints",
-        role="taints",
-        replicas=settings.taints_replicas,
-        cpu="50m",
-        memory="128Mi",
-        memory_limit="512Mi",
-        webhook=True,
-        asks_registries=True,
-        spare="one",
-    )
-
-
-# -- The webhook configuration of taints: a pod costs one call, whatever is switched on.
-
+# A pod costs one call, whatever is switched on. The webhook of placement adds tolerations, too, so the entries of this
+# configuration are for the pods that placement's does not see: a namespace selector r₁ ∧ … ∧ rₙ there makes the entries
+# r₁ ∧ … ∧ rᵢ₋₁ ∧ ¬rᵢ here, of which at most one matches a namespace, and one more if match conditions keep further pods
+# away from it. Updates that change an image, which placement does not look at, and DaemonSets have entries of their
+# own. CEL on old and new object keeps every other update from costing a call.
 
 _CHANGED: Final = "object.spec.{0}.map(c, c.image) != oldObject.spec.{0}.map(c, c.image)"
 IMAGES_CHANGED: Final = (
@@ -321,7 +278,7 @@ def webhook_configuration(
 def _chosen(taints: TaintSettings) -> list[Document]:
     """The namespaces whose pods may get tolerations, as far as labels say."""
     selector = taints.namespace_selector
-    selected = [_document(each) for each in selector.requirements] if selector is not None else []
+    selected = [_document(requirement) for requirement in selector.requirements] if selector is not None else []
     return [*selected, {"key": names.OPT_OUT, "operator": "NotIn", "values": [names.DISABLED]}]
 
 
@@ -330,12 +287,13 @@ def _beside(placement: Mapping[str, Any] | None) -> list[tuple[str, list[Documen
     if placement is None:
         return [("", [], [])]
     requirements = Selector.parse(placement.get("namespaceSelector") or {}).requirements
-    whole = [_document(each) for each in requirements]
+    whole = [_document(requirement) for requirement in requirements]
     entries: list[tuple[str, list[Document], list[Document]]] = [
-        (f"beside-{index}.", [*whole[:index], _document(each.negated)], []) for index, each in enumerate(requirements)
+        (f"beside-{index}.", [*whole[:index], _document(requirement.negated)], [])
+        for index, requirement in enumerate(requirements)
     ]
     if conditions := placement.get("matchConditions"):
-        all_hold = " && ".join(f"({each['expression']})" for each in conditions)
+        all_hold = " && ".join(f"({condition['expression']})" for condition in conditions)
         entries.append(("beside.", whole, [{"name": "not-of-placement", "expression": f"!({all_hold})"}]))
     return entries
 
@@ -343,3 +301,103 @@ def _beside(placement: Mapping[str, Any] | None) -> list[tuple[str, list[Documen
 def _document(requirement: Requirement) -> Document:
     document: Document = {"key": requirement.key, "operator": requirement.operator}
     return document | ({"values": list(requirement.values)} if requirement.values else {})
+
+
+# -- conditions --------------------------------------------------------------------------------------------------------
+
+
+# The role's leader writes the status. What the leader cannot know the operator applies as a field manager of its own.
+# What it cannot say, because no pod of it runs, the operator sets until the leader is back.
+
+FIELD_MANAGER: Final = "polyarch-operator"
+DEPLOYED: Final = "Deployed"
+"""Only there while it is False."""
+SILENCE_REPORTED_AFTER: Final = 30.0
+"""Seconds without an available pod after which what the leader said last is no longer true."""
+
+
+def not_available(rollout: RolloutStatus, problems: Sequence[str]) -> Condition:
+    """No pod of the role is available. ``problems``: objects that the API server refused."""
+    message = "; ".join([f"Deployment {names.ROLE}: {rollout.summary}", *first_problems(problems)])
+    return Condition("Ready", "False", "RoleNotAvailable", shortened(message))
+
+
+def refused(problems: Sequence[str]) -> Condition | None:
+    """Not everything of the role is as it should be, whatever its leader says; None: it is."""
+    return (
+        Condition(DEPLOYED, "False", "OperandRefused", shortened("; ".join(first_problems(problems))))
+        if problems
+        else None
+    )
+
+
+def not_removed(failures: Sequence[str]) -> Condition:
+    """The object is being deleted, and this is what the operator itself could not remove, and why."""
+    message = f"taints or gates could not be removed: {'; '.join(first_problems(failures))}"
+    return Condition("Degraded", "True", "NotRemoved", shortened(message))
+
+
+AFFINITY_COVERED: Final = "AffinityCovered"
+
+
+class PlacementScope(msgspec.Struct, frozen=True, kw_only=True):
+    """What placement does, as far as it matters here."""
+
+    namespaces: Selector | None = None
+    """Whose pods it places; None: those of all."""
+    excluded: tuple[str, ...] = ()
+    """Names of namespaces, and ``prefix-*``."""
+    audits: bool = False
+    """It only tells what it would do."""
+
+
+def affinity_covered(taints: TaintSettings, placement: PlacementScope | None) -> Condition | None:
+    """The condition; None in the other modes, which ask nothing of placement. ``placement`` is None if it is off."""
+    if taints.mode != "both":
+        return None
+    if placement is None:
+        return _not_covered(
+            "PlacementNotConfigured",
+            "there is no ClusterPodPlacementConfig, so pods get tolerations and no node affinity; create the one that "
+            "is called cluster",
+        )
+    if placement.audits:
+        return _not_covered(
+            "PlacementAudits",
+            "the PlacementPolicy has mode audit, so pods get tolerations and no node affinity; set mode: enforce",
+        )
+    if missing := _not_placed(taints, placement):
+        return _not_covered(
+            "PodsNotPlaced",
+            f"pods of namespaces without {missing[0]} get tolerations and no node affinity; choose the same namespaces "
+            "in the ClusterPodPlacementConfig and in spec.pods",
+        )
+    return Condition(AFFINITY_COVERED, "True", "SamePods", "placement constrains the pods that get tolerations")
+
+
+def _not_placed(taints: TaintSettings, placement: PlacementScope) -> list[str]:
+    """What placement asks of a namespace and taints does not."""
+    asked = placement.namespaces.requirements if placement.namespaces is not None else ()
+    known = taints.namespace_selector.requirements if taints.namespace_selector is not None else ()
+    missing = [
+        _words(requirement)
+        for requirement in asked
+        if requirement not in known and not _is_excluded(requirement, taints)
+    ]
+    excluded = sorted(set(placement.excluded) - set(taints.excluded_namespaces))
+    return missing + [f"{NAMESPACE_NAME} other than {name}" for name in excluded]
+
+
+def _is_excluded(asked: Requirement, taints: TaintSettings) -> bool:
+    """Whether it keeps away namespaces by name that are excluded here as well."""
+    by_name = asked.key == NAMESPACE_NAME and asked.operator == "NotIn"
+    return by_name and set(asked.values) <= set(taints.excluded_namespaces)
+
+
+def _words(asked: Requirement) -> str:
+    values = f" {', '.join(asked.values)}" if asked.values else ""
+    return f"{asked.key} {asked.operator}{values}"
+
+
+def _not_covered(reason: str, message: str) -> Condition:
+    return Condition(AFFINITY_COVERED, "False", reason, message)

@@ -1,11 +1,13 @@
-"""Removes taints from the cluster when ArchitectureTaints is deleted: looks live, takes one step, looks again.
+"""The reconciler of taints: the role is deployed while ArchitectureTaints exists, then uninstalled in order.
 
-The order is in ``operator.uninstall``, and what a step writes in ``removal``, as ``polyarch taint clean`` does it.
-Nothing here believes a cache but for whether the role lives, which only its Lease can tell."""
+The webhook is registered once a pod can answer, for the pods that placement's webhook does not see; so it changes with
+placement's. The order of an uninstall is in ``operator.uninstall``, and what a step writes in ``taints.removal``, as
+``polyarch taint clean`` does it. An uninstall believes no cache but for whether the role lives: only its Lease tells.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -15,37 +17,83 @@ from polyarch.kube.apply import ApplyFailed
 from polyarch.kube.client import Client
 from polyarch.kube.conditions import apply_status, merged, taking_over
 from polyarch.kube.controller import After, Done, Result
-from polyarch.kube.errors import Invalid, KubernetesError, NotFound
+from polyarch.kube.errors import Invalid, NotFound
 from polyarch.kube.informer import Informer, OnDemand, Shares
 from polyarch.kube.lease import Lease, RecordAge
+from polyarch.kube.manager import Process
 from polyarch.kube.owners import add_finalizer, delete_object, remove_finalizer
 from polyarch.kube.patches import JsonPatch
-from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, Ref, Resource
+from polyarch.kube.resources import LEASES, MUTATING_WEBHOOKS, Ref
 from polyarch.kube.store import Change
 from polyarch.objects import Condition, Key, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
-from polyarch.operator.components import taints_status
-from polyarch.operator.components.taints_objects import taints_operands, webhooks
-from polyarch.operator.components.taints_status import PlacementScope, affinity_covered
+from polyarch.operator.components import taints_objects
+from polyarch.operator.components.placement_reconciler import PlacementInformers
+from polyarch.operator.components.taints_objects import PlacementScope, affinity_covered, taints_operands, webhooks
 from polyarch.operator.operands import RolloutStatus
-from polyarch.operator.settings import OLDEST_KUBERNETES, ClusterCapabilities, OperatorSettings
+from polyarch.operator.reconciler import (
+    STEP_TAKEN,
+    WAITING,
+    after_apply,
+    attempt_all,
+    deletions_in_cluster,
+    exists,
+    needs_newer_kubernetes,
+)
+from polyarch.operator.serving_secrets import ServingSecrets
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.operator.uninstall import RemainingTaints, TaintsUninstallStep, next_taints_step
+from polyarch.placement import names as placement_names
+from polyarch.selectors import InvalidSelector, Selector
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.inventory import RECORDED_ONLY
 from polyarch.taints.removal import ADMISSION_GROUP, POLICY_PLURALS, Removal
-from polyarch.taints.settings import TaintSettings
+from polyarch.taints.settings import NOTHING, TaintSettings
 from polyarch.taints.writes import Outcome, Writer
 
 log = structlog.get_logger(__name__)
 
+SINGLETON: Final = Key("", names.SINGLETON)
+MAX_WAIT: Final = 10.0
+"""Seconds between two reconciles at the most while nothing changes."""
 LEASE_TIMEOUT: Final = 30.0
 """Seconds without a change of the role's Lease after which nobody is taken to clean up."""
 
 
+class PlacementState:
+    """Placement, as far as taints has to do with it. ``sets``: the operands of placement."""
+
+    def __init__(self, informers: PlacementInformers, sets: OperandApplySets) -> None:
+        self._informers = informers
+        self._sets = sets
+
+    @property
+    def scope(self) -> PlacementScope | None:
+        """What the ClusterPodPlacementConfig and the policy say; None without the former."""
+        configuration, policy = self._informers.configuration, self._informers.policy.spec
+        if configuration is None:
+            return None
+        selector = configuration.spec.namespace_selector
+        try:
+            namespaces = Selector.parse(selector) if selector is not None else None
+        except InvalidSelector:
+            namespaces = NOTHING
+        return PlacementScope(namespaces=namespaces, excluded=policy.excluded_namespaces, audits=policy.mode == "audit")
+
+    @property
+    def webhook(self) -> Mapping[str, Any] | None:
+        """The entry of the pod webhook's configuration, as the API server has it; None: there is none."""
+        found = self._sets.get(MUTATING_WEBHOOKS, placement_names.WEBHOOK_CONFIGURATION)
+        if found is None or found.metadata.deletion_timestamp is not None:
+            return None
+        registered: list[dict[str, Any]] = found.document.get("webhooks") or []
+        return registered[0] if registered else None
+
+
 class RemainingObjects(msgspec.Struct, frozen=True, kw_only=True):
-    """One live look."""
+    """What one live look has found: in numbers, and the objects behind them."""
 
     left: RemainingTaints
     operands: Mapping[Ref, PartialObjectMetadata]
@@ -55,7 +103,7 @@ class RemainingObjects(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaintsUninstaller:
-    """``home`` is the operator's namespace. What it remembers are times, which no object records."""
+    """Uninstalls taints from the namespace ``home``. It remembers times alone, which no object records."""
 
     def __init__(
         self, client: Client, informers: Shares, operands: OperandApplySets, *, home: str, clock: Clock
@@ -73,13 +121,13 @@ class TaintsUninstaller:
         """What the operator itself could not remove, and why."""
 
     def forget(self) -> None:
-        """No removal is under way (any more)."""
+        """No uninstall is under way (any more)."""
         self._lease.want(False)
         self._age = self._registered_at = self._progress = self._logged = None
         self.failures = ()
 
-    async def look(self, settings: TaintSettings | None, leaving: ObjectMeta | None) -> RemainingObjects:
-        """What is left. ``settings``: of the object, None if it is gone; ``leaving``: its metadata while it goes."""
+    async def look(self, settings: TaintSettings | None, terminating: ObjectMeta | None) -> RemainingObjects:
+        """What is still there. ``settings``: of the object; ``terminating``: its metadata. None: it is deleted."""
         self._watch_lease()
         removal = self._removal(settings)
         found = await self._operands.live()
@@ -89,8 +137,8 @@ class TaintsUninstaller:
         if registered or self._registered_at is None:
             self._registered_at = now
         marked = await removal.left()
-        role = {ref: each for ref, each in found.items() if ref != configuration}
-        has_lease = not role and await self._exists(LEASES, names.LEASE, self._home)
+        role = {ref: operand for ref, operand in found.items() if ref != configuration}
+        has_lease = not role and await exists(self._client, LEASES, names.LEASE, self._home)
         left = RemainingTaints(
             registered=registered,
             marks=len(marked),
@@ -98,53 +146,48 @@ class TaintsUninstaller:
             lives=self._lives(),
             idle=self._idle(len(marked), now),
             settling=now - self._registered_at,
-            finalizer=leaving is not None and names.FINALIZER in (leaving.finalizers or ()),
+            finalizer=terminating is not None and names.FINALIZER in (terminating.finalizers or ()),
         )
         return RemainingObjects(left=left, operands=role, marked=marked, lease=has_lease)
 
     async def take(
-        self, seen: RemainingObjects, settings: TaintSettings | None, leaving: ObjectMeta | None
+        self, remaining: RemainingObjects, settings: TaintSettings | None, terminating: ObjectMeta | None
     ) -> TaintsUninstallStep:
-        """Takes the next step, and says which it was. Raises ``KubernetesError``."""
-        step = next_taints_step(seen.left)
+        """Take the next step, and return it. Raises ``KubernetesError``."""
+        step = next_taints_step(remaining.left)
         if step is not self._logged:
-            log.info("removal of taints", step=step.value, marks=len(seen.marked))
+            log.info("removal of taints", step=step.value, marks=len(remaining.marked))
         self._logged = step
         match step:
             case TaintsUninstallStep.UNREGISTER:
-                self._note(await self._removal(settings).registration())
+                self._note_failures(await self._removal(settings).registration())
             case TaintsUninstallStep.CLEAN:
                 removal = self._removal(settings)
-                self._note(Outcome.of((await removal.taints(), await removal.gates())))
+                self._note_failures(Outcome.of((await removal.taints(), await removal.gates())))
             case TaintsUninstallStep.REMOVE_ROLE:
                 self.failures = ()
-                await self._operands.remove(seen.operands)
-                if seen.lease:
+                await self._operands.remove(remaining.operands)
+                if remaining.lease:
                     await delete_object(self._client, LEASES, Key(self._home, names.LEASE))
-            case TaintsUninstallStep.RELEASE if leaving is not None:
-                await remove_finalizer(self._client, ARCHITECTURE_TAINTS, leaving, names.FINALIZER)
+            case TaintsUninstallStep.RELEASE if terminating is not None:
+                await remove_finalizer(self._client, ARCHITECTURE_TAINTS, terminating, names.FINALIZER)
             case TaintsUninstallStep.FINISHED:
                 self.forget()
         return step
 
-    async def remove_at_once(self, settings: TaintSettings | None, leaving: ObjectMeta | None) -> None:
-        """All that can still be done while the operator's namespace is being deleted, and its own rights with it."""
+    async def remove_at_once(self, settings: TaintSettings | None, terminating: ObjectMeta | None) -> None:
+        """Do all that is possible while the operator's namespace is being deleted, and its own permissions with it."""
         removal = self._removal(settings)
         parts: list[Callable[[], Awaitable[Any]]] = [removal.registration, removal.gates, removal.taints]
-        in_cluster = [ref for ref in self._operands.cached() if not ref.resource.namespaced]
-        parts += [partial(delete_object, self._client, ref.resource, ref.key) for ref in in_cluster]
-        if leaving is not None:
-            parts.append(partial(remove_finalizer, self._client, ARCHITECTURE_TAINTS, leaving, names.FINALIZER))
-        for part in parts:
-            try:
-                await part()
-            except KubernetesError as error:
-                log.warning("left behind in a namespace that is being deleted", error=str(error))
+        parts += deletions_in_cluster(self._client, self._operands)
+        if terminating is not None:
+            parts.append(partial(remove_finalizer, self._client, ARCHITECTURE_TAINTS, terminating, names.FINALIZER))
+        await attempt_all(parts)
 
     def _removal(self, settings: TaintSettings | None) -> Removal:
         return Removal(Writer(self._client, clock=self._clock), settings or RECORDED_ONLY)
 
-    def _note(self, outcome: Outcome) -> None:
+    def _note_failures(self, outcome: Outcome) -> None:
         self.failures = tuple(map(str, outcome.failed))
         for failure in self.failures:
             log.warning("not removed", problem=failure)
@@ -153,8 +196,7 @@ class TaintsUninstaller:
 
     def _lives(self) -> bool:
         """The role will remove taints and gates by itself."""
-        deployment = self._operands.get(DEPLOYMENTS, names.ROLE)
-        available = RolloutStatus.of(deployment.document if deployment is not None else None).available
+        available = self._operands.rollout(names.ROLE).available
         return available and self._age is not None and self._age.age() < LEASE_TIMEOUT
 
     def _watch_lease(self) -> None:
@@ -174,86 +216,50 @@ class TaintsUninstaller:
 
     async def _has_policy(self) -> bool:
         served = await self._client.discover(ADMISSION_GROUP)
-        newest = [next((each for each in served if each.plural == plural), None) for plural in POLICY_PLURALS]
+        newest = [next((kind for kind in served if kind.plural == plural), None) for plural in POLICY_PLURALS]
         for resource in newest:
-            if resource is not None and await self._exists(resource, names.REGISTRATION_POLICY):
+            if resource is not None and await exists(self._client, resource, names.REGISTRATION_POLICY):
                 return True
         return False
 
-    async def _exists(self, resource: Resource, name: str, namespace: str = "") -> bool:
-        try:
-            await self._client.get(resource, name, namespace=namespace, type=PartialObjectMetadata)
-        except NotFound:
-            return False
-        return True
-
-
-# -- The lifecycle of taints: the role is deployed while ArchitectureTaints exists, then removed.
-
-
-Document = dict[str, Any]
-
-SINGLETON: Final = Key("", names.SINGLETON)
-SOON: Final = 0.2
-"""Seconds until the next pass when a step was taken, or a cache is behind."""
-WAITING: Final = 1.0
-"""Seconds until the next pass while something is waited for; twice as long each time nothing has changed."""
-LONGEST_WAIT: Final = 10.0
-CONTESTED: Final = 30.0
-
-
-class CABundle(Protocol):
-    """Whose certificates API servers are to trust."""
-
-    @property
-    def is_known(self) -> bool: ...
-
-    def bundle(self, found: str) -> bytes:
-        """The CAs (PEM) for a configuration whose ``caBundle`` is ``found``."""
-
-
-class PlacementState(Protocol):
-    """Placement, as far as taints has to do with it."""
-
-    @property
-    def configuration(self) -> PlacementScope | None:
-        """What it does; None: it is off."""
-
-    @property
-    def webhook(self) -> Mapping[str, Any] | None:
-        """The entry of its webhook configuration in the cluster; None: there is none."""
-
 
 class TaintsReconciler:
-    """The reconciler; its only key is :data:`SINGLETON`. ``objects``: the cache of ArchitectureTaints."""
+    """Deploys and uninstalls the role ``taints``; its only key is :data:`SINGLETON`.
+
+    ``sets``: the operands of taints; ``secrets``: they know the CA that API servers are to trust.
+    """
 
     def __init__(
         self,
-        client: Client,
+        process: Process,
         settings: OperatorSettings,
-        objects: Informer[Unstructured],
         *,
         home: OperatorNamespace,
         discovery: Discovery,
         sets: OperandApplySets,
-        trust: CABundle,
+        secrets: ServingSecrets,
         placement: PlacementState,
-        farewell: TaintsUninstaller,
-        clock: Clock,
     ) -> None:
-        self._client = client
+        self._client = process.client
+        self._clock = process.clock
+        self._objects: Informer[Unstructured] = process.informer(ARCHITECTURE_TAINTS, Unstructured)
         self._settings = settings
-        self._objects = objects
         self._home = home
         self._discovery = discovery
         self._sets = sets
-        self._trust = trust
+        self._secrets = secrets
         self._placement = placement
-        self._farewell = farewell
-        self._clock = clock
-        self._nothing_left = False
-        self._waits = WAITING
+        self._uninstaller = TaintsUninstaller(
+            process.client, process.informers, sets, home=settings.namespace, clock=process.clock
+        )
+        self._is_uninstalled = False
+        self._wait = WAITING.seconds
         self._silent_since: float | None = None
+
+    def on_change(self, changed: Callable[..., None]) -> None:
+        """Call ``changed`` with every change that a reconcile may have to answer."""
+        self._objects.add_handler(changed)
+        self._sets.add_handler(changed)
 
     @property
     def tolerated(self) -> tuple[str, ...]:
@@ -262,46 +268,35 @@ class TaintsReconciler:
         return (_settings_of(document).key,) if document is not None else ()
 
     async def reconcile(self, key: Key) -> Result:
-        """One pass."""
         self._sets.serve(self._discovery.served & MONITORING)
         document = self._objects.store.get(SINGLETON)
         if document is None:
-            if await self._exists():
-                return After(SOON)  # the cache is behind
-            return await self._leave(None)
+            if await exists(self._client, ARCHITECTURE_TAINTS, names.SINGLETON):
+                return STEP_TAKEN  # the cache is behind
+            return await self._uninstall(None)
         if self._objects.writes.is_stale(key):
-            return After(SOON)
+            return STEP_TAKEN
         if document.metadata.deletion_timestamp is not None or self._home.is_terminating:
-            return await self._leave(document)
+            return await self._uninstall(document)
         return await self._deploy(document)
-
-    async def _exists(self) -> bool:
-        try:
-            await self._client.get(ARCHITECTURE_TAINTS, names.SINGLETON, type=PartialObjectMetadata)
-        except NotFound:
-            return False
-        return True
 
     # -- deployed ------------------------------------------------------------------------------------------------------
 
     async def _deploy(self, document: Unstructured) -> Result:
         cluster = self._discovery.cluster
-        if cluster is None or not self._trust.is_known:
-            return After(SOON)
-        if cluster.version < OLDEST_KUBERNETES:
-            needed = ".".join(map(str, OLDEST_KUBERNETES))
-            await self._set(
-                document, taints_status.not_available(RolloutStatus(), (f"taints need Kubernetes {needed} or newer",))
-            )
-            return After(LONGEST_WAIT)
-        self._farewell.forget()
-        self._nothing_left = False
+        if cluster is None or not self._secrets.is_known:
+            return STEP_TAKEN
+        if problem := needs_newer_kubernetes(cluster, "taints"):
+            await self._set_condition(document, taints_objects.not_available(RolloutStatus(), (problem,)))
+            return After(MAX_WAIT)
+        self._uninstaller.forget()
+        self._is_uninstalled = False
         if not await add_finalizer(self._client, ARCHITECTURE_TAINTS, document.metadata, names.FINALIZER):
-            return After(SOON)
+            return STEP_TAKEN
         taints = _settings_of(document)
-        if unusable := self._home.problems:  # a change of them begins another pass
+        if unusable := self._home.problems:  # a change of these begins another reconcile
             log.error("the role is not deployed or changed", problems=unusable)
-            silent = await self._tell(document, taints, unusable)
+            silent = await self._write_conditions(document, taints, unusable)
             return Done() if silent is None else After(silent)
         problems: tuple[str, ...] = ()
         failure: ApplyFailed | None = None
@@ -310,103 +305,92 @@ class TaintsReconciler:
             outcome = await self._sets.apply(wanted, keeps=lambda _: False)
         except ApplyFailed as error:
             outcome, failure = error.outcome, error
-            problems = tuple(f"{ref} could not be changed: {each}" for ref, each in error.failures.items())
+            problems = tuple(f"{ref} could not be changed: {reason}" for ref, reason in error.failures.items())
         problems += tuple(
             f"{ref}: {conflict.manager} keeps changing {conflict.field}" for ref, conflict in outcome.contested
         )
-        silent = await self._tell(document, taints, problems)
+        silent = await self._write_conditions(document, taints, problems)
         if failure is not None:
             raise failure
-        if outcome.contested:
-            return After(CONTESTED)
-        if outcome.leaving or not self._sets.is_complete:
-            return After(WAITING)
-        return Done() if silent is None else After(silent)
+        result = after_apply(outcome, self._sets)
+        return After(silent) if silent is not None and isinstance(result, Done) else result
 
-    def _documents(self, cluster: ClusterCapabilities, taints: TaintSettings) -> list[Document]:
-        documents = list(
-            taints_operands(
+    def _documents(self, cluster: ClusterCapabilities, taints: TaintSettings) -> list[dict[str, Any]]:
+        documents = [
+            *taints_operands(
                 self._settings,
                 cluster,
                 taints,
-                ca_bundle=self._trust.bundle(""),
+                ca_bundle=self._secrets.bundle(""),
                 registries=self._home.registries,
-                placed=self._placement.configuration is not None,
+                placed=self._placement.scope is not None,
             )
-        )
-        if taints.state == "active" and self._rollout().available:
-            bundle = self._trust.bundle(self._trusted())
+        ]
+        if taints.state == "active" and self._sets.rollout(names.ROLE).available:
+            bundle = self._secrets.bundle(self._sets.trusted_ca(MUTATING_WEBHOOKS, names.ROLE))
             documents.append(webhooks(self._settings, taints, bundle, placement=self._placement.webhook, owner=None))
         return documents
 
-    def _rollout(self) -> RolloutStatus:
-        found = self._sets.get(DEPLOYMENTS, names.ROLE)
-        return RolloutStatus.of(found.document if found is not None else None)
+    # -- uninstalled ---------------------------------------------------------------------------------------------------
 
-    def _trusted(self) -> str:
-        """``caBundle`` of the webhook configuration now."""
-        found = self._sets.get(MUTATING_WEBHOOKS, names.ROLE)
-        registered = (found.document.get("webhooks") if found is not None else None) or [{}]
-        return str((registered[0].get("clientConfig") or {}).get("caBundle") or "")
-
-    # -- leaving -------------------------------------------------------------------------------------------------------
-
-    async def _leave(self, document: Unstructured | None) -> Result:
+    async def _uninstall(self, document: Unstructured | None) -> Result:
         metadata = document.metadata if document is not None else None
         taints = _settings_of(document) if document is not None else None
         if self._home.is_terminating:
-            leaving = metadata if metadata is not None and metadata.deletion_timestamp is not None else None
-            await self._farewell.remove_at_once(taints, leaving)
-            return After(WAITING)
-        if document is None and not self._sets.cached() and self._nothing_left:
+            terminating = metadata if metadata is not None and metadata.deletion_timestamp is not None else None
+            await self._uninstaller.remove_at_once(taints, terminating)
+            return WAITING
+        if document is None and not self._sets.cached() and self._is_uninstalled:
             return Done()
-        seen = await self._farewell.look(taints, metadata)
-        step = await self._farewell.take(seen, taints, metadata)
-        if document is not None and self._farewell.failures:
-            await self._set(document, taints_status.not_removed(self._farewell.failures))
+        remaining = await self._uninstaller.look(taints, metadata)
+        step = await self._uninstaller.take(remaining, taints, metadata)
+        if document is not None and self._uninstaller.failures:
+            await self._set_condition(document, taints_objects.not_removed(self._uninstaller.failures))
         if step is TaintsUninstallStep.FINISHED:
-            self._nothing_left = True
+            self._is_uninstalled = True
             return Done()
         if step not in (TaintsUninstallStep.LET_ROLE_CLEAN, TaintsUninstallStep.CLEAN):
-            self._waits = WAITING
-            return After(WAITING if step is TaintsUninstallStep.SETTLE else SOON)
-        waits, self._waits = self._waits, min(self._waits * 2, LONGEST_WAIT)
-        return After(waits)
+            self._wait = WAITING.seconds
+            return WAITING if step is TaintsUninstallStep.SETTLE else STEP_TAKEN
+        wait, self._wait = self._wait, min(self._wait * 2, MAX_WAIT)
+        return After(wait)
 
     # -- conditions ----------------------------------------------------------------------------------------------------
 
-    async def _tell(self, document: Unstructured, taints: TaintSettings, problems: tuple[str, ...]) -> float | None:
-        """Writes what the role's leader does not know, or cannot say. Seconds until it counts as silent; None: it does,
-        or it lives."""
-        covered = affinity_covered(taints, self._placement.configuration)
+    async def _write_conditions(
+        self, document: Unstructured, taints: TaintSettings, problems: tuple[str, ...]
+    ) -> float | None:
+        """Write what the role's leader does not know, or cannot say. Seconds until the leader counts as silent; None:
+        it does, or it lives."""
+        covered = affinity_covered(taints, self._placement.scope)
         known = document.status.get("conditions")
         generation = document.metadata.generation
-        own = [each for each in (covered, taints_status.refused(problems)) if each is not None]
+        own = [condition for condition in (covered, taints_objects.refused(problems)) if condition is not None]
         listed = merged(own, known, generation=generation, now=self._clock.now())
         await apply_status(
             self._client,
             ARCHITECTURE_TAINTS,
             document,
             {"conditions": listed} if listed else {},
-            field_manager=taints_status.FIELD_MANAGER,
+            field_manager=taints_objects.FIELD_MANAGER,
             writes=self._objects.writes,
         )
-        rollout = self._rollout()
+        rollout = self._sets.rollout(names.ROLE)
         if rollout.available:
             self._silent_since = None
             return None
         now = self._clock.monotonic()
         if self._silent_since is None:
             self._silent_since = now
-        rest = self._silent_since + taints_status.SILENCE_REPORTED_AFTER - now
-        if rest > 0 and any(each.get("type") == "Ready" for each in known or ()):
+        rest = self._silent_since + taints_objects.SILENCE_REPORTED_AFTER - now
+        if rest > 0 and any(condition.get("type") == "Ready" for condition in known or ()):
             return rest  # what the leader said is still fresh, or said by its successor, whose pod is just not counted
-        await self._set(document, taints_status.not_available(rollout, problems))
+        await self._set_condition(document, taints_objects.not_available(rollout, problems))
         return None
 
-    async def _set(self, document: Unstructured, found: Condition) -> None:
-        """Sets a condition of the role's leader, which takes it back when it lives again."""
-        operations = taking_over(found, document, now=self._clock.now())
+    async def _set_condition(self, document: Unstructured, condition: Condition) -> None:
+        """Set a condition of the role's leader, which takes it back when it lives again."""
+        operations = taking_over(condition, document, now=self._clock.now())
         if not operations:
             return
         try:
@@ -418,7 +402,7 @@ class TaintsReconciler:
         except Invalid as error:
             if not error.is_failed_test:
                 raise
-            return  # it has changed: its event begins another pass
+            return  # it has changed: its event begins another reconcile
         self._objects.writes.note_write(SINGLETON, written.metadata.resource_version)
 
 

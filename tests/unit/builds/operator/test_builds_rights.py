@@ -12,11 +12,11 @@ from polyarch.builds.controller.machine_os import MACHINE_OS_NAMESPACE_RIGHTS, M
 from polyarch.builds.controller.pruner import PRUNE_JOB_RIGHTS, PRUNER_RIGHTS
 from polyarch.builds.controller.resolver import CONFIG_MAP_RIGHTS, HMAC_RIGHTS, NAMED_OBJECT_RIGHTS, SECRET_RIGHTS
 from polyarch.builds.controller.writes import MACHINE_RIGHTS, NAMESPACE_RIGHTS, SECRET_COPY_RIGHTS, WRITE_RIGHTS
-from polyarch.installation.operator import operator_rights
 from polyarch.kube import events, lease
 from polyarch.kube.rbac import Access, granting, grants, missing, unused
 from polyarch.kube.server import SCRAPER_RIGHTS
-from polyarch.operator.components import builds_objects
+from polyarch.operator.components import builds_objects, operator_rbac
+from polyarch.operator.components.operator_rbac import operator_permissions
 from polyarch.operator.settings import Builds, ClusterCapabilities, MachineOS, OperatorSettings
 
 HOME = OperatorSettings().namespace
@@ -134,7 +134,7 @@ def test_people_get_builds_with_the_roles_of_kubernetes() -> None:
 @given(SETTINGS, CLUSTERS)
 def test_the_operator_holds_whatever_it_grants(settings: OperatorSettings, cluster: ClusterCapabilities) -> None:
     """Kubernetes refuses a role with a rule that its maker does not hold."""
-    held = operator_rights(settings, cluster)
+    held = operator_permissions(settings, cluster)
     for document in builds_objects.rbac(settings, cluster):
         if "rules" in document:
             namespace = document["metadata"].get("namespace", "")
@@ -146,7 +146,7 @@ def test_the_operator_holds_whatever_it_grants(settings: OperatorSettings, clust
 @pytest.mark.parametrize("builds", ["on", "auto", "off"])
 def test_the_operator_has_rights_for_builds_only_where_they_are_on(builds: Builds) -> None:
     """Who may make Jobs everywhere can run anything; off, it can only remove what was there."""
-    held = operator_rights(OperatorSettings(builds=builds, numa="off"), ClusterCapabilities())
+    held = operator_permissions(OperatorSettings(builds=builds, numa="off"), ClusterCapabilities())
     on = builds != "off"
     assert (Access("create", "batch", "jobs") in grants(held.cluster)) == on
     assert (Access("create", "polyarch.dev", "imagebuilds") in grants(held.cluster)) == on
@@ -161,8 +161,8 @@ def test_the_operator_gets_no_wildcard_and_cannot_raise_its_own_rights(
     settings: OperatorSettings, cluster: ClusterCapabilities
 ) -> None:
     several = (
-        builds_objects.operator_permissions(settings, cluster),
-        builds_objects.machine_operator_permissions(settings, cluster),
+        operator_rbac.builds_permissions(settings, cluster),
+        operator_rbac.machine_os_permissions(settings, cluster),
     )
     for rules in (rules for held in several for rules in (held.cluster, *held.namespaces.values())):
         for access in grants(rules):
@@ -209,7 +209,7 @@ def test_the_operator_has_rights_for_machine_os_images_only_where_they_are_wante
 ) -> None:
     """Of Secrets in that namespace and of MachineOSConfigs; the ClusterRole it can always remove, by name."""
     settings = msgspec.structs.replace(MACHINE_OS, builds=builds, machine_os=machine_os, numa="off")
-    held = operator_rights(settings, ClusterCapabilities(openshift=openshift))
+    held = operator_permissions(settings, ClusterCapabilities(openshift=openshift))
     assert ("machines" in held.namespaces) == expected
     assert any(each.resource.startswith("machineos") for each in grants(held.cluster)) == expected
     deletes = Access("delete", "rbac.authorization.k8s.io", "clusterroles", builds_objects.MACHINE_ROLE)
@@ -220,7 +220,8 @@ def test_the_operator_has_rights_for_machine_os_images_only_where_they_are_wante
 def test_machine_os_images_change_no_other_rule_of_the_operator() -> None:
     """A chart and a kustomize component can only add rules."""
     usual, more = (
-        operator_rights(OperatorSettings(builds="on", machine_os=each), ClusterCapabilities()) for each in ("off", "on")
+        operator_permissions(OperatorSettings(builds="on", machine_os=each), ClusterCapabilities())
+        for each in ("off", "on")
     )
     assert set(usual.cluster) < set(more.cluster)
     assert all(more.namespaces[each] == rules for each, rules in usual.namespaces.items())

@@ -127,7 +127,7 @@ class World:
             home=anything,
             discovery=anything,
             sets=sets,
-            trust=anything,
+            secrets=anything,
             tainted=lambda: ("example.com/arch",),
             placed=lambda: True,
         )

@@ -2,7 +2,8 @@
 
 import pytest
 
-from polyarch.operator.components.numa_facts import LONGEST, STATES, OperatorCondition, State, four
+from polyarch.operator.components.numa_facts import STATES, OperatorCondition, State, four
+from polyarch.operator.operands import MAX_MESSAGE
 
 
 @pytest.mark.req("NO-090")
@@ -22,7 +23,7 @@ def test_exactly_one_state_holds_and_what_is_available_alone_can_be_upgraded(sta
 
 @pytest.mark.req("NO-090")
 def test_a_message_of_many_problems_is_cut_before_the_api_server_refuses_the_status() -> None:
-    (message,) = {each.message for each in four(OperatorCondition("Degraded", "SomeReason", "x" * (LONGEST + 1)))}
-    assert (len(message), message[-1]) == (LONGEST, "…")
-    (whole,) = {each.message for each in four(OperatorCondition("Degraded", "SomeReason", "x" * LONGEST))}
-    assert whole == "x" * LONGEST
+    (message,) = {each.message for each in four(OperatorCondition("Degraded", "SomeReason", "x" * (MAX_MESSAGE + 1)))}
+    assert (len(message), message[-1]) == (MAX_MESSAGE, "…")
+    (whole,) = {each.message for each in four(OperatorCondition("Degraded", "SomeReason", "x" * MAX_MESSAGE))}
+    assert whole == "x" * MAX_MESSAGE

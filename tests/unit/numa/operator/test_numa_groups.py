@@ -259,6 +259,6 @@ def test_unknown_annotations_of_a_group_are_told() -> None:
     known = {f"{PREFIX}kubelet-root": "/var/snap/kubelet", f"{PREFIX}heartbeat": "1m"}
     made = planned({**WORKERS, "annotations": {**known, "example.org/mine": "x"}})
     assert not made.is_degraded
-    (told,) = made.announcements
+    (told,) = made.events
     assert (told.type, told.reason) == ("Warning", "UnknownAnnotation")
     assert told.message == "node group worker has annotation example.org/mine, which means nothing here"

@@ -2,18 +2,18 @@
 
 import pytest
 
-from polyarch.installation.operator import operator_rights
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.rbac import Access, granting, grants, missing
 from polyarch.operator.components import numa_exporter_objects as exporters
 from polyarch.operator.components.numa_exporter_objects import ExporterContext
-from polyarch.operator.components.numa_operator_rbac import operator_permissions as for_numa
+from polyarch.operator.components.numa_operator_rbac import numa_permissions as for_numa
 from polyarch.operator.components.numa_scheduler_objects import (
     BOUND_CLUSTER_ROLES,
     election_rules,
     extender_rules,
     kick_rules,
 )
+from polyarch.operator.components.operator_rbac import operator_permissions
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 
 SETTINGS = OperatorSettings(namespace="home")
@@ -63,6 +63,6 @@ def test_openshift_s_objects_are_asked_for_on_openshift_alone() -> None:
 @pytest.mark.req("NO-120")
 def test_whoever_has_no_numa_grants_nothing_for_it() -> None:
     settings = InstallationSettings().operator_settings("home")
-    held = operator_rights(settings, ClusterCapabilities())
+    held = operator_permissions(settings, ClusterCapabilities())
     assert not [each for each in grants(held.cluster) if each.group == "nodetopology.openshift.io"]
     assert set(held.namespaces) == {"home"}

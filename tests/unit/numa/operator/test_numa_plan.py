@@ -227,7 +227,7 @@ class TestReadiness:
             "False",
         )
         assert condition(made, "Available")[1:] == ("AsExpected", "worker: 3 nodes")
-        assert made.look_again is None
+        assert made.requeue_after is None
 
     @pytest.mark.req("NO-093")
     @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ class TestReadiness:
             "DaemonSetIsUpdating",
             f"polyarch-system/numaresourcesoperator-worker is updating ({counts})",
         )
-        assert made.look_again == 5.0
+        assert made.requeue_after == 5.0
         assert (made.status or {})["daemonsets"] == []
 
     @pytest.mark.req("NO-093")
@@ -284,7 +284,7 @@ class TestReadiness:
         first, later = (planned(WORKERS, stalled_for={name: each}, daemon_sets=live) for each in (600.0, 7200.0))
         assert first.is_degraded
         assert first.conditions == later.conditions
-        assert later.look_again == 60.0
+        assert later.requeue_after == 60.0
 
     @pytest.mark.req("NO-039")
     def test_a_daemon_set_with_nothing_to_run_is_ready(self) -> None:
@@ -417,7 +417,10 @@ class TestMachines:
         config = found(made, "MachineConfig")
         assert config["metadata"]["name"] == MACHINE_CONFIG
         assert config["metadata"]["labels"]["machineconfiguration.openshift.io/role"] == "worker"
-        assert (condition(made, "Progressing")[:2], made.look_again) == (("True", "MachineConfigPoolIsUpdating"), 60.0)
+        assert (condition(made, "Progressing")[:2], made.requeue_after) == (
+            ("True", "MachineConfigPoolIsUpdating"),
+            60.0,
+        )
         assert names(made, "DaemonSet") == []
 
     @pytest.mark.req("NO-057")

@@ -18,8 +18,7 @@ from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.objects import ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator import certificates
 from polyarch.operator.components.numa_cluster import NumaMetrics, NumaStatusWriter
-from polyarch.operator.components.numa_exporter_reconciler import EXPORTERS_KEY, ExporterReconciler
-from polyarch.operator.components.numa_uninstall import ExporterRemoval
+from polyarch.operator.components.numa_exporter_reconciler import EXPORTERS_KEY, ExporterReconciler, ExporterUninstaller
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 
 
@@ -70,14 +69,14 @@ class World:
             "platforms": SimpleNamespace(find=self._plain),
             "kubelets": SimpleNamespace(expect=lambda _: True, documents={}),
             "sets": sets,
-            "removal": ExporterRemoval(api, sets, told, home="home", clock=self.clock),  # type: ignore[arg-type]
+            "uninstaller": ExporterUninstaller(api, sets, told, home="home", clock=self.clock),  # type: ignore[arg-type]
         }
         self.reconciler = ExporterReconciler(
             api,
             settings,
-            watched=watched,
-            telling=NumaStatusWriter(api, OPERATORS, shown, recorder=told, series=series, clock=self.clock),  # type: ignore[arg-type]
-            series=series,
+            informers=watched,
+            status_writer=NumaStatusWriter(api, OPERATORS, shown, recorder=told, metrics=series, clock=self.clock),  # type: ignore[arg-type]
+            metrics=series,
             image_restricted=True,
             clock=self.clock,
             look_at_kubelets=lambda: None,

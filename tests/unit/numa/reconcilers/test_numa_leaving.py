@@ -14,8 +14,9 @@ from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.objects import Key, PartialObjectMetadata, Unstructured
 from polyarch.operator.components.numa_cluster import TopologyPoller
+from polyarch.operator.components.numa_exporter_reconciler import ExporterUninstaller
 from polyarch.operator.components.numa_scheduler_objects import CAPACITIES
-from polyarch.operator.components.numa_uninstall import ExporterRemoval, SchedulerRemoval
+from polyarch.operator.components.numa_scheduler_reconciler import SchedulerUninstaller
 
 HOME = "home"
 DAEMON_SET = Ref(DAEMONSETS, Key(HOME, "numaresourcesoperator-all"))
@@ -38,8 +39,8 @@ class World:
         api: Any = self.api
         told: Any = self.told
         sets: Any = Sets(self.api)
-        self.exporters = ExporterRemoval(api, sets, told, home=HOME, clock=self.clock)
-        self.scheduler = SchedulerRemoval(api, told, home=HOME, clock=self.clock)
+        self.exporters = ExporterUninstaller(api, sets, told, home=HOME, clock=self.clock)
+        self.scheduler = SchedulerUninstaller(api, told, home=HOME, clock=self.clock)
         self.census = TopologyPoller(api, self.clock)
 
     def put(self, resource: Resource, name: str, *, namespace: str = "", **metadata: Any) -> None:
@@ -78,15 +79,15 @@ def world() -> World:
 @pytest.mark.req("NO-072")
 async def test_exporters_first_then_what_they_published_then_the_object(world: World) -> None:
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
-    assert await world.exporters.leave(live, at_once=False) == After(1.0)
+    assert await world.exporters.uninstall(live, at_once=False) == After(1.0)
     assert world.api.deleted == [DAEMON_SET.key.name]
-    assert await world.exporters.leave(live, at_once=False) == After(1.0)
+    assert await world.exporters.uninstall(live, at_once=False) == After(1.0)
     assert world.api.deleted == [DAEMON_SET.key.name], "its pod would write the object again"
     await world.api.delete(PODS, "exporter", namespace=HOME)
-    await world.exporters.leave(live, at_once=False)
+    await world.exporters.uninstall(live, at_once=False)
     assert world.api.deleted[-1] == "a"
     assert not world.is_free(OPERATORS, names.OPERATOR_SINGLETON)
-    assert await world.exporters.leave(live, at_once=False) == Done()
+    assert await world.exporters.uninstall(live, at_once=False) == Done()
     assert world.is_free(OPERATORS, names.OPERATOR_SINGLETON)
     assert (TOPOLOGIES, "", "foreign") in world.api.objects
     assert world.told.events == []
@@ -95,12 +96,12 @@ async def test_exporters_first_then_what_they_published_then_the_object(world: W
 @pytest.mark.req("NO-072")
 async def test_after_two_minutes_it_is_let_go_and_an_event_says_what_is_left(world: World) -> None:
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
-    await world.exporters.leave(live, at_once=False)
+    await world.exporters.uninstall(live, at_once=False)
     world.clock.advance(119)
-    await world.exporters.leave(live, at_once=False)
+    await world.exporters.uninstall(live, at_once=False)
     assert not world.is_free(OPERATORS, names.OPERATOR_SINGLETON)
     world.clock.advance(1)
-    assert await world.exporters.leave(live, at_once=False) == Done()
+    assert await world.exporters.uninstall(live, at_once=False) == Done()
     assert world.is_free(OPERATORS, names.OPERATOR_SINGLETON)
     ((reason, _, note),) = world.told.events
     assert reason == "CleanupIncomplete"
@@ -112,19 +113,19 @@ async def test_a_node_that_is_down_does_not_keep_the_topologies_of_all_others(wo
     """Its pod stays until somebody deletes the Node."""
     world.put(TOPOLOGIES, "up", labels={names.NODE_GROUP_LABEL: "all"})
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
-    await world.exporters.leave(live, at_once=False)
-    assert await world.exporters.leave(live, at_once=False) == After(1.0)
+    await world.exporters.uninstall(live, at_once=False)
+    assert await world.exporters.uninstall(live, at_once=False) == After(1.0)
     assert (TOPOLOGIES, "", "up") not in world.api.objects
     assert (TOPOLOGIES, "", "a") in world.api.objects
     world.clock.advance(120)
-    assert await world.exporters.leave(live, at_once=False) == Done()
+    assert await world.exporters.uninstall(live, at_once=False) == Done()
     assert (TOPOLOGIES, "", "a") not in world.api.objects
 
 
 @pytest.mark.req("NO-072")
 async def test_when_the_namespace_goes_the_topologies_go_before_the_rights(world: World) -> None:
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
-    assert await world.exporters.leave(live, at_once=True) == Done()
+    assert await world.exporters.uninstall(live, at_once=True) == Done()
     assert world.api.deleted == [DAEMON_SET.key.name, "a"]
     assert (TOPOLOGIES, "", "foreign") in world.api.objects
     ((reason, _, note),) = world.told.events
@@ -136,7 +137,7 @@ async def test_when_the_namespace_goes_the_topologies_go_before_the_rights(world
 async def test_an_object_of_another_name_takes_nothing_with_it(world: World) -> None:
     """A manifest that was copied with its finalizer, under a definition that does not check names."""
     live = world.deleted(OPERATORS, "copied")
-    assert await world.exporters.leave(live, at_once=False) == Done()
+    assert await world.exporters.uninstall(live, at_once=False) == Done()
     assert world.is_free(OPERATORS, "copied")
     assert world.api.deleted == []
 
@@ -150,9 +151,9 @@ async def test_a_missing_right_does_not_keep_the_object_for_ever(world: World) -
     world.api.hook = refused
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
     with pytest.raises(Forbidden):
-        await world.exporters.leave(live, at_once=False)
+        await world.exporters.uninstall(live, at_once=False)
     world.clock.advance(120)
-    assert await world.exporters.leave(live, at_once=False) == Done()
+    assert await world.exporters.uninstall(live, at_once=False) == Done()
     ((_, _, note),) = world.told.events
     assert "delete daemonsets.apps" in note
 
@@ -160,16 +161,16 @@ async def test_a_missing_right_does_not_keep_the_object_for_ever(world: World) -
 @pytest.mark.req("NO-071")
 async def test_a_node_that_left_all_groups_loses_its_object_once_its_exporter_is_gone(world: World) -> None:
     await world.census.look()
-    assert await world.exporters.take_stale(world.census, {"all": ("a",)}) == 0
+    assert await world.exporters.delete_stale(world.census, {"all": ("a",)}) == 0
     assert world.api.deleted == []
-    assert await world.exporters.take_stale(world.census, {"all": ()}) == 1, "its exporter still ends"
+    assert await world.exporters.delete_stale(world.census, {"all": ()}) == 1, "its exporter still ends"
     assert world.api.deleted == []
     await world.api.delete(PODS, "exporter", namespace=HOME)
-    assert await world.exporters.take_stale(world.census, {"all": ()}) == 0
+    assert await world.exporters.delete_stale(world.census, {"all": ()}) == 0
     assert world.api.deleted[-1] == "a"
     assert (TOPOLOGIES, "", "foreign") in world.api.objects
     asked = len(world.api.requests)
-    await world.exporters.take_stale(world.census, {"all": ()})
+    await world.exporters.delete_stale(world.census, {"all": ()})
     assert len(world.api.requests) == asked, "nothing is left to look at"
 
 
@@ -180,10 +181,10 @@ async def test_the_scheduler_goes_with_its_kick_object_and_pods_that_wait_are_to
     for number in range(120):
         world.put(PODS, f"pending-{number}", namespace="team")
     live = world.deleted(SCHEDULERS, names.SCHEDULER_SINGLETON, schedulerName="numa")
-    assert await world.scheduler.leave(live, at_once=False) == After(1.0)
+    assert await world.scheduler.uninstall(live, at_once=False) == After(1.0)
     assert world.api.deleted == [names.SCHEDULER, "polyarch-numa-kick"]
     assert world.told.events == []
-    assert await world.scheduler.leave(live, at_once=False) == Done()
+    assert await world.scheduler.uninstall(live, at_once=False) == Done()
     assert world.is_free(SCHEDULERS, names.SCHEDULER_SINGLETON)
     assert len(world.told.events) == 100
     selector = "spec.schedulerName=numa,spec.nodeName=,status.phase=Pending"

@@ -26,7 +26,7 @@ class World:
             OPERATORS,
             Shown(self.clock),  # type: ignore[arg-type]
             recorder=self.told,  # type: ignore[arg-type]
-            series=NumaMetrics(self.metrics),
+            metrics=NumaMetrics(self.metrics),
             clock=self.clock,
         )
 
@@ -35,7 +35,7 @@ class World:
         return Unstructured(self.api.read(OPERATORS, "numaresourcesoperator"))
 
     async def tell(self, status: Json, conditions: tuple[Condition, ...], *announcements: PlannedEvent) -> bool:
-        return await self.telling.tell(self.live, status, conditions, announcements)
+        return await self.telling.write(self.live, status, conditions, announcements)
 
 
 @pytest.mark.req("NO-092")
@@ -65,7 +65,7 @@ async def test_an_object_that_has_changed_meanwhile_is_read_again() -> None:
     world = World()
     seen = world.live
     world.api.put(OPERATORS, {"metadata": {"name": "numaresourcesoperator", "uid": "u", "generation": 4}})
-    assert not await world.telling.tell(seen, {}, AVAILABLE)
+    assert not await world.telling.write(seen, {}, AVAILABLE)
     assert world.live.status == {}
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from polyarch.kube.controller import After, Done, Result
 from polyarch.objects import Key
-from polyarch.operator.cluster import InitialSync
+from polyarch.operator.reconciler import InitialSync
 
 KEY = Key("", "cluster")
 
@@ -22,13 +22,13 @@ async def test_every_controller_has_to_have_had_its_pass() -> None:
     async def quick(_: Key) -> Result:
         return Done()
 
-    first = InitialSync(("slow", "quick"), not_yet=After(0.2))
+    first = InitialSync(("slow", "quick"))
     watched = first.of("slow", slow)
     assert await first.of("quick", quick)(KEY) == Done()
-    assert not first.are_over
+    assert not first.is_complete
     assert await watched(KEY) == After(0.2)
     with pytest.raises(ValueError, match="no API server"):
         await watched(KEY)
-    assert not first.are_over
+    assert not first.is_complete
     assert await watched(KEY) == After(5.0)
-    assert first.are_over
+    assert first.is_complete

@@ -46,13 +46,13 @@ async def test_rights_stay_until_the_last_pod_has_ended() -> None:
     clock, pods = ManualClock(), Pods(taints=2, webhook=1)
     last = PodDrain(pods, home=HOME, clock=clock)
     rights = belonging(CLUSTER_ROLES, "taints")
-    assert not await last.run(rights | belonging(DEPLOYMENTS, "taints"))
+    assert not await last.is_waited_for(rights | belonging(DEPLOYMENTS, "taints"))
     assert pods.asked == []  # the Deployment goes first, with its pods
-    assert await last.run(rights)
+    assert await last.is_waited_for(rights)
     pods.running["taints"] = 1
-    assert await last.run(rights)
+    assert await last.is_waited_for(rights)
     pods.running["taints"] = 0
-    assert not await last.run(rights)
+    assert not await last.is_waited_for(rights)
 
 
 @pytest.mark.req("TN-073")
@@ -61,13 +61,13 @@ async def test_a_pod_that_never_ends_holds_up_nothing() -> None:
     clock, pods = ManualClock(), Pods(taints=1)
     last = PodDrain(pods, home=HOME, clock=clock)
     account = belonging(SERVICE_ACCOUNTS, "taints")
-    assert await last.run(account)
+    assert await last.is_waited_for(account)
     clock.advance(POD_DRAIN_TIMEOUT - 1)
-    assert await last.run(account)
+    assert await last.is_waited_for(account)
     clock.advance(1)
-    assert not await last.run(account)
-    assert not await last.run(account | belonging(DEPLOYMENTS, "taints"))
-    assert await last.run(account)
+    assert not await last.is_waited_for(account)
+    assert not await last.is_waited_for(account | belonging(DEPLOYMENTS, "taints"))
+    assert await last.is_waited_for(account)
 
 
 @pytest.mark.req("PL-520")
@@ -76,6 +76,6 @@ async def test_the_pods_of_all_that_is_left_are_waited_for() -> None:
     pods = Pods(controller=1)
     last = PodDrain(pods, home=HOME, clock=ManualClock())
     both = belonging(CLUSTER_ROLES, "controller") | belonging(SERVICE_ACCOUNTS, "webhook")
-    assert await last.run(both)
+    assert await last.is_waited_for(both)
     assert pods.asked == [f"{names.CONTROLLER_LABEL} in (controller,webhook)"]
-    assert not await last.run({})
+    assert not await last.is_waited_for({})

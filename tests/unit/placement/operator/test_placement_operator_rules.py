@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from polyarch.kube.rbac import granting, grants, missing
 from polyarch.operator.components import placement_objects
-from polyarch.operator.components.operator_rbac import grantable_permissions, operator_permissions
+from polyarch.operator.components.operator_rbac import grantable_permissions, placement_permissions
 from polyarch.operator.owned_objects import global_pull_secret
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
@@ -51,7 +51,7 @@ def test_every_role_that_any_policy_asks_for_can_be_granted(settings, cluster, s
         openshift=cluster.openshift,
         **switches,
     )
-    held = operator_permissions(settings, cluster)
+    held = placement_permissions(settings, cluster)
     for document in (*placement_objects.rbac(parts), *placement_objects.monitor_objects(settings, cluster)):
         if "rules" in document:
             namespace = document["metadata"].get("namespace", "")
@@ -62,7 +62,7 @@ def test_every_role_that_any_policy_asks_for_can_be_granted(settings, cluster, s
 @pytest.mark.req("PL-550")
 @given(SETTINGS, CLUSTERS)
 def test_the_operator_has_no_wildcard_and_cannot_raise_its_own_rights(settings, cluster):
-    held = operator_permissions(settings, cluster)
+    held = placement_permissions(settings, cluster)
     for rules in (held.cluster, *held.namespaces.values()):
         for access in grants(rules):
             assert "*" not in (access.verb, access.group, access.resource, access.name)
@@ -73,7 +73,7 @@ def test_the_operator_has_no_wildcard_and_cannot_raise_its_own_rights(settings, 
 @given(SETTINGS, CLUSTERS)
 def test_cluster_wide_it_changes_by_name_alone(settings, cluster):
     """But for pods' gates, Events, reviews, and what it grants."""
-    held = operator_permissions(settings, cluster)
+    held = placement_permissions(settings, cluster)
     unnamed = {
         (access.verb, access.resource)
         for access in grants(held.cluster)
@@ -97,7 +97,7 @@ def test_cluster_wide_it_changes_by_name_alone(settings, cluster):
 @pytest.mark.req("PL-550")
 @given(SETTINGS, CLUSTERS)
 def test_it_never_lists_secrets_of_the_cluster_nor_updates_or_deletes_pods(settings, cluster):
-    held = operator_permissions(settings, cluster)
+    held = placement_permissions(settings, cluster)
     of = {
         kind: {access.verb for access in grants(held.cluster) if access.resource == kind}
         for kind in ("secrets", "pods", "customresourcedefinitions")
@@ -112,7 +112,7 @@ def test_it_never_lists_secrets_of_the_cluster_nor_updates_or_deletes_pods(setti
 @pytest.mark.req("PL-550")
 @pytest.mark.parametrize("kind", ["secrets", "configmaps", "deployments", "roles", "servicemonitors"])
 def test_in_its_namespace_it_changes_only_objects_with_known_names(kind):
-    held = operator_permissions(OperatorSettings(), ClusterCapabilities()).namespaces["polyarch-system"]
+    held = placement_permissions(OperatorSettings(), ClusterCapabilities()).namespaces["polyarch-system"]
     changed = {access.name for access in grants(held) if access.resource == kind and access.verb in ("patch", "delete")}
     assert changed
     assert "" not in changed
@@ -120,7 +120,7 @@ def test_in_its_namespace_it_changes_only_objects_with_known_names(kind):
 
 @pytest.mark.req("PL-423", "PL-550")
 def test_the_operator_has_a_role_wherever_it_makes_one():
-    found = operator_permissions(
+    found = placement_permissions(
         OperatorSettings(global_pull_secret=("infra", "pull")), ClusterCapabilities(openshift=True)
     )
     assert set(found.namespaces) == {"polyarch-system", "openshift-config", "infra"}
@@ -139,7 +139,7 @@ def test_the_operator_has_a_role_wherever_it_makes_one():
 @pytest.mark.req("PL-501", "PL-503", "PL-520")
 def test_it_may_read_and_remove_the_lease_of_the_controllers():
     """What is left of a role goes with it."""
-    held = operator_permissions(OperatorSettings(), ClusterCapabilities()).namespaces["polyarch-system"]
+    held = placement_permissions(OperatorSettings(), ClusterCapabilities()).namespaces["polyarch-system"]
     deleted = {access.name for access in grants(held) if (access.verb, access.resource) == ("delete", "leases")}
     assert deleted == {names.OPERATOR_LEASE, names.CONTROLLER_LEASE, names.ENOEXEC_LEASE}
 

@@ -7,10 +7,10 @@ import pytest
 
 from polyarch.operator.components.placement_status import (
     ValidationRequest,
-    judge,
-    judge_cluster_configuration,
-    judge_removal,
     shadowed,
+    validate_cluster_config,
+    validate_config,
+    validate_deletion,
 )
 from polyarch.placement.api import Plugins, PodPlacementConfig
 
@@ -29,7 +29,7 @@ def scoring(*architectures: str, enabled: bool = True) -> dict[str, Any]:
 
 
 def refusal(new: PodPlacementConfig, *others: PodPlacementConfig, old: Any = None, configured: bool = True) -> Any:
-    return judge(ValidationRequest(new, old, others, configured))
+    return validate_config(ValidationRequest(new, old, others, configured))
 
 
 @pytest.mark.req("PL-031")
@@ -93,18 +93,18 @@ def test_what_is_refused_and_how(given, code, said) -> None:
 @pytest.mark.req("PL-011")
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_clusters_plugin_names_no_architecture_twice_be_it_enabled_or_not(enabled) -> None:
-    refused = judge_cluster_configuration(msgspec.convert(scoring("arm64", "amd64", "arm64", enabled=enabled), Plugins))
+    refused = validate_cluster_config(msgspec.convert(scoring("arm64", "amd64", "arm64", enabled=enabled), Plugins))
     assert refused is not None
     assert "platforms[0] and [2] both have architecture arm64" in refused.message
-    assert judge_cluster_configuration(msgspec.convert(scoring("arm64", "amd64"), Plugins)) is None
-    assert judge_cluster_configuration(None) is None
+    assert validate_cluster_config(msgspec.convert(scoring("arm64", "amd64"), Plugins)) is None
+    assert validate_cluster_config(None) is None
 
 
 @pytest.mark.req("PL-011")
 def test_the_cluster_configuration_stays_while_others_depend_on_it() -> None:
     """Up to five are named."""
-    assert judge_removal([]) is None
-    refused = judge_removal([config(f"c{at}", namespace=f"n{at}") for at in range(7)])
+    assert validate_deletion([]) is None
+    refused = validate_deletion([config(f"c{at}", namespace=f"n{at}") for at in range(7)])
     assert refused is not None
     assert "n0/c0, n1/c1, n2/c2, n3/c3, n4/c4 and 2 more; delete them first" in refused.message
     assert refused.code == 403
@@ -121,9 +121,9 @@ def test_of_equal_priorities_the_later_names_are_shadowed() -> None:
 @pytest.mark.req("PL-031")
 def test_none_is_created_while_the_cluster_configuration_is_being_deleted() -> None:
     """It would only prolong the deletion; what is there can still be changed."""
-    late = ValidationRequest(config(), None, (), cluster_configured=True, cluster_leaving=True)
-    refused = judge(late)
+    late = ValidationRequest(config(), None, (), cluster_configured=True, cluster_terminating=True)
+    refused = validate_config(late)
     assert refused is not None
     assert refused.code == 400
     assert "is being deleted" in refused.message
-    assert judge(msgspec.structs.replace(late, old=config(priority=1))) is None
+    assert validate_config(msgspec.structs.replace(late, old=config(priority=1))) is None

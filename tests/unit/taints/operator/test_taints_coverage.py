@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.operator.components.taints_status import PlacementScope, affinity_covered, not_available, not_removed
+from polyarch.operator.components.taints_objects import PlacementScope, affinity_covered, not_available, not_removed
 from polyarch.operator.operands import RolloutStatus
 from polyarch.selectors import Requirement, Selector
 from polyarch.taints.api import ArchitectureTaintsSpec, PodsSpec

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyarch import names as shared
-from polyarch.installation.operator import operator_rights
 from polyarch.kube.rbac import granting, grants, missing
-from polyarch.operator.components import taints_objects
+from polyarch.operator.components import operator_rbac, taints_objects
+from polyarch.operator.components.operator_rbac import operator_permissions
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.run import services
 from polyarch.taints import daemonsets as template_controller
@@ -106,7 +106,7 @@ def test_the_processes_of_placement_get_what_adding_tolerations_takes():
 @given(SETTINGS, CLUSTERS, st.booleans())
 def test_the_operator_holds_whatever_it_grants(settings, cluster, evicts):
     """Kubernetes refuses a role with a rule that its maker does not hold."""
-    held = operator_rights(settings, cluster)
+    held = operator_permissions(settings, cluster)
     for document in taints_objects.rbac(settings, cluster, evicts=evicts):
         if "rules" in document:
             namespace = document["metadata"].get("namespace", "")
@@ -117,7 +117,7 @@ def test_the_operator_holds_whatever_it_grants(settings, cluster, evicts):
 @pytest.mark.req("TN-081", "TN-094")
 @given(SETTINGS, CLUSTERS)
 def test_the_operator_gets_no_wildcard_and_cannot_raise_its_own_rights(settings, cluster):
-    held = taints_objects.operator_permissions(settings, cluster)
+    held = operator_rbac.taints_permissions(settings, cluster)
     for rules in (held.cluster, *held.namespaces.values()):
         for access in grants(rules):
             assert "*" not in (access.verb, access.group, access.resource, access.name)
@@ -130,7 +130,7 @@ def test_the_operator_gets_no_wildcard_and_cannot_raise_its_own_rights(settings,
 @pytest.mark.parametrize("kind", ["nodes", "pods", "daemonsets"])
 def test_the_operator_neither_updates_nor_deletes_what_is_not_its_own(kind):
     """It removes taints and gates where the role is dead, by patches."""
-    held = taints_objects.operator_permissions(OperatorSettings(), ClusterCapabilities())
+    held = operator_rbac.taints_permissions(OperatorSettings(), ClusterCapabilities())
     assert {access.verb for access in grants(held.cluster) if access.resource == kind} == {
         "get",
         "list",

@@ -39,7 +39,7 @@ def observed(spec: Json | None = None, **fields: Any) -> SchedulerFacts:
         "cluster": ClusterCapabilities(version=(1, 33)),
         "platform": "kubernetes",
         "version": "v1.33.2",
-        "candidates": NodeCounts(control_plane=1, workers=5, oldest_kubelet=(1, 33)),
+        "node_counts": NodeCounts(control_plane=1, workers=5, oldest_kubelet=(1, 33)),
         "owner": None,
     }
     return SchedulerFacts(
@@ -232,7 +232,7 @@ def test_what_counts_as_a_candidate() -> None:
     ],
 )
 def test_replicas(wanted: int | None, found: NodeCounts, platform: Any, replicas: int, problem: str) -> None:
-    seats = numa_scheduler_plan.seats(wanted, found, platform)
+    seats = numa_scheduler_plan.replicas(wanted, found, platform)
     assert (seats.replicas, seats.problem[: len(problem)]) == (replicas, problem)
     assert bool(seats.problem) == bool(problem)
 
@@ -240,7 +240,7 @@ def test_replicas(wanted: int | None, found: NodeCounts, platform: Any, replicas
 @pytest.mark.req("NO-082")
 def test_too_many_replicas_leave_the_deployment_alone() -> None:
     planned = plan_scheduler(observed({"replicas": 7}, status={"schedulerName": "topo-aware-scheduler"}))
-    assert (planned.documents, planned.verdict.state) == (None, "Degraded")
+    assert (planned.documents, planned.condition.state) == (None, "Degraded")
     assert planned.status == {"schedulerName": "topo-aware-scheduler"}
 
 
@@ -249,7 +249,7 @@ def test_too_many_replicas_leave_the_deployment_alone() -> None:
 def test_every_replica_elects_and_the_only_one_too(replicas: int) -> None:
     """A Deployment starts the new pod before it ends the old one: of one replica there are two for a while, and each
     extender would promise the same cells. What elects does not change with the number of replicas, either."""
-    planned = plan_scheduler(observed({"replicas": replicas}, candidates=NodeCounts(control_plane=3)))
+    planned = plan_scheduler(observed({"replicas": replicas}, node_counts=NodeCounts(control_plane=3)))
     assert scheduler_file(planned)["leaderElection"] == {
         "leaderElect": True,
         "resourceName": "numa-scheduler-leader",
@@ -278,7 +278,7 @@ def test_the_informer(wanted: Any, oldest: Any, platform: Any, expected: str) ->
     found = NodeCounts(control_plane=1, oldest_kubelet=oldest)
     assert numa_scheduler_plan.informer(wanted, found, platform) == expected
     spec = {"schedulerInformer": wanted} if wanted else {}
-    planned = plan_scheduler(observed(spec, candidates=found, platform=platform))
+    planned = plan_scheduler(observed(spec, node_counts=found, platform=platform))
     (condition,) = planned.extra
     assert (condition.type, condition.status) == (
         "DedicatedInformerActive",
@@ -314,8 +314,8 @@ def test_images_are_checked_where_that_is_asked_for(wanted: str, problem: str) -
     environment = {"SCHEDULER_IMAGE_VALIDATION": "true", "SCHEDULER_IMAGE_DIGESTS": f"sha256:{'c' * 64}, {DIGEST}"}
     planned = plan_scheduler(observed({"imageSpec": wanted}, image_rules=ImageRules.of(environment)))
     if problem:
-        assert (planned.verdict.reason, planned.documents) == ("InvalidSchedulerImage", None)
-        assert problem in planned.verdict.message
+        assert (planned.condition.reason, planned.documents) == ("InvalidSchedulerImage", None)
+        assert problem in planned.condition.message
     else:
         assert container(planned, "secondary-scheduler")["image"] == wanted
     assert plan_scheduler(observed({"imageSpec": wanted})).documents is not None, "off by default"
@@ -326,7 +326,7 @@ def test_images_are_checked_where_that_is_asked_for(wanted: str, problem: str) -
 def test_an_image_of_another_age_is_told_of(tag: str, warns: bool) -> None:
     spec = {"imageSpec": f"own/scheduler:{tag}"}
     ready = deployed(spec, available="True")
-    message = plan_scheduler(observed(spec, deployment=ready)).verdict.message
+    message = plan_scheduler(observed(spec, deployment=ready)).condition.message
     assert ("more than one minor version away" in message) is warns
 
 
@@ -383,7 +383,7 @@ def test_a_scheduler_that_goes_on_without_its_extender_says_so() -> None:
         )
     )
     assert scheduler_file(planned)["extenders"][0]["ignorable"] is True
-    assert "blind to NUMA while the extender is down" in planned.verdict.message
+    assert "blind to NUMA while the extender is down" in planned.condition.message
 
 
 @pytest.mark.req("NO-011")
@@ -417,8 +417,8 @@ def test_preemption_that_could_not_keep_what_comes_free_is_off_and_says_so(
     text = made(planned)["ConfigMap", "numa-extender-config"]["data"]["config.yaml"]
     assert msgspec.json.decode(text)["preempt"] is preempts
     assert ("pods/eviction" in extender_rights(planned)) is preempts
-    assert ("preemptionMode" in planned.verdict.message) is bool(said)
-    assert said in planned.verdict.message
+    assert ("preemptionMode" in planned.condition.message) is bool(said)
+    assert said in planned.condition.message
 
 
 def extender_rights(planned: SchedulerPlan) -> dict[str, set[str]]:
@@ -454,8 +454,8 @@ def test_the_extender_may_evict_only_where_preemption_is_enabled() -> None:
 @pytest.mark.req("NO-013")
 def test_an_annotation_with_another_value_leaves_everything_as_it_is() -> None:
     planned = plan_scheduler(observed(annotations={names.CANDIDATES: "17"}))
-    assert (planned.verdict.state, planned.documents) == ("Degraded", None)
-    assert names.CANDIDATES in planned.verdict.message
+    assert (planned.condition.state, planned.documents) == ("Degraded", None)
+    assert names.CANDIDATES in planned.condition.message
 
 
 def deployed(spec: Json | None = None, *, available: str, generation: int = 2, seen: int = 2, **facts: Any) -> Json:
@@ -480,7 +480,7 @@ def deployed(spec: Json | None = None, *, available: str, generation: int = 2, s
 def test_available_only_as_it_is_now(deployment: Json | None, ready: bool) -> None:
     planned = plan_scheduler(observed(deployment=deployment))
     expected = ("Available", "AsExpected", None) if ready else ("Progressing", "DeploymentIsUpdating", 5.0)
-    assert (planned.verdict.state, planned.verdict.reason, planned.requeue) == expected
+    assert (planned.condition.state, planned.condition.reason, planned.requeue_after) == expected
 
 
 @pytest.mark.req("NO-086")
@@ -496,18 +496,18 @@ def test_available_only_as_it_is_now(deployment: Json | None, ready: bool) -> No
     ids=lambda changed: next(iter(changed)),
 )
 def test_the_pass_that_changes_the_deployment_does_not_call_the_former_one_available(changed: Json) -> None:
-    facts = {"candidates": NodeCounts(control_plane=3, oldest_kubelet=(1, 33))}
+    facts = {"node_counts": NodeCounts(control_plane=3, oldest_kubelet=(1, 33))}
     before = deployed({"replicas": 2}, available="True", **facts)
     given = {"replicas": 2} | changed
-    assert plan_scheduler(observed(given, deployment=before, **facts)).verdict.state == "Progressing"
+    assert plan_scheduler(observed(given, deployment=before, **facts)).condition.state == "Progressing"
     after = deployed(given, available="True", **facts)
-    assert plan_scheduler(observed(given, deployment=after, **facts)).verdict.state == "Available"
+    assert plan_scheduler(observed(given, deployment=after, **facts)).condition.state == "Available"
 
 
 @pytest.mark.req("NO-087")
 def test_another_name_brings_nothing() -> None:
     planned = plan_scheduler(observed(name="mine"))
-    assert (planned.verdict.reason, planned.documents) == ("IncorrectNUMAResourcesSchedulerResourceName", None)
+    assert (planned.condition.reason, planned.documents) == ("IncorrectNUMAResourcesSchedulerResourceName", None)
 
 
 @pytest.mark.req("NO-012", "NO-094")
