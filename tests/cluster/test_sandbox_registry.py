@@ -12,8 +12,9 @@ import pytest
 from polyarch.oci.auth.credential_stores import KeyringCredentials
 from polyarch.oci.auth.credentials import Document
 from polyarch.oci.inspection import Inspection
-from polyarch.oci.inspector import Inspector, InspectorSettings
+from polyarch.oci.inspector import Inspector
 from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.registry.seed import Registry

@@ -209,10 +209,10 @@ def test_an_accepted_url_has_one_reading(text: str) -> None:
         assert URL(redirect.url, encoded=True).scheme == "https"
         host = URL(redirect.url, encoded=True).raw_host or ""
         port = URL(redirect.url, encoded=True).port
-        assert POLICY.check_host(host, reach=redirect.reach) is None
+        assert POLICY.check_host(host, provenance=redirect.provenance) is None
         own = (host.lower().rstrip("."), port) == ("r.example", 443)
         assert redirect.keep_authorization is own
-        assert (redirect.reach == NAMED) is own
+        assert (redirect.provenance == NAMED) is own
     else:
         assert redirect.code in ("refused-redirect", "refused-address")
     realm = check_realm(text, REGISTRY, POLICY)

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from polyarch.oci.auth.credentials import ANONYMOUS, Credential
 from polyarch.oci.inspection import Status
-from polyarch.oci.inspector import Inspector, InspectorSettings
+from polyarch.oci.inspector import Inspector
 from polyarch.oci.reference import parse
+from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.transport.addresses import AddressClass
 from polyarch.oci.transport.interface import Headers
 

@@ -1,5 +1,6 @@
-"""Registry client: on which platforms can this image run?
+"""Container registries as a library: on which platforms can this image run?
 
-It knows nothing of Kubernetes. This file imports nothing on purpose: ``reference``, ``mirrors``, ``answer``,
-``documents`` and the challenge parser must load without a network stack.
+Start with ``inspector`` (one call for an image's platforms) and ``inspection`` (what it returns). Below: ``image``
+reads manifests, ``auth`` authenticates, ``traffic`` limits and retries requests, ``transport`` sends them, ``mirrors``
+says where an image may come from, and ``write`` makes and pushes indexes.
 """

@@ -1,10 +1,10 @@
-"""Readings: the platforms of one digest, which never change.
+"""The cache of image readings in memory, with proof of who may use each one.
 
-A reading depends on the bytes below a digest and on nothing else: not on tag, source, header, credential or time. That
-makes it safe to keep, export and share with everybody. An answer combines a reading with one request: its
-reference, its source, and whether operator bundles count as images.
-
-Pure: no I/O, no clock."""
+An image reading is the platforms of one digest, which never change: it depends on the bytes below the digest and on
+nothing else, not on tag, source, header, credential or time. That makes it safe to keep, export and share with
+everybody. An inspection combines a reading with one request: its reference, its source, and whether operator bundles
+count as images.
+"""
 
 import secrets
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ class ImageReading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         texts = sum(len(warning.code) + len(warning.message) for warning in self.warnings)
         return 700 + 330 * len(self.entries) + 230 * len(self.skipped) + 200 * len(self.warnings) + texts
 
-    def answer(
+    def inspection(
         self,
         reference: Reference,
         *,
@@ -93,7 +93,7 @@ class ImageReading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         )
 
 
-# -- In-memory cache of image readings, with proof of who may use each one.
+# -- the cache ---------------------------------------------------------------------------------------------------------
 
 
 MAX_READINGS = 10_000
@@ -101,8 +101,8 @@ MAX_BYTES = 36 * 2**20
 MAX_OTHERS = 20_000
 MAX_FAILURE_BYTES = 4 * 2**20
 """Limit of each table of failures and incomplete readings: registries and tenants choose their size."""
-PLACES_PER_READING = 32
-PROOFS_PER_PLACE = 256
+LOCATIONS_PER_READING = 32
+PROOFS_PER_LOCATION = 256
 
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
@@ -132,14 +132,14 @@ class ReadingRecord(NamedTuple):
     """A reading, the places where it was read, and whether it was read anonymously (``public``)."""
 
     reading: ImageReading
-    places: tuple[RepositoryLocation, ...]
+    locations: tuple[RepositoryLocation, ...]
     public: bool
     complete: bool = True
     """False: a child could not be read there."""
 
-    def usable_in(self, place: RepositoryLocation) -> bool:
-        """Whether it was read in this repository, or anonymously anywhere: the first half of RG-111."""
-        return self.public or place in self.places
+    def usable_in(self, location: RepositoryLocation) -> bool:
+        """Whether it was read in this repository, or anonymously anywhere."""
+        return self.public or location in self.locations
 
 
 class LocationProofs:
@@ -165,9 +165,9 @@ class Backing(Protocol):
 
     def load_reading(self, digest: str) -> ReadingRecord | None: ...
 
-    def load_tag(self, place: RepositoryLocation, tag: str) -> TagRecord | None: ...
+    def load_tag(self, location: RepositoryLocation, tag: str) -> TagRecord | None: ...
 
-    def load_proofs(self, place: RepositoryLocation) -> dict[str, float]: ...
+    def load_proofs(self, location: RepositoryLocation) -> dict[str, float]: ...
 
     def save(
         self,
@@ -176,7 +176,7 @@ class Backing(Protocol):
         proofs: Iterable[tuple[RepositoryLocation, str, float]],
     ) -> None: ...
 
-    def forget(self, place: RepositoryLocation, fingerprint: str) -> None: ...
+    def forget(self, location: RepositoryLocation, fingerprint: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -201,7 +201,7 @@ class Cache:
             MAX_OTHERS, weight=MAX_FAILURE_BYTES
         )
         self._tags: LRUCache[tuple[RepositoryLocation, str], TagRecord] = LRUCache(MAX_OTHERS)
-        self._places: LRUCache[RepositoryLocation, LocationProofs] = LRUCache(MAX_OTHERS)
+        self._locations: LRUCache[RepositoryLocation, LocationProofs] = LRUCache(MAX_OTHERS)
         self._negatives: LRUCache[Hashable, tuple[InspectionError, float]] = LRUCache(
             MAX_OTHERS, weight=MAX_FAILURE_BYTES
         )
@@ -225,41 +225,41 @@ class Cache:
         self._metrics.cache("readings", "miss" if record is None else "hit")
         return record
 
-    def usable(self, digest: str, place: RepositoryLocation, *, memory_only: bool = False) -> ReadingRecord | None:
+    def usable(self, digest: str, location: RepositoryLocation, *, memory_only: bool = False) -> ReadingRecord | None:
         """The reading for this place: the complete one if it was read there, or anonymously anywhere; else what the
         place itself has shown, without a child that it has not.
         """
         record = self.reading(digest, memory_only=memory_only)
-        if record is not None and record.usable_in(place):
+        if record is not None and record.usable_in(location):
             return record
-        return self._unexpired(self._incomplete, (place, digest))
+        return self._unexpired(self._incomplete, (location, digest))
 
     def put_reading(
-        self, reading: ImageReading, place: RepositoryLocation, *, public: bool, restored: bool = False
+        self, reading: ImageReading, location: RepositoryLocation, *, public: bool, restored: bool = False
     ) -> None:
         """Keep a complete reading and its known places. One that is ``restored`` from elsewhere replaces none that this
         process has made itself.
         """
         known = self._loaded(reading.digest)
-        places: tuple[RepositoryLocation, ...] = (place,)
+        locations: tuple[RepositoryLocation, ...] = (location,)
         if known is not None:
-            places = (*(each for each in known.places if each != place), place)[-PLACES_PER_READING:]
+            locations = (*(each for each in known.locations if each != location), location)[-LOCATIONS_PER_READING:]
             public = public or known.public
             bundle = known.reading.bundle if reading.bundle is None else reading.bundle
             kept = known.reading if restored else reading
             reading = kept if kept.bundle == bundle else msgspec.structs.replace(kept, bundle=bundle)
-        record = ReadingRecord(reading, places, public=public)
+        record = ReadingRecord(reading, locations, public=public)
         self._keep(record)
-        self._incomplete.pop((place, reading.digest))
+        self._incomplete.pop((location, reading.digest))
         self.changes += record != known
         if self._backing is not None:
             self._new_readings[reading.digest] = record
 
-    def put_incomplete(self, reading: ImageReading, place: RepositoryLocation, *, seconds: float) -> None:
+    def put_incomplete(self, reading: ImageReading, location: RepositoryLocation, *, seconds: float) -> None:
         """Keep a reading that lacks a child, for its place only: another place may have the child."""
-        record = ReadingRecord(reading, (place,), public=False, complete=False)
+        record = ReadingRecord(reading, (location,), public=False, complete=False)
         until = self._clock.monotonic() + seconds
-        self._incomplete.put((place, reading.digest), (record, until), weight=reading.size)
+        self._incomplete.put((location, reading.digest), (record, until), weight=reading.size)
 
     def _loaded(self, digest: str, *, memory_only: bool = False) -> ReadingRecord | None:
         record = self._readings.get(digest)
@@ -278,54 +278,54 @@ class Cache:
 
     # -- tags ----------------------------------------------------------------------------------------------------------
 
-    def tag(self, place: RepositoryLocation, tag: str, *, memory_only: bool = False) -> TagRecord | None:
-        record = self._tags.get((place, tag))
+    def tag(self, location: RepositoryLocation, tag: str, *, memory_only: bool = False) -> TagRecord | None:
+        record = self._tags.get((location, tag))
         if record is None and self._backing is not None and not memory_only:
-            record = self._backing.load_tag(place, tag)
+            record = self._backing.load_tag(location, tag)
             if record is not None:
-                self._tags.put((place, tag), record)
+                self._tags.put((location, tag), record)
         self._metrics.cache("tags", "miss" if record is None else "hit")
         return record
 
-    def put_tag(self, place: RepositoryLocation, tag: str, record: TagRecord) -> TagRecord:
+    def put_tag(self, location: RepositoryLocation, tag: str, record: TagRecord) -> TagRecord:
         """Keep what a tag names, and what it named before until the new content has been read."""
-        before = self._tags.get((place, tag))
+        before = self._tags.get((location, tag))
         is_known = before is not None and before.digest == record.digest
         if before is not None:
             was_read = before.digest != record.digest and self._readings.get(before.digest) is not None
             record = record._replace(good=(before.digest, before.checked_at) if was_read else before.good)
-        self._tags.put((place, tag), record)
+        self._tags.put((location, tag), record)
         self.changes += not is_known
         self.refreshes += is_known
         if self._backing is not None:
-            self._new_tags[place, tag] = record
+            self._new_tags[location, tag] = record
         return record
 
-    def tag_failed(self, place: RepositoryLocation, tag: str) -> None:
+    def tag_failed(self, location: RepositoryLocation, tag: str) -> None:
         """A check failed for a transient reason: the record may be used in its place."""
-        record = self._tags.get((place, tag))
+        record = self._tags.get((location, tag))
         if record is not None:
-            self._tags.put((place, tag), record._replace(failed_at=self._clock.monotonic()))
+            self._tags.put((location, tag), record._replace(failed_at=self._clock.monotonic()))
 
     def tags(self) -> Iterator[tuple[RepositoryLocation, str, TagRecord]]:
-        return ((place, tag, record) for (place, tag), record in self._tags)
+        return ((location, tag, record) for (location, tag), record in self._tags)
 
     # -- proofs --------------------------------------------------------------------------------------------------------
 
     def proof(
         self,
-        place: RepositoryLocation,
+        location: RepositoryLocation,
         fingerprints: Sequence[str],
         *,
         seconds: float,
         public_seconds: float,
         memory_only: bool = False,
     ) -> AccessProof | None:
-        """Proof that one of these credentials, or anonymous access, may read there: the second half of RG-111.
+        """Proof that one of these credentials, or anonymous access, may read there.
 
         ``seconds`` is the maximum age, ``public_seconds`` that of an anonymous proof.
         """
-        record = self._place(place, memory_only=memory_only)
+        record = self._location(location, memory_only=memory_only)
         found: AccessProof | None = None
         if record is not None:
             now = self._clock.monotonic()
@@ -341,75 +341,75 @@ class Cache:
         self._metrics.cache("proofs", "miss" if found is None else "hit")
         return found
 
-    def put_proof(self, place: RepositoryLocation, fingerprint: str, *, at: float | None = None) -> None:
+    def put_proof(self, location: RepositoryLocation, fingerprint: str, *, at: float | None = None) -> None:
         """A request with this credential succeeded, now or at the time ``at``."""
-        record = self._place(place) or LocationProofs()
+        record = self._location(location) or LocationProofs()
         at = self._clock.monotonic() if at is None else at
         if fingerprint not in record.proofs:
             self.changes += 1
-            if len(record.proofs) >= PROOFS_PER_PLACE:
+            if len(record.proofs) >= PROOFS_PER_LOCATION:
                 del record.proofs[min(record.proofs, key=record.proofs.__getitem__)]
         else:
             self.refreshes += 1
         record.proofs[fingerprint] = at
         if not fingerprint:
             record.private_since = None
-        self._places.put(place, record)
+        self._locations.put(location, record)
         if self._backing is not None:
-            self._new_proofs[place, fingerprint] = at
+            self._new_proofs[location, fingerprint] = at
 
-    def put_proof_if_newer(self, place: RepositoryLocation, fingerprint: str, at: float) -> None:
-        if at > self.proofs_of(place).get(fingerprint, float("-inf")):
-            self.put_proof(place, fingerprint, at=at)
+    def put_proof_if_newer(self, location: RepositoryLocation, fingerprint: str, at: float) -> None:
+        if at > self.proofs_of(location).get(fingerprint, float("-inf")):
+            self.put_proof(location, fingerprint, at=at)
 
-    def proofs_of(self, place: RepositoryLocation) -> Mapping[str, float]:
+    def proofs_of(self, location: RepositoryLocation) -> Mapping[str, float]:
         """Fingerprint → time, from memory."""
-        record = self._places.get(place)
+        record = self._locations.get(location)
         return record.proofs if record is not None else {}
 
-    def drop_proof(self, place: RepositoryLocation, fingerprint: str) -> None:
+    def drop_proof(self, location: RepositoryLocation, fingerprint: str) -> None:
         """The registry refused this credential (``""``: anonymous access), which it had accepted before."""
-        record = self._places.get(place)
+        record = self._locations.get(location)
         if record is not None and record.proofs.pop(fingerprint, None) is not None:
-            self._new_proofs.pop((place, fingerprint), None)
+            self._new_proofs.pop((location, fingerprint), None)
             self.changes += 1
             if self._backing is not None:
-                self._backing.forget(place, fingerprint)
+                self._backing.forget(location, fingerprint)
 
     def drop_proofs(self, fingerprints: Iterable[str]) -> None:
         """Drop all proofs of these credentials; readings stay."""
         gone = {fingerprint for fingerprint in fingerprints if fingerprint}
-        for _, record in self._places:
+        for _, record in self._locations:
             for fingerprint in gone & record.proofs.keys():
                 del record.proofs[fingerprint]
                 self.changes += 1
-        for place, fingerprint in list(self._new_proofs):
+        for location, fingerprint in list(self._new_proofs):
             if fingerprint in gone:
-                del self._new_proofs[place, fingerprint]
+                del self._new_proofs[location, fingerprint]
 
-    def mark_private(self, place: RepositoryLocation) -> None:
+    def mark_private(self, location: RepositoryLocation) -> None:
         """An anonymous request was refused."""
-        record = self._place(place) or LocationProofs()
+        record = self._location(location) or LocationProofs()
         record.private_since = self._clock.monotonic()
-        self._places.put(place, record)
-        self.drop_proof(place, "")
+        self._locations.put(location, record)
+        self.drop_proof(location, "")
 
-    def known_private(self, place: RepositoryLocation, *, seconds: float) -> bool:
-        record = self._places.get(place)
+    def known_private(self, location: RepositoryLocation, *, seconds: float) -> bool:
+        record = self._locations.get(location)
         since = record.private_since if record is not None else None
         return since is not None and self._clock.monotonic() - since < seconds
 
-    def knows(self, place: RepositoryLocation) -> bool:
+    def knows(self, location: RepositoryLocation) -> bool:
         """Whether anything in the repository was read before."""
-        record = self._place(place)
+        record = self._location(location)
         return record is not None and bool(record.proofs)
 
-    def _place(self, place: RepositoryLocation, *, memory_only: bool = False) -> LocationProofs | None:
-        record = self._places.get(place)
+    def _location(self, location: RepositoryLocation, *, memory_only: bool = False) -> LocationProofs | None:
+        record = self._locations.get(location)
         if record is None and self._backing is not None and not memory_only:
             record = LocationProofs()
-            record.proofs.update(self._backing.load_proofs(place))
-            self._places.put(place, record)
+            record.proofs.update(self._backing.load_proofs(location))
+            self._locations.put(location, record)
         return record
 
     # -- failures ------------------------------------------------------------------------------------------------------
@@ -427,12 +427,12 @@ class Cache:
     def drop_negative(self, key: Hashable) -> None:
         self._negatives.pop(key)
 
-    def fault(self, place: RepositoryLocation, digest: str) -> InspectionError | None:
+    def fault(self, location: RepositoryLocation, digest: str) -> InspectionError | None:
         """The cached error of unusable content at this place."""
-        return self._unexpired(self._faults, (place, digest))
+        return self._unexpired(self._faults, (location, digest))
 
-    def put_fault(self, place: RepositoryLocation, digest: str, error: InspectionError, seconds: float) -> None:
-        self._faults.put((place, digest), (error, self._clock.monotonic() + seconds), weight=_weight(error))
+    def put_fault(self, location: RepositoryLocation, digest: str, error: InspectionError, seconds: float) -> None:
+        self._faults.put((location, digest), (error, self._clock.monotonic() + seconds), weight=_weight(error))
 
     def _unexpired(self, table: LRUCache[_K, tuple[_V, float]], key: _K) -> _V | None:
         found = table.get(key)
@@ -451,8 +451,8 @@ class Cache:
         if self._backing is not None and (self._new_readings or self._new_tags or self._new_proofs):
             self._backing.save(
                 self._new_readings.values(),
-                [(place, tag, record) for (place, tag), record in self._new_tags.items()],
-                [(place, fingerprint, at) for (place, fingerprint), at in self._new_proofs.items()],
+                [(location, tag, record) for (location, tag), record in self._new_tags.items()],
+                [(location, fingerprint, at) for (location, fingerprint), at in self._new_proofs.items()],
             )
         self._new_readings, self._new_tags, self._new_proofs = {}, {}, {}
 

@@ -91,8 +91,8 @@ class CacheExporter:
         cache, offset = self._cache, self._wall_offset()
         fingerprints = tuple(filter(None, (credential.fingerprint(cache.key) for credential in shared)))
         tags: dict[tuple[str, RepositoryLocation], list[_Tag]] = {}
-        for place, tag, record in cache.tags():
-            own = tags.setdefault((record.digest, place), [])
+        for location, tag, record in cache.tags():
+            own = tags.setdefault((record.digest, location), [])
             own.append(_Tag(tag, _whole(record.checked_at + offset), record.advertised))
         items: list[tuple[str, bytes]] = []
         for number, reading in enumerate(reversed(list(cache.readings())), start=1):
@@ -159,15 +159,15 @@ class CacheImporter:
             if not holders:
                 continue
             told = True
-            place = RepositoryLocation(each.host, each.repository)
-            cache.put_reading(item.reading, place, public=item.public, restored=True)
+            location = RepositoryLocation(each.host, each.repository)
+            cache.put_reading(item.reading, location, public=item.public, restored=True)
             for fingerprint in holders:
-                cache.put_proof_if_newer(place, fingerprint, now - max(0.0, wall - each.proved_at))
+                cache.put_proof_if_newer(location, fingerprint, now - max(0.0, wall - each.proved_at))
             for tag in each.tags:
                 checked_at = now - max(SETTLED, wall - tag.checked_at)
-                known = cache.tag(place, tag.tag)
+                known = cache.tag(location, tag.tag)
                 if known is None or known.checked_at < checked_at:
-                    cache.put_tag(place, tag.tag, TagRecord(item.reading.digest, checked_at, tag.advertised))
+                    cache.put_tag(location, tag.tag, TagRecord(item.reading.digest, checked_at, tag.advertised))
         return told
 
 
@@ -179,16 +179,16 @@ def _item(
     offset: float,
 ) -> _Item | None:
     places: list[_Place] = []
-    for place in sorted(record.places):
-        proofs = cache.proofs_of(place)
+    for location in sorted(record.locations):
+        proofs = cache.proofs_of(location)
         holder: Holder = "public"
         at = proofs.get("")
         if at is None:
             holder = "shared"
             at = max((proofs[each] for each in fingerprints if each in proofs), default=None)
         if at is not None:
-            own = sorted(tags.get((record.reading.digest, place), ()), key=lambda each: each.tag)
-            places.append(_Place(place.host, place.repository, holder, _whole(at + offset), tuple(own)))
+            own = sorted(tags.get((record.reading.digest, location), ()), key=lambda each: each.tag)
+            places.append(_Place(location.host, location.repository, holder, _whole(at + offset), tuple(own)))
     return _Item(record.reading, record.public, tuple(places)) if places else None
 
 

@@ -58,7 +58,7 @@ class _Batch(NamedTuple):
     """Rows to write, without the time of use."""
 
     readings: list[tuple[str, bytes, bool]]
-    places: list[tuple[str, str, str]]
+    locations: list[tuple[str, str, str]]
     tags: list[tuple[str, str, str, str, float, str, str]]
     proofs: list[tuple[str, str, str, float]]
 
@@ -111,20 +111,20 @@ class DiskCache:
             reading = _DECODER.decode(rows[0][0])
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None  # written by another build: a miss, and overwritten later
-        places = self._query("SELECT host, repository FROM places WHERE digest = ?", digest)
+        locations = self._query("SELECT host, repository FROM places WHERE digest = ?", digest)
         self._used.add(digest)
-        return ReadingRecord(reading, tuple(RepositoryLocation(*row) for row in places), public=bool(rows[0][1]))
+        return ReadingRecord(reading, tuple(RepositoryLocation(*row) for row in locations), public=bool(rows[0][1]))
 
-    def load_tag(self, place: RepositoryLocation, tag: str) -> TagRecord | None:
+    def load_tag(self, location: RepositoryLocation, tag: str) -> TagRecord | None:
         rows = self._query(
             "SELECT digest, checked, advertised, etag FROM tags WHERE host = ? AND repository = ? AND tag = ?",
-            *place,
+            *location,
             tag,
         )
         return TagRecord(rows[0][0], self._monotonic(rows[0][1]), rows[0][2], rows[0][3]) if rows else None
 
-    def load_proofs(self, place: RepositoryLocation) -> dict[str, float]:
-        rows = self._query("SELECT fingerprint, proved FROM proofs WHERE host = ? AND repository = ?", *place)
+    def load_proofs(self, location: RepositoryLocation) -> dict[str, float]:
+        rows = self._query("SELECT fingerprint, proved FROM proofs WHERE host = ? AND repository = ?", *location)
         return {fingerprint: self._monotonic(at) for fingerprint, at in rows}
 
     # -- writing -------------------------------------------------------------------------------------------------------
@@ -139,12 +139,12 @@ class DiskCache:
         found = list(readings)
         batch = _Batch(
             [(each.reading.digest, msgspec.json.encode(each.reading), each.public) for each in found],
-            [(each.reading.digest, *place) for each in found for place in each.places],
+            [(each.reading.digest, *location) for each in found for location in each.locations],
             [
-                (*place, tag, each.digest, each.checked_at + self._offset, each.advertised, each.etag)
-                for place, tag, each in tags
+                (*location, tag, each.digest, each.checked_at + self._offset, each.advertised, each.etag)
+                for location, tag, each in tags
             ],
-            [(*place, fingerprint, at + self._offset) for place, fingerprint, at in proofs],
+            [(*location, fingerprint, at + self._offset) for location, fingerprint, at in proofs],
         )
         try:
             self._write(batch, make_room=False)
@@ -175,7 +175,7 @@ class DiskCache:
                 "body = excluded.body, public = max(public, excluded.public), used = excluded.used",
                 [(*reading, now) for reading in batch.readings],
             )
-            connection.executemany("INSERT OR IGNORE INTO places VALUES (?, ?, ?)", batch.places)
+            connection.executemany("INSERT OR IGNORE INTO places VALUES (?, ?, ?)", batch.locations)
             connection.executemany(
                 "INSERT INTO tags VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (host, repository, tag) DO UPDATE SET "
                 "digest = excluded.digest, checked = excluded.checked, advertised = excluded.advertised, "
@@ -188,7 +188,7 @@ class DiskCache:
                 batch.proofs,
             )
 
-    def forget(self, place: RepositoryLocation, fingerprint: str) -> None:
+    def forget(self, location: RepositoryLocation, fingerprint: str) -> None:
         """Delete a proof after the registry refused the credential."""
         connection = self._connection
         if connection is None:
@@ -196,7 +196,7 @@ class DiskCache:
         try:
             with connection:
                 connection.execute(
-                    "DELETE FROM proofs WHERE host = ? AND repository = ? AND fingerprint = ?", (*place, fingerprint)
+                    "DELETE FROM proofs WHERE host = ? AND repository = ? AND fingerprint = ?", (*location, fingerprint)
                 )
         except sqlite3.Error as error:
             self._broken(error)

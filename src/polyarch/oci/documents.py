@@ -1,8 +1,8 @@
 """Manifest and config bytes: size limits, media types, digests.
 
 The document decides, not what the registry says about it: digest and type are those of the bytes alone, because what
-is read from them is shared by digest with everybody (RG-117). Whatever the bytes are, an unreadable document raises
-:class:`ContentError` with a code of RG-060 and no other exception.
+is read from them is shared by digest with everybody. Whatever the bytes are, an unreadable document raises
+:class:`ContentError` and no other exception.
 
 Pure: imports neither asyncio nor aiohttp.
 """

@@ -176,7 +176,7 @@ class CommonPlatforms(msgspec.Struct, frozen=True, gc=False):
     """Without a common platform: a minimal set of images that have none; without any one of them there is one."""
 
 
-def common(inspections: Iterable[Inspection]) -> CommonPlatforms:
+def common_platforms(inspections: Iterable[Inspection]) -> CommonPlatforms:
     """The intersection of the node platforms of the resolved answers."""
     answers = list(inspections)
     inexact = [answer.reference.canonical for answer in answers if answer.status in (Status.UNKNOWN, Status.ERROR)]

@@ -1,8 +1,9 @@
-"""``Inspector``: inspects images, one or many.
+"""``Inspector`` inspects images, one or many; ``open_inspector`` builds one with all its parts.
 
-An answer comes from the platforms file, from the cache, or from the image's sources, asked in order. Faults of an image
-never raise; the answer carries them. Concurrent callers with the same question share one look-up, refusals and
-absences are cached for a while, and after a transient failure the answer includes the last good reading."""
+An inspection comes from the platforms file, from the cache, or from the image's sources, asked in order. Faults of an
+image never raise; the inspection carries them. Concurrent callers with the same query share one lookup, rejections and
+absences are cached for a while, and after a transient failure the inspection includes the last good reading.
+"""
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -11,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from polyarch.clock import Clock, SystemClock
-from polyarch.oci import inspection
 from polyarch.oci.auth.authorization import Authorization
 from polyarch.oci.auth.credential_stores import CredentialStore, NoCredentials
 from polyarch.oci.auth.credentials import Credential
@@ -30,11 +30,18 @@ from polyarch.oci.image.lookup import (
     SourceLookup,
     fingerprints_of,
 )
-from polyarch.oci.image.parsing import read_index
-from polyarch.oci.inspection import CommonPlatforms, Inspection, InspectionError, InspectionWarning, Status
+from polyarch.oci.inspection import (
+    CommonPlatforms,
+    Inspection,
+    InspectionError,
+    InspectionWarning,
+    Status,
+    common_platforms,
+)
 from polyarch.oci.metrics import Metrics, NoMetrics
 from polyarch.oci.mirrors import sources as mirrors
 from polyarch.oci.mirrors.sources import Configuration, PullSource
+from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import Reference, parse
 from polyarch.oci.settings import InspectorSettings
@@ -46,10 +53,6 @@ from polyarch.oci.transport.addresses import AddressPolicy
 from polyarch.oci.transport.interface import Transport
 from polyarch.oci.transport.tls import TrustSettings, TrustStore
 
-__all__ = ["Inspector", "InspectorSettings", "common", "read_index"]
-
-common = inspection.common
-
 SOURCES_KEPT = 20_000
 NEVER_CHECKED = float("-inf")
 
@@ -58,8 +61,8 @@ class Inspector:
     """Inspects images. Create one per process and set of settings; ``close`` cancels what is in progress.
 
     ``policy`` must be the address policy of the transport. ``signatures`` is checked before anything is sent.
-    Pass the ``pacing`` of a previous inspector to keep its pauses and rate limits. ``notice`` receives messages for the
-    user while they happen: waits for a rate limit, warnings of registries.
+    Pass the ``rate_limiter`` of a previous inspector to keep its pauses and rate limits. ``notice`` receives messages
+    for the user while they happen: waits for a rate limit, warnings of registries.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class Inspector:
         policy: AddressPolicy | None = None,
         signatures: SignaturePolicy | None = None,
         metrics: Metrics | None = None,
-        pacing: RegistryRateLimiter | None = None,
+        rate_limiter: RegistryRateLimiter | None = None,
         notice: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.settings = settings or InspectorSettings()
@@ -88,10 +91,10 @@ class Inspector:
         self._answers = answers
         self._offline = offline
         self._signatures = signatures
-        self._pacing = pacing or RegistryRateLimiter(self._clock, self.settings, self._metrics)
+        self._rate_limiter = rate_limiter or RegistryRateLimiter(self._clock, self.settings, self._metrics)
         exchange = Exchange(
             transport,
-            self._pacing,
+            self._rate_limiter,
             clock=self._clock,
             settings=self.settings,
             policy=policy or AddressPolicy(),
@@ -99,22 +102,26 @@ class Inspector:
             notice=notice,
         )
         authorization = Authorization(exchange, clock=self._clock, key=self._cache.key)
-        self._client = RegistryClient(exchange, authorization, self._pacing)
+        self._client = RegistryClient(exchange, authorization, self._rate_limiter)
         self.connection = RegistryConnection(
             exchange=exchange,
             authorization=authorization,
             client=self._client,
-            pacing=self._pacing,
+            rate_limiter=self._rate_limiter,
             configuration=self._configuration,
             credentials=self._credentials,
             clock=self._clock,
             settings=self.settings,
         )
         """The parts for requests, for use by ``layers`` and ``write``."""
-        self._recall = CacheReader(self._cache, self._pacing, clock=self._clock, settings=self.settings)
-        self._lookup = SourceLookup(self._client, self._cache, self._recall, clock=self._clock, settings=self.settings)
-        self._tour = MirrorFallback(self._lookup, self._cache, self._recall, clock=self._clock, settings=self.settings)
-        self._flights: SingleFlight[LookupKey, LookupResult] = SingleFlight()
+        self._cache_reader = CacheReader(self._cache, self._rate_limiter, clock=self._clock, settings=self.settings)
+        self._lookup = SourceLookup(
+            self._client, self._cache, self._cache_reader, clock=self._clock, settings=self.settings
+        )
+        self._mirror_fallback = MirrorFallback(
+            self._lookup, self._cache, self._cache_reader, clock=self._clock, settings=self.settings
+        )
+        self._lookups: SingleFlight[LookupKey, LookupResult] = SingleFlight()
         self._sources_of: dict[Reference, tuple[PullSource, ...]] = {}
 
     # -- one image -----------------------------------------------------------------------------------------------------
@@ -143,7 +150,7 @@ class Inspector:
         judged = self._signatures.judge(reference) if self._signatures is not None else None
         if isinstance(judged, InspectionError):
             return self._counted(Inspection(reference, Status.ERROR, error=judged))
-        answer = await self._inspect(
+        inspection = await self._inspect(
             reference,
             store=credentials or self._credentials,
             fresh=fresh or not_before is not None,
@@ -154,12 +161,12 @@ class Inspector:
             tenant=tenant,
         )
         if isinstance(judged, InspectionWarning):
-            answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, judged))
-        return self._counted(answer)
+            inspection = msgspec.structs.replace(inspection, warnings=(*inspection.warnings, judged))
+        return self._counted(inspection)
 
-    def _counted(self, answer: Inspection) -> Inspection:
-        self._metrics.inspection(str(answer.status))
-        return answer
+    def _counted(self, inspection: Inspection) -> Inspection:
+        self._metrics.inspection(str(inspection.status))
+        return inspection
 
     async def inspect_many(
         self,
@@ -168,7 +175,7 @@ class Inspector:
         credentials: CredentialStore | None = None,
         fresh: bool = False,
         bundle: BundleMode = "auto",
-        on_answer: Callable[[Inspection], None] = lambda answer: None,
+        on_answer: Callable[[Inspection], None] = lambda inspection: None,
     ) -> list[Inspection]:
         """The answers in the order given; a repeated reference is inspected once.
 
@@ -177,9 +184,9 @@ class Inspector:
         given = [parse(each) if isinstance(each, str) else each for each in references]
 
         async def one(reference: Reference) -> Inspection:
-            answer = await self.inspect(reference, credentials=credentials, fresh=fresh, bundle=bundle)
-            on_answer(answer)
-            return answer
+            inspection = await self.inspect(reference, credentials=credentials, fresh=fresh, bundle=bundle)
+            on_answer(inspection)
+            return inspection
 
         unique = dict.fromkeys(given)
         answers = await map_concurrently(one, unique, at_once=self.settings.requests)
@@ -193,13 +200,13 @@ class Inspector:
         nothing.
         """
         answers = await self.inspect_many(references, credentials=credentials)
-        found = inspection.common(answers)
+        found = common_platforms(answers)
         if found.platforms:
             return found
         indexes = [each.reference for each in answers if each.constrains and each.kind == "index"]
         looked_at = await self.inspect_many(indexes, credentials=credentials, bundle="always")
         again = {each.reference: each for each in looked_at}
-        return inspection.common(again.get(each.reference, each) for each in answers)
+        return common_platforms(again.get(each.reference, each) for each in answers)
 
     # -- without any request -------------------------------------------------------------------------------------------
 
@@ -220,10 +227,10 @@ class Inspector:
         if isinstance(judged, InspectionError):
             return Inspection(reference, Status.ERROR, error=judged)
         store = credentials or self._credentials
-        answer = self._peek(reference, store, bundle, self.settings.stale_for if stale_for is None else stale_for)
-        if answer is not None and isinstance(judged, InspectionWarning):
-            answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, judged))
-        return answer
+        inspection = self._peek(reference, store, bundle, self.settings.stale_for if stale_for is None else stale_for)
+        if inspection is not None and isinstance(judged, InspectionWarning):
+            inspection = msgspec.structs.replace(inspection, warnings=(*inspection.warnings, judged))
+        return inspection
 
     def _peek(
         self, reference: Reference, store: CredentialStore, bundle: BundleMode, stale_for: float
@@ -235,24 +242,26 @@ class Inspector:
         sources = self.sources(reference)
         if isinstance(sources, InspectionError):
             return None
-        return self._recall.in_memory(reference, sources, store, mode=bundle, stale_for=stale_for)
+        return self._cache_reader.in_memory(reference, sources, store, mode=bundle, stale_for=stale_for)
 
     def host_busy(self, reference: Reference) -> bool:
         """Whether all hosts of the image are paused or have an open circuit."""
         sources = self.sources(reference)
         if isinstance(sources, InspectionError) or not sources:
             return False
-        return all(self._pacing.busy(source.host) for source in sources)
+        return all(self._rate_limiter.busy(source.host) for source in sources)
 
     def host_low(self, reference: Reference) -> bool:
         """Whether some host of the image has less than half of its rate limit left: what can wait, should."""
         sources = self.sources(reference)
-        return not isinstance(sources, InspectionError) and any(self._pacing.low(source.host) for source in sources)
+        return not isinstance(sources, InspectionError) and any(
+            self._rate_limiter.low(source.host) for source in sources
+        )
 
     @property
     def rate_limits(self) -> dict[str, RateLimit]:
         """The last reported rate limit per host."""
-        return {host.name: host.rate for host in self._pacing if host.rate is not None}
+        return {host.name: host.rate for host in self._rate_limiter if host.rate is not None}
 
     def sources(self, reference: Reference) -> tuple[PullSource, ...] | InspectionError:
         """The places to ask, in order; an error of class configuration if there are none."""
@@ -264,7 +273,7 @@ class Inspector:
             return InspectionError.of("layout", message)
         try:
             sources = tuple(mirrors.sources(reference, self._configuration))
-        except (mirrors.Blocked, mirrors.InvalidConfiguration) as error:
+        except (mirrors.Blocked, InvalidConfiguration) as error:
             return InspectionError.of("blocked", str(error))
         if len(self._sources_of) >= SOURCES_KEPT:
             self._sources_of.clear()
@@ -279,7 +288,7 @@ class Inspector:
 
     async def close(self) -> None:
         """Cancel look-ups in progress and write new entries to the cache on disk. The transport stays open."""
-        await self._flights.close()
+        await self._lookups.close()
         await self._lookup.close()
         await self._client.close()
         self._cache.close()
@@ -301,7 +310,7 @@ class Inspector:
         if self._answers is not None and (given := self._answers.get(reference)) is not None:
             return given
         if reference.transport == "oci" and self.settings.layouts:
-            return await ImageLayout(reference.repository).inspect(reference, self.connection.visit(), mode=mode)
+            return await ImageLayout(reference.repository).inspect(reference, self.connection.context(), mode=mode)
         if self._offline:
             error = InspectionError.of("offline-miss", f"{reference}: no answer in the platforms file; add one to it")
             return Inspection(reference, Status.ERROR, error=error)
@@ -314,34 +323,36 @@ class Inspector:
             not_before = self._clock.monotonic() - self.settings.tag_ttl
         elif not_before is None:
             not_before = self._clock.monotonic() - self.settings.revalidate_interval
-        question = LookupQuery(reference, mode, not_before)
+        query = LookupQuery(reference, mode, not_before)
         anybody: tuple[str, ...] = ()
-        known = self._recall.first_known(question, sources, [anybody] * len(sources))
+        known = self._cache_reader.first_known(query, sources, [anybody] * len(sources))
         if known is not None:
             return known
         candidates = [await store.candidates(reference, source) for source in sources]
         key = LookupKey(reference, tuple(fingerprints_of(each, self._cache.key) for each in candidates), mode)
-        known = self._recall.first_known(question, sources, key.fingerprints)
+        known = self._cache_reader.first_known(query, sources, key.fingerprints)
         if known is not None:
             return known
-        errand = LookupRequest(question, key, sources, candidates, store)
-        if not fresh and (refused := self._cache.negative((key, errand.names))) is not None:
+        request = LookupRequest(query, key, sources, candidates, store)
+        if not fresh and (refused := self._cache.negative((key, request.names))) is not None:
             return Inspection(reference, Status.ERROR, error=refused, cached=True)
         while True:
-            joined = key in self._flights
-            outcome = await self._flights.join(key, lambda: self._tour.go(errand, wait=wait, tenant=tenant))
-            answer = outcome.told(errand)
-            recent = answer.checked_at is None or answer.checked_at >= not_before
+            joined = key in self._lookups
+            result = await self._lookups.join(
+                key, lambda: self._mirror_fallback.look_up(request, wait=wait, tenant=tenant)
+            )
+            inspection = result.for_request(request)
+            recent = inspection.checked_at is None or inspection.checked_at >= not_before
             if recent or not joined:
                 break
-        if answer.last_good is not None and not fresh and stale_for > 0 and (answer.last_good_age or 0.0) <= stale_for:
-            return msgspec.structs.replace(
-                answer.last_good, stale=reference.digest is None, error=answer.error, requests=answer.requests
-            )
-        return answer
+        last_good, age = inspection.last_good, inspection.last_good_age or 0.0
+        if last_good is None or fresh or stale_for <= 0 or age > stale_for:
+            return inspection
+        stale = reference.digest is None
+        return msgspec.structs.replace(last_good, stale=stale, error=inspection.error, requests=inspection.requests)
 
 
-# -- Builds an inspector with all its parts, and closes them together.
+# -- an inspector with all its parts -----------------------------------------------------------------------------------
 
 
 class InspectorOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -355,7 +366,7 @@ class InspectorOptions(msgspec.Struct, frozen=True, kw_only=True):
     configuration: Configuration = Configuration()
     policy: AddressPolicy = AddressPolicy()
     trust: TrustSettings | None = None
-    """None: the system's store and the directories of RG-100."""
+    """None: the system's store and the usual certs.d directories."""
     cache_directory: Path | None = None
     """Directory of the cache on disk; None: memory only."""
     answers: AnswerFile | None = None
@@ -366,7 +377,7 @@ class InspectorOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def open_inspector(
-    wiring: InspectorOptions | None = None,
+    options: InspectorOptions | None = None,
     *,
     credentials: CredentialStore | None = None,
     clock: Clock | None = None,
@@ -380,24 +391,24 @@ async def open_inspector(
     """
     from polyarch.oci.transport.http import AiohttpTransport  # half of the start-up time
 
-    wiring = wiring or InspectorOptions()
+    options = options or InspectorOptions()
     clock = clock or SystemClock()
     metrics = metrics or NoMetrics()
-    transport = AiohttpTransport(policy=wiring.policy, trust=TrustStore(wiring.trust))
+    transport = AiohttpTransport(policy=options.policy, trust=TrustStore(options.trust))
     backing: Backing | None = None
-    if wiring.cache_directory is not None and not wiring.offline:
-        backing = DiskCache(wiring.cache_directory, clock, warn=notice)
+    if options.cache_directory is not None and not options.offline:
+        backing = DiskCache(options.cache_directory, clock, warn=notice)
     inspector = Inspector(
         transport=transport,
-        configuration=wiring.configuration,
+        configuration=options.configuration,
         credentials=credentials or NoCredentials(),
         cache=Cache(clock, backing=backing, metrics=metrics),
-        answers=wiring.answers,
-        offline=wiring.offline,
+        answers=options.answers,
+        offline=options.offline,
         clock=clock,
-        settings=wiring.settings,
-        policy=wiring.policy,
-        signatures=wiring.signatures,
+        settings=options.settings,
+        policy=options.policy,
+        signatures=options.signatures,
         metrics=metrics,
         notice=notice,
     )

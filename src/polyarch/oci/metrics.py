@@ -92,8 +92,8 @@ class MakeHistogram(Protocol):
 
 
 class RegistryMetrics:
-    """The metrics of RG-160. Pauses of hosts beyond the first fifty are not shown: ``other`` cannot say which host it
-    is.
+    """Counts requests, inspections and cache lookups. Pauses of hosts beyond the first fifty are not shown: ``other``
+    cannot say which host it is.
     """
 
     def __init__(

@@ -321,7 +321,7 @@ def _shown(text: str, limit: int = 80) -> str:
     return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
-# -- Names without a registry. Pure: text to reference, no requests.
+# -- names without a registry ------------------------------------------------------------------------------------------
 
 
 ANYWHERE = "*"

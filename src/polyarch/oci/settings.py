@@ -11,7 +11,7 @@ class InspectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds, counts and host names; each with its requirement."""
 
     timeout: float = 60.0
-    """Total time of the requests for one image; waiting in line or for a pause does not count."""
+    """Total time of the requests for one image; waiting in the queue or for a pause does not count."""
     max_wait: float = 60.0
     """Total time that one image may wait for pauses of rate limits."""
     wait: bool = True

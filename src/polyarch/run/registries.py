@@ -69,7 +69,7 @@ class ReloadableInspector:
         self._files = self._configuration = configuration
         self._trust = trust
         self.cache = Cache(clock, metrics=metrics)
-        pacing = RegistryRateLimiter(clock, settings, metrics)
+        rate_limiter = RegistryRateLimiter(clock, settings, metrics)
         self._make: Callable[[Configuration], Inspector] = lambda configuration: Inspector(
             transport=transport,
             configuration=configuration,
@@ -78,7 +78,7 @@ class ReloadableInspector:
             settings=settings,
             policy=policy,
             metrics=metrics,
-            pacing=pacing,
+            rate_limiter=rate_limiter,
         )
         self._current = RefCountedInspector(self._make(configuration))
         self._former: set[RefCountedInspector] = set()

@@ -114,7 +114,7 @@ class InjectedFaults(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, arguments: Mapping[str, str], attempt: int = 0) -> "InjectedFaults":
-        """From the build's arguments, for the attempt of this number, from 0. Raises UnknownMishap."""
+        """From the build's arguments, for the attempt of this number, from 0. Raises UnknownFault."""
         return read_faults(arguments.get(ARGUMENT, ""), attempt)
 
 

@@ -10,8 +10,9 @@ from image_parts import WritableRegistry
 from polyarch.oci.inspector import Inspector
 from polyarch.oci.settings import CLUSTER
 from polyarch.oci.transport.addresses import AddressPolicy
-from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.tls import TrustSettings, TrustStore
+from polyarch.proxies import Proxies
 
 BUILDER = msgspec.structs.replace(CLUSTER, max_wait=0.0, insecure_loopback=True)
 """As in the builder, but for registries of these tests, which are on loopback and have no TLS."""

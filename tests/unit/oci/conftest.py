@@ -6,12 +6,14 @@ import pytest
 from hurried_clock import HurriedClock
 from scripted_registry import Answer, ScriptedRegistry
 
-from polyarch.oci.inspector import Inspector, InspectorSettings
+from polyarch.oci.inspector import Inspector
 from polyarch.oci.reference import parse
+from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.transport.addresses import AddressPolicy
-from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.interface import Timeouts
 from polyarch.oci.transport.tls import TrustSettings, TrustStore
+from polyarch.proxies import Proxies
 
 
 @pytest.fixture

@@ -1,8 +1,16 @@
-"""Answers, what they have in common, and the table of errors."""
+"""Answers, what they have in common_platforms, and the table of errors."""
 
 import pytest
 
-from polyarch.oci.inspection import ERROR_CODES, Entry, Inspection, InspectionError, Status, common, error_class_of
+from polyarch.oci.inspection import (
+    ERROR_CODES,
+    Entry,
+    Inspection,
+    InspectionError,
+    Status,
+    common_platforms,
+    error_class_of,
+)
 from polyarch.oci.reference import parse
 from polyarch.platforms import Platform, PlatformSet
 
@@ -107,7 +115,7 @@ BOTH = ("linux/amd64", "linux/arm64")
 def test_images_have_in_common_what_all_of_them_support(
     answers: list[Inspection], exact: bool, platforms: str, inexact: tuple[str, ...], conflict: tuple[str, ...]
 ) -> None:
-    found = common(answers)
+    found = common_platforms(answers)
     assert found.exact is exact
     assert str(found.platforms) == platforms
     assert found.inexact == inexact
@@ -117,8 +125,8 @@ def test_images_have_in_common_what_all_of_them_support(
 @pytest.mark.req("RG-005")
 def test_everything_is_told_apart_from_a_long_list() -> None:
     """Consumers write no constraint for everything."""
-    assert common([answer("a", status=Status.NEUTRAL)]).platforms == PlatformSet.EVERYTHING
-    assert common([answer("a", *BOTH)]).platforms != PlatformSet.EVERYTHING
+    assert common_platforms([answer("a", status=Status.NEUTRAL)]).platforms == PlatformSet.EVERYTHING
+    assert common_platforms([answer("a", *BOTH)]).platforms != PlatformSet.EVERYTHING
 
 
 @pytest.mark.req("PL-330", "RG-060")

@@ -15,14 +15,15 @@ from polyarch.oci.auth.credentials import Document
 from polyarch.oci.cache import Cache
 from polyarch.oci.disk_cache import DiskCache
 from polyarch.oci.inspection import Status
-from polyarch.oci.inspector import InspectorSettings
 from polyarch.oci.mirrors.sources import Configuration
 from polyarch.oci.reference import InvalidReference, parse
+from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.rate_limiter import FAILURES_TO_OPEN
 from polyarch.oci.transport.addresses import AddressPolicy
-from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.interface import Timeouts
 from polyarch.oci.transport.tls import TrustSettings, TrustStore
+from polyarch.proxies import Proxies
 
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 SCHEMA1_SIGNED = "application/vnd.docker.distribution.manifest.v1+prettyjws"
@@ -659,7 +660,7 @@ class TestManners:
         registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
         async with asyncio.timeout(10):  # long before the two that hung would have come back
             assert (await inspector.inspect(ref("team/app:1"))).status is Status.RESOLVED
-        assert len(inspector._flights) == 0
+        assert len(inspector._lookups) == 0
         assert len(registry.seen) == 3
 
     async def test_who_comes_when_the_last_one_goes_is_not_sent_away(self, registry, inspector, ref):

@@ -10,9 +10,10 @@ from scripted_registry import Answer, digest_of
 from polyarch.oci.reference import parse
 from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.traffic.failures import Failure
-from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.interface import Timeouts, TransportError
 from polyarch.oci.transport.tls import TrustSettings, TrustStore
+from polyarch.proxies import Proxies
 
 
 @pytest.fixture
@@ -199,8 +200,8 @@ class TestClient:
                 if stop_after is not None and len(body) >= stop_after:
                     return
 
-        visit = contents.visit()
-        await contents.stream(digest_of(self.BODY), receive, visit)
+        context = contents.context()
+        await contents.stream(digest_of(self.BODY), receive, context)
         return attempts
 
     async def test_a_blob_arrives_piece_by_piece(self, contents):

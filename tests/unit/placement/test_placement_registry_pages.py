@@ -10,9 +10,10 @@ from scripted_registry import OCI_INDEX, Answer, ScriptedRegistry
 from polyarch.oci.inspector import Inspector
 from polyarch.oci.settings import PLACEMENT
 from polyarch.oci.transport.addresses import AddressPolicy
-from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.tls import TrustSettings, TrustStore
 from polyarch.placement import names
+from polyarch.proxies import Proxies
 
 pytestmark = pytest.mark.req("RG-065")
 

@@ -24,15 +24,8 @@ from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, InspectionWarning, Status
 from polyarch.oci.inspector import InspectorOptions, open_inspector
 from polyarch.oci.mirrors import sources as mirrors
-from polyarch.oci.mirrors.sources import (
-    Blocked,
-    Configuration,
-    InvalidConfiguration,
-    PullSource,
-    candidates,
-    passes_over,
-    search,
-)
+from polyarch.oci.mirrors.sources import Blocked, Configuration, PullSource, candidates, passes_over, search
+from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.platforms_file import SCHEMA_VERSION
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.oci.settings import InspectorSettings

@@ -69,7 +69,8 @@ class RegistryOptions:
 
     def configuration(self) -> "Configuration":
         """Mirrors and insecure hosts."""
-        from polyarch.oci.mirrors.sources import Configuration, InvalidConfiguration
+        from polyarch.oci.mirrors.sources import Configuration
+        from polyarch.oci.mirrors.toml_files import InvalidConfiguration
         from polyarch.oci.reference import parse_host
 
         hosts = []

@@ -1,10 +1,11 @@
-"""Authenticates requests: anonymously first, then with each credential in turn.
+"""Authenticates requests: anonymously first, then with each credential in order.
 
 A host's first 401 says which scheme it wants; that is cached, so later requests send a token or password at once. Only
 challenges from the source's own origin count: the target of a redirect could otherwise name a realm of its own and
-collect the credentials. A credential is refused if the registry or its token endpoint answers 401 or 403 to it; then
-the next one is tried, anonymous access last. The ``Access`` remembers which credential worked, so that an image's
-config is fetched with the credential of its manifest."""
+collect the credentials. A credential is rejected if the registry or its token endpoint answers 401 or 403 to it; then
+the next one is tried, anonymous access last. ``SourceCredentials`` remembers which credential worked, so that an
+image's config is fetched with the credential of its manifest.
+"""
 
 import json
 import string
@@ -25,8 +26,8 @@ from polyarch.oci.traffic.exchange import (
     Exchange,
     Request,
     RequestContext,
-    channels_of,
     is_error_page,
+    modes_of,
     not_as_asked,
     origin_host,
 )
@@ -164,7 +165,7 @@ class Tokens:
             self._tokens.pop(key)
 
 
-# -- Authenticates requests: anonymously first, then with each credential in turn.
+# -- authenticated requests --------------------------------------------------------------------------------------------
 
 
 CREDENTIALS_REJECTED = "credentials-rejected"
@@ -176,12 +177,12 @@ MAX_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class HostAuthScheme:
-    """A host's authentication scheme, from its last challenge. ``reach``: who named the realm."""
+    """A host's authentication scheme, from its last challenge. ``provenance``: who named the realm."""
 
     realm: str = ""
     service: str = ""
     basic: bool = False
-    reach: HostProvenance = NAMED
+    provenance: HostProvenance = NAMED
     unusable: str = ""
     """Why the realm may not be used, if it may not."""
 
@@ -194,19 +195,19 @@ class HostAuthScheme:
 
 
 class CredentialAttempt(NamedTuple):
-    """The result of one credential: refused by the source (``reply``) or by the token endpoint (``failure``); neither
-    if the source has no scheme for it.
+    """One credential that was tried: rejected by the source (``response``) or by the token endpoint (``failure``);
+    neither if the source has no scheme for it.
     """
 
     credential: Credential
-    reply: CompleteResponse | None = None
+    response: CompleteResponse | None = None
     failure: Failure | None = None
 
     @property
-    def telling(self) -> tuple[bool, int]:
+    def rank(self) -> tuple[bool, int]:
         """Sort key for the refusal to report: real credentials before anonymous, then 403, 401, a refused token."""
-        if self.reply is not None:
-            weight = 3 if self.reply.status == 403 else 2
+        if self.response is not None:
+            weight = 3 if self.response.status == 403 else 2
         else:
             weight = 1 if self.failure is not None else 0
         return not self.credential.is_anonymous, weight
@@ -215,7 +216,7 @@ class CredentialAttempt(NamedTuple):
 class SourceCredentials:
     """A source with the credentials to try for it; ``scopes`` is pull unless given."""
 
-    __slots__ = ("_pull_only", "_tokens", "accepted", "channels", "credentials", "refused", "scopes", "source")
+    __slots__ = ("_pull_only", "_tokens", "accepted", "credentials", "modes", "refused", "scopes", "source")
 
     def __init__(
         self,
@@ -226,7 +227,7 @@ class SourceCredentials:
         loopback: bool = False,
     ) -> None:
         self.source = source
-        self.channels = transport_modes(source, loopback=loopback)
+        self.modes = transport_modes(source, loopback=loopback)
         self.scopes = tuple(scopes) or (pull_scope(source.repository),)
         self._pull_only = not scopes
         self._tokens: set[str] = set()
@@ -276,8 +277,8 @@ class SourceCredentials:
 class _TokenRefused(Exception):  # noqa: N818 - the name says what is the matter
     """The token endpoint refused the credential. It has no name here: who shares the request has another."""
 
-    def __init__(self, status: int, said: RegistryError) -> None:
-        super().__init__(f"HTTP {status}{_words(said)}")
+    def __init__(self, status: int, registry_error: RegistryError) -> None:
+        super().__init__(f"HTTP {status}{registry_error.words}")
         self._status = status
 
     def told(self, host: str, credential: Credential) -> Failure:
@@ -295,191 +296,201 @@ class Authorization:
         self._exchange = exchange
         self._clock = clock
         self._key = key
-        self._doors: LRUCache[str, HostAuthScheme] = LRUCache(HOSTS_KEPT)
+        self._schemes: LRUCache[str, HostAuthScheme] = LRUCache(HOSTS_KEPT)
         self._tokens = Tokens(clock)
-        self._flights: SingleFlight[TokenKey, Token] = SingleFlight()
+        self._token_calls: SingleFlight[TokenKey, Token] = SingleFlight()
 
     async def close(self) -> None:
-        await self._flights.close()
+        await self._token_calls.close()
 
-    async def fetch(self, request: Request, access: SourceCredentials, visit: RequestContext) -> CompleteResponse:
+    async def fetch(self, request: Request, access: SourceCredentials, context: RequestContext) -> CompleteResponse:
         """The answer to the first credential that is not refused, then in ``access.accepted``; else a failure of class
         auth.
 
         If all get 403 on a HEAD, that reply is returned: some registries forbid the method.
         """
         request = replace(request, secrets=access.secrets)
-        door = self._doors.get(access.name)
+        scheme = self._schemes.get(access.name)
         plainly: CredentialAttempt | None = None
-        if door is None and access.accepted in (None, ANONYMOUS):
-            reply = await self._exchange.fetch(request, visit)
-            if not _refuses(reply):
-                return self._accept(request, access, ANONYMOUS, reply, visit)
-            plainly = CredentialAttempt(ANONYMOUS, reply)
-            door = self._learn(access, reply)
-        door = door or HostAuthScheme()
-        turns: list[CredentialAttempt] = []
+        if scheme is None and access.accepted in (None, ANONYMOUS):
+            response = await self._exchange.fetch(request, context)
+            if not _refuses(response):
+                return self._accept(request, access, ANONYMOUS, response, context)
+            plainly = CredentialAttempt(ANONYMOUS, response)
+            scheme = self._learn(access, response)
+        scheme = scheme or HostAuthScheme()
+        attempts: list[CredentialAttempt] = []
         passing: Failure | None = None
         for credential in access.candidates:
-            taken = plainly if credential.is_anonymous and not door.bearer else None
+            taken = plainly if credential.is_anonymous and not scheme.bearer else None
             try:
-                turn, door = (taken, door) if taken else await self._take_turn(credential, door, request, access, visit)
+                attempt, scheme = (
+                    (taken, scheme) if taken else await self._attempt(credential, scheme, request, access, context)
+                )
             except Failure as failure:
                 if failure.error.code != NOT_A_REGISTRY:
                     raise
                 passing = passing or failure  # a login page for nobody may be a token for somebody
                 continue
-            if turn.reply is not None and not _refuses(turn.reply):
-                return self._accept(request, access, credential, turn.reply, visit)
-            if turn.reply is not None and is_error_page(turn.reply):
+            if attempt.response is not None and not _refuses(attempt.response):
+                return self._accept(request, access, credential, attempt.response, context)
+            if attempt.response is not None and is_error_page(attempt.response):
                 if request.method == "HEAD":  # without a body nobody can tell: GET will
                     access.accepted = None
-                    return turn.reply
-                passing = passing or not_as_asked(request, turn.reply, "what it should be", access.secrets)
+                    return attempt.response
+                passing = passing or not_as_asked(request, attempt.response, "what it should be", access.secrets)
                 continue
             if taken is None:
                 access.refuse(credential)
-            turns.append(turn)
+            attempts.append(attempt)
         access.accepted = None
         if passing is not None:
             raise passing
-        told = max(turns, key=lambda turn: turn.telling)
+        told = max(attempts, key=lambda attempt: attempt.rank)
         if told.failure is not None:
             raise told.failure
-        if told.reply is not None and told.reply.status == 403 and request.method == "HEAD":
-            return told.reply
-        raise _refusal(request, access, turns, told, door)
+        if told.response is not None and told.response.status == 403 and request.method == "HEAD":
+            return told.response
+        raise _refusal(request, access, attempts, told, scheme)
 
-    async def _take_turn(
+    async def _attempt(
         self,
         credential: Credential,
-        door: HostAuthScheme,
+        scheme: HostAuthScheme,
         request: Request,
         access: SourceCredentials,
-        visit: RequestContext,
+        context: RequestContext,
     ) -> tuple[CredentialAttempt, HostAuthScheme]:
         """Try one credential; returns its result and the source's current scheme. Raises ``Failure`` other than
         refusals.
         """
         try:
-            reply, door = await self._show(credential, door, request, access, visit)
+            response, scheme = await self._show(credential, scheme, request, access, context)
         except Failure as refusal:
             if refusal.error.error_class != "auth":
                 raise
-            return CredentialAttempt(credential, failure=refusal), door
-        return CredentialAttempt(credential, reply), door
+            return CredentialAttempt(credential, failure=refusal), scheme
+        return CredentialAttempt(credential, response), scheme
 
     async def _show(
         self,
         credential: Credential,
-        door: HostAuthScheme,
+        scheme: HostAuthScheme,
         request: Request,
         access: SourceCredentials,
-        visit: RequestContext,
+        context: RequestContext,
     ) -> tuple[CompleteResponse | None, HostAuthScheme]:
         """The answer to one credential, retried with one new token and after one changed challenge.
 
         None if this scheme cannot use the credential.
         """
-        renewals = {"token", "scope", "door"}
+        renewals = {"token", "scope", "scheme"}
         while True:
             token: Token | None = None
             reused = False
             shown: str | None = None
             scopes = access.scopes
-            key = TokenKey(access.name, door.realm, door.service, scopes, credential.fingerprint(self._key))
+            key = TokenKey(access.name, scheme.realm, scheme.service, scopes, credential.fingerprint(self._key))
             if credential.registry_token:
                 shown = f"Bearer {credential.registry_token}"
-            elif door.bearer:
-                token, reused = await self._token(key, credential, door, access, visit)
+            elif scheme.bearer:
+                token, reused = await self._token(key, credential, scheme, access, context)
                 shown = access.show(token)
-            elif door.basic:
+            elif scheme.basic:
                 shown = credential.basic
             if shown is None and not credential.is_anonymous:
-                return None, door
-            reply = await self._exchange.fetch(_authorized(request, shown, access, key.credential), visit)
-            if reply.status != 401 or reply.elsewhere:
-                return reply, door
-            renewed = self._learn(access, reply)
+                return None, scheme
+            response = await self._exchange.fetch(_authorized(request, shown, access, key.credential), context)
+            if response.status != 401 or response.elsewhere:
+                return response, scheme
+            renewed = self._learn(access, response)
             if token is not None:
                 self._tokens.drop(key, token)
             if reused and "token" in renewals:
                 renewals.remove("token")
             elif access.scopes != scopes and "scope" in renewals:
                 renewals.remove("scope")
-            elif not renewed.same_as(door) and "door" in renewals:
-                renewals.remove("door")
+            elif not renewed.same_as(scheme) and "scheme" in renewals:
+                renewals.remove("scheme")
             else:
-                return reply, renewed
-            door = renewed
+                return response, renewed
+            scheme = renewed
 
     async def _token(
         self,
         key: TokenKey,
         credential: Credential,
-        door: HostAuthScheme,
+        scheme: HostAuthScheme,
         access: SourceCredentials,
-        visit: RequestContext,
+        context: RequestContext,
     ) -> tuple[Token, bool]:
         """A token, and whether it came from the cache."""
         token = self._tokens.get(key)
         if token is not None:
             return token, True
         try:
-            return await self._flights.join(key, lambda: self._fetch_token(key, credential, door, access, visit)), False
+            return await self._token_calls.join(
+                key, lambda: self._fetch_token(key, credential, scheme, access, context)
+            ), False
         except _TokenRefused as refused:
             failure = refused.told(origin_host(key.realm), credential)
         except Failure as error:
             failure = error
         refused_by_endpoint = failure.error.error_class == "auth" and failure.error.status in (401, 403)
-        if not refused_by_endpoint and failure.error.error_class != "limit" and self._doors.get(access.name) == door:
-            self._doors.pop(access.name)  # the endpoint may have moved: start again from the source's challenge
+        if (
+            not refused_by_endpoint
+            and failure.error.error_class != "limit"
+            and self._schemes.get(access.name) == scheme
+        ):
+            self._schemes.pop(access.name)  # the endpoint may have moved: start again from the source's challenge
         raise failure
 
     async def _fetch_token(
         self,
         key: TokenKey,
         credential: Credential,
-        door: HostAuthScheme,
+        scheme: HostAuthScheme,
         access: SourceCredentials,
-        visit: RequestContext,
+        context: RequestContext,
     ) -> Token:
         host = origin_host(key.realm)
         requests = token_requests(key, credential)
         for position, token_request in enumerate(requests):
-            request = _token_request(token_request, door, access, key.credential)
-            reply = await self._exchange.fetch(request, visit)
-            if 200 <= reply.status < 300:
+            request = _token_request(token_request, scheme, access, key.credential)
+            response = await self._exchange.fetch(request, context)
+            if 200 <= response.status < 300:
                 try:
-                    token = read_token(reply.body, self._clock.monotonic())
+                    token = read_token(response.body, self._clock.monotonic())
                 except NoTokenAnswer:
-                    raise not_as_asked(request, reply, "the answer of a token endpoint", access.secrets) from None
+                    raise not_as_asked(request, response, "the answer of a token endpoint", access.secrets) from None
                 except NoToken as error:
                     raise Failure.of("unauthorized", host, str(error), status=200) from None
                 self._tokens.put(key, token)
                 return token
-            if reply.status in (404, 405) and position + 1 < len(requests):
+            if response.status in (404, 405) and position + 1 < len(requests):
                 continue
-            if is_error_page(reply):
-                raise not_as_asked(request, reply, "the answer of a token endpoint", access.secrets)
-            if 400 <= reply.status < 500:
-                said = read_errors(reply.body, access.secrets)
-                raise _TokenRefused(reply.status, said)
-            what = f"HTTP {reply.status} from the token endpoint"
-            raise Failure.of("server-error", host, what, status=reply.status)
+            if is_error_page(response):
+                raise not_as_asked(request, response, "the answer of a token endpoint", access.secrets)
+            if 400 <= response.status < 500:
+                registry_error = read_errors(response.body, access.secrets)
+                raise _TokenRefused(response.status, registry_error)
+            what = f"HTTP {response.status} from the token endpoint"
+            raise Failure.of("server-error", host, what, status=response.status)
         raise AssertionError("there is at least one token request")
 
-    def _learn(self, access: SourceCredentials, reply: CompleteResponse) -> HostAuthScheme:
+    def _learn(self, access: SourceCredentials, response: CompleteResponse) -> HostAuthScheme:
         """The scheme in the challenges of a 401; cached if it is usable."""
-        challenges = parse_challenges(reply.headers.get_all("www-authenticate"))
+        challenges = parse_challenges(response.headers.get_all("www-authenticate"))
         bearers = [each.parameters for each in challenges if each.scheme == "bearer"]
         parameters: Mapping[str, str] = {}
-        reach = NAMED
+        provenance = NAMED
         unusable = ""
         for each in bearers:
-            judged = check_realm(each.get("realm", ""), RegistryServer(reply.url, reply.peer), self._exchange.policy)
+            judged = check_realm(
+                each.get("realm", ""), RegistryServer(response.url, response.peer), self._exchange.policy
+            )
             if not isinstance(judged, UrlRejected):
-                parameters, reach = each, judged
+                parameters, provenance = each, judged
                 break
             if judged.code == "refused-address":
                 raise Failure.of(
@@ -487,38 +498,38 @@ class Authorization:
                 )
             unusable = unusable or clean(judged.message, access.secrets, limit=400)
         access.adopt(named_scopes(parameters.get("scope", ""), access.source.repository))
-        door = HostAuthScheme(
+        scheme = HostAuthScheme(
             realm=parameters.get("realm", ""),
             service=parameters.get("service", ""),
             basic=any(each.scheme == "basic" for each in challenges),
-            reach=reach,
+            provenance=provenance,
             unusable="" if parameters else unusable,
         )
-        if door.bearer or door.basic:
-            self._doors.put(access.name, door)
-        return door
+        if scheme.bearer or scheme.basic:
+            self._schemes.put(access.name, scheme)
+        return scheme
 
     def _accept(
         self,
         request: Request,
         access: SourceCredentials,
         credential: Credential,
-        reply: CompleteResponse,
-        visit: RequestContext,
+        response: CompleteResponse,
+        context: RequestContext,
     ) -> CompleteResponse:
         """Record the accepted credential; ``Failure`` if a redirect target refuses, which is sent no credential."""
         access.accepted = credential
         # A URL may be signed for GET only: return a HEAD that the redirect target refuses as it is.
-        if reply.elsewhere and reply.status in (401, 403) and (request.method, reply.status) != ("HEAD", 403):
-            if is_error_page(reply):
-                raise not_as_asked(request, reply, "what it should be", access.secrets)
-            raise _refused_elsewhere(request, access, reply)
-        if credential.is_anonymous and 200 <= reply.status < 300:
+        if response.elsewhere and response.status in (401, 403) and (request.method, response.status) != ("HEAD", 403):
+            if is_error_page(response):
+                raise not_as_asked(request, response, "what it should be", access.secrets)
+            raise _refused_elsewhere(request, access, response)
+        if credential.is_anonymous and 200 <= response.status < 300:
             for refused in access.refused:
                 if not refused.is_anonymous:
                     what = f"{access.source.host} refused the credential from {refused.origin}; anonymous access worked"
-                    visit.warn(CREDENTIALS_REJECTED, what)
-        return reply
+                    context.warn(CREDENTIALS_REJECTED, what)
+        return response
 
 
 def _authorized(request: Request, shown: str | None, access: SourceCredentials, account: str) -> Request:
@@ -529,11 +540,11 @@ def _authorized(request: Request, shown: str | None, access: SourceCredentials, 
 
 
 def _token_request(
-    token_request: TokenRequest, door: HostAuthScheme, access: SourceCredentials, account: str
+    token_request: TokenRequest, scheme: HostAuthScheme, access: SourceCredentials, account: str
 ) -> Request:
     """The token request; the realm gets the source's TLS settings only on the source's own host and port."""
     source = access.source
-    at_home = door.reach.named
+    at_home = scheme.provenance.named
     return Request(
         method=token_request.method,
         url=token_request.url,
@@ -544,53 +555,51 @@ def _token_request(
         body=token_request.body,
         token=True,
         account=account,
-        reach=door.reach,
-        channels=channels_of(token_request.url, access.channels) if at_home else channels_of(token_request.url),
+        provenance=scheme.provenance,
+        modes=modes_of(token_request.url, access.modes) if at_home else modes_of(token_request.url),
         tls=source.tls if at_home else NO_TLS,
         secrets=access.secrets,
     )
 
 
-def _refuses(reply: CompleteResponse) -> bool:
+def _refuses(response: CompleteResponse) -> bool:
     """Whether the source itself refused the credential."""
-    return reply.status in (401, 403) and not reply.elsewhere
+    return response.status in (401, 403) and not response.elsewhere
 
 
-def _refused_elsewhere(request: Request, access: SourceCredentials, reply: CompleteResponse) -> Failure:
-    said = _words(read_errors(reply.body, access.secrets))
-    what = f"the redirect to {origin_host(reply.url)} ended with HTTP {reply.status}{said} for {request.what}"
-    code = "denied" if reply.status == 403 else "unauthorized"
+def _refused_elsewhere(request: Request, access: SourceCredentials, response: CompleteResponse) -> Failure:
+    words = read_errors(response.body, access.secrets).words
+    what = f"the redirect to {origin_host(response.url)} ended with HTTP {response.status}{words} for {request.what}"
+    code = "denied" if response.status == 403 else "unauthorized"
     action = "no credential is sent to the target of a redirect: report it to the registry's operator"
-    return Failure.of(code, access.source.host, what, status=reply.status, action=action)
+    return Failure.of(code, access.source.host, what, status=response.status, action=action)
 
 
 def _refusal(
     request: Request,
     access: SourceCredentials,
-    turns: Sequence[CredentialAttempt],
+    attempts: Sequence[CredentialAttempt],
     told: CredentialAttempt,
-    door: HostAuthScheme,
+    scheme: HostAuthScheme,
 ) -> Failure:
     host = access.source.host
-    reply = told.reply or next((turn.reply for turn in reversed(turns) if turn.reply is not None), None)
-    said = read_errors(reply.body, access.secrets) if reply is not None else RegistryError("", "")
-    status = reply.status if reply is not None else None
-    real = [turn for turn in turns if not turn.credential.is_anonymous and turn.telling == told.telling]
-    shown = ", ".join(turn.credential.origin for turn in real[:MAX_NAMED])
+    response = told.response or next(
+        (attempt.response for attempt in reversed(attempts) if attempt.response is not None), None
+    )
+    registry_error = read_errors(response.body, access.secrets) if response is not None else RegistryError("", "")
+    status = response.status if response is not None else None
+    real = [attempt for attempt in attempts if not attempt.credential.is_anonymous and attempt.rank == told.rank]
+    shown = ", ".join(attempt.credential.origin for attempt in real[:MAX_NAMED])
     if len(real) > MAX_NAMED:
         shown += f" and {len(real) - MAX_NAMED} more"
     code = "denied" if status == 403 else "unauthorized"
-    answer = f"HTTP {status}{_words(said)} for {request.what}" if status is not None else "access was refused"
-    if told.reply is not None and shown:
+    answer = f"HTTP {status}{registry_error.words} for {request.what}" if status is not None else "access was refused"
+    if told.response is not None and shown:
         return Failure.of(code, host, f"{answer} with the credentials from {shown}", status=status)
-    if door.unusable:
-        what = f"{answer}; its token endpoint may not be asked: {door.unusable}"
+    if scheme.unusable:
+        what = f"{answer}; its token endpoint may not be asked: {scheme.unusable}"
         return Failure.of(code, host, what, status=status, action="check the registry's authentication settings")
     if not shown:
         return Failure.of(code, host, answer, status=status, action=NO_CREDENTIALS)
     what = f"{answer}; it offers no way to show the credentials from {shown}"
     return Failure.of(code, host, what, status=status, action="check the registry's authentication settings")
-
-
-def _words(said: RegistryError) -> str:
-    return f" {said}" if str(said) else ""

@@ -1,8 +1,9 @@
-"""Runs programs that hold credentials, and queries ``docker-credential-*`` helpers.
+"""Runs programs that hold credentials: ``docker-credential-*`` helpers and the kubelet's credential-provider plugins.
 
 Such programs print secrets, so errors and warnings never contain their output: only the name, the exit status and what
 was expected. A program runs without a shell, in its own process group, with limits on time and output, and has ended
-when the call returns."""
+when the call returns.
+"""
 
 import asyncio
 import contextlib
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 from polyarch.clock import Clock, SystemClock
-from polyarch.oci.auth.credentials import Credential, CredentialWarning, KeyPattern, hub, in_turn, split_host
+from polyarch.oci.auth.credentials import Credential, CredentialWarning, KeyPattern, deduplicated, hub, split_host
 from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_NAMES, Reference
 from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue
 
@@ -33,7 +34,7 @@ _NOT_FOUND = b"credentials not found"
 _KILL_WAIT = 5.0
 
 
-class HelperFailure(Exception):  # noqa: N818 - the word of RG-083
+class HelperFailure(Exception):  # noqa: N818 - the name says what happened
     """A program gave no usable answer. The message has its name and the cause, and none of its output."""
 
 
@@ -169,7 +170,7 @@ def _reason(error: BaseException) -> str:
     return error.strerror or type(error).__name__ if isinstance(error, OSError) else "its arguments are not usable"
 
 
-# -- Kubelet credential-provider plugins, for cloud registries with short-lived credentials.
+# -- credential-provider plugins of the kubelet ------------------------------------------------------------------------
 
 
 PROVIDER_TIMEOUT = 30.0
@@ -279,7 +280,7 @@ class ProviderCredentials:
                     found += await plugin.credentials(host, source.repository, tenant)
                 except HelperFailure as failure:
                     self._warn(host, failure)
-        return in_turn(found)
+        return deduplicated(found)
 
     def cached_candidates(self, reference: Reference, source: "PullSource") -> list[Credential] | None:
         host = hub(source.host)
@@ -290,7 +291,7 @@ class ProviderCredentials:
                 if part is None:
                     return None
                 found += part
-        return in_turn(found)
+        return deduplicated(found)
 
     def warnings(self, source: "PullSource") -> Sequence[CredentialWarning]:
         return tuple(self._warnings.get(hub(source.host), ()))
@@ -332,7 +333,7 @@ class _Plugin:
         self._environ = {**environ, **dict(provider.environment)}
         self._clock = clock
         self._patterns = tuple(KeyPattern(text) for text in provider.match_images)
-        self._line = RequestQueue(1)
+        self._queue = RequestQueue(1)
         self._rests_until = float("-inf")
         self._answers: dict[tuple[CacheKeyType, str], tuple[float, tuple[tuple[KeyPattern, Credential], ...]]] = {}
 
@@ -340,7 +341,7 @@ class _Plugin:
         return _any_match(self._patterns, host, repository)
 
     async def credentials(self, host: str, repository: str, tenant: str) -> list[Credential]:
-        await self._line.enter(RequestPriority.MANIFEST, tenant)  # one run at a time: its answer may serve many images
+        await self._queue.enter(RequestPriority.MANIFEST, tenant)  # one run at a time: its answer may serve many images
         try:
             found = self.cached(host, repository)
             return await self._run(host, repository) if found is None else found
@@ -348,7 +349,7 @@ class _Plugin:
             self._rests_until = self._clock.monotonic() + FAILURE_REST
             raise
         finally:
-            self._line.leave()
+            self._queue.leave()
 
     def cached(self, host: str, repository: str) -> list[Credential] | None:
         now = self._clock.monotonic()

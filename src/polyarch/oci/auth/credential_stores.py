@@ -1,7 +1,11 @@
-"""Credential files of container tools, for the command line.
+"""Credential stores say which credentials may be sent to a source for an image.
 
-Docker, Podman, Skopeo and CI systems keep credentials in different files of nearly the same format. The files are tried
-in a fixed order and the first with an entry for the image wins; within a file, the most specific entry wins."""
+A store answers for the *source* of the request, not for the registry of the reference: a mirror's credential is looked
+up for the mirror, so none is ever forwarded from one host to another. Anonymous is always last.
+
+``FileCredentials`` reads the files of Docker, Podman, Skopeo and CI systems, which have nearly the same format. They
+are tried in a fixed order and the first with an entry for the image wins; within a file, the most specific entry wins.
+"""
 
 import asyncio
 import os
@@ -19,8 +23,8 @@ from polyarch.oci.auth.credentials import (
     Document,
     Keyring,
     MalformedDocument,
+    deduplicated,
     hub,
-    in_turn,
     member,
     read_entry,
     read_object,
@@ -61,7 +65,7 @@ class _Take:
 
 
 class _File:
-    """One file with its entries, indexed for the look-up of RG-081."""
+    """One file with its entries, indexed by host and path."""
 
     def __init__(self, origin: str, content: Mapping[str, Any], *, legacy: bool) -> None:
         self.origin = origin
@@ -115,7 +119,7 @@ class FileCredentials:
         environ: Mapping[str, str] | None = None,
         helper: Helper | None = None,
     ) -> "FileCredentials":
-        """Read the files of RG-080. ``authfile`` (or ``REGISTRY_AUTH_FILE``) replaces all others.
+        """Read the files in their order. ``authfile`` (or ``REGISTRY_AUTH_FILE``) replaces all others.
 
         Raises :class:`InvalidCredentialFile` if a named file is missing, or any file is malformed.
         """
@@ -139,8 +143,8 @@ class FileCredentials:
         for step in self._steps(host, source.repository):
             found = await self._ask(step.helper, host) if isinstance(step, _Ask) else self._take(step, host)
             if found is not None:
-                return in_turn([found])
-        return in_turn([])
+                return deduplicated([found])
+        return deduplicated([])
 
     def cached_candidates(self, reference: Reference, source: "PullSource") -> list[Credential] | None:
         host = hub(source.host)
@@ -152,8 +156,8 @@ class FileCredentials:
             else:
                 return None
             if found is not None:
-                return in_turn([found])
-        return in_turn([])
+                return deduplicated([found])
+        return deduplicated([])
 
     def warnings(self, source: "PullSource") -> Sequence[CredentialWarning]:
         return tuple(self._warnings.get(hub(source.host), ()))
@@ -250,21 +254,8 @@ def _host_key(key: str, *, legacy: bool) -> str:
     return host if legacy or not path.strip("/") or "://" in key else ""
 
 
-# -- Credential stores: which credentials may be sent to this source for this image?
+# -- stores ------------------------------------------------------------------------------------------------------------
 
-
-__all__ = [
-    "ANONYMOUS",
-    "ChainedCredentials",
-    "Credential",
-    "CredentialStore",
-    "CredentialWarning",
-    "Document",
-    "FileCredentials",
-    "InvalidCredentialFile",
-    "KeyringCredentials",
-    "NoCredentials",
-]
 
 MAX_REMEMBERED = 4096
 
@@ -329,7 +320,7 @@ class KeyringCredentials:
         if found is None:
             if len(self._remembered) >= MAX_REMEMBERED:
                 self._remembered.clear()
-            found = self._remembered[place] = in_turn(self._keyring.lookup(*place))
+            found = self._remembered[place] = deduplicated(self._keyring.lookup(*place))
         return list(found)
 
     def warnings(self, source: "PullSource") -> Sequence[CredentialWarning]:
@@ -348,7 +339,7 @@ class ChainedCredentials:
         found: list[Credential] = []
         for store in self._stores:
             found += await store.candidates(reference, source)
-        return in_turn(found)
+        return deduplicated(found)
 
     def cached_candidates(self, reference: Reference, source: "PullSource") -> list[Credential] | None:
         found: list[Credential] = []
@@ -357,7 +348,7 @@ class ChainedCredentials:
             if part is None:
                 return None
             found += part
-        return in_turn(found)
+        return deduplicated(found)
 
     def warnings(self, source: "PullSource") -> Sequence[CredentialWarning]:
         return tuple(warning for store in self._stores for warning in store.warnings(source))

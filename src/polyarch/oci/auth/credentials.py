@@ -1,7 +1,4 @@
-"""Credential stores: which credentials may be sent to this source for this image?
-
-A store answers for the *source* of the request, not for the registry of the reference: a mirror's credential is looked
-up for the mirror, so none is ever forwarded from one host to another. Anonymous is always last."""
+"""Credentials, the entries of credential documents, and the keyring that a kubelet would make of pull secrets."""
 
 import base64
 import binascii
@@ -92,7 +89,7 @@ class CredentialWarning(msgspec.Struct, frozen=True):
     message: str
 
 
-def in_turn(credentials: Iterable[Credential]) -> list[Credential]:
+def deduplicated(credentials: Iterable[Credential]) -> list[Credential]:
     """Each secret once, at its first position, and anonymous last: a second try would get the same refusal."""
     unique: dict[tuple[str, str, str, str], Credential] = {}
     for credential in credentials:
@@ -234,7 +231,7 @@ def _ignored(source: str, key: str, problem: str) -> CredentialWarning:
     return CredentialWarning("credential-entry", f"{source}: the entry {key!r} is ignored: {problem}")
 
 
-# -- The credentials a kubelet would try for an image, from pull secrets.
+# -- the keyring of pull secrets ---------------------------------------------------------------------------------------
 
 
 MAX_KEY = 2048

@@ -75,68 +75,70 @@ class ContentStore(Protocol):
     """Interface for a place with manifests and blobs: a registry, or a layout directory."""
 
     async def get_manifest(
-        self, access: SourceCredentials, selector: str, visit: RequestContext, *, etag: str = ""
+        self, access: SourceCredentials, selector: str, context: RequestContext, *, etag: str = ""
     ) -> FetchedManifest | None: ...
 
     async def get_blob(
         self,
         access: SourceCredentials,
         digest: str,
-        visit: RequestContext,
+        context: RequestContext,
         *,
         what: str = "the config",
         limit: int = CONFIG_LIMIT,
     ) -> bytes: ...
 
     async def stream_blob(
-        self, access: SourceCredentials, digest: str, visit: RequestContext, receive: Receive
+        self, access: SourceCredentials, digest: str, context: RequestContext, receive: Receive
     ) -> None: ...
 
 
 class RegistryClient:
     """The requests for reading images, with authorization, pauses and retries."""
 
-    def __init__(self, exchange: Exchange, authorization: Authorization, pacing: RegistryRateLimiter) -> None:
+    def __init__(self, exchange: Exchange, authorization: Authorization, rate_limiter: RegistryRateLimiter) -> None:
         self._exchange = exchange
         self._authorization = authorization
-        self._pacing = pacing
+        self._rate_limiter = rate_limiter
 
     async def close(self) -> None:
         await self._authorization.close()
 
-    async def head_manifest(self, access: SourceCredentials, selector: str, visit: RequestContext) -> HeadResult | None:
+    async def head_manifest(
+        self, access: SourceCredentials, selector: str, context: RequestContext
+    ) -> HeadResult | None:
         """The result of a HEAD; None if this host has no usable HEAD and a GET is needed.
 
         Raises ``Failure``: a 404 is final on HEAD as on GET.
         """
-        if self._pacing.knows_no_head(self._pacing.host(access.source.host)):
+        if self._rate_limiter.knows_no_head(self._rate_limiter.host(access.source.host)):
             return None
         request = _manifest_request(access, "HEAD", selector)
-        reply = await self._authorization.fetch(request, access, visit)
-        if reply.status == 200:
-            stated = reply.headers.get("docker-content-digest")
-            content_type = reply.headers.get("content-type").partition(";")[0].strip().lower()
+        response = await self._authorization.fetch(request, access, context)
+        if response.status == 200:
+            stated = response.headers.get("docker-content-digest")
+            content_type = response.headers.get("content-type").partition(";")[0].strip().lower()
             is_digest = ":" in selector
             if (
                 check_digest(stated) is None
                 and content_type in DOCUMENT_TYPES
                 and stated == (selector if is_digest else stated)
             ):
-                size = reply.headers.get("content-length")
+                size = response.headers.get("content-length")
                 return HeadResult(
-                    stated, reply.headers.get("etag"), content_type, int(size) if _SIZE.fullmatch(size) else None
+                    stated, response.headers.get("etag"), content_type, int(size) if _SIZE.fullmatch(size) else None
                 )
             return None
-        if reply.status in _NO_HEAD_STATUSES or is_error_page(reply):
+        if response.status in _NO_HEAD_STATUSES or is_error_page(response):
             return None  # no body says whose answer it is
-        raise _failure(access, request, reply)
+        raise _failure(access, request, response)
 
     def has_no_head(self, access: SourceCredentials) -> None:
         """A GET succeeded where a HEAD had failed: send this host no HEAD for an hour."""
-        self._pacing.has_no_head(self._pacing.host(access.source.host))
+        self._rate_limiter.has_no_head(self._rate_limiter.host(access.source.host))
 
     async def get_manifest(
-        self, access: SourceCredentials, selector: str, visit: RequestContext, *, etag: str = ""
+        self, access: SourceCredentials, selector: str, context: RequestContext, *, etag: str = ""
     ) -> FetchedManifest | None:
         """A manifest by tag or digest, verified; None if it still has this ``etag`` (304).
 
@@ -144,52 +146,52 @@ class RegistryClient:
         a tag nor proof that the repository may be read.
         """
         request = _manifest_request(access, "GET", selector, etag=etag)
-        reply = await self._authorization.fetch(request, access, visit)
-        if reply.status == 304 and etag:
+        response = await self._authorization.fetch(request, access, context)
+        if response.status == 304 and etag:
             return None
-        if reply.status != 200:
-            raise _failure(access, request, reply)
-        advertised = reply.headers.get("docker-content-digest")
+        if response.status != 200:
+            raise _failure(access, request, response)
+        advertised = response.headers.get("docker-content-digest")
         well_formed = check_digest(advertised) is None
-        body = reply.body
+        body = response.body
         if (payload := signed_payload(body)) is not None:
             body = payload  # the rest is in no digest
         if ":" in selector:
             digest = selector
-            _check(access, request, reply, digest, body, fits=is_manifest)
+            _check(access, request, response, digest, body, fits=is_manifest)
         else:
             algorithm = advertised.partition(":")[0] if well_formed else "sha256"
             digest = digest_of(body, algorithm if algorithm in DIGEST_DIGITS else "sha256")
             if advertised != digest and not is_manifest(body):
-                raise not_as_asked(request, reply, "a manifest", access.secrets)
+                raise not_as_asked(request, response, "a manifest", access.secrets)
         if well_formed and advertised != digest:
             what = f"{access.source.host} states {advertised} for bytes that are {digest}; the bytes count"
-            visit.warn("digest-header-mismatch", what)
+            context.warn("digest-header-mismatch", what)
         return FetchedManifest(
             body=body,
             digest=digest,
-            content_type=reply.headers.get("content-type"),
+            content_type=response.headers.get("content-type"),
             advertised=advertised if well_formed else "",
-            etag=reply.headers.get("etag"),
+            etag=response.headers.get("etag"),
         )
 
     async def get_blob(
         self,
         access: SourceCredentials,
         digest: str,
-        visit: RequestContext,
+        context: RequestContext,
         *,
         what: str = "the config",
         limit: int = CONFIG_LIMIT,
     ) -> bytes:
         """A small blob, verified; queued behind all manifests of the same host."""
         request = _blob_request(access, digest, what=what, limit=limit)
-        reply = await self._fetch_blob(request, access, visit)
-        _check(access, request, reply, digest, reply.body, fits=lambda body: body.lstrip()[:1] == b"{")
-        return reply.body
+        response = await self._fetch_blob(request, access, context)
+        _check(access, request, response, digest, response.body, fits=lambda body: body.lstrip()[:1] == b"{")
+        return response.body
 
     async def stream_blob(
-        self, access: SourceCredentials, digest: str, visit: RequestContext, receive: Receive
+        self, access: SourceCredentials, digest: str, context: RequestContext, receive: Receive
     ) -> None:
         """Stream a blob of any size to ``receive``.
 
@@ -211,13 +213,15 @@ class RegistryClient:
                 raise
 
         request = _blob_request(access, digest, what="the blob", limit=0, receive=verified)
-        await self._fetch_blob(request, access, visit)
+        await self._fetch_blob(request, access, context)
 
-    async def _fetch_blob(self, request: Request, access: SourceCredentials, visit: RequestContext) -> CompleteResponse:
-        reply = await self._authorization.fetch(request, access, visit)
-        if reply.status != 200:
-            raise _failure(access, request, reply)
-        return reply
+    async def _fetch_blob(
+        self, request: Request, access: SourceCredentials, context: RequestContext
+    ) -> CompleteResponse:
+        response = await self._authorization.fetch(request, access, context)
+        if response.status != 200:
+            raise _failure(access, request, response)
+        return response
 
 
 def _manifest_request(access: SourceCredentials, method: str, selector: str, *, etag: str = "") -> Request:
@@ -232,7 +236,7 @@ def _manifest_request(access: SourceCredentials, method: str, selector: str, *, 
         own_headers=access.source.fields,
         charged=method == "GET",
         metered=True,
-        channels=access.channels,
+        modes=access.modes,
         tls=access.source.tls,
     )
 
@@ -249,9 +253,9 @@ def _blob_request(
         headers=_BLOB_HEADERS,
         own_headers=access.source.fields,
         receive=receive,
-        urgency=RequestPriority.BLOB,
+        priority=RequestPriority.BLOB,
         charged=True,
-        channels=access.channels,
+        modes=access.modes,
         tls=access.source.tls,
     )
 
@@ -275,7 +279,7 @@ async def _verified(chunks: AsyncIterator[bytes], digest: str, host: str) -> Asy
 def _check(
     access: SourceCredentials,
     request: Request,
-    reply: CompleteResponse,
+    response: CompleteResponse,
     digest: str,
     body: bytes,
     *,
@@ -286,12 +290,12 @@ def _check(
         check_body(body, digest)
     except ContentError as error:
         if not fits(body):
-            raise not_as_asked(request, reply, "what it should be", access.secrets) from None
-        raise Failure.of(error.code, origin_host(reply.url), error.message) from None
+            raise not_as_asked(request, response, "what it should be", access.secrets) from None
+        raise Failure.of(error.code, origin_host(response.url), error.message) from None
 
 
-def _failure(access: SourceCredentials, request: Request, reply: CompleteResponse) -> Failure:
-    if 200 < reply.status < 300 or is_error_page(reply):
-        return not_as_asked(request, reply, "what it should be", access.secrets)
-    said = read_errors(reply.body, access.secrets)
-    return of_status(access.source.host, request.what, reply.status, said)
+def _failure(access: SourceCredentials, request: Request, response: CompleteResponse) -> Failure:
+    if 200 < response.status < 300 or is_error_page(response):
+        return not_as_asked(request, response, "what it should be", access.secrets)
+    registry_error = read_errors(response.body, access.secrets)
+    return of_status(access.source.host, request.what, response.status, registry_error)

@@ -1,8 +1,9 @@
-"""Access to manifests and blobs below a reference, at a source or in a layout directory.
+"""Access to the manifests and blobs of a repository or layout directory, and what can be listed there.
 
-An ``Inspector`` is enough for platforms. Code that looks into images or copies them needs the place that has the image
-and the credential that opens it; that is a :class:`Contents`, opened by a :class:`Connection`. Mirrors come first, as
-for all reads."""
+An ``Inspector`` is enough for platforms. Code that looks into images or copies them needs the source that has the image
+and the credential that opens it: :class:`RepositoryContents`, opened by a :class:`RegistryConnection`. Mirrors come
+first, as for all reads.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ from polyarch.oci.image.reader import ImageReader
 from polyarch.oci.inspection import InspectionError, Kind
 from polyarch.oci.mirrors import sources as mirrors
 from polyarch.oci.mirrors.sources import Configuration, PullSource
+from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.reference import Reference, check_digest
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.exchange import (
@@ -62,35 +64,35 @@ TRANSFER_SECONDS = 24 * 3600.0
 class RepositoryContents:
     """Manifests and blobs of one repository or directory. Methods raise ``Failure``."""
 
-    holder: ContentStore
+    store: ContentStore
     access: SourceCredentials
     name: str
     """The place in messages: a host, or ``oci:PATH``."""
-    visit: Callable[[], RequestContext]
+    context: Callable[[], RequestContext]
     """Makes the time limit for one step."""
 
     @property
     def source(self) -> PullSource:
         return self.access.source
 
-    async def manifest(self, selector: str, visit: RequestContext | None = None) -> FetchedManifest:
-        """The manifest of a tag, or of a digest, verified. Without ``visit`` each call has its own time limit."""
-        fetched = await self.holder.get_manifest(self.access, selector, visit or self.visit())
+    async def manifest(self, selector: str, context: RequestContext | None = None) -> FetchedManifest:
+        """The manifest of a tag, or of a digest, verified. Without ``context`` each call has its own time limit."""
+        fetched = await self.store.get_manifest(self.access, selector, context or self.context())
         if fetched is None:
             raise AssertionError("304 without If-None-Match")
         return fetched
 
     async def blob(
-        self, digest: str, visit: RequestContext | None = None, *, what: str = "the config", limit: int = CONFIG_LIMIT
+        self, digest: str, context: RequestContext | None = None, *, what: str = "the config", limit: int = CONFIG_LIMIT
     ) -> bytes:
         """A small blob, verified."""
-        return await self.holder.get_blob(self.access, digest, visit or self.visit(), what=what, limit=limit)
+        return await self.store.get_blob(self.access, digest, context or self.context(), what=what, limit=limit)
 
-    async def stream(self, digest: str, receive: Receive, visit: RequestContext) -> None:
+    async def stream(self, digest: str, receive: Receive, context: RequestContext) -> None:
         """A blob of any size; see ``RegistryClient.stream_blob``. ``receive`` must not raise ``Failure``, which would
         be taken for an error of this place.
         """
-        await self.holder.stream_blob(self.access, digest, visit, receive)
+        await self.store.stream_blob(self.access, digest, context, receive)
 
 
 class OpenedImage(NamedTuple):
@@ -107,7 +109,7 @@ class RegistryConnection:
     exchange: Exchange
     authorization: Authorization
     client: RegistryClient
-    pacing: RegistryRateLimiter
+    rate_limiter: RegistryRateLimiter
     configuration: Configuration
     credentials: CredentialStore
     clock: Clock
@@ -119,7 +121,7 @@ class RegistryConnection:
         """
         return replace(self, credentials=credentials)
 
-    def visit(self, *, seconds: float | None = None) -> RequestContext:
+    def context(self, *, seconds: float | None = None) -> RequestContext:
         """A time limit for one step, ``--timeout`` by default."""
         seconds = self.settings.timeout if seconds is None else seconds
         budget = TimeBudget(self.clock, seconds=seconds, max_wait=self.settings.max_wait)
@@ -127,7 +129,7 @@ class RegistryConnection:
 
     def transfer(self) -> RequestContext:
         """A time limit for a transfer: only the idle time counts."""
-        return self.visit(seconds=max(self.settings.timeout, TRANSFER_SECONDS))
+        return self.context(seconds=max(self.settings.timeout, TRANSFER_SECONDS))
 
     async def access(self, reference: Reference, source: PullSource) -> SourceCredentials:
         """The source with the credentials to try, anonymous last."""
@@ -153,17 +155,17 @@ class RegistryConnection:
 
     def at(self, access: SourceCredentials) -> RepositoryContents:
         """The contents of one source."""
-        return RepositoryContents(self.client, access, access.source.host, self.visit)
+        return RepositoryContents(self.client, access, access.source.host, self.context)
 
     def within(self, layout: ImageLayout) -> RepositoryContents:
         """The contents of a layout directory."""
-        return RepositoryContents(layout, layout.access, layout.name, self.visit)
+        return RepositoryContents(layout, layout.access, layout.name, self.context)
 
     def sources(self, reference: Reference) -> list[PullSource]:
         """The sources in order; ``Failure`` ``blocked`` if the configuration leaves none."""
         try:
             return mirrors.sources(reference, self.configuration)
-        except (mirrors.Blocked, mirrors.InvalidConfiguration) as error:
+        except (mirrors.Blocked, InvalidConfiguration) as error:
             raise Failure.of("blocked", "", str(error)) from None
 
     async def _open_layout(self, reference: Reference) -> OpenedImage:
@@ -175,7 +177,7 @@ class RegistryConnection:
             raise Failure(failure.about(reference.canonical)) from None
 
 
-# -- An index with everything below it: each raw descriptor and how it was classified.
+# -- the raw descriptors of an index and of what it lists --------------------------------------------------------------
 
 
 class IndexNode(msgspec.Struct, frozen=True):
@@ -236,8 +238,8 @@ async def read_tree(contents: RepositoryContents, manifest: FetchedManifest) -> 
         kind: Kind = "schema1" if document.type == "schema1" else "image" if config is not None else "artifact"
         platform = config.platform if config is not None else None
         return IndexTree(manifest.digest, kind, document.media_type, len(manifest.body), annotations, platform=platform)
-    reader = ImageReader(contents.holder)
-    top, found = await reader.read_tree(document, manifest.digest, contents.access, contents.visit())
+    reader = ImageReader(contents.store)
+    top, found = await reader.read_tree(document, manifest.digest, contents.access, contents.context())
     documents = {manifest.digest: manifest.body}
     for digest, finding in found.items():
         if isinstance(finding, IndexReading) and digest not in documents:
@@ -249,7 +251,7 @@ async def read_tree(contents: RepositoryContents, manifest: FetchedManifest) -> 
 
 async def read_platform(contents: RepositoryContents, document: Document) -> ConfigReading | None:
     """The platform of a single image; None for an artifact. Raises ``ContentError`` and ``Failure``."""
-    found = await ImageReader(contents.holder).read_image(document, contents.access, contents.visit())
+    found = await ImageReader(contents.store).read_image(document, contents.access, contents.context())
     return found if isinstance(found, ConfigReading) else None
 
 
@@ -297,7 +299,7 @@ class _Nodes:
         return IndexNode(raw, entry, reason=f"no-platform: {error}")
 
 
-# -- Lists what refers to an image: signatures, SBOMs and other artifacts (distribution specification, referrers API).
+# -- referrers and tags, as the distribution specification lists them --------------------------------------------------
 
 
 TAG_SUFFIXES = (".sig", ".att", ".sbom")
@@ -325,16 +327,16 @@ async def list_referrers(
         limit=MANIFEST_LIMIT,
         headers={"Accept": OCI_INDEX, "Accept-Encoding": "identity"},
         own_headers=source.fields,
-        channels=access.channels,
+        modes=access.modes,
         tls=source.tls,
     )
-    reply = await connection.authorization.fetch(request, access, connection.visit())
-    if reply.status == 200:
+    response = await connection.authorization.fetch(request, access, connection.context())
+    if response.status == 200:
         # Some registries answer a page of theirs to a path that they do not know.
-        return read_descriptors(reply.body, source.host) if is_manifest(reply.body) else None
-    if 400 <= reply.status < 500 or reply.status == 501:
+        return read_descriptors(response.body, source.host) if is_manifest(response.body) else None
+    if 400 <= response.status < 500 or response.status == 501:
         return None
-    raise of_status(source.host, request.what, reply.status, read_errors(reply.body, access.secrets))
+    raise of_status(source.host, request.what, response.status, read_errors(response.body, access.secrets))
 
 
 def read_descriptors(body: bytes, host: str) -> list[dict[str, Any]]:
@@ -354,9 +356,6 @@ class _Listing(msgspec.Struct):
     manifests: list[dict[str, Any]] | None = None
 
 
-# -- Lists the tags of a repository (distribution specification, ``/v2/<name>/tags/list``).
-
-
 MOST = 1000
 
 
@@ -372,18 +371,18 @@ async def list_tags(connection: RegistryConnection, reference: Reference) -> tup
         limit=MANIFEST_LIMIT,
         headers={"Accept": "application/json", "Accept-Encoding": "identity"},
         own_headers=source.fields,
-        channels=access.channels,
+        modes=access.modes,
         tls=source.tls,
     )
-    reply = await connection.authorization.fetch(request, access, connection.visit())
-    if reply.status != 200:
-        if is_error_page(reply):
-            raise not_as_asked(request, reply, "a list of tags", access.secrets)
-        raise of_status(source.host, request.what, reply.status, read_errors(reply.body, access.secrets))
+    response = await connection.authorization.fetch(request, access, connection.context())
+    if response.status != 200:
+        if is_error_page(response):
+            raise not_as_asked(request, response, "a list of tags", access.secrets)
+        raise of_status(source.host, request.what, response.status, read_errors(response.body, access.secrets))
     try:
-        found = decode(reply.body, _Tags, "the list of tags").tags or []
+        found = decode(response.body, _Tags, "the list of tags").tags or []
     except ContentError:
-        raise not_as_asked(request, reply, "a list of tags", access.secrets) from None
+        raise not_as_asked(request, response, "a list of tags", access.secrets) from None
     return tuple(found)
 
 

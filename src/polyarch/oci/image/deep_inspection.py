@@ -62,9 +62,9 @@ async def look_deeper(connection: RegistryConnection, answer: Inspection, depth:
         return look
 
     looks = await map_concurrently(one, answer.entries, at_once=AT_ONCE)
-    found = [warning for look in looks for warning in (*look.warnings, *look.visit.warnings)]
+    found = [warning for look in looks for warning in (*look.warnings, *look.context.warnings)]
     new = tuple(dict.fromkeys(each for each in found if each not in answer.warnings))
-    requests = answer.requests + sum(look.visit.requests for look in looks)
+    requests = answer.requests + sum(look.context.requests for look in looks)
     answer = msgspec.structs.replace(answer, warnings=answer.warnings + new, requests=requests)
     error = next((look.error for look in looks if look.error is not None), None)
     if error is not None:
@@ -91,7 +91,7 @@ class _Look:
     """The inspection of one child. ``error`` says why it failed."""
 
     def __init__(self, contents: RepositoryContents, entry: Entry, *, is_child: bool, depth: Depth) -> None:
-        self.visit: RequestContext = contents.visit()
+        self.context: RequestContext = contents.context()
         self.warnings: list[InspectionWarning] = []
         self.error: InspectionError | None = None
         self._contents = contents
@@ -103,7 +103,7 @@ class _Look:
     async def go(self) -> None:
         missing = "its manifest"
         try:
-            manifest = await self._contents.manifest(self._entry.digest, self.visit)
+            manifest = await self._contents.manifest(self._entry.digest, self.context)
             missing = "its config"
             config, document = await self._read_config(classify(manifest.body))
             if config is not None and self._depth == "elf":
@@ -133,7 +133,7 @@ class _Look:
             return None, document
         body = config.data
         if body is None:
-            body = await self._contents.blob(config.digest, self.visit)
+            body = await self._contents.blob(config.digest, self.context)
         self._compare(read_config(body))
         return body, document
 
@@ -164,7 +164,7 @@ class _Look:
         scan = _Scan(ProgramSearch(read_entrypoint(config)))
         for position, layer in enumerate(reversed(layers), start=1):
             try:
-                program = await scan.read(self._contents, layer.digest, self.visit, last=position == len(layers))
+                program = await scan.read(self._contents, layer.digest, self.context, last=position == len(layers))
             except Failure as failure:
                 if failure.error.code == "not-found" and layer.urls:
                     raise ProgramNotFound("a layer of it may not be distributed and is not in the registry") from None
@@ -175,7 +175,7 @@ class _Look:
 
 
 class _Scan:
-    """Reads layers until the program is found, within the limits of RG-049."""
+    """Reads layers until the program is found, within the limits of this module."""
 
     def __init__(self, search: ProgramSearch) -> None:
         self._search = search
@@ -184,11 +184,11 @@ class _Scan:
         self._unpacked = 0
 
     async def read(
-        self, contents: RepositoryContents, digest: str, visit: RequestContext, *, last: bool
+        self, contents: RepositoryContents, digest: str, context: RequestContext, *, last: bool
     ) -> Program | None:
         """The program, if this layer or those above determine it. Raises `Unfound` and `Unreadable`."""
         self._search.begin_layer()
-        await contents.stream(digest, self._receive, visit)
+        await contents.stream(digest, self._receive, context)
         return self._program or self._search.look(last=last)
 
     async def _receive(self, chunks: AsyncIterator[bytes]) -> None:

@@ -50,8 +50,8 @@ class Entrypoint(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_entrypoint(config: bytes) -> Entrypoint:
-    """The start command in a config (image specification, ``config``). Raises `ContentError`; :class:`Unfound` if there
-    is none.
+    """The start command in a config (image specification, ``config``). Raises `ContentError`; :class:`ProgramNotFound`
+    if there is none.
     """
     check_size("config", len(config), CONFIG_LIMIT)
     settings = decode(config, _Config, "the config").config or _Settings()
@@ -63,7 +63,7 @@ def read_entrypoint(config: bytes) -> Entrypoint:
 
 
 class ProgramSearch:
-    """Searches for the program of a :class:`Start` in layers fed from the top down, member by member."""
+    """Searches for the program of a :class:`Entrypoint` in layers fed from the top down, member by member."""
 
     def __init__(self, start: Entrypoint) -> None:
         self._start = start
@@ -81,7 +81,7 @@ class ProgramSearch:
         self._layers[-1] = _Layer()
 
     def add(self, member: Member) -> Program | None:
-        """The program, if this member ends the search. Raises :class:`Unfound`."""
+        """The program, if this member ends the search. Raises :class:`ProgramNotFound`."""
         removes = posixpath.basename(member.path).startswith(WHITEOUT)
         if not (removes or member.kind == "link" or (member.kind == "file" and member.executable)):
             return None
@@ -93,8 +93,8 @@ class ProgramSearch:
         return self.look(last=False) if member.path == self._awaited else None
 
     def look(self, *, last: bool) -> Program | None:
-        """The program, if the layers so far determine it; None if the next one is needed. Raises :class:`Unfound`, with
-        ``last`` also if no layer has the program.
+        """The program, if the layers so far determine it; None if the next one is needed. Raises
+        :class:`ProgramNotFound`, with ``last`` also if no layer has the program.
 
         The first directory of ``PATH`` with a hit counts, even if an unread layer had one in an earlier directory:
         certainty would require reading every layer of every image to its end.
@@ -214,7 +214,7 @@ class _Config(msgspec.Struct):
     config: _Settings | None = None
 
 
-# -- The machine of a program, from its ELF header.
+# -- the machine of a program, from its ELF header ---------------------------------------------------------------------
 
 
 HEADER_SIZE = 20

@@ -167,7 +167,7 @@ class ArchiveReader:
         """Extension headers for the next member, by pax name."""
 
     def feed(self, data: bytes) -> Iterator[Member]:
-        """The members complete so far. Raises :class:`Unreadable`."""
+        """The members complete so far. Raises :class:`UnreadableLayer`."""
         position, end = 0, len(data)
         while position < end and self._state != "end":
             if self._skip:

@@ -45,22 +45,22 @@ class ImageLayout:
 
     @property
     def access(self) -> SourceCredentials:
-        """An ``Access`` for the interface; it is not used."""
+        """An ``SourceCredentials`` for the interface; it is not used."""
         source = PullSource(base_url="", host="", repository=str(self._root), origin=self.name)
         return SourceCredentials(source, [ANONYMOUS])
 
-    async def inspect(self, reference: Reference, visit: RequestContext, *, mode: BundleMode) -> Inspection:
+    async def inspect(self, reference: Reference, context: RequestContext, *, mode: BundleMode) -> Inspection:
         """The answer for an image in the directory. Never raises for a faulty image."""
         try:
             digest = await self.resolve(reference)
-            manifest = await self.get_manifest(self.access, digest, visit)
-            read = await ImageReader(self).read(manifest, self.access, visit, mode=mode)
+            manifest = await self.get_manifest(self.access, digest, context)
+            read = await ImageReader(self).read(manifest, self.access, context, mode=mode)
         except ContentError as error:
             found = InspectionError.of(error.code, f"{reference}: {error.message}")
         except Failure as failure:
             found = failure.about(reference.canonical)
         else:
-            return read.reading.answer(reference, mode=mode, source=None, warnings=tuple(visit.warnings))
+            return read.reading.inspection(reference, mode=mode, source=None, warnings=tuple(context.warnings))
         return Inspection(reference, Status.ERROR, error=found)
 
     async def resolve(self, reference: Reference) -> str:
@@ -68,7 +68,7 @@ class ImageLayout:
         return await asyncio.to_thread(self._resolve, reference)
 
     async def get_manifest(
-        self, access: SourceCredentials, selector: str, visit: RequestContext, *, etag: str = ""
+        self, access: SourceCredentials, selector: str, context: RequestContext, *, etag: str = ""
     ) -> FetchedManifest:
         """The manifest with this digest."""
         body = await asyncio.to_thread(self._read_blob, selector, "the manifest", MANIFEST_LIMIT)
@@ -78,7 +78,7 @@ class ImageLayout:
         self,
         access: SourceCredentials,
         digest: str,
-        visit: RequestContext,
+        context: RequestContext,
         *,
         what: str = "the config",
         limit: int = CONFIG_LIMIT,
@@ -87,7 +87,7 @@ class ImageLayout:
         return await asyncio.to_thread(self._read_blob, digest, what, limit)
 
     async def stream_blob(
-        self, access: SourceCredentials, digest: str, visit: RequestContext, receive: Receive
+        self, access: SourceCredentials, digest: str, context: RequestContext, receive: Receive
     ) -> None:
         """Stream a blob of any size; raises at the end if the digest is wrong."""
         with await asyncio.to_thread(self._open, self._blob_path(digest), f"the blob {digest}") as file:

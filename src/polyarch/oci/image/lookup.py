@@ -1,8 +1,11 @@
-"""Looks up one image at one source: cache, HEAD or GET, and with which credentials.
+"""Looks an image up: in the cache, then at each mirror, then at its registry.
 
-The aim is the fewest requests that still prove two things: that the tag names this digest now, and that the caller may
+A lookup sends the fewest requests that prove two things: that the tag names this digest now, and that the caller may
 read the repository. A HEAD proves both and is often free of charge; a GET returns the content as well. Results go into
-the cache at once, so that callers waiting for the same thing find them there."""
+the cache at once, so that callers waiting for the same thing find them there.
+
+``CacheReader`` answers from the cache, ``SourceLookup`` asks one source, ``MirrorFallback`` asks all sources in order.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,7 +67,7 @@ class LookupKey(NamedTuple):
 
 
 Names = tuple[tuple[str, ...], ...]
-"""Origins of the credentials of a ``Key``, in its order. Equal secrets may have different origins."""
+"""Origins of the credentials of a ``LookupKey``, in its order. Equal secrets may have different origins."""
 
 
 def names_of(credentials: Iterable[Iterable[Credential]]) -> Names:
@@ -75,7 +78,7 @@ def fingerprints_of(credentials: Iterable[Credential], key: bytes) -> tuple[str,
     return tuple([credential.fingerprint(key) for credential in credentials])
 
 
-def place_of(source: PullSource) -> RepositoryLocation:
+def location_of(source: PullSource) -> RepositoryLocation:
     """The cache place of a source. The path and ``ns=`` of a mirror distinguish the registries behind it.
 
     Unverified sources have places of their own: otherwise a tag read with ``--insecure`` would be used for minutes by
@@ -94,9 +97,11 @@ def source_used(source: PullSource) -> SourceUsed:
 class CacheReader:
     """Reads the cache."""
 
-    def __init__(self, cache: Cache, pacing: RegistryRateLimiter, *, clock: Clock, settings: InspectorSettings) -> None:
+    def __init__(
+        self, cache: Cache, rate_limiter: RegistryRateLimiter, *, clock: Clock, settings: InspectorSettings
+    ) -> None:
         self._cache = cache
-        self._pacing = pacing
+        self._rate_limiter = rate_limiter
         self._clock = clock
         self._settings = settings
 
@@ -114,29 +119,29 @@ class CacheReader:
 
         ``last_good`` accepts the tag's previous digest if the current one was not read.
         """
-        place, cache = place_of(source), self._cache
+        location, cache = location_of(source), self._cache
         named: tuple[tuple[str, float], ...] = ((source.digest or "", 0.0),)
         if source.digest is None:
-            tag = cache.tag(place, source.tag or "", memory_only=memory_only)
+            tag = cache.tag(location, source.tag or "", memory_only=memory_only)
             if tag is None or tag.checked_at < not_before:
                 return None
             named = ((tag.digest, tag.checked_at),)
             if last_good and tag.good is not None and tag.good[1] >= not_before:
                 named = (*named, tag.good)
-        proof = self.proof(place, fingerprints, memory_only=memory_only, seconds=proof_seconds)
+        proof = self.proof(location, fingerprints, memory_only=memory_only, seconds=proof_seconds)
         if proof is None:
             return None
         for digest, checked_at in named:
-            record = cache.usable(digest, place, memory_only=memory_only)
+            record = cache.usable(digest, location, memory_only=memory_only)
             if record is not None:
                 return CacheHit(record, checked_at, proof.public)
         return None
 
-    def answer(self, question: LookupQuery, source: PullSource, known: CacheHit) -> Inspection:
+    def inspection(self, query: LookupQuery, source: PullSource, known: CacheHit) -> Inspection:
         """A known reading as an answer."""
-        return known.record.reading.answer(
-            question.reference,
-            mode=question.mode,
+        return known.record.reading.inspection(
+            query.reference,
+            mode=query.mode,
             source=source_used(source),
             cached=True,
             checked_at=known.checked_at,
@@ -145,7 +150,7 @@ class CacheReader:
 
     def proof(
         self,
-        place: RepositoryLocation,
+        location: RepositoryLocation,
         fingerprints: Sequence[str],
         *,
         memory_only: bool = False,
@@ -157,7 +162,7 @@ class CacheReader:
         settings = self._settings
         public_seconds = settings.public_ttl if settings.public_probe else settings.proof_ttl
         return self._cache.proof(
-            place,
+            location,
             fingerprints,
             seconds=settings.proof_ttl if seconds is None else seconds,
             public_seconds=public_seconds if seconds is None else seconds,
@@ -167,13 +172,13 @@ class CacheReader:
     # -- over all sources of an image ----------------------------------------------------------------------------------
 
     def first_known(
-        self, question: LookupQuery, sources: Sequence[PullSource], fingerprints: Sequence[Sequence[str]]
+        self, query: LookupQuery, sources: Sequence[PullSource], fingerprints: Sequence[Sequence[str]]
     ) -> Inspection | None:
         """The answer of the first source whose reading is known, with the ``fingerprints`` of its credentials."""
         for source, each in zip(sources, fingerprints, strict=True):
-            known = self.known(source, each, not_before=question.not_before, memory_only=False)
-            if known is not None and known.record.reading.settles(question.mode):
-                return self.answer(question, source, known)
+            known = self.known(source, each, not_before=query.not_before, memory_only=False)
+            if known is not None and known.record.reading.settles(query.mode):
+                return self.inspection(query, source, known)
         return None
 
     def in_memory(
@@ -190,9 +195,9 @@ class CacheReader:
         Public readings are tried first, so that a public image reads no secret.
         """
         for source in sources:
-            answer = self._remembered(reference, source, (), mode, stale_for)
-            if answer is not None:
-                return answer
+            inspection = self._remembered(reference, source, (), mode, stale_for)
+            if inspection is not None:
+                return inspection
         all_candidates: list[list[Credential]] = []
         all_fingerprints: list[tuple[str, ...]] = []
         for source in sources:
@@ -203,9 +208,9 @@ class CacheReader:
             all_candidates.append(candidates)
             all_fingerprints.append(fingerprints)
             if any(fingerprints):
-                answer = self._remembered(reference, source, fingerprints, mode, stale_for)
-                if answer is not None:
-                    return answer
+                inspection = self._remembered(reference, source, fingerprints, mode, stale_for)
+                if inspection is not None:
+                    return inspection
         key = LookupKey(reference, tuple(all_fingerprints), mode)
         error = self._cache.negative((key, names_of(all_candidates)))
         return None if error is None else Inspection(reference, Status.ERROR, error=error, cached=True)
@@ -229,35 +234,43 @@ class CacheReader:
             )
         if known is None or not known.record.reading.settles(mode):
             return None
-        answer = self.answer(LookupQuery(reference, mode, not_before), source, known)
-        return msgspec.structs.replace(answer, stale=True) if stale else answer
+        inspection = self.inspection(LookupQuery(reference, mode, not_before), source, known)
+        return msgspec.structs.replace(inspection, stale=True) if stale else inspection
 
     def _fails(self, source: PullSource, now: float) -> bool:
         """Whether the host is paused or its circuit open, or a check of this tag failed a short time ago."""
-        if self._pacing.busy(source.host):
+        if self._rate_limiter.busy(source.host):
             return True
-        tag = self._cache.tag(place_of(source), source.tag or "", memory_only=True)
+        tag = self._cache.tag(location_of(source), source.tag or "", memory_only=True)
         return tag is not None and tag.failed_at is not None and now - tag.failed_at < FAILURE_MEMORY
 
 
-# -- Looks up one image at one source: cache, HEAD or GET, and with which credentials.
+# -- one source: cache, HEAD or GET, and with which credentials --------------------------------------------------------
 
 
 MOVED = frozenset({"digest-mismatch", "not-found"})
 
 
 class SourceLookup:
-    """Looks up images at single sources. Several sources and stale answers are handled in ``tour`` and ``inspect``."""
+    """Looks up images at single sources. ``MirrorFallback`` and ``Inspector`` handle several sources and stale
+    readings.
+    """
 
     def __init__(
-        self, client: RegistryClient, cache: Cache, recall: CacheReader, *, clock: Clock, settings: InspectorSettings
+        self,
+        client: RegistryClient,
+        cache: Cache,
+        cache_reader: CacheReader,
+        *,
+        clock: Clock,
+        settings: InspectorSettings,
     ) -> None:
         self._client = client
         self._cache = cache
         self._clock = clock
         self._settings = settings
         self._reader = ImageReader(client)
-        self._recall = recall
+        self._cache_reader = cache_reader
         self._probes: SingleFlight[tuple[RepositoryLocation, str], None] = SingleFlight()
         self._public: SingleFlight[tuple[RepositoryLocation, str, BundleMode], Inspection] = SingleFlight()
 
@@ -267,170 +280,174 @@ class SourceLookup:
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    async def ask(
-        self, question: LookupQuery, source: PullSource, credentials: Sequence[Credential], visit: RequestContext
+    async def look_up(
+        self, query: LookupQuery, source: PullSource, credentials: Sequence[Credential], context: RequestContext
     ) -> Inspection:
         """The answer of this source. Raises ``Failure``."""
         if self._settings.public_probe:
-            answer = await self._ask_publicly(question, source, credentials, visit)
-            if answer is not None:
-                return answer
-        return await self._ask(question, self._access(source, credentials), visit)
+            inspection = await self._look_up_publicly(query, source, credentials, context)
+            if inspection is not None:
+                return inspection
+        return await self._look_up(query, self._access(source, credentials), context)
 
-    async def _ask_publicly(
-        self, question: LookupQuery, source: PullSource, credentials: Sequence[Credential], visit: RequestContext
+    async def _look_up_publicly(
+        self, query: LookupQuery, source: PullSource, credentials: Sequence[Credential], context: RequestContext
     ) -> Inspection | None:
         """The shared answer of anonymous access, one look-up for all callers; None if the repository is not public."""
-        place = place_of(source)
+        location = location_of(source)
         selector = source.digest or source.tag or ""
         charged = _is_among(source, self._settings.head_first_hosts)
         others = any(not credential.is_anonymous for credential in credentials)
-        if not self._is_public(place):
-            if self._cache.known_private(place, seconds=self._settings.private_ttl) or (charged and not others):
+        if not self._is_public(location):
+            if self._cache.known_private(location, seconds=self._settings.private_ttl) or (charged and not others):
                 return None
             if charged:
                 try:
-                    await self._probes.join((place, selector), lambda: self._probe(place, source, selector, visit))
+                    await self._probes.join(
+                        (location, selector), lambda: self._probe(location, source, selector, context)
+                    )
                 except Failure as failure:
                     if not (_is_about_anonymous(failure) and others):
                         raise
-                if not self._is_public(place):
+                if not self._is_public(location):
                     return None
         # Where GETs are charged, use the caller's own account; elsewhere anonymous access is enough.
         access_credentials = credentials if charged else (ANONYMOUS,)
-        key = (place, selector, question.mode)
+        key = (location, selector, query.mode)
         while True:
             joined = key in self._public
             try:
-                answer = await self._public.join(
-                    key, lambda: self._ask(question, self._access(source, access_credentials), visit)
+                inspection = await self._public.join(
+                    key, lambda: self._look_up(query, self._access(source, access_credentials), context)
                 )
             except Failure as failure:
                 error_class = failure.error.error_class
                 if error_class == "auth":
-                    self._cache.mark_private(place)
+                    self._cache.mark_private(location)
                     if joined and charged:
                         return None  # other credentials than these were refused
-                elif not _is_about_anonymous(failure) and (error_class != "absent" or self._is_public(place)):
+                elif not _is_about_anonymous(failure) and (error_class != "absent" or self._is_public(location)):
                     raise
                 if others:
                     return None
                 raise
             if not joined:
-                return answer
-            if answer.checked_at is None or answer.checked_at >= question.not_before:
-                return _as_if_asked(answer, question, visit)
+                return inspection
+            if inspection.checked_at is None or inspection.checked_at >= query.not_before:
+                return _as_if_asked(inspection, query, context)
 
-    async def _probe(self, place: RepositoryLocation, source: PullSource, selector: str, visit: RequestContext) -> None:
+    async def _probe(
+        self, location: RepositoryLocation, source: PullSource, selector: str, context: RequestContext
+    ) -> None:
         """Anonymous HEAD, which is free of charge; its digest for the tag is cached."""
         access = self._access(source, [ANONYMOUS])
         asked_at = self._clock.monotonic()
         try:
-            stated = await self._client.head_manifest(access, selector, visit)
+            stated = await self._client.head_manifest(access, selector, context)
         except Failure as failure:
             if failure.error.error_class == "auth":
-                self._cache.mark_private(place)
+                self._cache.mark_private(location)
             elif failure.error.error_class != "absent":
                 raise
             return
         if stated is None:
-            self._cache.mark_private(place)
+            self._cache.mark_private(location)
             return
-        self._cache.put_proof(place, "")
+        self._cache.put_proof(location, "")
         if source.digest is None:
-            self._cache.put_tag(place, selector, TagRecord(stated.digest, asked_at, stated.digest, stated.etag))
+            self._cache.put_tag(location, selector, TagRecord(stated.digest, asked_at, stated.digest, stated.etag))
 
     def _access(self, source: PullSource, credentials: Sequence[Credential]) -> SourceCredentials:
         return SourceCredentials(source, credentials, loopback=self._settings.insecure_loopback)
 
-    def _is_public(self, place: RepositoryLocation) -> bool:
-        return self._recall.proof(place, ()) is not None
+    def _is_public(self, location: RepositoryLocation) -> bool:
+        return self._cache_reader.proof(location, ()) is not None
 
-    async def _ask(self, question: LookupQuery, access: SourceCredentials, visit: RequestContext) -> Inspection:
-        place = place_of(access.source)
+    async def _look_up(self, query: LookupQuery, access: SourceCredentials, context: RequestContext) -> Inspection:
+        location = location_of(access.source)
         try:
             if access.source.digest is not None:
-                return await self._by_digest(question, access, place, access.source.digest, visit)
-            return await self._by_tag(question, access, place, access.source.tag or "", visit)
+                return await self._by_digest(query, access, location, access.source.digest, context)
+            return await self._by_tag(query, access, location, access.source.tag or "", context)
         except Failure as failure:
             if failure.error.error_class in ("transient", "limit") and access.source.digest is None:
-                self._cache.tag_failed(place, access.source.tag or "")
+                self._cache.tag_failed(location, access.source.tag or "")
             raise
         finally:
             for refused in access.refused:
-                self._cache.drop_proof(place, refused.fingerprint(self._cache.key))
+                self._cache.drop_proof(location, refused.fingerprint(self._cache.key))
 
     async def _by_digest(
         self,
-        question: LookupQuery,
+        query: LookupQuery,
         access: SourceCredentials,
-        place: RepositoryLocation,
+        location: RepositoryLocation,
         digest: str,
-        visit: RequestContext,
+        context: RequestContext,
     ) -> Inspection:
-        record = self._cache.usable(digest, place)
+        record = self._cache.usable(digest, location)
         if record is not None:
-            if not self._proves(access, place):
+            if not self._proves(access, location):
                 # Another caller read it: one HEAD proves access. A following GET is charged.
-                stated = await self._client.head_manifest(access, digest, visit)
+                stated = await self._client.head_manifest(access, digest, context)
                 if stated is None:
-                    return await self._get(question, access, place, digest, visit, after_head=True)
-                self._prove(access, place)
-            return await self._from_record(question, access, place, record, visit)
-        self._raise_known_fault(access, place, digest)
-        return await self._get(question, access, place, digest, visit)
+                    return await self._get(query, access, location, digest, context, after_head=True)
+                self._prove(access, location)
+            return await self._from_record(query, access, location, record, context)
+        self._raise_known_fault(access, location, digest)
+        return await self._get(query, access, location, digest, context)
 
     async def _by_tag(
         self,
-        question: LookupQuery,
+        query: LookupQuery,
         access: SourceCredentials,
-        place: RepositoryLocation,
+        location: RepositoryLocation,
         tag: str,
-        visit: RequestContext,
+        context: RequestContext,
     ) -> Inspection:
-        record = self._cache.tag(place, tag)
+        record = self._cache.tag(location, tag)
         if record is None and not (
-            _is_among(access.source, self._settings.head_first_hosts) and self._cache.knows(place)
+            _is_among(access.source, self._settings.head_first_hosts) and self._cache.knows(location)
         ):
-            return await self._get(question, access, place, tag, visit)
-        if record is not None and record.checked_at >= question.not_before and self._proves(access, place):
-            return await self._at_digest(question, access, place, record, visit)
+            return await self._get(query, access, location, tag, context)
+        if record is not None and record.checked_at >= query.not_before and self._proves(access, location):
+            return await self._at_digest(query, access, location, record, context)
         asked_at = self._clock.monotonic()
-        stated = await self._client.head_manifest(access, tag, visit)
+        stated = await self._client.head_manifest(access, tag, context)
         if stated is None:
-            return await self._get(question, access, place, tag, visit, known=record, after_head=True)
-        self._prove(access, place)
+            return await self._get(query, access, location, tag, context, known=record, after_head=True)
+        self._prove(access, location)
         named = TagRecord(_named(record, stated), asked_at, stated.digest, stated.etag)
-        kept = self._cache.put_tag(place, tag, named)
-        return await self._at_digest(question, access, place, kept, visit)
+        kept = self._cache.put_tag(location, tag, named)
+        return await self._at_digest(query, access, location, kept, context)
 
     async def _at_digest(
         self,
-        question: LookupQuery,
+        query: LookupQuery,
         access: SourceCredentials,
-        place: RepositoryLocation,
+        location: RepositoryLocation,
         tag: TagRecord,
-        visit: RequestContext,
+        context: RequestContext,
     ) -> Inspection:
         """The reading of a tag's digest; if the registry's digest leads nowhere, GET by the tag itself."""
-        record = self._cache.usable(tag.digest, place)
+        record = self._cache.usable(tag.digest, location)
         if record is not None:
-            return await self._from_record(question, access, place, record, visit, checked_at=tag.checked_at)
-        self._raise_known_fault(access, place, tag.digest)
+            return await self._from_record(query, access, location, record, context, checked_at=tag.checked_at)
+        self._raise_known_fault(access, location, tag.digest)
         try:
-            return await self._get(question, access, place, tag.digest, visit, checked_at=tag.checked_at)
+            return await self._get(query, access, location, tag.digest, context, checked_at=tag.checked_at)
         except Failure as failure:
             if failure.error.code not in MOVED:
                 raise
-        return await self._get(question, access, place, access.source.tag or "", visit)
+        return await self._get(query, access, location, access.source.tag or "", context)
 
     async def _get(
         self,
-        question: LookupQuery,
+        query: LookupQuery,
         access: SourceCredentials,
-        place: RepositoryLocation,
+        location: RepositoryLocation,
         selector: str,
-        visit: RequestContext,
+        context: RequestContext,
         *,
         checked_at: float | None = None,
         known: TagRecord | None = None,
@@ -441,110 +458,114 @@ class SourceLookup:
         by_tag = ":" not in selector
         unchanged = None
         if known is not None and known.etag:
-            unchanged = self._cache.usable(known.digest, place)
+            unchanged = self._cache.usable(known.digest, location)
         etag = known.etag if known is not None and unchanged is not None else ""
-        fetched = await self._client.get_manifest(access, selector, visit, etag=etag)
+        fetched = await self._client.get_manifest(access, selector, context, etag=etag)
         if after_head:
             self._client.has_no_head(access)
-        self._prove(access, place)
+        self._prove(access, location)
         if fetched is None and known is not None and unchanged is not None:
-            self._cache.put_tag(place, selector, TagRecord(known.digest, asked_at, known.advertised, known.etag))
-            return await self._from_record(question, access, place, unchanged, visit, checked_at=asked_at)
+            self._cache.put_tag(location, selector, TagRecord(known.digest, asked_at, known.advertised, known.etag))
+            return await self._from_record(query, access, location, unchanged, context, checked_at=asked_at)
         if fetched is None:
             raise AssertionError("304 without If-None-Match")
         if by_tag:
             advertised = fetched.advertised or fetched.digest
-            self._cache.put_tag(place, selector, TagRecord(fetched.digest, asked_at, advertised, fetched.etag))
-        return await self._read(question, access, place, fetched, visit, checked_at=asked_at if by_tag else checked_at)
+            self._cache.put_tag(location, selector, TagRecord(fetched.digest, asked_at, advertised, fetched.etag))
+        return await self._read(
+            query, access, location, fetched, context, checked_at=asked_at if by_tag else checked_at
+        )
 
     async def _read(
         self,
-        question: LookupQuery,
+        query: LookupQuery,
         access: SourceCredentials,
-        place: RepositoryLocation,
+        location: RepositoryLocation,
         fetched: FetchedManifest,
-        visit: RequestContext,
+        context: RequestContext,
         *,
         checked_at: float | None,
     ) -> Inspection:
         try:
-            read = await self._reader.read(fetched, access, visit, mode=question.mode)
+            read = await self._reader.read(fetched, access, context, mode=query.mode)
         except ContentError as error:
             failure = Failure.of(error.code, access.source.host, error.message)
-            self._keep_fault(place, fetched.digest, failure)
+            self._keep_fault(location, fetched.digest, failure)
             raise failure from None
         except Failure as failure:
-            self._keep_fault(place, fetched.digest, failure)
+            self._keep_fault(location, fetched.digest, failure)
             raise
-        public = self._is_public_access(access, place)
+        public = self._is_public_access(access, location)
         if read.complete:
             # Only if this read was anonymous: the repository may not be public any more.
             anonymously = access.accepted is not None and access.accepted.is_anonymous
-            self._cache.put_reading(read.reading, place, public=anonymously)
+            self._cache.put_reading(read.reading, location, public=anonymously)
         else:
-            self._cache.put_incomplete(read.reading, place, seconds=self._settings.negative_ttl)
-        return self._told(question, access, read.reading, visit, checked_at=checked_at, cached=False, public=public)
+            self._cache.put_incomplete(read.reading, location, seconds=self._settings.negative_ttl)
+        return self._inspection(
+            query, access, read.reading, context, checked_at=checked_at, cached=False, public=public
+        )
 
     async def _from_record(
         self,
-        question: LookupQuery,
+        query: LookupQuery,
         access: SourceCredentials,
-        place: RepositoryLocation,
+        location: RepositoryLocation,
         record: ReadingRecord,
-        visit: RequestContext,
+        context: RequestContext,
         *,
         checked_at: float | None = None,
     ) -> Inspection:
         reading = record.reading
-        public = self._is_public_access(access, place)
-        if not reading.settles(question.mode):
-            reading = await self._reader.look_for_bundle(reading, access, visit)
+        public = self._is_public_access(access, location)
+        if not reading.settles(query.mode):
+            reading = await self._reader.look_for_bundle(reading, access, context)
             if reading.bundle is not None and record.complete:
-                self._cache.put_reading(reading, place, public=record.public)
-        return self._told(question, access, reading, visit, checked_at=checked_at, cached=True, public=public)
+                self._cache.put_reading(reading, location, public=record.public)
+        return self._inspection(query, access, reading, context, checked_at=checked_at, cached=True, public=public)
 
-    def _told(
+    def _inspection(
         self,
-        question: LookupQuery,
+        query: LookupQuery,
         access: SourceCredentials,
         reading: ImageReading,
-        visit: RequestContext,
+        context: RequestContext,
         *,
         checked_at: float | None,
         cached: bool,
         public: bool,
     ) -> Inspection:
-        return reading.answer(
-            question.reference,
-            mode=question.mode,
+        return reading.inspection(
+            query.reference,
+            mode=query.mode,
             source=source_used(access.source),
-            warnings=tuple(visit.warnings),
+            warnings=tuple(context.warnings),
             cached=cached,
-            requests=visit.requests,
+            requests=context.requests,
             checked_at=checked_at,
             public=public,
         )
 
     # -- keeping what was learned --------------------------------------------------------------------------------------
 
-    def _prove(self, access: SourceCredentials, place: RepositoryLocation) -> None:
+    def _prove(self, access: SourceCredentials, location: RepositoryLocation) -> None:
         if access.accepted is not None:
-            self._cache.put_proof(place, access.accepted.fingerprint(self._cache.key))
+            self._cache.put_proof(location, access.accepted.fingerprint(self._cache.key))
 
-    def _proves(self, access: SourceCredentials, place: RepositoryLocation) -> bool:
+    def _proves(self, access: SourceCredentials, location: RepositoryLocation) -> bool:
         fingerprints = [credential.fingerprint(self._cache.key) for credential in access.credentials]
-        return self._recall.proof(place, fingerprints) is not None
+        return self._cache_reader.proof(location, fingerprints) is not None
 
-    def _is_public_access(self, access: SourceCredentials, place: RepositoryLocation) -> bool:
-        return (access.accepted is not None and access.accepted.is_anonymous) or self._is_public(place)
+    def _is_public_access(self, access: SourceCredentials, location: RepositoryLocation) -> bool:
+        return (access.accepted is not None and access.accepted.is_anonymous) or self._is_public(location)
 
-    def _keep_fault(self, place: RepositoryLocation, digest: str, failure: Failure) -> None:
+    def _keep_fault(self, location: RepositoryLocation, digest: str, failure: Failure) -> None:
         if failure.error.error_class == "content":
-            self._cache.put_fault(place, digest, failure.error, self._settings.content_error_ttl)
+            self._cache.put_fault(location, digest, failure.error, self._settings.content_error_ttl)
 
-    def _raise_known_fault(self, access: SourceCredentials, place: RepositoryLocation, digest: str) -> None:
-        fault = self._cache.fault(place, digest)
-        if fault is not None and self._proves(access, place):
+    def _raise_known_fault(self, access: SourceCredentials, location: RepositoryLocation, digest: str) -> None:
+        fault = self._cache.fault(location, digest)
+        if fault is not None and self._proves(access, location):
             raise Failure(fault)
 
 
@@ -555,11 +576,11 @@ def _named(record: TagRecord | None, stated: HeadResult) -> str:
     return stated.digest
 
 
-def _as_if_asked(answer: Inspection, question: LookupQuery, visit: RequestContext) -> Inspection:
+def _as_if_asked(inspection: Inspection, query: LookupQuery, context: RequestContext) -> Inspection:
     """Adapt an answer shared with another caller: nothing in it is specific to that caller."""
-    warnings = tuple(each for each in answer.warnings if each.code != CREDENTIALS_REJECTED)
+    warnings = tuple(each for each in inspection.warnings if each.code != CREDENTIALS_REJECTED)
     return msgspec.structs.replace(
-        answer, reference=question.reference, warnings=warnings, requests=visit.requests, cached=True
+        inspection, reference=query.reference, warnings=warnings, requests=context.requests, cached=True
     )
 
 
@@ -574,7 +595,7 @@ def _is_among(source: PullSource, hosts: Sequence[str]) -> bool:
     return source.host in hosts or (source.host == DOCKER_HUB_HOST and DOCKER_HUB in hosts)
 
 
-# -- Looks up one image at all its sources in turn, and builds the error if none answers.
+# -- all sources in order ----------------------------------------------------------------------------------------------
 
 
 LAST_GOOD_PROOF = 24 * 3600.0
@@ -584,7 +605,7 @@ LAST_GOOD_PROOF = 24 * 3600.0
 class LookupRequest(NamedTuple):
     """A question, its sources, and the credentials for each source."""
 
-    question: LookupQuery
+    query: LookupQuery
     key: LookupKey
     sources: Sequence[PullSource]
     credentials: Sequence[Sequence[Credential]]
@@ -598,91 +619,97 @@ class LookupRequest(NamedTuple):
 class LookupResult(NamedTuple):
     """The result of a look-up, with the names of the credentials of the caller that started it."""
 
-    answer: Inspection
+    inspection: Inspection
     names: Names
 
-    def told(self, errand: LookupRequest) -> Inspection:
+    def for_request(self, request: LookupRequest) -> Inspection:
         """The answer for one caller: with its own names for the shared credentials, and with the warnings of
         its own credential store.
         """
-        answer = self.answer
+        inspection = self.inspection
         pairs = zip(
-            (name for each in self.names for name in each), (n for each in errand.names for n in each), strict=True
+            (name for each in self.names for name in each), (n for each in request.names for n in each), strict=True
         )
         others = {theirs: own for theirs, own in pairs if theirs != own}
         if others:
-            answer = _renamed(answer, others)
-        source = next((each for each in errand.sources if source_used(each) == answer.source), errand.sources[-1])
-        found = (InspectionWarning(each.code, each.message) for each in errand.store.warnings(source))
-        new = tuple(each for each in found if each not in answer.warnings)
-        return msgspec.structs.replace(answer, warnings=answer.warnings + new) if new else answer
+            inspection = _renamed(inspection, others)
+        source = next((each for each in request.sources if source_used(each) == inspection.source), request.sources[-1])
+        found = (InspectionWarning(each.code, each.message) for each in request.store.warnings(source))
+        new = tuple(each for each in found if each not in inspection.warnings)
+        return msgspec.structs.replace(inspection, warnings=inspection.warnings + new) if new else inspection
 
 
 class MirrorFallback:
     """Runs look-ups over all sources."""
 
     def __init__(
-        self, lookup: SourceLookup, cache: Cache, recall: CacheReader, *, clock: Clock, settings: InspectorSettings
+        self,
+        lookup: SourceLookup,
+        cache: Cache,
+        cache_reader: CacheReader,
+        *,
+        clock: Clock,
+        settings: InspectorSettings,
     ) -> None:
         self._lookup = lookup
-        self._recall = recall
+        self._cache_reader = cache_reader
         self._cache = cache
         self._clock = clock
         self._settings = settings
 
-    async def go(self, errand: LookupRequest, *, wait: bool, tenant: str) -> LookupResult:
+    async def look_up(self, request: LookupRequest, *, wait: bool, tenant: str) -> LookupResult:
         """The first answer, or the last error; never raises ``Failure``."""
         settings = self._settings
         budget = TimeBudget(self._clock, seconds=settings.timeout, max_wait=settings.max_wait)
-        visit = RequestContext(budget, wait=False, tenant=tenant)
+        context = RequestContext(budget, wait=False, tenant=tenant)
         attempts: list[str] = []
         failure: Failure | None = None
-        for source, credentials in zip(errand.sources, errand.credentials, strict=True):
-            last = source is errand.sources[-1]
-            visit.wait = wait and last
-            visit.budget = budget if last else budget.half()
+        for source, credentials in zip(request.sources, request.credentials, strict=True):
+            last = source is request.sources[-1]
+            context.wait = wait and last
+            context.budget = budget if last else budget.half()
             try:
-                answer = await self._lookup.ask(errand.question, source, credentials, visit)
+                inspection = await self._lookup.look_up(request.query, source, credentials, context)
             except Failure as error:
                 failure = error
                 attempts.append(f"{'mirror ' if source.mirror else ''}{error.error.message}")
             else:
-                self._cache.drop_negative((errand.key, errand.names))
-                return LookupResult(answer, errand.names)
+                self._cache.drop_negative((request.key, request.names))
+                return LookupResult(inspection, request.names)
         if failure is None:
             raise AssertionError("an image has at least one source")
-        return LookupResult(self._failed(errand, failure, attempts, visit), errand.names)
+        return LookupResult(self._failed(request, failure, attempts, context), request.names)
 
     def _failed(
-        self, errand: LookupRequest, failure: Failure, attempts: Sequence[str], visit: RequestContext
+        self, request: LookupRequest, failure: Failure, attempts: Sequence[str], context: RequestContext
     ) -> Inspection:
-        reference, source = errand.question.reference, errand.sources[-1]
+        reference, source = request.query.reference, request.sources[-1]
         error = failure.about(reference.canonical, tuple(attempts) if len(attempts) > 1 else ())
-        helper = next((each for each in errand.store.warnings(source) if each.code == "credential-helper"), None)
+        helper = next((each for each in request.store.warnings(source) if each.code == "credential-helper"), None)
         if error.error_class == "auth" and helper is not None:
             message = f"{error.message}; {helper.message}"
             error = msgspec.structs.replace(error, code="credential-helper", message=message)
         if error.error_class in ("absent", "auth"):
-            key, names = errand.key, errand.names
+            key, names = request.key, request.names
             weight = len(reference.canonical) + sum(100 + len(name) for each in names for name in each)
             self._cache.put_negative((key, names), error, self._settings.negative_ttl, weight=weight)
-        answer = Inspection(
+        inspection = Inspection(
             reference,
             Status.ERROR,
             error=error,
-            warnings=tuple(visit.warnings),
+            warnings=tuple(context.warnings),
             source=source_used(source),
-            requests=visit.requests,
+            requests=context.requests,
         )
-        if error.error_class in PASSING and (good := self._last_good(errand)) is not None:
-            answer = msgspec.structs.replace(answer, last_good=good[0], last_good_age=good[1])
-        return answer
+        if error.error_class in PASSING and (good := self._last_good(request)) is not None:
+            inspection = msgspec.structs.replace(inspection, last_good=good[0], last_good_age=good[1])
+        return inspection
 
-    def _last_good(self, errand: LookupRequest) -> tuple[Inspection, float] | None:
+    def _last_good(self, request: LookupRequest) -> tuple[Inspection, float] | None:
         """The last reading for these credentials and its age in seconds, 0 for a digest."""
         now = self._clock.monotonic()
-        for source, fingerprints in zip(errand.sources, errand.key.fingerprints, strict=True):
-            known = self._recall.known(
+        for source, fingerprints in zip(request.sources, request.key.fingerprints, strict=True):
+            known = self._cache_reader.known(
                 source,
                 fingerprints,
                 not_before=float("-inf"),
@@ -692,19 +719,19 @@ class MirrorFallback:
             )
             if known is not None:
                 age = 0.0 if source.digest is not None else now - known.checked_at
-                return self._recall.answer(errand.question, source, known), age
+                return self._cache_reader.inspection(request.query, source, known), age
         return None
 
 
-def _renamed(answer: Inspection, names: Mapping[str, str]) -> Inspection:
+def _renamed(inspection: Inspection, names: Mapping[str, str]) -> Inspection:
     pattern = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
 
     def own(text: str) -> str:
         return pattern.sub(lambda found: names[found[0]], text)
 
-    warnings = tuple(InspectionWarning(each.code, own(each.message)) for each in answer.warnings)
-    error = answer.error
+    warnings = tuple(InspectionWarning(each.code, own(each.message)) for each in inspection.warnings)
+    error = inspection.error
     if error is not None:
         attempts = tuple(map(own, error.attempts))
         error = msgspec.structs.replace(error, message=own(error.message), attempts=attempts)
-    return msgspec.structs.replace(answer, warnings=warnings, error=error)
+    return msgspec.structs.replace(inspection, warnings=warnings, error=error)

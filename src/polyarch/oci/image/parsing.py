@@ -1,9 +1,11 @@
-"""Parses the documents of an image for platforms.
+"""Reads platforms from the documents of an image, and combines the documents of an index.
 
-An index states a platform for most entries, an image has it in its config, a schema 1 manifest in itself. Each function
-reads one document; nothing is assumed to be linux/amd64. ``polyarch.oci.image.parsing`` combines several documents.
+An index states a platform for most entries, an image has it in its config, a schema 1 manifest in itself. Each
+``read_`` function reads one document; nothing is assumed to be linux/amd64. ``flatten`` makes the entries of an
+inspection of an index and of what it lists.
 
-Pure: imports neither asyncio nor aiohttp."""
+Pure: imports neither asyncio nor aiohttp.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,7 +51,7 @@ Outcome = Literal["runnable", "skipped", "index", "unstated"]
 
 
 class IndexEntry(msgspec.Struct, frozen=True, gc=False):
-    """One descriptor of an index, classified by RG-040.
+    """One descriptor of an index, classified.
 
     ``runnable`` has a platform, ``skipped`` a reason; an ``index`` has to be read, and for ``unstated`` the child's own
     platform. ``data`` is the child's content, if the descriptor carries it.
@@ -324,7 +326,7 @@ def _document(document: "Document | bytes | Mapping[str, Any]") -> Document:
     return classify(document if isinstance(document, bytes) else msgspec.json.encode(document))
 
 
-# -- Combines the documents of an index into the entries of its answer.
+# -- the documents of an index, combined -------------------------------------------------------------------------------
 
 
 class Artifact(msgspec.Struct, frozen=True, gc=False):

@@ -1,7 +1,8 @@
-"""``registries.conf`` version 2: mirrors and locations by prefix.
+"""Mirrors and locations by prefix, from ``registries.conf`` version 2 and from OpenShift's mirror objects.
 
-The format is that of containers-registries.conf(5). OpenShift's mirror objects become :class:`Registry` values too.
-Loading reads files; matching and rewriting are pure. Imports neither asyncio nor aiohttp."""
+The format is that of containers-registries.conf(5); mirror objects become :class:`RegistryEntry` values too. Loading
+reads files; matching and rewriting are pure. Imports neither asyncio nor aiohttp.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -261,7 +262,7 @@ def _overlay(earlier: RegistriesConf, later: RegistriesConf) -> RegistriesConf:
     )
 
 
-# -- OpenShift's mirror objects as registry rules.
+# -- OpenShift's mirror objects ----------------------------------------------------------------------------------------
 
 
 _KINDS: dict[str, tuple[str, Pull]] = {

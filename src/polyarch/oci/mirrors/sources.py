@@ -1,9 +1,10 @@
-"""The sources of an image: mirrors and rewritten names, in order.
+"""The sources of an image in order (mirrors, rewritten names, the registry), and the images that a short name can mean.
 
-Three formats configure them: ``registries.conf``, containerd's ``hosts.toml`` directories, and OpenShift's mirror
+Three formats configure mirrors: ``registries.conf``, containerd's ``hosts.toml`` directories, and OpenShift's mirror
 objects. :class:`Configuration` holds their content, and :func:`sources` turns a reference into the ordered list of
 sources. Pure after loading, so ``--plan`` prints exactly the sources that would be asked. Imports neither asyncio nor
-aiohttp."""
+aiohttp.
+"""
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -17,21 +18,9 @@ from polyarch.oci.inspection import Inspection
 from polyarch.oci.mirrors import hosts_toml
 from polyarch.oci.mirrors import registries_conf as conf_files
 from polyarch.oci.mirrors import registries_conf as mirror_objects
-from polyarch.oci.mirrors.hosts_toml import ClientCertificate, Endpoint, Header, HostsFile, Tls
+from polyarch.oci.mirrors.hosts_toml import Endpoint, Header, HostsFile, Tls
 from polyarch.oci.mirrors.registries_conf import RegistryEntry
-from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.reference import ANYWHERE, InvalidReference, Reference, is_short, name_end, parse, parse_located
-
-__all__ = [
-    "Blocked",
-    "ClientCertificate",
-    "Configuration",
-    "Header",
-    "InvalidConfiguration",
-    "PullSource",
-    "Tls",
-    "sources",
-]
 
 
 class Blocked(Exception):  # noqa: N818 - the name says what is the matter
@@ -237,7 +226,7 @@ def _at_endpoint(reference: Reference, endpoint: Endpoint, origin: str, *, mirro
     )
 
 
-# -- Short names: ``nginx`` means Docker Hub, unless short-name search is enabled.
+# -- short names: ``nginx`` means Docker Hub, unless short-name search is enabled --------------------------------------
 
 
 PASSED_OVER = frozenset({"not-found", "unauthorized", "denied"})
@@ -271,9 +260,9 @@ def places(reference: Reference, configuration: Configuration) -> tuple[Referenc
     return candidates(reference.canonical.removeprefix(f"{ANYWHERE}/"), configuration)
 
 
-def passes_over(answer: Inspection) -> bool:
+def passes_over(inspection: Inspection) -> bool:
     """Whether the search continues with the next place."""
-    return answer.error is not None and answer.error.code in PASSED_OVER
+    return inspection.error is not None and inspection.error.code in PASSED_OVER
 
 
 async def search(places: Sequence[Reference], inspect: Callable[[Reference], Awaitable[Inspection]]) -> Inspection:
@@ -282,16 +271,16 @@ async def search(places: Sequence[Reference], inspect: Callable[[Reference], Awa
     """
     said = []
     for place in places:
-        answer = await inspect(place)
-        if not passes_over(answer):
-            return answer
-        said.append(answer.error.message if answer.error is not None else "")
-    if len(places) > 1 and answer.error is not None:
+        inspection = await inspect(place)
+        if not passes_over(inspection):
+            return inspection
+        said.append(inspection.error.message if inspection.error is not None else "")
+    if len(places) > 1 and inspection.error is not None:
         names = ", ".join(place.canonical for place in places)
-        message = f"found in none of {names}: {answer.error.message}"
-        error = msgspec.structs.replace(answer.error, message=message, attempts=tuple(said))
-        answer = msgspec.structs.replace(answer, error=error)
-    return answer
+        message = f"found in none of {names}: {inspection.error.message}"
+        error = msgspec.structs.replace(inspection.error, message=message, attempts=tuple(said))
+        inspection = msgspec.structs.replace(inspection, error=error)
+    return inspection
 
 
 def _located(text: str, full: str, where: str) -> Reference:

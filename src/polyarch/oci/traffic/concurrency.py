@@ -1,8 +1,4 @@
-"""Runs one function over many items with limited concurrency, and raises a single error.
-
-A task group cancels its other tasks at the first error and raises an exception group. Here running work is finished,
-because half a copied blob is useless, and no more is started. The error raised is that of the first failed item in
-input order, so that repeated runs report the same error."""
+"""Concurrent work with limits: many items a few at a time, equal calls shared, requests in a fair queue."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -15,7 +11,12 @@ T = TypeVar("T")
 
 
 async def map_concurrently(work: Callable[[A], Awaitable[T]], things: Iterable[A], *, at_once: int) -> list[T]:
-    """The results in the order of ``things``, at most ``at_once`` at a time. Raises what ``work`` raised."""
+    """The results in the order of ``things``, at most ``at_once`` at a time. Raises what ``work`` raised.
+
+    A task group cancels its other tasks at the first error and raises an exception group. Here running work is
+    finished, because half a copied blob is useless, and no more is started. The error raised is that of the first
+    failed item in input order, so that repeated runs report the same error.
+    """
     slots = asyncio.Semaphore(at_once)
     errors: dict[int, Exception] = {}
 
@@ -36,14 +37,14 @@ async def map_concurrently(work: Callable[[A], Awaitable[T]], things: Iterable[A
     return [task.result() for task in tasks]  # type: ignore[misc]  # without an error none is missing
 
 
-# -- Shares concurrent work with equal keys, like Go's singleflight.
+# -- singleflight: equal calls shared, like Go's -----------------------------------------------------------------------
 
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class _Flight(Generic[V]):
+class _Call(Generic[V]):
     __slots__ = ("task", "waiting")
 
     def __init__(self, task: asyncio.Task[V]) -> None:
@@ -54,12 +55,12 @@ class _Flight(Generic[V]):
 class SingleFlight(Generic[K, V]):
     """Work in progress, by key."""
 
-    __slots__ = ("_flights", "_tasks")
+    __slots__ = ("_calls", "_tasks")
 
     def __init__(self) -> None:
-        self._flights: dict[K, _Flight[V]] = {}
+        self._calls: dict[K, _Call[V]] = {}
         self._tasks: set[asyncio.Task[V]] = set()
-        """Including cancelled flights that have not ended yet."""
+        """Including cancelled calls that have not ended yet."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -68,36 +69,36 @@ class SingleFlight(Generic[K, V]):
         return self._under_way(key) is not None
 
     async def join(self, key: K, start: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """The result of the flight for the key, started if needed; its error is raised to all callers."""
-        flight = self._under_way(key)
-        if flight is None:
-            task = asyncio.create_task(start(), name="flight")
-            flight = self._flights[key] = _Flight(task)
+        """The result of the call for the key, started if needed; its error is raised to all callers."""
+        call = self._under_way(key)
+        if call is None:
+            task = asyncio.create_task(start(), name="call")
+            call = self._calls[key] = _Call(task)
             self._tasks.add(task)
             task.add_done_callback(lambda done: self._landed(key, done))
-        flight.waiting += 1
+        call.waiting += 1
         try:
-            return await asyncio.shield(flight.task)
+            return await asyncio.shield(call.task)
         finally:
-            flight.waiting -= 1
-            if not flight.waiting and not flight.task.done():
-                self._forget(key, flight.task)
-                flight.task.cancel()
+            call.waiting -= 1
+            if not call.waiting and not call.task.done():
+                self._forget(key, call.task)
+                call.task.cancel()
 
     async def close(self) -> None:
-        """Cancel all flights and wait until they have ended."""
+        """Cancel all calls and wait until they have ended."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    def _under_way(self, key: K) -> _Flight[V] | None:
-        """The flight in progress. One that is done but not yet removed does not count: a caller that needs a later
+    def _under_way(self, key: K) -> _Call[V] | None:
+        """The call in progress. One that is done but not yet removed does not count: a caller that needs a later
         result would join it over and over, and the event loop would never run its callback.
         """
-        flight = self._flights.get(key)
-        return None if flight is None or flight.task.done() else flight
+        call = self._calls.get(key)
+        return None if call is None or call.task.done() else call
 
     def _landed(self, key: K, task: asyncio.Task[V]) -> None:
         self._tasks.discard(task)
@@ -106,12 +107,12 @@ class SingleFlight(Generic[K, V]):
             task.exception()  # mark it as retrieved: callers got it, or have all left
 
     def _forget(self, key: K, task: asyncio.Task[V]) -> None:
-        flight = self._flights.get(key)
-        if flight is not None and flight.task is task:
-            del self._flights[key]
+        call = self._calls.get(key)
+        if call is not None and call.task is task:
+            del self._calls[key]
 
 
-# -- Queue for a fixed number of slots: urgent requests first, tenants in turn.
+# -- a queue for a fixed number of slots: urgent requests first, tenants in turn ---------------------------------------
 
 
 class RequestPriority(IntEnum):
@@ -141,21 +142,21 @@ class RequestQueue:
         self._per_tenant = per_tenant
         self._waiting = waiting
         self._queues: dict[RequestPriority, OrderedDict[str, deque[asyncio.Future[None]]]] = {
-            urgency: OrderedDict() for urgency in RequestPriority
+            priority: OrderedDict() for priority in RequestPriority
         }
 
     @property
     def idle(self) -> bool:
         return self._free == self.slots
 
-    async def enter(self, urgency: RequestPriority, tenant: str = "") -> None:
-        """Wait for a slot, to be returned with ``leave``; ``LineFull`` if the queue is full."""
+    async def enter(self, priority: RequestPriority, tenant: str = "") -> None:
+        """Wait for a slot, to be returned with ``leave``; ``QueueFull`` if the queue is full."""
         if self._free:
             self._free -= 1
             return
         self._check_room(tenant)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queues[urgency].setdefault(tenant, deque()).append(turn)
+        self._queues[priority].setdefault(tenant, deque()).append(turn)
         self.length += 1
         try:
             await turn
@@ -163,7 +164,7 @@ class RequestQueue:
             if turn.done() and not turn.cancelled():
                 self.leave()  # the slot was passed on just as the waiter was cancelled
             else:
-                self._withdraw(urgency, tenant, turn)
+                self._withdraw(priority, tenant, turn)
             raise
 
     def leave(self) -> None:
@@ -189,8 +190,8 @@ class RequestQueue:
         if self._waiting is not None and waits >= self._waiting - self.length:
             raise QueueFull(f"{self.length} requests are waiting already, {waits} of them of the same namespace")
 
-    def _withdraw(self, urgency: RequestPriority, tenant: str, turn: asyncio.Future[None]) -> None:
-        tenants = self._queues[urgency]
+    def _withdraw(self, priority: RequestPriority, tenant: str, turn: asyncio.Future[None]) -> None:
+        tenants = self._queues[priority]
         waiting = tenants.get(tenant)
         if waiting is not None and turn in waiting:
             waiting.remove(turn)

@@ -1,8 +1,9 @@
-"""Sends one request and returns its answer.
+"""Sends one request and returns its response.
 
 A request waits for a slot of its host, ends with the image's time, is retried after transient errors, waits for a pause
 or fails at once, falls back from verified TLS only where configured, and follows redirects without credentials. The
-layers above interpret statuses such as 401 and 404."""
+layers above interpret statuses such as 401 and 404.
+"""
 
 import asyncio
 import random
@@ -106,7 +107,7 @@ class TimeBudget:
         await (self._whole.wait(seconds) if self._whole is not None else self._clock.sleep(seconds))
 
 
-# -- Caches which channel works for an insecure host, found by one request at a time.
+# -- the transport mode that works for an insecure host, found by one request at a time --------------------------------
 
 
 LONGEST_WAIT = 2.0
@@ -114,32 +115,32 @@ LONGEST_WAIT = 2.0
 
 
 class _Found(NamedTuple):
-    """The channel that works, and the failed ones tried before it."""
+    """The mode that works, and the failed ones tried before it."""
 
-    channel: TransportMode
+    mode: TransportMode
     failed: tuple[TransportMode, ...]
 
 
 class ModeProbe:
-    """One request's search, in ``order``. Call ``found`` with the working channel, or ``lost`` if there is none."""
+    """One request's search, in ``order``. Call ``found`` with the working mode, or ``lost`` if there is none."""
 
-    __slots__ = ("_channels", "_key", "order")
+    __slots__ = ("_key", "_modes", "order")
 
-    def __init__(self, channels: "KnownModes", key: tuple[str, Tls], order: Sequence[TransportMode]) -> None:
-        self._channels = channels
+    def __init__(self, modes: "KnownModes", key: tuple[str, Tls], order: Sequence[TransportMode]) -> None:
+        self._modes = modes
         self._key = key
         self.order = order
 
-    def found(self, channel: TransportMode) -> None:
+    def found(self, mode: TransportMode) -> None:
         if len(self.order) > 1:
-            self._channels.keep(self._key, _Found(channel, tuple(self.order[: self.order.index(channel)])))
+            self._modes.keep(self._key, _Found(mode, tuple(self.order[: self.order.index(mode)])))
 
     def lost(self) -> None:
-        self._channels.forget(self._key)
+        self._modes.forget(self._key)
 
 
 class KnownModes:
-    """The known channels per host, and the searches in progress."""
+    """The known modes per host, and the searches in progress."""
 
     def __init__(self) -> None:
         self._found: LRUCache[tuple[str, Tls], _Found] = LRUCache(HOSTS_KEPT)
@@ -147,7 +148,7 @@ class KnownModes:
 
     @asynccontextmanager
     async def search(self, host: str, tls: Tls, allowed: Sequence[TransportMode]) -> AsyncIterator[ModeProbe]:
-        """The channels a request to ``host`` has to try: the known one, else all ``allowed``.
+        """The modes a request to ``host`` has to try: the known one, else all ``allowed``.
 
         Waits for another request's search, if any. At the end of the block, waiting requests continue.
         """
@@ -177,13 +178,13 @@ class KnownModes:
 
     def _known(self, key: tuple[str, Tls], allowed: Sequence[TransportMode]) -> TransportMode | None:
         found = self._found.get(key)
-        if found is None or found.channel not in allowed:
+        if found is None or found.mode not in allowed:
             return None
-        safer = allowed[: allowed.index(found.channel)]
-        return found.channel if set(safer) <= set(found.failed) else None
+        safer = allowed[: allowed.index(found.mode)]
+        return found.mode if set(safer) <= set(found.failed) else None
 
 
-# -- Sends one request and returns its answer.
+# -- requests ----------------------------------------------------------------------------------------------------------
 
 
 LONGEST_DELAY = 8.0
@@ -239,7 +240,7 @@ class Request:
     """Receives the body of a success as a stream; the reply's body is then empty."""
     idempotent: bool = False
     """May be repeated although it is neither GET nor HEAD: a PUT by digest."""
-    urgency: RequestPriority = RequestPriority.MANIFEST
+    priority: RequestPriority = RequestPriority.MANIFEST
     charged: bool = False
     """Counts against the rate limit of the account."""
     metered: bool = False
@@ -248,9 +249,9 @@ class Request:
     """Fingerprint of its credential; empty for anonymous."""
     token: bool = False
     """Goes to a token endpoint: redirects stay within its origin."""
-    reach: HostProvenance = NAMED
-    channels: tuple[TransportMode, ...] = (TransportMode.VERIFIED,)
-    """The channels to try, in order."""
+    provenance: HostProvenance = NAMED
+    modes: tuple[TransportMode, ...] = (TransportMode.VERIFIED,)
+    """The modes to try, in order."""
     tls: Tls = NO_TLS
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
@@ -291,7 +292,7 @@ class RequestContext:
 
 
 class _Overtaken(Exception):  # noqa: N818 - never leaves this module
-    """A pause or an open circuit began while the request waited in line."""
+    """A pause or an open circuit began while the request waited in the queue."""
 
 
 class Exchange:
@@ -300,7 +301,7 @@ class Exchange:
     def __init__(
         self,
         transport: Transport,
-        pacing: RegistryRateLimiter,
+        rate_limiter: RegistryRateLimiter,
         *,
         clock: Clock,
         settings: InspectorSettings,
@@ -310,40 +311,40 @@ class Exchange:
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._transport = transport
-        self._pacing = pacing
+        self._rate_limiter = rate_limiter
         self._clock = clock
         self._settings = settings
         self.policy = policy
         self._metrics = metrics
         self._notice = notice
         self._uniform = uniform
-        self._channels = KnownModes()
+        self._modes = KnownModes()
 
-    async def fetch(self, request: Request, visit: RequestContext) -> CompleteResponse:
+    async def fetch(self, request: Request, context: RequestContext) -> CompleteResponse:
         """The answer after at most five redirects. Raises ``Failure``."""
-        first = reply = await self._send(request, visit)
+        first = response = await self._send(request, context)
         registry = RegistryServer(first.url, first.peer)
         followed = 0
         elsewhere = False
-        while reply.status in REDIRECTS and (location := reply.headers.get("location")):
-            asked = RedirectRequest(reply.url, method=request.method, redirects=followed, token=request.token)
+        while response.status in REDIRECTS and (location := response.headers.get("location")):
+            asked = RedirectRequest(response.url, method=request.method, redirects=followed, token=request.token)
             target = check_redirect(location, asked, registry, self.policy)
             if isinstance(target, UrlRejected):
                 raise Failure.of(target.code, origin_host(first.url), clean(target.message, request.secrets, limit=400))
             request = _redirected(request, target)
             followed += 1
             elsewhere = elsewhere or not target.keep_authorization
-            reply = await self._send(request, visit)
-        return replace(reply, peer=first.peer, elsewhere=elsewhere)
+            response = await self._send(request, context)
+        return replace(response, peer=first.peer, elsewhere=elsewhere)
 
-    async def _send(self, request: Request, visit: RequestContext) -> CompleteResponse:
-        host = self._pacing.host(origin_host(request.url))
+    async def _send(self, request: Request, context: RequestContext) -> CompleteResponse:
+        host = self._rate_limiter.host(origin_host(request.url))
         attempts = 0
         while True:
-            await self._clear(host, request, visit)
+            await self._clear(host, request, context)
             attempts += 1
             try:
-                reply = await self._attempt(host, request, visit)
+                response = await self._attempt(host, request, context)
             except _Overtaken:
                 attempts -= 1
                 continue
@@ -352,108 +353,108 @@ class Exchange:
                 if failure.error.error_class != "transient":
                     raise failure from None
             else:
-                retry_after = parse_retry_after(reply.headers.get("retry-after"), self._clock.now())
-                if reply.status == 429 or (reply.status == 503 and retry_after is not None):
+                retry_after = parse_retry_after(response.headers.get("retry-after"), self._clock.now())
+                if response.status == 429 or (response.status == 503 and retry_after is not None):
                     attempts -= 1
-                    await self._pause(host, request, reply, retry_after, visit)
+                    await self._pause(host, request, response, retry_after, context)
                     continue
-                self._pacing.served(host, account=request.account)
-                if reply.status not in RETRIED:
-                    return reply
-                said = read_errors(reply.body, request.secrets)
-                failure = of_status(host.name, request.what, reply.status, said, attempts=attempts)
+                self._rate_limiter.served(host, account=request.account)
+                if response.status not in RETRIED:
+                    return response
+                registry_error = read_errors(response.body, request.secrets)
+                failure = of_status(host.name, request.what, response.status, registry_error, attempts=attempts)
             delay = self._uniform(0.0, min(LONGEST_DELAY, 0.25 * 2.0**attempts))
             if (
                 not request.repeatable
                 or attempts >= self._settings.attempts
-                or delay >= visit.budget.remaining
-                or self._pacing.obstacle(host, account=request.account) is not None
+                or delay >= context.budget.remaining
+                or self._rate_limiter.unavailable(host, account=request.account) is not None
             ):
                 raise failure
-            with visit.budget.running():
+            with context.budget.running():
                 await self._clock.sleep(delay)
 
-    async def _clear(self, host: HostState, request: Request, visit: RequestContext) -> None:
+    async def _clear(self, host: HostState, request: Request, context: RequestContext) -> None:
         """Wait until the host may be asked; ``Failure`` if that takes too long."""
-        while (obstacle := self._obstacle(host, request)) is not None:
-            waits = obstacle.code == "rate-limited" and visit.wait and visit.budget.may_wait(obstacle.seconds)
+        while (unavailable := self._unavailable(host, request)) is not None:
+            waits = unavailable.code == "rate-limited" and context.wait and context.budget.may_wait(unavailable.seconds)
             if not waits:
-                raise Failure.of(obstacle.code, host.name, obstacle.text, retry_after=obstacle.seconds)
-            await visit.budget.wait(obstacle.seconds)
+                raise Failure.of(unavailable.code, host.name, unavailable.text, retry_after=unavailable.seconds)
+            await context.budget.wait(unavailable.seconds)
 
-    def _obstacle(self, host: HostState, request: Request) -> HostUnavailable | None:
-        return self._pacing.obstacle(host, charged=request.charged, account=request.account)
+    def _unavailable(self, host: HostState, request: Request) -> HostUnavailable | None:
+        return self._rate_limiter.unavailable(host, charged=request.charged, account=request.account)
 
     async def _pause(
         self,
         host: HostState,
         request: Request,
-        reply: CompleteResponse,
+        response: CompleteResponse,
         retry_after: float | None,
-        visit: RequestContext,
+        context: RequestContext,
     ) -> None:
         """Pause after a 429: only the account if it reports no requests left, else the whole host."""
-        paused_before = self._pacing.obstacle(host, account=request.account) is not None
-        rate = parse_rate_limit(reply.headers, 0.0)
+        paused_before = self._rate_limiter.unavailable(host, account=request.account) is not None
+        rate = parse_rate_limit(response.headers, 0.0)
         used_up = rate is not None and rate.remaining == 0
-        seconds = self._pacing.limited(host, retry_after, account=request.account if used_up else None)
-        if visit.wait and visit.budget.may_wait(seconds):
+        seconds = self._rate_limiter.limited(host, retry_after, account=request.account if used_up else None)
+        if context.wait and context.budget.may_wait(seconds):
             if not paused_before:
                 self._notice(f"{host.name} limits the rate of requests: waiting {seconds:.0f} s")
             return
-        said = read_errors(reply.body, request.secrets)
-        words = f" {said}" if str(said) else ""
-        what = f"HTTP {reply.status}{words} for {request.what}; requests to the host are paused for {seconds:.0f} s"
-        raise Failure.of("rate-limited", host.name, what, status=reply.status, retry_after=seconds)
+        registry_error = read_errors(response.body, request.secrets)
+        answer = f"HTTP {response.status}{registry_error.words} for {request.what}"
+        what = f"{answer}; requests to the host are paused for {seconds:.0f} s"
+        raise Failure.of("rate-limited", host.name, what, status=response.status, retry_after=seconds)
 
-    async def _attempt(self, host: HostState, request: Request, visit: RequestContext) -> CompleteResponse:
-        """One answer, over the first channel that works, which is cached for the host."""
-        async with self._channels.search(host.name, request.tls, request.channels) as search:
-            for channel in search.order:
+    async def _attempt(self, host: HostState, request: Request, context: RequestContext) -> CompleteResponse:
+        """One answer, over the first mode that works, which is cached for the host."""
+        async with self._modes.search(host.name, request.tls, request.modes) as search:
+            for mode in search.order:
                 try:
-                    reply = await self._timed(host, request, channel, visit)
+                    response = await self._timed(host, request, mode, context)
                 except TransportError as error:
-                    if channel is not search.order[-1] and try_next(error):
+                    if mode is not search.order[-1] and try_next(error):
                         continue
                     search.lost()
                     if error.kind in ("connect", "timeout"):
-                        self._pacing.unreachable(host)
+                        self._rate_limiter.unreachable(host)
                     raise
-                search.found(channel)
-                metered = request.metered and reply.status in (200, 304)
-                self._pacing.answered(host, reply.headers, account=request.account, metered=metered)
-                self._show_warnings(host, reply.headers, request)
-                return reply
-        raise AssertionError("a request has at least one channel")
+                search.found(mode)
+                metered = request.metered and response.status in (200, 304)
+                self._rate_limiter.answered(host, response.headers, account=request.account, metered=metered)
+                self._show_warnings(host, response.headers, request)
+                return response
+        raise AssertionError("a request has at least one mode")
 
     async def _timed(
-        self, host: HostState, request: Request, channel: TransportMode, visit: RequestContext
+        self, host: HostState, request: Request, mode: TransportMode, context: RequestContext
     ) -> CompleteResponse:
         """One exchange in a slot, within the image's time, with metrics."""
         try:
-            async with self._pacing.slot(host, request.urgency, visit.tenant):
-                if self._obstacle(host, request) is not None:
+            async with self._rate_limiter.slot(host, request.priority, context.tenant):
+                if self._unavailable(host, request) is not None:
                     raise _Overtaken
                 started = self._clock.monotonic()
                 result = "cancelled"
-                visit.requests += 1
-                allowed = visit.budget.remaining
+                context.requests += 1
+                allowed = context.budget.remaining
                 try:
-                    with visit.budget.running():
+                    with context.budget.running():
                         async with asyncio.timeout(allowed):
-                            reply = await self._once(request, channel)
-                    result = str(reply.status)
-                    return reply
+                            response = await self._once(request, mode)
+                    result = str(response.status)
+                    return response
                 except TimeoutError:
                     result = "timeout"
                     if allowed >= self._settings.patience:
-                        self._pacing.unreachable(host)
-                    time = f"{round(visit.budget.seconds, 1):g} s for {visit.budget.purpose}"
+                        self._rate_limiter.unreachable(host)
+                    time = f"{round(context.budget.seconds, 1):g} s for {context.budget.purpose}"
                     what = f"no complete answer for {request.what} in the {time}"
                     raise Failure.of("timeout", host.name, what) from None
                 except TransportError as error:
                     result = error.kind
-                    visit.requests -= error.phase == "connect"  # nothing was asked
+                    context.requests -= error.phase == "connect"  # nothing was asked
                     raise
                 except Failure as failure:
                     result = failure.error.code
@@ -463,8 +464,8 @@ class Exchange:
         except QueueFull as full:
             raise Failure.of("rate-limited", host.name, str(full), retry_after=1.0) from None
 
-    async def _once(self, request: Request, channel: TransportMode) -> CompleteResponse:
-        url = channel.url(request.url)
+    async def _once(self, request: Request, mode: TransportMode) -> CompleteResponse:
+        url = mode.url(request.url)
         headers = {**request.headers, **request.own_headers}
         body: bytes | AsyncIterator[bytes] | None
         if isinstance(request.body, Stream):
@@ -477,8 +478,8 @@ class Exchange:
             url,
             headers=headers,
             body=body,
-            reach=request.reach,
-            verified=channel.verified,
+            provenance=request.provenance,
+            verified=mode.verified,
             tls=request.tls,
         ) as response:
             body = await _read(request, response)
@@ -496,38 +497,38 @@ class Exchange:
                 self._notice(f"{host.name} says: {text}")
 
 
-def not_as_asked(request: Request, reply: CompleteResponse, wanted: str, secrets: Iterable[str] = ()) -> Failure:
+def not_as_asked(request: Request, response: CompleteResponse, wanted: str, secrets: Iterable[str] = ()) -> Failure:
     """The failure for a success with a body that is not what was asked for, as maintenance pages, logins and portals
     answer. It says nothing about the image, and passes. ``wanted``: what the body should have been.
     """
-    content_type = reply.headers.get("content-type").partition(";")[0]
+    content_type = response.headers.get("content-type").partition(";")[0]
     shown = clean(content_type, secrets, limit=60) or "no Content-Type"
-    said = read_errors(reply.body, secrets)
-    if not reply.body.strip():
+    registry_error = read_errors(response.body, secrets)
+    if not response.body.strip():
         answered = "an empty body"
-    elif is_page(content_type, reply.body):
+    elif is_page(content_type, response.body):
         answered = f"a web page ({shown})"
     else:
-        answered = f"a body that is not {wanted} ({shown}{f', {said}' if str(said) else ''})"
-    host, first = origin_host(reply.url), origin_host(request.url)
-    path = urlsplit(reply.url).path
-    what = f"{answered} came for {request.what} with HTTP {reply.status}"
+        answered = f"a body that is not {wanted} ({shown}{f', {registry_error}' if str(registry_error) else ''})"
+    host, first = origin_host(response.url), origin_host(request.url)
+    path = urlsplit(response.url).path
+    what = f"{answered} came for {request.what} with HTTP {response.status}"
     if (host, path) != (first, urlsplit(request.url).path):
         what += f", after a redirect from {first} to {clean(f'{host}{path}', secrets)}"
-    return Failure.of("not-a-registry", host, f"{what}: this is not a registry's answer", status=reply.status)
+    return Failure.of("not-a-registry", host, f"{what}: this is not a registry's answer", status=response.status)
 
 
-def is_error_page(reply: CompleteResponse) -> bool:
+def is_error_page(response: CompleteResponse) -> bool:
     """Whether a web page says 4xx, as an ingress does while its registry is being replaced, and a firewall of what it
     blocks: the registry itself has neither refused anything nor said that the image is gone.
 
     Not 401, which proxies that ask for a password answer with a page; nor XML, in which object stores say what they do
     not have; nor the error of a registry, whatever its type.
     """
-    content_type = reply.headers.get("content-type").partition(";")[0].strip().lower()
-    if not 400 <= reply.status < 500 or reply.status == 401 or content_type.endswith("/xml"):
+    content_type = response.headers.get("content-type").partition(";")[0].strip().lower()
+    if not 400 <= response.status < 500 or response.status == 401 or content_type.endswith("/xml"):
         return False
-    return is_page(content_type, reply.body) and not str(read_errors(reply.body))
+    return is_page(content_type, response.body) and not str(read_errors(response.body))
 
 
 def origin_host(url: str) -> str:
@@ -561,24 +562,24 @@ async def _read(request: Request, response: Response) -> bytes:
         raise Failure.of("too-large", host, what, status=response.status) from None
 
 
-def channels_of(url: str, allowed: tuple[TransportMode, ...] = (TransportMode.VERIFIED,)) -> tuple[TransportMode, ...]:
-    """The channels for a URL named by a server: its scheme is fixed, TLS as permitted for the host."""
+def modes_of(url: str, allowed: tuple[TransportMode, ...] = (TransportMode.VERIFIED,)) -> tuple[TransportMode, ...]:
+    """The modes for a URL named by a server: its scheme is fixed, TLS as permitted for the host."""
     if url.startswith("http:"):
         return (TransportMode.PLAIN,)
-    return tuple(channel for channel in allowed if channel is not TransportMode.PLAIN) or (TransportMode.VERIFIED,)
+    return tuple(mode for mode in allowed if mode is not TransportMode.PLAIN) or (TransportMode.VERIFIED,)
 
 
 def _redirected(request: Request, target: Redirect) -> Request:
     """The request for the next hop. Another origin gets none of the source's settings."""
     if target.keep_authorization:
-        channels = channels_of(target.url, request.channels)
-        return replace(request, url=target.url, reach=target.reach, channels=channels)
+        modes = modes_of(target.url, request.modes)
+        return replace(request, url=target.url, provenance=target.provenance, modes=modes)
     return replace(
         request,
         url=target.url,
-        reach=target.reach,
+        provenance=target.provenance,
         own_headers={},
-        channels=channels_of(target.url),
+        modes=modes_of(target.url),
         tls=NO_TLS,
         charged=False,
         metered=False,

@@ -87,6 +87,11 @@ class RegistryError(NamedTuple):
         quoted = f'"{self.message}"' if self.message else ""
         return " ".join(part for part in (self.code, quoted) if part)
 
+    @property
+    def words(self) -> str:
+        """The same after a space, to continue a sentence with; empty if there is no error."""
+        return f" {self}" if str(self) else ""
+
 
 def read_errors(body: bytes, secrets: Iterable[str] = ()) -> RegistryError:
     """The error in a registry's answer (distribution specification, error codes); empty if there is none."""
@@ -119,9 +124,9 @@ def is_page(content_type: str, body: bytes = b"") -> bool:
     return content_type.lower().startswith(("text/html", "application/xhtml")) or body.lstrip()[:1] == b"<"
 
 
-def of_status(host: str, what: str, status: int, said: RegistryError, *, attempts: int = 1) -> Failure:
+def of_status(host: str, what: str, status: int, registry_error: RegistryError, *, attempts: int = 1) -> Failure:
     """The failure for an HTTP status; 401, 403 and 429 are mostly handled elsewhere."""
-    if status in (404, 410) or (status == 400 and said.code in _ABSENT_CODES):
+    if status in (404, 410) or (status == 400 and registry_error.code in _ABSENT_CODES):
         code = "not-found"
     elif status == 401:
         code = "unauthorized"
@@ -132,5 +137,4 @@ def of_status(host: str, what: str, status: int, said: RegistryError, *, attempt
     else:
         code = "server-error"
     tried = f" after {attempts} attempts" if attempts > 1 else ""
-    words = f" {said}" if str(said) else ""
-    return Failure.of(code, host, f"HTTP {status}{words} for {what}{tried}", status=status)
+    return Failure.of(code, host, f"HTTP {status}{registry_error.words} for {what}{tried}", status=status)

@@ -115,11 +115,11 @@ class CredentialState:
 class HostState:
     """State of one host (``host[:port]``)."""
 
-    __slots__ = ("accounts", "answers", "failures", "line", "name", "no_head_until", "open_until", "pause", "told")
+    __slots__ = ("accounts", "answers", "failures", "name", "no_head_until", "open_until", "pause", "queue", "told")
 
-    def __init__(self, name: str, line: RequestQueue) -> None:
+    def __init__(self, name: str, queue: RequestQueue) -> None:
         self.name = name
-        self.line = line
+        self.queue = queue
         self.pause = Pause()
         self.answers = 0
         self.failures = 0
@@ -170,17 +170,17 @@ class RegistryRateLimiter:
             if len(self._hosts) >= HOSTS_KEPT:
                 self._forget_one()
             settings = self._settings
-            line = RequestQueue(
+            queue = RequestQueue(
                 settings.requests_per_host, per_tenant=settings.waiting_per_tenant, waiting=settings.waiting
             )
-            host = self._hosts[name] = HostState(name, line)
+            host = self._hosts[name] = HostState(name, queue)
             self._metrics.host_seen(name, self._paused(host))
         return host
 
     def busy(self, name: str) -> bool:
         """Whether the host is paused or its circuit open; does not create state for unknown hosts."""
         host = self._hosts.get(name)
-        return host is not None and self.obstacle(host) is not None
+        return host is not None and self.unavailable(host) is not None
 
     def low(self, name: str) -> bool:
         """Whether less than half of the host's rate limit is left, by its last answer to any account."""
@@ -191,7 +191,7 @@ class RegistryRateLimiter:
         refilled = rate.read_at + rate.window * (rate.limit - 2 * rate.remaining) / (2 * rate.limit)
         return not rate.window or self._clock.monotonic() < refilled
 
-    def obstacle(self, host: HostState, *, charged: bool = False, account: str = "") -> HostUnavailable | None:
+    def unavailable(self, host: HostState, *, charged: bool = False, account: str = "") -> HostUnavailable | None:
         """What prevents a request now; ``charged``: it counts against the rate limit, like a GET."""
         now = self._clock.monotonic()
         known = host.accounts.get(account)
@@ -214,11 +214,11 @@ class RegistryRateLimiter:
         return None
 
     @asynccontextmanager
-    async def slot(self, host: HostState, urgency: RequestPriority, tenant: str) -> AsyncIterator[None]:
-        """A slot of the host and one of all slots; ``LineFull`` if too many wait."""
-        await host.line.enter(urgency, tenant)
+    async def slot(self, host: HostState, priority: RequestPriority, tenant: str) -> AsyncIterator[None]:
+        """A slot of the host and one of all slots; ``QueueFull`` if too many wait."""
+        await host.queue.enter(priority, tenant)
         try:
-            await self._all.enter(urgency, tenant)
+            await self._all.enter(priority, tenant)
             try:
                 self._metrics.in_flight(host.name, 1)
                 yield
@@ -226,7 +226,7 @@ class RegistryRateLimiter:
                 self._metrics.in_flight(host.name, -1)
                 self._all.leave()
         finally:
-            host.line.leave()
+            host.queue.leave()
 
     @asynccontextmanager
     async def copying(self) -> AsyncIterator[None]:
@@ -291,11 +291,11 @@ class RegistryRateLimiter:
         return rate.read_at + missing * rate.window / rate.limit - now
 
     def _paused(self, host: HostState) -> Callable[[], bool]:
-        return lambda: self.obstacle(host) is not None
+        return lambda: self.unavailable(host) is not None
 
     def _forget_one(self) -> None:
         now = self._clock.monotonic()
-        idle = (host for host in self._hosts.values() if host.line.idle)
+        idle = (host for host in self._hosts.values() if host.queue.idle)
         forgotten = min(
             idle, key=lambda host: (host.answers, max(host.pause.until, host.open_until) > now), default=None
         )

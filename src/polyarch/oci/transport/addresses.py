@@ -1,12 +1,13 @@
-"""Which addresses may be reached, depending on who named the host.
+"""Which addresses may be reached, and which URLs followed, depending on who named the host.
 
 A registry's answers name other hosts: token endpoints, redirects, upload locations. In a cluster even the hosts of the
 images are chosen by pod authors. Without limits, either could make polyarch connect to a metadata service, to the node
 or to an internal API. So every address has one of four classes, and :class:`AddressPolicy` says which classes may be
-reached for whom (:class:`Reach`). ``connector`` checks the address at connection time, so a DNS answer that changes
-between two look-ups is checked too.
+reached for whom (:class:`HostProvenance`). ``transport.http`` checks addresses when it connects; the functions at the
+end check a URL before anything is sent there.
 
-Pure: no I/O, no network stack."""
+Pure: no I/O, no network stack.
+"""
 
 import enum
 import ipaddress
@@ -74,7 +75,7 @@ _CLASS_WORDS = {
 }
 _RANK = {AddressClass.NEVER: 0, AddressClass.LOOPBACK: 1, AddressClass.PRIVATE: 2, AddressClass.PUBLIC: 3}
 
-# First match wins. Beyond the words of RG-102: 0.0.0.0/8 reaches the host itself on Linux; fd20:ce::254 and
+# First match wins. 0.0.0.0/8 reaches the host itself on Linux; fd20:ce::254 and
 # 168.63.129.16 are the metadata services of two more clouds; fec0::/10 is the forerunner of fc00::/7.
 _TABLE: tuple[tuple[AddressClass, tuple[IPNetwork, ...]], ...] = (
     (
@@ -122,7 +123,9 @@ _NAT64_LAYOUTS = ((6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12), (12, 13, 14, 1
 
 
 class AddressPolicy(msgspec.Struct, frozen=True):
-    """The rules of RG-103. ``deny`` overrides ``allow``, and ``allow`` overrides the classes, including *never*."""
+    """Which classes may be reached for whom. ``deny`` overrides ``allow``, and ``allow`` overrides the classes,
+    including *never*.
+    """
 
     mode: Mode = "cli"
     allow: tuple[IPNetwork, ...] = ()
@@ -133,21 +136,25 @@ class AddressPolicy(msgspec.Struct, frozen=True):
         """Parse CIDRs; :class:`InvalidSetting` names the invalid one."""
         return cls(mode, _networks("allow_addresses", allow), _networks("deny_addresses", deny))
 
-    def check(self, address: str | IPAddress, *, host: str, reach: HostProvenance = NAMED) -> RefusedAddress | None:
+    def check(
+        self, address: str | IPAddress, *, host: str, provenance: HostProvenance = NAMED
+    ) -> RefusedAddress | None:
         """``None`` if ``host`` may be reached at this address."""
         given = _parse(address)
         inner = embedded(given)
         found = classify(given)
-        if reason := self._objection((given, *inner), found, reach):
+        if reason := self._objection((given, *inner), found, provenance):
             return RefusedAddress(host, str(given), found, reason)
         return None
 
-    def check_host(self, host: str, *, reach: HostProvenance = NAMED) -> RefusedAddress | None:
+    def check_host(self, host: str, *, provenance: HostProvenance = NAMED) -> RefusedAddress | None:
         """The same for the host of a URL; names are not refused here, they are checked when resolved."""
         address = literal(host)
-        return None if address is None else self.check(address, host=host, reach=reach)
+        return None if address is None else self.check(address, host=host, provenance=provenance)
 
-    def _objection(self, addresses: tuple[IPAddress, ...], found: AddressClass, reach: HostProvenance) -> str | None:
+    def _objection(
+        self, addresses: tuple[IPAddress, ...], found: AddressClass, provenance: HostProvenance
+    ) -> str | None:
         if _within(addresses, self.deny):
             return "deny_addresses has it"
         if _within(addresses, self.allow) or found is AddressClass.PUBLIC:
@@ -155,13 +162,17 @@ class AddressPolicy(msgspec.Struct, frozen=True):
         setting = "add it to allow_addresses if it is meant to be reached"
         if found is AddressClass.NEVER:
             return f"it is never reached unasked; {setting}"
-        if reach.named:
+        if provenance.named:
             if found is AddressClass.LOOPBACK and self.mode == "cluster":
                 return f"an image in a cluster cannot come from there; {setting}"
             return None
-        if found is reach.registry:
+        if found is provenance.registry:
             return None
-        own = f"the registry itself is {reach.registry}" if reach.registry is not None else "the registry is not there"
+        own = (
+            f"the registry itself is {provenance.registry}"
+            if provenance.registry is not None
+            else "the registry is not there"
+        )
         return f"a server named it, and {own}; {setting}"
 
 
@@ -257,7 +268,7 @@ def _without_port(host: str) -> str:
     return host.partition(":")[0]
 
 
-# -- Checks URLs that a server names, before anything is sent there: token endpoints, redirects, uploads (RG-104 to
+# -- URLs that a server names: token endpoints, redirects, uploads -----------------------------------------------------
 
 
 MAX_REDIRECTS = 5
@@ -304,10 +315,10 @@ class RedirectRequest(msgspec.Struct, frozen=True):
 
 
 class Redirect(msgspec.Struct, frozen=True):
-    """Follow to ``url`` with ``reach``. Without ``keep_authorization`` drop the header for this and all later hops."""
+    """Follow to ``url``. Without ``keep_authorization`` drop the header for this and all later hops."""
 
     url: str
-    reach: HostProvenance
+    provenance: HostProvenance
     keep_authorization: bool
 
 
@@ -317,8 +328,8 @@ def origin_of(url: str) -> Origin | None:
     return None if parts is None else _origin(parts)
 
 
-def reach_of(url: str, registry: RegistryServer) -> HostProvenance:
-    """The reach of a URL named by a server: the user's, if it is on the registry's own host and port."""
+def provenance_of(url: str, registry: RegistryServer) -> HostProvenance:
+    """The provenance of a URL named by a server: the user's, if it is on the registry's own host and port."""
     target, own = origin_of(url), origin_of(registry.url)
     if target is not None and own is not None and target[1:] == own[1:]:
         return NAMED
@@ -326,7 +337,7 @@ def reach_of(url: str, registry: RegistryServer) -> HostProvenance:
 
 
 def check_realm(realm: str, registry: RegistryServer, policy: AddressPolicy) -> HostProvenance | UrlRejected:
-    """Whether a token may be requested from a challenge's realm: the reach for the request, or a refusal.
+    """Whether a token may be requested from a challenge's realm: the provenance for the request, or why not.
 
     It must be https, or http if the registry itself is reached by plain HTTP, without user info and fragment.
     """
@@ -337,8 +348,8 @@ def check_realm(realm: str, registry: RegistryServer, policy: AddressPolicy) -> 
         return UrlRejected("unusable-realm", "the realm has a fragment")
     if parts.scheme == "http" and urlsplit(registry.url).scheme != "http":
         return UrlRejected("unusable-realm", f"the realm {_origin(parts)} is plain HTTP while the registry is not")
-    reach = reach_of(realm, registry)
-    return _check_literal(parts, reach, policy, "the realm") or reach
+    provenance = provenance_of(realm, registry)
+    return _check_literal(parts, provenance, policy, "the realm") or provenance
 
 
 def check_redirect(
@@ -382,8 +393,8 @@ def _allowed(
     parts: SplitResult, registry: RegistryServer, policy: AddressPolicy, what: str, *, keep_authorization: bool
 ) -> Redirect | UrlRejected:
     url = parts._replace(fragment="").geturl()
-    reach = reach_of(url, registry)
-    return _check_literal(parts, reach, policy, what) or Redirect(url, reach, keep_authorization)
+    provenance = provenance_of(url, registry)
+    return _check_literal(parts, provenance, policy, what) or Redirect(url, provenance, keep_authorization)
 
 
 def _objection(asked: RedirectRequest, here: Origin, there: Origin) -> str | None:
@@ -398,8 +409,10 @@ def _objection(asked: RedirectRequest, here: Origin, there: Origin) -> str | Non
     return None
 
 
-def _check_literal(parts: SplitResult, reach: HostProvenance, policy: AddressPolicy, what: str) -> UrlRejected | None:
-    refused = policy.check_host(parts.hostname or "", reach=reach)
+def _check_literal(
+    parts: SplitResult, provenance: HostProvenance, policy: AddressPolicy, what: str
+) -> UrlRejected | None:
+    refused = policy.check_host(parts.hostname or "", provenance=provenance)
     if refused is None:
         return None
     return UrlRejected("refused-address", f"{what} {_origin(parts)} {refused.message}")

@@ -1,10 +1,12 @@
 """The aiohttp transport: the only module of this package that sends requests to a network.
 
 Features of aiohttp that are implemented elsewhere are turned off: redirects, decompression, cookies, ``.netrc``,
-environment proxies, time-outs, and repeating a request after a broken connection (RG-061 counts attempts). HTTP, TLS
-and connection pooling remain.
+environment proxies, time-outs, and repeating a request after a broken connection. HTTP, TLS and connection pooling
+remain. The connector checks each address when it connects, so that a DNS answer that changes between two lookups is
+checked too.
 
-Errors are translated, not passed on: aiohttp's exceptions contain the request's headers."""
+Errors are translated, not passed on: aiohttp's exceptions contain the request's headers.
+"""
 
 import asyncio
 import errno
@@ -77,8 +79,8 @@ class Attempt:
 
     __slots__ = (
         "_policy",
+        "_provenance",
         "_proxied",
-        "_reach",
         "_timeouts",
         "deadline",
         "host",
@@ -96,7 +98,7 @@ class Attempt:
         host: str,
         *,
         policy: AddressPolicy,
-        reach: HostProvenance = NAMED,
+        provenance: HostProvenance = NAMED,
         timeouts: Timeouts,
         proxied: bool = False,
     ) -> None:
@@ -114,7 +116,7 @@ class Attempt:
         self.seconds = timeouts.connect
         """Time limit of the current phase."""
         self._policy = policy
-        self._reach = reach
+        self._provenance = provenance
         self._timeouts = timeouts
         self._proxied = proxied
 
@@ -127,7 +129,7 @@ class Attempt:
     def permit(self, address: str) -> None:
         """``AddressRefused`` unless this address may be reached."""
         if not self._proxied:
-            refusal = self._policy.check(address, host=self.host, reach=self._reach)
+            refusal = self._policy.check(address, host=self.host, provenance=self._provenance)
             if refusal is not None:
                 self.refusal = refusal
                 raise AddressRefused(refusal)
@@ -137,7 +139,7 @@ class Attempt:
     def connected(self, peer: str) -> None:
         """A new or pooled connection is ready; ``AddressRefused`` if this request may not use its peer."""
         if not self._proxied:
-            refusal = self._policy.check(peer, host=self.host, reach=self._reach)
+            refusal = self._policy.check(peer, host=self.host, provenance=self._provenance)
             if refusal is not None:
                 self.refusal, self.tried = refusal, 0
                 raise AddressRefused(refusal)
@@ -230,12 +232,6 @@ def _peer(connection: aiohttp.connector.Connection) -> str:
     return str(name[0])
 
 
-# -- Proxies of the environment for registries, by the rules of ``polyarch.proxies``.
-
-
-__all__ = ["Proxies", "Proxy", "of_environment"]
-
-
 def of_environment(environ: Mapping[str, str]) -> Proxies:
     """The proxies; InvalidSetting names the variable that is not a proxy URL and never its value."""
     proxies = Proxies(environ)
@@ -244,7 +240,7 @@ def of_environment(environ: Mapping[str, str]) -> Proxies:
     return proxies
 
 
-# -- The aiohttp transport: the only module of this package that sends requests to a network.
+# -- requests ----------------------------------------------------------------------------------------------------------
 
 
 DEFAULT_HEADERS = {"user-agent": f"polyarch/{__version__}", "accept-encoding": "identity"}
@@ -287,7 +283,7 @@ class AiohttpTransport:
         *,
         headers: Mapping[str, str] | None = None,
         body: bytes | AsyncIterable[bytes] | None = None,
-        reach: HostProvenance = NAMED,
+        provenance: HostProvenance = NAMED,
         verified: bool = True,
         tls: Tls = NO_TLS,
     ) -> AsyncIterator["HttpResponse"]:
@@ -298,8 +294,10 @@ class AiohttpTransport:
         host = origin.host.strip("[]")
         proxy = self._proxies.proxy_for(origin.scheme, host, origin.port)
         name = url.partition("://")[2].partition("/")[0].partition("?")[0].lower()
-        attempt = Attempt(name, policy=self._policy, reach=reach, timeouts=self._timeouts, proxied=proxy is not None)
-        refusal = self._policy.check_host(host, reach=reach)
+        attempt = Attempt(
+            name, policy=self._policy, provenance=provenance, timeouts=self._timeouts, proxied=proxy is not None
+        )
+        refusal = self._policy.check_host(host, provenance=provenance)
         if refusal is not None:
             raise TransportError("refused-address", phase="connect", host=name, detail=f"it {refusal.message}")
         context: ssl.SSLContext | bool = True

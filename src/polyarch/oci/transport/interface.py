@@ -35,8 +35,8 @@ class TransportError(Exception):
 
     ``connect``: the host is unreachable; ``unknown-host``: the resolver reports that the name does not exist; ``tls``:
     the handshake failed or a certificate file is unusable; ``timeout``: ``phase`` took too long; ``truncated``: the
-    answer ended early or was not HTTP; ``refused-address``: RG-103 forbids it and nothing was sent. ``cause`` says
-    whether an insecure source may be tried over its next channel (RG-101).
+    answer ended early or was not HTTP; ``refused-address``: the address policy forbids it and nothing was sent.
+    ``cause`` says whether an insecure source may be tried in its next transport mode.
     """
 
     def __init__(self, kind: FailureKind, *, phase: Phase, host: str, detail: str, cause: Cause = "") -> None:
@@ -109,8 +109,8 @@ class Response(Protocol):
 
     @property
     def peer_class(self) -> AddressClass | None:
-        """Class of the registry's address, for :class:`~polyarch.oci.transport.addresses.Reach`; behind a proxy that of
-        a literal address in the URL, else ``None``.
+        """Class of the registry's address, for :class:`~polyarch.oci.transport.addresses.HostProvenance`; behind a
+        proxy that of a literal address in the URL, else ``None``.
         """
         ...
 
@@ -139,7 +139,7 @@ class Transport(Protocol):
         *,
         headers: Mapping[str, str] | None = None,
         body: bytes | AsyncIterable[bytes] | None = None,
-        reach: HostProvenance = NAMED,
+        provenance: HostProvenance = NAMED,
         verified: bool = True,
         tls: Tls = NO_TLS,
     ) -> AbstractAsyncContextManager[Response]:

@@ -1,4 +1,4 @@
-"""TLS contexts per host, and the channels to try for an insecure source.
+"""TLS contexts per host, and the transport modes to try for an insecure source.
 
 The trust store is the system's, plus additions for all hosts (``SSL_CERT_FILE``, ``--ca``, a ConfigMap), plus files for
 one host from ``certs.d`` directories and containerd's ``hosts.toml``. Files are read in a thread, once per host; hosts
@@ -45,16 +45,16 @@ class TransportMode(enum.Enum):
         return self is TransportMode.VERIFIED
 
     def url(self, base_url: str) -> str:
-        """The base URL with the scheme of this channel."""
+        """The base URL with the scheme of this transport mode."""
         rest = base_url.partition("://")[2]
         return f"{'http' if self is TransportMode.PLAIN else 'https'}://{rest}"
 
 
 def transport_modes(source: PullSource, *, loopback: bool = False) -> tuple[TransportMode, ...]:
-    """The channels to try for a source, in order; several only for a source configured as insecure.
+    """The transport modes to try for a source, in order; several only for a source configured as insecure.
 
-    With ``loopback``, hosts that name this machine count as insecure (the command line). Continue with the next channel
-    only if :func:`try_next` says so, and never for another host than the source's.
+    With ``loopback``, hosts that name this machine count as insecure (the command line). Continue with the next
+    transport mode only if :func:`try_next` says so, and never for another host than the source's.
     """
     if source.base_url.startswith("http://"):
         return (TransportMode.PLAIN,)
@@ -69,7 +69,7 @@ def transport_modes(source: PullSource, *, loopback: bool = False) -> tuple[Tran
 
 
 def try_next(error: TransportError) -> bool:
-    """Whether to try the next channel: the handshake failed, or the connection was refused."""
+    """Whether to try the next transport mode: the handshake failed, or the connection was refused."""
     return error.cause in ("handshake", "refused")
 
 
@@ -98,7 +98,7 @@ class TrustSettings(msgspec.Struct, frozen=True):
         environ: Mapping[str, str] | None = None,
         system_directories: Sequence[str] = SYSTEM_DIRECTORIES,
     ) -> "TrustSettings":
-        """The locations of RG-100, with ``--ca`` and ``--certs-dir``; client certificates of earlier directories come
+        """The usual locations, with ``--ca`` and ``--certs-dir``; client certificates of earlier directories come
         first.
         """
         environ = os.environ if environ is None else environ

@@ -1,10 +1,11 @@
-"""Builds an image index reproducibly: the same children always give the same bytes.
+"""Builds an image index reproducibly, and reads what users specify for one.
 
 Building an index twice, on two machines or from sources in another order, gives the same digest, so a second push has
 nothing to do and a signature stays valid. Nothing is converted: the index is about its children's digests, so Docker
-and OCI images cannot be mixed. An index that would mislead is refused, naming the sources at fault.
+and OCI images cannot be mixed. An index that would mislead is rejected, naming the sources at fault.
 
-Pure: imports neither asyncio nor aiohttp."""
+Pure: no I/O.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -94,7 +95,9 @@ class RequestedPlatform(msgspec.Struct, frozen=True):
         )
 
     def refine(self, platform: Platform, source: str) -> Platform:
-        """A config's platform, completed with the parts stated here; :class:`Refused` if they contradict each other."""
+        """A config's platform, completed with the parts stated here; :class:`InvalidIndex` if they contradict each
+        other.
+        """
         wanted = self.platform
         if platform.node != wanted.node:
             raise InvalidIndex(f"{source} is {platform}, not {self.text}: name the platform that it is, or none")
@@ -117,7 +120,7 @@ def assemble(
     keep_order: bool = False,
     attestations: Attestations = "drop",
 ) -> AssembledIndex:
-    """The index of these children, sorted by platform unless ``keep_order``. Raises :class:`Refused`."""
+    """The index of these children, sorted by platform unless ``keep_order``. Raises :class:`InvalidIndex`."""
     images = _unique([child for child in children if not child.is_attestation])
     if not images:
         raise InvalidIndex("no image is left for the index: name at least one source that has a platform", "empty")
@@ -142,7 +145,7 @@ def assemble(
 
 
 def check_required(children: Iterable[Child], required: Iterable[RequestedPlatform]) -> None:
-    """:class:`Refused` if the index lacks a required platform."""
+    """:class:`InvalidIndex` if the index lacks a required platform."""
     there = [child.platform for child in children if child.platform is not None and not child.is_attestation]
     missing = [each.text for each in required if not any(each.matches(platform) for platform in there)]
     if missing:
@@ -255,7 +258,7 @@ def parse_requested_platform(texts: Iterable[str]) -> list[RequestedPlatform]:
     return [RequestedPlatform.parse(part.strip()) for text in texts for part in text.split(",")]
 
 
-# -- User input for an index: destination, sources, tags and annotations.
+# -- the index spec: destination, sources, tags and annotations --------------------------------------------------------
 
 
 _SPEC = frozenset({"image", "tags", "manifests", "annotations"})

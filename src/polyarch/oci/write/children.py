@@ -56,7 +56,7 @@ class SourceChildren:
 
 
 class ChildCollector:
-    """Reads sources. Methods raise :class:`Refused` for a source that an index cannot contain, else ``Failure``.
+    """Reads sources. Methods raise :class:`InvalidIndex` for a source that an index cannot contain, else ``Failure``.
 
     ``only`` are the platforms to take (all if empty); ``notice`` receives messages about omitted ones.
     """

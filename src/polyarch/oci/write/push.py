@@ -63,7 +63,7 @@ class BlobCopier:
         """Seconds until the next attempt."""
         return self._uniform(0.0, min(LONGEST_DELAY, 0.25 * 2.0**attempt))
 
-    async def bring_blobs(self, pieces: Iterable[ChildContent]) -> None:
+    async def copy_blobs(self, pieces: Iterable[ChildContent]) -> None:
         """All blobs of these manifests, each once; those with ``urls`` are hosted elsewhere."""
         blobs: dict[str, tuple[RepositoryContents, Blob]] = {}
         for piece in pieces:
@@ -72,14 +72,14 @@ class BlobCopier:
 
         async def one(each: tuple[RepositoryContents, Blob]) -> None:
             contents, blob = each
-            how = await self._bring(contents, blob)
+            how = await self._copy_blob(contents, blob)
             if how is not None:
                 self._note(f"blob {blob.digest} ({how})")
 
         at_once = min(COPIES, self._connection.settings.requests_per_host // 2)
         await map_concurrently(one, blobs.values(), at_once=at_once)
 
-    async def _bring(self, contents: RepositoryContents, blob: Blob) -> Literal["mounted", "copied"] | None:
+    async def _copy_blob(self, contents: RepositoryContents, blob: Blob) -> Literal["mounted", "copied"] | None:
         """How the blob was transferred; None if it existed. Transient errors restart the transfer, after the pause that
         the registry asks for, as long as all pauses together fit ``max_wait``.
         """
@@ -90,8 +90,8 @@ class BlobCopier:
             try:
                 if await self._writer.has_blob(blob.digest):
                     return None
-                async with self._connection.pacing.copying():
-                    return await self._bring_once(contents, blob)
+                async with self._connection.rate_limiter.copying():
+                    return await self._copy_blob_once(contents, blob)
             except Failure as failure:
                 pause = failure.error.retry_after or 0.0
                 paused += pause
@@ -100,7 +100,7 @@ class BlobCopier:
                     raise BlobFailed(failure, blob.digest) from None
             await self._connection.clock.sleep(max(pause, self.delay(attempt)))
 
-    async def _bring_once(self, contents: RepositoryContents, blob: Blob) -> Literal["mounted", "copied"]:
+    async def _copy_blob_once(self, contents: RepositoryContents, blob: Blob) -> Literal["mounted", "copied"]:
         source, session = contents.source, None
         if source.host == self._writer.host and source.repository != self._writer.repository:
             session = await self._writer.mount(blob.digest, source.repository)
@@ -135,7 +135,7 @@ def _blobs(piece: ChildContent) -> list[Blob]:
         raise Failure.of(error.code, piece.contents.name, f"{piece.child.digest}: {error.message}") from None
 
 
-# -- Copies the signatures and SBOMs of an image along with it.
+# -- referrers: signatures and SBOMs of an image -----------------------------------------------------------------------
 
 
 MOST = 64
@@ -151,14 +151,14 @@ class ReferrerCopier:
         self,
         connection: RegistryConnection,
         writer: Writer,
-        copying: BlobCopier,
+        blob_copier: BlobCopier,
         *,
         note: Callable[[str], None] = lambda text: None,
         notice: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._connection = connection
         self._writer = writer
-        self._copying = copying
+        self._blob_copier = blob_copier
         self._note = note
         self._notice = notice
 
@@ -206,7 +206,7 @@ class ReferrerCopier:
             await self._copy_manifest(contents, entry.digest, level=level + 1)
         if document.type != "index":
             child = Child(document.media_type, digest, len(fetched.body), None)
-            await self._copying.bring_blobs([ChildContent(child, contents, fetched.body)])
+            await self._blob_copier.copy_blobs([ChildContent(child, contents, fetched.body)])
         listed = await self._writer.put_manifest(digest, fetched.body, document.media_type, digest)
         if tag:
             await self._writer.put_manifest(tag, fetched.body, document.media_type, digest)
@@ -238,7 +238,7 @@ async def _present(contents: RepositoryContents, selector: str) -> Any:
 async def _head(connection: RegistryConnection, contents: RepositoryContents, tag: str) -> str:
     """What a tag names; ``""`` for nothing."""
     try:
-        stated = await connection.client.head_manifest(contents.access, tag, connection.visit())
+        stated = await connection.client.head_manifest(contents.access, tag, connection.context())
     except Failure as failure:
         if failure.error.code == "not-found":
             return ""
@@ -249,7 +249,7 @@ async def _head(connection: RegistryConnection, contents: RepositoryContents, ta
     return fetched.digest if fetched is not None else ""
 
 
-# -- Pushes an index and everything below it.
+# -- the push of an index ----------------------------------------------------------------------------------------------
 
 
 CHILDREN = 8
@@ -307,8 +307,8 @@ class Push:
         self._pieces = [pieces[child.digest] for child in assembled.children]
         self._child_tags = child_tags or {}
         self._notice = notice
-        self._copying = BlobCopier(connection, writer, note=self._note, uniform=uniform)
-        self._referrers = ReferrerCopier(connection, writer, self._copying, note=self._note, notice=notice)
+        self._blob_copier = BlobCopier(connection, writer, note=self._note, uniform=uniform)
+        self._referrers = ReferrerCopier(connection, writer, self._blob_copier, note=self._note, notice=notice)
         self._done: list[str] = []
 
     async def unchanged(self, tags: Iterable[str]) -> bool:
@@ -348,7 +348,7 @@ class Push:
         elsewhere = {piece.child.digest: piece for piece in self._pieces if not self._is_home(piece)}
         heads = await map_concurrently(self._writer.digest_of, elsewhere, at_once=CHILDREN)
         absent = [piece for piece, head in zip(elsewhere.values(), heads, strict=True) if head != piece.child.digest]
-        await self._copying.bring_blobs(absent)
+        await self._blob_copier.copy_blobs(absent)
         for piece in absent:
             child = piece.child
             if not child.is_attestation:
@@ -392,7 +392,7 @@ class Push:
             if attempt >= self._connection.settings.attempts:
                 found = f"names {named or 'nothing'}" if ":" not in selector else "is not there"
                 raise Failure.of("server-error", self._writer.host, f"{what} was accepted, but it {found}")
-            await self._connection.clock.sleep(self._copying.delay(attempt))
+            await self._connection.clock.sleep(self._blob_copier.delay(attempt))
             attempt, named = attempt + 1, await self._writer.digest_of(selector)
 
     async def _check_not_moved(self, tag: str, begun_from: str) -> None:

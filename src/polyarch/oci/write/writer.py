@@ -1,7 +1,8 @@
-"""Writes to a registry: blobs in upload sessions, manifests by digest and by tag (distribution specification).
+"""Writes to and deletes from a registry: blobs in upload sessions, manifests by digest and by tag.
 
 Content is addressed by digest, so every request but setting a tag can be repeated safely. An upload location named by
-the registry is checked before any data is sent there."""
+the registry is checked before any data is sent there. Source: the distribution specification.
+"""
 
 import re
 from collections.abc import Sequence
@@ -22,8 +23,8 @@ from polyarch.oci.traffic.exchange import (
     Request,
     RequestContext,
     Stream,
-    channels_of,
     is_error_page,
+    modes_of,
     not_as_asked,
 )
 from polyarch.oci.traffic.failures import Failure, RegistryError, is_page, of_status, read_errors
@@ -67,12 +68,12 @@ class Writer:
 
     async def stat(self, selector: str) -> HeadResult | None:
         """What a tag names, or that a digest exists, by HEAD where the registry has a usable one; None: nothing."""
-        visit, client = self._connection.visit(), self._connection.client
+        context, client = self._connection.context(), self._connection.client
         try:
-            stated = await client.head_manifest(self._access, selector, visit)
+            stated = await client.head_manifest(self._access, selector, context)
             if stated is not None:
                 return stated
-            fetched = await client.get_manifest(self._access, selector, visit)
+            fetched = await client.get_manifest(self._access, selector, context)
         except Failure as failure:
             if failure.error.code == "not-found":
                 return None
@@ -101,25 +102,25 @@ class Writer:
             headers={"Content-Type": media_type},
             idempotent=by_digest,
         )
-        reply = await self._fetch(request, self._access)
-        self._check_taken(request, reply)
-        stated = reply.headers.get("docker-content-digest")
+        response = await self._fetch(request, self._access)
+        self._check_taken(request, response)
+        stated = response.headers.get("docker-content-digest")
         if stated and stated != digest:
             what = f"{request.what} was written as {stated}, not as {digest}"
             raise Failure.of("digest-mismatch", self.host, what, action="report it to the registry's operator")
-        return "oci-subject" in reply.headers
+        return "oci-subject" in response.headers
 
     # -- blobs ---------------------------------------------------------------------------------------------------------
 
     async def has_blob(self, digest: str) -> bool:
         request = self._request("HEAD", self._url("blobs", digest), f"the blob {digest}", operation="blob-head")
-        reply = await self._fetch(request, self._access)
-        if reply.status == 200:
+        response = await self._fetch(request, self._access)
+        if response.status == 200:
             # A page answers every path; who uploads a blob again that was there loses only time.
-            return not is_page(reply.headers.get("content-type")) or "docker-content-digest" in reply.headers
-        if reply.status in (404, 405, 501):
+            return not is_page(response.headers.get("content-type")) or "docker-content-digest" in response.headers
+        if response.status in (404, 405, 501):
             return False
-        raise self._failure(request, reply)
+        raise self._failure(request, response)
 
     async def mount(self, digest: str, repository: str) -> Session | None:
         """Mount a blob from another repository of the registry: None if done, else an upload session.
@@ -128,12 +129,12 @@ class Writer:
         """
         query = urlencode({"mount": digest, "from": repository}, safe=":/")
         try:
-            reply = await self._begin(f"?{query}", self._mounting_from(repository))
+            response = await self._begin(f"?{query}", self._mounting_from(repository))
         except Failure as failure:
             if failure.error.error_class not in ("auth", "absent") and failure.error.status not in (400, 405):
                 raise
             return await self.begin()
-        return None if reply.status == 201 else self._session(reply)
+        return None if response.status == 201 else self._session(response)
 
     async def begin(self) -> Session:
         """An upload session for one blob."""
@@ -152,35 +153,35 @@ class Writer:
             headers={"Content-Type": "application/octet-stream"},
             own_headers=self._source.fields if home else {},
             body=body,
-            urgency=RequestPriority.BLOB,
-            reach=session.reach,
-            channels=channels_of(session.url, self._access.channels if home else ()),
+            priority=RequestPriority.BLOB,
+            provenance=session.provenance,
+            modes=modes_of(session.url, self._access.modes if home else ()),
             tls=self._source.tls if home else NO_TLS,
             secrets=self._access.secrets,
         )
-        visit = self._connection.transfer()
+        context = self._connection.transfer()
         if home:
-            reply = await self._fetch(request, self._access, visit)
+            response = await self._fetch(request, self._access, context)
         else:
-            reply = await self._connection.exchange.fetch(request, visit)
-        self._check_taken(request, reply)
+            response = await self._connection.exchange.fetch(request, context)
+        self._check_taken(request, response)
 
     async def _begin(self, query: str, access: SourceCredentials) -> CompleteResponse:
         request = self._request(
             "POST", self._url("blobs", "uploads/") + query, "an upload", operation="upload-begin", body=b""
         )
-        reply = await self._fetch(request, access)
-        if reply.status not in (201, 202):
-            raise self._failure(request, reply)
-        return reply
+        response = await self._fetch(request, access)
+        if response.status not in (201, 202):
+            raise self._failure(request, response)
+        return response
 
-    def _session(self, reply: CompleteResponse) -> Session:
-        location = reply.headers.get("location")
+    def _session(self, response: CompleteResponse) -> Session:
+        location = response.headers.get("location")
         if not location:
             what = "an upload was begun, but it was not said where its bytes go (no Location)"
             raise Failure.of("server-error", self.host, what)
-        server = RegistryServer(reply.url, reply.peer)
-        place = check_upload(location, reply.url, server, self._connection.exchange.policy)
+        server = RegistryServer(response.url, response.peer)
+        place = check_upload(location, response.url, server, self._connection.exchange.policy)
         if isinstance(place, UrlRejected):
             raise Failure.of(place.code, self.host, place.message)
         return place
@@ -229,27 +230,27 @@ class Writer:
             own_headers=self._source.fields,
             body=body,
             idempotent=idempotent,
-            channels=self._access.channels,
+            modes=self._access.modes,
             tls=self._source.tls,
         )
 
     async def _fetch(
-        self, request: Request, access: SourceCredentials, visit: RequestContext | None = None
+        self, request: Request, access: SourceCredentials, context: RequestContext | None = None
     ) -> CompleteResponse:
         try:
-            return await self._connection.authorization.fetch(request, access, visit or self._connection.visit())
+            return await self._connection.authorization.fetch(request, access, context or self._connection.context())
         except Failure as failure:
             raise self._about_rights(failure) from None
 
-    def _check_taken(self, request: Request, reply: CompleteResponse) -> None:
-        if not 200 <= reply.status < 300:
-            raise self._failure(request, reply)
-        if is_page("", reply.body):
-            raise not_as_asked(request, reply, "", self._access.secrets)
+    def _check_taken(self, request: Request, response: CompleteResponse) -> None:
+        if not 200 <= response.status < 300:
+            raise self._failure(request, response)
+        if is_page("", response.body):
+            raise not_as_asked(request, response, "", self._access.secrets)
 
-    def _failure(self, request: Request, reply: CompleteResponse) -> Failure:
-        said = read_errors(reply.body, self._access.secrets)
-        return self._about_rights(of_status(self.host, request.what, reply.status, said))
+    def _failure(self, request: Request, response: CompleteResponse) -> Failure:
+        registry_error = read_errors(response.body, self._access.secrets)
+        return self._about_rights(of_status(self.host, request.what, response.status, registry_error))
 
     def _about_rights(self, failure: Failure) -> Failure:
         if failure.error.error_class != "auth":
@@ -258,7 +259,7 @@ class Writer:
         return Failure(msgspec.structs.replace(failure.error, message=message))
 
 
-# -- Deletes manifests (distribution specification, "Deleting manifests"), and says what came of it.
+# -- deletion of manifests ---------------------------------------------------------------------------------------------
 
 
 Outcome = Literal["removed", "absent", "denied", "unsupported"]
@@ -314,11 +315,11 @@ async def _delete(
         what=f"deleting {source.repository}@{selector}",
         limit=ANSWER_LIMIT,
         own_headers=source.fields,
-        channels=access.channels,
+        modes=access.modes,
         tls=source.tls,
     )
     try:
-        reply = await connection.authorization.fetch(request, access, connection.visit())
+        response = await connection.authorization.fetch(request, access, connection.context())
     except Failure as failure:
         error = failure.error
         if error.error_class == "auth":
@@ -326,32 +327,32 @@ async def _delete(
         if error.status == 500 and _GONE.search(error.message):
             return DeletionResult("absent"), False
         raise
-    if 200 <= reply.status < 300:
-        if is_page("", reply.body):
-            raise not_as_asked(request, reply, "", access.secrets)
+    if 200 <= response.status < 300:
+        if is_page("", response.body):
+            raise not_as_asked(request, response, "", access.secrets)
         return DeletionResult("removed"), False
-    if is_error_page(reply):
-        raise not_as_asked(request, reply, "", access.secrets)
-    said = read_errors(reply.body, access.secrets)
-    if reply.status in (404, 410) or said.code in _ABSENT:
+    if is_error_page(response):
+        raise not_as_asked(request, response, "", access.secrets)
+    registry_error = read_errors(response.body, access.secrets)
+    if response.status in (404, 410) or registry_error.code in _ABSENT:
         return DeletionResult("absent"), False
-    return _refused(access, request, reply, said)
+    return _refused(access, request, response, registry_error)
 
 
 def _refused(
-    access: SourceCredentials, request: Request, reply: CompleteResponse, said: RegistryError
+    access: SourceCredentials, request: Request, response: CompleteResponse, registry_error: RegistryError
 ) -> tuple[DeletionResult, bool]:
-    failure = of_status(access.source.host, request.what, reply.status, said)
-    if reply.status in (401, 403):
+    failure = of_status(access.source.host, request.what, response.status, registry_error)
+    if response.status in (401, 403):
         return DeletionResult("denied", failure.error.message), False
-    if reply.status in (400, 405, 409, 412, 501):
-        return DeletionResult("unsupported", failure.error.message), _TAGGED.search(str(said)) is not None
+    if response.status in (400, 405, 409, 412, 501):
+        return DeletionResult("unsupported", failure.error.message), _TAGGED.search(str(registry_error)) is not None
     raise failure
 
 
 async def _names(connection: RegistryConnection, access: SourceCredentials, tag: str, digest: str) -> bool:
     try:
-        stated = await connection.client.head_manifest(access, tag, connection.visit())
+        stated = await connection.client.head_manifest(access, tag, connection.context())
     except Failure as failure:
         if failure.error.code == "not-found":
             return False

@@ -171,7 +171,7 @@ def _hints(node: Node, available: Collection[int], reusable: Collection[int], wa
 
 
 def allocate(node: Node, state: CpuManagerState, pod: Pod, container: Container, cells: int | None) -> CpuManagerState:
-    """Give the container its CPUs, from these cells first. Raises Refused."""
+    """Give the container its CPUs, from these cells first. Raises PodRejected."""
     wanted = requests.exclusive_cpus(pod, container)
     if not wanted or node.configuration.cpu_policy == "none":
         return state

@@ -92,7 +92,7 @@ def _hints_from(
 def allocate(
     node: Node, state: DeviceManagerState, pod: Pod, container: Container, cells: int | None
 ) -> DeviceManagerState:
-    """Give the container its devices, from these cells first. Raises Refused."""
+    """Give the container its devices, from these cells first. Raises PodRejected."""
     chosen: dict[str, frozenset[str]] = {}
     for resource, wanted in requests.container_devices(container, node.machine.resources).items():
         held = state.of(pod, container, resource)

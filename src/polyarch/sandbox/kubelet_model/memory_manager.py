@@ -164,7 +164,7 @@ def _joins(cell: CellMemory, group: tuple[int, ...]) -> bool:
 def allocate(
     node: Node, state: MemoryManagerState, pod: Pod, container: Container, best: TopologyHint
 ) -> MemoryManagerState:
-    """Give the container its memory, from the cells of the topology manager's hint. Raises Refused."""
+    """Give the container its memory, from the cells of the topology manager's hint. Raises PodRejected."""
     if not _has_part(node, pod):
         return state
     held = state.held.get(pod.uid, {}).get(container.name)

@@ -130,7 +130,7 @@ def cpus_text(node: Node, state: CpuManagerState) -> str:
 
 
 def read_cpus(node: Node, text: str) -> CpuManagerState:
-    """What the file says. Raises Damaged."""
+    """What the file says. Raises CorruptCheckpoint."""
     found = _decoded(text, _Cpus, node.configuration.cpu_policy)
     if node.configuration.cpu_policy == "none":
         return cpu_manager.at_first(node)
@@ -225,7 +225,7 @@ def _printed_block(block: Block) -> str:
 
 
 def read_memory(node: Node, text: str) -> MemoryManagerState:
-    """What the file says. Raises Damaged."""
+    """What the file says. Raises CorruptCheckpoint."""
     found = _decoded(text, _Memory, node.configuration.memory_policy)
     if node.configuration.memory_policy == "None":
         return memory_manager.at_first(node)
@@ -310,7 +310,7 @@ def _by_cell(node: Node, resource: str, ids: frozenset[str]) -> dict[str, list[s
 
 
 def read_devices(node: Node, text: str) -> DeviceManagerState:
-    """What the file says. Raises Damaged."""
+    """What the file says. Raises CorruptCheckpoint."""
     found = _decoded(text, _Devices)
     held: dict[str, dict[str, dict[str, frozenset[str]]]] = {}
     for entry in found.data.pod_device_entries or ():

@@ -1,8 +1,10 @@
 """Probes of containers, as kubelets ask them.
 
 A probe's result changes after ``successThreshold`` or ``failureThreshold`` answers of the same kind in a row; that is
-pure (:class:`Tally`). One thing differs from kubelets: until a container is ready for the first time it is asked more
-often, and of these additional answers only a success counts. So a roll-out takes no longer than the processes need."""
+pure (:class:`ProbeResult`). One thing differs from kubelets: until a container is ready for the first time it is asked
+more often, and of these additional answers only a success counts. So a roll-out takes no longer than the processes
+need.
+"""
 
 import asyncio
 import contextlib

@@ -119,7 +119,7 @@ class Commands:
         self._environment = environment
 
     async def of(self, pod: RunningPod, name: str, attempt: int) -> Command:
-        """The start number ``attempt`` of this container. Raises ``Missing`` and ``NotInTheImage``."""
+        """The start number ``attempt`` of this container. Raises ``MissingReference`` and ``NotInTheImage``."""
         container = pod.document.container(name)
         variables = await self._variables(pod, name)
         mounts = pod.folder.mounts(pod.document, container, pod.host)

@@ -82,7 +82,7 @@ class PodFolder:
 
 
 def make_volume(folder: PodFolder, volume: Volume, host: Path) -> None:
-    """Create what is not filled from objects: an emptyDir, or what a hostPath names. Raises Missing."""
+    """Create what is not filled from objects: an emptyDir, or what a hostPath names. Raises MissingReference."""
     if volume.empty_dir is not None:
         folder.volume(volume.name).mkdir(parents=True, exist_ok=True)
     elif volume.host_path is not None:
@@ -263,7 +263,7 @@ class PodVolumes:
         )
 
     async def fill(self, facts: ContainerFacts) -> None:
-        """Bring all volumes up to date; raises Missing if one cannot be mounted."""
+        """Bring all volumes up to date; raises MissingReference if one cannot be mounted."""
         async with self._turn:
             self._stale.clear()
             known = await self.facts(facts)

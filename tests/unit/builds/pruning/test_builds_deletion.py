@@ -9,8 +9,9 @@ from polyarch.builds.registry import delete_images
 from polyarch.oci.inspector import Inspector
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.transport.addresses import AddressPolicy
-from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.tls import TrustSettings, TrustStore
+from polyarch.proxies import Proxies
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_the_next_run_knows_what_this_one_learned(open_cache, clock, warnings):
     second = open_cache()
     record = second.reading(reading().digest)
     assert record.reading == reading()
-    assert (record.places, record.public) == ((PLACE,), False)
+    assert (record.locations, record.public) == ((PLACE,), False)
     assert second.tag(PLACE, "1") == TagRecord(reading().digest, clock.monotonic() - 100, "sha256:y", '"etag"')
     assert second.proof(PLACE, ("me",), seconds=101, public_seconds=101).at == clock.monotonic() - 100
     assert second.proof(PLACE, ("me",), seconds=99, public_seconds=99) is None

@@ -10,9 +10,10 @@ from polyarch import __version__
 from polyarch.oci.inspection import Status
 from polyarch.oci.reference import parse
 from polyarch.oci.transport.addresses import AddressPolicy
-from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.interface import Timeouts
 from polyarch.oci.transport.tls import TrustSettings, TrustStore
+from polyarch.proxies import Proxies
 
 pytestmark = pytest.mark.req("RG-031")
 
@@ -529,8 +530,9 @@ class TestTls:
         assert (found.status, found.requests) == (Status.RESOLVED, 1)
 
     async def test_a_trusted_authority_is_verified(self, secure, authority, stack, make_inspector, ref, tmp_path):
-        from polyarch.oci.transport.http import AiohttpTransport, Proxies
+        from polyarch.oci.transport.http import AiohttpTransport
         from polyarch.oci.transport.tls import TrustSettings, TrustStore
+        from polyarch.proxies import Proxies
 
         file = tmp_path / "ca.pem"
         authority.cert_pem.write_to_path(file)
@@ -562,8 +564,9 @@ class TestTls:
 @pytest.mark.req("RG-162")
 async def test_failing_requests_leak_no_connection(registry, make_inspector, ref, answer, stack):
     """Here a thousand; the soak test does the rest."""
-    from polyarch.oci.transport.http import AiohttpTransport, Proxies
+    from polyarch.oci.transport.http import AiohttpTransport
     from polyarch.oci.transport.tls import TrustSettings, TrustStore
+    from polyarch.proxies import Proxies
 
     transport = AiohttpTransport(trust=TrustStore(TrustSettings(system=False)), proxies=Proxies({}))
     stack.push_async_callback(transport.close)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from polyarch.oci.mirrors.hosts_toml import ClientCertificate, Tls
-from polyarch.oci.mirrors.sources import Blocked, Configuration, InvalidConfiguration, sources
+from polyarch.oci.mirrors.sources import Blocked, Configuration, sources
+from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.reference import parse
 
 DIGEST = f"sha256:{'a' * 64}"

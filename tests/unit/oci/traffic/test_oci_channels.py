@@ -9,9 +9,10 @@ from polyarch.oci.inspection import Status
 from polyarch.oci.mirrors.hosts_toml import Tls
 from polyarch.oci.traffic import exchange
 from polyarch.oci.traffic.exchange import KnownModes
-from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.interface import NO_TLS, TransportError
 from polyarch.oci.transport.tls import TransportMode, TrustSettings, TrustStore
+from polyarch.proxies import Proxies
 
 pytestmark = pytest.mark.req("RG-101", "RG-161")
 
@@ -27,9 +28,9 @@ async def order(known, *, allowed=INSECURE, host=HOST, tls=NO_TLS):
         return tuple(search.order)
 
 
-async def find(known, channel, *, allowed=INSECURE, tls=NO_TLS):
+async def find(known, mode, *, allowed=INSECURE, tls=NO_TLS):
     async with known.search(HOST, tls, allowed) as search:
-        search.found(channel)
+        search.found(mode)
 
 
 class TestWhatWasFound:
@@ -86,13 +87,13 @@ class TestWaiting:
         async def run():
             async with known.search(HOST, NO_TLS, INSECURE) as search:
                 begun.set()
-                channel = await end
-                if channel is None:
+                mode = await end
+                if mode is None:
                     raise TransportError("connect", phase="connect", host=HOST, detail="refused")
-                search.found(channel)
+                search.found(mode)
 
-        async def finish(channel):
-            end.set_result(channel)
+        async def finish(mode):
+            end.set_result(mode)
             await asyncio.gather(task, return_exceptions=True)
 
         task = asyncio.create_task(run())

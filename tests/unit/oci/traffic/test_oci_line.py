@@ -13,15 +13,15 @@ async def served(line, *entrants):
     """The order in which waiting entrants get the only slot, each giving it back at once."""
     order = []
 
-    async def entrant(name, urgency, tenant):
-        await line.enter(urgency, tenant)
+    async def entrant(name, priority, tenant):
+        await line.enter(priority, tenant)
         order.append(name)
         line.leave()
 
     await line.enter(RequestPriority.MANIFEST)
     tasks = []
-    for name, urgency, tenant in entrants:
-        tasks.append(asyncio.create_task(entrant(name, urgency, tenant)))
+    for name, priority, tenant in entrants:
+        tasks.append(asyncio.create_task(entrant(name, priority, tenant)))
         await asyncio.sleep(0)
     line.leave()
     await asyncio.gather(*tasks)

@@ -105,27 +105,34 @@ TABLE = [
 
 @pytest.mark.req("RG-103")
 @pytest.mark.parametrize(
-    ("mode", "reach", "allowed"),
+    ("mode", "provenance", "allowed"),
     TABLE,
-    ids=[f"{mode}: named by {'the user' if reach.named else f'a {reach.registry} server'}" for mode, reach, _ in TABLE],
+    ids=[
+        f"{mode}: named by {'the user' if provenance.named else f'a {provenance.registry} server'}"
+        for mode, provenance, _ in TABLE
+    ],
 )
-def test_who_may_be_reached(mode: str, reach: HostProvenance, allowed: set[AddressClass]) -> None:
+def test_who_may_be_reached(mode: str, provenance: HostProvenance, allowed: set[AddressClass]) -> None:
     """The whole table."""
     policy = AddressPolicy.of("cluster" if mode == "cluster" else "cli")
-    reached = {each for each, address in EXAMPLES.items() if policy.check(address, host="h", reach=reach) is None}
+    reached = {
+        each for each, address in EXAMPLES.items() if policy.check(address, host="h", provenance=provenance) is None
+    }
     assert reached == allowed
 
 
 @pytest.mark.req("RG-103")
 @pytest.mark.parametrize("address", EXAMPLES.values(), ids=[str(each) for each in EXAMPLES])
-@pytest.mark.parametrize("reach", [NAMED, SERVER_OF[PUBLIC]], ids=["user", "server"])
-def test_what_is_allowed_or_denied_by_name_does_not_depend_on_its_class(address: str, reach: HostProvenance) -> None:
+@pytest.mark.parametrize("provenance", [NAMED, SERVER_OF[PUBLIC]], ids=["user", "server"])
+def test_what_is_allowed_or_denied_by_name_does_not_depend_on_its_class(
+    address: str, provenance: HostProvenance
+) -> None:
     """allow_addresses, deny_addresses; deny wins."""
     allow = AddressPolicy.of("cluster", allow=[address])
     deny = AddressPolicy.of("cluster", allow=[address], deny=["0.0.0.0/0"])
-    assert allow.check(address, host="h", reach=reach) is None
-    assert allow.check(f"::ffff:{address}", host="h", reach=reach) is None
-    refused = deny.check(address, host="h", reach=reach)
+    assert allow.check(address, host="h", provenance=provenance) is None
+    assert allow.check(f"::ffff:{address}", host="h", provenance=provenance) is None
+    refused = deny.check(address, host="h", provenance=provenance)
     assert refused is not None
     assert "deny_addresses has it" in refused.message
 
@@ -147,7 +154,7 @@ MESSAGES = {
         "is of the class loopback: an image",
     ),
     "a server's word": (
-        AddressPolicy.of("cli").check("10.0.0.1", host="auth.example", reach=SERVER_OF[PUBLIC]),
+        AddressPolicy.of("cli").check("10.0.0.1", host="auth.example", provenance=SERVER_OF[PUBLIC]),
         "a server named it, and the registry itself is public; add it to allow_addresses",
     ),
 }

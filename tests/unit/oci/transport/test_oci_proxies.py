@@ -3,7 +3,8 @@
 import pytest
 
 from polyarch.oci.transport.addresses import InvalidSetting
-from polyarch.oci.transport.http import Proxy, of_environment
+from polyarch.oci.transport.http import of_environment
+from polyarch.proxies import Proxy
 
 MARKER = "s3cr3t-marker"
 

@@ -15,7 +15,7 @@ from polyarch.oci.transport.addresses import (
     check_realm,
     check_redirect,
     origin_of,
-    reach_of,
+    provenance_of,
 )
 
 PUBLIC = RegistryServer("https://r.example/v2/", AddressClass.PUBLIC)
@@ -26,7 +26,7 @@ BY_PUBLIC = HostProvenance(named=False, registry=AddressClass.PUBLIC)
 
 @pytest.mark.req("RG-103", "RG-104")
 @pytest.mark.parametrize(
-    ("realm", "registry", "reach"),
+    ("realm", "registry", "provenance"),
     [
         ("https://auth.example/token?a=b", PUBLIC, BY_PUBLIC),
         ("https://r.example/token", PUBLIC, NAMED),
@@ -38,9 +38,9 @@ BY_PUBLIC = HostProvenance(named=False, registry=AddressClass.PUBLIC)
         ("https://1.1.1.1/token", PUBLIC, BY_PUBLIC),
     ],
 )
-def test_a_realm_may_be_asked_on_the_word_of(realm: str, registry: RegistryServer, reach: HostProvenance) -> None:
+def test_a_realm_may_be_asked_on_the_word_of(realm: str, registry: RegistryServer, provenance: HostProvenance) -> None:
     """The user's word for the registry's own host and port, else the server's."""
-    assert check_realm(realm, registry, POLICY) == reach
+    assert check_realm(realm, registry, POLICY) == provenance
 
 
 UNUSABLE = {
@@ -96,7 +96,7 @@ HERE = RedirectRequest("https://r.example/v2/x/blobs/sha256:1")
 
 @pytest.mark.req("RG-105")
 @pytest.mark.parametrize(
-    ("location", "url", "reach", "keeps"),
+    ("location", "url", "provenance", "keeps"),
     [
         ("https://cdn.example/blob?sig=a%2Fb%3D", "https://cdn.example/blob?sig=a%2Fb%3D", BY_PUBLIC, False),
         ("/other", "https://r.example/other", NAMED, True),
@@ -109,9 +109,9 @@ HERE = RedirectRequest("https://r.example/v2/x/blobs/sha256:1")
         ("/a b|ü", "https://r.example/a%20b%7C%C3%BC", NAMED, True),
     ],
 )
-def test_a_redirect_is_followed(location: str, url: str, reach: HostProvenance, keeps: bool) -> None:
+def test_a_redirect_is_followed(location: str, url: str, provenance: HostProvenance, keeps: bool) -> None:
     """The URL as the server wrote it, without Authorization at another origin."""
-    assert check_redirect(location, HERE, PUBLIC, POLICY) == Redirect(url, reach, keeps)
+    assert check_redirect(location, HERE, PUBLIC, POLICY) == Redirect(url, provenance, keeps)
 
 
 @pytest.mark.req("RG-105")
@@ -185,4 +185,4 @@ def test_origins_are_told_apart_by_scheme_host_and_port() -> None:
 def test_an_unknown_class_of_a_registry_stays_unknown() -> None:
     """A name behind a proxy."""
     registry = RegistryServer("https://r.example/")
-    assert reach_of("https://auth.example/", registry) == HostProvenance(named=False, registry=None)
+    assert provenance_of("https://auth.example/", registry) == HostProvenance(named=False, registry=None)

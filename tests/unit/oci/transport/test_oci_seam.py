@@ -27,9 +27,10 @@ from polyarch.oci.transport.addresses import (
     RegistryServer,
     check_redirect,
 )
-from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.interface import BodyTooLarge, Headers, Timeouts, Transport, TransportError
 from polyarch.oci.transport.tls import TransportMode, TrustSettings, TrustStore, transport_modes, try_next
+from polyarch.proxies import Proxies
 
 MARKER = "s3cr3t-marker"
 SHORT = Timeouts(connect=20.0, first_byte=0.3, idle=0.3)
@@ -701,11 +702,11 @@ async def reached_by(made: Transport, image: str, *, insecure: bool) -> tuple[Tr
     configuration = Configuration(insecure_hosts=frozenset({image.partition("/")[0]} if insecure else ()))
     (source,) = sources(parse(image), configuration)
     failures = []
-    for channel in transport_modes(source):
+    for mode in transport_modes(source):
         try:
-            url = f"{channel.url(source.base_url)}/v2/"
-            async with made.request("GET", url, verified=channel.verified, tls=source.tls):
-                return channel, failures
+            url = f"{mode.url(source.base_url)}/v2/"
+            async with made.request("GET", url, verified=mode.verified, tls=source.tls):
+                return mode, failures
         except TransportError as error:
             failures.append(error.kind)
             if not try_next(error):
@@ -857,7 +858,7 @@ async def test_a_pooled_connection_does_not_widen_the_reach_of_a_request() -> No
         url = f"http://r.example:{port}"
         async with made.request("GET", f"{url}/named") as response:
             await response.read(100)
-        error = await fails(made, f"{url}/given", reach=BY_PUBLIC)
+        error = await fails(made, f"{url}/given", provenance=BY_PUBLIC)
         assert error.kind == "refused-address"
         assert "a server named it, and the registry itself is public" in str(error)
         async with made.request("GET", f"{url}/again") as response:
@@ -868,9 +869,9 @@ async def test_a_pooled_connection_does_not_widen_the_reach_of_a_request() -> No
 @pytest.mark.req("RG-103")
 async def test_a_loopback_registry_may_name_places_on_the_loopback() -> None:
     async with serving(echo) as port, transport() as made:
-        async with made.request("GET", f"http://127.0.0.1:{port}/token", reach=BY_LOOPBACK) as response:
+        async with made.request("GET", f"http://127.0.0.1:{port}/token", provenance=BY_LOOPBACK) as response:
             assert response.status == 200
-        assert (await fails(made, f"http://localhost:{port}/", reach=BY_PUBLIC)).kind == "refused-address"
+        assert (await fails(made, f"http://localhost:{port}/", provenance=BY_PUBLIC)).kind == "refused-address"
 
 
 @pytest.mark.req("RG-103", "RG-105")
@@ -888,7 +889,7 @@ async def test_a_redirect_to_a_forbidden_address_is_refused_when_it_is_connected
             server = RegistryServer(url, AddressClass.PUBLIC)
             redirect = check_redirect(response.headers.get("location"), RedirectRequest(url), server, policy)
         assert redirect.keep_authorization is False  # type: ignore[union-attr]
-        error = await fails(made, redirect.url, reach=redirect.reach)  # type: ignore[union-attr]
+        error = await fails(made, redirect.url, provenance=redirect.provenance)  # type: ignore[union-attr]
     assert error.kind == "refused-address"
     assert "inner.example" in str(error)
 
@@ -1006,8 +1007,8 @@ async def test_literal_addresses_are_checked_behind_a_proxy_too(host: str) -> No
     async with serving(echo) as port:
         proxies = Proxies({"HTTP_PROXY": f"http://127.0.0.1:{port}"})
         async with transport(proxies=proxies) as made:
-            assert (await fails(made, f"http://{host}/", reach=BY_PUBLIC)).kind == "refused-address"
-            async with made.request("GET", "http://1.1.1.1/", reach=BY_PUBLIC) as response:
+            assert (await fails(made, f"http://{host}/", provenance=BY_PUBLIC)).kind == "refused-address"
+            async with made.request("GET", "http://1.1.1.1/", provenance=BY_PUBLIC) as response:
                 assert response.peer_class is AddressClass.PUBLIC
 
 

@@ -464,12 +464,12 @@ class TestPlaces:
         ],
     )
     def test_the_same_origin_gets_the_credentials(self, location, url):
-        assert self.check(location) == Redirect(url, self.check(location).reach, keep_authorization=True)
-        assert self.check(location).reach.named
+        assert self.check(location) == Redirect(url, self.check(location).provenance, keep_authorization=True)
+        assert self.check(location).provenance.named
 
     def test_another_https_origin_gets_none(self):
         place = self.check("https://storage.example/u?sig=1")
-        assert (place.url, place.keep_authorization, place.reach.named) == (
+        assert (place.url, place.keep_authorization, place.provenance.named) == (
             "https://storage.example/u?sig=1",
             False,
             False,

@@ -18,9 +18,10 @@ from polyarch.oci.reference import parse
 from polyarch.oci.traffic.exchange import Stream
 from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.transport.addresses import AddressPolicy
-from polyarch.oci.transport.http import AiohttpTransport, Proxies
+from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.tls import TrustSettings, TrustStore
 from polyarch.oci.write.push import open_destination
+from polyarch.proxies import Proxies
 
 BLOB = bytes(range(256)) * 8
 DIGEST = digest_of(BLOB)
