@@ -179,6 +179,7 @@ COMMON = (
     *("die", "succeed", "succeed", "fail", "fail", "start", "wait for a node", "says nonsense", "delete a Job"),
     *("lose pods", "join", "leave", "base moves", "time", "time", "registry", "refuse", "push fails"),
     *("vanish", "inputs", "taint", "refuse", "due", "due", "due", "fail again", "fail again"),
+    *("partly", "partly", "take over", "take over"),
 )
 SEED_IMAGE = index_of("registry.example.com/os/worker", ASSUMED_ARCHITECTURES)
 
@@ -311,6 +312,13 @@ class History:
                 self.wait()
             case "fail again":
                 self.fail_again()
+            case "partly" if not self.is_machine:
+                self.partly(chance.choice(world.nodes).architecture)
+            case "take over" if not self.is_machine:
+                world.set("strategy", chance.choice(("Native", "Emulated")))
+                world.reconcile()
+                world.set("source.overrides", [{"architecture": "arm64", "buildArgs": {"NUMBER": str(world.now)}}])
+                world.reconcile()
             case _ if job:
                 self.end(kind, job)
 
@@ -345,6 +353,15 @@ class History:
             world.reconcile()
             self.wait()
         world.push_trouble = None
+
+    def partly(self, required: str) -> None:
+        """Every Job fails but that of the architecture that suffices."""
+        world = self.world
+        world.set("output.partial", {"required": [required]})
+        world.reconcile()
+        for job in sorted(world.jobs):
+            self.end("succeed" if made_by(world.jobs[job]) == required else "fail", job)
+        world.reconcile()
 
     def wait(self) -> None:
         """Almost until the plan wanted to be made again, or a little longer."""
