@@ -170,7 +170,6 @@ def test_an_image_never_answered_within_the_window_is_unresolved_and_says_so() -
 
 @pytest.mark.req("PL-004", "PL-751", "PL-850")
 def test_the_failure_annotation_has_at_most_256_characters_and_no_text_of_the_registry() -> None:
-    """PL-004: PL-751, PL-850."""
     long = f"{'a' * 200}.example.com/x:1"
     broken = failure(long)
     error = broken.error

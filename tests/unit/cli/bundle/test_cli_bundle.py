@@ -248,7 +248,6 @@ def test_compat_mode_prints_json_alpha1(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.req("MF-077")
 def test_compat_mode_without_a_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MF-077 V0a."""
     bundle = write(tmp_path)
     (bundle / "manifests" / "more").mkdir()
     assert run(bundle, "--mode", "compat") == 1

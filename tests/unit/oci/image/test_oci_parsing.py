@@ -99,7 +99,7 @@ def test_the_first_rule_that_fits_classifies_an_entry(entry: dict[str, Any], out
 
 @pytest.mark.req("RG-020", "RG-040")
 def test_a_platform_is_read_in_full() -> None:
-    """RG-040 #6, RG-020: normalised, with what was stated beside it."""
+    """Normalised, with what was stated beside it."""
     found = only_entry(
         descriptor(
             platform={

@@ -153,7 +153,6 @@ def test_the_os_expression_follows_the_architecture_and_is_left_out_where_a_term
 
 @pytest.mark.req("PL-216", "PL-401")
 def test_an_index_with_nothing_to_run_is_no_supported_architecture_and_no_error() -> None:
-    """PL-216: PL-401."""
     assert of(pod(), index(APP)).reason is Reason.NO_SUPPORTED_ARCHITECTURE
     assert of(pod(), index(APP, "darwin/arm64")).reason is Reason.NO_SUPPORTED_ARCHITECTURE
 

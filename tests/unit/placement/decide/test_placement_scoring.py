@@ -47,7 +47,7 @@ def cppc(plugins: dict[str, Any] | None) -> ClusterPodPlacementConfig:
 
 @pytest.mark.req("PL-032", "PL-240", "PL-900")
 def test_sources_by_priority_then_name_then_the_cluster() -> None:
-    """PL-240: PL-900 row 23: equal priorities have a fixed order (PL-032)."""
+    """Equal priorities have a fixed order."""
     table = ScoringTable.of(
         cppc(plugin(("s390x", 1))),
         [

@@ -134,7 +134,7 @@ def test_the_row(
     preferred: str,
     others: dict[str, str],
 ) -> None:
-    """PL-245: PL-900 row 4: no-supported-arch is among them. PL-310: no longer eligible."""
+    """``no-supported-arch`` is among them. No longer eligible."""
     if way is preferences_only and not scoring:
         reason, affinity = Reason.NO_LONGER_ELIGIBLE, "not-set"
     result = way(sources=SCORING if scoring else ())
