@@ -1,6 +1,8 @@
-"""How a program in a build pod ends: its exit code and its termination message.
+"""The programs in build pods: ``polyarch run build-push``, ``build-index`` and ``build-prune``.
 
-The message is the last thing it does: whoever reads a message of success knows that everything before it is done."""
+The termination message is the last thing that a program writes: whoever reads a message of success knows that
+everything before it is done.
+"""
 
 import asyncio
 import hashlib
@@ -67,7 +69,7 @@ def write_message(path: Path, message: Message) -> None:
     path.write_bytes(msgspec.json.encode(message) + b"\n")
 
 
-# -- Checks the layout that a build left, before anything of it is sent.
+# -- the layout that a build left --------------------------------------------------------------------------------------
 
 
 _CHUNK = 1024 * 1024
@@ -209,7 +211,7 @@ class _Version(msgspec.Struct):
     version: str = msgspec.field(name="imageLayoutVersion")
 
 
-# -- Pushes the image of one architecture from the layout that a build left: ``polyarch run build-push``.
+# -- push of one architecture ------------------------------------------------------------------------------------------
 
 
 class Upload(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,7 +258,7 @@ def _pushed(checked: CheckedLayout) -> PushMessage:
     )
 
 
-# -- The builder's registry work, in a pod: ``polyarch run build-index`` and ``build-prune``.
+# -- work at registries ------------------------------------------------------------------------------------------------
 
 
 _CODES = {"PushDenied": names.PUSH_DENIED, "ArchitectureMismatch": names.WRONG_ARCHITECTURE}

@@ -1,7 +1,8 @@
-"""Which nodes count for the architectures of a build, and what a list of nodes is called in a message.
+"""For which architectures an image is built, and on which nodes. Pure.
 
-A node counts whether it is ready or not, cordoned or not, tainted or not: an architecture does not go because its nodes
-restart. Without a selector all nodes but the control plane's count."""
+A node counts for the architectures of a build whether it is ready or not, cordoned or not, tainted or not: an
+architecture does not go because its nodes are rebooted. Where it is built, only nodes count that take pods now.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
@@ -87,7 +88,7 @@ def _is_unplaced(node: NodeFacts) -> bool:
     return not node.operating_system or (node.operating_system == LINUX and not node.architecture)
 
 
-# -- D: the architectures that a build is wanted for now.
+# -- architectures of a build ------------------------------------------------------------------------------------------
 
 
 ArchitecturesReason = Literal["Resolved", "Settling", "NoNodes", "NodesUnknown"]
@@ -242,7 +243,7 @@ def _sorted(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
 
-# -- Where the image of one architecture is built.
+# -- where an architecture is built ------------------------------------------------------------------------------------
 
 
 class BuildHost(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What an image has for one architecture: its child, or why there is none."""
+"""The images that a build needs, their pins, and the checks before the first Job. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
@@ -61,7 +61,7 @@ def _rank(platform: Platform) -> tuple[int, str]:
     return 1 + len(_ARM_ORDER), platform.variant
 
 
-# -- The images that a build needs, for which of its architectures, and which architecture each must have.
+# -- required images ---------------------------------------------------------------------------------------------------
 
 
 ImageRole = Literal["base", "builder", "push"]
@@ -124,7 +124,7 @@ def _tools(facts: BuildFacts) -> Iterator[tuple[ImageRole, str]]:
         yield "push", canonical_image(image)
 
 
-# -- Pins: which child of a base image each architecture builds on.
+# -- pins --------------------------------------------------------------------------------------------------------------
 
 
 RETRY_SECONDS: Final = 60.0
@@ -256,7 +256,7 @@ def _due(facts: BuildFacts, pin: PinnedBase) -> float | None:
     return max(0.0, pin.resolved + interval - facts.now) if interval is not None else None
 
 
-# -- Preflight: before any Job exists, everything that the build stands on has to be there for every architecture.
+# -- preflight checks --------------------------------------------------------------------------------------------------
 
 
 PreflightReason = Literal[

@@ -1,7 +1,8 @@
-"""The text of a Containerfile as it is used and hashed, and what is wrong with one.
+"""Parses a Containerfile into stages of instructions, and says everything that is wrong with it.
 
-Editors and checkouts change line ends and byte-order marks; such changes must not build anything again. Nothing else is
-normalised: a comment is part of the text."""
+It reads what BuildKit and imagebuilder read. Line ends and byte-order marks, which editors and checkouts change,
+make no difference to the text that is hashed.
+"""
 
 import json
 import re
@@ -53,7 +54,7 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 
-# -- Words of a Containerfile line: split at white space, with quotes and escapes, and with variables expanded.
+# -- words -------------------------------------------------------------------------------------------------------------
 
 
 LONGEST_VALUE = 4096
@@ -250,7 +251,7 @@ class _Expander:
         return text
 
 
-# -- From lines to statements: directives, comments, continued lines and here-documents.
+# -- statements --------------------------------------------------------------------------------------------------------
 
 
 DEFAULT_ESCAPE = "\\"
@@ -395,7 +396,7 @@ class _Reader:
         )
 
 
-# -- The instructions of a Containerfile, and what each needs.
+# -- instructions ------------------------------------------------------------------------------------------------------
 
 
 class Instruction(msgspec.Struct, frozen=True, kw_only=True):
@@ -560,7 +561,7 @@ INSTRUCTIONS: Mapping[str, InstructionSyntax] = {
 """Every instruction there is, and what it needs."""
 
 
-# -- A Containerfile as stages of instructions, and everything that is wrong with it.
+# -- stages ------------------------------------------------------------------------------------------------------------
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):

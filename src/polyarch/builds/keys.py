@@ -1,7 +1,8 @@
-"""One spelling for every value, so that equal inputs have equal hashes.
+"""Build keys: the inputs of each architecture, and the hash of everything that can change its image. Pure.
 
-UTF-8 JSON, members sorted by code point, no white space, non-ASCII unescaped, integers only. The rule about what is
-left out of a key document is here too, since every key document follows it."""
+Equal inputs have one spelling and so one hash: UTF-8 JSON, members sorted by code point, no white space, non-ASCII
+unescaped, integers only.
+"""
 
 import hashlib
 import json
@@ -46,7 +47,7 @@ def _refuse_floats(value: Any) -> None:
             _refuse_floats(member)
 
 
-# -- ConfigMaps and Secrets that a build names: found, of the right kind, and readable.
+# -- objects that a build names ----------------------------------------------------------------------------------------
 
 
 DEFAULT_KEY = "Containerfile"
@@ -149,7 +150,7 @@ class InputObjects:
         )
 
 
-# -- What each architecture is really built from, once overrides, ConfigMaps and Secrets are looked up.
+# -- inputs ------------------------------------------------------------------------------------------------------------
 
 
 MAX_IMAGES = 64
@@ -424,7 +425,7 @@ def _as_read(problem: Problem) -> tuple[str, list[str | int], str]:
     return problem.reason, list(words), problem.architecture
 
 
-# -- Key documents: the object that holds everything that can change a child, and its hash, the key.
+# -- keys --------------------------------------------------------------------------------------------------------------
 
 
 VERSION = 1
@@ -498,7 +499,7 @@ def _key_document(members: Mapping[str, Any]) -> KeyDocument:
     return KeyDocument(document=document, hex=canonical_digest(document))
 
 
-# -- Why a key is another one than before: its document compared member by member.
+# -- differences between keys ------------------------------------------------------------------------------------------
 
 
 OUTLINES_FILE = "outlines.json"

@@ -73,7 +73,7 @@ LAYOUT_INVALID: Final = 45
 CONTEXT_UNAVAILABLE: Final = 46
 
 
-# -- Names of what a build makes: executions, Jobs, tags, and the labels that find them.
+# -- names that are made of inputs -------------------------------------------------------------------------------------
 
 
 MAX_NAME = 253

@@ -1,11 +1,4 @@
-"""Counts who refers to an image, so that only what nobody needs is deleted.
-
-Executions share images: a child that did not change is in every result since it was built, and two builds may push to
-one repository. So the question is never what an execution made, but who else refers to it: any kept execution of
-either kind, a published status, a child that is about to be reused, a node that runs or wants it, a pod. What runs
-names images in many ways, often at a mirror; a digest that is named there counts in every repository.
-
-Pure: no asyncio, no clock."""
+"""Which images and executions nothing refers to any more, and when a finalizer may go. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -172,7 +165,7 @@ def _holders(indexes: Mapping[tuple[str, str], frozenset[str]], repository: str,
     return (index for (place, index), children in indexes.items() if place == repository and digest in children)
 
 
-# -- Which executions of a build are kept.
+# -- executions that are kept ------------------------------------------------------------------------------------------
 
 
 TERMINAL = frozenset({"Succeeded", "Failed", "Interrupted", "Superseded"})
@@ -222,7 +215,7 @@ def _age(execution: Execution) -> tuple[float, str]:
     return (execution.created, execution.name)
 
 
-# -- Whether the finalizer of an execution may go.
+# -- finalizer ---------------------------------------------------------------------------------------------------------
 
 
 LIMIT = 600.0

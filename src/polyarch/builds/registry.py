@@ -1,8 +1,8 @@
-"""What is to be published, and what came of it.
+"""What builds do at registries: verify children, publish a result, move tags, delete images.
 
-Children are named by digest alone: what a tag names may be another image by the time it is read.
-
-Pure: no asyncio, no clock."""
+Children are named by digest alone: what a tag names may be another image by the time it is read. The builder and
+the programs of index and prune Jobs call the same functions.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -114,7 +114,7 @@ class PublishFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that a registry asked to be left alone, where it did."""
 
 
-# -- Reads the children of a result and judges them by their own bytes.
+# -- verification of children ------------------------------------------------------------------------------------------
 
 
 _PASSING = frozenset({"transient", "limit"})
@@ -231,7 +231,7 @@ async def _by_its_config(image: ChildContent, wanted: Platform) -> ChildContent:
     return ChildContent(msgspec.structs.replace(image.child, platform=platform), image.contents, image.manifest)
 
 
-# -- Publishes a result: children verified and brought together, the index pushed, its tags moved.
+# -- publishing --------------------------------------------------------------------------------------------------------
 
 
 _PUSH_REASONS: dict[str, PublishReason] = {
@@ -380,7 +380,7 @@ def _described(found: VerifiedChild) -> PublishedChild:
     )
 
 
-# -- Deletes images from their registries, in order, and goes on past what cannot be deleted.
+# -- deletion of images ------------------------------------------------------------------------------------------------
 
 
 class UndeletableImage(msgspec.Struct, frozen=True, kw_only=True):

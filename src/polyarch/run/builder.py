@@ -9,10 +9,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from polyarch.builds import names
-from polyarch.builds.controller.build_kind import BuildRef, FrontEnd
-from polyarch.builds.controller.image_builds import ArchitecturesConfigMap, OwnBuilds
-from polyarch.builds.controller.informers import BuildInformers, RecordConfigMap
-from polyarch.builds.controller.machine_os import MachineBuilds, MachineOSImages, MachineOSMetrics
+from polyarch.builds.controller.image_builds import ArchitecturesConfigMap, ImageBuildReader
+from polyarch.builds.controller.informers import BuildInformers, BuildReader, BuildRef, RecordConfigMap
+from polyarch.builds.controller.machine_os import MachineOSConfigReader, MachineOSImages, MachineOSMetrics
 from polyarch.builds.controller.pruner import ImagePruner, PruneJobs, subscribe, subscribe_prune_jobs
 from polyarch.builds.controller.reconciler import BuildReconciler, RepositoryLocks
 from polyarch.builds.controller.resolver import BuildResolver, NamedObjects, SpecInputs
@@ -92,16 +91,16 @@ async def setup(process: Process) -> Components:
     """The role: in the leader only."""
     parts = await process.share(open_build_registries)
     informers, nodes = BuildInformers.of(process), NodeIndex()
-    front = OwnBuilds(
+    reader = ImageBuildReader(
         informers, nodes, plan_build, settings=plan_settings(process), clock=process.clock, metrics=parts.metrics
     )
     election = process.election(names.LEASE)
     recorder = process.recorder(REPORTER)
     locks = RepositoryLocks()
-    machine = machine_front(process, informers, parts, recorder, active_jobs=lambda: front.active_jobs)
+    machine = machine_os_reader(process, informers, parts, recorder, active_jobs=lambda: reader.active_jobs)
     controllers: list[Controller[Any]] = [
         build_controller(process, each, parts, recorder=recorder, locks=locks, election=election)
-        for each in (front, machine)
+        for each in (reader, machine)
         if each is not None
     ]
     controllers += [
@@ -115,19 +114,19 @@ async def setup(process: Process) -> Components:
     )
 
 
-def machine_front(
+def machine_os_reader(
     process: Process,
     informers: BuildInformers,
     parts: BuildServices,
     recorder: Recorder,
     *,
     active_jobs: Callable[[], int],
-) -> MachineBuilds | None:
-    """The front-end of machine OS images, where it is not off; whether their kinds are served it finds out."""
+) -> MachineOSConfigReader | None:
+    """The reader-end of machine OS images, where it is not off; whether their kinds are served it finds out."""
     own = process.settings_of(BuilderSettings)
     if own.machine_os == "off":
         return None
-    return MachineBuilds(
+    return MachineOSConfigReader(
         informers,
         process.informers,
         namespace=own.machine_os_namespace,
@@ -142,23 +141,23 @@ def machine_front(
 
 def build_controller(
     process: Process,
-    front: FrontEnd,
+    reader: BuildReader,
     parts: BuildServices,
     *,
     recorder: Recorder,
     locks: RepositoryLocks,
     election: LeaderElection | None,
 ) -> Controller[BuildRef]:
-    """What does the builds of one front-end. ``turns`` are those of all front-ends: they share repositories."""
+    """What does the builds of one reader-end. ``turns`` are those of all reader-ends: they share repositories."""
     client, clock = process.client, process.clock
-    queue: WorkQueue[BuildRef] = WorkQueue(f"{front.kind.lower()}s", clock, metrics=process.metrics)
+    queue: WorkQueue[BuildRef] = WorkQueue(f"{reader.kind.lower()}s", clock, metrics=process.metrics)
     expectations: BuildExpectations[BuildRef] = BuildExpectations(clock)
     inputs = SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add)
     passes = BuildReconciler(
-        front,
+        reader,
         resolver=BuildResolver(parts.registries, inputs, clock, named=NamedObjects(client)),
         inputs=inputs,
-        objects=ObjectWrites(client, front, expectations, clock, prepared=PreparedObjects(client)),
+        objects=ObjectWrites(client, reader, expectations, clock, prepared=PreparedObjects(client)),
         registries=RegistryWrites(parts.registries),
         expectations=expectations,
         recorder=recorder,
@@ -167,7 +166,7 @@ def build_controller(
         locks=locks,
         is_leading=leader_check(election),
     )
-    front.subscribe(queue.add)
+    reader.subscribe(queue.add)
     return Controller(
         queue.name,
         passes.reconcile,
@@ -232,7 +231,7 @@ def _cleanup_controllers(
     process: Process,
     informers: BuildInformers,
     parts: BuildServices,
-    machine: MachineBuilds | None,
+    machine: MachineOSConfigReader | None,
     *,
     recorder: Recorder,
     locks: RepositoryLocks,

@@ -1,6 +1,7 @@
-"""Fields that an ImageBuild has in several places: architectures, durations, names of other objects.
+"""The CustomResourceDefinitions of ImageBuild and ImageBuildRun. Pure.
 
-Pure."""
+The messages of their rules say what to write instead, because users read them in ``kubectl apply``.
+"""
 
 from typing import Final, get_args
 
@@ -98,7 +99,7 @@ def bounded_texts(description: str, most: int) -> Schema:
     return text_map(description, most=most) | {"additionalProperties": text(max_length=formats.ARGUMENT_LENGTH)}
 
 
-# -- The schema of what is built: ``spec.source`` and ``spec.baseImages`` of an ImageBuild.
+# -- what is built -----------------------------------------------------------------------------------------------------
 
 
 def source() -> Schema:
@@ -308,7 +309,7 @@ def base_images() -> Schema:
     )
 
 
-# -- The schema of an ImageBuild's spec: every field with its limits, default and meaning.
+# -- spec of an ImageBuild ---------------------------------------------------------------------------------------------
 
 
 DEFAULTS: Final = ImageBuildSpec()
@@ -690,7 +691,7 @@ def _rebuild() -> Schema:
     )
 
 
-# -- The CustomResourceDefinitions of builds: ImageBuild and ImageBuildRun.
+# -- definitions -------------------------------------------------------------------------------------------------------
 
 
 KEY: Final = "^[0-9a-f]{64}$"

@@ -1,7 +1,7 @@
-"""What the values of an ImageBuild's spec mean: words, bounds, durations in seconds.
+"""What the values of an ImageBuild's spec mean: enumerations, bounds, forms of texts, durations in seconds.
 
-The schema and the checks of files take words and bounds from here, so the three cannot differ. A duration that the
-schema would refuse means its default: a plan never fails for it, and ``validation`` says what is wrong. Pure."""
+The schema and the checks of files take all of them from here, so that they cannot differ.
+"""
 
 import re
 from typing import Final, Literal
@@ -106,7 +106,7 @@ def _seconds(text: str, usual: str, least: float = MIN_TIMEOUT) -> float:
         return parse_duration(usual)
 
 
-# -- Forms of texts in an ImageBuild, and the words of their refusal.
+# -- forms of texts, and the messages that reject others ---------------------------------------------------------------
 
 
 ARCHITECTURE: Final = "^[a-z0-9]{2,16}$"

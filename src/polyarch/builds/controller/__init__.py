@@ -1,5 +1,5 @@
-"""The builder: gathers facts from caches, has them planned, and carries out what the plan says.
+"""The builder: gathers facts from caches, has them planned, and carries out what the plan says. Nothing here decides.
 
-``watches`` and ``own_builds`` turn the cluster into facts, ``passes`` asks for a plan and hands its questions and its
-writes to the effects. Nothing here decides.
+``informers``, ``image_builds`` and ``machine_os`` turn the cluster into facts; ``reconciler`` asks for a plan,
+``resolver`` does its lookups, ``writes`` carries out its writes, and ``pruner`` deletes old Runs and images.
 """

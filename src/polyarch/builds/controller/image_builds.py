@@ -1,30 +1,31 @@
-"""ImageBuilds and their Runs: the builder's own kinds, as facts for the planner, and who is looked at again when.
+"""ImageBuilds and their Runs as facts for the planner, and which builds a change concerns.
 
-A plan is made from a few objects of many. Of executions a build sees its own, and those of its namespace with a child
-of the same key, found by an index; of nodes a sample that decides as all of them (``NodeIndex``). A change wakes the
-builds that it can concern, not all of them."""
+A plan is made from a few objects of many. A build sees its own executions and those of its namespace with a child
+of the same key, which an index finds, and a sample of the nodes that decides as all of them (``NodeIndex``).
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from polyarch.builds import names
 from polyarch.builds.architectures import deciding_labels
-from polyarch.builds.controller.build_kind import BuildRef, WrittenCache
 from polyarch.builds.controller.informers import (
     BY_BUILD,
     BY_KEY,
     ActiveJobs,
     BuildInformers,
+    BuildRef,
     JobQueue,
     RecordConfigMap,
+    WrittenCache,
     is_finished,
 )
 from polyarch.builds.facts.build_facts import BuildFacts, Execution, InputData, JobFacts, PlanSettings, active_execution
 from polyarch.builds.facts.executions import StoredRun, build_request, execution_of
-from polyarch.builds.facts.objects import JobObject, NodeObject, PodObject, named_by, node_facts, pod_security
+from polyarch.builds.facts.objects import JobObject, NodeObject, PodObject, node_facts, pod_security
 from polyarch.builds.jobs.contract import BUILD_CONTAINER, PUSH_CONTAINER
 from polyarch.builds.keys import canonical_json
 from polyarch.builds.metrics import BuildMetrics, newly_ended
@@ -32,22 +33,17 @@ from polyarch.builds.names import record_name
 from polyarch.builds.node_index import NodeChangeEffect, NodeIndex
 from polyarch.builds.plan.document import BuildPlan, Write
 from polyarch.clock import Clock
+from polyarch.kube.client import Client
 from polyarch.kube.controller import Done, Result
-from polyarch.kube.events import Regarding
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
 from polyarch.kube.store import Change
-from polyarch.objects import Key, Namespace, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import Key, Namespace
 from polyarch.oci.lru_cache import LRUCache
 
 CONVERTED: Final = 4096
 """Executions that are kept in the planner's form."""
 Planner = Callable[[BuildFacts], BuildPlan]
-
-
-class _Labelled(Protocol):
-    @property
-    def metadata(self) -> ObjectMeta: ...
 
 
 class _Attention(msgspec.Struct):
@@ -63,8 +59,8 @@ class _Attention(msgspec.Struct):
     """Jobs of others with the same key."""
 
 
-class OwnBuilds:
-    """The front-end of ImageBuilds."""
+class ImageBuildReader:
+    """The reader of ImageBuilds."""
 
     kind: Final = "ImageBuild"
     resources: Final[Mapping[str, Resource]] = {
@@ -100,10 +96,6 @@ class OwnBuilds:
         }
 
     # -- facts ---------------------------------------------------------------------------------------------------------
-
-    def known(self) -> list[BuildRef]:
-        """Every ImageBuild."""
-        return [self._ref(key) for key in self._informers.builds.store]
 
     def facts(self, key: BuildRef) -> BuildFacts | None:
         """From the caches, without answers; None if the build is gone or going."""
@@ -149,14 +141,6 @@ class OwnBuilds:
     def active_jobs(self) -> int:
         """Unfinished Jobs that build an architecture, in the whole cluster."""
         return self._workload.active_jobs
-
-    def credentials(self, facts: BuildFacts) -> tuple[str, ...]:
-        return named_by(facts.request.spec).registry_secrets
-
-    def regarding(self, facts: BuildFacts) -> Regarding:
-        request = facts.request
-        kind = names.IMAGE_BUILDS
-        return Regarding(kind.api_version, kind.kind, request.namespace, request.name, request.uid)
 
     def status_written(self, write: Write, stored: Mapping[str, Any]) -> None:
         """Counts what has ended by it, and how long each architecture took."""
@@ -255,7 +239,7 @@ class OwnBuilds:
                 if ref.namespace == change.key.name:
                     self._enqueue(ref)
 
-    def _wake_owner(self, object_: _Labelled | None) -> None:
+    def _wake_owner(self, object_: JobObject | PodObject | RecordConfigMap | None) -> None:
         """The build of the execution that an object is of, by its label."""
         if object_ is None:
             return
@@ -316,7 +300,7 @@ def parts(job: JobFacts) -> dict[str, float]:
     return {part: max(0.0, seconds) for part, seconds in found.items()}
 
 
-# -- ConfigMap ``polyarch-architectures``.
+# -- ConfigMap ``polyarch-architectures`` ------------------------------------------------------------------------------
 
 
 ARCHITECTURES_RIGHTS: Final = (
@@ -324,14 +308,6 @@ ARCHITECTURES_RIGHTS: Final = (
     rule(CONFIGMAPS, "create"),
 )
 """RBAC rules in the builder's namespace."""
-
-
-class Applies(Protocol):
-    """The part of the client that is needed here."""
-
-    async def apply(
-        self, resource: Resource, document: Mapping[str, Any], *, namespace: str = ""
-    ) -> PartialObjectMetadata: ...
 
 
 def architectures_config_map(namespace: str, architectures: tuple[str, ...]) -> dict[str, Any]:
@@ -352,7 +328,7 @@ class ArchitecturesConfigMap:
 
     def __init__(
         self,
-        client: Applies,
+        client: Client,
         namespace: str,
         *,
         stored: Callable[[Key], RecordConfigMap | None],

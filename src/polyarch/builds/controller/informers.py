@@ -6,22 +6,24 @@ Containerfiles and scripts that Jobs mount."""
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from polyarch.builds import names
-from polyarch.builds.facts.build_facts import ENDED, Execution, JobFacts, seconds
+from polyarch.builds.facts.build_facts import ENDED, BuildFacts, Execution, JobFacts, RequestKind, seconds
 from polyarch.builds.facts.executions import BuildObject, RunReader, StoredRun
 from polyarch.builds.facts.objects import NODE_IMAGES, JobObject, NodeObject, PodObject, job_facts
 from polyarch.builds.machineos.records import EXECUTION_FILE
 from polyarch.builds.metrics import BuildMetrics
+from polyarch.builds.plan.document import BuildPlan, Write
 from polyarch.clock import Clock
+from polyarch.kube.client import Client
 from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Process
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, Resource
-from polyarch.kube.store import Change
+from polyarch.kube.store import Change, OwnWrites, Store
 from polyarch.objects import Key, Namespace, ObjectMeta
 from polyarch.oci.lru_cache import LRUCache
 
@@ -36,6 +38,60 @@ OURS: Final = names.RUN_LABEL
 CONVERTED: Final = 1024
 """Jobs that are kept in the planner's form."""
 BY_BUILD, BY_KEY, BY_NAMESPACE, BY_JOB = "build", "key", "namespace", "job"
+
+
+class BuildRef(NamedTuple):
+    """One build, of either kind: what a queue holds."""
+
+    kind: RequestKind
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+
+class WrittenCache(NamedTuple):
+    """The cache of a kind that plans write: its objects, and the own writes that it has not seen yet."""
+
+    resource: Resource
+    store: Store[Any]
+    writes: OwnWrites[Any]
+
+
+class BuildReader(Protocol):
+    """Reads the caches of one kind of build: gives facts, and says which builds a change concerns."""
+
+    @property
+    def kind(self) -> RequestKind: ...
+
+    @property
+    def resources(self) -> Mapping[str, Resource]:
+        """Every kind that plans of these builds write, by its name."""
+        ...
+
+    @property
+    def caches(self) -> Mapping[str, WrittenCache]:
+        """Those of these kinds that are watched."""
+        ...
+
+    def facts(self, key: BuildRef) -> BuildFacts | None:
+        """The facts as the caches show them, without answers; None if the build is gone or going."""
+        ...
+
+    def plan(self, facts: BuildFacts) -> BuildPlan: ...
+
+    def status_written(self, write: Write, stored: Mapping[str, Any]) -> None:
+        """A status was written over the one that was ``stored``: for who counts what has ended."""
+        ...
+
+    def subscribe(self, enqueue: Callable[[BuildRef], None]) -> None:
+        """Calls ``enqueue`` with every build that something has changed for."""
+        ...
 
 
 class ConfigMapData(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -146,19 +202,13 @@ def _job_of(pod: PodObject) -> Iterable[str]:
     return (owner.uid,) if owner is not None else ()
 
 
-# -- What runs: the images that pods and nodes name, which nobody may delete.
+# -- images that run ---------------------------------------------------------------------------------------------------
 
 
 POD_RIGHTS: Final = (rule(PODS, "list"),)
 """RBAC rules in the whole cluster."""
 SHARED: Final = 10.0
 """Seconds for which one list of all pods serves several builds."""
-
-
-class ListsPods(Protocol):
-    """The part of the client that is needed here."""
-
-    async def list(self, resource: Resource, *, type: type[Any]) -> Any: ...
 
 
 class Container(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -213,7 +263,7 @@ class PodImages(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class RunningImages:
     """For all builds."""
 
-    def __init__(self, client: ListsPods, informers: BuildInformers, clock: Clock) -> None:
+    def __init__(self, client: Client, informers: BuildInformers, clock: Clock) -> None:
         self._client = client
         self._informers = informers
         self._clock = clock
@@ -231,7 +281,7 @@ class RunningImages:
         return (*self._known[1], *(text for text in wanted if text))
 
 
-# -- Unfinished build Jobs and pods without a node, counted by difference.
+# -- active Jobs -------------------------------------------------------------------------------------------------------
 
 
 class ActiveJobs:
@@ -272,7 +322,7 @@ def _label(metadata: ObjectMeta, key: str) -> str:
     return (metadata.labels or {}).get(key, "")
 
 
-# -- Runs with architectures that wait for a Job, in the order in which they get one.
+# -- Runs that wait for a Job ------------------------------------------------------------------------------------------
 
 
 NO_LIMIT: Final = 0

@@ -1,21 +1,23 @@
-"""The images of MachineOSBuilds that are deleted: those go that nobody else refers to.
+"""Images of nodes' operating systems: informers, facts, metrics, and the deletion of images.
 
-The record of a build says what it has made, so the record has the finalizer, and the build is held up by
+The record of a MachineOSBuild says what it has made, so the record has the finalizer and the build is held up by
 nothing: garbage collection deletes the record after the build, or after the config that both belong to. Where the
-planner takes a build away, the record is the config's from then on, and what it made is used again."""
+planner takes a build away, the record is the config's from then on, and what it made is used again.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
 
 from polyarch.builds import names
-from polyarch.builds.controller.build_kind import BuildRef, WrittenCache
-from polyarch.builds.controller.informers import BuildInformers, RecordConfigMap
-from polyarch.builds.controller.pruner import Deletes, DeletionReporter, deleted, uncounted
-from polyarch.builds.controller.reconciler import SETTLING, Posts, RepositoryLocks
+from polyarch.builds.controller.informers import BuildInformers, BuildRef, RecordConfigMap, WrittenCache
+from polyarch.builds.controller.pruner import DeletionReporter, ImagePruner, deleted, uncounted
+from polyarch.builds.controller.reconciler import SETTLING, RepositoryLocks
+from polyarch.builds.controller.resolver import SpecInputs
+from polyarch.builds.controller.writes import Registries
 from polyarch.builds.facts.build_facts import BuildFacts, Execution, NodeFacts, PlanSettings, seconds
 from polyarch.builds.facts.objects import NodeObject, node_facts
 from polyarch.builds.machineos import api
@@ -28,38 +30,22 @@ from polyarch.builds.machineos.status import CONFIG_DELETED, STOCK_BUILDER_CURE,
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.names import normalised_repository
 from polyarch.builds.plan.document import BuildPlan, Write
-from polyarch.builds.pruning import PrunableImage
 from polyarch.builds.registry import PruneResult
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
 from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import KubernetesError
-from polyarch.kube.events import Regarding
+from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.informer import Informer, Shares
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.owners import PatchesObjects, remove_finalizer
+from polyarch.kube.owners import remove_finalizer
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, JOBS, SECRETS, Resource
 from polyarch.kube.store import Change
 from polyarch.objects import Key, ObjectMeta, Unstructured
-from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.selectors import LabelSelector
 
 log = structlog.get_logger(__name__)
-
-
-class Counts(Protocol):
-    """The part of ``Cleanup`` that is needed here: it knows who refers to images."""
-
-    def is_behind(self) -> bool: ...
-
-    async def unneeded(self, going: Sequence[Execution]) -> tuple[PrunableImage, ...] | None: ...
-
-
-class Inputs(Protocol):
-    """The part of ``SpecInputs`` that is needed here."""
-
-    def credentials(self, namespace: str, names: tuple[str, ...]) -> CredentialStore: ...
 
 
 class _Leaving(NamedTuple):
@@ -74,23 +60,23 @@ class MachineOSImages:
 
     def __init__(
         self,
-        client: PatchesObjects,
+        client: Client,
         records: Informer[RecordConfigMap],
-        counts: Counts,
-        registries: Deletes,
-        inputs: Inputs,
+        pruner: ImagePruner,
+        registries: Registries,
+        inputs: SpecInputs,
         *,
         namespace: str,
         lives: Callable[[str], bool],
         locks: RepositoryLocks,
-        recorder: Posts,
+        recorder: Recorder,
         metrics: BuildMetrics,
         clock: Clock,
         is_leading: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
         self._records = records
-        self._counts = counts
+        self._pruner = pruner
         self._registries = registries
         self._inputs = inputs
         self._namespace = namespace
@@ -135,9 +121,9 @@ class MachineOSImages:
             return None
         going = [each.execution for each in leaving]
         async with self._locks.of(repository):
-            if self._counts.is_behind():
+            if self._pruner.is_behind():
                 return SETTLING
-            images = await self._counts.unneeded(going)
+            images = await self._pruner.unneeded(going)
             noted = ((each.record.metadata.annotations or {}).get(names.PUSH_SECRET_ANNOTATION) for each in leaving)
             secrets = tuple(dict.fromkeys(each for each in noted if each))
             credentials = self._inputs.credentials(self._namespace, secrets)
@@ -199,7 +185,7 @@ def _is_terminating(record: RecordConfigMap, namespace: str) -> bool:
     )
 
 
-# -- What the builder watches of machine OS builds, while there is anything to watch.
+# -- informers ---------------------------------------------------------------------------------------------------------
 
 
 MACHINE_OS_RIGHTS: Final = (
@@ -328,7 +314,7 @@ def _controller_of(build: Unstructured) -> Iterable[str]:
     return (owner.uid,) if owner is not None else ()
 
 
-# -- The metrics of stock builders of machine OS images, by their names and labels. Each build counts once.
+# -- metrics of stock builders -----------------------------------------------------------------------------------------
 
 
 _JOBS: Final = {"active": ("Prepared", "Building"), "succeeded": ("Succeeded",), "failed": ("Failed", "Interrupted")}
@@ -399,15 +385,15 @@ class MachineOSMetrics:
                 self._seconds.labels(pool, state).observe(ended - began)
 
 
-# -- MachineOSConfigs and their builds, as facts for the planner, and who is looked at again when.
+# -- facts -------------------------------------------------------------------------------------------------------------
 
 
 SERVED_AGAIN: Final = 60.0
 """Seconds after which it is asked again whether the kinds are served."""
 
 
-class MachineBuilds:
-    """The front-end of MachineOSConfigs. It sees nothing before :meth:`attend` has found the kinds."""
+class MachineOSConfigReader:
+    """The reader of MachineOSConfigs. It sees nothing before :meth:`attend` has found the kinds."""
 
     kind: Final = "MachineOSConfig"
     resources: Final[Mapping[str, Resource]] = {
@@ -425,7 +411,7 @@ class MachineBuilds:
         metrics: BuildMetrics,
         own_metrics: MachineOSMetrics,
         active_jobs: Callable[[], int],
-        recorder: Posts,
+        recorder: Recorder,
     ) -> None:
         """``active_jobs``: unfinished build Jobs of the whole cluster."""
         self._informers = informers
@@ -483,7 +469,7 @@ class MachineBuilds:
 
     # -- facts ---------------------------------------------------------------------------------------------------------
 
-    def known(self) -> list[BuildRef]:
+    def _known(self) -> list[BuildRef]:
         if self._machine is None:
             return []
         return [self._ref(key.name) for key in self._machine.configs.store]
@@ -513,14 +499,6 @@ class MachineBuilds:
     def plan(self, facts: BuildFacts) -> BuildPlan:
         case = self._cases[facts.request.name]
         return stock_builder_plan(facts, case, self._stock) if self._stock else plan_machine_os(facts, case)
-
-    def credentials(self, facts: BuildFacts) -> tuple[str, ...]:
-        case = self._cases[facts.request.name]
-        return tuple(dict.fromkeys(each for each in (case.push_secret, case.pull_secret) if each))
-
-    def regarding(self, facts: BuildFacts) -> Regarding:
-        kind = api.CONFIGS
-        return Regarding(kind.api_version, kind.kind, "", facts.request.name, facts.request.uid)
 
     def status_written(self, write: Write, stored: Mapping[str, Any]) -> None:
         """Counts each build once, when the write that ends it has succeeded."""
@@ -592,11 +570,11 @@ class MachineBuilds:
         self._enqueue = enqueue
 
     def _wake(self) -> None:
-        for ref in self.known():
+        for ref in self._known():
             self._enqueue(ref)
 
     def _config_changed(self, change: Change[Unstructured]) -> None:
-        self._own_metrics.show_configs(len(self.known()))
+        self._own_metrics.show_configs(len(self._known()))
         if change.old is not None and not _is_deleted(change.old) and (change.new is None or _is_deleted(change.new)):
             note = f"MachineOSConfig {change.key.name} is deleted, and its builds with it."
             about = Regarding.of(api.CONFIGS, change.old.metadata)

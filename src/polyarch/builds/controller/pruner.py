@@ -1,20 +1,22 @@
-"""What follows once images were deleted, or could not be: it is told, and in time their makers may go.
+"""Deletes old Runs, and the images that only they refer to.
 
-The same for Runs, which have the finalizer themselves, and for MachineOSBuilds, whose records have it."""
+A Run has a finalizer as long as its images are to be deleted. Images are deleted by the builder itself, or by a Job
+where registries are left to Jobs.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import structlog
 
 from polyarch.builds import names
 from polyarch.builds.api.resources import Builder, ImageBuildSpec, NameReference, Output
-from polyarch.builds.controller.build_kind import BuildRef
-from polyarch.builds.controller.informers import BY_BUILD, BY_JOB, BuildInformers, ListsPods, RunningImages
-from polyarch.builds.controller.reconciler import SETTLING, Posts, RepositoryLocks
-from polyarch.builds.controller.writes import REFUSALS
+from polyarch.builds.controller.informers import BY_BUILD, BY_JOB, BuildInformers, BuildRef, RunningImages
+from polyarch.builds.controller.reconciler import SETTLING, RepositoryLocks
+from polyarch.builds.controller.resolver import SpecInputs
+from polyarch.builds.controller.writes import REFUSALS, Registries
 from polyarch.builds.facts.build_facts import Execution, JobFacts, PlanSettings, seconds
 from polyarch.builds.facts.executions import BuildObject, RunReader, StoredRun, execution_of
 from polyarch.builds.facts.objects import JobObject, job_facts
@@ -38,16 +40,16 @@ from polyarch.builds.pruning import (
 )
 from polyarch.builds.registry import PruneResult, UndeletableImage
 from polyarch.clock import Clock
+from polyarch.kube.client import Client
 from polyarch.kube.controller import After, Done, Result
 from polyarch.kube.errors import AlreadyExists, Forbidden, NotFound
-from polyarch.kube.events import Regarding
+from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.owners import remove_finalizer
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import rule
-from polyarch.kube.requests import Propagation
-from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
+from polyarch.kube.resources import CONFIGMAPS, JOBS
 from polyarch.kube.store import Change
-from polyarch.objects import Key, PartialObjectMetadata
+from polyarch.objects import Key
 from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.oci.lru_cache import LRUCache
 
@@ -56,16 +58,10 @@ SAID: Final = 1000
 UNKNOWN: Final = "which images machine OS builds refer to is not known"
 
 
-class Deletes(Protocol):
-    """The part of the registries that is needed here."""
-
-    async def delete_images(self, images: Sequence[PrunableImage], *, credentials: CredentialStore) -> PruneResult: ...
-
-
 class DeletionReporter:
     """Of the deletions of one kind of executions."""
 
-    def __init__(self, recorder: Posts, metrics: BuildMetrics, clock: Clock) -> None:
+    def __init__(self, recorder: Recorder, metrics: BuildMetrics, clock: Clock) -> None:
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
@@ -104,7 +100,9 @@ class DeletionReporter:
         self._recorder.event(about, type=event.type, reason=event.reason, note=event.message, action="Prune")
 
 
-async def deleted(registries: Deletes, images: Sequence[PrunableImage], *, credentials: CredentialStore) -> PruneResult:
+async def deleted(
+    registries: Registries, images: Sequence[PrunableImage], *, credentials: CredentialStore
+) -> PruneResult:
     """What became of the images; where the credentials may not be read, nothing yet."""
     try:
         return await registries.delete_images(images, credentials=credentials)
@@ -118,7 +116,7 @@ def uncounted(going: Iterable[Execution]) -> PruneResult:
     return PruneResult(remaining=tuple(sorted(kept)), problem=UNKNOWN)
 
 
-# -- The work of a Job that deletes images, where the builder leaves registries to Jobs.
+# -- prune Jobs --------------------------------------------------------------------------------------------------------
 
 
 KEPT_SECONDS: Final = 3600
@@ -236,7 +234,7 @@ def _told(job: JobFacts) -> PruneMessage | None:
         return None
 
 
-# -- Old executions of a build, and the images that only they refer to (S11).
+# -- old Runs ----------------------------------------------------------------------------------------------------------
 
 
 log = structlog.get_logger(__name__)
@@ -247,32 +245,6 @@ KEPT_BACK: Final = 3600.0
 """Seconds until it is looked again whether pods still run the images of old Runs."""
 
 
-class Api(ListsPods, Protocol):
-    """The part of the client that is needed here."""
-
-    async def get(
-        self, resource: Resource, name: str, *, namespace: str = "", type: type[PartialObjectMetadata]
-    ) -> PartialObjectMetadata: ...
-
-    async def patch(
-        self, resource: Resource, name: str, patch: Any, *, namespace: str = ""
-    ) -> PartialObjectMetadata: ...
-
-    async def delete(self, resource: Resource, name: str, *, namespace: str = "", uid: str | None = None) -> None: ...
-
-
-class Inputs(Protocol):
-    """The part of ``SpecInputs`` that is needed here."""
-
-    def credentials(self, namespace: str, names: tuple[str, ...]) -> CredentialStore: ...
-
-
-class ByJobs(Protocol):
-    """The part of ``PruneJobs`` that is needed here."""
-
-    async def delete_images(self, pruning: PruneRequest) -> PruneResult: ...
-
-
 class ImagePruner:
     """The passes. ``others`` are executions of other kinds, ``used`` references in their statuses: both count.
 
@@ -281,14 +253,14 @@ class ImagePruner:
 
     def __init__(
         self,
-        client: Api,
+        client: Client,
         informers: BuildInformers,
-        registries: Deletes,
-        inputs: Inputs,
+        registries: Registries,
+        inputs: SpecInputs,
         *,
-        jobs: ByJobs,
+        jobs: "PruneJobs",
         locks: RepositoryLocks,
-        recorder: Posts,
+        recorder: Recorder,
         metrics: BuildMetrics,
         clock: Clock,
         is_leading: Callable[[], bool] = lambda: True,
@@ -524,35 +496,17 @@ def subscribe(informers: BuildInformers, enqueue: Callable[[BuildRef], None]) ->
     informers.builds.add_handler(lambda change: enqueue(BuildRef("ImageBuild", *change.key)))
 
 
-# -- Has images deleted by Jobs, where the builder leaves registries to them.
+# -- prune Jobs in the cluster -----------------------------------------------------------------------------------------
 
 
 PRUNE_JOB_RIGHTS: Final = (rule(JOBS, "create", "delete"), rule(CONFIGMAPS, "create"))
 """RBAC rules in the namespaces of builds."""
 
 
-class PruneJobApi(Protocol):
-    """The part of the client that is needed here."""
-
-    async def create(
-        self, resource: Resource, document: Mapping[str, Any], *, namespace: str = ""
-    ) -> PartialObjectMetadata: ...
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str = "",
-        uid: str | None = None,
-        propagation: Propagation | None = None,
-    ) -> None: ...
-
-
 class PruneJobs:
     """The Jobs of all repositories."""
 
-    def __init__(self, client: PruneJobApi, informers: BuildInformers, settings: PlanSettings) -> None:
+    def __init__(self, client: Client, informers: BuildInformers, settings: PlanSettings) -> None:
         self._client = client
         self._informers = informers
         self._settings = settings

@@ -1,22 +1,24 @@
-"""One pass over one build: facts, plan, answers to its questions, writes in the plan's order.
+"""Reconciles one build: facts, plan, its lookups, its writes in the plan's order.
 
-A pass may end anywhere and be made again: whatever it found is in the API server or in a registry. A write that is
-refused ends the round; the plan is told, once the caches show what this round has written, and says what follows. Work
-on one repository is done by one pass at a time, of whichever build."""
+A reconcile may be cut off anywhere and made again: what it found is in the API server or in a registry. A rejected
+write ends it; the plan is told, once the caches show what was written, and says what follows. Plans of one
+repository are made and carried out one at a time.
+"""
 
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
-from typing import Final, Literal, NamedTuple, Protocol
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
 
-from polyarch.builds.controller.build_kind import BuildRef, FrontEnd
-from polyarch.builds.controller.resolver import BuildResolver
-from polyarch.builds.controller.writes import BuildExpectations, WriteResult, jobs_of
+from polyarch.builds.controller.informers import BuildReader, BuildRef
+from polyarch.builds.controller.resolver import BuildResolver, SpecInputs
+from polyarch.builds.controller.writes import BuildExpectations, ObjectWrites, RegistryWrites, WriteResult, jobs_of
 from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, BuildStep, WriteFailure
+from polyarch.builds.facts.objects import named_by
 from polyarch.builds.keys import NOT_ENABLED
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.names import normalised_repository
@@ -25,7 +27,7 @@ from polyarch.builds.plan.document import BuildPlan, EventObject, PlannedEvent, 
 from polyarch.builds.plan.update import PUSH, retry_pause
 from polyarch.clock import Clock
 from polyarch.kube.controller import After, Done, Result
-from polyarch.kube.events import Regarding
+from polyarch.kube.events import Recorder, Regarding
 from polyarch.oci.auth.credential_stores import CredentialStore
 
 log = structlog.get_logger(__name__)
@@ -40,67 +42,25 @@ MAX_POSTED_EVENTS: Final = 20_000
 """Events remembered, so that none is posted twice."""
 
 
-class Carries(Protocol):
-    """Carries out writes to the API server."""
-
-    def round(self, ref: BuildRef) -> AbstractContextManager[Mapping[str, str]]:
-        """Gives the UIDs of what the round creates, by what stands for them in plans."""
-        ...
-
-    async def carry_out(self, ref: BuildRef, write: Write) -> WriteResult | WriteFailure: ...
-
-
-class CarriesWithCredentials(Protocol):
-    """Carries out writes to registries with the credentials of a build."""
-
-    async def carry_out(
-        self, ref: BuildRef, write: Write, credentials: CredentialStore
-    ) -> WriteResult | WriteFailure: ...
-
-
-class Inputs(Protocol):
-    """The part of ``SpecInputs`` that is needed here."""
-
-    async def fill(self, ref: BuildRef, facts: BuildFacts) -> BuildFacts:
-        """With what the keys of the build depend on."""
-        ...
-
-    def credentials(self, namespace: str, names: tuple[str, ...]) -> CredentialStore: ...
-
-    def forget(self, ref: BuildRef) -> None: ...
-
-    def again_in(self, facts: BuildFacts) -> float | None:
-        """Seconds until inputs are read again that nobody tells us about."""
-        ...
-
-
-class Posts(Protocol):
-    """Posts an Event some time later; never waits."""
-
-    def event(
-        self, regarding: Regarding, *, type: Literal["Normal", "Warning"], reason: str, note: str, action: str
-    ) -> None: ...
-
-
 class BuildReconciler:
-    """The passes over the builds of one front-end. ``is_leading`` is asked before each write."""
+    """The passes over the builds of one reader-end. ``is_leading`` is asked before each write."""
 
     def __init__(
         self,
-        front: FrontEnd,
+        reader: BuildReader,
         *,
         resolver: BuildResolver,
-        inputs: Inputs,
-        objects: Carries,
-        registries: CarriesWithCredentials,
+        inputs: SpecInputs,
+        objects: ObjectWrites,
+        registries: RegistryWrites,
         expectations: BuildExpectations[BuildRef],
-        recorder: Posts,
+        recorder: Recorder,
         metrics: BuildMetrics,
         clock: Clock,
         locks: "RepositoryLocks",
         is_leading: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._front = front
+        self._reader = reader
         self._resolver = resolver
         self._inputs = inputs
         self._objects = objects
@@ -119,18 +79,18 @@ class BuildReconciler:
 
     async def reconcile(self, ref: BuildRef) -> Result:
         """One pass over one build."""
-        facts = self._front.facts(ref)
+        facts = self._reader.facts(ref)
         if facts is None:
             self._forget(ref)
             return Done()
         async with self._locks.of(facts.request.spec.output.repository) as waited:
             if self._expectations.is_stale(ref) or self._expectations.is_stale(jobs_of(ref.namespace)):
                 return After(SETTLING)  # the pass before wrote what this one has to see
-            if waited and (facts := self._front.facts(ref)) is None:
+            if waited and (facts := self._reader.facts(ref)) is None:
                 return Done()
             failures = self._failures.get(ref) or self._rest(ref)
             facts = _with(failures, await self._inputs.fill(ref, facts))
-            credentials = self._inputs.credentials(ref.namespace, self._front.credentials(facts))
+            credentials = self._inputs.credentials(ref.namespace, named_by(facts.request.spec).registry_secrets)
             facts, plan = await self._planned(ref, facts, credentials)
             self._resolver.is_about(ref, plan.execution)
             with self._objects.round(ref) as made:
@@ -152,7 +112,7 @@ class BuildReconciler:
         asked: set[BuildLookup] = set()
         while True:
             before = self._clock.monotonic()
-            plan = self._front.plan(facts)
+            plan = self._reader.plan(facts)
             self._metrics.planned(self._clock.monotonic() - before)
             if not plan.lookups:
                 return facts, plan
@@ -229,7 +189,9 @@ class BuildReconciler:
 
     def _tell(self, ref: BuildRef, facts: BuildFacts, plan: BuildPlan, made: Mapping[str, str]) -> None:
         """Each event once."""
-        regarded = self._front.regarding(facts)
+        resource, request = self._reader.resources[ref.kind], facts.request
+        namespace = request.namespace if resource.namespaced else ""
+        regarded = Regarding(resource.api_version, resource.kind, namespace, request.name, request.uid)
         for event in plan.events:
             if self._told.is_news(ref, facts.request.uid, event):
                 regarding = self._regarding(event.about, made) if event.about is not None else regarded
@@ -238,7 +200,7 @@ class BuildReconciler:
                 )
 
     def _regarding(self, about: EventObject, made: Mapping[str, str]) -> Regarding:
-        resource = self._front.resources[about.kind]
+        resource = self._reader.resources[about.kind]
         return Regarding(resource.api_version, resource.kind, "", about.name, made.get(about.uid, about.uid))
 
     def _forget(self, ref: BuildRef) -> None:

@@ -1,20 +1,22 @@
-"""Answers the questions of a plan: registries, and objects by their names.
+"""Does the lookups of a plan: images at registries, ConfigMaps, Secrets and Jobs by their names.
 
-All builds share one inspector, so that a base image is looked up once for all of them; each asks with the credentials
-of its own Secrets. That a manifest exists is asked by HEAD; the answer is kept while the same execution is under way,
-since its plan is made anew at every step of its Jobs. Errors are not kept: the plan says when to ask again."""
+All builds share one inspector, so that a base image is looked up once for all of them; each uses the credentials of
+its own Secrets. Whether a manifest exists is kept while the same execution is under way, since its plan is made
+anew at every step of its Jobs. Errors are not kept: the plan says when to look again.
+"""
 
 import base64
 import binascii
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 import structlog
 
 from polyarch.builds import names
-from polyarch.builds.controller.build_kind import BuildRef
+from polyarch.builds.controller.informers import BuildRef
+from polyarch.builds.controller.writes import Registries
 from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, FoundJob, HeadResult, LookupKind, SecretFacts
 from polyarch.builds.facts.objects import (
     DOCUMENTS,
@@ -28,10 +30,11 @@ from polyarch.builds.facts.objects import (
     secret_facts,
 )
 from polyarch.clock import Clock
+from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.informer import OnDemand, Shares
 from polyarch.kube.rbac import rule
-from polyarch.kube.resources import CONFIGMAPS, JOBS, RUNTIME_CLASSES, SECRETS, Resource
+from polyarch.kube.resources import CONFIGMAPS, JOBS, RUNTIME_CLASSES, SECRETS
 from polyarch.kube.store import Change, older
 from polyarch.objects import DOCKER_CONFIG, Key, PartialObjectMetadata
 from polyarch.oci.auth.credential_stores import CredentialStore, KeyringCredentials
@@ -48,35 +51,6 @@ ANSWER_LIFETIME: Final = 600.0
 """Seconds for which it counts as known that a manifest is there, or is not."""
 
 
-class Registry(Protocol):
-    """The part of the registries that is needed here. Neither method raises for what an image or a registry is like;
-    both raise ``Forbidden`` where a Secret with their credentials may not be read."""
-
-    async def inspect(
-        self, reference: str, *, credentials: CredentialStore, fresh: bool, tenant: str
-    ) -> Inspection: ...
-
-    async def head(self, reference: str, *, credentials: CredentialStore) -> HeadResult: ...
-
-
-class NamedInputs(Protocol):
-    """The part of ``SpecInputs`` that is needed here."""
-
-    async def config_map(self, ref: BuildRef, name: str) -> Mapping[str, Any] | None: ...
-
-    async def secret(self, ref: BuildRef, name: str) -> SecretFacts | None:
-        """Raises ``Forbidden`` where no administrator has said that Secrets may be read."""
-        ...
-
-
-class ReadsByName(Protocol):
-    """The part of ``NamedObjects`` that is needed here."""
-
-    async def job(self, namespace: str, name: str) -> FoundJob | None: ...
-
-    async def runtime_handler(self, name: str) -> str | None: ...
-
-
 class _Known(msgspec.Struct):
     """What one build has been told of manifests."""
 
@@ -87,8 +61,8 @@ class _Known(msgspec.Struct):
 class BuildResolver:
     """Asks for all builds."""
 
-    def __init__(self, registry: Registry, inputs: NamedInputs, clock: Clock, *, named: ReadsByName) -> None:
-        self._registry = registry
+    def __init__(self, registries: Registries, inputs: "SpecInputs", clock: Clock, *, named: "NamedObjects") -> None:
+        self._registries = registries
         self._inputs = inputs
         self._named = named
         self._clock = clock
@@ -113,7 +87,7 @@ class BuildResolver:
         async def ask(lookup: BuildLookup) -> Any:
             match lookup.what:
                 case "inspect":
-                    return await self._registry.inspect(
+                    return await self._registries.inspect(
                         lookup.reference, credentials=credentials, fresh=lookup.revalidate, tenant=ref.namespace
                     )
                 case "head":
@@ -153,7 +127,7 @@ class BuildResolver:
             existence, at = known.found[reference]
             if now - at < ANSWER_LIFETIME:
                 return existence
-        existence = await self._registry.head(reference, credentials=credentials)
+        existence = await self._registries.head(reference, credentials=credentials)
         if not existence.error:
             known.found[reference] = (existence, now)
         return existence
@@ -188,7 +162,7 @@ def _unreadable(lookup: BuildLookup, error: Forbidden) -> Any:
     raise error
 
 
-# -- Objects that are read by their names, as no watch shows them: one request each, only when a plan asks.
+# -- Jobs and RuntimeClasses by name -----------------------------------------------------------------------------------
 
 
 log = structlog.get_logger(__name__)
@@ -197,16 +171,10 @@ NAMED_OBJECT_RIGHTS: Final = (rule(JOBS, "get"), rule(RUNTIME_CLASSES, "get"))
 """RBAC rules in the whole cluster."""
 
 
-class Api(Protocol):
-    """The part of the client that is needed here."""
-
-    async def get(self, resource: Resource, name: str, *, namespace: str = "", type: type[Any]) -> Any: ...
-
-
 class NamedObjects:
     """Asks the API server."""
 
-    def __init__(self, client: Api) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     async def job(self, namespace: str, name: str) -> FoundJob | None:
@@ -230,7 +198,7 @@ class NamedObjects:
         return handler
 
 
-# -- ConfigMaps and Secrets that builds name, read by name.
+# -- ConfigMaps and Secrets --------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -254,12 +222,6 @@ READINGS: Final = (4_096, 16 * 1024 * 1024)
 HMAC_KEY: Final = "key"
 
 
-class Reads(Protocol):
-    """The part of the client that is needed here."""
-
-    async def get(self, resource: Resource, name: str, *, namespace: str = "", type: type[T]) -> T: ...
-
-
 class _Content(msgspec.Struct, frozen=True):
     version: str
     content: Mapping[str, Any]
@@ -275,7 +237,7 @@ class SpecInputs:
 
     def __init__(
         self,
-        client: Reads,
+        client: Client,
         informers: Shares,
         clock: Clock,
         *,

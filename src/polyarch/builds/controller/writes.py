@@ -1,8 +1,8 @@
-"""Own writes that the caches do not show yet: no build is planned from what it has just changed.
+"""Carries out the writes of a plan: objects at the API server, results and tags at registries.
 
-A plan reads several caches: the build, its executions, Jobs and ConfigMaps. Each is as late as its own watch. So every
-write of a pass is noted for its build, and the next pass waits until all of them are seen; the watch event that brings
-a cache up to date requeues the build."""
+Every write is noted until the caches show it: a build is not planned from what it has just changed. The watch event
+that brings a cache up to date requeues the build.
+"""
 
 import base64
 import gzip
@@ -10,13 +10,13 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from itertools import islice
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import structlog
 
 from polyarch.builds import names
-from polyarch.builds.controller.build_kind import BuildRef, FrontEnd, WrittenCache
+from polyarch.builds.controller.informers import BuildReader, BuildRef, WrittenCache
 from polyarch.builds.facts.build_facts import HeadResult, WriteFailure
 from polyarch.builds.facts.objects import DOCUMENTS, SecretObject
 from polyarch.builds.keys import NOT_ENABLED
@@ -44,6 +44,7 @@ from polyarch.builds.registry import (
     publish,
 )
 from polyarch.clock import Clock
+from polyarch.kube.client import Client
 from polyarch.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -55,12 +56,11 @@ from polyarch.kube.errors import (
     NotFound,
     TooLarge,
 )
-from polyarch.kube.patches import MergePatch, Patch
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import rule
-from polyarch.kube.requests import Propagation
-from polyarch.kube.resources import CONFIGMAPS, JOBS, SECRETS, Resource
+from polyarch.kube.resources import CONFIGMAPS, JOBS, SECRETS
 from polyarch.kube.store import OwnWrites, Store
-from polyarch.objects import DOCKER_CONFIG_JSON, Key, ObjectMeta, PartialObjectMetadata, Unstructured
+from polyarch.objects import DOCKER_CONFIG_JSON, Key, ObjectMeta, Unstructured
 from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.oci.auth.credentials import MalformedDocument
 from polyarch.oci.inspection import Inspection, InspectionError, Status
@@ -118,7 +118,7 @@ class BuildExpectations(Generic[K]):
         return bool(pending)
 
 
-# -- Carries out the writes of a plan that concern the API server.
+# -- objects -----------------------------------------------------------------------------------------------------------
 
 
 log = structlog.get_logger(__name__)
@@ -144,41 +144,6 @@ OWN_LABELS: Final = (names.BUILD_LABEL, names.RUN_LABEL, names.ARCHITECTURE_LABE
 """Labels that tell whose an object is if somebody took its owner reference away."""
 
 
-class Api(Protocol):
-    """The part of the client that is needed here."""
-
-    async def get(self, resource: Resource, name: str, *, namespace: str = "") -> dict[str, Any]: ...
-
-    async def create(
-        self, resource: Resource, document: Mapping[str, Any], *, namespace: str = ""
-    ) -> PartialObjectMetadata: ...
-
-    async def patch(
-        self, resource: Resource, name: str, patch: Patch, *, namespace: str = "", subresource: str = ""
-    ) -> PartialObjectMetadata: ...
-
-    async def apply(
-        self, resource: Resource, document: Mapping[str, Any], *, namespace: str = ""
-    ) -> PartialObjectMetadata: ...
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str = "",
-        uid: str | None = None,
-        resource_version: str | None = None,
-        propagation: Propagation | None = None,
-    ) -> None: ...
-
-
-class Prepares(Protocol):
-    """Makes the document of an object that plans say only the source of."""
-
-    async def document(self, write: Write) -> dict[str, Any] | None: ...
-
-
 class WriteResult(Enum):
     """How a write ended that was not refused."""
 
@@ -192,21 +157,21 @@ class WriteResult(Enum):
 
 
 class ObjectWrites:
-    """Writes for one front-end. ``settling`` learns of everything that the caches have yet to show."""
+    """Writes for one reader-end. ``settling`` learns of everything that the caches have yet to show."""
 
     def __init__(
         self,
-        client: Api,
-        front: FrontEnd,
+        client: Client,
+        reader: BuildReader,
         expectations: BuildExpectations[BuildRef],
         clock: Clock,
         *,
-        prepared: Prepares | None = None,
+        prepared: "PreparedObjects | None" = None,
     ) -> None:
-        """``copies`` carries out ``prepare``, where plans of the front-end have it."""
+        """``copies`` carries out ``prepare``, where plans of the reader-end have it."""
         self._client = client
         self._prepared = prepared
-        self._front = front
+        self._reader = reader
         self._expectations = expectations
         self._clock = clock
         self._pace = StatusRateLimiter()
@@ -258,7 +223,7 @@ class ObjectWrites:
     # -- the verbs -----------------------------------------------------------------------------------------------------
 
     async def _create(self, ref: BuildRef, write: Write) -> WriteResult | WriteFailure:
-        resource = self._front.resources[write.kind]
+        resource = self._reader.resources[write.kind]
         document = {"apiVersion": resource.api_version, "kind": resource.kind, **write.body}
         try:
             made = await self._client.create(resource, document, namespace=write.namespace)
@@ -285,7 +250,7 @@ class ObjectWrites:
         for owner in write.body["metadata"]["ownerReferences"]:
             if owner["uid"] in known.values():
                 continue
-            resource = self._front.resources[owner["kind"]]
+            resource = self._reader.resources[owner["kind"]]
             namespace = write.namespace if resource.namespaced else ""
             metadata = (await self._client.get(resource, owner["name"], namespace=namespace))["metadata"]
             if metadata["uid"] != owner["uid"] or metadata.get("deletionTimestamp"):
@@ -294,7 +259,7 @@ class ObjectWrites:
         return True
 
     async def _patch(self, ref: BuildRef, write: Write) -> WriteResult:
-        resource = self._front.resources[write.kind]
+        resource = self._reader.resources[write.kind]
         if write.how == "apply":
             if self._is_equal(write):
                 return WriteResult.NOT_NEEDED
@@ -320,17 +285,17 @@ class ObjectWrites:
         if waits and self._pace.rest(uid, self._clock.monotonic()):
             return WriteResult.LATER
         guarded = _guarded({"status": change}, write, version)
-        resource = self._front.resources[write.kind]
+        resource = self._reader.resources[write.kind]
         made = await self._client.patch(
             resource, write.name, MergePatch(guarded), namespace=write.namespace, subresource="status"
         )
         self._pace.wrote(uid, self._clock.monotonic())
         self._seen(ref, write, made.metadata.resource_version)
-        self._front.status_written(write, stored)
+        self._reader.status_written(write, stored)
         return WriteResult.DONE
 
     async def _delete(self, ref: BuildRef, write: Write) -> WriteResult:
-        resource = self._front.resources[write.kind]
+        resource = self._reader.resources[write.kind]
         try:
             await self._client.delete(
                 resource,
@@ -350,7 +315,7 @@ class ObjectWrites:
     # -- caches --------------------------------------------------------------------------------------------------------
 
     def _cache(self, kind: str) -> WrittenCache | None:
-        return self._front.caches.get(kind)
+        return self._reader.caches.get(kind)
 
     def _made(self, ref: BuildRef, write: Write, metadata: ObjectMeta) -> None:
         if ref in self._uids:
@@ -478,7 +443,7 @@ def _owner_uids(metadata: Mapping[str, Any]) -> set[str]:
     return {str(each.get("uid")) for each in metadata.get("ownerReferences") or ()}
 
 
-# -- Carries out the steps of a plan that concern registries: S7 and S8.
+# -- registries --------------------------------------------------------------------------------------------------------
 
 
 class Registries:
@@ -514,22 +479,10 @@ class Registries:
         return await delete_images(self._inspector.connection.using(credentials), images)
 
 
-class Publishes(Protocol):
-    """The part of :class:`Registries` that writes."""
-
-    async def publish(
-        self, publication: Publication, *, credentials: CredentialStore
-    ) -> PublishResult | PublishFailure: ...
-
-    async def move_tags(
-        self, reference: str, tags: tuple[str, ...], *, credentials: CredentialStore
-    ) -> PublishResult | PublishFailure: ...
-
-
 class RegistryWrites:
     """The registry steps of all builds."""
 
-    def __init__(self, registries: Publishes) -> None:
+    def __init__(self, registries: Registries) -> None:
         self._registries = registries
 
     async def carry_out(self, ref: BuildRef, write: Write, credentials: CredentialStore) -> WriteResult | WriteFailure:
@@ -576,7 +529,7 @@ def _failure(write: Write, trouble: PublishFailure) -> WriteFailure:
     )
 
 
-# -- Objects with the content of Secrets.
+# -- objects with the content of Secrets -------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -591,16 +544,10 @@ class UnusableSecret(Exception):  # noqa: N818 - what it is
     """A Secret that cannot be copied; the message quotes none of its content."""
 
 
-class Reads(Protocol):
-    """The part of the client that is needed here."""
-
-    async def get(self, resource: Resource, name: str, *, namespace: str = "", type: type[T]) -> T: ...
-
-
 class PreparedObjects:
     """Makes the documents of ``prepare`` writes."""
 
-    def __init__(self, client: Reads) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     async def document(self, write: Write) -> dict[str, Any] | None:

@@ -1,1 +1,1 @@
-"""What the planner is told: the wish, nodes, executions, Jobs, and the answers of registries. Pure."""
+"""What the planner is told: the build request, nodes, executions, Jobs, and what registries say. Pure."""

@@ -1,4 +1,8 @@
-"""Times as the API server writes them, in seconds since 1970, and back."""
+"""Everything that a plan is made of, as one value: :class:`BuildFacts`, whether caches gathered it or a file.
+
+What the facts lack, the plan names as a :class:`BuildLookup`; the facts are completed and the plan is made again.
+Times are seconds since 1970.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -28,9 +32,6 @@ def written(time: float | None) -> str | None:
     return None if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-# -- What is wrong with a build, said once, at the object it is wrong in.
-
-
 class Problem(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A reason of §11, and a sentence that names the thing, what is allowed, and the next action."""
 
@@ -40,9 +41,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """Empty: it concerns every architecture."""
     severity: Literal["Error", "Warning"] = "Error"
     """A Warning becomes an event and blocks nothing."""
-
-
-# -- The facts that a plan is made of: one value, whichever front-end gathered it, or a file.
 
 
 RequestKind = Literal["ImageBuild", "MachineOSConfig"]
@@ -408,7 +406,7 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.request.spec.registry_access == "Job"
 
 
-# -- Which executions are a wish's own, which one's result is published, and which one is under way.
+# -- executions of one build -------------------------------------------------------------------------------------------
 
 
 ENDED: Final = frozenset({"Succeeded", "Failed", "Interrupted", "Superseded"})

@@ -1,4 +1,7 @@
-"""ImageBuilds and ImageBuildRuns as wishes and executions. Statuses are kept as stored, too: conditions have times."""
+"""ImageBuilds and ImageBuildRuns as build requests and executions.
+
+Statuses are kept as stored, too: conditions have times.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Protocol, TypeVar, get_args

@@ -1,4 +1,8 @@
-"""Nodes as builds see them: what they run says the kubelet, and labels only where it says nothing."""
+"""Facts from the objects that a plan depends on: nodes, Jobs with their pods, ConfigMaps and Secrets.
+
+The types hold only the fields that builds read, because caches keep many of these objects. Of a Secret nothing
+leaves this module but its type, its keys and keyed hashes of its values.
+"""
 
 import base64
 import binascii
@@ -109,7 +113,7 @@ def _told(status: str, label: str) -> tuple[str, bool]:
     return status or label, bool(status and label and status != label)
 
 
-# -- Jobs made for builds, each with the pod that says the most about it.
+# -- Jobs and their pods -----------------------------------------------------------------------------------------------
 
 
 _DISRUPTED: Final = "DisruptionTarget"
@@ -344,7 +348,7 @@ def _since(condition: JobCondition | None) -> float | None:
     return (seconds(condition.last_transition_time) or 0.0) if condition is not None else None
 
 
-# -- ConfigMaps and Secrets that a build names: what may be known of them.
+# -- ConfigMaps and Secrets --------------------------------------------------------------------------------------------
 
 
 DOCUMENTS: Final[Mapping[str, str]] = {DOCKER_CONFIG_JSON: ".dockerconfigjson", DOCKER_CONFIG: ".dockercfg"}

@@ -1,1 +1,1 @@
-"""Jobs of builds: their pods, what they mount and run, and what they tell when they end."""
+"""Jobs of builds: their pods, what these mount and run, and what they say when they end."""

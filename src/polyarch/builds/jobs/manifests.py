@@ -1,4 +1,8 @@
-"""The parts that all pods of builds have in common."""
+"""The manifests of Jobs and of the ConfigMaps that they mount.
+
+One Job builds and pushes the image of one architecture; another does the work at registries, where the builder
+leaves that to Jobs.
+"""
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
@@ -200,7 +204,7 @@ def _metadata(identity: JobMetadata, name: str, annotations: Mapping[str, str] |
     return metadata
 
 
-# -- The Job that builds and pushes the image of one architecture.
+# -- the Job of one architecture ---------------------------------------------------------------------------------------
 
 
 REQUESTS: Final = {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "4Gi"}
@@ -407,7 +411,7 @@ def _resources(given: Mapping[str, Any]) -> Body:
     return {**given, "requests": {**usual, **requests}}
 
 
-# -- Jobs that do registry work.
+# -- Jobs for registry work --------------------------------------------------------------------------------------------
 
 
 class RegistryJobSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
-"""Reads what a finished pod said.
+"""What Jobs say at their end: messages of their pods, reasons of failures, and how far an index Job is.
 
-Termination messages come from containers, one of which ran the user's code, and reach us through an object that others
-can write. So a message is taken only if it is exactly what the contract says, reasons only those that the exit code may
-have, and text only as far as it can be shown; everything else is as if there had been no message."""
+Termination messages come from containers, one of which ran the user's code, and reach us through an object that
+others may write: they are checked, and never trusted further than their Job.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -129,7 +129,7 @@ def _failed(message: str) -> contract.FailureMessage | None:
     return found if found.v == 1 else None
 
 
-# -- What has come of the Job that publishes a result, where registries are left to Jobs. Pure.
+# -- index Jobs --------------------------------------------------------------------------------------------------------
 
 
 class IndexJobRequest(msgspec.Struct, frozen=True, kw_only=True):

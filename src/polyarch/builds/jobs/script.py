@@ -380,7 +380,7 @@ printf '{{"schemaVersion":2,"manifests":[{{"mediaType":"%s","digest":"sha256:%s"
 """
 
 
-# -- The smallest program of each architecture, for telling whether a node can run it.
+# -- emulation check ---------------------------------------------------------------------------------------------------
 
 
 ADDRESS: Final = 0x400000

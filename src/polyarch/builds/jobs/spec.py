@@ -1,6 +1,7 @@
-"""What a Job is made from: everything is decided already, and nothing secret is in it.
+"""The spec of a Job, fully decided, and the security profiles of its pods.
 
-Secrets are named, not held; whoever makes an order knows neither their bytes nor needs them."""
+Secrets are named, not held: whoever makes a spec neither knows nor needs their bytes.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
@@ -83,7 +84,7 @@ def scheduling_of(spec: ImageBuildSpec, architecture: str) -> ArchitectureSchedu
     return next((each for each in named if each.architecture == architecture), ArchitectureScheduling())
 
 
-# -- Security profiles of build pods: what the container with the user's code may do.
+# -- security profiles -------------------------------------------------------------------------------------------------
 
 
 USER: Final = 65532

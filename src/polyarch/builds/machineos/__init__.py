@@ -1,1 +1,1 @@
-"""MachineOSConfig and MachineOSBuild as a front of the same planner: names and objects that users know."""
+"""MachineOSConfig and MachineOSBuild as a kind of the same planner: names and objects that users know."""

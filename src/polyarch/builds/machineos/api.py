@@ -1,6 +1,7 @@
-"""Names of the machine-config API that stock components and users rely on.
+"""The machine-config API: names that stock components and users rely on, and its objects as they are stored.
 
-They are others' names: none is ours to change. What is our own is in ``builds.names``."""
+The names are others': none is ours to change. Our own are in ``builds.names``.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -101,7 +102,7 @@ def ephemeral_labels(*, config: str, pool: str, rendered: str, build: str) -> di
     return build_labels(config=config, pool=pool, rendered=rendered) | own
 
 
-# -- One MachineOSConfig with everything that its builds follow from, as stored. No decision is made here. Pure.
+# -- objects as they are stored ----------------------------------------------------------------------------------------
 
 
 Document = Mapping[str, Any]

@@ -1,7 +1,9 @@
-"""The Containerfile of an operating system image: a stage ``configs``, and the user's text after it.
+"""What the Job of a machine OS build mounts, and its Containerfile. Pure.
 
-The stage takes the pinned OS image and applies the rendered MachineConfig with the tools that are in that image; what
-is installed comes from the extensions image of the same release. The user's text goes on in it, or begins stages."""
+The Containerfile begins with a stage ``configs`` that applies the rendered MachineConfig to the pinned OS image;
+what is installed comes from the extensions image of the same release. The user's text goes on in it, or begins
+stages.
+"""
 
 import base64
 import binascii
@@ -127,7 +129,7 @@ def _packages(given: Rendering) -> Sequence[str]:
     return [f"RUN {mount} {'; '.join(steps)}"]
 
 
-# -- What is made for the Job of one architecture, and lives as long as it. Pure.
+# -- objects of a Job --------------------------------------------------------------------------------------------------
 
 
 CREDENTIALS: Final = "credentials"
@@ -380,7 +382,7 @@ def _pinned(image: str, job_inputs: JobInputs) -> str:
     return f"{parse(name).name}@{digest}" if digest else name
 
 
-# -- Registry credentials in the one form that Jobs get: ``{"auths": …}``. Pure; errors quote no content.
+# -- registry credentials in the one form that Jobs get ----------------------------------------------------------------
 
 
 AUTHS: Final = "auths"
@@ -411,7 +413,7 @@ def has_helpers(body: bytes) -> bool:
     return any(document.get(name) for name in HELPERS)
 
 
-# -- Files of a rendered MachineConfig, as its Ignition config has them: data URLs (RFC 2397), perhaps gzipped. Pure.
+# -- files of a rendered MachineConfig ---------------------------------------------------------------------------------
 
 
 MAX_FILE_BYTES: Final = 1024 * 1024
@@ -452,7 +454,7 @@ def _decoded_text(contents: Mapping[str, Any], path: str) -> str:
         raise UnreadableFile(f"file {path} of the rendered MachineConfig cannot be read: {error}") from None
 
 
-# -- The CAs that nodes trust in addition, as a ControllerConfig has them. Pure.
+# -- CAs that nodes trust in addition ----------------------------------------------------------------------------------
 
 
 CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"

@@ -1,7 +1,4 @@
-"""An image that was built before, taken as the first result of a config. Pure.
-
-The build of it is recorded like one of ours, with the keys of now: so nothing is built until one of its inputs changes.
-"""
+"""The plan for a MachineOSConfig: names and objects for the planner, images that are taken as they are. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -136,7 +133,7 @@ def _child(facts: BuildFacts, target: DesiredBuild, answer: Inspection, architec
     )
 
 
-# -- MachineOSConfig and MachineOSBuild as a front of the planner. Pure.
+# -- the kind ----------------------------------------------------------------------------------------------------------
 
 
 CONFIG_MAP: Final = "ConfigMap"
@@ -445,7 +442,7 @@ def _uid(state: ExecutionState) -> str:
     return state.uid or placeholder(api.BUILDS.kind, state.name)
 
 
-# -- What is to be done about one MachineOSConfig: the planner's plan, and what only their API has.
+# -- the plan ----------------------------------------------------------------------------------------------------------
 
 
 SEEDED_CONDITION: Final = "Seeded"

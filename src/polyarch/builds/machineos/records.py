@@ -1,7 +1,9 @@
-"""The five conditions of a MachineOSBuild, and the steps that are allowed between them.
+"""MachineOSBuilds as executions: stages of their statuses, and records of what these cannot hold. Pure.
 
-Consumers read them as one stage: which condition is True. Their API freezes conditions once a terminal one is True, so
-the terminal write holds everything; times that may not change are never written twice."""
+Consumers read the five conditions of a MachineOSBuild as one stage: which of them is True. Their API freezes
+conditions once a terminal one is True, so the terminal write holds everything; times that may not change are never
+written twice.
+"""
 
 from collections.abc import Iterable, Mapping
 from math import floor
@@ -114,7 +116,7 @@ def job_reference(namespace: str, name: str) -> dict[str, str]:
     return {"group": "batch", "resource": "jobs", "namespace": namespace, "name": name}
 
 
-# -- MachineOSBuilds as executions.
+# -- records -----------------------------------------------------------------------------------------------------------
 
 
 EXECUTION_FILE: Final = "execution.json"

@@ -1,7 +1,8 @@
-"""What a MachineOSConfig's annotations ask for: knobs of our API that theirs has not, and rebuilds.
+"""A MachineOSConfig as a build request: its pool, push spec, annotations, and what is wrong with them. Pure.
 
-They are annotations, so that the fields that names are made of stay as they are. A wrong value is a Warning and the
-default: a knob never keeps an operating system from being built."""
+Options that their API lacks are annotations, so that the fields that names are made of stay as they are. A wrong
+value is a Warning and the default: an annotation never keeps an operating system from being built.
+"""
 
 import hashlib
 import re
@@ -124,7 +125,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any], str]]] = {
 """Annotation → field, what reads it (None: not allowed), and what is allowed."""
 
 
-# -- The push spec of a MachineOSConfig: a repository with a tag, whose images must be nameable by digest.
+# -- push spec ---------------------------------------------------------------------------------------------------------
 
 
 _HOST: Final = r"(?:[a-zA-Z0-9-]+\.)+[a-zA-Z0-9-]+(?::[0-9]{2,5})?"
@@ -168,7 +169,7 @@ def _problem(reason: str, config: str, push_spec: str, sentence: str) -> Problem
     )
 
 
-# -- Which pool a node belongs to: its architectures are those of the images that the pool's nodes run.
+# -- nodes of a pool ---------------------------------------------------------------------------------------------------
 
 
 MASTER = "master"
@@ -229,7 +230,7 @@ def _ambiguous(node: str, custom: list[str]) -> Problem:
     return Problem(reason="NodeInSeveralPools", message=message, severity="Warning")
 
 
-# -- What has to be there before a MachineOSBuild can have a name.
+# -- what a name is made of --------------------------------------------------------------------------------------------
 
 
 PREFIX: Final = "machineconfiguration.openshift.io/"
@@ -270,7 +271,7 @@ def _name(stored: Mapping[str, Any]) -> str:
     return str((stored.get("metadata") or {}).get("name") or "")
 
 
-# -- A MachineOSConfig as a wish of the planner. Pure.
+# -- the build request -------------------------------------------------------------------------------------------------
 
 
 HASH_DIGITS: Final = 32

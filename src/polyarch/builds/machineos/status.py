@@ -1,6 +1,8 @@
-"""What a MachineOSConfig and its pool tell about builds. Pure.
+"""Statuses and events of MachineOSConfigs, MachineOSBuilds and their pools. Pure.
 
-Both have other writers: of their statuses only our own conditions change, of the rest only our own members."""
+Configs and pools have other writers: of their statuses only our own conditions change, of the rest only our own
+members.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import floor
@@ -155,7 +157,7 @@ def _failed(case: MachineOSConfigFacts, build: str, why: str) -> dict[str, str]:
     return {"status": "True", "reason": "BuildFailed", "message": conditions.within(message)}
 
 
-# -- The status of a MachineOSBuild, as its API lets it be written. Pure.
+# -- MachineOSBuild ----------------------------------------------------------------------------------------------------
 
 
 DIGEST: Final = "digest"
@@ -275,7 +277,7 @@ def _uid(state: ExecutionState) -> str:
     return state.uid or placeholder(api.BUILDS.kind, state.name)
 
 
-# -- The events of stock builders of machine OS images, by their reasons and at their objects. Pure.
+# -- events of stock builders ------------------------------------------------------------------------------------------
 
 
 BUILD: Final = api.BUILDS.kind
@@ -428,7 +430,7 @@ def _event(told: _Told, about: EventObject, architecture: str = "") -> PlannedEv
     )
 
 
-# -- Where the stock builder is at work, ours leaves machine OS images to it, and says so. Pure.
+# -- the stock builder is at work --------------------------------------------------------------------------------------
 
 
 STOCK_BUILDER_REASON: Final = "StockBuilderRuns"

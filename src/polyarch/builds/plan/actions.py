@@ -1,7 +1,8 @@
-"""What the Jobs of an execution tell about its architectures. Pure.
+"""What happens next with each architecture of an execution: reuse, adopt, wait or build. Pure.
 
-A record follows from the Job as it is now and from what was recorded before; nothing is counted from events. A Job with
-another UID than the recorded one is somebody else's: its outcome is never taken."""
+A record follows from the Job as it is now and from what was recorded before; nothing is counted from events. A Job
+with another UID than the recorded one is somebody else's: its result is never taken.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -226,7 +227,7 @@ def _changed(record: ChildRecord, **fields: Any) -> ChildRecord:
     return msgspec.structs.replace(record, **fields)
 
 
-# -- From the phases of architectures to the phase of their execution. Pure.
+# -- progress of the execution -----------------------------------------------------------------------------------------
 
 
 class ExecutionProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -311,7 +312,7 @@ def _untroubled(children: Sequence[ChildRecord]) -> ExecutionPhase:
     return "Pending"
 
 
-# -- The next move of every architecture of an execution: reuse, take over, wait, build, or look at its Job.
+# -- actions -----------------------------------------------------------------------------------------------------------
 
 
 REUSE_FAILED: Final = "ReuseFailed"

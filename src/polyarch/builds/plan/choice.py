@@ -1,6 +1,4 @@
-"""Which execution is right for what is wanted: a finished one, the one under way, none for now, or a new one.
-
-The order is that of BD-090. Pure."""
+"""Which execution is right for what is wanted: a finished one, the one under way, none for now, or a new one. Pure."""
 
 from collections.abc import Iterable, Sequence
 

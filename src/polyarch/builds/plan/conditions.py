@@ -1,4 +1,4 @@
-"""Conditions of builds and of their executions, and the line that sums a build up. Pure."""
+"""What a plan says: conditions, the summary, events, and which difference of a status is written. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -250,7 +250,7 @@ def _names(children: Iterable[ChildRecord]) -> str:
     return ", ".join(each.architecture for each in children)
 
 
-# -- Events: what happened in a round, each told once for an architecture and an execution. Pure.
+# -- events ------------------------------------------------------------------------------------------------------------
 
 
 def execution_events(before: Execution | None, state: ExecutionState, *, former: str) -> Iterator[PlannedEvent]:
@@ -350,7 +350,7 @@ def _warning(reason: str, message: str, *, architecture: str = "", execution: st
     return PlannedEvent(type="Warning", reason=reason, message=message, architecture=architecture, execution=execution)
 
 
-# -- What of a status is to be written, and whether it may wait.
+# -- statuses ----------------------------------------------------------------------------------------------------------
 
 
 STATUS_INTERVAL: Final = 2.0

@@ -1,8 +1,8 @@
-"""The plan: what is to be done about one build and why.
+"""The plan of one build, as ``build plan`` prints it and the reconciler carries it out.
 
-The same value feeds ``build plan``, ``build status``, events, conditions and the writes. ``questions`` is what the
-planner wants to know first: the front-end asks the registries, adds the answers to the facts, and plans again; a plan
-with questions has no writes."""
+Events, conditions and writes come from the same value. A plan with ``lookups`` has no writes: the facts are
+completed first, and the plan is made again.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal

@@ -1,6 +1,4 @@
-"""What is to be recorded of an execution after this round: the same value for every kind of execution.
-
-A front-end writes it as the status of an ImageBuildRun or MachineOSBuild, and as the ConfigMap of BD-049. Pure."""
+"""Executions as they are recorded, and what can be used again of them: results, children, Jobs. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
@@ -95,7 +93,7 @@ def key_of(execution: Execution, architecture: str) -> str:
     return child.key if child is not None else ""
 
 
-# -- Which executions already have, or are making, what is wanted. Pure.
+# -- finished executions, and those under way --------------------------------------------------------------------------
 
 
 def published_result(execution: Execution) -> tuple[str, ...]:
@@ -163,7 +161,7 @@ def _fits(execution: Execution, target: DesiredBuild, needed: Iterable[str], the
     )
 
 
-# -- Children that executions recorded, and that may be used again by key and digest.
+# -- children ----------------------------------------------------------------------------------------------------------
 
 
 UNUSABLE: Final[Mapping[str, str]] = {
@@ -314,7 +312,7 @@ def _finished(execution: Execution, architecture: str) -> float:
     return completed or 0.0
 
 
-# -- Jobs that go on under another execution, and Jobs of others that are waited for.
+# -- Jobs --------------------------------------------------------------------------------------------------------------
 
 
 def live(job: JobFacts) -> bool:

@@ -1,7 +1,8 @@
-"""Why builds fail, and what makes them worth another attempt (the failure table).
+"""Why builds fail, and what makes another attempt worth while. Pure.
 
-After a failure nothing is retried until what failed it has changed. What nodes and Secrets were at that time is kept in
-the execution's record as its *witness*, so that a restart forgets nothing. Pure."""
+After a failure nothing is tried again until what failed it has changed. What nodes and Secrets were at that time is
+kept in the execution's record as its *witness*, so that a restart forgets nothing.
+"""
 
 import hashlib
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,7 @@
-"""ImageBuild and ImageBuildRun: the objects in which our own kind of build is recorded.
+"""ImageBuild and ImageBuildRun: names, objects and statuses of our own kind of build.
 
-A front-end in the sense of ``front``; it decides nothing. A write appears only where the stored object differs."""
+A write appears only where the stored object differs.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

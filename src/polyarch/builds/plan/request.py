@@ -1,6 +1,7 @@
-"""What is wanted now: architectures, keys and where the result goes, without a look at what exists.
+"""What is wanted now: architectures, inputs, keys and destination, or what keeps them from being known. Pure.
 
-Everything else in this room compares a :class:`Target` with executions, Jobs and registries. Pure."""
+Everything else in this package compares the :class:`DesiredBuild` with executions, Jobs and registries.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -95,7 +96,7 @@ def recorded_build(execution: Execution) -> DesiredBuild:
     )
 
 
-# -- What is wanted, from the facts: architectures, inputs, pins, keys; or what keeps it from being known. Pure.
+# -- from the facts ----------------------------------------------------------------------------------------------------
 
 
 INVALID = "InvalidSpec"

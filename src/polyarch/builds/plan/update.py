@@ -1,4 +1,4 @@
-"""What an execution publishes once its children are known: an index, or the one child itself. Pure."""
+"""An execution after the actions of its architectures: what is recorded, published and deleted. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -140,7 +140,7 @@ def _child(record: ChildRecord) -> Child:
     )
 
 
-# -- Carrying an execution on: from the moves of its architectures to what is recorded, published and deleted. Pure.
+# -- the execution -----------------------------------------------------------------------------------------------------
 
 
 PUSH: Final = "push-index"

@@ -1,4 +1,4 @@
-"""Writes: the steps of BD-196 in their order, each safe to repeat and to be cut off before, in, or after. Pure."""
+"""The writes of a plan in their order. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -235,7 +235,7 @@ def tagging(namespace: str, name: str, reference: str, tags: Sequence[str]) -> W
     return Write(verb="tag", namespace=namespace, name=name, reference=reference, step=BuildStep.MOVE_TAGS, body=body)
 
 
-# -- Live Jobs from which somebody took the label by which they are watched: it is put back, and no more.
+# -- labels that somebody took from a live Job are put back ------------------------------------------------------------
 
 
 _OF_KUBERNETES: Final = ("controller-uid", "job-name")

@@ -11,8 +11,7 @@ from builds_api import BuildsApi
 from manual_clock import ManualClock
 
 from polyarch.builds import names
-from polyarch.builds.controller.build_kind import BuildRef
-from polyarch.builds.controller.informers import BY_BUILD, BY_JOB, RecordConfigMap, _build_of, _job_of
+from polyarch.builds.controller.informers import BY_BUILD, BY_JOB, BuildRef, RecordConfigMap, _build_of, _job_of
 from polyarch.builds.controller.pruner import KEPT_BACK, SAID, DeletionReporter, ImagePruner, PruneJobs, subscribe
 from polyarch.builds.controller.reconciler import SETTLING, RepositoryLocks
 from polyarch.builds.facts.build_facts import ChildRecord, Execution, PlanSettings

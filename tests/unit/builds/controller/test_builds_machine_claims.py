@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from manual_clock import ManualClock
 
-from polyarch.builds.controller.machine_os import MachineBuilds
+from polyarch.builds.controller.machine_os import MachineOSConfigReader
 from polyarch.builds.facts.build_facts import PlanSettings
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.store import OwnWrites, Store
@@ -48,14 +48,14 @@ def informers() -> Informers:
 
 
 @pytest.fixture
-def machine(informers: Informers) -> MachineBuilds:
+def machine(informers: Informers) -> MachineOSConfigReader:
     nothing: Any = None
     shared: Any = SimpleNamespace(
         **{each: informers.informer(SimpleNamespace(plural=each, kind=each), None) for each in ("jobs", "records")},
         nodes=informers.informer(SimpleNamespace(plural="nodes"), None),
         pods=informers.informer(SimpleNamespace(plural="pods"), None),
     )
-    return MachineBuilds(
+    return MachineOSConfigReader(
         shared,
         informers,  # type: ignore[arg-type]
         namespace="machines",
@@ -71,7 +71,7 @@ def machine(informers: Informers) -> MachineBuilds:
 @pytest.mark.req("BD-231")
 @pytest.mark.parametrize(("answer", "known"), [(None, None), (False, [])])
 async def test_kinds_that_are_not_served_refer_to_nothing_and_unknown_ones_to_anything(
-    machine: MachineBuilds, answer: bool | None, known: list[Any] | None
+    machine: MachineOSConfigReader, answer: bool | None, known: list[Any] | None
 ) -> None:
     assert machine.executions() is None, "nobody has looked yet"
     client: Any = Served(answer)
@@ -86,7 +86,7 @@ async def test_kinds_that_are_not_served_refer_to_nothing_and_unknown_ones_to_an
 @pytest.mark.req("BD-231")
 @pytest.mark.parametrize("late", ["machineosbuilds", "machineosconfigs", "records"])
 def test_a_cache_that_is_behind_what_was_written_tells_nothing(
-    machine: MachineBuilds, informers: Informers, late: str
+    machine: MachineOSConfigReader, informers: Informers, late: str
 ) -> None:
     """A MachineOSBuild that was just made may refer to any image."""
     machine.start()
@@ -99,7 +99,9 @@ def test_a_cache_that_is_behind_what_was_written_tells_nothing(
 
 @pytest.mark.req("BD-231")
 @pytest.mark.parametrize("unread", ["machineosbuilds", "machineosconfigs", "records"])
-def test_a_cache_that_was_not_read_tells_nothing(machine: MachineBuilds, informers: Informers, unread: str) -> None:
+def test_a_cache_that_was_not_read_tells_nothing(
+    machine: MachineOSConfigReader, informers: Informers, unread: str
+) -> None:
     machine.start()
     informers.made[unread].has_synced = False
     assert machine.executions() is None
@@ -108,7 +110,7 @@ def test_a_cache_that_was_not_read_tells_nothing(machine: MachineBuilds, informe
 @pytest.mark.req("BD-231")
 @pytest.mark.parametrize("refused", ["machineosbuilds", "machineosconfigs", "machineconfigpools", "machineconfigs"])
 def test_a_cache_that_the_api_server_does_not_fill_any_more_tells_nothing(
-    machine: MachineBuilds, informers: Informers, refused: str
+    machine: MachineOSConfigReader, informers: Informers, refused: str
 ) -> None:
     """It was read once, and somebody has taken the right away since: it gets older and older."""
     machine.start()

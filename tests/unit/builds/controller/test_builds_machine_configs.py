@@ -7,8 +7,8 @@ import pytest
 from manual_clock import ManualClock
 
 from polyarch.builds import names
-from polyarch.builds.controller.informers import BuildInformers, RecordConfigMap
-from polyarch.builds.controller.machine_os import MachineBuilds, MachineOSMetrics
+from polyarch.builds.controller.informers import BuildInformers, BuildRef, RecordConfigMap
+from polyarch.builds.controller.machine_os import MachineOSConfigReader, MachineOSMetrics
 from polyarch.builds.facts.build_facts import PlanSettings
 from polyarch.builds.facts.executions import BuildObject, StoredRun
 from polyarch.builds.facts.objects import JobObject, NodeObject, PodObject
@@ -54,7 +54,7 @@ class World:
         }
         self.informers = BuildInformers(**{name: self.shares.informer(*kind) for name, kind in kinds.items()})
         self.told = []
-        self.front = MachineBuilds(
+        self.reader = MachineOSConfigReader(
             self.informers,
             self.shares,
             namespace=api.NAMESPACE,
@@ -65,7 +65,7 @@ class World:
             active_jobs=lambda: 0,
             recorder=self,
         )
-        self.front.start(has_controller=has_controller)
+        self.reader.start(has_controller=has_controller)
         self.version = 0
 
     def event(self, regarding, *, type, reason, note, action):
@@ -108,12 +108,12 @@ def test_the_cas_of_nodes_are_an_input_of_every_build(stored, seen):
     world = World(has_controller=True)
     world.put("worker")
     woken = []
-    world.front.subscribe(woken.append)
+    world.reader.subscribe(woken.append)
     document = {"metadata": {"name": "machine-config-controller", "uid": "c", "resourceVersion": "9"}}
     source = world.shares.made["ControllerConfig"]
     source.take(Apply(msgspec.convert({**document, "spec": {"additionalTrustBundle": stored}}, source.type)))
     assert [each.name for each in woken] == ["worker"]
-    facts = world.front.facts(woken[0])
+    facts = world.reader.facts(woken[0])
     assert bool(facts.request.machine.trust) is seen
 
 
@@ -125,8 +125,8 @@ def test_the_images_of_configs_and_builds_that_stay_are_in_use():
     world.show("MachineOSConfig", "infra", status={"currentImagePullSpec": "no"}, deletionTimestamp=GONE)
     world.show("MachineOSBuild", "worker-2", status={"digestedImagePushSpec": "registry.example.com/os@sha256:2"})
     world.show("MachineOSBuild", "worker-1", status={"digestedImagePushSpec": "no"}, deletionTimestamp=GONE)
-    assert set(world.front.published()) == {"registry.example.com/os@sha256:1", "registry.example.com/os@sha256:2"}
-    assert [world.front.lives(f"uid-worker-{each}") for each in (1, 2, 3)] == [False, True, False]
+    assert set(world.reader.published()) == {"registry.example.com/os@sha256:1", "registry.example.com/os@sha256:2"}
+    assert [world.reader.lives(f"uid-worker-{each}") for each in (1, 2, 3)] == [False, True, False]
 
 
 @pytest.mark.req("BD-260")
@@ -136,6 +136,6 @@ def test_a_stock_builder_counts_while_somebody_wants_it_to_run(replicas, builds)
     world = World()
     world.show("MachineOSConfig", "worker", spec={"machineConfigPool": {"name": "worker"}})
     world.show("Deployment", api.STOCK_DEPLOYMENT, spec={"replicas": replicas})
-    (ref,) = world.front.known()
-    found = world.front.plan(world.front.facts(ref))
+    ref = BuildRef("MachineOSConfig", api.NAMESPACE, "worker")
+    found = world.reader.plan(world.reader.facts(ref))
     assert (found.reason != STOCK_BUILDER_REASON) is builds

@@ -10,7 +10,7 @@ from builds_api import KINDS, BuildsApi, Caches
 from manual_clock import ManualClock
 
 from polyarch.builds.api.resources import ImageBuildSpec
-from polyarch.builds.controller.build_kind import BuildRef, WrittenCache
+from polyarch.builds.controller.informers import BuildRef, WrittenCache
 from polyarch.builds.controller.reconciler import (
     MAX_POSTED_EVENTS,
     UNANSWERED,

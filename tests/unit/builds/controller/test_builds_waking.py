@@ -7,9 +7,8 @@ import pytest
 from manual_clock import ManualClock
 
 from polyarch.builds import names
-from polyarch.builds.controller.build_kind import BuildRef
-from polyarch.builds.controller.image_builds import OwnBuilds
-from polyarch.builds.controller.informers import BuildInformers, RecordConfigMap
+from polyarch.builds.controller.image_builds import ImageBuildReader
+from polyarch.builds.controller.informers import BuildInformers, BuildRef, RecordConfigMap
 from polyarch.builds.facts.build_facts import PlanSettings
 from polyarch.builds.facts.executions import BuildObject, RunObject
 from polyarch.builds.facts.objects import JobObject, NodeObject, PodObject
@@ -46,7 +45,7 @@ class World:
             namespaces=informer(NAMESPACES, Namespace),
         )
         self.plan = COVERED
-        self.front = OwnBuilds(
+        self.reader = ImageBuildReader(
             self.informers,
             NodeIndex(),
             lambda facts: self.plan,
@@ -55,7 +54,7 @@ class World:
             metrics=BuildMetrics(Metrics()),
         )
         self._woken: list[str] = []
-        self.front.subscribe(lambda ref: self._woken.append(ref.name))
+        self.reader.subscribe(lambda ref: self._woken.append(ref.name))
         self.node("amd64-1", "amd64")
         for name in ("web", "shop"):
             self.build(name)
@@ -72,9 +71,9 @@ class World:
         """A pass over these builds, with this outcome."""
         self.plan = plan
         for name in builds:
-            facts = self.front.facts(BuildRef("ImageBuild", "team", name))
+            facts = self.reader.facts(BuildRef("ImageBuild", "team", name))
             assert facts is not None
-            self.front.plan(facts)
+            self.reader.plan(facts)
         self._woken.clear()
 
     def put(self, source: Informer[Any], name: str, namespace: str = "team", **document: Any) -> None:
@@ -219,7 +218,7 @@ def test_another_pod_security_level_wakes_the_builds_of_its_namespace(world: Wor
 
 def test_a_build_that_is_going_is_not_woken_by_nodes_any_more(world: World) -> None:
     world.build("shop", deletionTimestamp="2027-01-01T00:00:00Z")
-    assert world.front.facts(BuildRef("ImageBuild", "team", "shop")) is None
+    assert world.reader.facts(BuildRef("ImageBuild", "team", "shop")) is None
     assert world.woken == ["shop"]
     world.node("arm64-1", "arm64")
     assert world.woken == ["web"]
@@ -234,8 +233,8 @@ def test_with_runs_and_jobs_goes_what_was_made_of_them(world: World) -> None:
         world.run(run, "web")
         world.job(f"{run}-amd64", run)
         world.look("web", "shop")
-        assert len(world.front._converted) == len(world.informers._converted) == 1
+        assert len(world.reader._converted) == len(world.informers._converted) == 1
         world.drop(world.informers.jobs, f"{run}-amd64")
         world.drop(world.informers.runs, run)
         world.look("web", "shop")
-    assert len(world.front._converted) == len(world.informers._converted) == 0
+    assert len(world.reader._converted) == len(world.informers._converted) == 0

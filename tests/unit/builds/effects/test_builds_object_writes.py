@@ -8,7 +8,7 @@ import pytest
 from builds_api import KINDS, BuildsApi, Caches
 from manual_clock import ManualClock
 
-from polyarch.builds.controller.build_kind import BuildRef, WrittenCache
+from polyarch.builds.controller.informers import BuildRef, WrittenCache
 from polyarch.builds.controller.writes import BuildExpectations, ObjectWrites, WriteResult, jobs_of
 from polyarch.builds.facts.build_facts import BuildStep, WriteFailure
 from polyarch.builds.plan.document import Write, uid_placeholder

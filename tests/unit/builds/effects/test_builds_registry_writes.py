@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from builds_world import NAMESPACE, World
 
-from polyarch.builds.controller.build_kind import BuildRef
+from polyarch.builds.controller.informers import BuildRef
 from polyarch.builds.controller.writes import RegistryWrites, WriteResult
 from polyarch.builds.facts.build_facts import WriteFailure
 from polyarch.builds.plan.document import Write

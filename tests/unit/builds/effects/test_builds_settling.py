@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from manual_clock import ManualClock
 
-from polyarch.builds.controller.build_kind import BuildRef
+from polyarch.builds.controller.informers import BuildRef
 from polyarch.builds.controller.writes import EXPECTATION_LIFETIME, BuildExpectations, jobs_of
 from polyarch.kube.store import OwnWrites, Store
 from polyarch.kube.watch import Apply, Delete
