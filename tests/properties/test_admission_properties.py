@@ -55,7 +55,7 @@ JSON = st.recursive(
 
 async def _handle(request: AdmissionRequest[Pod]) -> AdmissionResponse:
     """The rules with nothing known: what a pod of any shape goes through."""
-    look = decision_cache().look(
+    look = decision_cache().get(
         PodFacts(pod=request.object, namespace=request.namespace, settings=Settings(), sources=())
     )
     admission = look.admission({}, controller_available=True, deprovisioning=False)

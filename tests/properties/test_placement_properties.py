@@ -357,6 +357,6 @@ def test_an_answer_from_a_series_is_what_the_rules_say(
         expected = admit(
             case, decide(case, known[answered]), controller_available=lives, deprovisioning=leaving and not lives
         )
-        assert expected == series.look(case.facts).admission(
+        assert expected == series.get(case.facts).admission(
             known[answered], controller_available=lives, deprovisioning=leaving and not lives
         )

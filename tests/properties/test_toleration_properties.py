@@ -71,7 +71,7 @@ def test_a_pod_can_run_on_every_node_whose_taint_it_tolerates_because_of_us(
         assert _takes(document, taint.value, decision.system)
         runs = {taint.value}.union(*(foreign for node, foreign in using.compatibility if node == taint.value))
         for finding in decision.images:
-            if finding.verdict is ImageEffect.CONSTRAINS:
+            if finding.effect is ImageEffect.CONSTRAINS:
                 platforms = {(each.os, each.architecture) for each in known[finding.text].platforms}
                 assert platforms & {(decision.system, each) for each in runs}
 

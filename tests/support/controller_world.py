@@ -39,7 +39,7 @@ class World:
         *,
         leading: bool = True,
         api: FakeApi | None = None,
-        additions: PodMutator | None = None,
+        mutator: PodMutator | None = None,
         inspector: Callable[[ManualClock], Any] = FakeInspector,
         **configuration: Any,
     ) -> None:
@@ -82,7 +82,7 @@ class World:
             is_leading=lambda: self.leading,
             is_connected=lambda: self.connected,
             uniform=lambda: 0.5,
-            additions=additions,
+            mutator=mutator,
         )
         self.api.on_event = self.pods.add
         self._tasks = [

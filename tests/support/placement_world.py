@@ -359,7 +359,7 @@ class FakeApi:
         return str(self._version)
 
 
-class FakeAdditions:
+class FakeMutator:
     """Another feature: it adds ``addition`` to every pod, and remembers what it was asked."""
 
     def __init__(self, addition: PodMutation) -> None:

@@ -12,7 +12,7 @@ MAX_DELAY: Final = 15.0
 AT_ONCE_AFTER: Final = 5.0
 """A new pod causes an immediate attempt if the last one began longer ago."""
 SPREAD: Final = 1.0
-"""Look-ups that are brought forward together are spread over this time."""
+"""Lookups that are brought forward together are spread over this time."""
 HELD_DELAY: Final = 300.0
 HELD_SPREAD: Final = 0.2
 
@@ -22,7 +22,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 
     most: float = MAX_DELAY
     every: Mapping[str, float] = {}
-    """Failure class (RG-060, or ``unknown``) → seconds between attempts, for failures that waiting rarely cures."""
+    """Failure class, or ``unknown``, → seconds between attempts, for failures that waiting rarely cures."""
 
     def delay(self, failures: int, failure: str, *, uniform: float, retry_after: float | None = None) -> float:
         """Seconds until the next attempt for an image after ``failures`` in a row; ``failure`` is the last one's class.

@@ -1,9 +1,10 @@
-"""What was decided for equal pods, such as the replicas of a template. Bounded, and pure, like the rules.
+"""A cache of decisions for equal pods, such as the replicas of a template. Bounded, and pure, like the rules.
 
-Most pods are created by the dozen. What a feature has found for one of them is found again for the next, as long as the
-facts that it depends on are the same. At admission equal pods have no name yet and are equal in everything that rules
-read: the encoded :class:`Likeness` is the key. Rules get a pod with these fields only, so they cannot read anything
-outside it. For pods at admission, not stored ones."""
+Most pods are created by the dozen. What a feature has decided for one of them it decides for the next, as long as the
+facts that the decision depends on are the same. At admission equal pods have no name yet and are equal in everything
+that rules read: the encoded :class:`PodCacheKey` is the key. Rules get a pod with these fields only, so they cannot
+read anything outside it. For pods at admission, not stored ones.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
@@ -63,37 +64,37 @@ class DescribesPod(Protocol):
 
 
 F = TypeVar("F", bound=DescribesPod)
-L = TypeVar("L")
+D = TypeVar("D")
 
 
-class DecisionCache(Generic[F, L]):
-    """The series recently admitted by this process, each as a look ``L``; the least recently used is evicted.
+class DecisionCache(Generic[F, D]):
+    """The decisions ``D`` for pods that this process admitted recently; the least recently used is evicted.
 
-    ``make`` looks at facts whose pod is to be taken for the given one, which has only what rules may read. ``holds``
-    tells whether a look is the one for these facts, too. ``weight``: bytes of all keys together.
+    ``decide`` gets the facts, and the pod to take in place of theirs: it has only what rules may read. ``is_current``
+    says whether a decision holds for these facts, too. ``weight``: bytes of all keys together.
     """
 
     def __init__(
-        self, make: Callable[[F, Pod], L], holds: Callable[[L, F], bool], *, capacity: int, weight: int
+        self, decide: Callable[[F, Pod], D], is_current: Callable[[D, F], bool], *, capacity: int, weight: int
     ) -> None:
-        self._make = make
-        self._holds = holds
-        self._looks: LRUCache[bytes, L] = LRUCache(capacity, weight=weight)
+        self._decide = decide
+        self._is_current = is_current
+        self._decisions: LRUCache[bytes, D] = LRUCache(capacity, weight=weight)
 
     def __len__(self) -> int:
-        return len(self._looks)
+        return len(self._decisions)
 
-    def look(self, facts: F) -> L:
-        """The look at an equal pod under the same facts, or a new one."""
-        likeness = PodCacheKey.of(facts.pod, facts.namespace)
-        key = likeness.key
-        look = self._looks.get(key)
-        if look is not None and self._holds(look, facts):
-            return look
-        look = self._make(facts, likeness.pod)
+    def get(self, facts: F) -> D:
+        """The decision for an equal pod under the same facts, or a new one."""
+        cache_key = PodCacheKey.of(facts.pod, facts.namespace)
+        key = cache_key.key
+        decision = self._decisions.get(key)
+        if decision is not None and self._is_current(decision, facts):
+            return decision
+        decision = self._decide(facts, cache_key.pod)
         if len(key) <= MAX_KEY_BYTES:
-            self._looks.put(key, look, weight=len(key))
-        return look
+            self._decisions.put(key, decision, weight=len(key))
+        return decision
 
 
 def are_few(answers: Iterable[Inspection]) -> bool:

@@ -1,13 +1,14 @@
-"""Fair queueing of look-ups by namespace and host.
+"""A fair queue of lookups, by namespace and host.
 
 In order of arrival, a namespace whose pods name ten thousand images that never answer would delay everybody else. So
 each namespace has its own queue, and the least recently served namespace is next: per attempt of its own a namespace
 waits for at most one attempt of each other. Within a namespace hosts are served in the same way; a host at its limit is
 skipped.
 
-A look-up is in the queue of each namespace that waits for it and leaves all of them when one is served, so a shared
-public image is looked up as soon as any of them has its turn. Callers bound the length of the queues. State only: no
-I/O, no clock."""
+A lookup is in the queue of each namespace that waits for it and leaves all of them when one is served, so a shared
+public image is looked up as soon as any of them is next. Callers bound the length of the queues. State only: no I/O, no
+clock.
+"""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable
@@ -16,11 +17,11 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 MAX_CONCURRENT_LOOKUPS: Final = 256
 MAX_CONCURRENT_PER_HOST: Final = 32
 MAX_CONCURRENT_PER_NAMESPACE: Final = 64
-"""Look-ups under way at a time, in the webhook as in the controller."""
+"""Lookups under way at a time, in the webhook as in the controller."""
 
 
 class NamesImage(Hashable, Protocol):
-    """A look-up's key."""
+    """A lookup's key."""
 
     @property
     def reference(self) -> str:
@@ -31,14 +32,14 @@ K = TypeVar("K", bound=NamesImage)
 
 
 class QueueEntry(NamedTuple, Generic[K]):
-    """The look-up to run next, and the namespace that it counts against."""
+    """The lookup to run next, and the namespace that it counts against."""
 
     key: K
     namespace: str
 
 
 class ConcurrencyLimits:
-    """Limits on running look-ups: in total, per host and per namespace.
+    """Limits on running lookups: in total, per host and per namespace.
 
     Also, a namespace may use at most as many slots as it leaves free, so neither many hosts that hang nor many
     namespaces can take all slots.
@@ -46,37 +47,37 @@ class ConcurrencyLimits:
 
     def __init__(
         self,
-        in_all: int = MAX_CONCURRENT_LOOKUPS,
+        total: int = MAX_CONCURRENT_LOOKUPS,
         *,
         per_host: int = MAX_CONCURRENT_PER_HOST,
         per_namespace: int = MAX_CONCURRENT_PER_NAMESPACE,
     ) -> None:
         self._per_host = per_host
         self._per_namespace = per_namespace
-        self.free = in_all
+        self.free = total
         self._at_host: Counter[str] = Counter()
         self._of_namespace: Counter[str] = Counter()
         """Zero counts are removed, here and above."""
 
-    def may(self, namespace: str) -> bool:
+    def allows(self, namespace: str) -> bool:
         """Whether the namespace is below its limit."""
         return self._of_namespace[namespace] < min(self._per_namespace, self.free)
 
-    def has_room(self, host: str) -> bool:
+    def has_capacity(self, host: str) -> bool:
         """Whether the host is below its limit."""
         return self._at_host[host] < self._per_host
 
-    def take(self, turn: QueueEntry[K]) -> None:
-        """Counts a started look-up."""
-        self._count(turn, 1)
+    def acquire(self, entry: QueueEntry[K]) -> None:
+        """Counts a started lookup."""
+        self._count(entry, 1)
 
-    def leave(self, turn: QueueEntry[K]) -> None:
-        """Counts a finished look-up."""
-        self._count(turn, -1)
+    def release(self, entry: QueueEntry[K]) -> None:
+        """Counts a finished lookup."""
+        self._count(entry, -1)
 
-    def _count(self, turn: QueueEntry[K], change: int) -> None:
+    def _count(self, entry: QueueEntry[K], change: int) -> None:
         self.free -= change
-        for counter, name in ((self._at_host, host_of(turn.key)), (self._of_namespace, turn.namespace)):
+        for counter, name in ((self._at_host, host_of(entry.key)), (self._of_namespace, entry.namespace)):
             counter[name] += change
             if not counter[name]:
                 del counter[name]
@@ -86,53 +87,55 @@ class FairQueue(Generic[K]):
     """The queues of all namespaces."""
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[str, OrderedDict[str, dict[K, None]]] = OrderedDict()
-        """By namespace and host, least recently served first; look-ups in order of arrival."""
-        self._places: dict[K, set[str]] = {}
-        """Namespaces in whose queues a look-up is."""
+        self._queues: OrderedDict[str, OrderedDict[str, dict[K, None]]] = OrderedDict()
+        """By namespace and host, least recently served first; lookups in order of arrival."""
+        self._namespaces: dict[K, set[str]] = {}
+        """Namespaces in whose queues a lookup is."""
         self._at_host: Counter[str] = Counter()
-        """Number of namespaces with queued look-ups for a host; zero counts are removed."""
+        """Number of namespaces with queued lookups for a host; zero counts are removed."""
 
     def __len__(self) -> int:
-        """Number of queued look-ups."""
-        return len(self._places)
+        """Number of queued lookups."""
+        return len(self._namespaces)
 
     def add(self, key: K, namespaces: Iterable[str]) -> None:
-        """Appends the look-up to the queues of these namespaces; where it is queued already it keeps its position."""
+        """Appends the lookup to the queues of these namespaces; where it is queued already it keeps its position."""
         host = host_of(key)
         for namespace in namespaces:
-            hosts = self._lines.setdefault(namespace, OrderedDict())
+            hosts = self._queues.setdefault(namespace, OrderedDict())
             if host not in hosts:
                 hosts[host] = {}
                 self._at_host[host] += 1
             hosts[host].setdefault(key)
-            self._places.setdefault(key, set()).add(namespace)
+            self._namespaces.setdefault(key, set()).add(namespace)
 
     def drop(self, key: K) -> None:
-        """Removes the look-up from all queues: nobody waits for it any more."""
-        if key in self._places:
+        """Removes the lookup from all queues: nobody waits for it any more."""
+        if key in self._namespaces:
             self._remove(key)
 
-    def next(self, places: ConcurrencyLimits, *, waits: Callable[[K, str], bool]) -> QueueEntry[K] | None:
-        """Removes the next look-up from all queues and returns it; None if none may start now.
+    def next(self, limits: ConcurrencyLimits, *, waits: Callable[[K, str], bool]) -> QueueEntry[K] | None:
+        """Removes the next lookup from all queues and returns it; None if none may start now.
 
         ``waits``: whether the namespace still waits for it; if not, it is removed from that namespace's queue.
 
         Looks at every namespace only if some host is below its limit; few hosts are ever at their limit.
         """
-        if not places.free or not any(map(places.has_room, self._at_host)):
+        if not limits.free or not any(map(limits.has_capacity, self._at_host)):
             return None
-        for namespace in tuple(self._lines):
-            if places.may(namespace) and (key := self._next_of(namespace, places.has_room, waits)) is not None:
+        for namespace in tuple(self._queues):
+            if limits.allows(namespace) and (key := self._next_of(namespace, limits.has_capacity, waits)) is not None:
                 self._remove(key)
-                if namespace in self._lines:
-                    self._lines.move_to_end(namespace)
+                if namespace in self._queues:
+                    self._queues.move_to_end(namespace)
                 return QueueEntry(key, namespace)
         return None
 
-    def _next_of(self, namespace: str, has_room: Callable[[str], bool], waits: Callable[[K, str], bool]) -> K | None:
-        hosts = self._lines[namespace]
-        while (host := next(filter(has_room, hosts), None)) is not None:
+    def _next_of(
+        self, namespace: str, has_capacity: Callable[[str], bool], waits: Callable[[K, str], bool]
+    ) -> K | None:
+        hosts = self._queues[namespace]
+        while (host := next(filter(has_capacity, hosts), None)) is not None:
             key = next(iter(hosts[host]))
             if waits(key, namespace):
                 hosts.move_to_end(host)
@@ -141,14 +144,14 @@ class FairQueue(Generic[K]):
         return None
 
     def _remove(self, key: K) -> None:
-        for namespace in list(self._places[key]):
+        for namespace in list(self._namespaces[key]):
             self._leave(key, namespace)
 
     def _leave(self, key: K, namespace: str) -> None:
-        self._places[key].discard(namespace)
-        if not self._places[key]:
-            del self._places[key]
-        hosts, host = self._lines[namespace], host_of(key)
+        self._namespaces[key].discard(namespace)
+        if not self._namespaces[key]:
+            del self._namespaces[key]
+        hosts, host = self._queues[namespace], host_of(key)
         del hosts[host][key]
         if not hosts[host]:
             del hosts[host]
@@ -156,7 +159,7 @@ class FairQueue(Generic[K]):
             if not self._at_host[host]:
                 del self._at_host[host]
         if not hosts:
-            del self._lines[namespace]
+            del self._queues[namespace]
 
 
 def host_of(key: NamesImage) -> str:

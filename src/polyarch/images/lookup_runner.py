@@ -1,12 +1,13 @@
-"""Runs the registry look-ups that parked pods wait for, and collects their answers.
+"""Runs the lookups that gated pods wait for, and collects the inspections of one pod's images.
 
-``waiting`` decides what is due and ``fair_queue`` what is next; :class:`Attempts` runs one task per attempt. Attempts
-are limited per host, per namespace and in total, so a host that hangs delays only its own images, and a namespace with
-many images only its own pods. After a failure of class auth the pods' secrets are read again; pods whose secret changed
-are woken and join another look-up with the new credentials.
+``waiting`` decides what is due and ``fair_queue`` what is next; :class:`LookupRunner` runs one task per attempt.
+Attempts are limited per host, per namespace and in total, so a host that hangs delays only its own images, and a
+namespace with many images only its own pods. After a failure of class auth the pods' secrets are read again; pods whose
+secret changed are reconciled and join another lookup with the new credentials. An internal error counts as a transient
+failure of that image: it is retried with backoff and ends with the pods' retry windows, like any other.
 
-An internal error counts as a transient failure of that image: it is retried with backoff and ends with the pods' retry
-windows, like any other."""
+:class:`PodImageResolver` says what is known of one pod's images, and which lookups it still waits for.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +21,7 @@ from polyarch.images.fair_queue import ConcurrencyLimits, FairQueue, QueueEntry
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pod_images import ImageUse
 from polyarch.images.pull_secrets import JUST_READ, PodCredentials, PullSecretNames, PullSecretReader, PullSecrets
-from polyarch.images.resolver import ImageInspector, at_hand
+from polyarch.images.resolver import ImageInspector, cached_inspections
 from polyarch.images.waiting import LookupAttempt, LookupKey, PendingImage, SharedLookup, WaitingPods, failure_of
 from polyarch.kube.errors import Causes
 from polyarch.kube.queue import ShutDown, WorkQueue
@@ -30,7 +31,7 @@ from polyarch.oci.inspection import Inspection, InspectionError, Status
 log = structlog.get_logger(__name__)
 
 MAX_REREAD: Final = 32
-"""Pull sources that are read again after an auth failure; sources share a look-up only if their secrets are equal."""
+"""Pull sources that are read again after an auth failure; sources share a lookup only if their secrets are equal."""
 REPORT_INTERVAL: Final = 60.0
 """Seconds between log lines about the same image, however many pods wait for it."""
 
@@ -53,18 +54,18 @@ class LookupRunner:
         self._secrets = secrets
         self._clock = clock
         self._metrics = metrics
-        self._places = ConcurrencyLimits()
+        self._limits = ConcurrencyLimits()
         self._causes = Causes()
-        self._turns: FairQueue[LookupKey] = FairQueue()
-        """Queued look-ups, each once per namespace, so the length is bounded by the distinct images of gated pods. Only
-        look-ups without waiters are dropped: a pod whose look-up was dropped would stay gated."""
+        self._fair_queue: FairQueue[LookupKey] = FairQueue()
+        """Queued lookups, each once per namespace, so the length is bounded by the distinct images of gated pods. Only
+        lookups without waiters are dropped: a pod whose lookup was dropped would stay gated."""
         self._tasks: asyncio.TaskGroup | None = None
-        waiting.on_close(self._turns.drop)
+        waiting.on_close(self._fair_queue.drop)
 
     @property
-    def in_line(self) -> int:
-        """Number of look-ups that are due and queued."""
-        return len(self._turns)
+    def queued(self) -> int:
+        """Number of lookups that are due and queued."""
+        return len(self._fair_queue)
 
     async def run(self) -> None:
         """Runs attempts until cancelled, or until the queue is shut down and no attempt is running."""
@@ -75,9 +76,9 @@ class LookupRunner:
                     key = await self._queue.get()
                     self._queue.done(key)
                     if (lookup := self._waiting.find(key)) is not None:
-                        self._turns.add(key, lookup.namespaces)
+                        self._fair_queue.add(key, lookup.namespaces)
                     if not len(self._queue):  # queue everything that is due before choosing, so the order is fair
-                        self._begin_what_may(tasks)
+                        self._start_allowed(tasks)
             except ShutDown:
                 return
             finally:
@@ -85,65 +86,67 @@ class LookupRunner:
 
     async def look_for_new_secrets(self) -> None:
         """Reads the secrets of pods again whose images failed with auth, and wakes those whose secrets changed: they
-        join another look-up, which is made at once."""
+        join another lookup, which is made at once."""
         for key in [lookup.key for lookup in self._waiting.lookups() if lookup.failure == "auth"]:
             await self._reread(key)
 
-    def _begin_what_may(self, tasks: asyncio.TaskGroup) -> None:
-        while (turn := self._turns.next(self._places, waits=self._waits)) is not None:
-            if (ask := self._waiting.start(turn.key)) is not None:
-                self._places.take(turn)
-                tasks.create_task(self._attempt(turn, ask), name=f"attempt {turn.key.reference}")
+    def _start_allowed(self, tasks: asyncio.TaskGroup) -> None:
+        while (entry := self._fair_queue.next(self._limits, waits=self._waits)) is not None:
+            if (attempt := self._waiting.start(entry.key)) is not None:
+                self._limits.acquire(entry)
+                tasks.create_task(self._attempt(entry, attempt), name=f"attempt {entry.key.reference}")
 
     def _waits(self, key: LookupKey, namespace: str) -> bool:
         lookup = self._waiting.find(key)
         return lookup is not None and namespace in lookup.namespaces
 
-    async def _attempt(self, turn: QueueEntry[LookupKey], ask: LookupAttempt) -> None:
+    async def _attempt(self, entry: QueueEntry[LookupKey], attempt: LookupAttempt) -> None:
         try:
-            await self._make(turn, ask)
+            await self._make(entry, attempt)
         except Exception as error:  # noqa: BLE001 - one image must not stop the others
-            self._bug(turn.key.reference, error)
-            self._waiting.give_back(turn.key, MAX_DELAY)
+            self._internal_error(entry.key.reference, error)
+            self._waiting.give_back(entry.key, MAX_DELAY)
         finally:
-            self._places.leave(turn)
+            self._limits.release(entry)
             if self._tasks is not None:
-                self._begin_what_may(self._tasks)
+                self._start_allowed(self._tasks)
 
-    async def _make(self, turn: QueueEntry[LookupKey], ask: LookupAttempt) -> None:
-        key, started = turn.key, self._clock.monotonic()
+    async def _make(self, entry: QueueEntry[LookupKey], attempt: LookupAttempt) -> None:
+        key, started = entry.key, self._clock.monotonic()
         try:
-            if ask.failed_with == "auth":
+            if attempt.failed_with == "auth":
                 await self._reread(key)
-            credentials = await self._credentials(key, ask)
+            credentials = await self._credentials(key, attempt)
             if credentials is None:
                 self._waiting.give_back(key, JUST_READ)
                 return
             started = self._clock.monotonic()
-            answer = await self._ask(ask, credentials, turn)
+            answer = await self._ask(attempt, credentials, entry)
         except Exception as error:  # noqa: BLE001 - counts as a transient failure of that image
-            self._bug(ask.reference.canonical, error)
-            problem = f"{ask.reference.canonical}: internal error while it was inspected; see polyarch's log"
+            self._internal_error(attempt.reference.canonical, error)
+            problem = f"{attempt.reference.canonical}: internal error while it was inspected; see polyarch's log"
             failure = InspectionError("internal-error", "transient", problem)
-            answer = Inspection(ask.reference, Status.ERROR, error=failure)
+            answer = Inspection(attempt.reference, Status.ERROR, error=failure)
         self._measure(answer, self._clock.monotonic() - started)
         lookup = self._waiting.finish(key, answer)
         if lookup is not None and failure_of(answer):
             self._report(lookup, answer)
-            if failure_of(answer) == "auth" and ask.failed_with != "auth":
+            if failure_of(answer) == "auth" and attempt.failed_with != "auth":
                 await self._reread(key)
 
-    async def _ask(self, ask: LookupAttempt, credentials: PodCredentials, turn: QueueEntry[LookupKey]) -> Inspection:
+    async def _ask(
+        self, attempt: LookupAttempt, credentials: PodCredentials, entry: QueueEntry[LookupKey]
+    ) -> Inspection:
         return await self._inspector.inspect(
-            ask.reference,
+            attempt.reference,
             credentials=credentials.store,
-            fresh=ask.fresh,
-            not_before=ask.not_before,
-            bundle=turn.key.bundle,
-            tenant=turn.namespace,
+            fresh=attempt.fresh,
+            not_before=attempt.not_before,
+            bundle=entry.key.bundle,
+            tenant=entry.namespace,
         )
 
-    def _bug(self, image: str, error: Exception) -> None:
+    def _internal_error(self, image: str, error: Exception) -> None:
         """Counts and logs an internal error, with the traceback once per cause."""
         self._metrics.internal_errors.inc()
         log.error(
@@ -152,13 +155,13 @@ class LookupRunner:
             exc_info=error if self._causes.is_new(error) else None,
         )
 
-    async def _credentials(self, key: LookupKey, ask: LookupAttempt) -> PodCredentials | None:
+    async def _credentials(self, key: LookupKey, attempt: LookupAttempt) -> PodCredentials | None:
         """Current credentials of a waiting pod, with the current global pull secret.
 
         All waiting pods get the answer, so it must be obtained with credentials that each of them has. Pods
-        whose secrets changed are woken and join another look-up. None: the secrets of all checked pods changed.
+        whose secrets changed are woken and join another lookup. None: the secrets of all checked pods changed.
         """
-        first = await self._secrets.get(ask.wants[0].credentials.source)
+        first = await self._secrets.get(attempt.wants[0].credentials.source)
         if first.fingerprint == key.credential:
             return first
         for source, pods in list(self._waiters(key).items())[:MAX_REREAD]:
@@ -212,8 +215,8 @@ class LookupRunner:
         )
 
 
-# -- the answers for a waiting pod's images, and the look-ups it still waits for ---------------------------------------
-# Answers come from the registry client's cache and from shared look-ups; this part sends no request and never waits. If
+# -- the answers for a waiting pod's images, and the lookups it still waits for ---------------------------------------
+# Answers come from the registry client's cache and from shared lookups; this part sends no request and never waits. If
 # an image needs the pod's pull secrets and they are not cached, they are read in the background and the pod is
 # reconciled again.
 
@@ -228,11 +231,11 @@ class Waits(Protocol):
     def seen_at(self) -> float: ...
 
     def waits(self, now: float, *, begun: float | None) -> None:
-        """It waits for look-ups; ``begun``: when the first attempt of one began; None: all are queued."""
+        """It waits for lookups; ``begun``: when the first attempt of one began; None: all are queued."""
         ...
 
     def waits_for_nothing(self, now: float) -> None:
-        """No look-up can provide what is missing, if anything is."""
+        """No lookup can provide what is missing, if anything is."""
         ...
 
 
@@ -255,7 +258,7 @@ class PodImageState(NamedTuple):
     wants: tuple[PendingImage, ...] = ()
     """Images that the pod waits for."""
     answered: tuple[PendingImage, ...] = ()
-    """Images answered by their look-up. A look-up and its answer are dropped when the last pod leaves it, so the pod
+    """Images answered by their lookup. A lookup and its answer are dropped when the last pod leaves it, so the pod
     stays parked there until all its images are known."""
     problems: tuple[str, ...] = ()
     """Problems of the pod's pull secrets, for the events of a failure."""
@@ -290,7 +293,7 @@ class PodImageResolver:
         return known
 
     def _known(self, asked: PodImageRequest, memory: Waits) -> PodImageState | None:
-        answers = self._at_hand(asked, memory)
+        answers = self._cached(asked, memory)
         missing = [use for use in asked.images if use.reference is not None and use.text not in answers]
         credentials = self._secrets.cached(asked.source)
         if not missing:
@@ -310,7 +313,7 @@ class PodImageResolver:
     def _looked_up(
         self, missing: Iterable[ImageUse], answers: dict[str, Inspection], credentials: PodCredentials, memory: Waits
     ) -> PodImageState:
-        """Answers of the shared look-ups for the missing images; each look-up is read once."""
+        """Answers of the shared lookups for the missing images; each lookup is read once."""
         now = self._clock.monotonic()
         wants: list[PendingImage] = []
         answered: list[PendingImage] = []
@@ -375,8 +378,8 @@ class PodImageResolver:
             return known._replace(wants=(*known.wants, *wants), answered=(*known.answered, *answered), undecidable=True)
         return known._replace(answers=answers)
 
-    def _at_hand(self, asked: PodImageRequest, memory: Waits) -> dict[str, Inspection]:
-        return at_hand(
+    def _cached(self, asked: PodImageRequest, memory: Waits) -> dict[str, Inspection]:
+        return cached_inspections(
             asked.images,
             self._inspector,
             self._secrets.lazy(asked.source),

@@ -1,4 +1,4 @@
-"""Metrics of image look-ups: exported by every role that asks registries.
+"""Metrics of image lookups: exported by every role that asks registries.
 
 The names are the predecessor's where it had the same. Every family is exported from the first scrape on, so
 that dashboards show zero instead of a gap.
@@ -19,7 +19,7 @@ ERROR_CLASSES: Final = ("absent", "auth", "limit", "transient", "content", "conf
 
 
 class LookupMetrics:
-    """The metric families of image look-ups."""
+    """The metric families of image lookups."""
 
     def __init__(self, metrics: Metrics) -> None:
         histogram, counter, gauge = metrics.histogram, metrics.counter, metrics.gauge

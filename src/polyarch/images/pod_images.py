@@ -36,7 +36,7 @@ class ImageFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """
 
     text: str
-    verdict: ImageEffect
+    effect: ImageEffect
     note: str
     platforms: tuple[NodePlatform, ...] = ()
     stale: bool = False
@@ -52,7 +52,7 @@ class ImageFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def is_pending(self) -> bool:
-        return self.verdict is ImageEffect.UNRESOLVED and not self.error_class
+        return self.effect is ImageEffect.UNRESOLVED and not self.error_class
 
     @property
     def failure(self) -> str:
@@ -217,7 +217,7 @@ def _resolved(use: ImageUse, answer: Inspection) -> ImageFacts:
     platforms, dropped = _platforms(answer.entries)
     return ImageFacts(
         text=use.text,
-        verdict=ImageEffect.CONSTRAINS,
+        effect=ImageEffect.CONSTRAINS,
         note=_digest_note(answer),
         platforms=platforms,
         stale=answer.stale,
@@ -240,7 +240,7 @@ def _compared(entries: tuple[Entry, ...]) -> tuple[tuple[NodePlatform, ...], tup
 
 
 def _neutral(use: ImageUse, answer: Inspection) -> ImageFacts:
-    return ImageFacts(text=use.text, verdict=ImageEffect.NEUTRAL, note="neutral", stale=answer.stale, always=use.always)
+    return ImageFacts(text=use.text, effect=ImageEffect.NEUTRAL, note="neutral", stale=answer.stale, always=use.always)
 
 
 def _failed(use: ImageUse, answer: Inspection) -> ImageFacts:
@@ -248,7 +248,7 @@ def _failed(use: ImageUse, answer: Inspection) -> ImageFacts:
     if error is None:  # unknown: the registry answered, and the content does not say
         return _unresolved(use, "unknown", error_class="content", host=host)
     if use.never:
-        return ImageFacts(text=use.text, verdict=ImageEffect.NEUTRAL, note="local")
+        return ImageFacts(text=use.text, effect=ImageEffect.NEUTRAL, note="local")
     if error.code == "not-a-registry" and error.host not in ("", host):
         host = f"{error.host} (for {host})"  # where a redirect or a token endpoint led to
     else:
@@ -261,7 +261,7 @@ def _unresolved(
 ) -> ImageFacts:
     return ImageFacts(
         text=use.text,
-        verdict=ImageEffect.UNRESOLVED,
+        effect=ImageEffect.UNRESOLVED,
         note=note,
         always=use.always,
         error_class=error_class,
@@ -302,7 +302,7 @@ def platforms_of(finding: ImageFacts) -> str:
 
 def conflict(images: Sequence[ImageFacts]) -> str:
     """The fewest images that have no common platform: one without any, or two, or all."""
-    constraining = [finding for finding in images if finding.verdict is ImageEffect.CONSTRAINS]
+    constraining = [finding for finding in images if finding.effect is ImageEffect.CONSTRAINS]
     for finding in constraining:
         if not finding.platforms:
             return f"{finding.text} has no platform that a node can have"
@@ -326,7 +326,7 @@ def _common(*findings: ImageFacts) -> PlatformSet:
 
 def remedy(images: Sequence[ImageFacts]) -> str:
     """What to do about images without a common platform."""
-    constraining = sum(finding.verdict is ImageEffect.CONSTRAINS for finding in images)
+    constraining = sum(finding.effect is ImageEffect.CONSTRAINS for finding in images)
     if constraining > 1:
         return "publish the images for a common platform, or choose other tags"
     return "publish the image for a platform of the cluster's nodes, or choose another tag"
@@ -335,7 +335,7 @@ def remedy(images: Sequence[ImageFacts]) -> str:
 def deciders(images: Iterable[ImageFacts]) -> str:
     """The images that restrict the pod, and what is odd about their answers."""
     images = tuple(images)
-    constraining = [finding for finding in images if finding.verdict is ImageEffect.CONSTRAINS]
+    constraining = [finding for finding in images if finding.effect is ImageEffect.CONSTRAINS]
     is_stale = any(finding.stale for finding in images)
     stale = " (last known platforms, which could not be revalidated)" if is_stale else ""
     dropped: set[str] = set()

@@ -1,11 +1,12 @@
-"""What one feature adds to what another one writes about the same pod: one answer, one patch. Pure.
+"""What one feature changes in a pod beside another feature: one answer, one patch. Pure.
 
-The feature that is called first about a pod, at admission or when it lifts its gate, takes an :class:`Adds` and knows
-nothing else of the other one. So the pod costs one call of the API server and one PATCH, whatever is switched on, and
-neither feature imports the other.
+The feature that is called first about a pod, at admission or when it removes its gate, takes a :class:`PodMutator` and
+knows nothing else of the other one. So the pod costs one call of the API server and one PATCH, whatever is switched on,
+and neither feature imports the other.
 
 Both sides compare with the same pod, so both create the lists and maps that it lacks, and both count its list elements.
-:func:`joined` makes one patch of the two."""
+:func:`join_patches` makes one patch of the two.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol

@@ -103,11 +103,11 @@ class PullSecretContent(NamedTuple):
 
 
 class PodCredentials(NamedTuple):
-    """A pod's credentials. Pods with equal secrets have equal ``fingerprint`` and may share look-ups."""
+    """A pod's credentials. Pods with equal secrets have equal ``fingerprint`` and may share lookups."""
 
     source: PullSecretNames
     fingerprint: str
-    """Empty if the pod has no credentials of its own; all such pods share look-ups."""
+    """Empty if the pod has no credentials of its own; all such pods share lookups."""
     store: CredentialStore
     problems: tuple[str, ...]
     """Skipped secrets and why, to be named if an image fails."""
@@ -388,12 +388,12 @@ class GlobalPullSecret:
 
 SOURCES_AT_ONCE: Final = 16
 """Pull sources that are read at a time."""
-FAULTS: Final = 1024
+MAX_FAILURES: Final = 1024
 """Pods for which an internal error is remembered."""
 
 
 class _Wanted(NamedTuple):
-    """One read as an entry of ``turns``; all have the same host, the API server."""
+    """A read as a key of the fair queue; all have the same host, the API server."""
 
     source: PullSecretNames
 
@@ -408,12 +408,12 @@ class PullSecretReader:
     def __init__(self, secrets: PullSecrets, wake: Callable[[Key, float], None]) -> None:
         self._secrets = secrets
         self._wake = wake
-        self._turns: FairQueue[_Wanted] = FairQueue()
-        self._places = ConcurrencyLimits(SOURCES_AT_ONCE, per_host=SOURCES_AT_ONCE, per_namespace=SOURCES_AT_ONCE)
+        self._queue: FairQueue[_Wanted] = FairQueue()
+        self._limits = ConcurrencyLimits(SOURCES_AT_ONCE, per_host=SOURCES_AT_ONCE, per_namespace=SOURCES_AT_ONCE)
         self._pods: dict[PullSecretNames, set[Key]] = {}
         """Waiting pods by queued or running read."""
         self._changed = asyncio.Event()
-        self._faults: LRUCache[Key, Exception] = LRUCache(FAULTS)
+        self._failures: LRUCache[Key, Exception] = LRUCache(MAX_FAILURES)
 
     def __len__(self) -> int:
         """Number of queued and running reads."""
@@ -424,11 +424,11 @@ class PullSecretReader:
 
         Raises, once, the internal error of a previous read for this pod, so that it counts against the pod.
         """
-        if (error := self._faults.pop(pod)) is not None:
+        if (error := self._failures.pop(pod)) is not None:
             raise error
         if source not in self._pods:
             self._pods[source] = set()
-            self._turns.add(_Wanted(source), [source.namespace])
+            self._queue.add(_Wanted(source), [source.namespace])
             self._changed.set()
         self._pods[source].add(pod)
 
@@ -436,24 +436,24 @@ class PullSecretReader:
         """Reads until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                while (turn := self._turns.next(self._places, waits=lambda key, namespace: True)) is not None:
-                    self._places.take(turn)
-                    tasks.create_task(self._read(turn), name=f"read pull secrets in {turn.namespace}")
+                while (entry := self._queue.next(self._limits, waits=lambda key, namespace: True)) is not None:
+                    self._limits.acquire(entry)
+                    tasks.create_task(self._read(entry), name=f"read pull secrets in {entry.namespace}")
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def _read(self, turn: QueueEntry[_Wanted]) -> None:
-        source, delay, met = turn.key.source, 0.0, None
+    async def _read(self, entry: QueueEntry[_Wanted]) -> None:
+        source, delay, failure = entry.key.source, 0.0, None
         try:
             await self._secrets.get(source)
             if self._secrets.cached(source) is None:
                 delay = MAX_DELAY  # evicted already: without a delay it would be read in a tight loop
         except Exception as error:  # noqa: BLE001 - raised again when these pods are reconciled; others go on
-            met = error
+            failure = error
         finally:
-            self._places.leave(turn)
+            self._limits.release(entry)
             self._changed.set()
         for pod in self._pods.pop(source):
-            if met is not None:
-                self._faults.put(pod, met)
+            if failure is not None:
+                self._failures.put(pod, failure)
             self._wake(pod, delay)

@@ -1,9 +1,10 @@
-"""Image answers: those in memory, and the registry look-ups of admissions and of work that nobody waits for.
+"""Inspections of images: those in memory, and the lookups of admissions and of work that nobody waits for.
 
-:func:`at_hand` returns cached answers without waiting and without a request. Credentials are passed as a store that
-reads pull secrets only on demand, so the answer for an image known to be public needs no secret.
-:class:`AdmissionLookups` asks within the time of an admission, :class:`LowPriorityLookups` for sweep and warm-up. The
-look-ups of gated pods are in ``waiting`` and ``attempts``."""
+:func:`cached_inspections` neither waits nor sends a request. Credentials are passed as a store that reads pull secrets
+only on demand, so the inspection of an image known to be public needs no secret. :class:`AdmissionLookups` asks
+registries within the time of an admission, :class:`LowPriorityLookups` for sweep, warm-up and reports. The lookups of
+gated pods are in ``waiting`` and ``lookup_runner``.
+"""
 
 import asyncio
 from collections import Counter
@@ -57,7 +58,7 @@ class ImageInspector(Protocol):
     def host_low(self, reference: Reference) -> bool: ...
 
 
-def at_hand(
+def cached_inspections(
     uses: Iterable[ImageUse],
     inspector: ImageInspector,
     credentials: CredentialStore,
@@ -80,33 +81,33 @@ def at_hand(
 
 # -- admissions --------------------------------------------------------------------------------------------------------
 # An admission waits only for its budget, but a registry may take 30 seconds, and pod authors choose how many images and
-# hosts there are. So admissions share look-ups, as gated pods do: one per image and credential, with limits on how many
+# hosts there are. So admissions share lookups, as gated pods do: one per image and credential, with limits on how many
 # are running and queued, and fair queueing by namespace. If the queue is full, the image is not looked up at admission
-# and the pod is gated. A look-up that has been queued for 30 seconds is dropped: its admission was answered long ago,
+# and the pod is gated. A lookup that has been queued for 30 seconds is dropped: its admission was answered long ago,
 # and the controller has looked the image up since. If a registry refuses the credentials, the pull secrets are read
 # once more. Without this, pods whose secret was just replaced would be gated for ten minutes, until the cached secret
 # expires. Failures are cached for 30 seconds, so a burst of equal pods costs one attempt and no budget. A process has
 # one instance for all features that decide at admission: they share its answers and its limits.
 
-WAITING: Final = 64
+MAX_WAITING: Final = 64
 """Admissions of this process that may wait for registries at a time; further ones go without."""
-IN_LINE: Final = 1000
-"""Queued look-ups. A namespace may use at most half of what is left for all."""
-LONGEST: Final = 30.0
-"""Seconds that a look-up may run, and that it may be queued."""
-FAILED_LATELY: Final = 30.0
+MAX_QUEUED: Final = 1000
+"""Queued lookups. A namespace may use at most half of what is left for all."""
+LOOKUP_TIMEOUT: Final = 30.0
+"""Seconds that a lookup may run, and that it may be queued."""
+RECENT_FAILURE_PERIOD: Final = 30.0
 """Seconds after a failure during which admissions do not look the image up again."""
-FAILURES: Final = 10_000
-FAILURES_WEIGHT: Final = 4 * 1024 * 1024
+MAX_FAILURES: Final = 10_000
+MAX_FAILURES_BYTES: Final = 4 * 1024 * 1024
 """Bytes of cached failures."""
 
 
-Coming = asyncio.Future[Inspection | None]
-"""A future answer; its result is None if the look-up timed out or was dropped."""
+PendingInspection = asyncio.Future[Inspection | None]
+"""A future answer; its result is None if the lookup timed out or was dropped."""
 
 
 class AdmissionLookupKey(NamedTuple):
-    """The key of a look-up. Pods without pull secrets of their own share look-ups across namespaces."""
+    """The key of a lookup. Pods without pull secrets of their own share lookups across namespaces."""
 
     reference: str
     source: PullSecretNames
@@ -124,28 +125,28 @@ NEVER: Final = float("-inf")
 
 
 class _Lookup:
-    """One look-up, queued or running."""
+    """One lookup, queued or running."""
 
-    __slots__ = ("answer", "asked_at", "key", "not_before", "reference", "revoked", "source", "then", "under_way")
+    __slots__ = ("answer", "asked_at", "key", "not_before", "reference", "revoked", "running", "source", "then")
 
     def __init__(self, key: AdmissionLookupKey, reference: Reference, source: PullSecretNames, now: float) -> None:
         self.key = key
         self.reference = reference
         self.source = source
-        """The pull secrets of the first pod that asked; the look-up counts against that pod's namespace."""
+        """The pull secrets of the first pod that asked; the lookup counts against that pod's namespace."""
         self.asked_at = now
         self.not_before = NEVER
         """The tag must be checked at or after this time: the latest that any waiting admission needs."""
-        self.answer: Coming = asyncio.get_running_loop().create_future()
-        self.under_way = False
+        self.answer: PendingInspection = asyncio.get_running_loop().create_future()
+        self.running = False
         self.revoked = False
         """It may show credentials that do not count any more."""
         self.then: _Lookup | None = None
-        """The next look-up, for admissions that need a later tag check than this one makes."""
+        """The next lookup, for admissions that need a later tag check than this one makes."""
 
 
 class AdmissionLookups:
-    """``known`` returns answers at once, ``ask_until`` waits for more of them, and ``ask`` starts or joins look-ups."""
+    """``known`` returns inspections at once, ``inspect_until`` waits for more, ``inspect`` starts or joins a lookup."""
 
     def __init__(
         self,
@@ -158,24 +159,24 @@ class AdmissionLookups:
         self._secrets = secrets
         self._clock = clock
         self._metrics = metrics
-        self._places = ConcurrencyLimits()
-        self._turns: FairQueue[AdmissionLookupKey] = FairQueue()
+        self._limits = ConcurrencyLimits()
+        self._fair_queue: FairQueue[AdmissionLookupKey] = FairQueue()
         self._lookups: dict[AdmissionLookupKey, _Lookup] = {}
-        self._in_line: dict[_Lookup, None] = {}
+        self._queued: dict[_Lookup, None] = {}
         """In order of arrival."""
-        self._in_line_of: Counter[str] = Counter()
+        self._queued_by_namespace: Counter[str] = Counter()
         """By namespace; zero counts are removed."""
         self._waiting = 0
         self._failures: LRUCache[AdmissionLookupKey, tuple[Inspection, float]] = LRUCache(
-            FAILURES, weight=FAILURES_WEIGHT
+            MAX_FAILURES, weight=MAX_FAILURES_BYTES
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._causes = Causes()
 
     @property
-    def in_line(self) -> int:
-        """Number of queued look-ups."""
-        return len(self._in_line)
+    def queued(self) -> int:
+        """Number of queued lookups."""
+        return len(self._queued)
 
     # -- for an admission ----------------------------------------------------------------------------------------------
 
@@ -185,15 +186,15 @@ class AdmissionLookups:
         """Answers that are usable now, and recent failures with their last good readings, by the text
         of the reference. ``since``: when the admission arrived."""
         now, credentials = self._clock.monotonic(), self._secrets.lazy(source)
-        answers = at_hand(images, self._inspector, credentials, since=since, now=now, stale_for=stale_for)
+        answers = cached_inspections(images, self._inspector, credentials, since=since, now=now, stale_for=stale_for)
         for use in images if len(answers) < len(images) else ():
             if use.text not in answers and use.reference is not None:
-                failed = self.failed_lately(use.reference, source)
+                failed = self.recent_failure(use.reference, source)
                 if failed is not None:
                     answers[use.text] = failed
         return answers
 
-    async def ask_until(
+    async def inspect_until(
         self,
         until: float,
         images: tuple[ImageUse, ...],
@@ -206,17 +207,17 @@ class AdmissionLookups:
         for. ``since``: as for :meth:`known`."""
         missing = [use for use in images if use.text not in answers]
         left = until - self._clock.monotonic()
-        if left <= 0 or self._waiting >= WAITING:
+        if left <= 0 or self._waiting >= MAX_WAITING:
             return
         if any(not use.never and failure_of(answers.get(use.text)) for use in images):
             return
         if any(use.reference is None or self._inspector.host_busy(use.reference) for use in missing):
             return
-        asked = self.ask_all(missing, source, since=since)
+        asked = self.inspect_all(missing, source, since=since)
         if len(asked) == len(missing):
-            answers.update(await self._arrive(asked, left))
+            answers.update(await self._wait_for(asked, left))
 
-    async def look_for_bundles(
+    async def inspect_bundles(
         self, until: float, images: tuple[ImageUse, ...], source: PullSecretNames, answers: dict[str, Inspection]
     ) -> None:
         """Looks closer at the indexes of a pod that no node can run: an operator bundle constrains nothing.
@@ -224,7 +225,7 @@ class AdmissionLookups:
         Removes the answers for those that could not be looked at in time.
         """
         credentials = self._secrets.lazy(source)
-        asked: dict[str, Coming] = {}
+        asked: dict[str, PendingInspection] = {}
         for use in images:
             answer = answers.get(use.text)
             if use.reference is None or answer is None or answer.kind != "index" or not answer.constrains:
@@ -234,13 +235,16 @@ class AdmissionLookups:
                 answers[use.text] = found
                 continue
             del answers[use.text]
-            if self._waiting < WAITING and (coming := self.ask(use.reference, source, bundle="always")) is not None:
-                asked[use.text] = coming
+            if (
+                self._waiting < MAX_WAITING
+                and (pending := self.inspect(use.reference, source, bundle="always")) is not None
+            ):
+                asked[use.text] = pending
         if asked:
-            given = await self._arrive(asked, until - self._clock.monotonic())
+            given = await self._wait_for(asked, until - self._clock.monotonic())
             answers.update({text: answer for text, answer in given.items() if not failure_of(answer)})
 
-    async def _arrive(self, asked: dict[str, Coming], seconds: float) -> dict[str, Inspection]:
+    async def _wait_for(self, asked: dict[str, PendingInspection], seconds: float) -> dict[str, Inspection]:
         """The answers that arrive within this time."""
         self._waiting += 1
         try:
@@ -250,9 +254,11 @@ class AdmissionLookups:
             pass
         finally:
             self._waiting -= 1
-        return arrived(asked)
+        return finished(asked)
 
-    def ask_all(self, uses: Iterable[ImageUse], source: PullSecretNames, *, since: float) -> dict[str, Coming]:
+    def inspect_all(
+        self, uses: Iterable[ImageUse], source: PullSecretNames, *, since: float
+    ) -> dict[str, PendingInspection]:
         """Future answers by the text of the reference; images that found the queue full are left out.
 
         ``since``: with ``imagePullPolicy: Always`` the tag must be checked at or after this time.
@@ -262,20 +268,20 @@ class AdmissionLookups:
             if use.reference is None:
                 continue
             not_before = since if use.always and use.reference.digest is None else NEVER
-            answer = self.ask(use.reference, source, not_before=not_before)
+            answer = self.inspect(use.reference, source, not_before=not_before)
             if answer is not None:
                 asked[use.text] = answer
         return asked
 
-    # -- one look-up ---------------------------------------------------------------------------------------------------
+    # -- one lookup ---------------------------------------------------------------------------------------------------
 
-    def ask(
+    def inspect(
         self, reference: Reference, source: PullSecretNames, *, not_before: float = NEVER, bundle: BundleMode = "auto"
-    ) -> Coming | None:
+    ) -> PendingInspection | None:
         """A future answer, or None if the queue is full and the image is not looked up.
 
         ``not_before``: the tag must be checked at or after this time. A caller that stops waiting does not cancel
-        the look-up, so others that wait for it and later pods get the answer.
+        the lookup, so others that wait for it and later pods get the answer.
         """
         key, namespace, now = (
             AdmissionLookupKey.by(reference, source, bundle),
@@ -284,35 +290,35 @@ class AdmissionLookups:
         )
         self._forget_expired(now)
         lookup = self._lookups.get(key)
-        if lookup is not None and lookup.under_way and not_before > lookup.not_before:
+        if lookup is not None and lookup.running and not_before > lookup.not_before:
             before, lookup = lookup, lookup.then
         else:
             before = None
         if lookup is None:
-            if self._in_line_of[namespace] >= IN_LINE - len(self._in_line):
+            if self._queued_by_namespace[namespace] >= MAX_QUEUED - len(self._queued):
                 self._metrics.lookups_dropped.inc()
                 return None
             lookup = _Lookup(key, reference, source, now)
-            self._in_line[lookup] = None
-            self._in_line_of[namespace] += 1
+            self._queued[lookup] = None
+            self._queued_by_namespace[namespace] += 1
             if before is not None:
                 before.then = lookup
             else:
                 self._lookups[key] = lookup
         lookup.not_before = max(lookup.not_before, not_before)
-        if before is None and not lookup.under_way:
-            self._turns.add(key, [namespace])
-            self._begin_what_may()
+        if before is None and not lookup.running:
+            self._fair_queue.add(key, [namespace])
+            self._start_allowed()
         return lookup.answer
 
-    def failed_lately(self, reference: Reference, source: PullSecretNames) -> Inspection | None:
+    def recent_failure(self, reference: Reference, source: PullSecretNames) -> Inspection | None:
         """The failed answer of the last 30 seconds, with the last good reading that may replace it."""
         key = AdmissionLookupKey.by(reference, source)
         failed = self._failures.get(key)
         if failed is None:
             return None
         answer, at = failed
-        if self._clock.monotonic() - at < FAILED_LATELY:
+        if self._clock.monotonic() - at < RECENT_FAILURE_PERIOD:
             return answer
         self._failures.pop(key)
         return None
@@ -322,11 +328,11 @@ class AdmissionLookups:
         and of what is under way only public answers count."""
         self._failures.clear()
         for lookup in self._lookups.values():
-            lookup.revoked = lookup.under_way
+            lookup.revoked = lookup.running
 
     async def close(self) -> None:
-        """Cancels running look-ups and drops queued ones."""
-        for lookup in list(self._in_line):
+        """Cancels running lookups and drops queued ones."""
+        for lookup in list(self._queued):
             self._forget(lookup)
         for task in (tasks := list(self._tasks)):
             task.cancel()
@@ -334,44 +340,44 @@ class AdmissionLookups:
 
     # -- the queue -----------------------------------------------------------------------------------------------------
 
-    def _begin_what_may(self) -> None:
-        while (turn := self._turns.next(self._places, waits=lambda key, namespace: True)) is not None:
-            lookup = self._lookups[turn.key]
-            self._leave_line(lookup)
-            lookup.under_way = True
-            self._places.take(turn)
-            task = asyncio.get_running_loop().create_task(self._attempt(turn, lookup), name=f"look up {turn.key[0]}")
+    def _start_allowed(self) -> None:
+        while (entry := self._fair_queue.next(self._limits, waits=lambda key, namespace: True)) is not None:
+            lookup = self._lookups[entry.key]
+            self._dequeue(lookup)
+            lookup.running = True
+            self._limits.acquire(entry)
+            task = asyncio.get_running_loop().create_task(self._attempt(entry, lookup), name=f"look up {entry.key[0]}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def _forget_expired(self, now: float) -> None:
-        while self._in_line and now - (oldest := next(iter(self._in_line))).asked_at >= LONGEST:
+        while self._queued and now - (oldest := next(iter(self._queued))).asked_at >= LOOKUP_TIMEOUT:
             self._forget(oldest)
 
     def _forget(self, lookup: _Lookup) -> None:
-        self._leave_line(lookup)
+        self._dequeue(lookup)
         current = self._lookups[lookup.key]
         if current is lookup:
             del self._lookups[lookup.key]
-            self._turns.drop(lookup.key)
+            self._fair_queue.drop(lookup.key)
         else:
             current.then = None
         lookup.answer.set_result(None)
 
-    def _leave_line(self, lookup: _Lookup) -> None:
-        del self._in_line[lookup]
+    def _dequeue(self, lookup: _Lookup) -> None:
+        del self._queued[lookup]
         namespace = lookup.source.namespace
-        self._in_line_of[namespace] -= 1
-        if not self._in_line_of[namespace]:
-            del self._in_line_of[namespace]
+        self._queued_by_namespace[namespace] -= 1
+        if not self._queued_by_namespace[namespace]:
+            del self._queued_by_namespace[namespace]
 
     # -- the attempt ---------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, turn: QueueEntry[AdmissionLookupKey], lookup: _Lookup) -> None:
+    async def _attempt(self, entry: QueueEntry[AdmissionLookupKey], lookup: _Lookup) -> None:
         answer: Inspection | None = None
         try:
-            async with deadline(self._clock, LONGEST):
-                answer = await self._answer_of(lookup, turn.namespace)
+            async with deadline(self._clock, LOOKUP_TIMEOUT):
+                answer = await self._answer_of(lookup, entry.namespace)
             if lookup.revoked:
                 answer = without_proof(answer)
             if answer is not None and failure_of(answer):
@@ -383,8 +389,8 @@ class AdmissionLookups:
             traceback = error if self._causes.is_new(error) else None
             log.error("image look-up failed with an internal error", image=lookup.key.reference, exc_info=traceback)
         finally:
-            self._places.leave(turn)
-            self._landed(lookup, answer)
+            self._limits.release(entry)
+            self._finish(lookup, answer)
 
     async def _answer_of(self, lookup: _Lookup, tenant: str) -> Inspection:
         """The registry's answer. If it refuses the secrets and they have been replaced meanwhile, asks again with the
@@ -421,28 +427,28 @@ class AdmissionLookups:
         weight = 2048 + len(key.reference) + sum(map(len, key.source.names)) + 512 * entries
         self._failures.put(key, (kept, self._clock.monotonic()), weight=weight)
 
-    def _landed(self, lookup: _Lookup, answer: Inspection | None) -> None:
+    def _finish(self, lookup: _Lookup, answer: Inspection | None) -> None:
         del self._lookups[lookup.key]
         if (following := lookup.then) is not None:
             self._lookups[lookup.key] = following
-            self._turns.add(lookup.key, [following.source.namespace])
+            self._fair_queue.add(lookup.key, [following.source.namespace])
         lookup.answer.set_result(answer)
-        self._begin_what_may()
+        self._start_allowed()
 
 
-def arrived(asked: dict[str, Coming]) -> dict[str, Inspection]:
+def finished(asked: dict[str, PendingInspection]) -> dict[str, Inspection]:
     """The answers that have arrived."""
     done = {text: answer.result() for text, answer in asked.items() if answer.done()}
     return {text: answer for text, answer in done.items() if answer is not None}
 
 
 # -- pods that nobody waits for: the sweep's and the warm-up's ---------------------------------------------------------
-# A few look-ups run at a time, each with a deadline; a host that is paused or does not answer is left alone, and so is
+# A few lookups run at a time, each with a deadline; a host that is paused or does not answer is left alone, and so is
 # what failed: whoever asks comes back in minutes. Nothing here is retried, and nothing is kept but what the registry
 # client keeps for all.
 
-LOW_PRIORITY_AT_ONCE: Final = 8
-LOW_PRIORITY_LONGEST: Final = 30.0
+MAX_LOW_PRIORITY_LOOKUPS: Final = 8
+LOW_PRIORITY_TIMEOUT: Final = 30.0
 """Seconds for one image, pull secrets included."""
 EVER: Final = float("-inf")
 
@@ -455,13 +461,13 @@ class LowPriorityLookups:
         self._secrets = secrets
         self._clock = clock
         self._metrics = metrics
-        self._places = asyncio.Semaphore(LOW_PRIORITY_AT_ONCE)
+        self._limits = asyncio.Semaphore(MAX_LOW_PRIORITY_LOOKUPS)
         self._causes = Causes()
 
     def known(self, uses: Iterable[ImageUse], source: PullSecretNames, *, stale_for: float) -> dict[str, Inspection]:
         """The answers in memory, by the text of the reference; with ``imagePullPolicy: Always``, too, a tag's check may
         be as old as the cache allows."""
-        return at_hand(
+        return cached_inspections(
             uses,
             self._inspector,
             self._secrets.lazy(source),
@@ -497,16 +503,16 @@ class LowPriorityLookups:
             found |= await self._all(indexes, source, "always")
         return found
 
-    async def ask(
+    async def inspect(
         self, reference: Reference, source: PullSecretNames, bundle: BundleMode = "auto"
     ) -> Inspection | None:
         """The registry's answer, or one from memory; None if there was none in time, or if it is not asked now."""
-        async with self._places:
+        async with self._limits:
             known = self._inspector.peek(reference, self._secrets.lazy(source), bundle=bundle)
             if known is not None or self._inspector.host_busy(reference):
                 return known
             try:
-                async with deadline(self._clock, LOW_PRIORITY_LONGEST):
+                async with deadline(self._clock, LOW_PRIORITY_TIMEOUT):
                     credentials = await self._secrets.get(source)
                     return await self._inspector.inspect(
                         reference, credentials=credentials.store, bundle=bundle, tenant=source.namespace
@@ -525,5 +531,5 @@ class LowPriorityLookups:
     async def _all(
         self, references: dict[str, Reference], source: PullSecretNames, bundle: BundleMode
     ) -> dict[str, Inspection]:
-        given = await asyncio.gather(*(self.ask(each, source, bundle) for each in references.values()))
+        given = await asyncio.gather(*(self.inspect(each, source, bundle) for each in references.values()))
         return {text: answer for text, answer in zip(references, given, strict=True) if answer is not None}

@@ -1,18 +1,19 @@
-"""Pods that wait for images, and the look-ups that they share.
+"""Pods that wait for images, and the lookups that they share.
 
-A pod that cannot be decided yet is *parked*: it holds no worker and no task, only an entry in the :class:`Lookup` of
-each image it waits for. There is one look-up per image and credential, however many pods wait, and it schedules its own
-retries. A pod is woken by an answer that it can use, by the first failure since it was parked or since this process
-leads, and by a change of the failure class, which changes its retry window. Other failures wake no pod.
+A pod that cannot be decided yet holds no worker and no task, only an entry in the :class:`SharedLookup` of each image
+it waits for. There is one lookup per image and credential, however many pods wait, and it schedules its own retries. A
+pod is reconciled again for an inspection that it can use, for the first failure since it began to wait or since this
+process leads, and for a change of the failure class, which changes its retry window. Other failures wake no pod.
 
 ::
 
-    park ──► due ──start──► asking ──finish──► answered (waiters woken, look-up gone when the last has left)
+    park ──► due ──start──► asking ──finish──► answered (waiters woken, lookup gone when the last has left)
               ▲                        │
               └────── backoff ◄────────┘ failed
 
-State only, nothing here waits: :class:`Waiting` calls ``schedule`` when a look-up is due and ``wake`` when a pod should
-be reconciled; times come from a clock. ``attempts`` sends the requests."""
+State only, nothing here waits: :class:`WaitingPods` calls ``schedule`` when a lookup is due and ``wake`` when a pod
+should be reconciled; times come from a clock. ``lookup_runner`` sends the requests.
+"""
 
 import random as _random
 from collections.abc import Callable, Iterable, Iterator
@@ -30,14 +31,14 @@ from polyarch.oci.cache import BundleMode
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import Reference
 
-# -- one look-up: image and credential, waiting pods, attempts and the last answer -------------------------------------
+# -- one lookup: image and credential, waiting pods, attempts and the last answer -------------------------------------
 
 UNKNOWN: Final = "unknown"
 """Failure class of an image that was read but does not state its platforms; final, like invalid content."""
 
 
 class LookupKey(NamedTuple):
-    """Key of a look-up: image and credentials."""
+    """Key of a lookup: image and credentials."""
 
     reference: str
     credential: str
@@ -111,7 +112,7 @@ class SharedLookup:
 
     @property
     def failure(self) -> str:
-        """Failure class of the last answer (RG-060, or ``unknown``); empty if it succeeded."""
+        """Failure class of the last answer, or ``unknown``; empty if it succeeded."""
         return failure_of(self.answer)
 
     @property
@@ -159,7 +160,7 @@ def without_proof(answer: Inspection) -> Inspection | None:
     return answer if answer.public else None
 
 
-# -- all parked pods and their look-ups --------------------------------------------------------------------------------
+# -- all parked pods and their lookups --------------------------------------------------------------------------------
 
 RECHECK_DELAY: Final = 0.25
 """Delay of the next attempt if the answer is too old for a pod that needs a later tag check."""
@@ -169,7 +170,7 @@ _SHARED_BY_HOST: Final = ("transient", "limit")
 
 
 class WaitingPods:
-    """All parked pods and their look-ups. No method waits; use from one event loop only."""
+    """All parked pods and their lookups. No method waits; use from one event loop only."""
 
     def __init__(
         self,
@@ -192,12 +193,12 @@ class WaitingPods:
         self._lookups: dict[LookupKey, SharedLookup] = {}
         self._pods: dict[Key, frozenset[LookupKey]] = {}
         self._failing: dict[str, set[LookupKey]] = {}
-        """By host: failing look-ups that a success on that host hastens."""
+        """By host: failing lookups that a success on that host hastens."""
         self._by_reference: dict[str, set[LookupKey]] = {}
         self._close_handlers: list[Callable[[LookupKey], None]] = []
 
     def on_close(self, handler: Callable[[LookupKey], None]) -> None:
-        """Calls ``handler`` with each look-up that was removed because nobody waits for it."""
+        """Calls ``handler`` with each lookup that was removed because nobody waits for it."""
         self._close_handlers.append(handler)
 
     def __len__(self) -> int:
@@ -211,7 +212,7 @@ class WaitingPods:
         return self._lookups.get(key)
 
     def park(self, pod: Key, wants: Iterable[PendingImage]) -> None:
-        """Makes the pod wait for exactly these images; it leaves all other look-ups."""
+        """Makes the pod wait for exactly these images; it leaves all other lookups."""
         now = self._clock.monotonic()
         wanted = {want.key: want for want in wants}
         for key in self._pods.get(pod, frozenset()) - wanted.keys():
@@ -229,7 +230,7 @@ class WaitingPods:
                 self._at(lookup, now)
 
     def leave(self, pod: Key) -> None:
-        """Removes the pod from all look-ups: it is decided, deleted or no longer eligible."""
+        """Removes the pod from all lookups: it is decided, deleted or no longer eligible."""
         for key in self._pods.pop(pod, frozenset()):
             self._leave(pod, key)
 
@@ -300,7 +301,7 @@ class WaitingPods:
                 self._close(lookup)
 
     def hasten(self, which: Callable[[SharedLookup], bool]) -> None:
-        """Makes scheduled look-ups due now, spread over one second."""
+        """Makes scheduled lookups due now, spread over one second."""
         now = self._clock.monotonic()
         for lookup in self._lookups.values():
             if lookup.due is not None and which(lookup):
@@ -319,7 +320,7 @@ class WaitingPods:
                 self._at(lookup, now + self._spread())
 
     def confirm(self) -> None:
-        """Repeats all failed look-ups; the result wakes the pods even if the failure is the same."""
+        """Repeats all failed lookups; the result wakes the pods even if the failure is the same."""
         for lookup in self._lookups.values():
             lookup.unconfirmed = bool(lookup.failure)
         self.hasten(lambda lookup: lookup.unconfirmed)
@@ -364,7 +365,7 @@ class WaitingPods:
         self._at(lookup, now + delay)
 
     def _note_failure(self, lookup: SharedLookup, failure: str) -> None:
-        """Lets a success on the host hasten this look-up, but only once between two regular attempts."""
+        """Lets a success on the host hasten this lookup, but only once between two regular attempts."""
         if lookup.hastened or failure not in _SHARED_BY_HOST:
             lookup.hastened = False
             self._forget_failure(lookup)
@@ -383,7 +384,7 @@ class WaitingPods:
         return lookup.failure not in ("", *_SHARED_BY_HOST) and not self._insists()
 
     def _success(self, lookup: SharedLookup, now: float) -> None:
-        """A success hastens failing look-ups of the same host, and of the same image with other credentials."""
+        """A success hastens failing lookups of the same host, and of the same image with other credentials."""
         for key in self._failing.pop(lookup.reference.registry, set()):
             self._hasten(self._lookups[key], now)
         for key in self._by_reference[lookup.key.reference]:
@@ -400,7 +401,7 @@ class WaitingPods:
         return backoff.SPREAD * self._uniform()
 
     def _at(self, lookup: SharedLookup, due: float) -> None:
-        """Makes the look-up due at that time, unless it is due earlier."""
+        """Makes the lookup due at that time, unless it is due earlier."""
         if lookup.due is None or due < lookup.due:
             lookup.due = due
             self._schedule(lookup.key, max(due - self._clock.monotonic(), 0.0))

@@ -146,7 +146,7 @@ def _impossible_term(view: UserPod, decision: PlacementDecision) -> list[str]:
 
 def _odd_names(decision: PlacementDecision) -> list[str]:
     for finding in decision.images:
-        if finding.verdict is ImageEffect.CONSTRAINS and finding.dropped:
+        if finding.effect is ImageEffect.CONSTRAINS and finding.dropped:
             dropped = ", ".join(map(repr, finding.dropped))
             return [f"{finding.text}: architecture {dropped} is passed over, no node label can have that value"]
     return []

@@ -63,9 +63,9 @@ class PodController:
         is_leading: Callable[[], bool],
         is_connected: Callable[[], bool] = lambda: True,
         uniform: Callable[[], float] = _random.random,
-        additions: PodMutator | None = None,
+        mutator: PodMutator | None = None,
     ) -> None:
-        """``is_connected``: whether the watch of pods works. ``additions`` go into the PATCH of a release."""
+        """``is_connected``: whether the watch of pods works. ``mutator`` go into the PATCH of a release."""
         self._pods = pods
         self._facts = facts
         self._secrets = secrets
@@ -75,9 +75,9 @@ class PodController:
         self._metrics = metrics
         self._is_leading = is_leading
         self._uniform = uniform
-        self._inquiry = PodImageResolver(inspector, secrets, reads, waiting, clock)
+        self._image_resolver = PodImageResolver(inspector, secrets, reads, waiting, clock)
         self._outage = Outage(enqueue, uniform)
-        self._releases = DecisionWriter(
+        self._writer = DecisionWriter(
             client=client,
             post=post,
             clock=clock,
@@ -86,10 +86,10 @@ class PodController:
             is_connected=is_connected,
             outage=self._outage,
             uniform=uniform,
-            additions=additions,
+            mutator=mutator,
         )
         self._standby = Standby(uniform)
-        self._memories: dict[Key, PodState] = {}
+        self._states: dict[Key, PodState] = {}
         self._causes = Causes()
         facts.on_change(self.facts_changed)
 
@@ -125,7 +125,7 @@ class PodController:
     @property
     def held(self) -> int:
         """Number of pods held by policy, or because the API server rejects their release."""
-        return sum(memory.held_since is not None for memory in self._memories.values())
+        return sum(state.held_since is not None for state in self._states.values())
 
     # -- reconcile -----------------------------------------------------------------------------------------------------
 
@@ -133,106 +133,106 @@ class PodController:
         """Reconciles one pod."""
         started = self._clock.monotonic()
         try:
-            return await self._pass(key)
+            return await self._reconcile(key)
         except Exception as error:  # noqa: BLE001 - an internal error for one pod must not stop the others
-            return await self._fault(key, error)
+            return await self._fail(key, error)
         finally:
             self._metrics.process_pod.observe(self._clock.monotonic() - started)
 
-    async def _pass(self, key: Key) -> Result:
+    async def _reconcile(self, key: Key) -> Result:
         pod = self._pods.get(key)
         if pod is None or pod.metadata.deletion_timestamp is not None or not has_gate(pod):
             self._forget(key)
             return Done()
         now = self._clock.monotonic()
-        memory = self._remember(key, pod, now)
-        if memory.patches.is_written_from(pod.metadata.resource_version):
-            return _after(memory.patches.wait_for_event(now))
+        state = self._remember(key, pod, now)
+        if state.patches.is_written_from(pod.metadata.resource_version):
+            return _after(state.patches.wait_for_event(now))
         leading = self._is_leading()
-        if not leading and (rest := memory.seen_at + memory.standby_delay - now) > 0:
+        if not leading and (rest := state.seen_at + state.standby_delay - now) > 0:
             return After(rest)
-        facts = self._facts_for(key.namespace, memory, now)
+        facts = self._facts_for(key.namespace, state, now)
         if isinstance(facts, After):
             return facts
         case = examine(facts.about(pod, key.namespace, stored=True))
-        known = self._inquiry.about(_image_request(case), key, memory)
+        known = self._image_resolver.about(_image_request(case), key, state)
         if known is None:
             return Done()
         if known.undecidable:
-            self._park(key, memory, known)
+            self._park(key, state, known)
             return Done()
         now = self._clock.monotonic()
-        put_off = memory.retry_window.put_off(now, pending=known.pending)
+        put_off = state.retry_window.put_off(now, pending=known.pending)
         if leading:
-            waited = WaitingTime(memory.retry_window.elapsed(now), put_off is not None, memory.held_since is not None)
+            waited = WaitingTime(state.retry_window.elapsed(now), put_off is not None, state.held_since is not None)
             decision = decide_after(case, known.answers, waited)
         else:
             decision = decide(case, known.answers, LookupProgress.WAITING)
-        decided = DecisionContext(key, case, decision, memory, known.problems, known.answers)
+        context = DecisionContext(key, case, decision, state, known.problems, known.answers)
         if decision.outcome is PlacementOutcome.PLACED:
-            result = await self._place(decided, leading=leading)
+            result = await self._place(context, leading=leading)
         else:
-            self._park(key, memory, known, held=decision.outcome is PlacementOutcome.HELD)
-            result = await self._releases.keep(decided, now=now) if leading else Done()
+            self._park(key, state, known, held=decision.outcome is PlacementOutcome.HELD)
+            result = await self._writer.keep(context, now=now) if leading else Done()
             result = result if put_off is None or not leading else _sooner(result, put_off)
-        if not memory.patches.awaits_event:
-            memory.succeeded()
+        if not state.patches.awaits_event:
+            state.succeeded()
         return result
 
-    def _park(self, key: Key, memory: PodState, known: PodImageState, *, held: bool = False) -> None:
-        memory.waited = True
+    def _park(self, key: Key, state: PodState, known: PodImageState, *, held: bool = False) -> None:
+        state.waited = True
         self._waiting.park(key, (want._replace(held=held) for want in (*known.wants, *known.answered)))
 
-    async def _place(self, decided: DecisionContext, *, leading: bool) -> Result:
-        if not leading and (decided.case.rule is not None or decided.decision.unresolved):
+    async def _place(self, context: DecisionContext, *, leading: bool) -> Result:
+        if not leading and (context.case.rule is not None or context.decision.unresolved):
             return Done()
         now = self._clock.monotonic()
-        if not leading and (rest := self._standby.leave_to_others(decided.memory, now)) > 0:
+        if not leading and (rest := self._standby.leave_to_others(context.state, now)) > 0:
             return After(rest)
-        again = await self._releases.release(decided)
+        again = await self._writer.release(context)
         if again is not None:
             return again
-        self._waiting.leave(decided.key)
+        self._waiting.leave(context.key)
         return Done()
 
     def _remember(self, key: Key, pod: Pod, now: float) -> PodState:
-        memory = self._memories.get(key)
-        if memory is None or memory.uid != pod.metadata.uid:
+        state = self._states.get(key)
+        if state is None or state.uid != pod.metadata.uid:
             self._waiting.leave(key)
-            memory = self._memories[key] = PodState(pod.metadata.uid, now, standby_delay=self._standby.delay())
-        return memory
+            state = self._states[key] = PodState(pod.metadata.uid, now, standby_delay=self._standby.delay())
+        return state
 
     def _forget(self, key: Key) -> None:
         self._waiting.leave(key)
         self._outage.leaves(key)
-        memory = self._memories.pop(key, None)
-        if memory is not None:
-            self._standby.pod_went(memory, self._clock.monotonic())
+        state = self._states.pop(key, None)
+        if state is not None:
+            self._standby.pod_went(state, self._clock.monotonic())
 
-    def _facts_for(self, namespace: str, memory: PodState, now: float) -> NamespaceFacts | After:
+    def _facts_for(self, namespace: str, state: PodState, now: float) -> NamespaceFacts | After:
         """The facts for this pod, or when to reconcile again while some are not known yet."""
         if not self._facts.is_complete:
             return After(FACTS_REQUEUE_DELAY)
-        if self._facts.of(namespace).settings.provisional and (left := memory.seen_at + NAMESPACE_TIMEOUT - now) > 0:
+        if self._facts.of(namespace).settings.provisional and (left := state.seen_at + NAMESPACE_TIMEOUT - now) > 0:
             return After(left)
         return self._facts.settled(namespace)
 
     # -- internal errors ----------------------------------------------------------------------------------------------
 
-    async def _fault(self, key: Key, error: Exception) -> Result:
+    async def _fail(self, key: Key, error: Exception) -> Result:
         """Treats an internal error as a transient failure of the pod, limited by its retry window."""
         self._metrics.internal_errors.inc()
         log.error("a pass over a pod met a bug", pod=str(key), exc_info=error if self._causes.is_new(error) else None)
-        pod, memory = self._pods.get(key), self._memories.get(key)
-        if pod is None or memory is None:
+        pod, state = self._pods.get(key), self._states.get(key)
+        if pod is None or state is None:
             return After(backoff.MAX_DELAY)
-        lasts = memory.failed(self._clock.monotonic())
+        lasts = state.failed(self._clock.monotonic())
         settings = self._facts.settled(key.namespace).settings
         ended = self._is_leading() and lasts >= settings.retry_window
-        later = After(backoff.delay(memory.failures, uniform=self._uniform()))
+        later = After(backoff.delay(state.failures, uniform=self._uniform()))
         if not ended:
             return later
-        again = await self._releases.give_up_undecided(key, pod, memory, settings, lasts=lasts, later=later)
+        again = await self._writer.give_up_undecided(key, pod, state, settings, lasts=lasts, later=later)
         if again is not None:
             return again
         self._waiting.leave(key)

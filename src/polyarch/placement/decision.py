@@ -17,7 +17,7 @@ from polyarch.placement.settings import PreferenceEntry, Settings
 class Reason(StrEnum):
     """The reason of the outcome, as the specification names it."""
 
-    # Not eligible: the rows of PL-201, in their order.
+    # Not eligible, in the order of the rules.
     OPERATOR_NAMESPACE = "OperatorNamespace"
     KUBE_NAMESPACE = "KubeNamespace"
     EXCLUDED_NAMESPACE = "ExcludedNamespace"
@@ -42,7 +42,7 @@ class Reason(StrEnum):
 
 
 class PlacementOutcome(StrEnum):
-    """The state of the pod after the decision: the groups of rows of PL-245."""
+    """The state of the pod after the decision."""
 
     IGNORED = "ignored"
     """Left alone: not eligible, or no controller is there to remove a gate."""
@@ -81,7 +81,7 @@ class PlacementDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     outcome: PlacementOutcome
     message: str
     rule: Reason | None = None
-    """The row of PL-201 that applied, if the pod is not eligible."""
+    """The eligibility rule that applied, if the pod is not eligible."""
     architectures: tuple[str, ...] = ()
     """The architectures to write, sorted; from the images or the fallback."""
     supported: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ class PlacementDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def unresolved(self) -> tuple[ImageFacts, ...]:
-        return tuple(finding for finding in self.images if finding.verdict is ImageEffect.UNRESOLVED)
+        return tuple(finding for finding in self.images if finding.effect is ImageEffect.UNRESOLVED)
 
     @property
     def writes_expression(self) -> bool:
@@ -180,7 +180,7 @@ def decision_message(decision: PlacementDecision, settings: Settings) -> str:
 
 
 def rejected_message(decision: PlacementDecision, refusal: str) -> str:
-    """For PL-305."""
+    """For a pod whose PATCH the API server keeps rejecting."""
     wanted = listed(decision.architectures) or "the term that no node matches"
     return (
         f"API server rejected the node affinity ({refusal}); pod is released without {wanted}; "
@@ -189,7 +189,7 @@ def rejected_message(decision: PlacementDecision, refusal: str) -> str:
 
 
 def held_rejected_message(settings: Settings, refusal: str) -> str:
-    """For PL-305, if the policy never releases a pod without a constraint."""
+    """The same, if the policy never releases a pod without a constraint."""
     until = _until(settings, "the write is accepted")
     return (
         f"API server rejected the write that removes the scheduling gate ({refusal}); "
@@ -198,7 +198,7 @@ def held_rejected_message(settings: Settings, refusal: str) -> str:
 
 
 def held_undecided_message(settings: Settings) -> str:
-    """For PL-306, if the policy never releases a pod without a constraint."""
+    """For an internal error, if the policy never releases a pod without a constraint."""
     until = _until(settings, "it can be placed")
     return (
         f"Internal error of polyarch while placing the pod; the policy holds the pod{until}; see the controller's log."
@@ -211,7 +211,7 @@ def _until(settings: Settings, end: str) -> str:
 
 
 def unavailable_message(decision: PlacementDecision, *, deprovisioning: bool) -> str:
-    """For PL-107. ``deprovisioning``: the ClusterPodPlacementConfig is being deleted."""
+    """While no controller can remove a gate. ``deprovisioning``: the ClusterPodPlacementConfig is being deleted."""
     unknown = f" and the platforms of {named(decision.unresolved)} are unknown" if decision.unresolved else ""
     if deprovisioning:
         return (

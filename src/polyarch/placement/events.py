@@ -159,7 +159,7 @@ def _duplicate_sources(decision: PlacementDecision) -> list[str]:
 
 
 def _each_image(decision: PlacementDecision) -> str:
-    constraining = (finding for finding in decision.images if finding.verdict is ImageEffect.CONSTRAINS)
+    constraining = (finding for finding in decision.images if finding.effect is ImageEffect.CONSTRAINS)
     return "; ".join(f"{finding.text}: {platforms_of(finding)}" for finding in constraining)
 
 

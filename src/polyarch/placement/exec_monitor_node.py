@@ -551,7 +551,7 @@ def open_node_trace(proc: Path = PROC, roots: Sequence[Path] = TRACEFS_ROOTS) ->
 
 
 class NodeAgentMetrics:
-    """PL-702, all exported from the first scrape on."""
+    """Metrics of the node agent, all exported from the first scrape on."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.up = metrics.gauge("polyarch_exec_monitor_up", "1 while the kernel's events of failed execs are read")

@@ -131,11 +131,11 @@ def _decision(decision: PlacementDecision) -> Json:
 def _image(finding: ImageFacts) -> Json:
     return {
         "image": finding.text,
-        "verdict": finding.verdict.value,
+        "verdict": finding.effect.value,
         "note": finding.note,
         "platforms": list(map(str, finding.platforms)),
         "stale": finding.stale,
-        "problem": finding.problem or (finding.failure if finding.verdict is ImageEffect.UNRESOLVED else None),
+        "problem": finding.problem or (finding.failure if finding.effect is ImageEffect.UNRESOLVED else None),
     }
 
 

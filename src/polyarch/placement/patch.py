@@ -79,7 +79,7 @@ def gated_pod(case: ExaminedPod) -> DesiredPod:
 
 
 def desired_pod(case: ExaminedPod, decision: PlacementDecision, by: DecidedBy) -> DesiredPod:
-    """The row of PL-245 for this decision."""
+    """What a pod with this decision should have."""
     scoring = case.scoring_applies
     match decision.outcome:
         case PlacementOutcome.IGNORED:

@@ -15,7 +15,7 @@ from polyarch.oci.inspection import Inspection
 # minutes at most.
 
 QUEUED_TIMEOUT: Final = 600.0
-"""Seconds after which a pod with only queued look-ups counts as attempted, and after which the pod no longer waits for
+"""Seconds after which a pod with only queued lookups counts as attempted, and after which the pod no longer waits for
 an image that neither answers nor fails."""
 
 
@@ -38,7 +38,7 @@ class RetryWindow:
             self.first_attempt = max(begun if begun is not None else now, self.since)
 
     def waits_for_nothing(self, now: float) -> None:
-        """No look-up can provide the unknown images, so the retry windows run."""
+        """No lookup can provide the unknown images, so the retry windows run."""
         self.first_attempt = now if self.first_attempt is None else self.first_attempt
 
     def put_off(self, now: float, *, pending: bool) -> float | None:
@@ -55,7 +55,7 @@ class RetryWindow:
         return left if left > 0 else None
 
     def in_line_until(self, now: float) -> float:
-        """Seconds for which all look-ups of the pod may still be queued."""
+        """Seconds for which all lookups of the pod may still be queued."""
         return (self.since if self.since is not None else now) + QUEUED_TIMEOUT - now
 
     def elapsed(self, now: float) -> float:

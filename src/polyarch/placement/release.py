@@ -54,7 +54,7 @@ class DecisionContext(NamedTuple):
     key: Key
     case: ExaminedPod
     decision: PlacementDecision
-    memory: PodState
+    state: PodState
     problems: tuple[str, ...]
     """Problems of the pod's pull secrets."""
     answers: Mapping[str, Inspection] = {}
@@ -75,10 +75,10 @@ class DecisionWriter:
         is_connected: Callable[[], bool],
         outage: Outage,
         uniform: Callable[[], float],
-        additions: PodMutator | None = None,
+        mutator: PodMutator | None = None,
     ) -> None:
         self._client = client
-        self._additions = additions
+        self._mutator = mutator
         self._post = post
         self._clock = clock
         self._metrics = metrics
@@ -89,42 +89,42 @@ class DecisionWriter:
 
     # -- removing the gate ---------------------------------------------------------------------------------------------
 
-    async def release(self, decided: DecisionContext) -> Result | None:
+    async def release(self, context: DecisionContext) -> Result | None:
         """Writes the outcome and removes the gate; None if done, else when to reconcile again."""
-        memory, settings = decided.memory, decided.case.settings
-        self._tell_of_gate(decided)
+        state, settings = context.state, context.case.settings
+        self._post_gate_event(context)
         now = self._clock.monotonic()
-        refused_for = memory.patches.refused_for(now)
+        refused_for = state.patches.refused_for(now)
         persists = self._is_leading() and refused_for >= settings.retry_window
         if persists and gives_way(settings, refused_for):
-            decided = decided._replace(decision=without_affinity(decided.decision, memory.patches.refusal))
+            context = context._replace(decision=without_affinity(context.decision, state.patches.refusal))
         elif persists:
-            memory.hold(now)
-        write = await self._write(decided.key, decided.case.pod, self._patch(decided), memory)
+            state.hold(now)
+        write = await self._write(context.key, context.case.pod, self._patch(context), state)
         match write.result:
             case Written.DONE:
-                self._count(decided)
+                self._count(context)
                 if self._is_leading():
-                    self._tell(decided, events_for(decided.case, decided.decision))
+                    self._post_all(context, events_for(context.case, context.decision))
                 return None
             case Written.MOVED_ON:
-                return self._wait_for_event(memory)
+                return self._wait_for_event(state)
             case Written.UNANSWERED | Written.UNREACHED:
-                return self._not_answered(decided.key, memory, write)
-        return self._refused(decided.key, decided.case.pod, memory, settings, write)
+                return self._not_answered(context.key, state, write)
+        return self._refused(context.key, context.case.pod, state, settings, write)
 
-    def _patch(self, decided: DecisionContext) -> tuple[Operation, ...]:
+    def _patch(self, context: DecisionContext) -> tuple[Operation, ...]:
         """What the decision writes, with what another feature adds. Once the API server has refused that, the decision
         alone: the other feature finds the pod later."""
-        operations = controller_patch(decided.case, decided.decision)
-        if self._additions is None or not operations or decided.memory.patches.refusal:
+        operations = controller_patch(context.case, context.decision)
+        if self._mutator is None or not operations or context.state.patches.refusal:
             return operations
-        alongside = MutationContext(os=decided.decision.os)
-        added = self._additions.at_release(decided.case.pod, decided.answers, alongside)
-        return join_patches(operations, added.operations)
+        alongside = MutationContext(os=context.decision.os)
+        mutation = self._mutator.at_release(context.case.pod, context.answers, alongside)
+        return join_patches(operations, mutation.operations)
 
     async def give_up_undecided(
-        self, key: Key, pod: Pod, memory: PodState, settings: Settings, *, lasts: float, later: Result
+        self, key: Key, pod: Pod, state: PodState, settings: Settings, *, lasts: float, later: Result
     ) -> Result | None:
         """Ends the retries of a pod that an internal error has kept undecided for its whole retry window.
 
@@ -133,11 +133,11 @@ class DecisionWriter:
         """
         now = self._clock.monotonic()
         if not gives_way(settings, lasts):
-            memory.hold(now)
-            if memory.throttle.is_due(RepeatedEvent.HELD, now):
+            state.hold(now)
+            if state.throttle.is_due(RepeatedEvent.HELD, now):
                 self._post(pod, held_undecided_event(settings))
             return later
-        write = await self._write(key, pod, bare_release(pod), memory)
+        write = await self._write(key, pod, bare_release(pod), state)
         match write.result:
             case Written.DONE:
                 self._metrics.decided(Reason.RELEASED_UNCONSTRAINED.value, "controller", "enforce")
@@ -146,19 +146,19 @@ class DecisionWriter:
             case Written.MOVED_ON:
                 return later
             case Written.UNANSWERED | Written.UNREACHED:
-                return self._not_answered(key, memory, write)
-        return self._refused(key, pod, memory, settings, write)
+                return self._not_answered(key, state, write)
+        return self._refused(key, pod, state, settings, write)
 
-    def _wait_for_event(self, memory: PodState) -> Result:
-        left = memory.patches.wait_for_event(self._clock.monotonic())
+    def _wait_for_event(self, state: PodState) -> Result:
+        left = state.patches.wait_for_event(self._clock.monotonic())
         return Done() if left is None else After(left)
 
-    def _not_answered(self, key: Key, memory: PodState, write: Write) -> Result:
+    def _not_answered(self, key: Key, state: PodState, write: Write) -> Result:
         now = self._clock.monotonic()
-        times = memory.patches.not_answered(now)
+        times = state.patches.not_answered(now)
         # While the API server is down, only one pod logs it.
         is_alone = write.result is Written.UNANSWERED or not self._outage.has_begun
-        if is_alone and memory.throttle.is_due(RepeatedEvent.SILENCE, now):
+        if is_alone and state.throttle.is_due(RepeatedEvent.SILENCE, now):
             log.warning("no answer to the release of a pod, trying again", pod=str(key), error=str(write.error))
         return After(self._again(key, write.result, times))
 
@@ -168,87 +168,87 @@ class DecisionWriter:
             return self._outage.holds(key)
         return backoff.delay(times, uniform=self._uniform())
 
-    def _refused(self, key: Key, pod: Pod, memory: PodState, settings: Settings, write: Write) -> Result:
+    def _refused(self, key: Key, pod: Pod, state: PodState, settings: Settings, write: Write) -> Result:
         now = self._clock.monotonic()
-        delay = memory.patches.refused(write.refusal, now)
+        delay = state.patches.refused(write.refusal, now)
         if not self._is_leading():
             return After(MAX_REJECTED_DELAY)  # the leader retries, and is refused for the same reason
-        if memory.throttle.is_due(RepeatedEvent.REFUSAL, now):
+        if state.throttle.is_due(RepeatedEvent.REFUSAL, now):
             self._post(pod, gate_removal_failed_event(str(write.error)))
             log.warning("the API server refuses to release a pod", pod=str(key), error=str(write.error))
-        if memory.held_since is not None and memory.throttle.is_due(RepeatedEvent.HELD, now):
+        if state.held_since is not None and state.throttle.is_due(RepeatedEvent.HELD, now):
             self._post(pod, held_rejected_event(settings, write.refusal))
         return After(delay)
 
-    def _count(self, decided: DecisionContext) -> None:
-        memory, metrics, now = decided.memory, self._metrics, self._clock.monotonic()
-        memory.held_since = None
-        metrics.decided(decided.decision.reason.value, "controller", "enforce")
+    def _count(self, context: DecisionContext) -> None:
+        state, metrics, now = context.state, self._metrics, self._clock.monotonic()
+        state.held_since = None
+        metrics.decided(context.decision.reason.value, "controller", "enforce")
         metrics.processed_pods.inc()
-        metrics.gate_seconds.observe(now - memory.seen_at)
-        metrics.process_gated_pod.observe(now - memory.seen_at)
-        if decided.case.images:
-            metrics.inspect_pod_images.observe(now - since if (since := memory.retry_window.since) is not None else 0.0)
-        if decided.decision.no_matching_node:
+        metrics.gate_seconds.observe(now - state.seen_at)
+        metrics.process_gated_pod.observe(now - state.seen_at)
+        if context.case.images:
+            metrics.inspect_pod_images.observe(now - since if (since := state.retry_window.since) is not None else 0.0)
+        if context.decision.no_matching_node:
             metrics.no_matching_node.inc()
 
     # -- keeping the gate ----------------------------------------------------------------------------------------------
 
-    async def keep(self, decided: DecisionContext, *, now: float) -> Result:
+    async def keep(self, context: DecisionContext, *, now: float) -> Result:
         """Labels a waiting pod and posts its events when due; returns when to reconcile again.
 
         ``now`` is the time of the decision: limits that end after it were not considered by this reconcile.
         """
-        memory, decision = decided.memory, decided.decision
-        self._tell_of_gate(decided)
-        throttle, is_held = memory.throttle, decision.outcome is PlacementOutcome.HELD
+        state, decision = context.state, context.decision
+        self._post_gate_event(context)
+        throttle, is_held = state.throttle, decision.outcome is PlacementOutcome.HELD
         if is_held:
-            memory.hold(now)
+            state.hold(now)
         else:
-            memory.held_since = None
-        noted = Written.DONE
+            state.held_since = None
+        labelled = Written.DONE
         if decision.outcome is PlacementOutcome.FAILING and not throttle.failing:
-            noted = await self._note(decided)
-            throttle.failing = noted not in _RETRIED_RESULTS
+            labelled = await self._label(context)
+            throttle.failing = labelled not in _RETRIED_RESULTS
         elif is_held and throttle.posted_at(RepeatedEvent.HELD) is None:
-            noted = await self._note(decided)
-            if noted not in _RETRIED_RESULTS:
+            labelled = await self._label(context)
+            if labelled not in _RETRIED_RESULTS:
                 throttle.record(RepeatedEvent.HELD, now)
                 self._metrics.decided(decision.reason.value, "controller", "enforce")
         elif is_held and throttle.is_due(RepeatedEvent.HELD, now):
-            self._tell(decided, (held_event(decision),))
-        if noted is Written.MOVED_ON:
-            return self._wait_for_event(memory)
-        window = memory.retry_window
+            self._post_all(context, (held_event(decision),))
+        if labelled is Written.MOVED_ON:
+            return self._wait_for_event(state)
+        window = state.retry_window
         waits = [
             window.in_line_until(now)
             if window.first_attempt is None
-            else next_change(decision, decided.case.settings, window.elapsed(now))
+            else next_change(decision, context.case.settings, window.elapsed(now))
         ]
-        if noted in (Written.UNANSWERED, Written.UNREACHED):
-            waits.append(self._again(decided.key, noted, memory.patches.not_answered(now)))
+        if labelled in (Written.UNANSWERED, Written.UNREACHED):
+            waits.append(self._again(context.key, labelled, state.patches.not_answered(now)))
         if throttle.gate < 2:
-            waits.append(memory.seen_at + GATE_ADDED_AFTER - now)
+            waits.append(state.seen_at + GATE_ADDED_AFTER - now)
         if is_held:
             waits.append(throttle.seconds_until_due(RepeatedEvent.HELD, now))
         due = [wait for wait in waits if wait is not None]
         return After(max(now + min(due) - self._clock.monotonic(), 0.0)) if due else Done()
 
-    async def _note(self, decided: DecisionContext) -> Written:
+    async def _label(self, context: DecisionContext) -> Written:
         """Labels a waiting pod. A refusal has no consequence, as the gate stays."""
-        operations = controller_patch(decided.case, decided.decision)
+        operations = controller_patch(context.case, context.decision)
         if not operations:
             return Written.DONE  # another process has written it
-        write = await self._write(decided.key, decided.case.pod, operations, decided.memory)
+        write = await self._write(context.key, context.case.pod, operations, context.state)
         if write.result is Written.DONE:
-            self._tell(decided, events_for(decided.case, decided.decision))
+            self._post_all(context, events_for(context.case, context.decision))
         elif write.result is not Written.MOVED_ON:
-            log.warning("a waiting pod could not be labelled", pod=str(decided.key), error=str(write.error))
+            log.warning("a waiting pod could not be labelled", pod=str(context.key), error=str(write.error))
         return write.result
 
     # -- writing and events --------------------------------------------------------------------------------------------
 
-    async def _write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], memory: PodState) -> Write:
+    async def _write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], state: PodState) -> Write:
         """The one PATCH from this version of the pod."""
         version = pod.metadata.resource_version
         write = await write_guarded(self._client, PODS, key, operations, version, is_connected=self._is_connected)
@@ -258,31 +258,31 @@ class DecisionWriter:
             self._metrics.patch_conflicts.inc()
         now = self._clock.monotonic()
         if write.result is Written.DONE:
-            memory.patches.done(version)
+            state.patches.done(version)
         elif write.result is Written.MOVED_ON:
-            memory.patches.moved_on(version, now, conflict=isinstance(write.error, Conflict))
+            state.patches.moved_on(version, now, conflict=isinstance(write.error, Conflict))
         return write
 
-    def _tell_of_gate(self, decided: DecisionContext) -> None:
+    def _post_gate_event(self, context: DecisionContext) -> None:
         """Posts the gate event if due: when the pod is first seen, and after 2 s."""
-        memory = decided.memory
-        seconds = self._clock.monotonic() - memory.seen_at
+        state = context.state
+        seconds = self._clock.monotonic() - state.seen_at
         stage = 2 if seconds >= GATE_ADDED_AFTER else 1
-        if not self._is_leading() or memory.throttle.gate >= stage:
+        if not self._is_leading() or state.throttle.gate >= stage:
             return
-        memory.throttle.gate = stage
-        event = gate_added_event(decided.case, decided.decision, seconds_gated=seconds)
+        state.throttle.gate = stage
+        event = gate_added_event(context.case, context.decision, seconds_gated=seconds)
         if event is not None:
-            self._post(decided.case.pod, event)
+            self._post(context.case.pod, event)
 
-    def _tell(self, decided: DecisionContext, due: Iterable[Event]) -> None:
-        problems = "; ".join(decided.problems) if decided.decision.unresolved else ""
+    def _post_all(self, context: DecisionContext, due: Iterable[Event]) -> None:
+        problems = "; ".join(context.problems) if context.decision.unresolved else ""
         for event in due:
-            self._post(decided.case.pod, _with_detail(event, problems) if problems else event)
+            self._post(context.case.pod, _with_detail(event, problems) if problems else event)
 
 
 def gives_way(settings: Settings, lasts: float) -> bool:
-    """Whether a pod that could not be released or decided for ``lasts`` seconds is released without its constraint.
+    """Whether a pod that could not be released or context for ``lasts`` seconds is released without its constraint.
 
     It is if the policy releases, if placement is being uninstalled, or if ``holdLimit`` has passed.
     """

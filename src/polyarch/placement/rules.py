@@ -68,7 +68,7 @@ class UserPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     pod: Pod
     labels: Mapping[str, str]
-    """Without the keys of PL-004; selectors of PodPlacementConfigs match against these (PL-033)."""
+    """Without our own; selectors of PodPlacementConfigs match against these."""
     node_selector: Mapping[str, str]
     terms: tuple[UserTerm, ...]
     prefers_architecture: bool
@@ -232,7 +232,7 @@ def _recorded_labels(record: DecisionRecord) -> frozenset[str]:
 
 
 class SupportedPlatforms(msgspec.Struct, frozen=True, gc=False):
-    """The set A of PL-214, or everything, and the OS expression that belongs to it."""
+    """The architectures that all constraining images support, or everything, and the OS expression for them."""
 
     is_everything: bool
     architectures: tuple[str, ...] = ()
@@ -250,7 +250,7 @@ def supported_platforms(
     findings: Iterable[ImageFacts], view: UserPod, os_constraint: OSConstraint
 ) -> SupportedPlatforms:
     """The architectures that all constraining images support, for the pod's operating system."""
-    sets = [frozenset(finding.platforms) for finding in findings if finding.verdict is ImageEffect.CONSTRAINS]
+    sets = [frozenset(finding.platforms) for finding in findings if finding.effect is ImageEffect.CONSTRAINS]
     if not sets:
         return SupportedPlatforms(is_everything=True)
     if os_constraint == "off":
@@ -269,7 +269,7 @@ def supported_platforms(
 
 
 def stated_os(view: UserPod) -> str:
-    """The operating system that the pod specifies, or the empty string (steps 1 to 3 of PL-214)."""
+    """The operating system of ``spec.os``, of the nodeSelector, or of all required terms; empty: none."""
     spec = view.pod.spec
     if spec.os is not None and spec.os.name:
         return spec.os.name
@@ -526,7 +526,7 @@ class ImageAssessment(NamedTuple):
 
     @property
     def unresolved(self) -> tuple[ImageFacts, ...]:
-        return tuple(finding for finding in self.images if finding.verdict is ImageEffect.UNRESOLVED)
+        return tuple(finding for finding in self.images if finding.effect is ImageEffect.UNRESOLVED)
 
 
 _NO_IMAGES: Final = ImageAssessment((), SupportedPlatforms(is_everything=True))

@@ -157,7 +157,7 @@ class WarmUpImage(NamedTuple):
 
 
 class WarmUp:
-    """``images`` is this warm-up's own, so that its look-ups wait for nobody else's."""
+    """``images`` is this warm-up's own, so that its lookups wait for nobody else's."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class WarmUp:
         facts.on_change(lambda namespace: self._wake.set() if namespace is None else None)
 
     @property
-    def in_line(self) -> int:
+    def queued(self) -> int:
         """Images that wait to be asked for."""
         return len(self._fresh) + len(self._rest) + len(self._later)
 
@@ -257,7 +257,7 @@ class WarmUp:
             self._fresh[item.key] = item
         elif item.key not in self._fresh:
             self._rest[item.key] = item
-        if self.in_line > MAX_QUEUED:
+        if self.queued > MAX_QUEUED:
             line = self._rest or self._fresh
             del line[next(iter(line))]
 
@@ -290,7 +290,7 @@ class WarmUp:
     async def _ask(self, item: WarmUpImage) -> None:
         if item.always:
             self._once.put(item.key, True)
-        answer = await self._images.ask(item.reference, item.source)
+        answer = await self._images.inspect(item.reference, item.source)
         if answer is None or failure_of(answer):
             self._failed.put(item.key, self._clock.monotonic())
             log.debug("an image could not be read ahead", image=item.reference.canonical, failure=failure_of(answer))

@@ -19,7 +19,7 @@ import structlog
 from polyarch.clock import Clock, deadline
 from polyarch.images.pod_mutation import NO_MUTATION, MutationContext, PodMutation, PodMutator
 from polyarch.images.pull_secrets import PullSecretNames, PullSecrets
-from polyarch.images.resolver import NEVER, AdmissionLookups, Coming, arrived
+from polyarch.images.resolver import NEVER, AdmissionLookups, PendingInspection, finished
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Failure, Route
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import PODS
@@ -54,16 +54,16 @@ class PodWebhook:
         clock: Clock,
         metrics: PlacementMetrics,
         lookups: AdmissionLookups,
-        additions: PodMutator | None = None,
+        mutator: PodMutator | None = None,
     ) -> None:
         self._facts = facts
         self._secrets = secrets
         self._lookups = lookups
-        self._additions = additions
+        self._mutator = mutator
         self._controller_lives = controller_lives
         self._clock = clock
         self._metrics = metrics
-        self._series = decision_cache()
+        self._cache = decision_cache()
         self._audits: set[asyncio.Task[None]] = set()
         facts.on_change(self._facts_changed)
 
@@ -83,27 +83,27 @@ class PodWebhook:
     async def handle(self, request: AdmissionRequest[Pod]) -> AdmissionResponse:
         """The response for one pod. Placement always allows the pod."""
         if not self._facts.is_ready or self._facts.cppc is None:
-            added = await self._added(request, {}, MutationContext(), until=_lookup_deadline(request, Settings()))
+            mutation = await self._mutation(request, {}, MutationContext(), until=_lookup_deadline(request, Settings()))
             self._measure("ignored", request.arrived_at)
-            return _response(added, added.operations)
-        look = self._look(request)
-        case = look.case
+            return _response(mutation, mutation.operations)
+        cached = self._cached(request)
+        case = cached.case
         until = _lookup_deadline(request, case.settings)
         answers = self._known(case, request) if case.images else {}
         if len(answers) < len(case.images) and case.wants_answers:
             source = PullSecretNames.of(case.pod, request.namespace)
-            await self._lookups.ask_until(until, case.images, source, answers, since=request.arrived_at)
+            await self._lookups.inspect_until(until, case.images, source, answers, since=request.arrived_at)
         deprovisioning = self._facts.is_deprovisioning
-        admission = look.admission(
+        admission = cached.admission(
             answers,
             controller_available=not deprovisioning and self._controller_lives(),
             deprovisioning=deprovisioning,
         )
-        added = await self._added(request, answers, _mutation_context(admission), until=until)
+        mutation = await self._mutation(request, answers, _mutation_context(admission), until=until)
         self._count(admission, request)
         if admission.path is AdmissionPath.AUDIT and admission.decision.unresolved:
             self._audit_later(case, answers)
-        return _response(added, look.patch(admission, added), admission.warnings, admission.audit_annotations)
+        return _response(mutation, cached.patch(admission, mutation), admission.warnings, admission.audit_annotations)
 
     async def close(self) -> None:
         """Cancels background tasks."""
@@ -111,11 +111,11 @@ class PodWebhook:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _look(self, request: AdmissionRequest[Pod]) -> CachedDecision:
+    def _cached(self, request: AdmissionRequest[Pod]) -> CachedDecision:
         pod, namespace = request.object, request.namespace
         record_was_sent = _has_record(pod) and creator_sent_record(request.raw_object)
         facts = self._facts.of(namespace)
-        return self._series.look(facts.about(pod, namespace, stored=False, record_was_sent=record_was_sent))
+        return self._cache.get(facts.about(pod, namespace, stored=False, record_was_sent=record_was_sent))
 
     def _known(self, case: ExaminedPod, request: AdmissionRequest[Pod]) -> dict[str, Inspection]:
         return self._lookups.known(
@@ -125,17 +125,17 @@ class PodWebhook:
             stale_for=case.settings.images_stale_for,
         )
 
-    async def _added(
+    async def _mutation(
         self,
         request: AdmissionRequest[Pod],
         answers: Mapping[str, Inspection],
-        alongside: MutationContext,
+        context: MutationContext,
         *,
         until: float,
     ) -> PodMutation:
-        if self._additions is None:
+        if self._mutator is None:
             return NO_MUTATION
-        return await self._additions.at_admission(request, answers, alongside, until=until)
+        return await self._mutator.at_admission(request, answers, context, until=until)
 
     def _audit_later(self, case: ExaminedPod, answers: dict[str, Inspection]) -> None:
         """Looks up the images of an audited pod in the background and counts the decision of ``enforce``."""
@@ -143,7 +143,9 @@ class PodWebhook:
         if not missing:
             return
         source = PullSecretNames.of(case.pod, case.facts.namespace)
-        asked = self._lookups.ask_all(missing, source, since=NEVER) if len(self._audits) < MAX_CONCURRENT_AUDITS else {}
+        asked = (
+            self._lookups.inspect_all(missing, source, since=NEVER) if len(self._audits) < MAX_CONCURRENT_AUDITS else {}
+        )
         if len(asked) < len(missing):
             self._metrics.audits_dropped.inc()
             return
@@ -151,13 +153,15 @@ class PodWebhook:
         self._audits.add(task)
         task.add_done_callback(self._audits.discard)
 
-    async def _audit(self, case: ExaminedPod, answers: dict[str, Inspection], asked: dict[str, Coming]) -> None:
+    async def _audit(
+        self, case: ExaminedPod, answers: dict[str, Inspection], asked: dict[str, PendingInspection]
+    ) -> None:
         try:
             async with deadline(self._clock, AUDIT_TIMEOUT):
                 await asyncio.wait(asked.values())
         except TimeoutError:
             log.debug("image look-ups of an audited pod timed out", namespace=case.facts.namespace)
-        decision = decide(case, {**answers, **arrived(asked)})
+        decision = decide(case, {**answers, **finished(asked)})
         if not decision.unresolved:
             self._metrics.decided(decision.reason.value, DecidedBy.ADMISSION.value, "audit")
 
@@ -208,11 +212,11 @@ def _mutation_context(admission: Admission) -> MutationContext:
 
 
 def _response(
-    added: PodMutation,
+    mutation: PodMutation,
     patch: tuple[Operation, ...],
     warnings: tuple[str, ...] = (),
     audit_annotations: Mapping[str, str] = _NO_ANNOTATIONS,
 ) -> AdmissionResponse:
-    if added.denial:
-        return AdmissionResponse(allowed=False, message=added.denial, warnings=added.warnings)
-    return AdmissionResponse(patch=patch, warnings=warnings + added.warnings, audit_annotations=audit_annotations)
+    if mutation.denial:
+        return AdmissionResponse(allowed=False, message=mutation.denial, warnings=mutation.warnings)
+    return AdmissionResponse(patch=patch, warnings=warnings + mutation.warnings, audit_annotations=audit_annotations)

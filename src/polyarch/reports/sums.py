@@ -302,7 +302,7 @@ def _held(judged: Sequence[Judged], target: NodePlatform, number: int, basis: Ba
         for image in lacking:
             (alone if by_itself else together).setdefault(image, []).append(each)
         for finding in each.images:
-            if finding.text in lacking and finding.verdict is Contribution.CONSTRAINS:
+            if finding.text in lacking and finding.effect is Contribution.CONSTRAINS:
                 platforms.setdefault(finding.text, tuple(map(target_name, finding.platforms)))
     found = [
         _Held(

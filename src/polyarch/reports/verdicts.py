@@ -62,7 +62,7 @@ class Judged(msgspec.Struct, frozen=True):
     @property
     def has_unknown(self) -> bool:
         """Nobody could be asked about one of its images."""
-        return any(each.verdict is Contribution.UNRESOLVED for each in self.images)
+        return any(each.effect is Contribution.UNRESOLVED for each in self.images)
 
 
 class Judge:
@@ -127,7 +127,7 @@ class Judge:
         read = tuple(read)
         name = target_name(target)
         lacking = tuple(_image_reason(each, name) for each in read if _lacks(each, target))
-        unknown = tuple(_unknown_reason(each) for each in read if each.verdict is Contribution.UNRESOLVED)
+        unknown = tuple(_unknown_reason(each) for each in read if each.effect is Contribution.UNRESOLVED)
         obstacles = self.ground.obstacles(
             workload.template, target, path=workload.path, added=added, by_controller=workload.is_daemon_set
         )
@@ -175,7 +175,7 @@ def _is_of_system(namespace: str) -> bool:
 
 
 def _lacks(finding: ImageFacts, target: NodePlatform) -> bool:
-    return finding.verdict is Contribution.CONSTRAINS and target not in finding.platforms
+    return finding.effect is Contribution.CONSTRAINS and target not in finding.platforms
 
 
 def _image_reason(finding: ImageFacts, target: str) -> Reason:
@@ -467,7 +467,7 @@ def misplaced(judged: Iterable[Judged], facts: Facts, answers: Answers) -> Itera
 def _findings_by_container(judged: Judged) -> dict[str, tuple[NodePlatform, ...]]:
     """The platforms of the template's images by container, where they restrict."""
     spec = judged.workload.template.spec
-    platforms = {each.text: each.platforms for each in judged.images if each.verdict is Contribution.CONSTRAINS}
+    platforms = {each.text: each.platforms for each in judged.images if each.effect is Contribution.CONSTRAINS}
     return {
         container.name: platforms[container.image]
         for container in (*(spec.containers or ()), *(spec.init_containers or ()))

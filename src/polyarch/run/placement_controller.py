@@ -78,7 +78,7 @@ def components(process: Process, parts: PlacementServices) -> Components:
         metrics=metrics,
         is_leading=is_leading,
         is_connected=lambda: not informer.broken_seconds,
-        additions=parts.additions,
+        mutator=parts.additions,
     )
 
     def seen(change: Change[Pod]) -> None:

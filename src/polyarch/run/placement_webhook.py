@@ -20,7 +20,7 @@ async def setup(process: Process) -> Components:
         clock=process.clock,
         metrics=parts.metrics,
         lookups=await process.share(open_admission_lookups),
-        additions=parts.additions,
+        mutator=parts.additions,
     )
     process.at_end(webhook.close)
     return Components(routes=(webhook.route(),), caches=tuple(parts.caches))

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from polyarch.builds.names import IMAGE_BUILDS
 from polyarch.clock import Clock
 from polyarch.images.pull_secrets import PullSecretNames, PullSecrets
-from polyarch.images.resolver import LOW_PRIORITY_AT_ONCE, ImageInspector, LowPriorityLookups
+from polyarch.images.resolver import MAX_LOW_PRIORITY_LOOKUPS, ImageInspector, LowPriorityLookups
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, Resource
@@ -134,12 +134,12 @@ class ReportRounds:
                     return False
                 if self._inspector.host_low(question.reference):
                     return False  # pods to come need what is left of its limit
-            answer = await self._images.ask(question.reference, source)
+            answer = await self._images.inspect(question.reference, source)
             if answer is not None:
                 known[question] = answer
             return True
 
-        return all(await map_concurrently(one, missing, at_once=LOW_PRIORITY_AT_ONCE))
+        return all(await map_concurrently(one, missing, at_once=MAX_LOW_PRIORITY_LOOKUPS))
 
 
 def _readings(known: dict[Question, Inspection]) -> Answers:

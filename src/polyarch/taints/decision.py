@@ -105,7 +105,7 @@ class PodDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def missing_answers(images: Iterable[ImageFacts]) -> tuple[ImageFacts, ...]:
-    return tuple(finding for finding in images if finding.verdict is ImageEffect.UNRESOLVED)
+    return tuple(finding for finding in images if finding.effect is ImageEffect.UNRESOLVED)
 
 
 # -- the sentence of a decision ----------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def _covered(decision: PodDecision, settings: TaintSettings) -> str:
 
 
 def _grounds(decision: PodDecision) -> str:
-    constraining = [finding for finding in decision.images if finding.verdict is ImageEffect.CONSTRAINS]
+    constraining = [finding for finding in decision.images if finding.effect is ImageEffect.CONSTRAINS]
     if not constraining:
         return (
             f"{named(decision.images)} fit any platform" if len(decision.images) > 1 else "its image fits any platform"
@@ -208,7 +208,7 @@ def _grounds(decision: PodDecision) -> str:
 
 def _impossible(decision: PodDecision) -> str:
     """The images that exclude each other, or the pod's operating system, or its constraints."""
-    constraining = [finding for finding in decision.images if finding.verdict is ImageEffect.CONSTRAINS]
+    constraining = [finding for finding in decision.images if finding.effect is ImageEffect.CONSTRAINS]
     common = PlatformSet.EVERYTHING
     for finding in constraining:
         common &= PlatformSet.of(finding.platforms)

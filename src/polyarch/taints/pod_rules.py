@@ -146,7 +146,7 @@ def architectures_of(
     ``existing``: architectures of the cluster's nodes. ``limit``: the architectures that a fallback assumes;
     they take the place of the neutral ones, and A is a part of them.
     """
-    sets = [PlatformSet.of(each.platforms) for each in findings if each.verdict is ImageEffect.CONSTRAINS]
+    sets = [PlatformSet.of(each.platforms) for each in findings if each.effect is ImageEffect.CONSTRAINS]
     common = reduce(and_, sets, PlatformSet.EVERYTHING)
     assumed = limit if limit is not None else neutral(settings, existing)
     direct = reach(common, system=system, admits=constraints.admits, neutral=assumed)

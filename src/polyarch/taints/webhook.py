@@ -199,7 +199,7 @@ class PodAdmission:
             return NO_MUTATION
         if old is not None:
             return await self._of_change(facts, old, until=until, since=request.arrived_at)
-        look = self._series.look(facts)
+        look = self._series.get(facts)
         known = self._known(look.case, answers, since=request.arrived_at)
         if not alongside.gated:
             await self._ask(look.case, known, until=until, since=request.arrived_at)
@@ -248,12 +248,12 @@ class PodAdmission:
     async def _ask(self, case: Case, known: dict[str, Inspection], *, until: float, since: float) -> None:
         if len(known) < len(case.images):
             source = PullSecretNames.of(case.pod, case.facts.namespace)
-            await self._lookups.ask_until(until, case.images, source, known, since=since)
+            await self._lookups.inspect_until(until, case.images, source, known, since=since)
 
     async def _look_closer(self, case: Case, known: dict[str, Inspection], *, until: float) -> None:
         """Before a pod is refused for its images: what an index says may not be what it is."""
         source = PullSecretNames.of(case.pod, case.facts.namespace)
-        await self._lookups.look_for_bundles(until, case.images, source, known)
+        await self._lookups.inspect_bundles(until, case.images, source, known)
 
     def _told(self, decision: PodDecision, operations: tuple[Operation, ...]) -> PodMutation:
         self._metrics.decided(decision.reason.value)
@@ -317,7 +317,7 @@ class TemplateAdmission:
         known = self._lookups.known(case.images, source, since=since, stale_for=facts.stale_for)
         if len(known) < len(case.images):
             until = since + min(TEMPLATE_BUDGET, request.timeout_seconds / 2)
-            await self._lookups.ask_until(until, case.images, source, known, since=since)
+            await self._lookups.inspect_until(until, case.images, source, known, since=since)
         decision = decide(case, known)
         if decision.outcome is Outcome.BLOCKED and request.old_object is not None:
             decision = _with_kept(case, decision, request.old_object)

@@ -78,7 +78,7 @@ def test_an_image_volume_is_neutral_unless_it_is_an_index_with_platforms(answer:
     decision = decide(look(with_volume(pod(APP))), answers(index(APP, "amd64", "arm64"), answer))
     assert decision.reason is Reason.ARCHITECTURES_SET
     assert decision.architectures == ("amd64", "arm64")
-    assert [finding.verdict for finding in decision.images] == [ImageEffect.CONSTRAINS, ImageEffect.NEUTRAL]
+    assert [finding.effect for finding in decision.images] == [ImageEffect.CONSTRAINS, ImageEffect.NEUTRAL]
 
 
 @pytest.mark.req("PL-211")
@@ -98,7 +98,7 @@ def test_systems_without_nodes_and_variants_do_not_count() -> None:
 def test_unknown_is_unresolved() -> None:
     decision = decide(look(pod(APP)), answers(unknown(APP)))
     assert decision.reason is Reason.IMAGES_NOT_RESOLVED_YET
-    assert decision.images[0].verdict is ImageEffect.UNRESOLVED
+    assert decision.images[0].effect is ImageEffect.UNRESOLVED
 
 
 @pytest.mark.req("PL-212")

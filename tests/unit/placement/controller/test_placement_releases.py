@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from placement_world import FakeAdditions, pod, refused_by_validation, value
+from placement_world import FakeMutator, pod, refused_by_validation, value
 
 from polyarch.images.pod_mutation import MutationContext, PodMutation
 from polyarch.kube.errors import NO_FIT, Conflict, ConnectionFailed, Forbidden, Invalid, ServerTimeout
@@ -402,8 +402,8 @@ TOLERATED = PodMutation((Operation("add", "/spec/tolerations", [TOLERATION]),))
 @pytest.mark.req("PL-303", "TN-003")
 async def test_the_patch_that_lifts_the_gate_carries_the_addition(worlds):
     """One PATCH, with tolerations between annotations and affinity, by the same answers."""
-    additions = FakeAdditions(TOLERATED)
-    world = worlds(additions=additions)
+    mutator = FakeMutator(TOLERATED)
+    world = worlds(mutator=mutator)
     world.registry.know("app:1", "linux/amd64", "linux/arm64")
     key = await world.create("app:1")
     assert world.api.pods[key]["spec"]["tolerations"] == [TOLERATION]
@@ -413,18 +413,18 @@ async def test_the_patch_that_lifts_the_gate_carries_the_addition(worlds):
     assert paths[:2] == ["/metadata/uid", "/metadata/resourceVersion"]
     order = [paths.index(each) for each in ("/metadata/annotations", "/spec/tolerations", "/spec/affinity")]
     assert order == sorted(order)
-    assert additions.asked == [("app", ["app:1"], MutationContext())]
+    assert mutator.asked == [("app", ["app:1"], MutationContext())]
 
 
 @pytest.mark.req("TN-046")
 async def test_the_other_feature_is_asked_when_the_window_of_placement_has_ended(worlds):
     """The gate is lifted with a failure, which it sees."""
-    additions = FakeAdditions(TOLERATED)
-    world = worlds(additions=additions, policy={"onUnresolved": {"action": "release", "retryWindow": "5s"}})
+    mutator = FakeMutator(TOLERATED)
+    world = worlds(mutator=mutator, policy={"onUnresolved": {"action": "release", "retryWindow": "5s"}})
     world.registry.set("app:1", error="not-found")
     key = await world.create("app:1")
     await world.run(4)
-    assert additions.asked == []
+    assert mutator.asked == []
     await world.run(2)
     assert not world.api.is_gated(key)
     assert world.api.pods[key]["spec"]["tolerations"] == [TOLERATION]
@@ -433,8 +433,8 @@ async def test_the_other_feature_is_asked_when_the_window_of_placement_has_ended
 @pytest.mark.req("PL-305", "TN-003")
 async def test_a_refused_release_is_tried_again_without_the_addition(worlds):
     """A policy of the cluster that forbids tolerations costs no pod its placement."""
-    additions = FakeAdditions(TOLERATED)
-    world = worlds(additions=additions)
+    mutator = FakeMutator(TOLERATED)
+    world = worlds(mutator=mutator)
     world.registry.know("app:1", "linux/amd64")
     world.api.refuse = refused_by_validation()
     key = await world.create("app:1")

@@ -49,7 +49,7 @@ def admit(
 def test_replicas_are_one_series_and_decided_once() -> None:
     """What differs between siblings is nothing that a rule reads."""
     known = decision_cache()
-    first, second = known.look(facts(replica(1))), known.look(facts(replica(2)))
+    first, second = known.get(facts(replica(1))), known.get(facts(replica(2)))
     assert second is first
     assert admit(second) is admit(first)
     assert admit(first).decision.architectures == ("amd64",)
@@ -74,7 +74,7 @@ def test_replicas_are_one_series_and_decided_once() -> None:
 )  # fmt: skip
 def test_another_spec_is_another_series(changed: dict[str, Any]) -> None:
     known = decision_cache()
-    assert known.look(facts(replica(**changed))) is not known.look(facts(replica()))
+    assert known.get(facts(replica(**changed))) is not known.get(facts(replica()))
 
 
 @pytest.mark.req("PL-801")
@@ -91,12 +91,12 @@ def test_another_spec_is_another_series(changed: dict[str, Any]) -> None:
 def test_other_metadata_is_another_series(metadata: dict[str, Any]) -> None:
     known, other = decision_cache(), replica()
     other["metadata"] |= metadata
-    assert known.look(facts(other)) is not known.look(facts(replica()))
+    assert known.get(facts(other)) is not known.get(facts(replica()))
 
 
 def test_another_namespace_is_another_series() -> None:
     known, given = decision_cache(), facts(replica())
-    assert known.look(msgspec.structs.replace(given, namespace="other")) is not known.look(given)
+    assert known.get(msgspec.structs.replace(given, namespace="other")) is not known.get(given)
 
 
 @pytest.mark.parametrize(
@@ -113,17 +113,17 @@ def test_another_namespace_is_another_series() -> None:
 def test_facts_that_changed_are_looked_at_again(changes: dict[str, Any]) -> None:
     """And the new look takes the place of the old one."""
     known = decision_cache()
-    before, changed = known.look(facts(replica())), facts(replica(), **changes)
-    after = known.look(changed)
+    before, changed = known.get(facts(replica())), facts(replica(), **changes)
+    after = known.get(changed)
     assert after is not before
     assert msgspec.structs.replace(after.case.facts, pod=changed.pod) == changed
-    assert known.look(facts(replica(2), **changes)) is after
+    assert known.get(facts(replica(2), **changes)) is after
     assert len(known) == 1
 
 
 def test_answers_that_changed_decide_again() -> None:
     """A tag that moved, or a failure that ended, is seen by the next pod."""
-    look = decision_cache().look(facts(replica()))
+    look = decision_cache().get(facts(replica()))
     assert admit(look, ("amd64",)).decision.architectures == ("amd64",)
     assert admit(look, ("arm64", "s390x")).decision.architectures == ("arm64", "s390x")
     assert look.admission({}, controller_available=True, deprovisioning=False).path is AdmissionPath.GATED
@@ -131,7 +131,7 @@ def test_answers_that_changed_decide_again() -> None:
 
 def test_answers_are_kept_as_they_were() -> None:
     """The caller goes on using its dictionary."""
-    look, mine = decision_cache().look(facts(replica())), answers(index(APP, "amd64"))
+    look, mine = decision_cache().get(facts(replica())), answers(index(APP, "amd64"))
     first = look.admission(mine, controller_available=True, deprovisioning=False)
     mine[APP] = index(APP, "arm64")
     assert look.admission(mine, controller_available=True, deprovisioning=False) is not first
@@ -139,7 +139,7 @@ def test_answers_are_kept_as_they_were() -> None:
 
 @pytest.mark.req("PL-107")
 def test_a_controller_that_went_away_is_seen_by_the_next_pod() -> None:
-    look = decision_cache().look(facts(replica()))
+    look = decision_cache().get(facts(replica()))
     gated = look.admission({}, controller_available=True, deprovisioning=False)
     let_through = look.admission({}, controller_available=False, deprovisioning=False)
     leaving = look.admission({}, controller_available=False, deprovisioning=True)
@@ -155,13 +155,13 @@ def test_a_controller_that_went_away_is_seen_by_the_next_pod() -> None:
 def test_what_is_remembered_is_bounded() -> None:
     """The least recently asked for goes first; a pod of more than 32 KiB is not kept at all."""
     known = decision_cache(capacity=2)
-    first = known.look(facts(replica(containers=[{"image": "a"}])))
-    known.look(facts(replica(containers=[{"image": "b"}])))
-    assert known.look(facts(replica(containers=[{"image": "a"}]))) is first
-    known.look(facts(replica(containers=[{"image": "c"}])))
+    first = known.get(facts(replica(containers=[{"image": "a"}])))
+    known.get(facts(replica(containers=[{"image": "b"}])))
+    assert known.get(facts(replica(containers=[{"image": "a"}]))) is first
+    known.get(facts(replica(containers=[{"image": "c"}])))
     assert len(known) == 2
-    assert known.look(facts(replica(containers=[{"image": "a"}]))) is first
-    known.look(facts(replica(nodeSelector={"k": "x" * MAX_KEY_BYTES})))
+    assert known.get(facts(replica(containers=[{"image": "a"}]))) is first
+    known.get(facts(replica(nodeSelector={"k": "x" * MAX_KEY_BYTES})))
     assert len(known) == 2
 
 
@@ -170,9 +170,9 @@ def test_all_series_together_are_bounded() -> None:
     """Who sends dry runs of large pods, each with another label, fills no more than a part of the limit."""
     known = decision_cache()
     for number in range(64):
-        known.look(facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": str(number)})))
+        known.get(facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": str(number)})))
     assert len(known) == CACHE_BYTES // (10_000 * len("{},"))
-    assert known.look(facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": "63"}))) is known.look(
+    assert known.get(facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": "63"}))) is known.get(
         facts(replica(volumes=[{}] * 10_000, nodeSelector={"number": "63"}))
     ), "the youngest are there"
 
@@ -181,10 +181,10 @@ def test_all_series_together_are_bounded() -> None:
 def test_a_series_that_was_looked_at_again_takes_the_room_of_one() -> None:
     """Its facts change a hundred times, and the others stay."""
     known = decision_cache()
-    first = known.look(facts(replica()))
+    first = known.get(facts(replica()))
     for number in range(100):
-        known.look(facts(replica(volumes=[{}] * 10_000), settings=Settings(hold_limit=float(number))))
-    assert known.look(facts(replica())) is first
+        known.get(facts(replica(volumes=[{}] * 10_000), settings=Settings(hold_limit=float(number))))
+    assert known.get(facts(replica())) is first
 
 
 @pytest.mark.req("PL-801", "PL-854")
@@ -192,7 +192,7 @@ def test_of_a_pod_only_its_likeness_is_remembered() -> None:
     """A pod may be small in what rules read and large elsewhere; and no rule can see more of it."""
     document = replica()
     document["metadata"] |= {"name": "web-1", "finalizers": [f"f{number}" for number in range(10_000)]}
-    remembered = decision_cache().look(facts(document)).case
+    remembered = decision_cache().get(facts(document)).case
     for seen in (remembered.pod, remembered.view.pod):
         assert seen.metadata == ObjectMeta(labels={"app": "web"})
         assert seen.spec == facts(document).pod.spec
@@ -202,7 +202,7 @@ def test_of_a_pod_only_its_likeness_is_remembered() -> None:
 def test_answers_that_are_very_long_are_not_remembered() -> None:
     """Whose registry it is may state a thousand platforms; the readings' own memory is bounded by bytes."""
     look, stated = (
-        decision_cache().look(facts(replica())),
+        decision_cache().get(facts(replica())),
         tuple(f"x{number}" for number in range(MAX_INSPECTION_ENTRIES + 1)),
     )
     assert admit(look, stated) is not admit(look, stated)

@@ -225,7 +225,7 @@ async def test_off_means_that_no_kind_is_watched(make):
     world.watches["placementpolicies"].put(policy(warmUp={"enabled": False}))
     await world.clock.run(1)
     assert not world.watches[DEPLOYMENTS].running
-    assert world.warm_up.in_line == 0
+    assert world.warm_up.queued == 0
 
 
 @pytest.mark.req("PL-380", "PL-530")
@@ -244,7 +244,7 @@ async def test_the_line_is_bounded(make, monkeypatch):
     world = make(imagesPerMinute=1)
     await world.start(deployment("many", *(f"r.example/old:{number}" for number in range(50))))
     world.watches[DEPLOYMENTS].put(deployment("new", "r.example/new:1"))
-    assert world.warm_up.in_line <= 10
+    assert world.warm_up.queued <= 10
     await world.clock.run(120)
     assert "new:1" in world.asked()
 

@@ -10,8 +10,8 @@ import pytest
 from manual_clock import ManualClock
 from placement_world import (
     OPERATOR,
-    FakeAdditions,
     FakeInspector,
+    FakeMutator,
     FakeSecrets,
     FakeWatches,
     cppc,
@@ -77,7 +77,7 @@ class Answer(msgspec.Struct):
 class Admissions:
     """A webhook process; ``await review(pod)`` is one admission."""
 
-    def __init__(self, *, synced: bool = True, additions: PodMutator | None = None, **configuration: Any) -> None:
+    def __init__(self, *, synced: bool = True, mutator: PodMutator | None = None, **configuration: Any) -> None:
         self.clock = ManualClock(start=1000)
         self.watches = FakeWatches()
         operator = ClusterFacts(self.watches, operator_namespace=OPERATOR, clock=self.clock)
@@ -95,7 +95,7 @@ class Admissions:
             clock=self.clock,
             metrics=placement,
             lookups=self.lookups,
-            additions=additions,
+            mutator=mutator,
         )
         self.reviewer: Reviewer[Any] = Reviewer(self.webhook.route(), self.clock)
         self.reviews = 0
@@ -637,8 +637,8 @@ TOLERATED = PodMutation(
 @pytest.mark.req("PL-303", "TN-003")
 async def test_what_is_added_goes_into_the_same_patch(processes):
     """One patch, in the order labels, annotations, tolerations, affinity; the annotations of both."""
-    additions = FakeAdditions(TOLERATED)
-    process = processes(additions=additions)
+    mutator = FakeMutator(TOLERATED)
+    process = processes(mutator=mutator)
     process.registry.know("app:1", "linux/amd64", "linux/arm64")
     answer = await process.admit(pod("app:1"))
     assert [each["path"] for each in answer.operations] == [
@@ -650,20 +650,20 @@ async def test_what_is_added_goes_into_the_same_patch(processes):
     assert answer.pod["metadata"]["annotations"]["polyarch.dev/tolerations"] == "arm64"
     assert answer.decision["reason"] == "ArchitecturesSet"
     assert answer.warnings == ["said by the other one"]
-    assert additions.asked == [("app", ["app:1"], MutationContext())], "it decides by the same answers"
+    assert mutator.asked == [("app", ["app:1"], MutationContext())], "it decides by the same answers"
 
 
 @pytest.mark.req("TN-040", "TN-046")
 async def test_the_other_feature_is_told_that_placement_gates_the_pod(processes):
     """Then it adds no gate of its own. Both wait for registries until the same time."""
-    additions = FakeAdditions(PodMutation())
-    process = processes(additions=additions)
+    mutator = FakeMutator(PodMutation())
+    process = processes(mutator=mutator)
     process.registry.seconds = 3.0
     process.registry.set("cold:1", "linux/amd64")
     arrived = process.clock.monotonic()
     assert (await process.admit(pod("cold:1"), seconds=0.2)).is_gated
-    assert additions.asked == [("app", [], MutationContext(gated=True))]
-    assert additions.until == [arrived + process.facts.of("team").settings.inline_budget]
+    assert mutator.asked == [("app", [], MutationContext(gated=True))]
+    assert mutator.until == [arrived + process.facts.of("team").settings.inline_budget]
 
 
 @pytest.mark.req("TN-040")
@@ -676,7 +676,7 @@ async def test_the_other_feature_is_told_that_placement_gates_the_pod(processes)
 )
 async def test_a_pod_that_placement_leaves_alone_gets_the_addition(processes, namespace, change):
     """Exclusion from one feature does not exempt from the other one."""
-    process = processes(additions=FakeAdditions(TOLERATED))
+    process = processes(mutator=FakeMutator(TOLERATED))
     document = pod("app:1", namespace=namespace)
     document["spec"] |= change
     answer = await process.admit(document, namespace=namespace)
@@ -687,7 +687,7 @@ async def test_a_pod_that_placement_leaves_alone_gets_the_addition(processes, na
 @pytest.mark.req("TN-003")
 async def test_without_a_configuration_of_placement_only_the_addition_is_made(processes):
     """While placement is being removed the API server may still call its webhook."""
-    process = processes(additions=FakeAdditions(TOLERATED))
+    process = processes(mutator=FakeMutator(TOLERATED))
     process.watches["clusterpodplacementconfigs"].remove("cluster")
     answer = await process.admit(pod("app:1"))
     assert [each["path"] for each in answer.operations] == ["/metadata/annotations", "/spec/tolerations"]
@@ -696,7 +696,7 @@ async def test_without_a_configuration_of_placement_only_the_addition_is_made(pr
 @pytest.mark.req("TN-047")
 async def test_a_pod_that_the_other_feature_refuses_is_refused_with_its_words(processes):
     """403, and no patch."""
-    process = processes(additions=FakeAdditions(PodMutation(denial="app:1 and old:1 have no architecture in common")))
+    process = processes(mutator=FakeMutator(PodMutation(denial="app:1 and old:1 have no architecture in common")))
     process.denies = True
     process.registry.know("app:1", "linux/amd64")
     answer = await process.admit(pod("app:1"))

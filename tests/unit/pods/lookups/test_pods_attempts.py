@@ -649,7 +649,7 @@ async def test_look_ups_that_nobody_waits_for_stand_in_no_line(world):
         world.api.delete(key)
     await world.run(1)
     assert len(list(world.waiting.lookups())) == 32, "those that are asked for right now"
-    assert world.attempts.in_line == 0
+    assert world.attempts.queued == 0
 
 
 @pytest.mark.req("PL-801")
@@ -668,5 +668,5 @@ async def test_a_thousand_look_ups_that_become_due_together_are_lined_up_before_
     for number in range(100):
         flood(world, f"team-{number}", 10)
     await world.run(1)
-    assert world.attempts.in_line == 1000 - 32
+    assert world.attempts.queued == 1000 - 32
     assert asked["next"] <= 150

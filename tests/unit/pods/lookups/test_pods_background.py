@@ -11,7 +11,7 @@ from placement_world import FakeInspector, FakeSecrets, failed, placement_metric
 
 from polyarch.images.fair_queue import MAX_CONCURRENT_LOOKUPS, MAX_CONCURRENT_PER_HOST
 from polyarch.images.pull_secrets import PullSecretNames, PullSecrets
-from polyarch.images.resolver import IN_LINE, NEVER, AdmissionLookups
+from polyarch.images.resolver import MAX_QUEUED, NEVER, AdmissionLookups
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.reference import Reference, parse
 
@@ -28,7 +28,7 @@ class World:
         self.lookups = AdmissionLookups(self.registry, self.secrets, self.clock, placement.lookups)
 
     def ask(self, image: str, *names: str, namespace: str = "team", not_before: float = NEVER):
-        return self.lookups.ask(parse(image), PullSecretNames(namespace, names), not_before=not_before)
+        return self.lookups.inspect(parse(image), PullSecretNames(namespace, names), not_before=not_before)
 
     @property
     def dropped(self) -> float:
@@ -64,8 +64,8 @@ async def test_ten_thousand_hanging_hosts_take_no_more_than_their_bound(world):
     finally:
         tracemalloc.stop()
     assert world.registry.under_way <= MAX_CONCURRENT_LOOKUPS
-    assert world.lookups.in_line <= IN_LINE
-    assert refused == world.dropped >= 10_000 - MAX_CONCURRENT_LOOKUPS - IN_LINE
+    assert world.lookups.queued <= MAX_QUEUED
+    assert refused == world.dropped >= 10_000 - MAX_CONCURRENT_LOOKUPS - MAX_QUEUED
     assert len(asyncio.all_tasks()) <= 2 * MAX_CONCURRENT_LOOKUPS + 1, "with a timer each"
     assert kept < 12 * 2**20
 
@@ -90,12 +90,12 @@ async def test_what_stood_in_line_for_half_a_minute_is_forgotten(world):
     world.registry.seconds = 3600.0
     flood(world, 100, 100)
     await world.clock.settle()
-    assert world.lookups.in_line > IN_LINE / 2
+    assert world.lookups.queued > MAX_QUEUED / 2
     assert world.ask("late.example/app:1", namespace="team-1") is None
     await world.clock.run(30)
     answer = world.ask("late.example/app:1", namespace="team-1")
     assert answer is not None
-    assert world.lookups.in_line <= 1
+    assert world.lookups.queued <= 1
     await world.clock.run(60)
     assert world.registry.under_way == 0, "those under way end after half a minute, too"
     assert len(asyncio.all_tasks()) == 1
@@ -179,10 +179,10 @@ async def test_a_failure_is_remembered_for_half_a_minute(world):
     world.ask("app:1")
     await world.clock.settle()
     reference, source = parse("app:1"), PullSecretNames("another", ())
-    assert world.lookups.failed_lately(reference, source).error.code == "network"
-    assert world.lookups.failed_lately(reference, PullSecretNames("another", ("pull",))) is None
+    assert world.lookups.recent_failure(reference, source).error.code == "network"
+    assert world.lookups.recent_failure(reference, PullSecretNames("another", ("pull",))) is None
     world.clock.advance(30)
-    assert world.lookups.failed_lately(reference, source) is None
+    assert world.lookups.recent_failure(reference, source) is None
 
 
 @pytest.mark.req("PL-810", "PL-854")

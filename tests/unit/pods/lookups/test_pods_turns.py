@@ -19,11 +19,11 @@ class Open(ConcurrencyLimits):
         self.sated = sated
         self.asked: list[str] = []
 
-    def may(self, namespace: str) -> bool:
+    def allows(self, namespace: str) -> bool:
         self.asked.append(namespace)
         return namespace not in self.sated
 
-    def has_room(self, host: str) -> bool:
+    def has_capacity(self, host: str) -> bool:
         return host not in self.full
 
 
@@ -135,13 +135,13 @@ def test_places_are_limited_in_all_per_host_and_per_namespace():
     places = ConcurrencyLimits(8, per_host=3, per_namespace=5)
     taken = [QueueEntry(image(f"{at}", host=f"{at % 2}.example"), "greedy") for at in range(4)]
     for each in taken:
-        assert places.may("greedy")
-        assert places.has_room(each.key.reference.partition("/")[0])
-        places.take(each)
-    assert not places.may("greedy"), "it has four, and four are free"
-    assert places.may("modest")
-    places.take(QueueEntry(image("x", host="0.example"), "modest"))
-    assert not places.has_room("0.example")
+        assert places.allows("greedy")
+        assert places.has_capacity(each.key.reference.partition("/")[0])
+        places.acquire(each)
+    assert not places.allows("greedy"), "it has four, and four are free"
+    assert places.allows("modest")
+    places.acquire(QueueEntry(image("x", host="0.example"), "modest"))
+    assert not places.has_capacity("0.example")
     for each in taken:
-        places.leave(each)
-    assert (places.free, places.may("greedy"), places.has_room("0.example")) == (7, True, True)
+        places.release(each)
+    assert (places.free, places.allows("greedy"), places.has_capacity("0.example")) == (7, True, True)

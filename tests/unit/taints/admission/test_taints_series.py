@@ -36,8 +36,8 @@ def answers(*platforms: str) -> dict[str, Inspection]:
 def test_the_pods_of_one_template_are_decided_once():
     """What is added is the same value, whatever the pod is called."""
     series = recent_series()
-    first = series.look(facts(pod("app:1", name="a"))).said(answers(*BOTH), Progress.FIRST)
-    second = series.look(facts(pod("app:1", name="b"))).said(answers(*BOTH), Progress.FIRST)
+    first = series.get(facts(pod("app:1", name="a"))).said(answers(*BOTH), Progress.FIRST)
+    second = series.get(facts(pod("app:1", name="b"))).said(answers(*BOTH), Progress.FIRST)
     assert second.addition is first.addition
     assert len(series) == 1
 
@@ -56,8 +56,8 @@ def test_the_pods_of_one_template_are_decided_once():
 )
 def test_other_facts_are_another_decision(change):
     series = recent_series()
-    before = series.look(facts())
-    assert series.look(facts(**change)) is not before
+    before = series.get(facts())
+    assert series.get(facts(**change)) is not before
 
 
 @pytest.mark.req("TN-002")
@@ -74,13 +74,13 @@ def test_other_facts_are_another_decision(change):
 def test_another_pod_is_another_decision(change):
     """By everything that rules read."""
     series = recent_series()
-    before = series.look(facts())
-    assert series.look(facts(pod("app:1", **change))) is not before
+    before = series.get(facts())
+    assert series.get(facts(pod("app:1", **change))) is not before
 
 
 @pytest.mark.req("TN-046")
 def test_other_answers_and_the_end_of_the_leader_are_another_decision():
-    look = recent_series().look(facts())
+    look = recent_series().get(facts())
     both = look.said(answers(*BOTH), Progress.FIRST)
     one = look.said(answers("linux/amd64"), Progress.FIRST)
     assert (both.decision.added, one.decision.added) == (("amd64", "arm64"), ("amd64",))
@@ -93,12 +93,12 @@ def test_what_pods_make_us_remember_is_bounded():
     """In number, in bytes, and in what a registry says of one image."""
     series = recent_series()
     for number in range(CAPACITY + 10):
-        series.look(facts(pod(f"app:{number}")))
+        series.get(facts(pod(f"app:{number}")))
     assert len(series) == CAPACITY
     large = recent_series()
-    large.look(facts(pod("app:1", annotations={"a": "x" * MAX_KEY_BYTES})))
+    large.get(facts(pod("app:1", annotations={"a": "x" * MAX_KEY_BYTES})))
     assert len(large) == 0
-    look = series.look(facts())
+    look = series.get(facts())
     many = answers(*["linux/amd64"] * (MAX_INSPECTION_ENTRIES + 1))
     assert look.said(many, Progress.FIRST) is not look.said(many, Progress.FIRST)
     last_good = msgspec.structs.replace(failed(parse("app:1"), "network"), last_good=many["app:1"])
