@@ -94,6 +94,15 @@ class ImageReading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 # -- the cache ---------------------------------------------------------------------------------------------------------
+# A hit takes three tables: a *tag* record says which digest a tag named at its last check, a *reading* what is known of
+# that digest, and a *proof* that this credential, or anonymous access, may read the repository. A reading made with one
+# tenant's credential therefore never answers another tenant, and an anonymous one answers everybody. What depends on
+# more than the bytes of a digest is kept for the location that said it: tags, proofs, and readings that lack a child.
+# Two more tables cache failures: rejections and absences per reference and credential, unusable content per location
+# and digest.
+#
+# Times are monotonic. A ``Backing``, such as the cache on disk, is read on a miss and written by ``flush``. Methods
+# with ``memory_only`` never read it.
 
 
 MAX_READINGS = 10_000

@@ -360,6 +360,9 @@ class InspectorOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     In a cluster, pod authors choose the hosts: start ``settings`` from ``CLUSTER`` or ``PLACEMENT``
     and use ``AddressPolicy.of("cluster", allow=…)`` as ``policy``.
+
+    The command line and the processes in a cluster need the same parts with different settings: addresses they may
+    reach, a cache on disk or none, waiting for a registry or not.
     """
 
     settings: InspectorSettings = InspectorSettings()

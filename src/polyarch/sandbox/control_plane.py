@@ -1,7 +1,8 @@
-"""Command lines and configuration files of the control plane, as pure values.
+"""etcd, the API server, the controller manager and the scheduler: command lines, health, and startup in order.
 
 Unusual flags have their reason beside them. All components listen on 127.0.0.1 only, and ``egress_selector`` keeps the
-API server from connecting to Service and pod addresses itself."""
+API server from connecting to Service and pod addresses itself.
+"""
 
 import asyncio
 import datetime as dt
@@ -218,7 +219,7 @@ def kube_scheduler(layout: Layout) -> Command:
     return layout.command("kube-scheduler", flags, f"https://{LOOPBACK}:{layout.ports.scheduler}")
 
 
-# -- Health probes of the components, for ``polyarch status`` and for waiting at startup.
+# -- health, for ``polyarch status`` and for waiting at startup --------------------------------------------------------
 
 
 PROBE_SECONDS = 2.0
@@ -298,7 +299,7 @@ async def until_healthy(record: Record, probe: Probe, *, seconds: float) -> None
     raise failure(record, f"is not healthy after {seconds:.0f} s ({detail})")
 
 
-# -- Startup of the control plane: etcd, the API server, then controller manager and scheduler together.
+# -- startup -----------------------------------------------------------------------------------------------------------
 
 
 START_SECONDS = 90.0
@@ -339,7 +340,10 @@ def default_account(layout: Layout) -> Probe:
 
 
 async def start(layout: Layout, progress: Progress) -> None:
-    """Start what does not run; return when all components are healthy and pods can be created."""
+    """Start what does not run; return when all components are healthy and pods can be created.
+
+    The control plane is up when the default ServiceAccount exists, because only then can pods be created.
+    """
     ask = probes(layout)
 
     async def bring_up(make: Callable[[Layout], Command]) -> Record:

@@ -1,11 +1,15 @@
-"""Where a connection of the API server into the cluster leads: what kube-proxy does in a real one.
+"""The egress proxy, ``python -m polyarch.sandbox.egress FOLDER``: the API server's way to Services and pods.
+
+The API server never connects into the cluster itself: its egress selector sends every such connection to the unix
+socket of this process, as HTTP CONNECT. ``Routes`` decides where it leads, as kube-proxy does in a real cluster:
 
     10.96.4.1:443    → the Service with this ClusterIP → one of its ready endpoints in turn, at its target port
     10.244.0.7:8081  → the pod's process, 127.244.0.7:8081
     10.250.0.1:10250 → the kubelet endpoint of the sandbox's nodes
 
-Everything else is refused. As in kube-proxy, an endpoint that does not answer is not replaced by another one, and pods
-that are terminating but still serve are used only if no endpoint is ready. Reads memory only."""
+Everything else is rejected. As in kube-proxy, an endpoint that does not answer is not replaced by another one, and pods
+that are terminating but still serve are used only if no endpoint is ready.
+"""
 
 import asyncio
 import contextlib
@@ -188,7 +192,7 @@ def service_of(slice_: EndpointSlice) -> tuple[str, ...]:
     return (f"{slice_.metadata.namespace}/{labels.get(SERVICE_NAME, '')}",)
 
 
-# -- HTTP CONNECT on a unix socket: the API server's way into the cluster.
+# -- the proxy ---------------------------------------------------------------------------------------------------------
 
 
 log = structlog.get_logger(__name__)
@@ -209,7 +213,13 @@ Dial = Callable[[ToPod | ToKubelet], Awaitable[Streams]]
 
 
 class EgressProxy:
-    """Answers CONNECT as ``route`` says and GET /readyz with 200."""
+    """Answers CONNECT as ``route`` says and GET /readyz with 200.
+
+    The API server's egress selector opens one connection for each that it wants into the cluster and asks for a target.
+    The answer is 200 and then the bytes of both sides, or a rejection whose reason is in the status line, because that
+    line is what the API server puts into its error. Bodies are copied in small pieces; when one side has sent
+    everything, the other side may still send.
+    """
 
     def __init__(self, route: Callable[[str], Route], dial: Dial, *, maximum: int = MAXIMUM_CONNECTIONS) -> None:
         self._route = route
@@ -327,7 +337,7 @@ async def _one_way(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, m
         writer.write_eof()
 
 
-# -- The egress proxy's process: ``python -m polyarch.sandbox.egress FOLDER``.
+# -- the process -------------------------------------------------------------------------------------------------------
 
 
 async def serve(folder: Folder) -> None:

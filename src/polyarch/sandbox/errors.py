@@ -1,4 +1,8 @@
-"""Errors of the sandbox. The text of each is the message for the user: what failed, what was expected, what to do."""
+"""Errors and progress of the sandbox, as its user sees them.
+
+The text of each error is the message for the user: what failed, what was expected, what to do. Progress is independent
+of where it is shown: a terminal, a pipe, a test.
+"""
 
 from typing import Protocol
 
@@ -13,9 +17,6 @@ class BinariesUnavailable(SandboxError):  # noqa: N818  errors are named for wha
 
 class ProcessFailed(SandboxError):  # noqa: N818
     """A component ended or did not become healthy; the message holds the last lines of its log."""
-
-
-# -- Progress reports of the sandbox, independent of where they are shown: a terminal, a pipe, a test.
 
 
 class Progress(Protocol):

@@ -1,7 +1,11 @@
-"""The image that a build of the sandbox makes, and its OCI layout.
+"""The fake buildah, ``python -m polyarch.sandbox.fake_buildah``: takes the place of buildah in the build pods of a
+sandbox.
 
-The image is made of everything that its build was told, so that other inputs give another digest, and equal ones the
-same. Nothing of a base image is in it."""
+A container of the builder image is run like one of polyarch's own: it reads the inputs of its Job, prints the steps of
+the Containerfile, and writes a small real image of the pod's architecture as an OCI layout, all as the contract of
+build pods says (``polyarch.builds``). No line of a Containerfile and no script is executed. The build argument
+``SANDBOX_BUILD`` injects faults.
+"""
 
 import argparse
 import datetime as dt
@@ -32,7 +36,11 @@ _ENTERABLE: Final = 0o755
 def built_image(
     document: BuildDocument, containerfile: str, context: str, *, architecture: str, created: str
 ) -> Manifest:
-    """The image of this build; ``context`` is the digest of its context's files, ``created`` an RFC 3339 time."""
+    """The image of this build; ``context`` is the digest of its context's files, ``created`` an RFC 3339 time.
+
+    The image is made of everything that its build was told, so that other inputs give another digest, and equal ones
+    the same. Nothing of a base image is in it.
+    """
     told: dict[str, Any] = {
         "containerfile": containerfile,
         "target": document.target,
@@ -88,7 +96,17 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-# -- What a build in the sandbox is asked for besides its image: to fail, to be evicted, to take its time
+# -- injected faults: to fail, to be evicted, to take its time ---------------------------------------------------------
+# The build argument ``SANDBOX_BUILD`` says them, several separated by commas, so that every architecture can have its
+# own by an override:
+#
+#    exit=2               end with this exit code
+#    exit=1*2             the same, in the first two attempts only
+#    evict                be evicted by the node, the first time
+#    vanish               succeed, and have the pod deleted before anybody reads its result
+#    architecture=s390x   build for another architecture than asked for
+#    layout               leave a blob out of the layout
+#    seconds=20           take so long
 
 
 ARGUMENT: Final = "SANDBOX_BUILD"
@@ -161,7 +179,7 @@ def _unknown(part: str) -> UnknownFault:
     )
 
 
-# -- The course of one build: the lines that buildah would print, and how it ends. Pure.
+# -- the script of a build: the lines that buildah would print, and how it ends ----------------------------------------
 
 
 _FAILS: Final = re.compile(r"RUN\s+(?:false|exit\s+(?P<code>[1-9][0-9]{0,2}))\s*", re.IGNORECASE)
@@ -182,7 +200,11 @@ class BuildScript(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_script(document: BuildDocument, containerfile: str, wanted: InjectedFaults) -> BuildScript:
-    """The whole build of one architecture."""
+    """The whole build of one architecture.
+
+    Of the Containerfile only ``RUN exit N`` and ``RUN false`` mean something here: they fail, as they would. Injected
+    faults happen when its steps are done.
+    """
     steps = list(_steps(containerfile))
     lines: list[str] = []
     for number, step in enumerate(steps, 1):
@@ -230,7 +252,7 @@ def _steps(containerfile: str) -> Iterator[str]:
             yield text
 
 
-# -- The program: it builds one architecture and ends with the exit code that the contract of build pods gives it.
+# -- the program: it ends with the exit code that the contract of build pods gives it ----------------------------------
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,4 +1,7 @@
-"""Atomic writes of files that only their owner can read: a reader sees the old content or the new one."""
+"""Files that several processes use: written atomically, readable by their owner only, and locked by ``flock``.
+
+A reader sees the old content or the new one. The kernel frees a lock when its holder ends, however it ends.
+"""
 
 import asyncio
 import fcntl
@@ -25,7 +28,7 @@ def write_json(path: Path, value: object) -> None:
     write_private(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 
-# -- Locks between processes, by ``flock`` on a file: the kernel frees them when the holder ends, however it ends.
+# -- locks -------------------------------------------------------------------------------------------------------------
 
 
 POLL_SECONDS = 0.1

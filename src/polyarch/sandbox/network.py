@@ -1,9 +1,10 @@
-"""Addresses inside a sandbox, and the loopback address on which a pod's process listens. Pure.
+"""The sandbox's network: ranges of addresses, listeners of this machine, paths of unix sockets.
 
-Services, nodes and pods have addresses of private ranges that are never dialled. A pod that is run listens on
-loopback at the address with the same three last numbers: pod 10.244.0.7 on 127.244.0.7. So many pods can use the same
-port of one machine. All sandboxes of a machine share its loopback range, therefore each has a pod network of its own:
-the second number of its pods' addresses."""
+Services, nodes and pods have addresses of private ranges that are never dialled. A pod that is run listens on loopback
+at the address with the same three last numbers: pod 10.244.0.7 on 127.244.0.7. So many pods can use the same port of
+one machine. All sandboxes of a machine share its loopback range, therefore each has a pod network of its own: the
+second number of its pods' addresses.
+"""
 
 import ipaddress
 import os
@@ -79,7 +80,9 @@ def _parse(text: str) -> ipaddress.IPv4Address | None:
         return None
 
 
-# -- Who listens on this machine's IPv4 addresses, from the kernel's table (``/proc/net/tcp``).
+# -- listeners, from the kernel's table (``/proc/net/tcp``) ------------------------------------------------------------
+# A connection to 127.244.0.7:22 also reaches a server that listens on 0.0.0.0:22. So before the sandbox connects to a
+# pod, it asks here whether a process listens on exactly that address, which only the pod's own process does.
 
 
 TABLE = Path("/proc/net/tcp")
@@ -122,7 +125,9 @@ def free_pod_network(taken: Collection[int]) -> int:
     return random.SystemRandom().choice(free)
 
 
-# -- The unix sockets of a sandbox, in ``sockets/`` of its folder.
+# -- unix sockets, in ``sockets/`` of the folder -----------------------------------------------------------------------
+# The kernel limits the path of a unix socket to 107 bytes. Where the sandbox's folder is deeper, ``sockets`` is a
+# symbolic link to a private folder of the machine's temporary folder. All processes of the sandbox find it through it.
 
 
 MAXIMUM_PATH_BYTES = 107

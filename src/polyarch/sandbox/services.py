@@ -1,4 +1,8 @@
-"""Configuration of the distribution registry: storage in a folder, indexes of any shape, clients only by the front."""
+"""Starts the processes beside the control plane: the registry and its proxy, the nodes, and the egress proxy.
+
+The egress proxy is a process of its own: a settings change restarts the nodes' process, and the connections of webhooks
+must survive that; and the simulation of many nodes must not delay admission.
+"""
 
 import secrets
 import sys
@@ -47,7 +51,7 @@ def storage_environment(inherited: dict[str, str]) -> dict[str, str]:
     return {**inherited, "OTEL_TRACES_EXPORTER": "none"}
 
 
-# -- Start of the distribution registry and its front.
+# -- the registry ------------------------------------------------------------------------------------------------------
 
 
 STORAGE = "registry"
@@ -108,7 +112,7 @@ async def start_registry(layout: Layout) -> Registry:
     return Registry(registry_address(layout), layout.folder)
 
 
-# -- Start of the nodes' process and its RBAC, and the wait until the nodes are ready.
+# -- the nodes, with their RBAC ----------------------------------------------------------------------------------------
 
 
 NODES_PROCESS = "nodes"
@@ -158,7 +162,7 @@ async def registered_nodes(client: Client) -> list[Node]:
     return (await client.list(NODES, type=Node, label_selector=plans.LABEL)).items
 
 
-# -- Start of the egress proxy and its RBAC.
+# -- the egress proxy, with its RBAC -----------------------------------------------------------------------------------
 
 
 EGRESS_PROCESS = "egress"

@@ -1,7 +1,8 @@
-"""Pinned versions and names of the programs that the sandbox runs.
+"""Pinned versions, names and checksums of the programs that the sandbox runs.
 
-The versions equal those of the Go modules in ``gomodules/`` (a test compares them), so that a downloaded binary and
-one built here are the same release."""
+The versions equal those of the Go modules in ``gomodules/`` (a test compares them), so that a downloaded binary and one
+built here are the same release.
+"""
 
 import platform
 from collections.abc import Mapping
@@ -53,7 +54,11 @@ def cache_key(architecture: str = "") -> str:
     return f"k8s-{KUBERNETES}-etcd-{ETCD}-registry-{REGISTRY}-{architecture or host_architecture()}"
 
 
-# -- Pinned SHA-256 checksums of the official releases that may be downloaded.
+# -- checksums of the official releases that may be downloaded ---------------------------------------------------------
+# A release is trusted because of these values, not because of a checksum file on the host that serves it. A program
+# without a checksum here is not downloaded but built, from Go modules with pinned checksums. After a version change run
+# ``tools/pins.py`` on a machine with internet access: it prints this table from what the projects publish. Compare the
+# values with a second source before committing them.
 
 
 VERSIONS: Final = ("1.36.2", "3.6.5", "3.1.2")

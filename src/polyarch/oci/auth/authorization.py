@@ -143,7 +143,10 @@ def read_token(body: bytes, received_at: float) -> Token:
 
 
 class Tokens:
-    """Cache of the most recently used tokens."""
+    """Cache of the most recently used tokens.
+
+    They are cached in memory only, per source, realm, service, scope and credential, and never outlive the process.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -171,6 +171,11 @@ def _reason(error: BaseException) -> str:
 
 
 # -- credential-provider plugins of the kubelet ------------------------------------------------------------------------
+# A kubelet gets credentials for cloud registries, which live for a short time, from a program of the cloud provider,
+# set up by a ``CredentialProviderConfig``. With the same configuration and programs, polyarch gets the credentials that
+# the node gets: the same image patterns, the same requests, and the same cache times.
+#
+# The configuration is usually YAML; this package reads no YAML, so the caller passes parsed data.
 
 
 PROVIDER_TIMEOUT = 30.0

@@ -1,4 +1,10 @@
-"""Credentials, the entries of credential documents, and the keyring that a kubelet would make of pull secrets."""
+"""Credentials, the entries of credential documents, and the keyring that a kubelet would make of pull secrets.
+
+The same reader serves files of container tools, pull secrets and responses of kubelet plugins. Secrets leave this
+module only inside a :class:`Credential`, which shows its origin, never its content.
+
+Pure: imports neither asyncio nor aiohttp.
+"""
 
 import base64
 import binascii
@@ -232,6 +238,12 @@ def _ignored(source: str, key: str, problem: str) -> CredentialWarning:
 
 
 # -- the keyring of pull secrets ---------------------------------------------------------------------------------------
+# A kubelet reads all secrets into one keyring and tries every credential whose key matches, more specific keys first.
+# Doing exactly the same ensures that an image polyarch can inspect is one the node can pull.
+#
+# Any user may create secrets, and the reader's work delays other pods. So all documents of a keyring together are
+# limited: bytes, entries, globs, and reported problems. A match takes time linear in the key's length: ``fnmatch``
+# translates a label's glob into a pattern that does not backtrack.
 
 
 MAX_KEY = 2048

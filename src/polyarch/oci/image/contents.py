@@ -178,6 +178,8 @@ class RegistryConnection:
 
 
 # -- the raw descriptors of an index and of what it lists --------------------------------------------------------------
+# Inspection keeps only the platforms of an entry. Copying or printing an index needs the descriptors themselves:
+# annotations, attestations, skipped entries and the reasons.
 
 
 class IndexNode(msgspec.Struct, frozen=True):
@@ -300,6 +302,9 @@ class _Nodes:
 
 
 # -- referrers and tags, as the distribution specification lists them --------------------------------------------------
+# Registries without the referrers API keep the list in an index under the tag ``sha256-<hex>``; tools that are older
+# than both keep each artifact under a tag of its own that begins so. Both are found by their names alone: repositories
+# may have too many tags to list them all.
 
 
 TAG_SUFFIXES = (".sig", ".att", ".sbom")
@@ -360,7 +365,11 @@ MOST = 1000
 
 
 async def list_tags(connection: RegistryConnection, reference: Reference) -> tuple[str, ...]:
-    """As the first source lists them. Raises ``Failure``."""
+    """As the first source lists them. Raises ``Failure``.
+
+    One page only, as many as a registry gives at once: a repository may have any number of tags, and who looks for a
+    newer one finds it among a thousand, or has to say which.
+    """
     source = connection.sources(reference)[0]
     access = await connection.access(reference, source)
     request = Request(

@@ -215,6 +215,8 @@ class _Config(msgspec.Struct):
 
 
 # -- the machine of a program, from its ELF header ---------------------------------------------------------------------
+# The header states machine, word size and byte order; an architecture of an image corresponds to exactly one such
+# triple. The byte order matters because ppc64 and ppc64le share a machine number.
 
 
 HEADER_SIZE = 20

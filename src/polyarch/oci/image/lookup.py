@@ -95,7 +95,12 @@ def source_used(source: PullSource) -> SourceUsed:
 
 
 class CacheReader:
-    """Reads the cache."""
+    """Reads the cache.
+
+    A cached inspection takes three things together: a tag that was checked recently enough, the reading of the digest
+    it named, and a proof that one of the caller's credentials, or anonymous access, may read that repository. Nothing
+    here waits.
+    """
 
     def __init__(
         self, cache: Cache, rate_limiter: RegistryRateLimiter, *, clock: Clock, settings: InspectorSettings
@@ -640,7 +645,12 @@ class LookupResult(NamedTuple):
 
 
 class MirrorFallback:
-    """Runs look-ups over all sources."""
+    """Runs look-ups over all sources.
+
+    Mirrors come before the primary. Any failure moves on to the next source; a rate-limited mirror is skipped, not
+    waited for. Each source but the last gets at most half of the time left, so that one that hangs leaves time for the
+    others. The error is that of the last source, with one line per source tried.
+    """
 
     def __init__(
         self,

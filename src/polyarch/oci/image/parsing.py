@@ -327,6 +327,9 @@ def _document(document: "Document | bytes | Mapping[str, Any]") -> Document:
 
 
 # -- the documents of an index, combined -------------------------------------------------------------------------------
+# An index can name further indexes, and children without a platform, which have to be read first. :func:`wanted` lists
+# what is still missing and :func:`flatten` builds the entries, both from a mapping of digest to finding. The caller
+# fetches in rounds until nothing is wanted.
 
 
 class Artifact(msgspec.Struct, frozen=True, gc=False):

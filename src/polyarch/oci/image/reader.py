@@ -1,8 +1,8 @@
 """Reads an image from its manifest down, with as few requests as possible.
 
 An index is usually enough by itself. Fetched in addition, concurrently where possible: inner indexes, children without
-a platform, and the single image of an index that may be an operator bundle. ``documents``, ``parsing`` and
-``flattening`` interpret the documents; this module only fetches them."""
+a platform, and the single image of an index that may be an operator bundle. ``documents`` and
+``parsing`` interpret the documents; this module only fetches them."""
 
 import asyncio
 from collections.abc import Iterable

@@ -263,6 +263,8 @@ def _overlay(earlier: RegistriesConf, later: RegistriesConf) -> RegistriesConf:
 
 
 # -- OpenShift's mirror objects ----------------------------------------------------------------------------------------
+# ``ImageDigestMirrorSet`` and ``ImageTagMirrorSet`` (config.openshift.io/v1) and the older ``ImageContentSourcePolicy``
+# (operator.openshift.io/v1alpha1) are passed as data; this module reads no cluster.
 
 
 _KINDS: dict[str, tuple[str, Pull]] = {

@@ -227,6 +227,10 @@ def _at_endpoint(reference: Reference, endpoint: Endpoint, origin: str, *, mirro
 
 
 # -- short names: ``nginx`` means Docker Hub, unless short-name search is enabled --------------------------------------
+# The search follows the container tools of the Red Hat family: an alias decides, else the registries of
+# ``unqualified-search-registries`` are tried in order. It is off by default, because a name searched in several places
+# can be claimed by another owner in the first of them. For the same reason a registry that fails, instead of reporting
+# that the image is absent, ends the search.
 
 
 PASSED_OVER = frozenset({"not-found", "unauthorized", "denied"})

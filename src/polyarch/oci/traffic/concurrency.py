@@ -53,7 +53,11 @@ class _Call(Generic[V]):
 
 
 class SingleFlight(Generic[K, V]):
-    """Work in progress, by key."""
+    """Work in progress, by key.
+
+    Each call is a task of its own, so a cancelled caller does not affect the others. It is cancelled when nobody waits
+    for it any more: there are never more calls than callers, so a limit on callers limits calls.
+    """
 
     __slots__ = ("_calls", "_tasks")
 
@@ -130,6 +134,10 @@ class RequestQueue:
     """``slots`` concurrent requests; ``per_tenant`` limits a tenant's waiting requests, ``waiting`` all of them
     (``None``: unlimited). A tenant must also leave as much room as it takes, so that a few tenants cannot fill the
     queue.
+
+    A plain semaphore serves in order of arrival: a tenant with five hundred images would delay everybody else, and the
+    configs of the first images would wait behind all other manifests. Here tenants take turns within each priority, so
+    a tenant waits for at most one request of each other tenant per request of its own.
     """
 
     __slots__ = ("_free", "_per_tenant", "_queues", "_waiting", "length", "slots")

@@ -46,7 +46,12 @@ from polyarch.oci.transport.tls import TransportMode, try_next
 
 
 class TimeBudget:
-    """``seconds`` of work and ``max_wait`` seconds of pauses; ``purpose`` appears in messages."""
+    """``seconds`` of work and ``max_wait`` seconds of pauses; ``purpose`` appears in messages.
+
+    It runs while a request is in progress or a retry delay passes, and stops while a request waits in the queue or for
+    a pause of a rate limit: otherwise a thousand images of one registry would time out in the queue, and pauses have
+    their own limit. Concurrent requests of one image use the same time once.
+    """
 
     __slots__ = ("_clock", "_pauses", "_running", "_since", "_used", "_whole", "max_wait", "purpose", "seconds")
 
@@ -108,6 +113,10 @@ class TimeBudget:
 
 
 # -- the transport mode that works for an insecure host, found by one request at a time --------------------------------
+# A host with several permitted modes is tried from the safest on. With a hundred images at one plain registry, each
+# would start with two failing handshakes; so the first request searches, and concurrent ones wait briefly for its
+# result. A result is reused only where the same search would have ended the same: for the same certificates, and if
+# every safer mode of the new request was tried then.
 
 
 LONGEST_WAIT = 2.0

@@ -269,6 +269,10 @@ def _without_port(host: str) -> str:
 
 
 # -- URLs that a server names: token endpoints, redirects, uploads -----------------------------------------------------
+# The functions return the target with its provenance, or a :class:`UrlRejected` with the error code to report. They
+# check the URL only; the address behind a name is checked at connection time, with that provenance. An accepted URL is
+# unambiguous: a host of letters, digits, ``.``, ``-``, ``_`` or an address in brackets, and a port, so that no later
+# parser can see another host in it.
 
 
 MAX_REDIRECTS = 5

@@ -165,6 +165,11 @@ class GuardedConnector(aiohttp.TCPConnector):
 
     It has no connection limits: the client limits concurrent requests, and waiting for a slot here would look
     like a slow host.
+
+    A check of a name, or of a DNS answer, can be undone by the next DNS answer. So the check uses the very address the
+    socket is about to connect to, before the first packet, and again the peer of a pooled connection, which may have
+    been opened for a request with a wider provenance. The context variable ``current`` carries the :class:`Attempt`
+    into aiohttp, which opens sockets in its own tasks: these copy the context of the request.
     """
 
     def __init__(self, resolver: Resolver) -> None:
@@ -233,7 +238,10 @@ def _peer(connection: aiohttp.connector.Connection) -> str:
 
 
 def of_environment(environ: Mapping[str, str]) -> Proxies:
-    """The proxies; InvalidSetting names the variable that is not a proxy URL and never its value."""
+    """The proxies; InvalidSetting names the variable that is not a proxy URL and never its value.
+
+    An unusable proxy is a usage error at the start, because it would affect many registries.
+    """
     proxies = Proxies(environ)
     for problem in proxies.problems:
         raise InvalidSetting(str(problem))

@@ -1,8 +1,9 @@
-"""The transport interface: one request, one answer with a streamed body, one error type.
+"""The transport interface: one request, one response with a streamed body, one error type.
 
 All network traffic of this package goes through a :class:`Transport`. It follows no redirects, decodes no content
 encoding, keeps no cookies and sends only the credentials it is given: that is decided by the client above. The
-transport decides whether an address may be reached, how long each phase may take, and which certificates to trust."""
+transport decides whether an address may be reached, how long each phase may take, and which certificates to trust.
+"""
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager

@@ -259,6 +259,8 @@ def parse_requested_platform(texts: Iterable[str]) -> list[RequestedPlatform]:
 
 
 # -- the index spec: destination, sources, tags and annotations --------------------------------------------------------
+# It comes from the command line, a template with a list of platforms, or a file. Every error in it is a usage error,
+# found before the first request. The caller passes a parsed file: this package reads no YAML.
 
 
 _SPEC = frozenset({"image", "tags", "manifests", "annotations"})

@@ -42,7 +42,11 @@ class BlobFailed(Failure):
 
 
 class BlobCopier:
-    """Copies into one repository. ``note`` receives each blob that was brought; methods raise ``Failure``."""
+    """Copies into one repository. ``note`` receives each blob that was brought; methods raise ``Failure``.
+
+    A blob that is there already is left alone, so a copy that was cut off is completed by the next one. Streams pass
+    through in small pieces and are never stored, whatever the size of the blob.
+    """
 
     def __init__(
         self,
@@ -145,7 +149,13 @@ DEEPEST = 3
 
 
 class ReferrerCopier:
-    """Copies what refers to images; ``note`` receives what was written, ``notice`` what was left behind."""
+    """Copies what refers to images; ``note`` receives what was written, ``notice`` what was left behind.
+
+    An image keeps its digest when it is copied, so what refers to it stays valid; but nobody finds it where it is not.
+    The artifacts are copied before their image: a copy that was cut off finds the image absent and does both again.
+    What cannot be read is left behind with a notice, because an image without its signature is still an image; a
+    registry that is busy is not, and its ``Failure`` is raised.
+    """
 
     def __init__(
         self,

@@ -260,6 +260,9 @@ class Writer:
 
 
 # -- deletion of manifests ---------------------------------------------------------------------------------------------
+# Registries differ most in deleting: many switch it off, some do not know it, some respond for what is deleted as if
+# they had broken. Those responses are no errors here: whoever cleans up goes on. A manifest that may not go before its
+# tags (Google's registries) goes after the tags that the caller calls its own.
 
 
 Outcome = Literal["removed", "absent", "denied", "unsupported"]

@@ -1,4 +1,4 @@
-"""What an installation of polyarch makes, and what its uninstall leaves: all objects are listed before and after."""
+"""What the demo shows of each component: installation and uninstall, taints, NUMA, and image builds."""
 
 import random
 import time
@@ -102,7 +102,9 @@ def _is_of(ref: Ref, namespaces: Collection[str]) -> bool:
     return ref.key.namespace in namespaces or (ref.resource == NAMESPACES and ref.key.name in namespaces)
 
 
-# -- The cluster grows by two arm64 nodes while taints are on, and becomes again what it was.
+# -- taints: two arm64 nodes join, and the cluster becomes again what it was -------------------------------------------
+# Nodes carry the taint when they register, DaemonSets whose images run there get their pods on them, and pods that
+# nothing else keeps from them (placement leaves them alone at their own request) stay where they can run.
 
 
 TAINTS_NAMESPACE: Final = "demo-growth"
@@ -237,7 +239,9 @@ def _workload(kind: str, name: str, image: str, annotations: dict[str, str]) -> 
     }
 
 
-# -- The same pods with the stock scheduler and with the scheduler of cells, on nodes that have NUMA cells.
+# -- NUMA: the same pods with the stock scheduler and with polyarch's, on nodes with NUMA zones ------------------------
+# The stock scheduler sees the sums of a node. So it sends pods to nodes of which no single zone can hold them, and
+# there the kubelet rejects them: they fail, and nobody tries another node. polyarch's scheduler lets them wait.
 
 
 NUMA_NAMESPACE: Final = "demo-cells"
@@ -352,7 +356,9 @@ async def _numa_reached(problem: str, condition: Callable[[], Awaitable[bool]]) 
         raise ProcessFailed(f"{problem} after {NUMA_SECONDS:.0f} s; see the logs of polyarch's pods")
 
 
-# -- An image is built for every architecture of the cluster; then, after a change for one of them, for that one alone.
+# -- builds: for every architecture; then, after a change for one, for that one alone ----------------------------------
+# The fake buildah builds; the Jobs, the scheduler, the pushes and the registry are real. Component builds is installed
+# for it, and stays: the build can be tried further.
 
 
 BUILD_NAMESPACE: Final = "demo-builds"

@@ -1,6 +1,7 @@
-"""The pods of the demo and their images: common mixes, a private and a slow image, and one pod that can run nowhere.
+"""The pods of the demo, their state over time, and polyarch's requests for them.
 
-Pure: documents only."""
+The images are common mixes, a private one and a slow one, and one pod can run nowhere. Pure.
+"""
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
@@ -98,7 +99,7 @@ def pull_secret(namespace: str, registry: str) -> dict[str, Any]:
     }
 
 
-# -- A pod of the demo over time: each state from the API server updates its row.
+# -- the state of a pod: each version from the API server updates its row ----------------------------------------------
 
 
 FAILURES = frozenset({"CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
@@ -180,7 +181,7 @@ def problem_of(pod: Pod) -> str:
     return ""
 
 
-# -- Count of polyarch's API requests per pod, from the API server's audit log.
+# -- polyarch's API requests for each pod, from the API server's audit log ---------------------------------------------
 
 
 DECISION = f"{POD_WEBHOOK}/decision"
@@ -228,6 +229,9 @@ def count(
     ``secrets`` maps each pull secret of the namespace to the pod that it is fetched for.
 
     Event objects count for the pod in their name, ``<pod>.<unique suffix>``.
+
+    Only requests by the ServiceAccounts of polyarch's roles count; those of the administrator, the nodes and Kubernetes
+    do not. Watches and Leases do not count either, as they belong to no pod.
     """
     counts = dict.fromkeys(pods, 0)
     for event in events:

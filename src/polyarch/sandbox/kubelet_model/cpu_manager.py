@@ -1,7 +1,8 @@
-"""Which CPUs a container gets out of those that are free: the "packed" order of the kubelet's static CPU manager.
+"""The static CPU manager: CPUs for one container alone, hints for the topology manager, reuse after init containers.
 
-Whole cells or sockets first (whichever are larger), then whole cores, then single CPUs; always from where the fewest
-are left, so that large pieces stay whole for others."""
+``packed`` is the kubelet's order of choice: whole zones or sockets first (whichever are larger), then whole cores, then
+single CPUs; always from where the fewest are left, so that large pieces stay whole for others.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
@@ -96,7 +97,7 @@ class _Assignment:
         ]
 
 
-# -- The static CPU manager: CPUs for one container alone, hints for the topology manager, reuse after init containers.
+# -- the manager -------------------------------------------------------------------------------------------------------
 
 
 class CpuManagerState(msgspec.Struct, frozen=True):

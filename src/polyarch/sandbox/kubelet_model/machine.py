@@ -1,6 +1,7 @@
-"""The machine that a modelled kubelet runs on, and the settings of this kubelet.
+"""The machine that a modelled kubelet runs on, the settings of this kubelet, and what the node then reports.
 
-A cell is a NUMA node of the machine. Sets of cells are bit masks: bit n stands for cell n."""
+A cell is a NUMA node of the machine. Sets of cells are bit masks: bit n stands for cell n.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -144,7 +145,7 @@ def is_memory(resource: str) -> bool:
     return resource == MEMORY or resource.startswith(PAGES)
 
 
-# -- What a node with this machine and configuration reports as its capacity and as allocatable to pods.
+# -- capacity, and what is allocatable to pods -------------------------------------------------------------------------
 
 
 EPHEMERAL_STORAGE = "ephemeral-storage"

@@ -1,4 +1,7 @@
-"""What a pod asks for, as a kubelet reads it: amounts per container, quality of service, sums of the whole pod."""
+"""What a pod asks for, as a kubelet reads it, and the kubelet's rejection of a pod.
+
+Amounts are per container, or sums of the whole pod.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -145,9 +148,6 @@ def scheduled(pod: Pod) -> dict[str, Fraction]:
     for name, amount in pod.overhead.items():
         total[name] = total.get(name, Fraction(0)) + amount
     return total
-
-
-# -- Why a kubelet does not admit a pod.
 
 
 class PodRejected(Exception):  # noqa: N818 - what is wrong

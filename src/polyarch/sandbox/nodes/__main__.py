@@ -1,4 +1,4 @@
-"""The nodes' process: ``python -m polyarch.sandbox.nodes FOLDER KUBE-SCHEDULER``, the program of a second scheduler."""
+"""The nodes' process: its informers, controllers and servers."""
 
 import asyncio
 import contextlib
@@ -50,9 +50,6 @@ def wiring(folder: Folder, settings: Settings) -> InspectorOptions:
         policy=AddressPolicy.of("cli"),
         trust=TrustSettings.of(ca=(settings.ca,) if settings.ca else ()),
     )
-
-
-# -- The nodes' process: ``python -m polyarch.sandbox.nodes FOLDER KUBE-SCHEDULER``, the program of a second scheduler.
 
 
 WORKERS = 16

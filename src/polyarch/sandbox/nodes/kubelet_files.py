@@ -1,4 +1,9 @@
-"""Sets of CPUs as the kernel and the kubelet write them: ``0-3,8``. Pure."""
+"""The files of a modelled kubelet and its node: checkpoints, configuration, sysfs and procfs. Pure.
+
+Each checkpoint has a checksum over the text that Go prints for the value (``k8s.io/utils/dump``), so that a real
+kubelet of Kubernetes 1.36 accepts it. A file that is damaged, or that does not belong to this machine, is not used: a
+kubelet refuses to start then, and asks its administrator to delete it.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -36,7 +41,7 @@ def parse_cpulist(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-# -- The files in which a kubelet keeps what its managers remember, in the kubelet's own formats. Pure.
+# -- checkpoints -------------------------------------------------------------------------------------------------------
 
 
 CPU_FILE = "cpu_manager_state"
@@ -369,7 +374,7 @@ def _checksum(text: str) -> int:
     return value
 
 
-# -- The KubeletConfiguration of a modelled kubelet: its ``config.yaml``, and what it answers at ``/configz``. Pure.
+# -- the KubeletConfiguration: ``config.yaml``, and the answer at ``/configz`` -----------------------------------------
 
 
 MEBIBYTE = 1024**2
@@ -415,7 +420,7 @@ def configz(configuration: Configuration) -> dict[str, Any]:
     return {"kubeletconfig": members}
 
 
-# -- sysfs and procfs of a node, as far as programs look at them for cells, CPUs, memory and huge pages. Pure.
+# -- sysfs and procfs, as far as programs read them for zones, CPUs, memory and huge pages -----------------------------
 
 
 NODES = "sys/devices/system/node"

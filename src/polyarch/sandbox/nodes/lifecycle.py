@@ -1,10 +1,11 @@
-"""State machine of a pod's containers on a node.
+"""The state machine of a pod's containers on a node: a pure function of pod, states, pull results and time.
 
-A step is a pure function: from the pod, the containers' former states, the pull results and the time to their new
-states and the delay until the next step. Delays are those of a kubelet: the first restart at once, then after 10 s,
-doubling up to five minutes, and from the start again for a container that has run for ten minutes.
+A step returns the containers' new states and the delay until the next step. Delays are those of a kubelet: the first
+restart at once, then after 10 s, doubling up to five minutes, and from the start again for a container that has run for
+ten minutes.
 
-Most containers are only played. Of a container that is run the step is told what has become of its process."""
+Most containers are only simulated. Of a container that is run the step is told what has become of its process.
+"""
 
 import datetime as dt
 import enum
@@ -44,7 +45,10 @@ Verdict = Runs | WrongFormat | CannotPull
 
 
 def verdict(image: str, answer: Inspection, architecture: str) -> Verdict:
-    """What happens to a container with this image on a linux node of this architecture."""
+    """What happens to a container with this image on a linux node of this architecture.
+
+    Messages are those of containerd and the kernel, so that a search for the error finds the usual explanations.
+    """
     if answer.error is not None:
         return CannotPull(_failure(image, answer))
     if answer.kind == "artifact":
@@ -86,7 +90,7 @@ def _failure(image: str, answer: Inspection) -> str:
     return f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: {text}'
 
 
-# -- State machine of a pod's containers on a node.
+# -- the state machine -------------------------------------------------------------------------------------------------
 
 
 RUN_SECONDS = 1.0

@@ -1,6 +1,7 @@
 """Pods as the sandbox's kubelets and its demo read them: what to run, and what was reported last.
 
-Pure wire types. They have fields that ``polyarch.objects`` omits because no rule of polyarch reads them."""
+Wire types with fields that ``polyarch.objects`` omits because no rule of polyarch reads them. Pure.
+"""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -115,7 +116,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         return self.status.phase in {"Succeeded", "Failed"}
 
 
-# -- What a pod asks of its node, from the API server's Pod to the value that a modelled kubelet judges. Pure.
+# -- the request of a pod, as a modelled kubelet judges it -------------------------------------------------------------
 
 
 def pod_request(pod: Pod) -> Asked:

@@ -1,10 +1,11 @@
-"""The kubelet of one node with cells: what it has admitted, and the files in which that can be seen.
+"""The kubelets of the nodes with NUMA zones: what they admitted, their files, sockets and endpoints.
 
 All files are below ``folder``, which pods of the node see as the node's own (hostPath). They are renamed over when they
-change, as the kubelet does it. A later process takes up what an earlier one left; a file that is damaged is set aside.
+change, as the kubelet does it. A later process takes up what an earlier one left; a damaged file is set aside.
 
-Like the kubelet it forgets late: CPUs of pods that are over with :meth:`reconcile`, devices also when they are listed,
-memory only when the next pod is admitted."""
+Like the kubelet it forgets late: CPUs of pods that are over with :meth:`SimulatedKubelet.reconcile`, devices also when
+they are listed, memory only when the next pod is admitted.
+"""
 
 import asyncio
 import contextlib
@@ -188,7 +189,7 @@ class SimulatedKubelet:
             self._written[str(path)] = text
 
 
-# -- The podresources API (``v1.PodResourcesLister``) of a modelled kubelet, on its unix socket.
+# -- the podresources API (``v1.PodResourcesLister``), on the unix socket ----------------------------------------------
 
 
 WAITING = 16
@@ -298,7 +299,7 @@ def bound(path: Path) -> socket.socket:
     return found
 
 
-# -- The kubelets of all nodes with cells: started together, asked by node, served until the process ends.
+# -- all kubelets of a sandbox -----------------------------------------------------------------------------------------
 
 
 class SimulatedKubelets:
@@ -334,14 +335,19 @@ class SimulatedKubelets:
                     kubelet.reconcile()
 
 
-# -- Port 10250 of the nodes with cells, for the pods of the sandbox: ``/configz``.
+# -- port 10250, for the pods of the sandbox: ``/configz`` -------------------------------------------------------------
 
 
 CUT_OFF_SECONDS: Final = 0.1
 
 
 class KubeletPort:
-    """The endpoints of all nodes; ``kubelets`` by the address on which each is asked."""
+    """The endpoints of all nodes; ``kubelets`` by the address on which each is asked.
+
+    A node's own address cannot be dialled on this machine, so the port is open on the loopback address that its pods
+    are told as their host's (``status.hostIP``). As with a kubelet, the caller shows a bearer token; the API server
+    says whose it is (TokenReview) and whether that user may ``get`` ``nodes/configz`` (SubjectAccessReview).
+    """
 
     def __init__(
         self, kubelets: Mapping[str, SimulatedKubelet], client: ReviewClient, *, clock: Clock, port: int = KUBELET_PORT

@@ -1,9 +1,9 @@
-"""Pods of polyarch's own image and of the stock kube-scheduler, run as processes of this machine.
+"""Pods of polyarch's own image, the stock kube-scheduler and builds, run as processes of this machine.
 
-The nodes only play pods of other images. Pure: ``spec`` (wire types), ``programs`` (which containers are run, and their
-command lines), ``environment``, ``volumes`` (what is in a volume's files), ``outcome`` (what the nodes' state machine
-is told), ``loglines``. Effects: ``folders``, ``contents``, ``commands`` (what is started), ``containers`` (processes),
-``probes``, and ``runner``, which is all of it for the pods of all nodes.
+The nodes only simulate pods of other images. Pure: ``spec`` (wire types), ``programs`` (which containers are run, and
+their command lines), ``environment`` (variables and the files of volumes), ``outcome`` (what the nodes' state machine
+is told). Effects: ``volumes``, ``containers`` (processes and logs), ``probes``, and ``runner``, which is all of it for
+the pods of all nodes.
 
-This room does not import ``sandbox.nodes``, which uses it.
+This package does not import ``sandbox.nodes``, which uses it.
 """

@@ -167,7 +167,9 @@ def _end_strays(records: Path) -> None:
                 os.kill(int(entry.name), signal.SIGKILL)
 
 
-# -- What of a container's log somebody asked for: the last lines, those since a time, with times.
+# -- logs: the last lines, those since a time, with times --------------------------------------------------------------
+# Containers write into their log files directly, so that they outlive the nodes' process. The time of a line is the one
+# that it tells itself, as all lines of polyarch do; one without has that of the line before, the first ones the start.
 
 
 _TIME: Final = re.compile(rb"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:[.,]\d+)?)(Z|[+-]\d\d:?\d\d)?")

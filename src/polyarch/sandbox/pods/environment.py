@@ -1,6 +1,8 @@
-"""The environment of a container: env, envFrom, fields of its pod, limits. Pure.
+"""The environment variables of a container and the files in a pod's volumes, made from objects. Pure.
 
-Kubernetes' rules: ``envFrom`` first, then ``env`` in order; a later one wins; ``$(NAME)`` sees those before it."""
+Kubernetes' rules: ``envFrom`` first, then ``env`` in order; a later one wins; ``$(NAME)`` sees those before it. Volumes
+of one ConfigMap, Secret or downwardAPI are treated as a projection of this one source.
+"""
 
 import math
 import re
@@ -176,7 +178,7 @@ def quantity(text: str | int) -> Fraction:
     return Fraction(match[1] + (match[2] or "")) * _SUFFIXES[match[3] or ""]
 
 
-# -- What is in the files of a pod's volumes. Pure: from objects to names and contents.
+# -- volumes -----------------------------------------------------------------------------------------------------------
 
 
 DEFAULT_MODE = 0o644

@@ -1,4 +1,4 @@
-"""What the nodes' state machine is told about the processes of containers. Pure values."""
+"""What the nodes' state machine is told about the processes of containers."""
 
 import contextlib
 import datetime as dt
@@ -52,7 +52,7 @@ def lost(now: dt.datetime) -> Exit:
     return Exit(LOST_CODE, now, "The container ended while the node's process did not run.", UNKNOWN)
 
 
-# -- What shall become of a pod that is run, as a process of it asks its node: in a file of the pod's folder.
+# -- what a process asks its node to do to the pod, in a file of the pod's folder --------------------------------------
 
 
 class PodFault(enum.Enum):

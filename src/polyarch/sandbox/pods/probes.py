@@ -1,9 +1,8 @@
-"""Probes of containers, as kubelets ask them.
+"""Probes of containers, as kubelets ask them: whether a container has started, is ready and is alive.
 
 A probe's result changes after ``successThreshold`` or ``failureThreshold`` answers of the same kind in a row; that is
 pure (:class:`ProbeResult`). One thing differs from kubelets: until a container is ready for the first time it is asked
-more often, and of these additional answers only a success counts. So a roll-out takes no longer than the processes
-need.
+more often, and of these additional answers only a success counts. So a rollout takes no longer than the processes need.
 """
 
 import asyncio
@@ -120,7 +119,7 @@ async def execute(command: Exec, target: Target) -> str:
     return text or f"command ended with {process.returncode}"
 
 
-# -- Asks the probes of one running container and says whether it has started, is ready and is alive.
+# -- the worker of one running container -------------------------------------------------------------------------------
 
 
 POD_GRACE: Final = -1

@@ -1,8 +1,12 @@
-"""How a container's command line reads on this machine: variables, paths into volumes, the pod's network.
+"""The programs of containers that are run, and their command lines on this machine. Pure.
+
+Three images are run: polyarch's own (this very installation), the stock kube-scheduler (the control plane's), and the
+builder image (the fake buildah). All others are only simulated.
 
 A pod has a network of its own, so its containers reach one another on 127.0.0.1 and may listen on any port of all
 addresses. The pods of a sandbox share this machine's loopback interface, and each has an address of its own there. So
-what an argument calls 127.0.0.1 or all addresses is that address, and no two pods get in one another's way. Pure."""
+what an argument calls 127.0.0.1 or all addresses is that address, and no two pods get in one another's way.
+"""
 
 import re
 import sys
@@ -71,7 +75,7 @@ def addressed(text: str, address: str) -> str:
     return f"{flag}={address}{found[1]}" if found is not None else text
 
 
-# -- The program of polyarch's own image: this very installation, under the same Python.
+# -- polyarch's own image: this very installation, under the same Python -----------------------------------------------
 
 
 POLYARCH_REPOSITORY: Final = DEFAULT_IMAGE.rpartition(":")[0]
@@ -102,7 +106,12 @@ def executable(command: Sequence[str]) -> tuple[str, ...]:
     return (sys.executable, "-c", PROGRAM, *command[1:])
 
 
-# -- The program of the stock kube-scheduler's image: the one that the sandbox's control plane runs.
+# -- the stock kube-scheduler: the one that the sandbox's control plane runs -------------------------------------------
+# Any tag of its image: the sandbox has one Kubernetes version. Three things are added to what its container says, which
+# a pod on a real node has without words: the way to the API server (there the in-cluster configuration, whose files
+# have fixed paths), the address on which it serves, and that its neighbours in the pod are on that address, too. For
+# that the file of ``--config`` is read, changed and written beside the pod's volumes, where a running scheduler would
+# not notice a change either.
 
 
 SCHEDULER_REPOSITORY: Final = "registry.k8s.io/kube-scheduler"
@@ -187,7 +196,7 @@ def _reached(extender: Any, address: str) -> Any:
     return {**extender, "urlPrefix": parts._replace(netloc=host).geturl()}
 
 
-# -- The program of the builder image: what plays buildah in the sandbox.
+# -- the builder image: any tag of it, and only in build pods ----------------------------------------------------------
 
 
 BUILDAH_REPOSITORY: Final = DEFAULT_BUILDER_IMAGE.rpartition(":")[0]
@@ -219,7 +228,7 @@ def fake_buildah_command(
     )
 
 
-# -- Which images' containers are run as processes of this machine. All others are only played. Pure.
+# -- which images are run ----------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1024)

@@ -92,7 +92,7 @@ class RunningPod:
         return [each for each in self.containers.values() if each.exit is None]
 
 
-# -- With which command, variables and files a container is started.
+# -- how a container is started ----------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -198,7 +198,7 @@ class Commands:
             return None
 
 
-# -- Runs the pods of polyarch's own image, of the stock kube-scheduler and of builds, of all nodes.
+# -- the runner --------------------------------------------------------------------------------------------------------
 
 
 log = structlog.get_logger(__name__)

@@ -1,6 +1,10 @@
-"""What is in the files of a pod's volumes. Pure: from objects to names and contents.
+"""A pod's folder, ``pods/<uid>/`` of the sandbox, and its volumes, kept current: objects by watches, tokens by time.
 
-Volumes of one ConfigMap, Secret or downwardAPI are treated as a projection of this one source."""
+Every mounted ConfigMap and Secret is watched by name while its pod runs, so that a change is in the pod's folder within
+a second, and an idle pod costs no request. Files are replaced all at once, as kubelets do: a file is a symbolic link to
+``..data/file``, and ``..data`` one to a folder that is never changed. A reader sees all the old files or all the new
+ones.
+"""
 
 import asyncio
 import datetime as dt
@@ -154,7 +158,7 @@ def _read(folder: Path) -> dict[str, bytes] | None:
     return {str(path.relative_to(real)): path.read_bytes() for path in real.rglob("*") if path.is_file()}
 
 
-# -- Fills a pod's volumes and keeps them current: objects by watches, tokens before they expire.
+# -- volumes, filled again when an object has changed or a token is due ------------------------------------------------
 
 
 log = structlog.get_logger(__name__)

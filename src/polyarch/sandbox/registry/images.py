@@ -1,10 +1,11 @@
-"""Small real images, built in memory: layer, configuration, manifest, and indexes of any shape.
+"""Small real images, built in memory: from layer to index, and from descriptions in the forms of a platforms file.
 
 The bytes are deterministic: the same description gives the same digests on every machine. The program in an image's
 layer is just an ELF header for the right architecture, so that tools which read the binary agree with the manifest; the
 sandbox's nodes execute nothing.
 
-Pure: bytes in memory, no I/O."""
+Pure: bytes in memory, no I/O.
+"""
 
 import gzip
 import hashlib
@@ -227,7 +228,12 @@ def _manifest(
     return Manifest(described(document["mediaType"], content), content, blobs, children)
 
 
-# -- Descriptions of images to push, in the forms of a platforms file, plus members for the registry.
+# -- descriptions ------------------------------------------------------------------------------------------------------
+# The forms are those of a platforms file, plus members for the registry; the caller parses the YAML:
+#
+#    docker.io/library/nginx:1.27: [linux/amd64, linux/arm64]
+#    quay.io/acme/reports:2: {platforms: [linux/amd64], kind: image}
+#    ghcr.io/acme/secret:1: {platforms: [linux/arm64], private: true, users: {alice: wonderland}}
 
 
 BUNDLE_LABELS = {

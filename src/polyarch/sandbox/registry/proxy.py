@@ -1,7 +1,8 @@
-"""The front of the sandbox's registry: ``python -m polyarch.sandbox.registry.proxy FOLDER``.
+"""The registry proxy: ``python -m polyarch.sandbox.registry.proxy FOLDER``.
 
 It listens at the sandbox's registry address, checks access (``access``), issues tokens at ``/token``, forwards all
-other requests unchanged to the distribution registry, and writes one JSON line per request to the access log."""
+other requests unchanged to the distribution registry, and writes one JSON line per request to the access log.
+"""
 
 import asyncio
 import contextlib

@@ -1,7 +1,8 @@
-"""Push of images to the sandbox's registry over plain HTTP.
+"""Pushes images to the sandbox's registry over plain HTTP, and maps public names to it in a registries.conf.
 
 Blobs are pushed first, then child manifests, then the index; blobs that exist are not sent again. Private repositories
-are added to the access list before anything is pushed to them."""
+are added to the access list before anything is pushed to them.
+"""
 
 import asyncio
 import base64
@@ -53,7 +54,11 @@ def repository_here(registry: str, repository: str, address: str) -> str:
 
 
 def registries_conf(address: str, own: str = "", origin: str = "") -> str:
-    """The file's text: the user's ``own`` file first, then our entries for every prefix that it lacks."""
+    """The file's text: the user's ``own`` file first, then our entries for every prefix that it lacks.
+
+    It sets ``location`` and not ``[[registry.mirror]]``: for an image that a mirror lacks, clients ask the real
+    registry, and requests must not leave the machine. Hosts that are not listed are not mapped.
+    """
     taken = _prefixes(own, origin) if own else set()
     parts = [own.rstrip("\n") + "\n"] if own else []
     if address not in taken:
@@ -94,7 +99,7 @@ def write_registries_conf(path: Path, address: str, own_file: str) -> None:
     write_private(path, registries_conf(address, own, own_file).encode())
 
 
-# -- Push of images to the sandbox's registry over plain HTTP.
+# -- pushes ------------------------------------------------------------------------------------------------------------
 
 
 AT_ONCE = 8
