@@ -6,9 +6,9 @@ trusted for content."""
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from polyarch.oci.auth.authorization import Authorization, SourceCredentials
@@ -224,46 +224,59 @@ class RegistryClient:
         return response
 
 
-def _manifest_request(access: SourceCredentials, method: str, selector: str, *, etag: str = "") -> Request:
-    headers = {**_MANIFEST_HEADERS, "If-None-Match": etag} if etag else _MANIFEST_HEADERS
+def source_request(
+    access: SourceCredentials,
+    method: str,
+    path: str,
+    *,
+    operation: str,
+    what: str,
+    limit: int,
+    headers: Mapping[str, str] | None = None,
+) -> Request:
+    """A request to the source below its repository; ``path`` such as ``manifests/latest``, ``what`` for messages."""
+    source = access.source
     return Request(
         method=method,
-        url=_url(access, "manifests", selector),
+        url=f"{source.base_url}{source.path_prefix}/{source.repository}/{path}",
+        operation=operation,
+        what=what,
+        limit=limit,
+        headers=headers or {},
+        own_headers=source.fields,
+        modes=access.modes,
+        tls=source.tls,
+    )
+
+
+def _pull_request(access: SourceCredentials, method: str, kind: str, selector: str, **members: Any) -> Request:
+    request = source_request(access, method, f"{kind}/{quote(selector, safe=':')}", **members)
+    query = access.source.query
+    return replace(request, url=f"{request.url}?{query}") if query else request
+
+
+def _manifest_request(access: SourceCredentials, method: str, selector: str, *, etag: str = "") -> Request:
+    request = _pull_request(
+        access,
+        method,
+        "manifests",
+        selector,
         operation=f"manifest-{method.lower()}",
         what=f"the manifest {selector}",
         limit=MANIFEST_LIMIT,
-        headers=headers,
-        own_headers=access.source.fields,
-        charged=method == "GET",
-        metered=True,
-        modes=access.modes,
-        tls=access.source.tls,
+        headers={**_MANIFEST_HEADERS, "If-None-Match": etag} if etag else _MANIFEST_HEADERS,
     )
+    return replace(request, charged=method == "GET", metered=True)
 
 
 def _blob_request(
     access: SourceCredentials, digest: str, *, what: str, limit: int, receive: Receive | None = None
 ) -> Request:
-    return Request(
-        method="GET",
-        url=_url(access, "blobs", digest),
-        operation="blob-get",
-        what=f"{what} {digest}",
-        limit=limit,
-        headers=_BLOB_HEADERS,
-        own_headers=access.source.fields,
-        receive=receive,
-        priority=RequestPriority.BLOB,
-        charged=True,
-        modes=access.modes,
-        tls=access.source.tls,
+    headers, what = _BLOB_HEADERS, f"{what} {digest}"
+    request = _pull_request(
+        access, "GET", "blobs", digest, operation="blob-get", what=what, limit=limit, headers=headers
     )
-
-
-def _url(access: SourceCredentials, kind: str, selector: str) -> str:
-    source = access.source
-    path = f"{source.base_url}{source.path_prefix}/{source.repository}/{kind}/{quote(selector, safe=':')}"
-    return f"{path}?{source.query}" if source.query else path
+    return replace(request, receive=receive, priority=RequestPriority.BLOB, charged=True)
 
 
 async def _verified(chunks: AsyncIterator[bytes], digest: str, host: str) -> AsyncIterator[bytes]:

@@ -24,7 +24,7 @@ from polyarch.oci.documents import (
     decode,
     is_manifest,
 )
-from polyarch.oci.image.client import ContentStore, FetchedManifest, RegistryClient
+from polyarch.oci.image.client import ContentStore, FetchedManifest, RegistryClient, source_request
 from polyarch.oci.image.layout import ImageLayout
 from polyarch.oci.image.parsing import (
     ATTESTATION_ANNOTATIONS,
@@ -46,7 +46,6 @@ from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.exchange import (
     Exchange,
     Receive,
-    Request,
     RequestContext,
     TimeBudget,
     is_error_page,
@@ -167,6 +166,14 @@ class RegistryConnection:
             return mirrors.sources(reference, self.configuration)
         except (mirrors.Blocked, InvalidConfiguration) as error:
             raise Failure.of("blocked", "", str(error)) from None
+
+    async def destination(self, reference: Reference) -> SourceCredentials:
+        """The repository to write to, regardless of mirrors, with its credentials. Raises ``Failure`` ``blocked``."""
+        try:
+            source = mirrors.destination(reference, self.configuration)
+        except mirrors.Blocked as error:
+            raise Failure.of("blocked", "", str(error)) from None
+        return await self.access(reference, source)
 
     async def _open_layout(self, reference: Reference) -> OpenedImage:
         layout = ImageLayout(reference.repository)
@@ -323,31 +330,28 @@ async def list_referrers(
     connection: RegistryConnection, access: SourceCredentials, digest: str
 ) -> list[dict[str, Any]] | None:
     """The descriptors that the registry lists; None if it has no such API. Raises ``Failure``."""
-    source = access.source
-    request = Request(
-        method="GET",
-        url=f"{source.base_url}{source.path_prefix}/{source.repository}/referrers/{digest}",
+    request = source_request(
+        access,
+        "GET",
+        f"referrers/{digest}",
         operation="referrers",
         what=f"the referrers of {digest}",
         limit=MANIFEST_LIMIT,
         headers={"Accept": OCI_INDEX, "Accept-Encoding": "identity"},
-        own_headers=source.fields,
-        modes=access.modes,
-        tls=source.tls,
     )
     response = await connection.authorization.fetch(request, access, connection.context())
     if response.status == 200:
         # Some registries answer a page of theirs to a path that they do not know.
-        return read_descriptors(response.body, source.host) if is_manifest(response.body) else None
+        return read_descriptors(response.body, access.source.host) if is_manifest(response.body) else None
     if 400 <= response.status < 500 or response.status == 501:
         return None
-    raise of_status(source.host, request.what, response.status, read_errors(response.body, access.secrets))
+    raise of_status(access.source.host, request.what, response.status, read_errors(response.body, access.secrets))
 
 
 def read_descriptors(body: bytes, host: str) -> list[dict[str, Any]]:
     """The usable descriptors of such an index, each with its own members only. Raises ``Failure``."""
     try:
-        listed = decode(body, _Listing, "the list of referrers").manifests or []
+        listed = decode(body, _Index, "the list of referrers").manifests or []
     except ContentError as error:
         raise Failure.of(error.code, host, error.message) from None
     return [
@@ -357,11 +361,7 @@ def read_descriptors(body: bytes, host: str) -> list[dict[str, Any]]:
     ]
 
 
-class _Listing(msgspec.Struct):
-    manifests: list[dict[str, Any]] | None = None
-
-
-MOST = 1000
+MAX_TAGS = 1000
 
 
 async def list_tags(connection: RegistryConnection, reference: Reference) -> tuple[str, ...]:
@@ -372,16 +372,14 @@ async def list_tags(connection: RegistryConnection, reference: Reference) -> tup
     """
     source = connection.sources(reference)[0]
     access = await connection.access(reference, source)
-    request = Request(
-        method="GET",
-        url=f"{source.base_url}{source.path_prefix}/{source.repository}/tags/list?n={MOST}",
+    request = source_request(
+        access,
+        "GET",
+        f"tags/list?n={MAX_TAGS}",
         operation="tags",
         what=f"the tags of {reference.name}",
         limit=MANIFEST_LIMIT,
         headers={"Accept": "application/json", "Accept-Encoding": "identity"},
-        own_headers=source.fields,
-        modes=access.modes,
-        tls=source.tls,
     )
     response = await connection.authorization.fetch(request, access, connection.context())
     if response.status != 200:

@@ -20,7 +20,6 @@ from polyarch.oci.image.contents import (
     referrers_tag,
 )
 from polyarch.oci.image.parsing import Blob, read_blobs, read_index
-from polyarch.oci.mirrors import sources as mirrors
 from polyarch.oci.reference import Reference
 from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.traffic.exchange import LONGEST_DELAY, Stream
@@ -286,11 +285,7 @@ class PushFailed(Exception):  # noqa: N818 - it says what happened
 
 async def open_destination(connection: RegistryConnection, reference: Reference) -> Writer:
     """The repository to write to, regardless of mirrors. Raises ``Failure`` ``blocked``."""
-    try:
-        source = mirrors.destination(reference, connection.configuration)
-    except mirrors.Blocked as error:
-        raise Failure.of("blocked", "", str(error)) from None
-    return Writer(connection, await connection.access(reference, source))
+    return Writer(connection, await connection.destination(reference))
 
 
 class Push:

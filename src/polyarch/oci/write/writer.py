@@ -6,15 +6,15 @@ the registry is checked before any data is sent there. Source: the distribution 
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from polyarch.oci.auth.authorization import SourceCredentials, push_scopes
-from polyarch.oci.image.client import HeadResult
+from polyarch.oci.image.client import HeadResult, source_request
 from polyarch.oci.image.contents import RegistryConnection, RepositoryContents
-from polyarch.oci.mirrors import sources as mirrors
 from polyarch.oci.mirrors.sources import PullSource
 from polyarch.oci.reference import Reference
 from polyarch.oci.traffic.concurrency import RequestPriority
@@ -95,7 +95,7 @@ class Writer:
         by_digest = ":" in selector
         request = self._request(
             "PUT",
-            self._url("manifests", quote(selector, safe=":")),
+            f"manifests/{quote(selector, safe=':')}",
             f"the manifest {selector}",
             operation="manifest-put",
             body=body,
@@ -113,7 +113,7 @@ class Writer:
     # -- blobs ---------------------------------------------------------------------------------------------------------
 
     async def has_blob(self, digest: str) -> bool:
-        request = self._request("HEAD", self._url("blobs", digest), f"the blob {digest}", operation="blob-head")
+        request = self._request("HEAD", f"blobs/{digest}", f"the blob {digest}", operation="blob-head")
         response = await self._fetch(request, self._access)
         if response.status == 200:
             # A page answers every path; who uploads a blob again that was there loses only time.
@@ -167,9 +167,7 @@ class Writer:
         self._check_taken(request, response)
 
     async def _begin(self, query: str, access: SourceCredentials) -> CompleteResponse:
-        request = self._request(
-            "POST", self._url("blobs", "uploads/") + query, "an upload", operation="upload-begin", body=b""
-        )
+        request = self._request("POST", f"blobs/uploads/{query}", "an upload", operation="upload-begin", body=b"")
         response = await self._fetch(request, access)
         if response.status not in (201, 202):
             raise self._failure(request, response)
@@ -205,14 +203,10 @@ class Writer:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def _url(self, kind: str, rest: str) -> str:
-        source = self._source
-        return f"{source.base_url}{source.path_prefix}/{source.repository}/{kind}/{rest}"
-
     def _request(
         self,
         method: str,
-        url: str,
+        path: str,
         what: str,
         *,
         operation: str,
@@ -220,19 +214,11 @@ class Writer:
         headers: dict[str, str] | None = None,
         idempotent: bool = False,
     ) -> Request:
-        return Request(
-            method=method,
-            url=url,
-            operation=operation,
-            what=what,
-            limit=ANSWER_LIMIT,
-            headers=headers or {},
-            own_headers=self._source.fields,
-            body=body,
-            idempotent=idempotent,
-            modes=self._access.modes,
-            tls=self._source.tls,
+        access = self._access
+        request = source_request(
+            access, method, path, operation=operation, what=what, limit=ANSWER_LIMIT, headers=headers
         )
+        return replace(request, body=body, idempotent=idempotent)
 
     async def _fetch(
         self, request: Request, access: SourceCredentials, context: RequestContext | None = None
@@ -289,11 +275,8 @@ async def remove(connection: RegistryConnection, reference: Reference, *, tags: 
     digest = reference.digest
     if digest is None:
         raise ValueError(f"{reference} has no digest: what a tag names may be somebody else's by now")
-    try:
-        source = mirrors.destination(reference, connection.configuration)
-    except mirrors.Blocked as error:
-        raise Failure.of("blocked", "", str(error)) from None
-    credentials = (await connection.access(reference, source)).credentials
+    access = await connection.destination(reference)
+    source, credentials = access.source, access.credentials
     # "delete" is refused by some token servers and needed by others; all take the wildcard.
     scopes = (f"repository:{source.repository}:*",)
     access = SourceCredentials(source, credentials, scopes=scopes, loopback=connection.settings.insecure_loopback)
@@ -310,17 +293,9 @@ async def _delete(
     connection: RegistryConnection, access: SourceCredentials, selector: str
 ) -> tuple[DeletionResult, bool]:
     """What came of it, and whether it failed for its tags."""
-    source = access.source
-    request = Request(
-        method="DELETE",
-        url=f"{source.base_url}{source.path_prefix}/{source.repository}/manifests/{quote(selector, safe=':')}",
-        operation="manifest-delete",
-        what=f"deleting {source.repository}@{selector}",
-        limit=ANSWER_LIMIT,
-        own_headers=source.fields,
-        modes=access.modes,
-        tls=source.tls,
-    )
+    path = f"manifests/{quote(selector, safe=':')}"
+    what = f"deleting {access.source.repository}@{selector}"
+    request = source_request(access, "DELETE", path, operation="manifest-delete", what=what, limit=ANSWER_LIMIT)
     try:
         response = await connection.authorization.fetch(request, access, connection.context())
     except Failure as failure:
