@@ -23,7 +23,6 @@ import aiohttp
 import msgspec
 
 from polyarch.sandbox import versions
-from polyarch.sandbox import versions as pins
 from polyarch.sandbox.errors import BinariesUnavailable, Progress, Silent
 from polyarch.sandbox.files import file_lock
 from polyarch.sandbox.versions import GO, PROGRAMS, Module, Program, cache_key
@@ -48,7 +47,7 @@ class Release(msgspec.Struct, frozen=True):
 
 def release(program: Program, architecture: str) -> Release:
     """URL and pinned checksum of a program's release for linux on this architecture."""
-    sha256 = pins.SHA256[program.name].get(architecture, "")
+    sha256 = versions.SHA256[program.name].get(architecture, "")
     match program.module:
         case Module.KUBERNETES:
             base = f"https://dl.k8s.io/release/v{versions.KUBERNETES}"

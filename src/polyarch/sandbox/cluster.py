@@ -21,8 +21,7 @@ from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.resources import PODS
 from polyarch.names import DEFAULT_NAMESPACE
-from polyarch.sandbox import binaries, operator, processes
-from polyarch.sandbox import control_plane as controlplane
+from polyarch.sandbox import binaries, control_plane, operator, processes
 from polyarch.sandbox.certificates import Pki, context_name
 from polyarch.sandbox.control_plane import Health, Layout, ask
 from polyarch.sandbox.errors import ProcessFailed, Progress, SandboxError, Silent
@@ -218,13 +217,13 @@ class Sandbox:
             arguments = (sys.executable, "-m", "polyarch.sandbox.reaper", str(self.folder.root))
             log = str(self.folder.log(OWNER_WATCH))
             watch = Command(name=OWNER_WATCH, arguments=arguments, environment=layout.environment, log=log)
-            await controlplane.ensure(layout, watch)
+            await control_plane.ensure(layout, watch)
         await self._stop_older(self.folder)
         prepare_sockets(self.folder.root)
-        controlplane.write_files(layout, dt.datetime.now(dt.UTC))
+        control_plane.write_files(layout, dt.datetime.now(dt.UTC))
         write_registry_files(layout, self.state.settings.registries_conf)
         operator.write_values(layout, self.state.settings)
-        await together([controlplane.start(layout, progress), self._registry(layout)])
+        await together([control_plane.start(layout, progress), self._registry(layout)])
         async with self.client() as client:
             wanted = sum(self.state.settings.nodes.values())
             progress.step(f"starting {wanted} node{'s' if wanted != 1 else ''}")
@@ -308,7 +307,7 @@ class Sandbox:
     async def health(self) -> list[Health]:
         """The health of each component, probed now."""
         layout = self.layout
-        probes = controlplane.probes(layout) | registry_probes(layout) | egress_probes(layout)
+        probes = control_plane.probes(layout) | registry_probes(layout) | egress_probes(layout)
         found = []
         for name, record in self.records().items():
             if not is_running(record):

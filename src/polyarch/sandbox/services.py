@@ -6,21 +6,20 @@ must survive that; and the simulation of many nodes must not delay admission.
 
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
-from polyarch.kube import rbac
 from polyarch.kube.client import Client
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import ENDPOINT_SLICES, NODES, SERVICES, by_kind
-from polyarch.sandbox import control_plane as controlplane
-from polyarch.sandbox.control_plane import Layout, Probe, until_healthy
+from polyarch.sandbox.control_plane import Layout, Probe, ensure, until_healthy
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.network import egress_socket
 from polyarch.sandbox.nodes import plans, registration
 from polyarch.sandbox.nodes.plans import Node
+from polyarch.sandbox.nodes.registration import process_role
 from polyarch.sandbox.processes import Command, Record, failure, inputs_of, is_running
 from polyarch.sandbox.registry.access import AccessFile
 from polyarch.sandbox.registry.seed import Registry, write_registries_conf
@@ -107,7 +106,7 @@ async def start_registry(layout: Layout) -> Registry:
     """Start both processes; return when they are healthy."""
     ask = registry_probes(layout)
     for command in registry_commands(layout):
-        record = await controlplane.ensure(layout, command)
+        record = await ensure(layout, command)
         await until_healthy(record, ask[command.name], seconds=REGISTRY_START_SECONDS)
     return Registry(registry_address(layout), layout.folder)
 
@@ -136,9 +135,8 @@ def nodes_command(layout: Layout, settings: Settings) -> Command:
 
 async def start_nodes(layout: Layout, client: Client, settings: Settings) -> None:
     """Start the process; return when every node of the settings is ready."""
-    for document in registration.rights():
-        await client.apply(by_kind(str(document["apiVersion"]), str(document["kind"])), document)
-    record = await controlplane.ensure(layout, nodes_command(layout, settings))
+    await _apply(client, registration.permissions())
+    record = await ensure(layout, nodes_command(layout, settings))
     await _until_nodes_are_ready(record, client, {plan.name for plan in plans.plan(settings)})
 
 
@@ -185,14 +183,16 @@ def egress_probes(layout: Layout) -> dict[str, Probe]:
 
 async def start_egress(layout: Layout, client: Client) -> None:
     """Start the process; return when it knows all Services and answers."""
-    for document in egress_permissions():
-        await client.apply(by_kind(str(document["apiVersion"]), str(document["kind"])), document)
-    record = await controlplane.ensure(layout, egress_command(layout))
+    await _apply(client, egress_permissions())
+    record = await ensure(layout, egress_command(layout))
     await until_healthy(record, egress_probes(layout)[EGRESS_PROCESS], seconds=EGRESS_START_SECONDS)
 
 
 def egress_permissions() -> list[Mapping[str, object]]:
     """The ClusterRole of the proxy, and its binding to the group in the process's certificate."""
-    name = "polyarch-sandbox:egress"
-    binding = rbac.binding(name, []) | {"subjects": [{"apiGroup": rbac.GROUP, "kind": "Group", "name": name}]}
-    return [rbac.role(name, [rule(each, "list", "watch") for each in (SERVICES, ENDPOINT_SLICES)]), binding]
+    return process_role("egress", [rule(each, "list", "watch") for each in (SERVICES, ENDPOINT_SLICES)])
+
+
+async def _apply(client: Client, documents: Iterable[Mapping[str, object]]) -> None:
+    for document in documents:
+        await client.apply(by_kind(str(document["apiVersion"]), str(document["kind"])), document)

@@ -1,4 +1,4 @@
-"""What the demo shows of each component: installation and uninstall, taints, NUMA, and image builds."""
+"""What the demo shows of each component: installation and uninstall, taints, NUMA, reports, and image builds."""
 
 import random
 import time
@@ -13,9 +13,10 @@ from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
 from polyarch.installation.apply import Applied
 from polyarch.installation.inventory import IN_EVERY_NAMESPACE, Found, Survey, survey
 from polyarch.kube.client import Client
-from polyarch.kube.errors import NotFound
+from polyarch.kube.errors import AlreadyExists, NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import (
+    CONFIGMAPS,
     DAEMONSETS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
@@ -25,15 +26,19 @@ from polyarch.kube.resources import (
     REPLICASETS,
     SERVICE_ACCOUNTS,
     Ref,
-    Resource,
 )
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.objects import Condition
-from polyarch.placement.names import SKIP_ANNOTATION
+from polyarch.placement.api import POLICIES
+from polyarch.placement.names import REPORT_CONFIGMAP, REPORT_KEY, SKIP_ANNOTATION
+from polyarch.placement.names import SINGLETON as POLICY
+from polyarch.reports.summary import Summary
+from polyarch.reports.wording import percent
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.demo.run import clean
-from polyarch.sandbox.document import DemoBuild, DemoCells, DemoGrowth, DemoOperator, DemoScheduled
+from polyarch.sandbox.demo.run import clean, create_namespace, is_absent
+from polyarch.sandbox.document import DemoBuild, DemoCells, DemoGrowth, DemoOperator, DemoReport, DemoScheduled
 from polyarch.sandbox.errors import ProcessFailed, Silent
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.nodes.plans import Node
@@ -43,6 +48,7 @@ from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.settings import PRESET_KEYS
 
+WAIT_SECONDS: Final = 180.0
 OF_KUBERNETES: Final = frozenset({PODS, REPLICASETS, ENDPOINT_SLICES})
 """Kinds whose objects Kubernetes' controllers make from others."""
 
@@ -110,7 +116,6 @@ def _is_of(ref: Ref, namespaces: Collection[str]) -> bool:
 TAINTS_NAMESPACE: Final = "demo-growth"
 ARCHITECTURE: Final = "arm64"
 JOINING: Final = 2
-TAINTS_SECONDS: Final = 180.0
 AGENT, LEGACY = "agent", "billing"
 LEGACY_PODS: Final = 4
 KEY: Final = PRESET_KEYS["archaware"]
@@ -119,10 +124,10 @@ KEY: Final = PRESET_KEYS["archaware"]
 async def grow(sandbox: Sandbox, client: Client) -> DemoGrowth:
     """Switch taints on, let the nodes join, look, and take everything back. polyarch must be installed."""
     before = set(await _nodes(client))
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TAINTS_NAMESPACE}})
+    await create_namespace(client, TAINTS_NAMESPACE)
     await client.create(DAEMONSETS, _daemon_set(), namespace=TAINTS_NAMESPACE)
     await client.create(ARCHITECTURE_TAINTS, _configuration())
-    await _taints_reached("taints are not ready", lambda: _is_ready(client))
+    await _until_reached("taints are not ready", lambda: _is_ready(client))
     settings = sandbox.state.settings
     more = settings.nodes | {ARCHITECTURE: settings.nodes.get(ARCHITECTURE, 0) + JOINING}
     await _resize(sandbox, more)
@@ -130,7 +135,7 @@ async def grow(sandbox: Sandbox, client: Client) -> DemoGrowth:
     joined = sorted(now.keys() - before)
     tainted = [name for name in joined if _is_tainted(now[name])]
     await client.create(DEPLOYMENTS, _deployment(), namespace=TAINTS_NAMESPACE)
-    await _taints_reached("pods of the growing cluster do not run", lambda: _have_started(client, joined))
+    await _until_reached("pods of the growing cluster do not run", lambda: _have_started(client, joined))
     pods = await _running(client)
     growth = DemoGrowth(
         joined=len(joined),
@@ -139,13 +144,13 @@ async def grow(sandbox: Sandbox, client: Client) -> DemoGrowth:
         kept_away=sum(name == LEGACY and node not in joined for name, node in pods),
     )
     await client.delete(ARCHITECTURE_TAINTS, names.SINGLETON)
-    await _taints_reached("taints are not removed", lambda: _is_gone(client, ARCHITECTURE_TAINTS, names.SINGLETON))
+    await _until_reached("taints are not removed", lambda: is_absent(client, ARCHITECTURE_TAINTS, names.SINGLETON))
     left = sorted(name for name, node in (await _nodes(client)).items() if _is_tainted(node))
     await client.delete(NAMESPACES, TAINTS_NAMESPACE)
     await _resize(sandbox, settings.nodes)
-    await _taints_reached("polyarch's own containers are not ready", lambda: _are_well(sandbox))
-    await _taints_reached(
-        f"namespace {TAINTS_NAMESPACE} is not gone", lambda: _is_gone(client, NAMESPACES, TAINTS_NAMESPACE)
+    await _until_reached("polyarch's own containers are not ready", lambda: _are_well(sandbox))
+    await _until_reached(
+        f"namespace {TAINTS_NAMESPACE} is not gone", lambda: is_absent(client, NAMESPACES, TAINTS_NAMESPACE)
     )
     return msgspec.structs.replace(growth, left=left)
 
@@ -157,11 +162,6 @@ async def _resize(sandbox: Sandbox, nodes: dict[str, int]) -> None:
 
 async def _are_well(sandbox: Sandbox) -> bool:
     return not any((await sandbox.container_problems()).values())
-
-
-async def _taints_reached(problem: str, condition: Callable[[], Awaitable[bool]]) -> None:
-    if not await until(condition, seconds=TAINTS_SECONDS):
-        raise ProcessFailed(f"{problem} after {TAINTS_SECONDS:.0f} s; see the logs of polyarch's pods")
 
 
 async def _nodes(client: Client) -> dict[str, Node]:
@@ -176,14 +176,6 @@ async def _is_ready(client: Client) -> bool:
     found = await client.get(ARCHITECTURE_TAINTS, names.SINGLETON, type=ArchitectureTaints)
     true = {each.type for each in found.status.conditions or () if each.status == "True"}
     return true >= {"Ready", "NodesTainted"}
-
-
-async def _is_gone(client: Client, resource: Resource, name: str) -> bool:
-    try:
-        await client.get(resource, name)
-    except NotFound:
-        return True
-    return False
 
 
 async def _running(client: Client) -> list[tuple[str, str]]:
@@ -249,7 +241,6 @@ STOCK: Final = "default-scheduler"
 OURS: Final = SchedulerSettings().name
 MOST_PODS: Final = 200
 AT_ONCE: Final = 16
-NUMA_SECONDS: Final = 180.0
 FREE_SECONDS: Final = 30.0
 QUIET_SECONDS: Final = 6.0
 """Nothing has changed for so long: longer than the first attempts of a scheduler, and than an exporter needs."""
@@ -303,12 +294,12 @@ def _numa_pod(number: int, cpus: int) -> dict[str, Any]:
 
 
 async def _run(client: Client, wanted: list[dict[str, Any]], scheduler: str) -> DemoScheduled:
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NUMA_NAMESPACE}})
+    await create_namespace(client, NUMA_NAMESPACE)
 
     async def has_account() -> bool:
         return bool((await client.list(SERVICE_ACCOUNTS, namespace=NUMA_NAMESPACE)).items)
 
-    await _numa_reached(f"namespace {NUMA_NAMESPACE} has no ServiceAccount", has_account)
+    await _until_reached(f"namespace {NUMA_NAMESPACE} has no ServiceAccount", has_account)
     begun = time.monotonic()
     for start in range(0, len(wanted), AT_ONCE):
         several = wanted[start : start + AT_ONCE]
@@ -323,7 +314,7 @@ async def _run(client: Client, wanted: list[dict[str, Any]], scheduler: str) -> 
             seen.append((now, counted))
         return now > seen[-1][0] + QUIET_SECONDS
 
-    await until(is_quiet, seconds=NUMA_SECONDS, every=NUMA_LOOK_SECONDS)
+    await until(is_quiet, seconds=WAIT_SECONDS, every=NUMA_LOOK_SECONDS)
     since, last = seen[-1]
     return msgspec.structs.replace(last, seconds=round(since - begun, 1))
 
@@ -351,9 +342,56 @@ async def _until_free(client: Client) -> None:
     await until(are_free, seconds=FREE_SECONDS, every=NUMA_LOOK_SECONDS)
 
 
-async def _numa_reached(problem: str, condition: Callable[[], Awaitable[bool]]) -> None:
-    if not await until(condition, seconds=NUMA_SECONDS):
-        raise ProcessFailed(f"{problem} after {NUMA_SECONDS:.0f} s; see the logs of polyarch's pods")
+# -- the report that the placement controller keeps: what could run on arm64, and what is in the way -------------------
+
+
+TARGET: Final = "arm64"
+REPORT_SECONDS: Final = 120.0
+WANTED: Final = {"spec": {"report": {"enabled": True}}}
+
+
+async def keep_report(client: Client) -> DemoReport:
+    """Switch the report on, read it, and switch it off again. polyarch must be installed."""
+    metadata = {"name": POLICY}
+    policy = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": metadata, **WANTED}
+    begun = time.monotonic()
+    try:
+        await client.create(POLICIES, policy)
+    except AlreadyExists:  # somebody's own, of this sandbox
+        await client.patch(POLICIES, POLICY, MergePatch(WANTED))
+        is_ours = False
+    else:
+        is_ours = True
+    if not await until(lambda: _is_report_there(client), seconds=REPORT_SECONDS):
+        raise ProcessFailed(
+            f"no report was made within {REPORT_SECONDS:.0f} s; see the logs of the placement controller"
+        )
+    found = await _read_report(client)
+    seconds = round(time.monotonic() - begun, 1)
+    if is_ours:
+        await client.delete(POLICIES, POLICY)
+    return described_report(found, seconds)
+
+
+def described_report(summary: Summary | None, seconds: float) -> DemoReport:
+    """What the demo tells of the report. Pure."""
+    sums = {each.target: each for each in summary.sums} if summary is not None else {}
+    blockers = [each.image for each in summary.blockers if each.target == TARGET] if summary is not None else []
+    share = sums[TARGET].ready_share if TARGET in sums else None
+    return DemoReport(target=TARGET, could_run=percent(share), in_the_way=blockers[:1], seconds=seconds)
+
+
+async def _is_report_there(client: Client) -> bool:
+    return await _read_report(client) is not None
+
+
+async def _read_report(client: Client) -> Summary | None:
+    try:
+        found = await client.get(CONFIGMAPS, REPORT_CONFIGMAP, namespace=DEFAULT_NAMESPACE)
+    except NotFound:
+        return None
+    text = (found.get("data") or {}).get(REPORT_KEY)
+    return msgspec.json.decode(text, type=Summary) if text else None
 
 
 # -- builds: for every architecture; then, after a change for one, for that one alone ----------------------------------
@@ -363,7 +401,6 @@ async def _numa_reached(problem: str, condition: Callable[[], Awaitable[bool]]) 
 
 BUILD_NAMESPACE: Final = "demo-builds"
 BUILD_NAME: Final = "shop"
-BUILD_SECONDS: Final = 180.0
 BUILD_LOOK_SECONDS: Final = 0.2
 BASE: Final = "docker.io/library/nginx:1.27"
 CHANGED: Final = "arm64"
@@ -376,7 +413,7 @@ async def build(sandbox: Sandbox, client: Client) -> DemoBuild:
     await Sandbox.start(wanted, home=sandbox.folder.root.parent, progress=Silent())
     architectures = sorted({architecture for _, architecture, _ in await sandbox.nodes()})
     changed = CHANGED if CHANGED in architectures else architectures[0]
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BUILD_NAMESPACE}})
+    await create_namespace(client, BUILD_NAMESPACE)
     begun = time.monotonic()
     made = await client.create(
         IMAGE_BUILDS,
@@ -419,9 +456,9 @@ async def _published(client: Client, generation: int) -> ImageBuild:
         found[:] = [await client.get(IMAGE_BUILDS, BUILD_NAME, namespace=BUILD_NAMESPACE, type=ImageBuild)]
         return is_published(found[0], generation) or bool(problem_of(found[0]))
 
-    await until(is_over, seconds=BUILD_SECONDS, every=BUILD_LOOK_SECONDS)
+    await until(is_over, seconds=WAIT_SECONDS, every=BUILD_LOOK_SECONDS)
     if not is_published(found[0], generation):
-        problem = problem_of(found[0]) or f"not published after {BUILD_SECONDS:.0f} s"
+        problem = problem_of(found[0]) or f"not published after {WAIT_SECONDS:.0f} s"
         raise ProcessFailed(f"image build {BUILD_NAMESPACE}/{BUILD_NAME}: {problem}; see the logs of polyarch's pods")
     return found[0]
 
@@ -457,3 +494,8 @@ async def _run_of(client: Client, build: ImageBuild) -> ImageBuildRun:
 
 def _in_phase(run: ImageBuildRun, phase: str) -> list[str]:
     return [each.architecture for each in run.status.architectures or () if each.phase == phase]
+
+
+async def _until_reached(problem: str, condition: Callable[[], Awaitable[bool]]) -> None:
+    if not await until(condition, seconds=WAIT_SECONDS):
+        raise ProcessFailed(f"{problem} after {WAIT_SECONDS:.0f} s; see the logs of polyarch's pods")

@@ -33,11 +33,15 @@ async def clean(client: Client, namespace: str) -> None:
         await client.delete(NAMESPACES, namespace)
     except NotFound:
         return
-    if not await until(lambda: _is_absent(client, NAMESPACES, namespace), seconds=CLEAN_SECONDS):
+    if not await until(lambda: is_absent(client, NAMESPACES, namespace), seconds=CLEAN_SECONDS):
         raise ProcessFailed(f"namespace {namespace} of an earlier demo is not gone after {CLEAN_SECONDS:.0f} s")
 
 
-async def _is_absent(client: Client, resource: Resource, name: str, *, namespace: str = "") -> bool:
+async def create_namespace(client: Client, name: str) -> None:
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+
+async def is_absent(client: Client, resource: Resource, name: str, *, namespace: str = "") -> bool:
     try:
         await client.get(resource, name, namespace=namespace)
     except NotFound:
@@ -93,7 +97,7 @@ class DemoRun:
 
     async def _create_again(self, workload: Workload) -> None:
         async def is_gone() -> bool:
-            return await _is_absent(self._client, PODS, workload.name, namespace=self._namespace)
+            return await is_absent(self._client, PODS, workload.name, namespace=self._namespace)
 
         await self._client.delete(PODS, workload.name, namespace=self._namespace, grace_period_seconds=0)
         if not await until(is_gone, seconds=CLEAN_SECONDS):
@@ -102,12 +106,12 @@ class DemoRun:
 
     async def _prepare(self) -> None:
         name = self._namespace
-        await self._client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await create_namespace(self._client, name)
         secret = pull_secret(name, self._registry)
         await self._client.create(SECRETS, secret, namespace=name)
 
         async def has_account() -> bool:
-            return not await _is_absent(self._client, SERVICE_ACCOUNTS, "default", namespace=name)
+            return not await is_absent(self._client, SERVICE_ACCOUNTS, "default", namespace=name)
 
         if not await until(has_account, seconds=SETTLE_SECONDS):
             raise ProcessFailed(f"namespace {name} has no default ServiceAccount after {SETTLE_SECONDS:.0f} s")

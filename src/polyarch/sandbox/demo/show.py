@@ -9,7 +9,7 @@ import msgspec
 
 from polyarch.sandbox import operator
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.demo import reporting, workloads
+from polyarch.sandbox.demo import workloads
 from polyarch.sandbox.demo.components import (
     BUILD_NAMESPACE,
     NUMA_NAMESPACE,
@@ -19,6 +19,7 @@ from polyarch.sandbox.demo.components import (
     build,
     compare,
     grow,
+    keep_report,
 )
 from polyarch.sandbox.demo.run import DemoRun, Listener, clean
 from polyarch.sandbox.demo.workloads import (
@@ -104,7 +105,7 @@ async def show(sandbox: Sandbox, audience: DemoOutput) -> DemoResult:
         begin("nodes join, and are tainted before a pod is there")
         grown = await grow(sandbox, client)
         begin("a report is kept in the cluster: what could run on arm64")
-        reported = await reporting.report(client)
+        reported = await keep_report(client)
         begin("an image is built for every architecture, and after a change for one")
         built = await build(sandbox, client)  # before the cells: their pods fill the nodes
         if sandbox.state.settings.numa is not None:

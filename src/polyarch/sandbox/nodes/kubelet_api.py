@@ -10,7 +10,7 @@ import datetime as dt
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -20,8 +20,8 @@ from polyarch.objects import Key
 from polyarch.sandbox.certificates import KUBELET_CLIENT, Pki
 from polyarch.sandbox.nodes.pods import ContainerStatus, Pod
 from polyarch.sandbox.pods import containers
-from polyarch.sandbox.pods.outcome import ProcessState
 from polyarch.sandbox.pods.programs import POLYARCH_REPOSITORY, is_run
+from polyarch.sandbox.pods.runner import PodRunner
 from polyarch.sandbox.pods.volumes import PodFolder
 
 POLL_SECONDS: Final = 0.2
@@ -30,14 +30,6 @@ PLAYED: Final = (
     "Nothing was logged: this container is only played. The nodes of a sandbox run those of polyarch's own image "
     f"({POLYARCH_REPOSITORY}), the builds of ImageBuilds, and nothing else.\n"
 )
-
-
-class RunsPods(Protocol):
-    """What runs pods (``sandbox.pods.runner``), as far as it is asked here."""
-
-    def observed(self, uid: str) -> dict[str, ProcessState]: ...
-
-    def folder(self, uid: str) -> PodFolder: ...
 
 
 class LogQuery(msgspec.Struct, frozen=True):
@@ -78,7 +70,7 @@ def tls(pki: Pki) -> ssl.SSLContext:
 class KubeletApi:
     """The endpoint; :meth:`run` serves it."""
 
-    def __init__(self, pods: Store[Pod], runner: RunsPods, *, now: Callable[[], dt.datetime]) -> None:
+    def __init__(self, pods: Store[Pod], runner: PodRunner, *, now: Callable[[], dt.datetime]) -> None:
         self._pods = pods
         self._runner = runner
         self._now = now

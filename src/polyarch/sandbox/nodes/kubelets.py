@@ -7,7 +7,7 @@ reports it with one PATCH of the pod's status."""
 import datetime as dt
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import structlog
 
@@ -15,14 +15,14 @@ from polyarch.clock import Clock
 from polyarch.kube.client import Client
 from polyarch.kube.controller import After, Done
 from polyarch.kube.errors import Conflict, NotFound
-from polyarch.kube.events import Regarding
+from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.patches import StrategicPatch
 from polyarch.kube.resources import PODS, SECRETS
 from polyarch.kube.store import Store
-from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, ObjectMeta, Secret
+from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, Secret
 from polyarch.oci.auth.credential_stores import KeyringCredentials
 from polyarch.oci.auth.credentials import Document
-from polyarch.oci.inspection import Inspection
+from polyarch.oci.inspector import Inspector
 from polyarch.oci.reference import InvalidReference
 from polyarch.sandbox import network
 from polyarch.sandbox.kubelet_model.requests import PodRejected
@@ -34,7 +34,7 @@ from polyarch.sandbox.nodes.pods import Container, Pod, pod_request
 from polyarch.sandbox.nodes.simulated_kubelet import SimulatedKubelets
 from polyarch.sandbox.pods.outcome import CannotStart, PodFault, ProcessState, Started
 from polyarch.sandbox.pods.programs import is_run
-from polyarch.sandbox.pods.runner import BoundPod
+from polyarch.sandbox.pods.runner import BoundPod, PodRunner
 from polyarch.sandbox.tasks import together
 
 log = structlog.get_logger(__name__)
@@ -43,42 +43,6 @@ FINISHED_SECONDS = 30.0
 """The grace of sidecars when all other containers of a pod have ended."""
 STEPS_PER_PASS = 20
 """How many steps (init containers, for example) one reconcile takes; the next one continues."""
-
-
-class ImageSource(Protocol):
-    """The registry client, as far as a node uses it."""
-
-    async def inspect(
-        self, reference: str, *, credentials: KeyringCredentials | None = None, fresh: bool = False
-    ) -> Inspection: ...
-
-
-class Events(Protocol):
-    """The runtime's event recorder, as far as a node uses it."""
-
-    def event(
-        self, regarding: Regarding, *, type: Literal["Normal", "Warning"], reason: str, note: str, action: str
-    ) -> None: ...
-
-
-class RunsPods(Protocol):
-    """What runs the pods of polyarch's own image (``sandbox.pods.runner``), as far as the nodes use it."""
-
-    async def open(self, bound: BoundPod) -> None: ...
-
-    def note(self, uid: str, metadata: ObjectMeta) -> None: ...
-
-    async def start(self, bound: BoundPod, name: str, attempt: int) -> Started | CannotStart: ...
-
-    def observed(self, uid: str) -> dict[str, ProcessState]: ...
-
-    def fate(self, uid: str) -> PodFault: ...
-
-    def end(self, uid: str, seconds: float) -> bool: ...
-
-    def settle(self, uid: str) -> None: ...
-
-    def drop(self, uid: str) -> None: ...
 
 
 class PodState:
@@ -110,13 +74,13 @@ class Kubelets:
     def __init__(
         self,
         client: Client,
-        images: ImageSource,
+        images: Inspector,
         pods: Store[Pod],
         plans: Iterable[NodePlan],
         *,
         clock: Clock,
-        events: Events,
-        runner: RunsPods,
+        events: Recorder,
+        runner: PodRunner,
         numa: SimulatedKubelets,
         pod_network: int = DEFAULT_POD_NETWORK,
     ) -> None:

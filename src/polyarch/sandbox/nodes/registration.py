@@ -14,7 +14,7 @@ from polyarch.kube.client import Client
 from polyarch.kube.controller import Done
 from polyarch.kube.errors import AlreadyExists, ApiError, Conflict, ConnectionFailed, NotFound
 from polyarch.kube.patches import MergePatch, StrategicPatch
-from polyarch.kube.rbac import rule
+from polyarch.kube.rbac import Rule, rule
 from polyarch.kube.resources import (
     CONFIGMAPS,
     EVENTS,
@@ -128,7 +128,7 @@ async def _delete(
         return
 
 
-def rights() -> list[Mapping[str, object]]:
+def permissions() -> list[Mapping[str, object]]:
     """The ClusterRole of the nodes' process, and its binding to the group in the process's certificate."""
     rules = [
         rule(NODES, "get", "list", "watch", "create", "patch", "delete"),
@@ -141,6 +141,11 @@ def rights() -> list[Mapping[str, object]]:
         rule(TOKEN_REVIEWS, "create"),
         rule(SUBJECT_ACCESS_REVIEWS, "create"),
     ]
-    name = "polyarch-sandbox:nodes"
+    return process_role("nodes", rules)
+
+
+def process_role(process: str, rules: Sequence[Rule]) -> list[Mapping[str, object]]:
+    """A ClusterRole for a process of the sandbox, and its binding to the group in the process's certificate."""
+    name = f"polyarch-sandbox:{process}"
     binding = rbac.binding(name, []) | {"subjects": [{"apiGroup": rbac.GROUP, "kind": "Group", "name": name}]}
     return [rbac.role(name, rules), binding]

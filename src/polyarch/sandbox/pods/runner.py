@@ -9,7 +9,7 @@ import shutil
 import signal
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Literal, TypeVar
 
 import aiohttp
 import msgspec
@@ -18,7 +18,7 @@ import structlog
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.events import Regarding
+from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.informer import Informers
 from polyarch.kube.resources import CONFIGMAPS, PODS, SECRETS
 from polyarch.objects import Key, ObjectMeta, Secret
@@ -163,16 +163,14 @@ class Commands:
         """Read anew for each start: variables are those of the objects as they are then."""
         container, namespace = pod.document.container(name), pod.bound.key.namespace
         config_maps, secrets = variable_references(container)
-        facts = ContainerFacts(
-            pod.document,
-            pod.bound.loopback,
-            pod.bound.host_address,
-            {
+        facts = msgspec.structs.replace(
+            pod.facts,
+            config_maps={
                 each: found
                 for each in config_maps
                 if (found := await self._get(self._client.get(CONFIGMAPS, each, namespace=namespace, type=ConfigMap)))
             },
-            {
+            secrets={
                 each: secret
                 for each in secrets
                 if (secret := await self._get(self._client.get(SECRETS, each, namespace=namespace, type=Secret)))
@@ -210,14 +208,6 @@ ORPHAN_SECONDS: Final = 2.0
 """The grace of a pod whose object is gone: it was deleted by force."""
 
 
-class Events(Protocol):
-    """The runtime's event recorder, as far as it is used here."""
-
-    def event(
-        self, regarding: Regarding, *, type: Literal["Normal", "Warning"], reason: str, note: str, action: str
-    ) -> None: ...
-
-
 class PodRunner:
     """Runs pods; see the module's docstring. ``changed`` gets the key of a pod of which something has changed."""
 
@@ -231,7 +221,7 @@ class PodRunner:
         kube_scheduler: str,
         environment: Mapping[str, str],
         clock: Clock,
-        events: Events,
+        events: Recorder,
         changed: Callable[[Key], None],
     ) -> None:
         self._client = client

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from polyarch.clock import Clock, deadline
@@ -254,13 +255,11 @@ class PodVolumes:
         async with deadline(self._clock, SYNC_SECONDS):
             for informer in self._watches:
                 await informer.synced()
-        return ContainerFacts(
-            facts.pod,
-            facts.pod_address,
-            facts.host_address,
-            _found(self._config_maps, facts.pod.metadata.namespace),
-            _found(self._secrets, facts.pod.metadata.namespace),
-            {
+        return msgspec.structs.replace(
+            facts,
+            config_maps=_found(self._config_maps, facts.pod.metadata.namespace),
+            secrets=_found(self._secrets, facts.pod.metadata.namespace),
+            tokens={
                 (each.audience, each.expiration_seconds): await self._token(each.audience, each.expiration_seconds)
                 for each in tokens(facts.pod)
             },
