@@ -1,7 +1,8 @@
-"""The work of ``polyarch bundle validate`` and ``polyarch-olm-validator``: a bundle read, judged and reported.
+"""The work of ``polyarch bundle validate`` and ``polyarch-olm-validator``: a bundle is read, judged and reported.
 
-Native mode is the rules of ``polyarch lint`` over the bundle; compat mode says what operator-sdk's ``multiarch``
-validator would say, for scripts that read its words."""
+Native mode runs the rules of ``polyarch lint`` over the bundle. Compat mode prints what operator-sdk's ``multiarch``
+validator would print, for scripts that read its words.
+"""
 
 import os
 import sys
@@ -172,7 +173,7 @@ def _json_alpha1(messages: Iterable[tuple[str, str]], *, passed: bool) -> str:
     return operator_sdk.json_alpha1(messages, passed=passed) + "\n"
 
 
-# -- ``polyarch-olm-validator DIR``: an external validator for ``operator-sdk bundle validate``.
+# -- ``polyarch-olm-validator DIR``: an external validator for ``operator-sdk bundle validate``
 
 
 USAGE = "usage: polyarch-olm-validator DIR"

@@ -43,42 +43,6 @@ from polyarch.run.logs import Verbosity
 from polyarch.run.registries import registry_metrics
 from polyarch.run.settings import BuilderSettings, RegistrySettings
 
-SETTINGS: Final = msgspec.structs.replace(CLUSTER, public_probe=False)
-"""A build brings the credentials that it needs: no request is spent on finding out whether it could do without."""
-
-
-class BuildServices(NamedTuple):
-    """What the builds of one process share."""
-
-    registries: Registries
-    metrics: BuildMetrics
-
-
-@asynccontextmanager
-async def open_build_registries(process: Process) -> AsyncIterator[BuildServices]:
-    """Open the client. Raises ``InvalidConfiguration`` or ``InvalidSetting``, naming the file or range."""
-    settings = process.settings_of(RegistrySettings)
-    wiring = InspectorOptions(
-        settings=SETTINGS,
-        configuration=Configuration.load(settings.registries_conf) if settings.registries_conf else Configuration(),
-        policy=AddressPolicy.of("cluster", allow=settings.allow_addresses),
-        trust=TrustSettings.of(ca=settings.ca, system_directories=()),
-    )
-    metrics = BuildMetrics(process.metrics)
-    counted = metrics.counting(registry_metrics(process.metrics))
-    async with open_inspector(wiring, clock=process.clock, metrics=counted) as inspector:
-        yield BuildServices(Registries(inspector), metrics)
-
-
-def texts(settings: RegistrySettings) -> tuple[str, str]:
-    """The mirror configuration and the CAs as texts: build pods reach the same registries in the same way."""
-    configuration = Path(settings.registries_conf).read_text() if settings.registries_conf else ""
-    return configuration, "".join(Path(each).read_text() for each in settings.ca)
-
-
-# -- ``polyarch run builder``: builds images for several architectures. One replica leads and does all of it.
-
-
 REPORTER: Final = "polyarch.dev/builder"
 """In Events."""
 WORKERS: Final = 16
@@ -112,6 +76,13 @@ async def setup(process: Process) -> Components:
         leaderships=(Leadership(election=election, controllers=tuple(controllers), background=background),),
         recorders=(recorder,),
     )
+
+
+class BuildServices(NamedTuple):
+    """What the builds of one process share."""
+
+    registries: Registries
+    metrics: BuildMetrics
 
 
 def machine_os_reader(
@@ -292,3 +263,27 @@ def _cleanup_controllers(
 
 
 ROLE: Final = Role(name="builder", setup=setup, settings=(RegistrySettings, BuilderSettings, Verbosity))
+SETTINGS: Final = msgspec.structs.replace(CLUSTER, public_probe=False)
+"""A build brings the credentials that it needs: no request is spent on finding out whether it could do without."""
+
+
+@asynccontextmanager
+async def open_build_registries(process: Process) -> AsyncIterator[BuildServices]:
+    """Open the client. Raises ``InvalidConfiguration`` or ``InvalidSetting``, naming the file or range."""
+    settings = process.settings_of(RegistrySettings)
+    wiring = InspectorOptions(
+        settings=SETTINGS,
+        configuration=Configuration.load(settings.registries_conf) if settings.registries_conf else Configuration(),
+        policy=AddressPolicy.of("cluster", allow=settings.allow_addresses),
+        trust=TrustSettings.of(ca=settings.ca, system_directories=()),
+    )
+    metrics = BuildMetrics(process.metrics)
+    counted = metrics.counting(registry_metrics(process.metrics))
+    async with open_inspector(wiring, clock=process.clock, metrics=counted) as inspector:
+        yield BuildServices(Registries(inspector), metrics)
+
+
+def texts(settings: RegistrySettings) -> tuple[str, str]:
+    """The mirror configuration and the CAs as texts: build pods reach the same registries in the same way."""
+    configuration = Path(settings.registries_conf).read_text() if settings.registries_conf else ""
+    return configuration, "".join(Path(each).read_text() for each in settings.ca)

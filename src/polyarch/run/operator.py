@@ -1,4 +1,4 @@
-"""``polyarch run operator``: makes the other roles and serves the custom resources' webhooks (PL-500)."""
+"""``polyarch run operator``: makes the other roles and serves the custom resources' webhooks."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -41,6 +41,9 @@ from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.run.logs import Verbosity
 from polyarch.run.numa_component import NumaComponent
+
+# -- taints beside placement: each feature learns of the other what concerns it
+
 
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 """Variables of the operator that it passes on to the roles which ask registries."""

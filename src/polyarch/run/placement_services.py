@@ -1,7 +1,9 @@
-"""What taints add to the pods of placement: it is loaded when a cluster has a configuration of taints.
+"""What the placement roles of one process share: cluster facts, images, metrics, the signing key, and the tolerations
+that taints adds to pods.
 
-Most clusters with placement have none, and should not pay for it: rules, patches and metrics of taints are 1 MiB of
-modules in each process. They are loaded when the configuration appears, not by the first pod that needs them.
+Most clusters with placement have no configuration of taints, and should not pay for it: rules, patches and metrics of
+taints are 1 MiB of modules in each process. They are loaded when the configuration appears, not by the first pod that
+needs them.
 """
 
 import asyncio
@@ -24,6 +26,64 @@ from polyarch.placement.record import RecordSigner, parse_keys
 from polyarch.placement.shared_readings import SharedReadings
 from polyarch.run.logs import Verbosity
 from polyarch.run.services import ImageServices, open_admission_lookups, open_images, open_taint_facts
+
+
+class PlacementServices:
+    """The shared parts of the placement roles in one process."""
+
+    def __init__(
+        self,
+        process: Process,
+        facts: ClusterFacts,
+        images: ImageServices,
+        *,
+        additions: PodMutator | None = None,
+        caches: Iterable[Caches] = (),
+    ) -> None:
+        """``additions``: what another feature adds to pods; ``caches``: what that needs."""
+        self.process = process
+        self.facts = facts
+        self.images = images
+        self.additions = additions
+        self.metrics = PlacementMetrics(process.metrics, images.metrics)
+        self.metrics.watch_facts(lambda: facts.left_out)
+        self.shared_readings = SharedReadings(
+            informers=process.informers,
+            client=process.client,
+            facts=facts,
+            secrets=images.secrets,
+            cache=images.registries.cache,
+            clock=process.clock,
+            namespace=process.settings.namespace,
+        )
+        self.caches: list[Caches] = [
+            facts,
+            RecordKey(process.settings.cert_dir, facts.take, process.clock),
+            self.shared_readings,
+            *images.caches,
+            *caches,
+        ]
+        """To be run by each role that uses these parts."""
+        images.global_secret_changed.append(self.shared_readings.global_secret_changed)
+        images.short_names_searched.append(facts.search_short_names)
+        facts.on_change(self._take_verbosity)
+
+    def _take_verbosity(self, namespace: str | None) -> None:
+        cppc = self.facts.cppc
+        if namespace is None and cppc is not None:
+            self.process.settings_of(Verbosity).set(cppc.spec.log_verbosity)
+
+
+@asynccontextmanager
+async def open_parts(process: Process) -> AsyncIterator[PlacementServices]:
+    """Open the parts; watches start when the process runs."""
+    images = await process.share(open_images)
+    facts = ClusterFacts(process.informers, operator_namespace=process.settings.namespace, clock=process.clock)
+    taints = await process.share(open_taint_facts)
+    yield PlacementServices(process, facts, images, additions=await process.share(open_additions), caches=(taints,))
+
+
+# -- what taints add to the pods of placement
 
 
 class LazyPodMutator:
@@ -83,11 +143,10 @@ async def open_additions(process: Process) -> AsyncIterator[LazyPodMutator]:
     yield additions
 
 
-# -- Reads the key that signs decision annotations, and rotates it: ``record.key`` beside the certificates.
+# -- the key that signs decision annotations
 
 
 log = structlog.get_logger(__name__)
-
 FILE: Final = "record.key"
 INTERVAL: Final = 10.0
 """Seconds between two reads of the file."""
@@ -195,61 +254,3 @@ class RecordKey:
 def _read(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(LARGEST)
-
-
-# -- Parts that webhook and controller share: cluster facts, images and metrics.
-
-
-class PlacementServices:
-    """The shared parts of the placement roles in one process."""
-
-    def __init__(
-        self,
-        process: Process,
-        facts: ClusterFacts,
-        images: ImageServices,
-        *,
-        additions: PodMutator | None = None,
-        caches: Iterable[Caches] = (),
-    ) -> None:
-        """``additions``: what another feature adds to pods; ``caches``: what that needs."""
-        self.process = process
-        self.facts = facts
-        self.images = images
-        self.additions = additions
-        self.metrics = PlacementMetrics(process.metrics, images.metrics)
-        self.metrics.watch_facts(lambda: facts.left_out)
-        self.shared_readings = SharedReadings(
-            informers=process.informers,
-            client=process.client,
-            facts=facts,
-            secrets=images.secrets,
-            cache=images.registries.cache,
-            clock=process.clock,
-            namespace=process.settings.namespace,
-        )
-        self.caches: list[Caches] = [
-            facts,
-            RecordKey(process.settings.cert_dir, facts.take, process.clock),
-            self.shared_readings,
-            *images.caches,
-            *caches,
-        ]
-        """To be run by each role that uses these parts."""
-        images.global_secret_changed.append(self.shared_readings.global_secret_changed)
-        images.short_names_searched.append(facts.search_short_names)
-        facts.on_change(self._take_verbosity)
-
-    def _take_verbosity(self, namespace: str | None) -> None:
-        cppc = self.facts.cppc
-        if namespace is None and cppc is not None:
-            self.process.settings_of(Verbosity).set(cppc.spec.log_verbosity)
-
-
-@asynccontextmanager
-async def open_parts(process: Process) -> AsyncIterator[PlacementServices]:
-    """Open the parts; watches start when the process runs."""
-    images = await process.share(open_images)
-    facts = ClusterFacts(process.informers, operator_namespace=process.settings.namespace, clock=process.clock)
-    taints = await process.share(open_taint_facts)
-    yield PlacementServices(process, facts, images, additions=await process.share(open_additions), caches=(taints,))

@@ -3,7 +3,8 @@
 Mirrors, blocked and insecure registries and CAs come from files given at startup and, on OpenShift, from API objects. A
 change creates a new :class:`~polyarch.oci.inspector.Inspector` over the same cache and connections. The former one
 answers the callers that already wait for it and is closed after the last answer, because requests that it still has in
-flight may go to a registry that must no longer be asked."""
+flight may go to a registry that must no longer be asked.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -234,18 +235,17 @@ async def open_registries(
 
 
 def registry_metrics(metrics: Metrics) -> RegistryMetrics:
-    """The metrics of RG-160, registered with this process's metrics."""
+    """The metrics of registry requests, registered with this process's metrics."""
     registry = metrics.registry
     return RegistryMetrics(
         partial(Counter, registry=registry), partial(Gauge, registry=registry), partial(Histogram, registry=registry)
     )
 
 
-# -- Registry configuration from OpenShift's objects: mirrors, blocked and insecure hosts, CAs.
+# -- OpenShift's registry configuration: mirrors, blocked and insecure hosts, CAs
 
 
 log = structlog.get_logger(__name__)
-
 CONFIG_GROUP: Final = "config.openshift.io"
 OPERATOR_GROUP: Final = "operator.openshift.io"
 MIRROR_KINDS: Final = ("ImageDigestMirrorSet", "ImageTagMirrorSet", "ImageContentSourcePolicy")

@@ -1,6 +1,7 @@
-"""Parts that every role needs which looks images up: registries, pull secrets and their metrics.
+"""What several roles of one process share: registries, pull secrets, metrics of lookups, and the facts of taints.
 
-The roles of one process share one instance of each, so that an image is looked up once for all of them."""
+The roles of one process share one instance of each, so that an image is looked up once for all of them.
+"""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -115,9 +116,6 @@ async def open_admission_lookups(process: Process) -> AsyncIterator[AdmissionLoo
         await lookups.close()
 
 
-# -- The configuration of taints, which every role watches that adds tolerations.
-
-
 @asynccontextmanager
 async def open_taint_facts(process: Process) -> AsyncIterator[TaintFacts]:
     """Open the facts; watches start when the process runs."""
@@ -130,9 +128,6 @@ async def open_taint_facts(process: Process) -> AsyncIterator[TaintFacts]:
     )
     images.short_names_searched.append(facts.search_short_names)
     yield facts
-
-
-# -- Whether somebody lifts placement's gates: its controllers' Lease
 
 
 CONTROLLER_SILENCE: Final = 30.0

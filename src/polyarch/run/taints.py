@@ -40,6 +40,20 @@ from polyarch.taints.status import OBJECT, NodeReport, Part, StatusWriter
 from polyarch.taints.webhook import PodAdmission, TemplateAdmission
 
 
+async def setup(process: Process) -> Components:
+    """The role, built from the shared parts of its process. Without a certificate it serves no webhook."""
+    parts = await process.share(open_taints)
+    if not process.settings.cert_dir:
+        return components(process, parts)
+    pods = await process.share(open_pod_admission)
+    templates = TemplateAdmission(
+        facts=parts.facts,
+        lookups=await process.share(open_admission_lookups),
+        failed=parts.images.metrics.internal_errors.inc,
+    )
+    return components(process, parts, routes=(pods.route(), templates.route()))
+
+
 class TaintServices:
     """What the duties of the role share."""
 
@@ -52,39 +66,77 @@ class TaintServices:
         """To be run by each role that uses these parts."""
 
 
-@asynccontextmanager
-async def open_taints(process: Process) -> AsyncIterator[TaintServices]:
-    """Open the parts; watches start when the process runs."""
-    facts = await process.share(open_taint_facts)
-    yield TaintServices(process, facts, await process.share(open_images))
-
-
-@asynccontextmanager
-async def open_pod_admission(process: Process) -> AsyncIterator[PodAdmission]:
-    """Open the admission of pods that placement does not see."""
-    parts = await process.share(open_taints)
-    yield PodAdmission(
-        facts=parts.facts,
-        lookups=await process.share(open_admission_lookups),
+def components(process: Process, parts: TaintServices, *, routes: tuple[Route[Any], ...] = ()) -> Components:
+    """All replicas serve; only the leader writes to the cluster."""
+    election = process.election(names.LEASE)
+    is_leading = leader_check(election)
+    recorder = process.recorder("polyarch.dev/taints")
+    pods: WorkQueue[Key] = WorkQueue("unscheduled-pods", process.clock, metrics=process.metrics)
+    templates: WorkQueue[Key] = WorkQueue("templates", process.clock, metrics=process.metrics)
+    images = ImageWaiting(
+        pods=pods,
+        templates=templates,
+        inspector=parts.images.registries,
+        secrets=parts.images.secrets,
+        metrics=parts.images.metrics,
+        is_leading=is_leading,
         clock=process.clock,
-        metrics=parts.metrics,
-        failed=parts.images.metrics.internal_errors.inc,
+        process_metrics=process.metrics,
+    )
+    parts.images.credentials_changed.append(images.credentials_changed)
+    parts.images.registries.on_change(images.registries_changed)
+    parts.metrics.unknown_images.set_function(lambda: float(images.unknown if is_leading() else 0))
+    placement_lives = lease_watch(process)
+
+    def is_held(pod: Pod) -> bool:
+        return has_gate(pod) and placement_lives()
+
+    of_pods = pod_duty(process, parts, images, pods, recorder, is_leading=is_leading, is_held=is_held)
+    of_templates = template_duty(process, parts, images, templates, recorder, is_leading=is_leading)
+    of_nodes = node_duty(
+        process,
+        parts,
+        recorder,
+        is_leading=is_leading,
+        daemon_sets=of_templates.controller,
+        unscheduled=of_pods.controller,
+        running=of_pods.bound,
+    )
+    contributions = (
+        of_nodes.report.contribution,
+        of_pods.controller.contribution,
+        of_templates.controller.contribution,
+    )
+    of_status = status_duty(process, parts, contributions, is_leading=is_leading)
+    duties = (of_pods.duty, of_templates.duty, of_nodes.duty, of_status)
+    background: dict[str, Task] = {
+        "attempts": images.attempts.run,
+        "pull secrets": images.reads.run,
+        "changed pull secrets": images.look_for_new_secrets,
+    }
+    if election is None:  # it always leads, but gates are added only while the Lease is renewed
+        background["lease"] = process.candidate(names.LEASE).run
+    for duty in duties:
+        background |= duty.background
+    return Components(
+        routes=routes,
+        caches=tuple(parts.caches),
+        controllers=tuple(controller for duty in duties for controller in duty.controllers),
+        leaderships=(
+            Leadership(
+                election=election,
+                controllers=tuple(controller for duty in duties for controller in duty.led_controllers),
+                background={name: task for duty in duties for name, task in duty.led.items()},
+            ),
+        ),
+        background=background,
+        recorders=(recorder,),
     )
 
 
-# -- One duty of a role that several modules put together: what runs in each replica, and what only the leader does.
+ROLE: Final = Role(name="taints", setup=setup, settings=(RegistrySettings, TaintRoleSettings, Verbosity))
 
-
-class ControllerGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks by name; what is ``led`` is the leader's, and its controllers are fenced by the Lease."""
-
-    controllers: tuple[Controller[Any], ...] = ()
-    background: Mapping[str, Task] = {}
-    led_controllers: tuple[Controller[Any], ...] = ()
-    led: Mapping[str, Task] = {}
-
-
-# -- Nodes: their taints, the policy for those that register, and what the status says of them.
+# -- nodes: their taints, the policy for those that register, and their part of the status
 
 
 WRITERS: Final = 8
@@ -95,6 +147,15 @@ POLICY: Final = Key("", REGISTRATION_POLICY)
 
 class Unscheduled(KnowsUndecided, KnowsUnscheduled, Protocol):
     """What is asked of the room ``unscheduled``."""
+
+
+class ControllerGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks by name; what is ``led`` is the leader's, and its controllers are fenced by the Lease."""
+
+    controllers: tuple[Controller[Any], ...] = ()
+    background: Mapping[str, Task] = {}
+    led_controllers: tuple[Controller[Any], ...] = ()
+    led: Mapping[str, Task] = {}
 
 
 class NodeControllers(NamedTuple):
@@ -231,7 +292,7 @@ def node_duty(
     return NodeControllers(duty, controller.census, report)
 
 
-# -- Pods without a node and, if the policy says so, pods on nodes.
+# -- pods without a node and, if the policy says so, pods on nodes
 
 
 WORKERS: Final = 32
@@ -321,7 +382,7 @@ def pod_duty(
     return PodControllers(duty, controller, bound)
 
 
-# -- Templates of DaemonSets.
+# -- templates of DaemonSets
 
 
 class TemplateControllers(NamedTuple):
@@ -394,7 +455,7 @@ def template_duty(
     )
 
 
-# -- The status of ArchitectureTaints, to which the other duties contribute.
+# -- the status of ArchitectureTaints
 
 
 def status_duty(
@@ -419,89 +480,24 @@ def status_duty(
     return ControllerGroup(led={"take over status": take_over}, led_controllers=(controller,))
 
 
-# -- ``polyarch run taints``: taints nodes and adds tolerations. One replica leads.
+# -- services
 
 
-async def setup(process: Process) -> Components:
-    """The role, built from the shared parts of its process. Without a certificate it serves no webhook."""
+@asynccontextmanager
+async def open_taints(process: Process) -> AsyncIterator[TaintServices]:
+    """Open the parts; watches start when the process runs."""
+    facts = await process.share(open_taint_facts)
+    yield TaintServices(process, facts, await process.share(open_images))
+
+
+@asynccontextmanager
+async def open_pod_admission(process: Process) -> AsyncIterator[PodAdmission]:
+    """Open the admission of pods that placement does not see."""
     parts = await process.share(open_taints)
-    if not process.settings.cert_dir:
-        return components(process, parts)
-    pods = await process.share(open_pod_admission)
-    templates = TemplateAdmission(
+    yield PodAdmission(
         facts=parts.facts,
         lookups=await process.share(open_admission_lookups),
+        clock=process.clock,
+        metrics=parts.metrics,
         failed=parts.images.metrics.internal_errors.inc,
     )
-    return components(process, parts, routes=(pods.route(), templates.route()))
-
-
-def components(process: Process, parts: TaintServices, *, routes: tuple[Route[Any], ...] = ()) -> Components:
-    """All replicas serve; only the leader writes to the cluster."""
-    election = process.election(names.LEASE)
-    is_leading = leader_check(election)
-    recorder = process.recorder("polyarch.dev/taints")
-    pods: WorkQueue[Key] = WorkQueue("unscheduled-pods", process.clock, metrics=process.metrics)
-    templates: WorkQueue[Key] = WorkQueue("templates", process.clock, metrics=process.metrics)
-    images = ImageWaiting(
-        pods=pods,
-        templates=templates,
-        inspector=parts.images.registries,
-        secrets=parts.images.secrets,
-        metrics=parts.images.metrics,
-        is_leading=is_leading,
-        clock=process.clock,
-        process_metrics=process.metrics,
-    )
-    parts.images.credentials_changed.append(images.credentials_changed)
-    parts.images.registries.on_change(images.registries_changed)
-    parts.metrics.unknown_images.set_function(lambda: float(images.unknown if is_leading() else 0))
-    placement_lives = lease_watch(process)
-
-    def is_held(pod: Pod) -> bool:
-        return has_gate(pod) and placement_lives()
-
-    of_pods = pod_duty(process, parts, images, pods, recorder, is_leading=is_leading, is_held=is_held)
-    of_templates = template_duty(process, parts, images, templates, recorder, is_leading=is_leading)
-    of_nodes = node_duty(
-        process,
-        parts,
-        recorder,
-        is_leading=is_leading,
-        daemon_sets=of_templates.controller,
-        unscheduled=of_pods.controller,
-        running=of_pods.bound,
-    )
-    contributions = (
-        of_nodes.report.contribution,
-        of_pods.controller.contribution,
-        of_templates.controller.contribution,
-    )
-    of_status = status_duty(process, parts, contributions, is_leading=is_leading)
-    duties = (of_pods.duty, of_templates.duty, of_nodes.duty, of_status)
-    background: dict[str, Task] = {
-        "attempts": images.attempts.run,
-        "pull secrets": images.reads.run,
-        "changed pull secrets": images.look_for_new_secrets,
-    }
-    if election is None:  # it always leads, but gates are added only while the Lease is renewed
-        background["lease"] = process.candidate(names.LEASE).run
-    for duty in duties:
-        background |= duty.background
-    return Components(
-        routes=routes,
-        caches=tuple(parts.caches),
-        controllers=tuple(controller for duty in duties for controller in duty.controllers),
-        leaderships=(
-            Leadership(
-                election=election,
-                controllers=tuple(controller for duty in duties for controller in duty.led_controllers),
-                background={name: task for duty in duties for name, task in duty.led.items()},
-            ),
-        ),
-        background=background,
-        recorders=(recorder,),
-    )
-
-
-ROLE: Final = Role(name="taints", setup=setup, settings=(RegistrySettings, TaintRoleSettings, Verbosity))

@@ -1,7 +1,8 @@
-"""ImageBuilds from a command line: from a file, from flags, or from both.
+"""ImageBuilds as a command line describes them: from a file, from flags, or from both.
 
-What a flag says comes on top of what the file says, or of what an earlier command line of the same kind said in the
-cluster. Pure but for the files that it reads. Problems are collected, so that one run tells them all."""
+A flag wins over the file, and over what an earlier command line of the same kind wrote to the cluster. Problems are
+collected, so that one run reports all of them.
+"""
 
 import os
 import re
@@ -265,7 +266,7 @@ def _copied(value: Any) -> Any:
     return [_copied(each) for each in value] if isinstance(value, list) else value
 
 
-# -- ``--context``: where the files of a build come from, and the push of a local folder.
+# -- --context: where the files of a build come from, and the push of a local directory
 
 
 CONFIG: Final = "application/vnd.oci.image.config.v1+json"

@@ -1,7 +1,8 @@
-"""What a plan is made of, read once from a cluster into the form of a facts file.
+"""The work of ``polyarch build plan``: what would be built, and why. Reads only.
 
-So a plan made here and one made from a file are made of the same facts, and the output of this reading could be saved
-as one. Secrets are read by name, only those that the build names."""
+A plan is made of the same facts whether they are read from a cluster or from a facts file. Secrets are read by name,
+and only those that the build names.
+"""
 
 import asyncio
 import sys
@@ -69,6 +70,270 @@ from polyarch.oci.inspector import Inspector, InspectorOptions, open_inspector
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.selectors import LabelSelector
+
+WORK: Final = frozenset({"Retag", "Repoint", "Reassemble", "Build", "Held", "Wait"})
+"""Decisions with something left to do."""
+AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildPlanOptions:
+    """The command line of ``plan`` without the options that it shares."""
+
+    name: str | None = None
+    file: str | None = None
+    facts: str | None = None
+    keys: bool = False
+    jobs: bool = False
+    check: bool = False
+
+
+def run_plan(
+    asked: BuildPlanOptions,
+    where: ClusterFlags,
+    registries: RegistryOptions,
+    chosen: Sequence[Output],
+    *,
+    messages: Messages,
+) -> int:
+    """Returns the exit code: 2 for a build that is wrong, with ``--check`` 1 if there is something to do."""
+    files = image_builds.read_builds(asked.file) if asked.file is not None else []
+    image_builds.check(files)
+    if asked.facts is not None:
+        if files:
+            raise UsageError("build plan: a facts file holds its ImageBuilds itself; remove -f, or --facts")
+        shown = _offline(asked, asked.facts, where)
+    else:
+        if asked.name is None and not files:
+            raise UsageError("build plan: give NAME, -f FILE with ImageBuilds, or --facts FILE")
+        namespace = usual_namespace(where)
+        placed = [image_builds.placed(each, where.namespace, namespace) for each in files]
+        given = {_key(each): each for each in placed if asked.name in (None, each["metadata"]["name"])}
+        if files and not given:
+            raise UsageError(f"{asked.file}: no ImageBuild named {asked.name}")
+        wanted: Mapping[Key, Mapping[str, Any] | None] = given or {Key(namespace, str(asked.name)): None}
+
+        async def work(client: Client) -> list[BuildPlanView]:
+            return await _live(client, wanted, registries, messages)
+
+        shown = asyncio.run(on_cluster("build plan", Access(where.kubeconfig, where.kube_context), work))
+    emit(chosen, lambda form, colour: rendered(shown, form, keys=asked.keys, jobs=asked.jobs, colour=colour))
+    return max((_code(each.plan, check=asked.check) for each in shown), default=0)
+
+
+def _code(made: BuildPlan, *, check: bool) -> int:
+    if made.decision == "Invalid":
+        return 2
+    return 1 if check and made.decision in WORK else 0
+
+
+def _key(manifest: Mapping[str, Any]) -> Key:
+    return Key(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+
+
+class FormerExecution(NamedTuple):
+    """What an earlier execution was made of, by architecture."""
+
+    execution: str
+    outlines: Mapping[str, KeyOutline]
+
+
+class BuildPlanView(NamedTuple):
+    """The plan of one build, and what earlier executions of it were made of, the newest first."""
+
+    namespace: str
+    name: str
+    plan: BuildPlan
+    former: Sequence[FormerExecution] = ()
+
+
+def _offline(asked: BuildPlanOptions, path: str, where: ClusterFlags) -> list[BuildPlanView]:
+    """The plans of a facts file: of the build that is named, else of all."""
+    known = load_facts_file(path)
+    machines = [
+        (case, facts)
+        for case, facts in machine_cases(known)
+        if asked.name in (None, case.name) and where.namespace in (None, case.namespace)
+    ]
+    wishes = [
+        each for each in known.requests if asked.name in (None, each.name) and where.namespace in (None, each.namespace)
+    ]
+    if not wishes and not machines:
+        named = f" named {asked.name}" if asked.name else ""
+        there = ", ".join(f"{each.namespace}/{each.name}" for each in known.requests) or "none at all"
+        raise UsageError(f"--facts {path}: no ImageBuild{named}; the file has {there}")
+    found = []
+    for wish in wishes:
+        facts = known.facts(wish)
+        found.append(BuildPlanView(wish.namespace, wish.name, known.planned(facts, plan_build), _former(known, facts)))
+    for case, facts in machines:
+        made = known.planned(facts, partial(machine_plan, case=case))
+        found.append(BuildPlanView(case.namespace, case.name, made, _former(known, facts)))
+    return found
+
+
+def _former(known: FactsFile, facts: BuildFacts) -> list[FormerExecution]:
+    newest = sorted(own_executions(facts), key=lambda each: (each.created, each.serial, each.name), reverse=True)
+    maps = [each.document for each in known.documents if each.kind == "ConfigMap"]
+    return former([each.name for each in newest], maps, facts.request.namespace)
+
+
+async def _live(
+    client: Client, wanted: Mapping[Key, Mapping[str, Any] | None], registries: RegistryOptions, messages: Messages
+) -> list[BuildPlanView]:
+    wiring = InspectorOptions(
+        settings=InspectorSettings(timeout=registries.timeout, max_wait=registries.max_wait),
+        configuration=registries.configuration(),
+        trust=registries.trust(),
+    )
+    found = []
+    async with open_inspector(wiring, credentials=registries.credentials(), notice=messages.remark) as inspector:
+        for key, given in wanted.items():
+            known = await read_cluster(client, key, given, datetime.now(UTC))
+            (wish,) = (each for each in known.requests if (each.namespace, each.name) == key)
+            facts = known.facts(wish)
+            found.append(
+                BuildPlanView(key.namespace, key.name, await _planned(facts, known, inspector), _former(known, facts))
+            )
+    return found
+
+
+async def _planned(facts: BuildFacts, known: FactsFile, inspector: Inspector) -> BuildPlan:
+    """The plan once it has no more questions; registries are asked, objects were read before."""
+    made, asked = plan_build(facts), set[BuildLookup]()
+    while not asked.issuperset(made.lookups):
+        asked.update(made.lookups)
+        facts = await _answered(facts, made.lookups, known, inspector)
+        made = plan_build(facts)
+    return made
+
+
+async def _answered(
+    facts: BuildFacts, questions: Sequence[BuildLookup], known: FactsFile, inspector: Inspector
+) -> BuildFacts:
+    facts = known.answer(facts, [each for each in questions if each.what not in ("inspect", "head")])
+    inspected = [each for each in questions if each.what == "inspect"]
+    heads = [each for each in questions if each.what == "head"]
+
+    async def inspect(question: BuildLookup) -> Any:
+        return await inspector.inspect(question.reference, fresh=question.revalidate)
+
+    async def ask(question: BuildLookup) -> Any:
+        return await head_image(inspector.connection, question.reference)
+
+    images = await map_concurrently(inspect, inspected, at_once=AT_ONCE)
+    existing = await map_concurrently(ask, heads, at_once=AT_ONCE)
+    return msgspec.structs.replace(
+        facts,
+        images={**facts.images, **dict(zip((each.reference for each in inspected), images, strict=True))},
+        existing={**facts.existing, **dict(zip((each.reference for each in heads), existing, strict=True))},
+        pins_fresh=facts.pins_fresh or any(each.revalidate for each in inspected),
+    )
+
+
+# -- output: text and documents
+
+
+GOOD: Final = frozenset({"UpToDate", "InProgress", "Repoint", "Retag"})
+NOTES: Final = {"Normal": "note", "Warning": "warning"}
+COLOURS: Final = {"Build": "yellow", "Reassemble": "yellow", "Invalid": "red", "Held": "red", "Wait": "yellow"}
+
+
+def former(
+    executions: Iterable[str], config_maps: Iterable[Mapping[str, Any]], namespace: str
+) -> list[FormerExecution]:
+    """Of these executions those whose record says it; ``config_maps`` are documents."""
+    texts = {
+        each.get("metadata", {}).get("name", ""): (each.get("data") or {}).get(OUTLINES_FILE)
+        for each in config_maps
+        if each.get("metadata", {}).get("namespace", "default") == namespace
+    }
+    found = []
+    for execution in executions:
+        text = texts.get(record_name(execution))
+        try:
+            read = msgspec.json.decode(text, type=dict[str, dict[str, str]]) if text else {}
+        except msgspec.DecodeError:
+            continue  # somebody edited it; it only explains
+        if read:
+            found.append(FormerExecution(execution, read))
+    return found
+
+
+def rendered(shown: Sequence[BuildPlanView], form: str, *, keys: bool, jobs: bool, colour: bool) -> str:
+    """The text of all plans, or the document: one plan, or ``plans`` of several."""
+    if form == "text":
+        return "\n".join(_text(each, keys=keys, jobs=jobs, colour=colour) for each in shown)
+    documents = [_document(each) for each in shown]
+    return document_text(documents[0] if len(documents) == 1 else {"schemaVersion": SCHEMA, "plans": documents}, form)
+
+
+def _document(shown: BuildPlanView) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(shown.plan)
+    document["writes"] = [{_camel(name): value for name, value in each.items()} for each in document["writes"]]
+    said = {_camel(name): value for name, value in document.items() if name not in _INTERNAL}
+    return {
+        "schemaVersion": SCHEMA,
+        "namespace": shown.namespace,
+        "name": shown.name,
+        **said,
+    }
+
+
+_INTERNAL: Final = ("lookups",)
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(each.capitalize() for each in others)
+
+
+def _text(shown: BuildPlanView, *, keys: bool, jobs: bool, colour: bool) -> str:
+    made = shown.plan
+    style = COLOURS.get(made.decision, "green")
+    where = printable(f"{shown.namespace}/{shown.name}")
+    lines = [f"{where}: {styled(made.decision, style, colour=colour)} ({made.reason})\n"]
+    lines += [f"  {printable(made.message)}\n"] if made.message else []
+    lines += [f"  execution {printable(made.execution)}\n"] if made.execution else []
+    lines += [f"  {NOTES[each.type]}: {printable(each.message)}\n" for each in made.events if not each.execution]
+    if made.per_architecture:
+        rows = [Row((each.architecture, each.action, why(shown, each))) for each in made.per_architecture]
+        printed = table(("ARCHITECTURE", "ACTION", "WHY"), rows, colour=colour)
+        lines += [f"\n{printed}\n"]
+    if made.index.action != "None":
+        what = {"Push": "index to be pushed", "Exists": "index is there", "Single": "the child alone, without an index"}
+        digest = f": {printable(made.index.digest)}" if made.index.digest else ""
+        lines += [f"{what[made.index.action]}{digest}\n"]
+    lines += [f"tags: {printable(', '.join(made.tags))}\n"] if made.tags else []
+    lines += [f"looked at again in {made.requeue_after:.0f} s\n"] if made.requeue_after is not None else []
+    if keys:
+        documents = [
+            {"architecture": a, "key": made.keys.get(a, ""), "inputs": d} for a, d in made.key_documents.items()
+        ]
+        lines += ["\n", manifest_text(msgspec.to_builtins(documents))]
+    if jobs:
+        bodies = [each.body for each in made.writes if each.verb == "create" and each.kind in ("Job", "ConfigMap")]
+        lines += ["\n", manifest_text(msgspec.to_builtins(bodies))] if bodies else ["\nno Job would be made\n"]
+    return "".join(lines)
+
+
+def why(shown: BuildPlanView, each: PlannedArchitecture) -> str:
+    """``key equal, from web-1a2b-3``, or ``containerfile changed since web-1a2b-3``."""
+    if each.action in ("Reuse", "Adopt"):
+        return f"key equal, from {each.source}" if each.source else each.message or "key equal"
+    if each.action != "Build":
+        return each.message or each.reason
+    document = shown.plan.key_documents.get(each.architecture)
+    for known in shown.former:
+        before = known.outlines.get(each.architecture)
+        if before is not None and document is not None:
+            changed = difference_sentence(key_differences(before, key_outline(document)))
+            return f"{changed} since {known.execution}" if changed else each.message or "no child with this key is left"
+    return each.message or ("not built before" if document is not None else each.reason)
+
+
+# -- facts of a cluster
+
 
 Objects = list[dict[str, Any]]
 OURS: Final = f"{names.MANAGED_BY}={names.MANAGER}"
@@ -193,7 +458,7 @@ def _place(document: Mapping[str, Any]) -> Key:
     return Key(metadata.get("namespace", ""), metadata.get("name", ""))
 
 
-# -- The MachineOSConfigs of a facts file, as cases and facts of the builder's planner.
+# -- facts of MachineOSConfigs
 
 
 def machine_cases(known: FactsFile) -> Iterator[tuple[MachineOSConfigFacts, BuildFacts]]:
@@ -261,7 +526,7 @@ def _pool(document: Document) -> Pool:
     return Pool(name_of(document), msgspec.convert(selector, LabelSelector) if selector is not None else None)
 
 
-# -- Reading a facts file: YAML or JSON, with the line of what is wrong in it.
+# -- facts files
 
 
 OPTION: Final = "--facts"
@@ -338,267 +603,3 @@ def _line(node: yaml.Node | None, path: MemberPath) -> int:
             case _:
                 break
     return line + 1
-
-
-# -- Plans of builds for people and programs. Pure.
-
-
-GOOD: Final = frozenset({"UpToDate", "InProgress", "Repoint", "Retag"})
-NOTES: Final = {"Normal": "note", "Warning": "warning"}
-COLOURS: Final = {"Build": "yellow", "Reassemble": "yellow", "Invalid": "red", "Held": "red", "Wait": "yellow"}
-
-
-class FormerExecution(NamedTuple):
-    """What an earlier execution was made of, by architecture."""
-
-    execution: str
-    outlines: Mapping[str, KeyOutline]
-
-
-class BuildPlanView(NamedTuple):
-    """The plan of one build, and what earlier executions of it were made of, the newest first."""
-
-    namespace: str
-    name: str
-    plan: BuildPlan
-    former: Sequence[FormerExecution] = ()
-
-
-def former(
-    executions: Iterable[str], config_maps: Iterable[Mapping[str, Any]], namespace: str
-) -> list[FormerExecution]:
-    """Of these executions those whose record says it; ``config_maps`` are documents."""
-    texts = {
-        each.get("metadata", {}).get("name", ""): (each.get("data") or {}).get(OUTLINES_FILE)
-        for each in config_maps
-        if each.get("metadata", {}).get("namespace", "default") == namespace
-    }
-    found = []
-    for execution in executions:
-        text = texts.get(record_name(execution))
-        try:
-            read = msgspec.json.decode(text, type=dict[str, dict[str, str]]) if text else {}
-        except msgspec.DecodeError:
-            continue  # somebody edited it; it only explains
-        if read:
-            found.append(FormerExecution(execution, read))
-    return found
-
-
-def rendered(shown: Sequence[BuildPlanView], form: str, *, keys: bool, jobs: bool, colour: bool) -> str:
-    """The text of all plans, or the document: one plan, or ``plans`` of several."""
-    if form == "text":
-        return "\n".join(_text(each, keys=keys, jobs=jobs, colour=colour) for each in shown)
-    documents = [_document(each) for each in shown]
-    return document_text(documents[0] if len(documents) == 1 else {"schemaVersion": SCHEMA, "plans": documents}, form)
-
-
-def _document(shown: BuildPlanView) -> dict[str, Any]:
-    document: dict[str, Any] = msgspec.to_builtins(shown.plan)
-    document["writes"] = [{_camel(name): value for name, value in each.items()} for each in document["writes"]]
-    said = {_camel(name): value for name, value in document.items() if name not in _INTERNAL}
-    return {
-        "schemaVersion": SCHEMA,
-        "namespace": shown.namespace,
-        "name": shown.name,
-        **said,
-    }
-
-
-_INTERNAL: Final = ("lookups",)
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(each.capitalize() for each in others)
-
-
-def _text(shown: BuildPlanView, *, keys: bool, jobs: bool, colour: bool) -> str:
-    made = shown.plan
-    style = COLOURS.get(made.decision, "green")
-    where = printable(f"{shown.namespace}/{shown.name}")
-    lines = [f"{where}: {styled(made.decision, style, colour=colour)} ({made.reason})\n"]
-    lines += [f"  {printable(made.message)}\n"] if made.message else []
-    lines += [f"  execution {printable(made.execution)}\n"] if made.execution else []
-    lines += [f"  {NOTES[each.type]}: {printable(each.message)}\n" for each in made.events if not each.execution]
-    if made.per_architecture:
-        rows = [Row((each.architecture, each.action, why(shown, each))) for each in made.per_architecture]
-        printed = table(("ARCHITECTURE", "ACTION", "WHY"), rows, colour=colour)
-        lines += [f"\n{printed}\n"]
-    if made.index.action != "None":
-        what = {"Push": "index to be pushed", "Exists": "index is there", "Single": "the child alone, without an index"}
-        digest = f": {printable(made.index.digest)}" if made.index.digest else ""
-        lines += [f"{what[made.index.action]}{digest}\n"]
-    lines += [f"tags: {printable(', '.join(made.tags))}\n"] if made.tags else []
-    lines += [f"looked at again in {made.requeue_after:.0f} s\n"] if made.requeue_after is not None else []
-    if keys:
-        documents = [
-            {"architecture": a, "key": made.keys.get(a, ""), "inputs": d} for a, d in made.key_documents.items()
-        ]
-        lines += ["\n", manifest_text(msgspec.to_builtins(documents))]
-    if jobs:
-        bodies = [each.body for each in made.writes if each.verb == "create" and each.kind in ("Job", "ConfigMap")]
-        lines += ["\n", manifest_text(msgspec.to_builtins(bodies))] if bodies else ["\nno Job would be made\n"]
-    return "".join(lines)
-
-
-def why(shown: BuildPlanView, each: PlannedArchitecture) -> str:
-    """``key equal, from web-1a2b-3``, or ``containerfile changed since web-1a2b-3``."""
-    if each.action in ("Reuse", "Adopt"):
-        return f"key equal, from {each.source}" if each.source else each.message or "key equal"
-    if each.action != "Build":
-        return each.message or each.reason
-    document = shown.plan.key_documents.get(each.architecture)
-    for known in shown.former:
-        before = known.outlines.get(each.architecture)
-        if before is not None and document is not None:
-            changed = difference_sentence(key_differences(before, key_outline(document)))
-            return f"{changed} since {known.execution}" if changed else each.message or "no child with this key is left"
-    return each.message or ("not built before" if document is not None else each.reason)
-
-
-# -- The work of ``polyarch build plan``: what would be built, and why. Reads only.
-
-
-WORK: Final = frozenset({"Retag", "Repoint", "Reassemble", "Build", "Held", "Wait"})
-"""Decisions with something left to do."""
-AT_ONCE: Final = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildPlanOptions:
-    """The command line of ``plan`` without the options that it shares."""
-
-    name: str | None = None
-    file: str | None = None
-    facts: str | None = None
-    keys: bool = False
-    jobs: bool = False
-    check: bool = False
-
-
-def run_plan(
-    asked: BuildPlanOptions,
-    where: ClusterFlags,
-    registries: RegistryOptions,
-    chosen: Sequence[Output],
-    *,
-    messages: Messages,
-) -> int:
-    """Returns the exit code: 2 for a build that is wrong, with ``--check`` 1 if there is something to do."""
-    files = image_builds.read_builds(asked.file) if asked.file is not None else []
-    image_builds.check(files)
-    if asked.facts is not None:
-        if files:
-            raise UsageError("build plan: a facts file holds its ImageBuilds itself; remove -f, or --facts")
-        shown = _offline(asked, asked.facts, where)
-    else:
-        if asked.name is None and not files:
-            raise UsageError("build plan: give NAME, -f FILE with ImageBuilds, or --facts FILE")
-        namespace = usual_namespace(where)
-        placed = [image_builds.placed(each, where.namespace, namespace) for each in files]
-        given = {_key(each): each for each in placed if asked.name in (None, each["metadata"]["name"])}
-        if files and not given:
-            raise UsageError(f"{asked.file}: no ImageBuild named {asked.name}")
-        wanted: Mapping[Key, Mapping[str, Any] | None] = given or {Key(namespace, str(asked.name)): None}
-
-        async def work(client: Client) -> list[BuildPlanView]:
-            return await _live(client, wanted, registries, messages)
-
-        shown = asyncio.run(on_cluster("build plan", Access(where.kubeconfig, where.kube_context), work))
-    emit(chosen, lambda form, colour: rendered(shown, form, keys=asked.keys, jobs=asked.jobs, colour=colour))
-    return max((_code(each.plan, check=asked.check) for each in shown), default=0)
-
-
-def _code(made: BuildPlan, *, check: bool) -> int:
-    if made.decision == "Invalid":
-        return 2
-    return 1 if check and made.decision in WORK else 0
-
-
-def _key(manifest: Mapping[str, Any]) -> Key:
-    return Key(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
-
-
-def _offline(asked: BuildPlanOptions, path: str, where: ClusterFlags) -> list[BuildPlanView]:
-    """The plans of a facts file: of the build that is named, else of all."""
-    known = load_facts_file(path)
-    machines = [
-        (case, facts)
-        for case, facts in machine_cases(known)
-        if asked.name in (None, case.name) and where.namespace in (None, case.namespace)
-    ]
-    wishes = [
-        each for each in known.requests if asked.name in (None, each.name) and where.namespace in (None, each.namespace)
-    ]
-    if not wishes and not machines:
-        named = f" named {asked.name}" if asked.name else ""
-        there = ", ".join(f"{each.namespace}/{each.name}" for each in known.requests) or "none at all"
-        raise UsageError(f"--facts {path}: no ImageBuild{named}; the file has {there}")
-    found = []
-    for wish in wishes:
-        facts = known.facts(wish)
-        found.append(BuildPlanView(wish.namespace, wish.name, known.planned(facts, plan_build), _former(known, facts)))
-    for case, facts in machines:
-        made = known.planned(facts, partial(machine_plan, case=case))
-        found.append(BuildPlanView(case.namespace, case.name, made, _former(known, facts)))
-    return found
-
-
-def _former(known: FactsFile, facts: BuildFacts) -> list[FormerExecution]:
-    newest = sorted(own_executions(facts), key=lambda each: (each.created, each.serial, each.name), reverse=True)
-    maps = [each.document for each in known.documents if each.kind == "ConfigMap"]
-    return former([each.name for each in newest], maps, facts.request.namespace)
-
-
-async def _live(
-    client: Client, wanted: Mapping[Key, Mapping[str, Any] | None], registries: RegistryOptions, messages: Messages
-) -> list[BuildPlanView]:
-    wiring = InspectorOptions(
-        settings=InspectorSettings(timeout=registries.timeout, max_wait=registries.max_wait),
-        configuration=registries.configuration(),
-        trust=registries.trust(),
-    )
-    found = []
-    async with open_inspector(wiring, credentials=registries.credentials(), notice=messages.remark) as inspector:
-        for key, given in wanted.items():
-            known = await read_cluster(client, key, given, datetime.now(UTC))
-            (wish,) = (each for each in known.requests if (each.namespace, each.name) == key)
-            facts = known.facts(wish)
-            found.append(
-                BuildPlanView(key.namespace, key.name, await _planned(facts, known, inspector), _former(known, facts))
-            )
-    return found
-
-
-async def _planned(facts: BuildFacts, known: FactsFile, inspector: Inspector) -> BuildPlan:
-    """The plan once it has no more questions; registries are asked, objects were read before."""
-    made, asked = plan_build(facts), set[BuildLookup]()
-    while not asked.issuperset(made.lookups):
-        asked.update(made.lookups)
-        facts = await _answered(facts, made.lookups, known, inspector)
-        made = plan_build(facts)
-    return made
-
-
-async def _answered(
-    facts: BuildFacts, questions: Sequence[BuildLookup], known: FactsFile, inspector: Inspector
-) -> BuildFacts:
-    facts = known.answer(facts, [each for each in questions if each.what not in ("inspect", "head")])
-    inspected = [each for each in questions if each.what == "inspect"]
-    heads = [each for each in questions if each.what == "head"]
-
-    async def inspect(question: BuildLookup) -> Any:
-        return await inspector.inspect(question.reference, fresh=question.revalidate)
-
-    async def ask(question: BuildLookup) -> Any:
-        return await head_image(inspector.connection, question.reference)
-
-    images = await map_concurrently(inspect, inspected, at_once=AT_ONCE)
-    existing = await map_concurrently(ask, heads, at_once=AT_ONCE)
-    return msgspec.structs.replace(
-        facts,
-        images={**facts.images, **dict(zip((each.reference for each in inspected), images, strict=True))},
-        existing={**facts.existing, **dict(zip((each.reference for each in heads), existing, strict=True))},
-        pins_fresh=facts.pins_fresh or any(each.revalidate for each in inspected),
-    )

@@ -1,5 +1,4 @@
-"""How a build that is followed is shown: a bar for each architecture on a terminal, a line for each change in a
-pipe."""
+"""The work of ``polyarch build run``: apply ImageBuilds, follow them, and show how far they are."""
 
 import asyncio
 import contextlib
@@ -51,223 +50,6 @@ from polyarch.objects import Key, PartialObjectMetadata
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-
-BAR = 24
-STYLES = {"Failed": "red", "Interrupted": "yellow", "Cancelled": "yellow", "WaitingForNode": "yellow"}
-
-
-class Board(Protocol):
-    """Shows builds by name."""
-
-    def show(self, name: str, seen: BuildProgress) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Silent:
-    """Nothing: the answer alone."""
-
-    def show(self, name: str, seen: BuildProgress) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Lines:
-    """One line for each change."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._told: dict[tuple[str, str], str] = {}
-
-    def show(self, name: str, seen: BuildProgress) -> None:
-        if seen.headline and seen.end is None:
-            self._tell(name, "", seen.headline)
-        for row in seen.rows:
-            self._tell(name, row.architecture, row.words)
-
-    def _tell(self, name: str, architecture: str, words: str) -> None:
-        if self._told.get((name, architecture)) != words:
-            self._told[name, architecture] = words
-            who = f"{name} {architecture}" if architecture else name
-            print(printable(f"{who}: {words}"), file=self._stream, flush=True)
-
-    def close(self) -> None: ...
-
-
-class Bars:
-    """A table that stays in its place until it is closed."""
-
-    def __init__(self, stream: TextIO, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._now = now
-        self._sights: dict[str, BuildProgress] = {}
-        console = Console(file=stream, highlight=False)
-        self._live: Live = Live(console=console, refresh_per_second=4, get_renderable=self._table)
-        self._live.start()
-
-    def show(self, name: str, seen: BuildProgress) -> None:
-        self._sights[name] = seen
-        self._live.refresh()
-
-    def close(self) -> None:
-        self._live.stop()
-
-    def _table(self) -> "Table":
-        return table(self._sights, self._now())
-
-
-def table(sights: dict[str, BuildProgress], now: datetime) -> "Table":
-    """What the terminal shows."""
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=None, pad_edge=False, show_header=False)
-    for _ in range(3):
-        shown.add_column(no_wrap=True)
-    shown.add_column(overflow="ellipsis", no_wrap=True)
-    for name, seen in sights.items():
-        if seen.headline:
-            shown.add_row(Text(printable(name), style="bold"), "", "", Text(printable(seen.headline)))
-        for row in seen.rows:
-            seconds = elapsed(row, now)
-            style = STYLES.get(row.phase, "green" if row.phase in GOOD else "")
-            shown.add_row(
-                Text(f"  {row.architecture}"),
-                Text(bar(row), style=style),
-                Text("" if seconds is None else spent(seconds), style="dim"),
-                Text(printable(row.words), style=style),
-            )
-    return shown
-
-
-def bar(row: Row) -> str:
-    """How far one architecture is."""
-    filled = round(BAR * row.share)
-    return "█" * filled + "░" * (BAR - filled)
-
-
-def spent(seconds: float) -> str:
-    """``1:05``, or ``1:02:05``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def open_board(stream: TextIO, *, quiet: bool) -> Board:
-    """What suits the stream."""
-    if quiet:
-        return Silent()
-    return Bars(stream) if is_terminal(stream) else Lines(stream)
-
-
-# -- Follows builds until they are over: watches objects, and reads the steps of their pods' logs.
-
-
-class BuildFollower:
-    """One build, and what was seen of it last."""
-
-    def __init__(self, client: Client, informers: Informers, key: Key, goal: AwaitedGeneration, board: Board) -> None:
-        self._client = client
-        self._key = key
-        self._goal = goal
-        self._board = board
-        self._changed = asyncio.Event()
-        self._steps: dict[str, Step] = {}
-        self._readers: dict[str, asyncio.Task[None]] = {}
-        self._followed = ""
-        self.seen = BuildProgress()
-        label = f"{names.BUILD_LABEL}={shortened(key.name, MAX_LABEL)}"
-        self._builds = informers.informer(
-            names.IMAGE_BUILDS, ImageBuild, namespace=key.namespace, field_selector=f"metadata.name={key.name}"
-        )
-        self._runs = informers.informer(
-            names.IMAGE_BUILD_RUNS, ImageBuildRun, namespace=key.namespace, label_selector=label
-        )
-        self._pods = informers.informer(PODS, BuildPod, namespace=key.namespace, label_selector=label, required=False)
-        for informer in (self._builds, self._runs, self._pods):
-            informer.add_handler(lambda _: self._changed.set())
-
-    async def until_over(self) -> BuildResult:
-        """Show every change until the build is over."""
-        await self._builds.synced()
-        await self._runs.synced()
-        try:
-            while True:
-                self._changed.clear()
-                self._look()
-                if self.seen.end is not None:
-                    return self.seen.end
-                await self._changed.wait()
-        finally:
-            for task in self._readers.values():
-                task.cancel()
-            await asyncio.gather(*self._readers.values(), return_exceptions=True)
-
-    def _look(self) -> None:
-        build = self._builds.store.get(self._key)
-        label = shortened(self._followed, MAX_LABEL)
-        pods = [each for each in self._pods.store.values() if each.run == label]
-        self.seen = sight(
-            build, self._runs.store.values(), self._goal, followed=self._followed, pods=pods, steps=self._steps
-        )
-        active = build.status.active_run if build is not None else ""
-        if active and self.seen.run == active != self._followed:
-            self._followed = active
-            self._changed.set()  # now its pods are known, too
-        for pod in pods:
-            if pod.builds and pod.metadata.name not in self._readers:
-                self._readers[pod.metadata.name] = asyncio.create_task(self._read(pod.metadata.name))
-        self._board.show(self._key.name, self.seen)
-
-    async def _read(self, pod: str) -> None:
-        """The steps that the pod's build tells; a log that cannot be read is no news."""
-        with contextlib.suppress(KubernetesError):
-            async with self._client.follow_log(self._key.namespace, pod, container=BUILD_CONTAINER) as lines:
-                async for line in lines:
-                    if (step := Step.of(line)) is not None:
-                        self._steps[pod] = step
-                        self._changed.set()
-
-
-async def follow(
-    client: Client,
-    goals: Mapping[Key, AwaitedGeneration],
-    board: Board,
-    *,
-    timeout: float | None,
-    clock: Clock | None = None,
-) -> dict[Key, tuple[BuildProgress, BuildResult]]:
-    """Follow all of them at once; after ``timeout`` seconds those that are not over end as unfinished."""
-    informers = Informers(client, clock=clock or SystemClock())
-    watched = {key: BuildFollower(client, informers, key, goal, board) for key, goal in goals.items()}
-    watching = asyncio.create_task(informers.run())
-    ends: dict[Key, BuildResult] = {}
-
-    async def one(key: Key) -> None:
-        ends[key] = await watched[key].until_over()
-
-    try:
-        async with asyncio.timeout(timeout):
-            async with asyncio.TaskGroup() as tasks:
-                for key in watched:
-                    tasks.create_task(one(key))
-    except TimeoutError:
-        late = BuildResult(
-            code=UNFINISHED, outcome="Timeout", message=f"not over after {timeout:g} s; it goes on by itself"
-        )
-        ends |= {key: late for key in watched if key not in ends}
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        board.close()
-    return {key: (watched[key].seen, ends[key]) for key in watched}
-
-
-# -- The work of ``polyarch build run``: apply ImageBuilds, then follow them.
-
 
 SCHEMA: Final = "polyarch.dev/build-run.v1"
 MANAGER: Final = "polyarch-build"
@@ -550,3 +332,219 @@ def _print(manifests: Sequence[Manifest], chosen: Sequence[Output]) -> int:
 
     emit(chosen, render)
     return DONE
+
+
+# -- following: objects are watched, and the steps are read from the logs of pods
+
+
+class Board(Protocol):
+    """Shows builds by name."""
+
+    def show(self, name: str, seen: BuildProgress) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class BuildFollower:
+    """One build, and what was seen of it last."""
+
+    def __init__(self, client: Client, informers: Informers, key: Key, goal: AwaitedGeneration, board: Board) -> None:
+        self._client = client
+        self._key = key
+        self._goal = goal
+        self._board = board
+        self._changed = asyncio.Event()
+        self._steps: dict[str, Step] = {}
+        self._readers: dict[str, asyncio.Task[None]] = {}
+        self._followed = ""
+        self.seen = BuildProgress()
+        label = f"{names.BUILD_LABEL}={shortened(key.name, MAX_LABEL)}"
+        self._builds = informers.informer(
+            names.IMAGE_BUILDS, ImageBuild, namespace=key.namespace, field_selector=f"metadata.name={key.name}"
+        )
+        self._runs = informers.informer(
+            names.IMAGE_BUILD_RUNS, ImageBuildRun, namespace=key.namespace, label_selector=label
+        )
+        self._pods = informers.informer(PODS, BuildPod, namespace=key.namespace, label_selector=label, required=False)
+        for informer in (self._builds, self._runs, self._pods):
+            informer.add_handler(lambda _: self._changed.set())
+
+    async def until_over(self) -> BuildResult:
+        """Show every change until the build is over."""
+        await self._builds.synced()
+        await self._runs.synced()
+        try:
+            while True:
+                self._changed.clear()
+                self._look()
+                if self.seen.end is not None:
+                    return self.seen.end
+                await self._changed.wait()
+        finally:
+            for task in self._readers.values():
+                task.cancel()
+            await asyncio.gather(*self._readers.values(), return_exceptions=True)
+
+    def _look(self) -> None:
+        build = self._builds.store.get(self._key)
+        label = shortened(self._followed, MAX_LABEL)
+        pods = [each for each in self._pods.store.values() if each.run == label]
+        self.seen = sight(
+            build, self._runs.store.values(), self._goal, followed=self._followed, pods=pods, steps=self._steps
+        )
+        active = build.status.active_run if build is not None else ""
+        if active and self.seen.run == active != self._followed:
+            self._followed = active
+            self._changed.set()  # now its pods are known, too
+        for pod in pods:
+            if pod.builds and pod.metadata.name not in self._readers:
+                self._readers[pod.metadata.name] = asyncio.create_task(self._read(pod.metadata.name))
+        self._board.show(self._key.name, self.seen)
+
+    async def _read(self, pod: str) -> None:
+        """The steps that the pod's build tells; a log that cannot be read is no news."""
+        with contextlib.suppress(KubernetesError):
+            async with self._client.follow_log(self._key.namespace, pod, container=BUILD_CONTAINER) as lines:
+                async for line in lines:
+                    if (step := Step.of(line)) is not None:
+                        self._steps[pod] = step
+                        self._changed.set()
+
+
+async def follow(
+    client: Client,
+    goals: Mapping[Key, AwaitedGeneration],
+    board: Board,
+    *,
+    timeout: float | None,
+    clock: Clock | None = None,
+) -> dict[Key, tuple[BuildProgress, BuildResult]]:
+    """Follow all of them at once; after ``timeout`` seconds those that are not over end as unfinished."""
+    informers = Informers(client, clock=clock or SystemClock())
+    watched = {key: BuildFollower(client, informers, key, goal, board) for key, goal in goals.items()}
+    watching = asyncio.create_task(informers.run())
+    ends: dict[Key, BuildResult] = {}
+
+    async def one(key: Key) -> None:
+        ends[key] = await watched[key].until_over()
+
+    try:
+        async with asyncio.timeout(timeout):
+            async with asyncio.TaskGroup() as tasks:
+                for key in watched:
+                    tasks.create_task(one(key))
+    except TimeoutError:
+        late = BuildResult(
+            code=UNFINISHED, outcome="Timeout", message=f"not over after {timeout:g} s; it goes on by itself"
+        )
+        ends |= {key: late for key in watched if key not in ends}
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        board.close()
+    return {key: (watched[key].seen, ends[key]) for key in watched}
+
+
+# -- display: a bar for each architecture on a terminal, a line for each change in a pipe
+
+
+BAR = 24
+STYLES = {"Failed": "red", "Interrupted": "yellow", "Cancelled": "yellow", "WaitingForNode": "yellow"}
+
+
+class Silent:
+    """Nothing: the answer alone."""
+
+    def show(self, name: str, seen: BuildProgress) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Lines:
+    """One line for each change."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._told: dict[tuple[str, str], str] = {}
+
+    def show(self, name: str, seen: BuildProgress) -> None:
+        if seen.headline and seen.end is None:
+            self._tell(name, "", seen.headline)
+        for row in seen.rows:
+            self._tell(name, row.architecture, row.words)
+
+    def _tell(self, name: str, architecture: str, words: str) -> None:
+        if self._told.get((name, architecture)) != words:
+            self._told[name, architecture] = words
+            who = f"{name} {architecture}" if architecture else name
+            print(printable(f"{who}: {words}"), file=self._stream, flush=True)
+
+    def close(self) -> None: ...
+
+
+class Bars:
+    """A table that stays in its place until it is closed."""
+
+    def __init__(self, stream: TextIO, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._now = now
+        self._sights: dict[str, BuildProgress] = {}
+        console = Console(file=stream, highlight=False)
+        self._live: Live = Live(console=console, refresh_per_second=4, get_renderable=self._table)
+        self._live.start()
+
+    def show(self, name: str, seen: BuildProgress) -> None:
+        self._sights[name] = seen
+        self._live.refresh()
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _table(self) -> "Table":
+        return table(self._sights, self._now())
+
+
+def table(sights: dict[str, BuildProgress], now: datetime) -> "Table":
+    """What the terminal shows."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=None, pad_edge=False, show_header=False)
+    for _ in range(3):
+        shown.add_column(no_wrap=True)
+    shown.add_column(overflow="ellipsis", no_wrap=True)
+    for name, seen in sights.items():
+        if seen.headline:
+            shown.add_row(Text(printable(name), style="bold"), "", "", Text(printable(seen.headline)))
+        for row in seen.rows:
+            seconds = elapsed(row, now)
+            style = STYLES.get(row.phase, "green" if row.phase in GOOD else "")
+            shown.add_row(
+                Text(f"  {row.architecture}"),
+                Text(bar(row), style=style),
+                Text("" if seconds is None else spent(seconds), style="dim"),
+                Text(printable(row.words), style=style),
+            )
+    return shown
+
+
+def bar(row: Row) -> str:
+    """How far one architecture is."""
+    filled = round(BAR * row.share)
+    return "█" * filled + "░" * (BAR - filled)
+
+
+def spent(seconds: float) -> str:
+    """``1:05``, or ``1:02:05``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def open_board(stream: TextIO, *, quiet: bool) -> Board:
+    """What suits the stream."""
+    if quiet:
+        return Silent()
+    return Bars(stream) if is_terminal(stream) else Lines(stream)

@@ -1,7 +1,8 @@
-"""Pods and placement's configuration from files, so that both can be tried before anything is applied.
+"""The pods that ``polyarch explain`` explains, with the configuration that their decisions rest on.
 
-Workloads count by their template: the pod that their controller would create. What is not given is assumed as the
-defaults have it, and every assumption is said."""
+From a cluster they are read with the permissions of the caller. From files a workload counts by its template, as the
+pod that its controller would create; what is not given is assumed to have its default, and every assumption is noted.
+"""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +36,10 @@ from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.names import SINGLETON
 from polyarch.taints.settings import TaintSettings
 
-_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+# -- from the cluster
+
+
+T = TypeVar("T")
 
 
 class GivenPod(msgspec.Struct, frozen=True):
@@ -97,83 +101,6 @@ class Configuration(msgspec.Struct, frozen=True):
             stored=stored,
             nodes=self.nodes,
         )
-
-
-def configuration_from(documents: Iterable[FileDocument]) -> Configuration:
-    """From the documents of ``--objects``; :class:`UsageError` for an object of another kind."""
-    cppc: ClusterPodPlacementConfig | None = None
-    policy: PlacementPolicy | None = None
-    ppcs: list[PodPlacementConfig] = []
-    namespaces: dict[str, Mapping[str, str]] = {}
-    nodes: list[Node] = []
-    taints: ArchitectureTaints | None = None
-    for document in documents:
-        match document.kind:
-            case CPPCS.kind:
-                cppc = _singleton(document, document.into(ClusterPodPlacementConfig), cppc)
-            case POLICIES.kind:
-                policy = _singleton(document, document.into(PlacementPolicy), policy)
-            case PPCS.kind:
-                ppcs.append(document.into(PodPlacementConfig))
-            case "Namespace":
-                metadata = document.into(Namespace).metadata
-                namespaces[metadata.name] = {_NAME_LABEL: metadata.name, **(metadata.labels or {})}
-            case "Node":
-                nodes.append(document.into(Node))
-            case ARCHITECTURE_TAINTS.kind:
-                taints = _singleton(document, document.into(ArchitectureTaints), taints)
-            case kind:
-                kinds = (CPPCS.kind, PPCS.kind, POLICIES.kind, ARCHITECTURE_TAINTS.kind, "Namespace", "Node")
-                expected = ", ".join(kinds)
-                raise document.error(f"--objects takes {expected}, not {kind or 'an object without kind'}")
-    labelled = [PartialObjectMetadata(each.metadata) for each in nodes]
-    return Configuration.of(
-        cppc,
-        policy,
-        ppcs,
-        namespaces=namespaces,
-        nodes=architectures_of(labelled),
-        taints=taints,
-        machines=nodes,
-    )
-
-
-def _singleton(document: FileDocument, found: Any, known: Any) -> Any:
-    if found.metadata.name != names.SINGLETON:
-        raise document.error(f"the {document.kind} must be named {names.SINGLETON!r}, not {found.metadata.name!r}")
-    if known is not None:
-        raise document.error(f"there is a {document.kind} {names.SINGLETON!r} already")
-    return found
-
-
-def pods_from(documents: Iterable[FileDocument], *, namespace: str) -> list[GivenPod]:
-    """Pods, and the pods of workloads' templates; other objects are skipped, as manifests hold many kinds.
-
-    ``namespace`` counts where an object names none. :class:`UsageError` if there is no pod at all.
-    """
-    documents = list(documents)
-    pods = [pod for document in documents for pod in _pods_of(document, namespace)]
-    if not pods:
-        files = ", ".join(dict.fromkeys(document.file for document in documents)) or "the files"
-        kinds = f"{', '.join(KINDS)} or a Kubeflow job"
-        raise UsageError(f"{files}: nothing to explain; expected objects of the kinds {kinds}")
-    return pods
-
-
-def _pods_of(document: FileDocument, namespace: str) -> Iterator[GivenPod]:
-    if document.kind == "Pod":
-        content = {"metadata": {}, **document.content}  # patches add labels and annotations to it
-        yield GivenPod(content, document.into(Pod), document.namespace or namespace, document.where)
-        return
-    name = document.name or document.kind.lower()
-    for made in templates_of(document, namespace=namespace):
-        yield GivenPod(made.content, made.into(Pod), made.namespace, f"{document.kind} {name}, {document.where}")
-
-
-# -- A pod of the cluster with everything its decision rests on, read as whoever asks may read it.
-
-
-T = TypeVar("T")
 
 
 class SeenPod(msgspec.Struct, frozen=True):
@@ -278,3 +205,80 @@ def _age(pod: Pod) -> float:
     if created is None:
         return 0.0
     return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(created)).total_seconds())
+
+
+# -- from files
+
+
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+
+
+def configuration_from(documents: Iterable[FileDocument]) -> Configuration:
+    """From the documents of ``--objects``; :class:`UsageError` for an object of another kind."""
+    cppc: ClusterPodPlacementConfig | None = None
+    policy: PlacementPolicy | None = None
+    ppcs: list[PodPlacementConfig] = []
+    namespaces: dict[str, Mapping[str, str]] = {}
+    nodes: list[Node] = []
+    taints: ArchitectureTaints | None = None
+    for document in documents:
+        match document.kind:
+            case CPPCS.kind:
+                cppc = _singleton(document, document.into(ClusterPodPlacementConfig), cppc)
+            case POLICIES.kind:
+                policy = _singleton(document, document.into(PlacementPolicy), policy)
+            case PPCS.kind:
+                ppcs.append(document.into(PodPlacementConfig))
+            case "Namespace":
+                metadata = document.into(Namespace).metadata
+                namespaces[metadata.name] = {_NAME_LABEL: metadata.name, **(metadata.labels or {})}
+            case "Node":
+                nodes.append(document.into(Node))
+            case ARCHITECTURE_TAINTS.kind:
+                taints = _singleton(document, document.into(ArchitectureTaints), taints)
+            case kind:
+                kinds = (CPPCS.kind, PPCS.kind, POLICIES.kind, ARCHITECTURE_TAINTS.kind, "Namespace", "Node")
+                expected = ", ".join(kinds)
+                raise document.error(f"--objects takes {expected}, not {kind or 'an object without kind'}")
+    labelled = [PartialObjectMetadata(each.metadata) for each in nodes]
+    return Configuration.of(
+        cppc,
+        policy,
+        ppcs,
+        namespaces=namespaces,
+        nodes=architectures_of(labelled),
+        taints=taints,
+        machines=nodes,
+    )
+
+
+def _singleton(document: FileDocument, found: Any, known: Any) -> Any:
+    if found.metadata.name != names.SINGLETON:
+        raise document.error(f"the {document.kind} must be named {names.SINGLETON!r}, not {found.metadata.name!r}")
+    if known is not None:
+        raise document.error(f"there is a {document.kind} {names.SINGLETON!r} already")
+    return found
+
+
+def pods_from(documents: Iterable[FileDocument], *, namespace: str) -> list[GivenPod]:
+    """Pods, and the pods of workloads' templates; other objects are skipped, as manifests hold many kinds.
+
+    ``namespace`` counts where an object names none. :class:`UsageError` if there is no pod at all.
+    """
+    documents = list(documents)
+    pods = [pod for document in documents for pod in _pods_of(document, namespace)]
+    if not pods:
+        files = ", ".join(dict.fromkeys(document.file for document in documents)) or "the files"
+        kinds = f"{', '.join(KINDS)} or a Kubeflow job"
+        raise UsageError(f"{files}: nothing to explain; expected objects of the kinds {kinds}")
+    return pods
+
+
+def _pods_of(document: FileDocument, namespace: str) -> Iterator[GivenPod]:
+    if document.kind == "Pod":
+        content = {"metadata": {}, **document.content}  # patches add labels and annotations to it
+        yield GivenPod(content, document.into(Pod), document.namespace or namespace, document.where)
+        return
+    name = document.name or document.kind.lower()
+    for made in templates_of(document, namespace=namespace):
+        yield GivenPod(made.content, made.into(Pod), made.namespace, f"{document.kind} {name}, {document.where}")

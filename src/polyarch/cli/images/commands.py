@@ -1,6 +1,4 @@
-"""``polyarch inspect``: on which platforms can these images run?
-
-The command line alone; ``inquiry`` does the work."""
+"""``polyarch inspect``: which platforms images support; ``polyarch index``: image indexes, created and shown."""
 
 from typing import Annotated, Literal
 
@@ -33,7 +31,6 @@ INSPECT_FORMATS = ("text", "json", "yaml", "csv")
 InspectFormat = Annotated[Literal["text", "json", "yaml", "csv"], Placeholder("FORMAT[=FILE]")]
 ShortNames = Annotated[Literal["hub", "search"], Placeholder("WHERE")]
 SignedAction = Annotated[Literal["skip", "warn", "deny"], Placeholder("ACTION")]
-
 INSPECT_EPILOGUE = epilogue(
     examples=(
         ("Print the platforms of two images", "polyarch inspect nginx:1.27 quay.io/prometheus/node-exporter"),
@@ -99,8 +96,7 @@ def inspect_images(
 inspect = App(name="inspect", help_epilogue=INSPECT_EPILOGUE)
 inspect.default(inspect_images)
 
-
-# -- ``polyarch index create`` and ``polyarch index inspect``: image indexes, written and shown.
+# -- polyarch index
 
 
 Kind = Annotated[Literal["auto", "oci", "docker"], Placeholder("TYPE")]
@@ -108,7 +104,6 @@ Fate = Annotated[Literal["drop", "keep"], Placeholder("ACTION")]
 Destination = Annotated[str, Placeholder("DEST")]
 Source = Annotated[str, Placeholder("SRC")]
 Template = Annotated[str, Placeholder("TEMPLATE")]
-
 CREATE_EPILOGUE = epilogue(
     examples=(
         (
@@ -148,7 +143,6 @@ INSPECT_INDEX_EPILOGUE = epilogue(
     ),
 )
 CREATED, INSPECTED_INDEX = subject("What to create"), subject("What to inspect")
-
 app = App(name="index", help="Create and inspect image indexes.")
 
 

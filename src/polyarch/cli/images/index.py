@@ -1,6 +1,4 @@
-"""``polyarch index create`` and ``polyarch index inspect``: image indexes, written and shown.
-
-The command line alone; ``assembling`` does the work."""
+"""The work of ``polyarch index``: gathers the sources, assembles and pushes an index, or shows one."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -46,124 +44,6 @@ from polyarch.oci.write.assembly import (
 from polyarch.oci.write.children import ChildCollector, ChildContent, SourceChildren
 from polyarch.oci.write.push import Push, PushFailed, PushResult, open_destination
 from polyarch.platforms import InvalidPlatform
-
-SCHEMA_VERSION = "polyarch.dev/index/v1"
-TREE_SCHEMA_VERSION = "polyarch.dev/index-tree/v1"
-CREATED_HEADER = ("PLATFORM", "DIGEST", "SIZE", "SOURCE", "NOTE")
-TREE_HEADER = ("PLATFORM", "DIGEST", "SIZE", "TYPE", "NOTE")
-ATTESTATION_PLATFORM = "unknown/unknown"
-
-
-def created_document(
-    reference: Reference, index: AssembledIndex, tags: Sequence[str], *, changed: bool | None, pushed: PushResult
-) -> dict[str, Any]:
-    """``polyarch.dev/index/v1``. ``changed`` is null in a dry run that could not ask the destination."""
-    return {
-        "schemaVersion": SCHEMA_VERSION,
-        "reference": reference.canonical,
-        "digest": index.digest,
-        "mediaType": index.media_type,
-        "size": len(index.body),
-        "tags": list(tags),
-        "changed": changed,
-        "children": [
-            {
-                "platform": _platform(child),
-                "digest": child.digest,
-                "size": child.size,
-                "source": child.source,
-                "copied": child.digest in pushed.copied,
-            }
-            for child in index.children
-        ],
-        "dropped": [
-            {"digest": child.digest, "subject": child.subject, "source": child.source} for child in index.dropped
-        ],
-    }
-
-
-def created_rows(index: AssembledIndex, pushed: PushResult) -> list[Row]:
-    """One row per child, in the order of the index."""
-    return [
-        Row(
-            (
-                _platform(child),
-                child.digest,
-                str(child.size),
-                child.source,
-                "attestation" if child.is_attestation else "copied" if child.digest in pushed.copied else "",
-            )
-        )
-        for child in index.children
-    ]
-
-
-def dropped_line(child: Child) -> str:
-    """An attestation that is not in the new index."""
-    about = f" for {child.subject}" if child.subject else ""
-    return f"dropped: attestation {child.digest}{about} of {child.source}"
-
-
-def tree_document(reference: Reference, tree: IndexTree) -> dict[str, Any]:
-    """``polyarch.dev/index-tree/v1``: every entry as it stands, with what became of it."""
-    return {
-        "schemaVersion": TREE_SCHEMA_VERSION,
-        "reference": reference.canonical,
-        "kind": tree.kind,
-        "digest": tree.digest,
-        "mediaType": tree.media_type,
-        "size": tree.size,
-        "platform": str(tree.platform) if tree.platform is not None else None,
-        "annotations": dict(tree.annotations),
-        "entries": [_entry(node) for node in tree.nodes],
-    }
-
-
-def tree_rows(tree: IndexTree) -> list[Row]:
-    """One row per entry, those of an inner index below it and further in."""
-    return list(_rows(tree.nodes, ""))
-
-
-def _platform(child: Child) -> str:
-    return ATTESTATION_PLATFORM if child.platform is None else str(child.platform)
-
-
-def _entry(node: IndexNode) -> dict[str, Any]:
-    size = node.raw.get("size")
-    return {
-        "digest": node.entry.digest,
-        "mediaType": _text(node, "mediaType"),
-        "artifactType": _text(node, "artifactType"),
-        "size": size if isinstance(size, int) else None,
-        "platform": str(node.platform) if node.platform is not None else None,
-        "status": _status(node),
-        "reason": node.reason,
-        "annotations": node.annotations,
-        "entries": [_entry(each) for each in node.inner or ()],
-    }
-
-
-def _rows(nodes: Sequence[IndexNode], indent: str) -> Iterator[Row]:
-    for node in nodes:
-        shown = str(node.platform) if node.platform is not None else _status(node)
-        subject = node.annotations.get("vnd.docker.reference.digest", "")
-        note = ", ".join(part for part in (node.reason, f"for {subject}" if subject else "") if part)
-        cells = (f"{indent}{shown}", node.entry.digest, str(node.raw.get("size", "")), _text(node, "mediaType"), note)
-        yield Row(cells, "dim" if node.reason else "")
-        yield from _rows(node.inner or (), f"{indent}  ")
-
-
-def _status(node: IndexNode) -> str:
-    return "index" if node.inner is not None else "skipped" if node.reason else "runnable"
-
-
-def _text(node: IndexNode, name: str) -> str:
-    value = node.raw.get(name)
-    return value if isinstance(value, str) else ""
-
-
-# -- The work: sources gathered, an index put together and pushed, or one shown
-
 
 T = TypeVar("T")
 
@@ -366,7 +246,7 @@ def _kept(base: SourceChildren | None, sources: Sequence[ChildContent]) -> list[
 def _run(
     access: RegistryOptions, work: Callable[[RegistryConnection], Coroutine[Any, Any, T]], messages: Messages
 ) -> T:
-    """The result; errors as the exit codes of RG-157."""
+    """The result; raises the error that ends the command."""
     access.check()
     wiring = InspectorOptions(
         settings=InspectorSettings(
@@ -402,3 +282,121 @@ def _outcome(made: Made, *, dry_run: bool) -> str:
 
 def _tag(destination: Reference) -> str:
     return destination.tag or "latest"
+
+
+# -- output: documents and rows
+
+
+SCHEMA_VERSION = "polyarch.dev/index/v1"
+TREE_SCHEMA_VERSION = "polyarch.dev/index-tree/v1"
+CREATED_HEADER = ("PLATFORM", "DIGEST", "SIZE", "SOURCE", "NOTE")
+TREE_HEADER = ("PLATFORM", "DIGEST", "SIZE", "TYPE", "NOTE")
+ATTESTATION_PLATFORM = "unknown/unknown"
+
+
+def created_document(
+    reference: Reference, index: AssembledIndex, tags: Sequence[str], *, changed: bool | None, pushed: PushResult
+) -> dict[str, Any]:
+    """``polyarch.dev/index/v1``. ``changed`` is null in a dry run that could not ask the destination."""
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "reference": reference.canonical,
+        "digest": index.digest,
+        "mediaType": index.media_type,
+        "size": len(index.body),
+        "tags": list(tags),
+        "changed": changed,
+        "children": [
+            {
+                "platform": _platform(child),
+                "digest": child.digest,
+                "size": child.size,
+                "source": child.source,
+                "copied": child.digest in pushed.copied,
+            }
+            for child in index.children
+        ],
+        "dropped": [
+            {"digest": child.digest, "subject": child.subject, "source": child.source} for child in index.dropped
+        ],
+    }
+
+
+def created_rows(index: AssembledIndex, pushed: PushResult) -> list[Row]:
+    """One row per child, in the order of the index."""
+    return [
+        Row(
+            (
+                _platform(child),
+                child.digest,
+                str(child.size),
+                child.source,
+                "attestation" if child.is_attestation else "copied" if child.digest in pushed.copied else "",
+            )
+        )
+        for child in index.children
+    ]
+
+
+def dropped_line(child: Child) -> str:
+    """An attestation that is not in the new index."""
+    about = f" for {child.subject}" if child.subject else ""
+    return f"dropped: attestation {child.digest}{about} of {child.source}"
+
+
+def tree_document(reference: Reference, tree: IndexTree) -> dict[str, Any]:
+    """``polyarch.dev/index-tree/v1``: every entry as it stands, with what became of it."""
+    return {
+        "schemaVersion": TREE_SCHEMA_VERSION,
+        "reference": reference.canonical,
+        "kind": tree.kind,
+        "digest": tree.digest,
+        "mediaType": tree.media_type,
+        "size": tree.size,
+        "platform": str(tree.platform) if tree.platform is not None else None,
+        "annotations": dict(tree.annotations),
+        "entries": [_entry(node) for node in tree.nodes],
+    }
+
+
+def tree_rows(tree: IndexTree) -> list[Row]:
+    """One row per entry, those of an inner index below it and further in."""
+    return list(_rows(tree.nodes, ""))
+
+
+def _platform(child: Child) -> str:
+    return ATTESTATION_PLATFORM if child.platform is None else str(child.platform)
+
+
+def _entry(node: IndexNode) -> dict[str, Any]:
+    size = node.raw.get("size")
+    return {
+        "digest": node.entry.digest,
+        "mediaType": _text(node, "mediaType"),
+        "artifactType": _text(node, "artifactType"),
+        "size": size if isinstance(size, int) else None,
+        "platform": str(node.platform) if node.platform is not None else None,
+        "status": _status(node),
+        "reason": node.reason,
+        "annotations": node.annotations,
+        "entries": [_entry(each) for each in node.inner or ()],
+    }
+
+
+def _rows(nodes: Sequence[IndexNode], indent: str) -> Iterator[Row]:
+    for node in nodes:
+        shown = str(node.platform) if node.platform is not None else _status(node)
+        subject = node.annotations.get("vnd.docker.reference.digest", "")
+        note = ", ".join(part for part in (node.reason, f"for {subject}" if subject else "") if part)
+        cells = (f"{indent}{shown}", node.entry.digest, str(node.raw.get("size", "")), _text(node, "mediaType"), note)
+        yield Row(cells, "dim" if node.reason else "")
+        yield from _rows(node.inner or (), f"{indent}  ")
+
+
+def _status(node: IndexNode) -> str:
+    return "index" if node.inner is not None else "skipped" if node.reason else "runnable"
+
+
+def _text(node: IndexNode, name: str) -> str:
+    value = node.raw.get(name)
+    return value if isinstance(value, str) else ""

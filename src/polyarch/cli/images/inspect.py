@@ -1,6 +1,4 @@
-"""``polyarch inspect``: on which platforms can these images run?
-
-The command line alone; ``inquiry`` does the work."""
+"""The work of ``polyarch inspect``: reads image references, asks registries, and prints answers or a plan."""
 
 import asyncio
 import csv
@@ -35,7 +33,72 @@ from polyarch.oci.traffic.rate_limiter import RateLimit
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
 
-MAX_SHOWN = 20
+SETTLED_AT_ONCE = 8
+
+
+class InspectOptions(NamedTuple):
+    """The command line of ``polyarch inspect`` without the options that it shares."""
+
+    images: tuple[str, ...]
+    from_file: str | None = None
+    require: tuple[str, ...] = ()
+    searches: bool = False
+    """Short names are looked for where registries.conf says."""
+    policy: str | None = None
+    policy_signed: Signed = "warn"
+    plan: bool = False
+    rate_limit: bool = False
+
+
+def run_inspect(asked: InspectOptions, options: ImageOptions, outputs: Sequence[Output], *, messages: Messages) -> int:
+    """Ask and print; returns the exit code."""
+    required = _required(asked.require)
+    options.check()
+    access = options.access
+    answers = None
+    if options.platforms_file is not None:
+        from polyarch.cli.input.objects import load_platforms_file  # it loads YAML
+
+        answers = load_platforms_file(options.platforms_file)
+    configuration = access.configuration()
+    given = given_images(asked.images, asked.from_file, search=configuration if asked.searches else None)
+    credentials = access.credentials()
+    signatures = _signatures(asked.policy, asked.policy_signed)
+    _check_names(given, configuration)
+    if asked.plan:
+        return _print_plan(given, configuration, credentials, signatures, outputs)
+    wiring = InspectorOptions(
+        settings=InspectorSettings(
+            timeout=access.timeout,
+            max_wait=access.max_wait,
+            requests_per_host=access.concurrency,
+            requests=max(access.concurrency, InspectorSettings().requests),
+            layouts=True,
+        ),
+        configuration=configuration,
+        trust=access.trust(),
+        cache_directory=None if options.no_cache else cache_directory(options.cache_dir),
+        answers=answers,
+        offline=options.offline,
+        signatures=signatures,
+    )
+    load_http_client()
+    work = _ask(given, wiring, credentials, fresh=options.fresh, deep=options.deep, messages=messages)
+    answered, limits = asyncio.run(work)
+
+    def render(form: str, colour: bool) -> str:
+        if form == "text":
+            return table(HEADER, rows(answered, required), colour=colour)
+        if form == "csv":
+            return csv_text(answered, required)
+        return document_text(document(answered, required, limits), form)
+
+    emit(outputs, render)
+    if asked.rate_limit and not limits:
+        messages.note("no registry reported a rate limit (a cached answer makes no request: --fresh asks again)")
+    elif asked.rate_limit:
+        sys.stderr.write(table(LIMIT_HEADER, limit_rows(limits)))
+    return exit_code([each.answer for each in answered], required)
 
 
 class ImageArgument(NamedTuple):
@@ -44,6 +107,163 @@ class ImageArgument(NamedTuple):
     text: str
     reference: Reference
     others: tuple[Reference, ...] = ()
+
+
+class InspectedImage(NamedTuple):
+    """An image as it was given, and its answer."""
+
+    given: ImageArgument
+    answer: Inspection
+
+
+async def _ask(
+    given: Sequence[ImageArgument],
+    wiring: InspectorOptions,
+    credentials: CredentialStore,
+    *,
+    fresh: bool,
+    deep: Depth | None,
+    messages: Messages,
+) -> tuple[list[InspectedImage], dict[str, RateLimit]]:
+    """The answers in the order given; what stands there twice is asked once."""
+    shown = messages.progress("inspecting images", len(set(given)))
+
+    def advance(_: Inspection) -> None:
+        if deep is None:
+            shown.advance()
+
+    try:
+        async with open_inspector(wiring, credentials=credentials, notice=shown.remark) as inspector:
+
+            async def settle(pair: tuple[ImageArgument, Inspection]) -> InspectedImage:
+                (text, reference, others), answer = pair
+                if others and passes_over(answer):
+                    answer = await search((reference, *others), inspector.inspect)
+                if deep is not None:
+                    from polyarch.oci.image.deep_inspection import look_deeper  # few need it, and it loads archives
+
+                    answer = await look_deeper(inspector.connection, answer, deep)
+                    shown.advance()
+                return InspectedImage(ImageArgument(text, answer.reference), answer)
+
+            with shown:
+                asked = list(dict.fromkeys(given))
+                found = await inspector.inspect_many([each.reference for each in asked], fresh=fresh, on_answer=advance)
+                settled = await map_concurrently(settle, zip(asked, found, strict=True), at_once=SETTLED_AT_ONCE)
+            for each in settled:
+                messages.detail(how(each.answer))
+            answered = dict(zip(asked, settled, strict=True))
+            return [answered[each] for each in given], inspector.rate_limits
+    except InvalidSetting as error:
+        raise UsageError(str(error)) from None
+
+
+def _print_plan(
+    given: Sequence[ImageArgument],
+    configuration: Configuration,
+    credentials: CredentialStore,
+    signatures: SignaturePolicy | None,
+    outputs: Sequence[Output],
+) -> int:
+    """Where would be asked; without a request, and without running a credential helper, which may make one."""
+    if any(each.format == "csv" for each in outputs):
+        raise UsageError("--plan has no CSV output; use -o text, json or yaml")
+    places = [ImageArgument(each.text, reference) for each in given for reference in (each.reference, *each.others)]
+    plans = [(each, _planned(each, configuration, credentials, signatures)) for each in places]
+
+    def render(form: str, colour: bool) -> str:
+        if form == "text":
+            return table(PLAN_HEADER, plan_rows(plans), colour=colour)
+        return document_text(plan_document(plans), form)
+
+    emit(outputs, render)
+    return 3 if any(isinstance(plan, InspectionError) for _, plan in plans) else 0
+
+
+class PlannedLookup(NamedTuple):
+    """A source in the order of asking; ``credential`` says where that would come from."""
+
+    source: PullSource
+    credential: str
+
+
+def _planned(
+    given: ImageArgument, configuration: Configuration, credentials: CredentialStore, signatures: SignaturePolicy | None
+) -> list[PlannedLookup] | InspectionError:
+    judged = signatures.judge(given.reference) if signatures is not None else None
+    if isinstance(judged, InspectionError):
+        return judged
+    try:
+        sources = mirrors.sources(given.reference, configuration)
+    except Blocked as error:
+        return InspectionError.of("blocked", str(error))
+    if not sources:
+        return InspectionError.of("layout", f"{given.reference}: a layout directory is asked from nobody")
+    planned = []
+    for source in sources:
+        known = credentials.cached_candidates(given.reference, source)
+        planned.append(PlannedLookup(source, "a credential helper (not run now)" if known is None else known[0].origin))
+    return planned
+
+
+def _required(texts: Sequence[str]) -> list[NodePlatform]:
+    found: dict[NodePlatform, None] = {}
+    for text in (part.strip() for each in texts for part in each.split(",")):
+        try:
+            found[Platform.parse(text).node] = None
+        except InvalidPlatform as error:
+            raise UsageError(f"--require: {error}") from None
+    return list(found)
+
+
+def _signatures(path: str | None, signed: Signed) -> SignaturePolicy | None:
+    if path is None:
+        return None
+    try:
+        return SignaturePolicy.from_json(Path(path).read_bytes(), origin=path, signed=signed)
+    except OSError as error:
+        raise UsageError(f"--policy {path}: {error.strerror}; expected a signature policy") from None
+    except InvalidPolicy as error:
+        raise UsageError(str(error)) from None
+
+
+def _check_names(given: Sequence[ImageArgument], configuration: Configuration) -> None:
+    """A mirror rule that makes an impossible name of an image is a mistake in its file, known before any request."""
+    for each in given:
+        try:
+            mirrors.sources(each.reference, configuration)
+        except Blocked:
+            continue
+        except InvalidConfiguration as error:
+            raise UsageError(str(error)) from None
+
+
+# -- the HTTP client
+
+
+STORE = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+def load_http_client() -> None:
+    """Imports aiohttp, if nobody has yet; the environment is afterwards what it was."""
+    if "aiohttp" in sys.modules:
+        return
+    before = {name: os.environ.get(name) for name in STORE}
+    os.environ.update(dict.fromkeys(STORE, os.devnull))
+    try:
+        importlib.import_module("aiohttp")
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+# -- image arguments: from the command line and from lists, all checked before anything is sent
+
+
+MAX_SHOWN = 20
 
 
 def given_images(
@@ -100,7 +320,7 @@ def _without_comment(line: str) -> str:
     return line if position < 0 else line[:position]
 
 
-# -- What ``polyarch inspect`` says: one document, and the rows, the CSV and the exit code made of the same answers
+# -- output: one document, and the rows, the CSV and the exit code made of the same answers
 
 
 PLAN_SCHEMA_VERSION = "polyarch.dev/inspect-plan/v1"
@@ -121,20 +341,6 @@ CSV_HEADER = (
 )
 FINDINGS = frozenset({"mislabelled", "child-missing", "wrong-binary"})
 """Warnings that make the exit code 1."""
-
-
-class InspectedImage(NamedTuple):
-    """An image as it was given, and its answer."""
-
-    given: ImageArgument
-    answer: Inspection
-
-
-class PlannedLookup(NamedTuple):
-    """A source in the order of asking; ``credential`` says where that would come from."""
-
-    source: PullSource
-    credential: str
 
 
 def missing(answer: Inspection, required: Sequence[NodePlatform]) -> list[NodePlatform]:
@@ -348,211 +554,3 @@ def _platforms(answer: Inspection) -> str:
 def _said(given: ImageArgument, error: InspectionError) -> str:
     """The error without the image's name, which stands in its own column."""
     return error.message.removeprefix(f"{given.reference.canonical}: ")
-
-
-# -- Loading aiohttp without the certificates that it reads for itself.
-
-
-STORE = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-
-
-def load_http_client() -> None:
-    """Imports aiohttp, if nobody has yet; the environment is afterwards what it was."""
-    if "aiohttp" in sys.modules:
-        return
-    before = {name: os.environ.get(name) for name in STORE}
-    os.environ.update(dict.fromkeys(STORE, os.devnull))
-    try:
-        importlib.import_module("aiohttp")
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-# -- The work of ``polyarch inspect``: references in, answers or a plan out.
-
-
-SETTLED_AT_ONCE = 8
-
-
-class InspectOptions(NamedTuple):
-    """The command line of ``polyarch inspect`` without the options that it shares."""
-
-    images: tuple[str, ...]
-    from_file: str | None = None
-    require: tuple[str, ...] = ()
-    searches: bool = False
-    """Short names are looked for where registries.conf says."""
-    policy: str | None = None
-    policy_signed: Signed = "warn"
-    plan: bool = False
-    rate_limit: bool = False
-
-
-def run_inspect(asked: InspectOptions, options: ImageOptions, outputs: Sequence[Output], *, messages: Messages) -> int:
-    """Ask and print; returns the exit code."""
-    required = _required(asked.require)
-    options.check()
-    access = options.access
-    answers = None
-    if options.platforms_file is not None:
-        from polyarch.cli.input.objects import load_platforms_file  # it loads YAML
-
-        answers = load_platforms_file(options.platforms_file)
-    configuration = access.configuration()
-    given = given_images(asked.images, asked.from_file, search=configuration if asked.searches else None)
-    credentials = access.credentials()
-    signatures = _signatures(asked.policy, asked.policy_signed)
-    _check_names(given, configuration)
-    if asked.plan:
-        return _print_plan(given, configuration, credentials, signatures, outputs)
-    wiring = InspectorOptions(
-        settings=InspectorSettings(
-            timeout=access.timeout,
-            max_wait=access.max_wait,
-            requests_per_host=access.concurrency,
-            requests=max(access.concurrency, InspectorSettings().requests),
-            layouts=True,
-        ),
-        configuration=configuration,
-        trust=access.trust(),
-        cache_directory=None if options.no_cache else cache_directory(options.cache_dir),
-        answers=answers,
-        offline=options.offline,
-        signatures=signatures,
-    )
-    load_http_client()
-    work = _ask(given, wiring, credentials, fresh=options.fresh, deep=options.deep, messages=messages)
-    answered, limits = asyncio.run(work)
-
-    def render(form: str, colour: bool) -> str:
-        if form == "text":
-            return table(HEADER, rows(answered, required), colour=colour)
-        if form == "csv":
-            return csv_text(answered, required)
-        return document_text(document(answered, required, limits), form)
-
-    emit(outputs, render)
-    if asked.rate_limit and not limits:
-        messages.note("no registry reported a rate limit (a cached answer makes no request: --fresh asks again)")
-    elif asked.rate_limit:
-        sys.stderr.write(table(LIMIT_HEADER, limit_rows(limits)))
-    return exit_code([each.answer for each in answered], required)
-
-
-async def _ask(
-    given: Sequence[ImageArgument],
-    wiring: InspectorOptions,
-    credentials: CredentialStore,
-    *,
-    fresh: bool,
-    deep: Depth | None,
-    messages: Messages,
-) -> tuple[list[InspectedImage], dict[str, RateLimit]]:
-    """The answers in the order given; what stands there twice is asked once."""
-    shown = messages.progress("inspecting images", len(set(given)))
-
-    def advance(_: Inspection) -> None:
-        if deep is None:
-            shown.advance()
-
-    try:
-        async with open_inspector(wiring, credentials=credentials, notice=shown.remark) as inspector:
-
-            async def settle(pair: tuple[ImageArgument, Inspection]) -> InspectedImage:
-                (text, reference, others), answer = pair
-                if others and passes_over(answer):
-                    answer = await search((reference, *others), inspector.inspect)
-                if deep is not None:
-                    from polyarch.oci.image.deep_inspection import look_deeper  # few need it, and it loads archives
-
-                    answer = await look_deeper(inspector.connection, answer, deep)
-                    shown.advance()
-                return InspectedImage(ImageArgument(text, answer.reference), answer)
-
-            with shown:
-                asked = list(dict.fromkeys(given))
-                found = await inspector.inspect_many([each.reference for each in asked], fresh=fresh, on_answer=advance)
-                settled = await map_concurrently(settle, zip(asked, found, strict=True), at_once=SETTLED_AT_ONCE)
-            for each in settled:
-                messages.detail(how(each.answer))
-            answered = dict(zip(asked, settled, strict=True))
-            return [answered[each] for each in given], inspector.rate_limits
-    except InvalidSetting as error:
-        raise UsageError(str(error)) from None
-
-
-def _print_plan(
-    given: Sequence[ImageArgument],
-    configuration: Configuration,
-    credentials: CredentialStore,
-    signatures: SignaturePolicy | None,
-    outputs: Sequence[Output],
-) -> int:
-    """Where would be asked; without a request, and without running a credential helper, which may make one."""
-    if any(each.format == "csv" for each in outputs):
-        raise UsageError("--plan has no CSV output; use -o text, json or yaml")
-    places = [ImageArgument(each.text, reference) for each in given for reference in (each.reference, *each.others)]
-    plans = [(each, _planned(each, configuration, credentials, signatures)) for each in places]
-
-    def render(form: str, colour: bool) -> str:
-        if form == "text":
-            return table(PLAN_HEADER, plan_rows(plans), colour=colour)
-        return document_text(plan_document(plans), form)
-
-    emit(outputs, render)
-    return 3 if any(isinstance(plan, InspectionError) for _, plan in plans) else 0
-
-
-def _planned(
-    given: ImageArgument, configuration: Configuration, credentials: CredentialStore, signatures: SignaturePolicy | None
-) -> list[PlannedLookup] | InspectionError:
-    judged = signatures.judge(given.reference) if signatures is not None else None
-    if isinstance(judged, InspectionError):
-        return judged
-    try:
-        sources = mirrors.sources(given.reference, configuration)
-    except Blocked as error:
-        return InspectionError.of("blocked", str(error))
-    if not sources:
-        return InspectionError.of("layout", f"{given.reference}: a layout directory is asked from nobody")
-    planned = []
-    for source in sources:
-        known = credentials.cached_candidates(given.reference, source)
-        planned.append(PlannedLookup(source, "a credential helper (not run now)" if known is None else known[0].origin))
-    return planned
-
-
-def _required(texts: Sequence[str]) -> list[NodePlatform]:
-    found: dict[NodePlatform, None] = {}
-    for text in (part.strip() for each in texts for part in each.split(",")):
-        try:
-            found[Platform.parse(text).node] = None
-        except InvalidPlatform as error:
-            raise UsageError(f"--require: {error}") from None
-    return list(found)
-
-
-def _signatures(path: str | None, signed: Signed) -> SignaturePolicy | None:
-    if path is None:
-        return None
-    try:
-        return SignaturePolicy.from_json(Path(path).read_bytes(), origin=path, signed=signed)
-    except OSError as error:
-        raise UsageError(f"--policy {path}: {error.strerror}; expected a signature policy") from None
-    except InvalidPolicy as error:
-        raise UsageError(str(error)) from None
-
-
-def _check_names(given: Sequence[ImageArgument], configuration: Configuration) -> None:
-    """A mirror rule that makes an impossible name of an image is a mistake in its file, known before any request."""
-    for each in given:
-        try:
-            mirrors.sources(each.reference, configuration)
-        except Blocked:
-            continue
-        except InvalidConfiguration as error:
-            raise UsageError(str(error)) from None

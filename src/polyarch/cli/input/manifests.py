@@ -1,4 +1,4 @@
-"""A bundle's directory and a subscription's file, read whole before anything in them is judged."""
+"""Bundles, subscriptions and kustomizations, read whole before the first finding is made."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -77,7 +77,7 @@ def read_subscription(path: str) -> Scan:
     return found
 
 
-# -- The kustomizations that a run's files belong to, read before the first file is judged.
+# -- kustomizations
 
 
 def read_kustomizations(given: InputFiles) -> Kustomizations:

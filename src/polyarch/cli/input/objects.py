@@ -1,8 +1,9 @@
-"""Kubernetes objects from YAML or JSON files, each knowing where it stands, so that an error can say it.
+"""Kubernetes objects and other YAML or JSON from files, with the place of what is wrong in them.
 
 A file holds any number of documents; a ``List`` counts as its items. Texts are composed within the limits of ``polyarch
 lint`` and read as Kubernetes reads YAML: no tag constructs anything, times are texts, and a file of a million brackets
-is refused."""
+is refused.
+"""
 
 import re
 import sys
@@ -20,7 +21,6 @@ from polyarch.manifests.scan.nodes import chunks, value
 from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
 
 T = TypeVar("T")
-
 STDIN = "-"
 STANDARD_INPUT = "standard input"
 """What it is called where a file would be named."""
@@ -175,7 +175,7 @@ def _element(node: Any, index: int) -> Any:
     return None
 
 
-# -- A YAML or JSON file that an option names: its content, or the place of what is wrong in it.
+# -- files that an option names
 
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -232,9 +232,6 @@ def load_yaml(option: str, path: str, *, expected: str, loader: Any = SafeLoader
         raise UsageError(f"{place}: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
-
-
-# -- Reading a platforms file: YAML or JSON, with the place of what is wrong in it.
 
 
 def load_platforms_file(path: str) -> AnswerFile:

@@ -1,6 +1,4 @@
-"""``polyarch install``: polyarch in a cluster, with one command.
-
-The command line alone; ``rollout`` does the work."""
+"""``polyarch install``, ``upgrade`` and ``uninstall``: the command lines. The modules of these names do the work."""
 
 from typing import Annotated, Literal
 
@@ -36,7 +34,6 @@ Outputs = Annotated[list[Format | str] | None, OUTPUT_OPTION]
 INSTALLED = subject("What to install")
 WHERE = "polyarch-system"
 WAIT_SECONDS = 300.0
-
 INSTALL_EPILOGUE = epilogue(
     note="""\
 Checks the cluster, then applies definitions, namespace, rights, the operator and the
@@ -55,7 +52,6 @@ and as it should be is left alone, so the command can be run again at any time."
         (3, "a check failed, the API server refused an object, or it was not available in time"),
     ),
 )
-
 install = App(name="install", help_epilogue=INSTALL_EPILOGUE)
 
 
@@ -118,11 +114,10 @@ def install_polyarch(
     )
 
 
-# -- ``polyarch upgrade``: an installation at the version of this command.
+# -- polyarch upgrade
 
 
 UPGRADED = subject("What to upgrade to")
-
 UPGRADE_EPILOGUE = epilogue(
     note="""\
 Applies this version with the values of the installation that is there; its own image
@@ -141,7 +136,6 @@ this version does not have, and an operator that is newer than this command.""",
         (3, "something stands in the way, the API server refused, or it was not available in time"),
     ),
 )
-
 upgrade = App(name="upgrade", help_epilogue=UPGRADE_EPILOGUE)
 
 
@@ -192,11 +186,10 @@ def upgrade_polyarch(
     return comparison.upgrade(wanted, access, chosen, wait=timeout if wait else None, messages=messages)
 
 
-# -- ``polyarch uninstall``: polyarch out of a cluster, and nothing left of it.
+# -- polyarch uninstall
 
 
 REMOVED = subject("What to remove")
-
 UNINSTALL_EPILOGUE = epilogue(
     note="""\
 Deletes the custom resources, waits until the operator has removed every gate and its
@@ -216,7 +209,6 @@ their constraints. At a terminal you are asked first.""",
         (3, "something is left, or the API server refused"),
     ),
 )
-
 uninstall = App(name="uninstall", help_epilogue=UNINSTALL_EPILOGUE)
 
 

@@ -1,6 +1,4 @@
-"""``polyarch install``: polyarch in a cluster, with one command.
-
-The command line alone; ``rollout`` does the work."""
+"""The work of ``polyarch install``: checks, then one object after another, then a summary."""
 
 import asyncio
 import re
@@ -28,7 +26,6 @@ from polyarch.operator import registry_settings
 from polyarch.operator.settings import MAX_REPLICAS
 
 Document = dict[str, Any]
-
 SCHEMA_VERSION = "polyarch.dev/install/v1"
 MARKS = {"ok": "✓", "note": "!", "refused": "✗"}
 OPENSHIFT = "config.openshift.io"
@@ -198,7 +195,7 @@ def _document(outcome: InstallResult) -> dict[str, Any]:
     }
 
 
-# -- Settings of an installation from ``--values`` and the flags; a flag wins over the file.
+# -- settings from ``--values`` and the flags; a flag wins over the file
 
 
 Values = dict[str, Any]

@@ -1,7 +1,8 @@
-"""``polyarch lint``: which pod specifications and their images disagree?
+"""``polyarch lint`` and ``polyarch fix``: the command lines.
 
 Findings go to stdout or files, progress and notes to stderr. Nothing is imported before the command line is known to
-be more than a question for help."""
+be more than a question for help.
+"""
 
 from typing import Annotated, Literal
 
@@ -129,8 +130,7 @@ def lint_files(
 lint = App(name="lint", help_epilogue=LINT_EPILOGUE)
 lint.default(lint_files)
 
-
-# -- ``polyarch fix``: fix what ``polyarch lint`` finds, and touch no other character.
+# -- polyarch fix
 
 
 FIX_EPILOGUE = epilogue(

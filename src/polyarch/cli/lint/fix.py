@@ -1,7 +1,8 @@
-"""``polyarch fix``: fix what ``polyarch lint`` finds, and touch no other character.
+"""The work of ``polyarch fix``: reads files, fixes what lint finds, and touches no other character.
 
 Shows a diff unless it is told to write. Standard input becomes standard output, so it can stand in a pipe behind
-``helm template`` or be a post-renderer. What could not be fixed is said on stderr with its reason."""
+``helm template`` or be a post-renderer. What could not be fixed is printed on stderr with the reason.
+"""
 
 import signal
 import sys
@@ -34,9 +35,108 @@ from polyarch.manifests.rules.options import FixOptions
 from polyarch.manifests.rules.source_files import is_source
 from polyarch.manifests.scan.text import SourceText, UnreadableText
 
-SCHEMA_VERSION = "polyarch.dev/fix/v1"
-
 Way = Literal["diff", "write", "yaml", "kustomize"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixRunOptions:
+    """The command line of ``polyarch fix`` without the options that it shares."""
+
+    paths: tuple[str, ...]
+    way: Way
+    only: tuple[str, ...] = ()
+    assume: tuple[str, ...] = ()
+    prefer: tuple[str, ...] = ()
+    limit_to_universe: bool = False
+    widen: bool = False
+    replace: bool = False
+    remove_labels: bool = False
+    uncomment: bool = False
+    bundle: str | None = None
+    baseline: str | None = None
+    lock: str | None = None
+
+
+def run_fix(
+    asked: FixRunOptions, rules: RuleOptions, options: ImageOptions, outputs: Sequence[Output], *, messages: Messages
+) -> int:
+    """Fix what the paths mean; returns the exit code."""
+    if asked.way == "write":
+        for path in asked.paths:
+            if path != "-" and is_special(path):
+                raise UsageError(f"{path}: not a regular file, cannot be written; run without --write")
+    _check_stdout(asked, outputs)
+    settings, request, baseline = _settled(asked, rules, options, messages)
+    run = LintRun.over(asked.paths, settings, options, messages=messages)
+    looked = resolved(run)
+    run = looked.run
+    request = msgspec.structs.replace(request, options=run.settings.options)
+    delivery = _FixOutput(asked.way, run)
+    account = FixReport(asked.way, incomplete=list(looked.incomplete))
+    planned: list[FixResult] = []
+    for path in run.files:
+        try:
+            data = run.read(path)
+            if path != STDIN and asked.way != "yaml" and not is_judged(path, data):
+                continue
+            result = _fixed(run, path, data, request, baseline)
+            if asked.way == "write" and path != STDIN and result.changed:
+                planned.append(result)  # no file is written before the work on every file is done
+                continue
+            if asked.way in ("yaml", "kustomize") and is_source(path):
+                account.take_unemitted(result, "a build file is no manifest")
+                continue
+            delivery.take(result)
+        except (OSError, UnreadableText, CouldNotComplete) as error:
+            account.incomplete.append(Incomplete(path, "", _reason(error)))
+        except Exception as error:  # noqa: BLE001 - a bug that one file brings out must not lose the others
+            account.incomplete.append(Incomplete(path, "", unexpected(error)))
+        else:
+            account.take(result if asked.way == "write" else result.with_places_before())
+    with _signals_between_files() as signals:
+        for result in planned:
+            _write(result, delivery, account, signals)
+    account.not_emitted += delivery.end()
+    account.patched = len(delivery.component.patches)
+    report = Report.of(
+        account.remaining,
+        files=looked.files,
+        images=looked.images,
+        incomplete=account.incomplete,
+        fail_on=settings.fail_on,
+    )
+    _tell(account, report, outputs, messages)
+    if signals:
+        return 128 + signals[0]
+    return report.exit_code or int(account.is_shown_only or bool(account.not_emitted))
+
+
+@contextmanager
+def _signals_between_files() -> Iterator[list[int]]:
+    """Holds the first signal that would end the process until the file at hand is whole, so that no temporary file is
+    left and the account says what was written. A second signal acts at once.
+    """
+    received: list[int] = []
+    former: dict[int, Any] = {}
+
+    def receive(number: int, frame: object) -> None:
+        received.append(number)
+        restore()
+
+    def restore() -> None:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            handler = signal.getsignal(number)
+            if handler not in (signal.SIG_IGN, None):  # None: set by what embeds Python
+                former[number] = handler
+                signal.signal(number, receive)
+    try:
+        yield received
+    finally:
+        restore()
 
 
 @dataclass
@@ -150,115 +250,6 @@ class FixReport:
             "notWritten": [{"file": path, "reason": reason} for path, reason in self.unwritten.items()],
             "incomplete": [{"file": gap.file, "image": gap.image, "message": gap.message} for gap in report.incomplete],
         }
-
-
-def _coloured(line: str) -> str:
-    style = "bold" if line.startswith(("---", "+++")) else {"-": "red", "+": "green", "@": "cyan"}.get(line[:1], "")
-    return styled(line, style, colour=True)
-
-
-# -- The work of ``polyarch fix``: files in, diffs, files or patches out, and an account of what was and was not done.
-
-
-@dataclass(frozen=True, kw_only=True)
-class FixRunOptions:
-    """The command line of ``polyarch fix`` without the options that it shares."""
-
-    paths: tuple[str, ...]
-    way: Way
-    only: tuple[str, ...] = ()
-    assume: tuple[str, ...] = ()
-    prefer: tuple[str, ...] = ()
-    limit_to_universe: bool = False
-    widen: bool = False
-    replace: bool = False
-    remove_labels: bool = False
-    uncomment: bool = False
-    bundle: str | None = None
-    baseline: str | None = None
-    lock: str | None = None
-
-
-def run_fix(
-    asked: FixRunOptions, rules: RuleOptions, options: ImageOptions, outputs: Sequence[Output], *, messages: Messages
-) -> int:
-    """Fix what the paths mean; returns the exit code."""
-    if asked.way == "write":
-        for path in asked.paths:
-            if path != "-" and is_special(path):
-                raise UsageError(f"{path}: not a regular file, cannot be written; run without --write")
-    _check_stdout(asked, outputs)
-    settings, request, baseline = _settled(asked, rules, options, messages)
-    run = LintRun.over(asked.paths, settings, options, messages=messages)
-    looked = resolved(run)
-    run = looked.run
-    request = msgspec.structs.replace(request, options=run.settings.options)
-    delivery = _FixOutput(asked.way, run)
-    account = FixReport(asked.way, incomplete=list(looked.incomplete))
-    planned: list[FixResult] = []
-    for path in run.files:
-        try:
-            data = run.read(path)
-            if path != STDIN and asked.way != "yaml" and not is_judged(path, data):
-                continue
-            result = _fixed(run, path, data, request, baseline)
-            if asked.way == "write" and path != STDIN and result.changed:
-                planned.append(result)  # no file is written before the work on every file is done
-                continue
-            if asked.way in ("yaml", "kustomize") and is_source(path):
-                account.take_unemitted(result, "a build file is no manifest")
-                continue
-            delivery.take(result)
-        except (OSError, UnreadableText, CouldNotComplete) as error:
-            account.incomplete.append(Incomplete(path, "", _reason(error)))
-        except Exception as error:  # noqa: BLE001 - a bug that one file brings out must not lose the others
-            account.incomplete.append(Incomplete(path, "", unexpected(error)))
-        else:
-            account.take(result if asked.way == "write" else result.with_places_before())
-    with _signals_between_files() as signals:
-        for result in planned:
-            _write(result, delivery, account, signals)
-    account.not_emitted += delivery.end()
-    account.patched = len(delivery.component.patches)
-    report = Report.of(
-        account.remaining,
-        files=looked.files,
-        images=looked.images,
-        incomplete=account.incomplete,
-        fail_on=settings.fail_on,
-    )
-    _tell(account, report, outputs, messages)
-    if signals:
-        return 128 + signals[0]
-    return report.exit_code or int(account.is_shown_only or bool(account.not_emitted))
-
-
-@contextmanager
-def _signals_between_files() -> Iterator[list[int]]:
-    """Holds the first signal that would end the process until the file at hand is whole, so that no temporary file is
-    left and the account says what was written. A second signal acts at once.
-    """
-    received: list[int] = []
-    former: dict[int, Any] = {}
-
-    def receive(number: int, frame: object) -> None:
-        received.append(number)
-        restore()
-
-    def restore() -> None:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            handler = signal.getsignal(number)
-            if handler not in (signal.SIG_IGN, None):  # None: set by what embeds Python
-                former[number] = handler
-                signal.signal(number, receive)
-    try:
-        yield received
-    finally:
-        restore()
 
 
 def _write(result: FixResult, delivery: "_FixOutput", account: FixReport, signals: Sequence[int]) -> None:
@@ -400,3 +391,14 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnreadableText):
         return f"{error.problem}; save it as UTF-8"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+# -- the report of a run
+
+
+SCHEMA_VERSION = "polyarch.dev/fix/v1"
+
+
+def _coloured(line: str) -> str:
+    style = "bold" if line.startswith(("---", "+++")) else {"-": "red", "+": "green", "@": "cyan"}.get(line[:1], "")
+    return styled(line, style, colour=True)

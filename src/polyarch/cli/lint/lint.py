@@ -1,7 +1,7 @@
-"""``polyarch lint``: which pod specifications and their images disagree?
+"""The work of ``polyarch lint``: reads and scans files, inspects their images, and applies the rules.
 
-Findings go to stdout or files, progress and notes to stderr. Nothing is imported before the command line is known to
-be more than a question for help."""
+Many files are shared among processes; the result is the same as from one.
+"""
 
 import importlib
 import os
@@ -52,72 +52,8 @@ from polyarch.manifests.scan.text import SourceText, UnreadableText
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-
-T = TypeVar("T")
-
-FILES_PER_PROCESS = 200
-"""Fewer are done sooner than another process starts."""
-
-
-def over_files(work: Callable[[str], T], files: Sequence[str], *, jobs: int | None) -> list[T]:
-    """``work`` on every file, in the order given; in several processes if there are many files."""
-    processes = min(jobs if jobs is not None else (os.cpu_count() or 1), len(files) // FILES_PER_PROCESS)
-    if processes < 2 or STDIN in files:
-        return [work(path) for path in files]
-    import multiprocessing  # with what it imports a twentieth of the start of a run that needs none of it
-
-    # A copy of this process has everything that the work needs without being sent it.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    shares = []
-    for number in range(processes):
-        receiving, sending = context.Pipe(duplex=False)
-        process = context.Process(target=_share, args=(work, files[number::processes], sending), daemon=True)
-        process.start()
-        sending.close()
-        shares.append((process, receiving))
-    results: list[Any] = [None] * len(files)
-    try:
-        for number, (_, receiving) in enumerate(shares):
-            results[number::processes] = _received(receiving)
-    finally:
-        for process, receiving in shares:
-            receiving.close()
-            process.join(timeout=1)
-            if process.is_alive():
-                process.terminate()
-                process.join()
-    return results
-
-
-def _share(work: Callable[[str], Any], files: Sequence[str], sending: "Connection[Any, Any]") -> None:
-    """In a process of its own: the work on some of the files, or the error that ended it."""
-    try:
-        results: Any = [work(path) for path in files]
-    except Exception as error:  # noqa: BLE001 - raised again in the process that waits for it
-        results = error
-    sending.send(results)
-    sending.close()
-
-
-def _received(receiving: "Connection[Any, Any]") -> list[Any]:
-    try:
-        results = receiving.recv()
-    except EOFError:
-        raise CouldNotComplete("a worker process died, perhaps out of memory; try --jobs 1") from None
-    if isinstance(results, Exception):
-        raise results
-    found: list[Any] = results
-    return found
-
-
-# -- A run of the rules over files: read, scan, resolve what nobody knows yet, lint, in as many processes as wanted.
-
-
 _CATALOGUE_SIGN = b"olm."
 _CATALOGUE = re.compile(rb"""schema["']?[ \t]*:[ \t]*["']?olm\.(?:package|channel|bundle)\b""")
-
 SOURCE_RULES = ("MA301", "MA302", "MA303")
 INDEX_RULES = ("MA004", "MA207", "MA301")
 
@@ -376,7 +312,68 @@ def _read_once(paths: Iterable[str]) -> tuple[dict[str, bytes], dict[str, str]]:
     return contents, problems
 
 
-# -- What a run of ``polyarch lint`` is measured against and leaves behind: baseline and lock file.
+# -- processes
+
+
+T = TypeVar("T")
+FILES_PER_PROCESS = 200
+"""Fewer are done sooner than another process starts."""
+
+
+def over_files(work: Callable[[str], T], files: Sequence[str], *, jobs: int | None) -> list[T]:
+    """``work`` on every file, in the order given; in several processes if there are many files."""
+    processes = min(jobs if jobs is not None else (os.cpu_count() or 1), len(files) // FILES_PER_PROCESS)
+    if processes < 2 or STDIN in files:
+        return [work(path) for path in files]
+    import multiprocessing  # with what it imports a twentieth of the start of a run that needs none of it
+
+    # A copy of this process has everything that the work needs without being sent it.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    shares = []
+    for number in range(processes):
+        receiving, sending = context.Pipe(duplex=False)
+        process = context.Process(target=_share, args=(work, files[number::processes], sending), daemon=True)
+        process.start()
+        sending.close()
+        shares.append((process, receiving))
+    results: list[Any] = [None] * len(files)
+    try:
+        for number, (_, receiving) in enumerate(shares):
+            results[number::processes] = _received(receiving)
+    finally:
+        for process, receiving in shares:
+            receiving.close()
+            process.join(timeout=1)
+            if process.is_alive():
+                process.terminate()
+                process.join()
+    return results
+
+
+def _share(work: Callable[[str], Any], files: Sequence[str], sending: "Connection[Any, Any]") -> None:
+    """In a process of its own: the work on some of the files, or the error that ended it."""
+    try:
+        results: Any = [work(path) for path in files]
+    except Exception as error:  # noqa: BLE001 - raised again in the process that waits for it
+        results = error
+    sending.send(results)
+    sending.close()
+
+
+def _received(receiving: "Connection[Any, Any]") -> list[Any]:
+    try:
+        results = receiving.recv()
+    except EOFError:
+        raise CouldNotComplete("a worker process died, perhaps out of memory; try --jobs 1") from None
+    if isinstance(results, Exception):
+        raise results
+    found: list[Any] = results
+    return found
+
+
+# -- baseline and lock file
 
 
 @dataclass(frozen=True)
@@ -456,7 +453,7 @@ def _update_lock(linted: LintResult, settings: Settings, messages: Messages) -> 
         messages.note(f"{name} no longer has {', '.join(platforms)}")
 
 
-# -- Printing a report in the formats that were asked for.
+# -- output
 
 
 def write_reports(report: Report, outputs: Sequence[Output], *, messages: Messages) -> None:

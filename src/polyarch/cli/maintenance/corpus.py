@@ -148,7 +148,7 @@ def examine(paths: Sequence[str], *, platforms_file: str | None = None) -> Corpu
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``corpus [--platforms-file F] PATH…``; returns 1 if something is not as MF-091 demands."""
+    """``corpus [--platforms-file F] PATH…``; returns 1 if a file is not as it should be."""
     paths = list(arguments)
     platforms_file = None
     if "--platforms-file" in paths:

@@ -1,6 +1,4 @@
-"""``polyarch numa``: cells of nodes and what fits them, and ``numa export``.
-
-The command lines alone; ``single_scan`` and ``saved_objects`` do the work."""
+"""``polyarch numa``: the command lines. The modules named like the commands do the work."""
 
 from typing import Annotated, Literal
 
@@ -37,9 +35,7 @@ NamespacedPodName = Annotated[str, Placeholder("NAMESPACE/NAME")]
 Policy = Annotated[str, Placeholder("POLICY")]
 Scope = Annotated[str, Placeholder("SCOPE")]
 ExporterFlag = Annotated[str, Placeholder("FLAG")]
-
 WHAT, MACHINE = subject("What to do"), Group("Machine", sort_key=15)
-
 EXPORT_EPILOGUE = epilogue(
     note="""\
 --once scans a machine and prints the NodeResourceTopology that the exporter of its node would
@@ -67,7 +63,6 @@ works on a node, and elsewhere on a copy of a node's files. Nothing is written w
         (3, "the scan failed, or the object could not be published"),
     ),
 )
-
 app = App(name="numa", help="See NUMA cells: what they have left, which pods fit them, and what an exporter publishes.")
 app.command(
     "polyarch.cli.numa.commands:top", name="top", help="Show what every cell has and has left, and who keeps the rest"
@@ -158,12 +153,11 @@ def _require_one_task(*, once: bool, verify: str | None, pods: str | None, pod: 
         raise UsageError("numa export: --pod shows one pod alone, which is not what a node publishes; remove --publish")
 
 
-# -- ``polyarch numa top``: what every cell has and has left.
+# -- polyarch numa top
 
 
 Sort = Annotated[Literal["used", "free", "name"], Placeholder("ORDER")]
 Resource = Annotated[str, Placeholder("RESOURCE")]
-
 TOP_EPILOGUE = epilogue(
     note="""\
 Shows a line per cell: what is free of each resource, what is reserved for pods that the node's
@@ -215,8 +209,7 @@ def show(
 top = App(name="top", help_epilogue=TOP_EPILOGUE)
 top.default(show)
 
-
-# -- ``polyarch numa explain``: on which cells a pod fits, and why not elsewhere.
+# -- polyarch numa explain
 
 
 PodName = Annotated[str, Placeholder("POD")]
@@ -283,8 +276,7 @@ def explain_pod(
 explain = App(name="explain", help_epilogue=EXPLAIN_EPILOGUE)
 explain.default(explain_pod)
 
-
-# -- ``polyarch numa simulate``: where pods would go, before anybody makes them.
+# -- polyarch numa simulate
 
 
 SIMULATE_EPILOGUE = epilogue(

@@ -1,4 +1,4 @@
-"""The explanation for people. Lines are as long as they are; numbers stand in columns."""
+"""The work of ``polyarch numa explain``: from the name or the manifest of a pod to its explanation."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,6 +21,87 @@ from polyarch.numa.explanation import Placed, PodZones
 from polyarch.numa.fit.facts import ENDED, PodFacts, PodObject, pod_facts
 from polyarch.objects import Key
 from polyarch.quantity import spelled
+
+COMMAND: Final = "numa explain"
+MOST_EVENTS: Final = 5
+
+
+class NumaExplainOptions(NamedTuple):
+    """What the command line asks for."""
+
+    pod: str | None
+    file: str | None
+    namespace: str | None
+    nodes: tuple[str, ...]
+    where: SourceOptions
+    how: ModeOptions
+
+
+def run_explain(asked: NumaExplainOptions, wanted: Sequence[Output], *, messages: Messages) -> int:
+    """Explains it; the exit code. Raises CommandError."""
+    where = asked.where
+    given = _given(asked.file) if asked.file is not None else None
+    seen = see(COMMAND, where, asked.how, messages=messages)
+    ending = None
+    if given is not None:
+        pod = given
+    else:
+        named = _named(asked, seen)
+        pod, ending = _facts(named), _ending(named)
+    events = _events(pod, where) if given is None and not where.nrt else ()
+    found = account(pod, seen, only(seen.snapshot, asked.nodes, COMMAND), events=events, ending=ending)
+    emit(wanted, lambda form, colour: _rendered(found, form, colour=colour))
+    return 0 if found.fits else 1
+
+
+def _given(path: str) -> PodFacts:
+    pods = read_pods([path], replicas=False)
+    if len(pods) > 1:
+        raise UsageError(f"{path}: {len(pods)} pods in it; {COMMAND} takes one at a time")
+    return pods[0]
+
+
+def _named(asked: NumaExplainOptions, seen: DecisionInputs) -> PodObject:
+    place, slash, name = (asked.pod or "").rpartition("/")
+    namespace = place if slash else asked.namespace or seen.namespace
+    found = next((each for each in seen.objects.pods or () if each.metadata.key == (namespace, name)), None)
+    if found is None and not asked.where.nrt:
+        from polyarch.cli.numa.explain_pod import read_pod
+
+        found = read_pod(COMMAND, Key(namespace, name), asked.where)  # lists leave out what is over
+    if found is None:
+        there = "in the files" if asked.where.nrt else "in the cluster"
+        raise (UsageError if asked.where.nrt else CouldNotComplete)(
+            f"{COMMAND}: there is no pod {name!r} in namespace {namespace!r} {there}; give another with -n"
+        )
+    return found
+
+
+def _ending(pod: PodObject) -> PodEnd | None:
+    if pod.status is None or pod.status.phase not in ENDED:
+        return None
+    node = pod.spec.node_name if pod.spec is not None else None
+    return PodEnd(pod.status.reason or pod.status.phase or "", node or "")
+
+
+def _facts(pod: PodObject) -> PodFacts:
+    facts = pod_facts(pod)
+    return facts if facts.uid else msgspec.structs.replace(facts, uid=facts.full_name)
+
+
+def _events(pod: PodFacts, where: SourceOptions) -> Sequence[Event]:
+    from polyarch.cli.numa.explain_pod import read_events
+
+    return read_events(COMMAND, pod, where)[-MOST_EVENTS:]
+
+
+def _rendered(found: PodExplanation, form: str, *, colour: bool) -> str:
+    made: dict[str, Any] = document(found) if form != "text" else {}
+    return document_text(made, form) if made else text_of(found, colour=colour)
+
+
+# -- text for people; numbers stand in columns
+
 
 SOURCES: Final = {
     "live": "the extender's own state",
@@ -147,84 +228,3 @@ def _cells(cells: Placed | None) -> str:
         for name, each in cells.items()
     ]
     return "; ".join(texts) or "no cell"
-
-
-# -- ``polyarch numa explain``: from a name or a manifest to an explanation.
-
-
-COMMAND: Final = "numa explain"
-MOST_EVENTS: Final = 5
-
-
-class NumaExplainOptions(NamedTuple):
-    """What the command line asks for."""
-
-    pod: str | None
-    file: str | None
-    namespace: str | None
-    nodes: tuple[str, ...]
-    where: SourceOptions
-    how: ModeOptions
-
-
-def run_explain(asked: NumaExplainOptions, wanted: Sequence[Output], *, messages: Messages) -> int:
-    """Explains it; the exit code. Raises CommandError."""
-    where = asked.where
-    given = _given(asked.file) if asked.file is not None else None
-    seen = see(COMMAND, where, asked.how, messages=messages)
-    ending = None
-    if given is not None:
-        pod = given
-    else:
-        named = _named(asked, seen)
-        pod, ending = _facts(named), _ending(named)
-    events = _events(pod, where) if given is None and not where.nrt else ()
-    found = account(pod, seen, only(seen.snapshot, asked.nodes, COMMAND), events=events, ending=ending)
-    emit(wanted, lambda form, colour: _rendered(found, form, colour=colour))
-    return 0 if found.fits else 1
-
-
-def _given(path: str) -> PodFacts:
-    pods = read_pods([path], replicas=False)
-    if len(pods) > 1:
-        raise UsageError(f"{path}: {len(pods)} pods in it; {COMMAND} takes one at a time")
-    return pods[0]
-
-
-def _named(asked: NumaExplainOptions, seen: DecisionInputs) -> PodObject:
-    place, slash, name = (asked.pod or "").rpartition("/")
-    namespace = place if slash else asked.namespace or seen.namespace
-    found = next((each for each in seen.objects.pods or () if each.metadata.key == (namespace, name)), None)
-    if found is None and not asked.where.nrt:
-        from polyarch.cli.numa.explain_pod import read_pod
-
-        found = read_pod(COMMAND, Key(namespace, name), asked.where)  # lists leave out what is over
-    if found is None:
-        there = "in the files" if asked.where.nrt else "in the cluster"
-        raise (UsageError if asked.where.nrt else CouldNotComplete)(
-            f"{COMMAND}: there is no pod {name!r} in namespace {namespace!r} {there}; give another with -n"
-        )
-    return found
-
-
-def _ending(pod: PodObject) -> PodEnd | None:
-    if pod.status is None or pod.status.phase not in ENDED:
-        return None
-    node = pod.spec.node_name if pod.spec is not None else None
-    return PodEnd(pod.status.reason or pod.status.phase or "", node or "")
-
-
-def _facts(pod: PodObject) -> PodFacts:
-    facts = pod_facts(pod)
-    return facts if facts.uid else msgspec.structs.replace(facts, uid=facts.full_name)
-
-
-def _events(pod: PodFacts, where: SourceOptions) -> Sequence[Event]:
-    from polyarch.cli.numa.explain_pod import read_events
-
-    return read_events(COMMAND, pod, where)[-MOST_EVENTS:]
-
-
-def _rendered(found: PodExplanation, form: str, *, colour: bool) -> str:
-    made: dict[str, Any] = document(found) if form != "text" else {}
-    return document_text(made, form) if made else text_of(found, colour=colour)

@@ -1,4 +1,7 @@
-"""Where these commands find nodes: options that they share. Only declarations, as ``--help`` needs them."""
+"""Options that the commands of ``polyarch numa`` share: where nodes are read, and how decisions are made.
+
+Declarations only, so that ``--help`` starts fast.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,7 +14,6 @@ from polyarch.cli.options.common import CLUSTER, Context, File, Namespace, Place
 if TYPE_CHECKING:
     from polyarch.numa.extender.state_document import Options
     from polyarch.numa.snapshot import Choice
-
 
 NODES = subject("Nodes")
 
@@ -57,8 +59,7 @@ class SourceOptions:
 
 FROM_CLUSTER = SourceOptions()
 
-
-# -- How decisions are made: options that ``explain`` and ``simulate`` share, and what they come to.
+# -- how decisions are made
 
 
 MODE = Group("Decisions", sort_key=20)

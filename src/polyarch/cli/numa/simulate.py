@@ -1,4 +1,4 @@
-"""What ``polyarch numa simulate`` prints: text, and the schema ``polyarch.dev/numa-simulation.v1``. No effects."""
+"""The work of ``polyarch numa simulate``: from files or a cluster to where pods would go."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -23,6 +23,69 @@ from polyarch.numa.simulation import (
     simulate,
 )
 from polyarch.numa.snapshot import Snapshot, Source, rules_of
+
+COMMAND: Final = "numa simulate"
+
+
+class SimulateOptions(NamedTuple):
+    """What the command line asks for."""
+
+    files: Sequence[str]
+    fill: bool
+    repeat: int
+    drain: str | None
+    explain: bool
+    where: SourceOptions
+    how: ModeOptions
+
+
+def run_simulate(asked: SimulateOptions, wanted: Sequence[Output], *, messages: Messages) -> int:
+    """Plays it; the exit code. Raises CommandError."""
+    pods = read_pods(asked.files) if asked.files else []
+    seen = see(COMMAND, asked.where, asked.how, messages=messages)
+    if asked.drain is not None:
+        _require_drainable(seen.snapshot, asked.drain)
+    elif not seen.snapshot.knows_pods:
+        messages.detail("pods on the nodes are not known: sums over nodes count the placed ones alone")
+    if mixture := _mixture(seen):
+        messages.note(f"nodes of {mixture}: whether a pod may go to each of them is not judged, only whether it fits")
+    answer = simulate(
+        seen.snapshot,
+        pods,
+        rules_of(seen.choice),
+        repeat=asked.repeat,
+        drain=asked.drain,
+        fills=asked.fill,
+        explains=asked.explain,
+    )
+    nodes = sum(each.name != asked.drain and not each.is_cordoned for each in seen.snapshot.nodes)
+
+    def render(form: str, colour: bool) -> str:
+        if form != "text":
+            return document_text(document(answer, source=seen.snapshot.source), form)
+        return text(answer, nodes=nodes, colour=colour)
+
+    emit(wanted, render)
+    return 1 if answer.unplaced else 0
+
+
+def _mixture(seen: DecisionInputs) -> str:
+    """The architectures of the nodes, where there are several: an answer may then name a node that a pod cannot use."""
+    found = {(each.metadata.labels or {}).get(ARCH_KEY, "") for each in seen.objects.nodes} - {""}
+    return " and ".join(sorted(found)) if len(found) > 1 else ""
+
+
+def _require_drainable(snapshot: Snapshot, name: str) -> None:
+    only(snapshot, (name,), f"{COMMAND}: --drain {name}")
+    if not snapshot.knows_pods:
+        raise UsageError(
+            f"{COMMAND}: --drain {name}: its pods are not known; save them with: kubectl get nodes,pods -A -o json, "
+            "and give the file with --nodes"
+        )
+
+
+# -- output: text, and the schema ``polyarch.dev/numa-simulation.v1``
+
 
 VERSION: Final = "polyarch.dev/numa-simulation.v1"
 HEADER: Final = ("POD", "NODE", "CELLS", "SCORE", "NOTE")
@@ -155,66 +218,3 @@ def _cells(decision: FitDecision) -> dict[str, list[int]]:
 
 def _nodes(count: int) -> str:
     return "node" if count == 1 else "nodes"
-
-
-# -- ``polyarch numa simulate``: from files or a cluster to an answer.
-
-
-COMMAND: Final = "numa simulate"
-
-
-class SimulateOptions(NamedTuple):
-    """What the command line asks for."""
-
-    files: Sequence[str]
-    fill: bool
-    repeat: int
-    drain: str | None
-    explain: bool
-    where: SourceOptions
-    how: ModeOptions
-
-
-def run_simulate(asked: SimulateOptions, wanted: Sequence[Output], *, messages: Messages) -> int:
-    """Plays it; the exit code. Raises CommandError."""
-    pods = read_pods(asked.files) if asked.files else []
-    seen = see(COMMAND, asked.where, asked.how, messages=messages)
-    if asked.drain is not None:
-        _require_drainable(seen.snapshot, asked.drain)
-    elif not seen.snapshot.knows_pods:
-        messages.detail("pods on the nodes are not known: sums over nodes count the placed ones alone")
-    if mixture := _mixture(seen):
-        messages.note(f"nodes of {mixture}: whether a pod may go to each of them is not judged, only whether it fits")
-    answer = simulate(
-        seen.snapshot,
-        pods,
-        rules_of(seen.choice),
-        repeat=asked.repeat,
-        drain=asked.drain,
-        fills=asked.fill,
-        explains=asked.explain,
-    )
-    nodes = sum(each.name != asked.drain and not each.is_cordoned for each in seen.snapshot.nodes)
-
-    def render(form: str, colour: bool) -> str:
-        if form != "text":
-            return document_text(document(answer, source=seen.snapshot.source), form)
-        return text(answer, nodes=nodes, colour=colour)
-
-    emit(wanted, render)
-    return 1 if answer.unplaced else 0
-
-
-def _mixture(seen: DecisionInputs) -> str:
-    """The architectures of the nodes, where there are several: an answer may then name a node that a pod cannot use."""
-    found = {(each.metadata.labels or {}).get(ARCH_KEY, "") for each in seen.objects.nodes} - {""}
-    return " and ".join(sorted(found)) if len(found) > 1 else ""
-
-
-def _require_drainable(snapshot: Snapshot, name: str) -> None:
-    only(snapshot, (name,), f"{COMMAND}: --drain {name}")
-    if not snapshot.knows_pods:
-        raise UsageError(
-            f"{COMMAND}: --drain {name}: its pods are not known; save them with: kubectl get nodes,pods -A -o json, "
-            "and give the file with --nodes"
-        )

@@ -1,7 +1,8 @@
-"""Nodes and pods from files: what ``kubectl get … -o json`` or ``-o yaml`` prints.
+"""The snapshot that a command of ``polyarch numa`` works on, from files or from a cluster.
 
-Lists in JSON, which may hold thousands of nodes, are decoded at once. Whatever is wrong in one is looked for again by
-the reader that knows the lines of a file."""
+Lists in JSON, which may hold thousands of nodes, are decoded at once. What is wrong in one is looked for again by
+the reader that knows the lines of a file.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -18,6 +19,93 @@ from polyarch.numa.api.topology import TOPOLOGIES, Quantity
 from polyarch.numa.fit.facts import PodObject, pod_facts
 from polyarch.numa.snapshot import Choice, Snapshot, reconstructed
 from polyarch.quantity import InvalidQuantity, thousandths
+
+SHOWN: Final = 5
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class DecisionInputs(NamedTuple):
+    """What to decide about, and by which rules."""
+
+    snapshot: Snapshot
+    objects: Objects
+    choice: Choice
+    namespace: str = "default"
+    """Of what names none."""
+
+
+def see(
+    command: str, where: SourceOptions, given: ModeOptions, *, messages: Messages, sums: bool = True
+) -> DecisionInputs:
+    """``sums``: pods and Nodes matter also where an extender knows the rest. Raises CommandError."""
+    where.check(command)
+    return _from_files(command, where, given) if where.nrt else _from_cluster(command, where, given, messages, sums)
+
+
+def only(seen: Snapshot, names: tuple[str, ...], command: str) -> Snapshot:
+    """Of these nodes; all if none is named. :class:`UsageError` for one that is not there."""
+    if not names:
+        return seen
+    known = {each.name: each for each in seen.nodes}
+    if lacking := [name for name in names if name not in known]:
+        raise UsageError(f"{command}: there is no node {lacking[0]!r}; there are {', '.join(_some(known))}")
+    return Snapshot(
+        source=seen.source,
+        nodes=tuple(known[name] for name in sorted(set(names))),
+        knows_pods=seen.knows_pods,
+    )
+
+
+def _from_files(command: str, where: SourceOptions, given: ModeOptions) -> DecisionInputs:
+    """The time is that of the newest thing in the files, so that the same files always say the same."""
+    choice = given.choice(command)
+    objects = read_objects(where.nrt or (), where.nodes or ())
+    now = max([EPOCH, *written(objects.topologies), *times_of(objects.pods or ())])
+    found = snapshot(objects, source="files", now=now, exact=choice.mode != "compat")
+    if choice.mode != "compat":
+        found = reconstructed(found, choice.exact, unix=now.timestamp())
+    return DecisionInputs(found, objects, choice)
+
+
+def _from_cluster(
+    command: str, where: SourceOptions, given: ModeOptions, messages: Messages, sums: bool
+) -> DecisionInputs:
+    import asyncio
+
+    from polyarch.cli.cluster import Access, on_cluster
+    from polyarch.cli.numa.cluster import read_cluster
+
+    access = Access(where.kubeconfig, where.context)
+    read = asyncio.run(
+        on_cluster(
+            command,
+            access,
+            lambda client: read_cluster(
+                command, client, extender_namespace=where.extender_namespace, exact=given.mode != "compat", sums=sums
+            ),
+        )
+    )
+    for note in read.notes:
+        messages.note(note)
+    for detail in read.details:
+        messages.detail(detail)
+    choice = given.choice(command, read.options)
+    found = read.snapshot
+    if read.options is None and choice.mode != "compat":
+        found = reconstructed(found, choice.exact, unix=read.taken_at.timestamp())
+    return DecisionInputs(found, read.objects, choice, read.namespace)
+
+
+def _some(names: Iterable[str]) -> Iterator[str]:
+    for number, name in enumerate(names):
+        if number == SHOWN:
+            yield "…"
+            return
+        yield name
+
+
+# -- files: what ``kubectl get … -o json`` or ``-o yaml`` prints
+
 
 T = TypeVar("T")
 AnyObject = SeenTopology | SeenNode | PodObject
@@ -173,90 +261,3 @@ def _unparsable(quantities: dict[str, Quantity], field: Callable[[str], str]) ->
             thousandths(quantity, "down")
         except InvalidQuantity as error:
             yield field(name), str(error)
-
-
-# -- The snapshot that a command works on, wherever its options say that it is from.
-
-
-SHOWN: Final = 5
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class DecisionInputs(NamedTuple):
-    """What to decide about, and by which rules."""
-
-    snapshot: Snapshot
-    objects: Objects
-    choice: Choice
-    namespace: str = "default"
-    """Of what names none."""
-
-
-def see(
-    command: str, where: SourceOptions, given: ModeOptions, *, messages: Messages, sums: bool = True
-) -> DecisionInputs:
-    """``sums``: pods and Nodes matter also where an extender knows the rest. Raises CommandError."""
-    where.check(command)
-    return _from_files(command, where, given) if where.nrt else _from_cluster(command, where, given, messages, sums)
-
-
-def only(seen: Snapshot, names: tuple[str, ...], command: str) -> Snapshot:
-    """Of these nodes; all if none is named. :class:`UsageError` for one that is not there."""
-    if not names:
-        return seen
-    known = {each.name: each for each in seen.nodes}
-    if lacking := [name for name in names if name not in known]:
-        raise UsageError(f"{command}: there is no node {lacking[0]!r}; there are {', '.join(_some(known))}")
-    return Snapshot(
-        source=seen.source,
-        nodes=tuple(known[name] for name in sorted(set(names))),
-        knows_pods=seen.knows_pods,
-    )
-
-
-def _from_files(command: str, where: SourceOptions, given: ModeOptions) -> DecisionInputs:
-    """The time is that of the newest thing in the files, so that the same files always say the same."""
-    choice = given.choice(command)
-    objects = read_objects(where.nrt or (), where.nodes or ())
-    now = max([EPOCH, *written(objects.topologies), *times_of(objects.pods or ())])
-    found = snapshot(objects, source="files", now=now, exact=choice.mode != "compat")
-    if choice.mode != "compat":
-        found = reconstructed(found, choice.exact, unix=now.timestamp())
-    return DecisionInputs(found, objects, choice)
-
-
-def _from_cluster(
-    command: str, where: SourceOptions, given: ModeOptions, messages: Messages, sums: bool
-) -> DecisionInputs:
-    import asyncio
-
-    from polyarch.cli.cluster import Access, on_cluster
-    from polyarch.cli.numa.cluster import read_cluster
-
-    access = Access(where.kubeconfig, where.context)
-    read = asyncio.run(
-        on_cluster(
-            command,
-            access,
-            lambda client: read_cluster(
-                command, client, extender_namespace=where.extender_namespace, exact=given.mode != "compat", sums=sums
-            ),
-        )
-    )
-    for note in read.notes:
-        messages.note(note)
-    for detail in read.details:
-        messages.detail(detail)
-    choice = given.choice(command, read.options)
-    found = read.snapshot
-    if read.options is None and choice.mode != "compat":
-        found = reconstructed(found, choice.exact, unix=read.taken_at.timestamp())
-    return DecisionInputs(found, read.objects, choice, read.namespace)
-
-
-def _some(names: Iterable[str]) -> Iterator[str]:
-    for number, name in enumerate(names):
-        if number == SHOWN:
-            yield "…"
-            return
-        yield name

@@ -1,4 +1,4 @@
-"""What ``polyarch numa top`` shows of a snapshot: a line per cell, totals, findings. No input, no output."""
+"""The work of ``polyarch numa top``: what every cell has and has left, printed once or until Ctrl-C."""
 
 import shutil
 import sys
@@ -21,11 +21,68 @@ from polyarch.numa.fit.facts import CPU, MEMORY, Amounts, NodeFacts, ZoneFacts
 from polyarch.numa.snapshot import NodeSnapshot, Snapshot, Source
 from polyarch.quantity import spelled
 
-USUAL_RESOURCES: Final = (CPU, MEMORY)
-ALIGNING: Final = frozenset({"single-numa-node", "restricted"})
-WHOLE_CORES: Final = "full-pcpus-only"
-_ONE: Final = 1000
+COMMAND: Final = "numa top"
+PAUSE: Final = 2.0
+"""Seconds between two looks; more where a look takes longer than a third of that."""
+CLEAR: Final = "\x1b[H\x1b[2J"
 Sort = Literal["used", "free", "name"]
+
+
+class TopOptions(NamedTuple):
+    """What the command line asks for."""
+
+    names: tuple[str, ...]
+    resources: tuple[str, ...]
+    sort: Sort
+    watch: bool
+    check: bool
+    where: SourceOptions
+
+
+def run_top(asked: TopOptions, wanted: Sequence[Output], *, messages: Messages) -> int:
+    """Shows it; the exit code. Raises CommandError."""
+    if asked.watch and (asked.where.nrt or wanted != [Output("text")]):
+        raise UsageError(f"{COMMAND}: --watch shows a cluster as text; remove --nrt and --output")
+    while True:
+        began = time.monotonic()
+        code = _once(asked, wanted, messages)
+        if not asked.watch:
+            return code
+        try:
+            time.sleep(max(PAUSE, 3 * (time.monotonic() - began)))
+        except KeyboardInterrupt:
+            return code
+
+
+def _once(asked: TopOptions, wanted: Sequence[Output], messages: Messages) -> int:
+    seen = see(COMMAND, asked.where, AS_USUAL, messages=messages, sums=asked.check)
+    snapshot = only(seen.snapshot, asked.names, COMMAND)
+    resources = asked.resources or USUAL_RESOURCES
+    _require_listed(snapshot, asked.resources)
+    found = lines(snapshot, resources, sort=asked.sort, check=asked.check)
+    total = totals(found, resources)
+
+    def render(form: str, colour: bool) -> str:
+        if form != "text":
+            return document_text(document(found, total, source=snapshot.source, check=asked.check), form)
+        at_terminal = is_terminal(sys.stdout) and wanted[0].place == STDOUT
+        if at_terminal or colour:
+            text = picture(found, total, columns=shutil.get_terminal_size().columns, colour=colour)
+        else:
+            text = columns(found, total)
+        again = CLEAR if asked.watch and at_terminal else ""
+        return again + text + (_findings(found, colour=colour) if asked.check else "")
+
+    emit(wanted, render)
+    return 1 if any(each.findings for each in found) else 0
+
+
+def _require_listed(snapshot: Snapshot, resources: Sequence[str]) -> None:
+    listed = {name for node in snapshot.nodes for cell in node.facts.cells for name in cell.available}
+    for name in resources:
+        if name not in listed:
+            there = ", ".join(sorted(listed)) or "none at all"
+            raise UsageError(f"{COMMAND}: --resource {name}: no cell lists it; they list {there}")
 
 
 class Amount(NamedTuple):
@@ -47,9 +104,6 @@ class Amount(NamedTuple):
         return max(0, self.allocatable - self.free)
 
 
-NONE: Final = Amount()
-
-
 class CellLine(NamedTuple):
     """One cell."""
 
@@ -65,6 +119,23 @@ class NodeLines(NamedTuple):
     cells: tuple[CellLine, ...]
     marks: tuple[str, ...]
     findings: tuple[str, ...] = ()
+
+
+def _findings(found: Sequence[NodeLines], *, colour: bool) -> str:
+    told = [(each.node.name, sentence) for each in found for sentence in each.findings]
+    if not told:
+        return "\nNo findings.\n"
+    return "\n" + "".join(f"{styled(name, 'yellow', colour=colour)}: {sentence}\n" for name, sentence in told)
+
+
+# -- lines: what is shown of a snapshot
+
+
+USUAL_RESOURCES: Final = (CPU, MEMORY)
+ALIGNING: Final = frozenset({"single-numa-node", "restricted"})
+WHOLE_CORES: Final = "full-pcpus-only"
+_ONE: Final = 1000
+NONE: Final = Amount()
 
 
 def lines(snapshot: Snapshot, resources: Sequence[str], *, sort: Sort, check: bool) -> list[NodeLines]:
@@ -175,7 +246,7 @@ def findings(node: NodeSnapshot) -> Iterator[str]:
         yield "the exporter has been silent for more than three periods, or does not run: what is shown may be old"
 
 
-# -- ``polyarch numa top`` in a pipe: a line per cell, every amount in a column of its own.
+# -- text in a pipe: a line per cell, every amount in a column of its own
 
 
 AMOUNTS = ("CAPACITY", "ALLOCATABLE", "AVAILABLE", "RESERVED", "LARGEST")
@@ -210,7 +281,7 @@ def _texts(name: str, amount: Amount) -> list[str]:
     return [short(name, each) for each in amount]
 
 
-# -- ``polyarch numa top -o json``: the schema ``polyarch.dev/numa-top.v1``. Amounts are quantities, exact.
+# -- the document ``polyarch.dev/numa-top.v1``; amounts are exact
 
 
 VERSION: Final = "polyarch.dev/numa-top.v1"
@@ -243,7 +314,7 @@ def _amounts(amounts: Mapping[str, Amount]) -> dict[str, Any]:
     return {name: {field: spelled(value) for field, value in each._asdict().items()} for name, each in amounts.items()}
 
 
-# -- ``polyarch numa top`` on a terminal: bars of what is used, reserved and free, or of many nodes a heat map.
+# -- text on a terminal: bars of what is used, reserved and free, or a heat map of many nodes
 
 
 HEAT: Final = "▁▂▃▄▅▆▇█"
@@ -356,76 +427,3 @@ def _totals(found: Sequence[NodeLines], total: Mapping[str, Amount], cells: int)
             f"  {name}: {short(name, each.free)} of {short(name, each.allocatable)} free{reserved}, "
             f"at most {short(name, each.largest)} on one cell"
         )
-
-
-# -- ``polyarch numa top``, once or until somebody has seen enough.
-
-
-COMMAND: Final = "numa top"
-PAUSE: Final = 2.0
-"""Seconds between two looks; more where a look takes longer than a third of that."""
-CLEAR: Final = "\x1b[H\x1b[2J"
-
-
-class TopOptions(NamedTuple):
-    """What the command line asks for."""
-
-    names: tuple[str, ...]
-    resources: tuple[str, ...]
-    sort: Sort
-    watch: bool
-    check: bool
-    where: SourceOptions
-
-
-def run_top(asked: TopOptions, wanted: Sequence[Output], *, messages: Messages) -> int:
-    """Shows it; the exit code. Raises CommandError."""
-    if asked.watch and (asked.where.nrt or wanted != [Output("text")]):
-        raise UsageError(f"{COMMAND}: --watch shows a cluster as text; remove --nrt and --output")
-    while True:
-        began = time.monotonic()
-        code = _once(asked, wanted, messages)
-        if not asked.watch:
-            return code
-        try:
-            time.sleep(max(PAUSE, 3 * (time.monotonic() - began)))
-        except KeyboardInterrupt:
-            return code
-
-
-def _once(asked: TopOptions, wanted: Sequence[Output], messages: Messages) -> int:
-    seen = see(COMMAND, asked.where, AS_USUAL, messages=messages, sums=asked.check)
-    snapshot = only(seen.snapshot, asked.names, COMMAND)
-    resources = asked.resources or USUAL_RESOURCES
-    _require_listed(snapshot, asked.resources)
-    found = lines(snapshot, resources, sort=asked.sort, check=asked.check)
-    total = totals(found, resources)
-
-    def render(form: str, colour: bool) -> str:
-        if form != "text":
-            return document_text(document(found, total, source=snapshot.source, check=asked.check), form)
-        at_terminal = is_terminal(sys.stdout) and wanted[0].place == STDOUT
-        if at_terminal or colour:
-            text = picture(found, total, columns=shutil.get_terminal_size().columns, colour=colour)
-        else:
-            text = columns(found, total)
-        again = CLEAR if asked.watch and at_terminal else ""
-        return again + text + (_findings(found, colour=colour) if asked.check else "")
-
-    emit(wanted, render)
-    return 1 if any(each.findings for each in found) else 0
-
-
-def _require_listed(snapshot: Snapshot, resources: Sequence[str]) -> None:
-    listed = {name for node in snapshot.nodes for cell in node.facts.cells for name in cell.available}
-    for name in resources:
-        if name not in listed:
-            there = ", ".join(sorted(listed)) or "none at all"
-            raise UsageError(f"{COMMAND}: --resource {name}: no cell lists it; they list {there}")
-
-
-def _findings(found: Sequence[NodeLines], *, colour: bool) -> str:
-    told = [(each.node.name, sentence) for each in found for sentence in each.findings]
-    if not told:
-        return "\nNo findings.\n"
-    return "\n" + "".join(f"{styled(name, 'yellow', colour=colour)}: {sentence}\n" for name, sentence in told)

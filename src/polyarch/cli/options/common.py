@@ -1,7 +1,8 @@
-"""How an option is declared: the group of the help it stands in, what its value is called, and what it says.
+"""How an option is declared, and the options that every command has: ``-o``, ``-q`` and ``-v``.
 
 A value's name is part of its type: ``File`` is a ``str`` that help shows as ``FILE`` and that a shell completes with
-files. Groups have the same names in the help of every command."""
+files. Groups have the same names in the help of every command.
+"""
 
 import os
 import sys
@@ -35,7 +36,6 @@ class CompletionSource(str):
 
 
 Address = Annotated[str, Placeholder("ADDRESS")]
-
 Cidr = Annotated[str, Placeholder("CIDR")]
 Context = Annotated[str, Placeholder("CONTEXT")]
 Directory = Annotated[str, Placeholder("DIR")]
@@ -105,7 +105,7 @@ def check_seconds(option: str, seconds: float, *, may_be_zero: bool = False) -> 
         raise UsageError(f"{option} {seconds:g}: expected {expected}")
 
 
-# -- ``-q`` and ``-v`` of every command: how much it says on stderr.
+# -- ``-q`` and ``-v``
 
 
 @Parameter(name="*")
@@ -135,8 +135,7 @@ class LogVerbosity(Verbosity):
 AS_USUAL = Verbosity()
 LOGGED_AS_USUAL = LogVerbosity()
 
-
-# -- ``-o/--output FORMAT[=FILE]``: one meaning for every command, any number of times.
+# -- ``-o/--output FORMAT[=FILE]``, any number of times
 
 
 STDOUT = "-"

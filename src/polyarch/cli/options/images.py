@@ -1,6 +1,7 @@
-"""The options of every command that asks registries, and what they make: one meaning for all commands.
+"""The options of commands that ask registries, and of those that run rules.
 
-Files that an option names are read and checked before the first request; what is wrong with them is a usage error."""
+Files that an option names are read and checked before the first request; what is wrong with them is a usage error.
+"""
 
 import os
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ class RegistryOptions:
             raise UsageError(str(error)) from None
 
     def credentials(self) -> "FileCredentials":
-        """The credential files of RG-080."""
+        """The credential files that podman and docker use."""
         from polyarch.oci.auth.credential_stores import FileCredentials, InvalidCredentialFile
 
         try:
@@ -95,7 +96,7 @@ class RegistryOptions:
             raise UsageError(str(error)) from None
 
     def trust(self) -> "TrustSettings":
-        """The certificates of RG-100."""
+        """The CAs and client certificates of registries."""
         from polyarch.oci.transport.tls import TrustSettings
 
         _check_folder("--certs-dir", self.certs_dir)
@@ -124,11 +125,10 @@ def _check_folder(option: str, path: str | None) -> None:
         raise UsageError(f"{option} {path}: no such directory")
 
 
-# -- The options that ``polyarch lint``, ``polyarch fix`` and their kind share.
+# -- images and rules
 
 
 CHECKED = subject("What to check")
-
 FailOnOption = Annotated[Literal["error", "warning", "info", "never"], Placeholder("LEVEL")]
 Unresolved = Annotated[Literal["auto", "finding", "ignore"], Placeholder("POLICY")]
 Depth = Annotated[Literal["config", "elf"], Placeholder("DEPTH")]

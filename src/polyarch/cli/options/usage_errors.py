@@ -1,7 +1,8 @@
 """Sentences for command lines that the parser refuses.
 
 cyclopts names a missing argument by the parameter of a Python function, and lists what is left over as a list of
-tokens. Who typed the line knows neither: they read the words of ``--help``, and which command to ask for more."""
+tokens. A user knows neither: errors speak the words of ``--help``, and name the command to ask for more.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,26 +41,7 @@ def sentence(error: CycloptsError) -> str:
     return str(error)
 
 
-# -- Options whose value may be left out: ``--rebuild`` is ``--rebuild=``, and never takes the next word for its value.
-
-
-VALUELESS: Final[Mapping[tuple[str, ...], frozenset[str]]] = {("build", "run"): frozenset({"--rebuild"})}
-"""Command → its options."""
-
-
-def valueless(words: Sequence[str]) -> frozenset[str]:
-    """Those of the command that the words name."""
-    return next((each for command, each in VALUELESS.items() if tuple(words[: len(command)]) == command), frozenset())
-
-
-def with_values(words: Sequence[str]) -> list[str]:
-    """The words with an empty value where none was given."""
-    options = valueless(words)
-    end = words.index("--") if "--" in words else len(words)
-    return [f"{word}=" if word in options and at < end else word for at, word in enumerate(words)]
-
-
-# -- Words that another command understands: the error about them names it.
+# -- words that another command understands
 
 
 ELSEWHERE: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {
@@ -82,7 +64,7 @@ def other_command(words: Sequence[str]) -> str:
     return ""
 
 
-# -- Options that do not exist, where a command takes paths: ``-`` is one, so the parser lets everything through that
+# -- options that do not exist
 
 
 def refuse_misspelt(paths: Iterable[str], app: "App") -> None:
@@ -102,6 +84,25 @@ def _problem(path: str, app: "App") -> str:
     close = get_close_matches(word, names, n=1)
     instead = f"did you mean {close[0]}?" if close else f"polyarch {' '.join(app.name)} --help lists them"
     return f"{word}: unknown option; {instead}"
+
+
+# -- options whose value may be left out: ``--rebuild`` is ``--rebuild=``, and never takes the next word for its value
+
+
+VALUELESS: Final[Mapping[tuple[str, ...], frozenset[str]]] = {("build", "run"): frozenset({"--rebuild"})}
+"""Command → its options."""
+
+
+def valueless(words: Sequence[str]) -> frozenset[str]:
+    """Those of the command that the words name."""
+    return next((each for command, each in VALUELESS.items() if tuple(words[: len(command)]) == command), frozenset())
+
+
+def with_values(words: Sequence[str]) -> list[str]:
+    """The words with an empty value where none was given."""
+    options = valueless(words)
+    end = words.index("--") if "--" in words else len(words)
+    return [f"{word}=" if word in options and at < end else word for at, word in enumerate(words)]
 
 
 # -- Options by their earlier names, which are understood for one release with a word about the new one.

@@ -1,4 +1,7 @@
-"""Documents of a documented schema: JSON indented by two, or YAML; keys in the order given. And manifests for files."""
+"""Documents, manifests and diffs as text.
+
+A document has a documented schema and is printed as JSON, indented by two, or as YAML, with keys in the order given.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
@@ -34,7 +37,7 @@ def manifest_text(documents: Iterable[object]) -> str:
     )
 
 
-# -- Unified diffs that ``patch`` and ``git apply`` take: what ``polyarch fix`` shows before it writes.
+# -- unified diffs that ``patch`` and ``git apply`` take
 
 
 CONTEXT = 3

@@ -1,6 +1,4 @@
-"""What a command says besides its answer, on stderr: as much as ``-q`` and ``-v`` ask for.
-
-Errors are not among it: they end a command and are printed where it ends (``polyarch.cli.app``)."""
+"""What a command prints besides its answer, on stderr: notes, progress, the question before a write, the last error."""
 
 import os
 import sys
@@ -12,9 +10,6 @@ from typing import Protocol, Self, TextIO, runtime_checkable
 
 from polyarch.cli.errors import CommandError, UsageError
 from polyarch.cli.output.terminal import is_terminal, printable, styled, takes_colour
-
-LINE_EVERY = 10.0
-"""Seconds between the lines of progress in a pipe."""
 
 
 class Progress(Protocol):
@@ -29,53 +24,6 @@ class Progress(Protocol):
 
     def remark(self, text: str) -> None:
         """A line that stays."""
-
-
-class Lines:
-    """Progress in a pipe: a line once in a while."""
-
-    def __init__(self, text: str, total: int, stream: TextIO) -> None:
-        self._text = printable(text)
-        self._total = total
-        self._done = 0
-        self._stream = stream
-        self._told = time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.flush()
-
-    def advance(self) -> None:
-        """One more is done."""
-        self._done += 1
-        if time.monotonic() - self._told >= LINE_EVERY and self._done < self._total:
-            self._told = time.monotonic()
-            self.remark(f"{self._text}: {self._done} of {self._total}")
-
-    def remark(self, text: str) -> None:
-        """A line of its own."""
-        print(printable(text), file=self._stream, flush=True)
-
-
-class Silent:
-    """No progress, and no remarks."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def advance(self) -> None:
-        """Nothing is said."""
-
-    def remark(self, text: str) -> None:
-        """Nothing is said."""
-
-
-# -- What a command says besides its answer, on stderr: as much as ``-q`` and ``-v`` ask for.
 
 
 @dataclass(frozen=True)
@@ -123,7 +71,58 @@ def _print(text: str) -> None:
     print(f"polyarch: {printable(text)}", file=sys.stderr, flush=True)
 
 
-# -- Whoever sits at a terminal is asked before something is written; without one ``--yes`` has to say it.
+# -- progress
+
+
+LINE_EVERY = 10.0
+"""Seconds between the lines of progress in a pipe."""
+
+
+class Lines:
+    """Progress in a pipe: a line once in a while."""
+
+    def __init__(self, text: str, total: int, stream: TextIO) -> None:
+        self._text = printable(text)
+        self._total = total
+        self._done = 0
+        self._stream = stream
+        self._told = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.flush()
+
+    def advance(self) -> None:
+        """One more is done."""
+        self._done += 1
+        if time.monotonic() - self._told >= LINE_EVERY and self._done < self._total:
+            self._told = time.monotonic()
+            self.remark(f"{self._text}: {self._done} of {self._total}")
+
+    def remark(self, text: str) -> None:
+        """A line of its own."""
+        print(printable(text), file=self._stream, flush=True)
+
+
+class Silent:
+    """No progress, and no remarks."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def advance(self) -> None:
+        """Nothing is said."""
+
+    def remark(self, text: str) -> None:
+        """Nothing is said."""
+
+
+# -- confirmation
 
 
 def confirm(command: str, *, yes: bool, question: str = "This writes to the cluster. Go on?") -> None:
@@ -137,7 +136,7 @@ def confirm(command: str, *, yes: bool, question: str = "This writes to the clus
         raise UsageError(f"{command}: not confirmed; nothing was written")
 
 
-# -- How a program of ours ends: what its errors print, and its exit code.
+# -- exit
 
 
 @runtime_checkable

@@ -1,4 +1,7 @@
-"""Tables for people. Rows are never cut, so that they can be searched and copied; for a terminal they can be folded."""
+"""Tables for people, the wrapping of their cells, and bars.
+
+Rows are never cut, so that they can be searched and copied; for a terminal they can be wrapped.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
@@ -6,54 +9,12 @@ from typing import Final, NamedTuple
 
 from polyarch.cli.output.terminal import printable, styled
 
-_AFTER: Final = "/:@,;=-."
-"""What separates the parts of a name."""
-
-
-def fitting(widths: Sequence[int], least: Sequence[int], most: int) -> list[int]:
-    """The widths of columns that together have at most so many: the widest give way, none below its ``least``."""
-    found = list(widths)
-    places = [place for place in range(len(found)) if found[place] > least[place]]
-    while sum(found) > most and places:
-        place = max(places, key=found.__getitem__)
-        found[place] -= 1
-        if found[place] <= least[place]:
-            places.remove(place)
-    return found
-
-
-def folded(text: str, width: int) -> list[str]:
-    """The lines of a text, at most so many columns each. They end at white space, else behind a character that
-    separates parts of a name, else anywhere."""
-    lines = []
-    while (end := _end(text, width)) < len(text):
-        at = text.rfind(" ", 1, end + 1)
-        if at < 0:
-            at = max(text.rfind(each, 0, end) for each in _AFTER) + 1
-        at = at if at > 0 else end
-        lines.append(text[:at].rstrip())
-        text = text[at:].lstrip()
-    return [*lines, text]
-
-
-def _end(text: str, width: int) -> int:
-    """How many characters fit; one at least."""
-    from rich.cells import get_character_cell_size
-
-    used = 0
-    for place, character in enumerate(text):
-        used += get_character_cell_size(character)
-        if used > width:
-            return max(place, 1)
-    return len(text)
-
-
-# -- Bars: the same characters for the same thing in every picture. What a colour says a character says, too.
-
-
-FULL: Final = "█"
-PARTLY: Final = "▒"
-EMPTY: Final = "·"
+GAP = "   "
+NOTHING: Final = "-"
+NARROWEST: Final = 8
+"""Columns: no column of texts is folded to less."""
+ROOM_FOR_LAST: Final = 30
+"""The same for the last column, which has the long texts: with less room it stands below its row."""
 
 
 class StyledText(NamedTuple):
@@ -61,41 +22,6 @@ class StyledText(NamedTuple):
 
     shown: str
     width: int
-
-
-def plain(text: str) -> StyledText:
-    """A foreign text; each of its characters takes one column."""
-    shown = printable(text)
-    return StyledText(shown, len(shown))
-
-
-def bar(full: float, partly: float, *, width: int, style: str, partly_style: str, colour: bool) -> StyledText:
-    """Two shares of a whole from 0 to 1, and what is left of it. Together they are as long as their sum: rounding never
-    makes a bar longer than ``width``."""
-    first = round(width * full)
-    second = min(width - first, round(width * (full + partly)) - first)
-    shown = (
-        styled(FULL * first, style, colour=colour)
-        + styled(PARTLY * second, partly_style, colour=colour)
-        + styled(EMPTY * (width - first - second), "dim", colour=colour)
-    )
-    return StyledText(shown, width)
-
-
-def legend(full: str, partly: str, empty: str) -> str:
-    """What the characters of a bar stand for."""
-    return f"{FULL} {full}  {PARTLY} {partly}  {EMPTY} {empty}"
-
-
-# -- Tables for people. Rows are never cut, so that they can be searched and copied; for a terminal they can be folded.
-
-
-GAP = "   "
-NOTHING: Final = "-"
-NARROWEST: Final = 8
-"""Columns: no column of texts is folded to less."""
-ROOM_FOR_LAST: Final = 30
-"""The same for the last column, which has the long texts: with less room it stands below its row."""
 
 
 class Row(NamedTuple):
@@ -153,3 +79,80 @@ def _least(column: Sequence[str | StyledText]) -> int:
     heading, *cells = column
     words = [len(word) for word in heading.split()] if isinstance(heading, str) else []
     return max(NARROWEST, *words, *(cell.width for cell in cells if isinstance(cell, StyledText)))
+
+
+# -- wrapping
+
+
+_AFTER: Final = "/:@,;=-."
+"""What separates the parts of a name."""
+
+
+def fitting(widths: Sequence[int], least: Sequence[int], most: int) -> list[int]:
+    """The widths of columns that together have at most so many: the widest give way, none below its ``least``."""
+    found = list(widths)
+    places = [place for place in range(len(found)) if found[place] > least[place]]
+    while sum(found) > most and places:
+        place = max(places, key=found.__getitem__)
+        found[place] -= 1
+        if found[place] <= least[place]:
+            places.remove(place)
+    return found
+
+
+def folded(text: str, width: int) -> list[str]:
+    """The lines of a text, at most so many columns each. They end at white space, else behind a character that
+    separates parts of a name, else anywhere."""
+    lines = []
+    while (end := _end(text, width)) < len(text):
+        at = text.rfind(" ", 1, end + 1)
+        if at < 0:
+            at = max(text.rfind(each, 0, end) for each in _AFTER) + 1
+        at = at if at > 0 else end
+        lines.append(text[:at].rstrip())
+        text = text[at:].lstrip()
+    return [*lines, text]
+
+
+def _end(text: str, width: int) -> int:
+    """How many characters fit; one at least."""
+    from rich.cells import get_character_cell_size
+
+    used = 0
+    for place, character in enumerate(text):
+        used += get_character_cell_size(character)
+        if used > width:
+            return max(place, 1)
+    return len(text)
+
+
+# -- bars: the same characters for the same thing in every picture; colours repeat what characters say
+
+
+FULL: Final = "█"
+PARTLY: Final = "▒"
+EMPTY: Final = "·"
+
+
+def plain(text: str) -> StyledText:
+    """A foreign text; each of its characters takes one column."""
+    shown = printable(text)
+    return StyledText(shown, len(shown))
+
+
+def bar(full: float, partly: float, *, width: int, style: str, partly_style: str, colour: bool) -> StyledText:
+    """Two shares of a whole from 0 to 1, and what is left of it. Together they are as long as their sum: rounding never
+    makes a bar longer than ``width``."""
+    first = round(width * full)
+    second = min(width - first, round(width * (full + partly)) - first)
+    shown = (
+        styled(FULL * first, style, colour=colour)
+        + styled(PARTLY * second, partly_style, colour=colour)
+        + styled(EMPTY * (width - first - second), "dim", colour=colour)
+    )
+    return StyledText(shown, width)
+
+
+def legend(full: str, partly: str, empty: str) -> str:
+    """What the characters of a bar stand for."""
+    return f"{FULL} {full}  {PARTLY} {partly}  {EMPTY} {empty}"

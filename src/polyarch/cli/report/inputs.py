@@ -1,7 +1,9 @@
-"""Asks for the images of workloads: each once, in parallel, and what is known when somebody interrupts it.
+"""What ``polyarch report`` is made of: inspections of the images of workloads, and facts from manifests.
 
-With ``--pull-secrets`` the secrets that a workload names are read by name, and only when a registry asks for a
-credential; they are never listed. The answers to such a question count for that namespace alone."""
+Images are inspected once each, in parallel; an interrupt leaves what is known by then. With ``--pull-secrets`` the
+secrets that a workload names are read by name, and only when a registry asks for a credential; they are never listed.
+The answers to such a request count for that namespace alone.
+"""
 
 import asyncio
 import os
@@ -185,7 +187,7 @@ def _reader(client: Client) -> SecretClient:
     return read
 
 
-# -- Facts from manifests: those that somebody writes, and those that ``kubectl get -o yaml`` prints.
+# -- facts from manifests: those that somebody writes, and those that ``kubectl get -o yaml`` prints
 
 
 _KINDS: Final = frozenset(each.kind for each in WORKLOADS)

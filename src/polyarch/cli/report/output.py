@@ -1,4 +1,7 @@
-"""One report in one form. Forms that a command line does not ask for are not even imported."""
+"""The formats of a report: text for a terminal, Markdown, CSV, JSON, YAML, and the HTML page of ``reports.page``.
+
+Each is made of the document alone.
+"""
 
 import csv
 import io
@@ -48,70 +51,7 @@ def rendered(report: Report, form: str, *, colour: bool = False) -> str:
             return document_text(msgspec.to_builtins(report), form)
 
 
-# -- Sentences that text and Markdown have in common.
-
-
-NO_DRIFT: Final = "Every pod could start again on its node."
-_OF_A_TARGET: Final[Mapping[str, Callable[[Reason, str], str]]] = {
-    "ImageLacksTarget": lambda reason, targets: lacks(reason.image, reason.value, targets),
-    "RequiredAffinity": lambda reason, targets: excludes(targets, reason.value),
-}
-"""Reasons whose sentence names the target, and how to name several."""
-
-
-def weight(report: Report, given: Weight) -> str:
-    """In what shares are of."""
-    return amount_words(amount(given, report.basis), report.basis)
-
-
-def why(reasons: Sequence[Reason], targets: Sequence[str] = ()) -> str:
-    """The sentences; of a field also where it stands. What holds for several targets is said of all of them."""
-    said = ((_of_all(each, targets) if len(targets) > 1 else each.message, each.path) for each in reasons)
-    return "; ".join(f"{message} ({path})" if path else message for message, path in said)
-
-
-def joined(answers: Iterable[Answer]) -> list[tuple[Answer, list[str]]]:
-    """One of the answers that differ in nothing but the target, with all of these targets."""
-    found: dict[Hashable, tuple[Answer, list[str]]] = {}
-    for each in answers:
-        found.setdefault((each.verdict, tuple(map(_alike, each.reasons))), (each, []))[1].append(each.target)
-    return list(found.values())
-
-
-def _alike(reason: Reason) -> Hashable:
-    return (reason.code, "" if reason.code in _OF_A_TARGET else reason.message, reason.path, reason.value, reason.image)
-
-
-def _of_all(reason: Reason, targets: Sequence[str]) -> str:
-    if reason.code not in _OF_A_TARGET:
-        return reason.message
-    return _OF_A_TARGET[reason.code](reason, " or ".join(targets))
-
-
-def heading(report: Report) -> str:
-    """What the report is of."""
-    source = report.source
-    when = f" at {source.taken_at}" if source.taken_at else ""
-    name = f" {source.name}" if source.name else ""
-    return f"{'Cluster' if source.kind == 'cluster' else 'Manifests'}{name}{when}"
-
-
-def summary(report: Report, sums: TargetSums) -> str:
-    """One target in one sentence. Without nodes, as of manifests, nothing is said of them and of what runs."""
-    runs = f"{percent(sums.runs_share)} runs there, " if report.nodes else ""
-    nodes = f", {counted(sums.nodes, 'node')}" if report.nodes else ""
-    return (
-        f"{sums.target}: {runs}{percent(sums.ready_share)} could today, "
-        f"{percent(sums.unconstrained_share)} after lifting constraints{nodes}"
-    )
-
-
-def holds(report: Report, blocker: Blocker) -> tuple[str, str]:
-    """What an image holds back alone, and together with others."""
-    return weight(report, blocker.alone), weight(report, blocker.together)
-
-
-# -- The report for people at a terminal: sums, what is in the way, workloads.
+# -- text
 
 
 MOST_BLOCKERS: Final = 10
@@ -341,7 +281,7 @@ def _comparison(report: Report, look: TextStyle) -> Iterator[str]:
             yield look.table((title, "TARGET", "BEFORE", "NOW"), rows)
 
 
-# -- The report as Markdown, for an issue or a merge request: what decides, and not every workload.
+# -- Markdown, for an issue or a merge request: what decides, and not every workload
 
 
 MOST_ROWS: Final = 50
@@ -452,7 +392,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return text if len(rows) <= MOST_ROWS else f"{text}\n\n{len(rows) - MOST_ROWS} more rows are in the other forms."
 
 
-# -- CSV (RFC 4180): one row a workload and target.
+# -- CSV (RFC 4180): one row a workload and target
 
 
 HEADER = (
@@ -484,3 +424,66 @@ def _row(row: WorkloadRow, answer: Answer) -> list[str]:
     )
     exact = (f"{number:.15g}" if isinstance(number, float) else str(number) for number in numbers)
     return [*map(guarded, texts), *exact, *map(guarded, cells)]
+
+
+# -- sentences that text and Markdown have in common
+
+
+NO_DRIFT: Final = "Every pod could start again on its node."
+_OF_A_TARGET: Final[Mapping[str, Callable[[Reason, str], str]]] = {
+    "ImageLacksTarget": lambda reason, targets: lacks(reason.image, reason.value, targets),
+    "RequiredAffinity": lambda reason, targets: excludes(targets, reason.value),
+}
+"""Reasons whose sentence names the target, and how to name several."""
+
+
+def weight(report: Report, given: Weight) -> str:
+    """In what shares are of."""
+    return amount_words(amount(given, report.basis), report.basis)
+
+
+def why(reasons: Sequence[Reason], targets: Sequence[str] = ()) -> str:
+    """The sentences; of a field also where it stands. What holds for several targets is said of all of them."""
+    said = ((_of_all(each, targets) if len(targets) > 1 else each.message, each.path) for each in reasons)
+    return "; ".join(f"{message} ({path})" if path else message for message, path in said)
+
+
+def joined(answers: Iterable[Answer]) -> list[tuple[Answer, list[str]]]:
+    """One of the answers that differ in nothing but the target, with all of these targets."""
+    found: dict[Hashable, tuple[Answer, list[str]]] = {}
+    for each in answers:
+        found.setdefault((each.verdict, tuple(map(_alike, each.reasons))), (each, []))[1].append(each.target)
+    return list(found.values())
+
+
+def _alike(reason: Reason) -> Hashable:
+    return (reason.code, "" if reason.code in _OF_A_TARGET else reason.message, reason.path, reason.value, reason.image)
+
+
+def _of_all(reason: Reason, targets: Sequence[str]) -> str:
+    if reason.code not in _OF_A_TARGET:
+        return reason.message
+    return _OF_A_TARGET[reason.code](reason, " or ".join(targets))
+
+
+def heading(report: Report) -> str:
+    """What the report is of."""
+    source = report.source
+    when = f" at {source.taken_at}" if source.taken_at else ""
+    name = f" {source.name}" if source.name else ""
+    return f"{'Cluster' if source.kind == 'cluster' else 'Manifests'}{name}{when}"
+
+
+def summary(report: Report, sums: TargetSums) -> str:
+    """One target in one sentence. Without nodes, as of manifests, nothing is said of them and of what runs."""
+    runs = f"{percent(sums.runs_share)} runs there, " if report.nodes else ""
+    nodes = f", {counted(sums.nodes, 'node')}" if report.nodes else ""
+    return (
+        f"{sums.target}: {runs}{percent(sums.ready_share)} could today, "
+        f"{percent(sums.unconstrained_share)} after lifting constraints{nodes}"
+    )
+
+
+def holds(report: Report, blocker: Blocker) -> tuple[str, str]:
+    """What an image holds back alone, and together with others."""
+    return weight(report, blocker.alone), weight(report, blocker.together)

@@ -1,6 +1,6 @@
 """Runs the work of a build pod's container: a connection to registries, the message at the end, the exit code.
 
-Exit codes are BD-147's, which the Job's pod failure policy knows: what another attempt cannot mend has its own."""
+The Job's pod failure policy knows the exit codes: what another attempt cannot mend has one of its own."""
 
 import asyncio
 import sys

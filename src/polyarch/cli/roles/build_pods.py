@@ -1,4 +1,4 @@
-"""What the commands of build pods have in common on the command line."""
+"""``polyarch run build-push``, ``build-index`` and ``build-prune``: the containers of build pods and registry Jobs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from polyarch.builds.agent import Ending
     from polyarch.oci.image.contents import RegistryConnection
 
-
 SUBJECT = subject("Work")
 TerminationLog = Annotated[
     File, option("Where the result is written, in one line of JSON, as the last act", group=SUBJECT)
@@ -26,13 +25,11 @@ EXITS = (
     (44, "the registry refuses it, or the credentials cannot be used"),
 )
 
-
-# -- ``polyarch run build-push``: the container of a build pod that uploads what buildah made.
+# -- polyarch run build-push
 
 
 Repository = Annotated[str, Placeholder("REPOSITORY")]
 Architecture = Annotated[str, Placeholder("ARCH")]
-
 PUSH_EPILOGUE = epilogue(
     examples=(
         (
@@ -47,7 +44,6 @@ PUSH_EPILOGUE = epilogue(
         (45, "the layout is not one that can be pushed"),
     ),
 )
-
 push_app = App(name="build-push", help_epilogue=PUSH_EPILOGUE, version_flags=(), config=())
 
 
@@ -83,7 +79,7 @@ def push(
     return run_work(work, access, termination_log, messages=messages)
 
 
-# -- ``polyarch run build-index``: the container of an index Job.
+# -- polyarch run build-index
 
 
 INDEX_EPILOGUE = epilogue(
@@ -97,7 +93,6 @@ INDEX_EPILOGUE = epilogue(
         (45, "these children cannot be in one index"),
     ),
 )
-
 index_app = App(name="build-index", help_epilogue=INDEX_EPILOGUE, version_flags=(), config=())
 
 
@@ -123,7 +118,7 @@ def index(
     return run_work(work, access, termination_log, messages=messages)
 
 
-# -- ``polyarch run build-prune``: the container of a Job that deletes images.
+# -- polyarch run build-prune
 
 
 PRUNE_EPILOGUE = epilogue(
@@ -132,7 +127,6 @@ PRUNE_EPILOGUE = epilogue(
     ),
     exits=EXITS,
 )
-
 prune_app = App(name="build-prune", help_epilogue=PRUNE_EPILOGUE, version_flags=(), config=())
 
 

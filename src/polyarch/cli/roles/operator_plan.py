@@ -1,7 +1,8 @@
-"""What the NUMA operator would see of a cluster, from files (``run operator --plan``).
+"""``polyarch run operator --plan``: what the NUMA operator would apply, as YAML, from files that describe a cluster.
 
 Only a custom resource is needed. What no file says is as in a new cluster: plain Kubernetes, a namespace that is fit
-for exporters, no exporters yet."""
+for exporters, no exporters yet.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,73 @@ from polyarch.operator.components.numa_scheduler_plan import NodeCounts, Schedul
 from polyarch.operator.components.numa_scheduler_plan import plan_scheduler as scheduler_plan
 from polyarch.operator.operands import tolerated
 from polyarch.operator.settings import DEFAULT_IMAGE, OLDEST_KUBERNETES, ClusterCapabilities, OperatorSettings
+
+JsonObject = Mapping[str, Any]
+
+
+class ShownPlan(msgspec.Struct, frozen=True):
+    """The plan for one custom resource."""
+
+    given: JsonObject
+    documents: Sequence[JsonObject] | None
+    """None: nothing is changed."""
+    status: JsonObject
+    conditions: Sequence[Condition] | None
+    """None: the status is left alone, too."""
+    remarks: Sequence[str] = ()
+    """What the documents do not show, for people."""
+
+    @classmethod
+    def of(cls, observed: ExporterFacts | SchedulerFacts) -> "ShownPlan":
+        if isinstance(observed, ExporterFacts):
+            made = plan_exporters(observed)
+            namespace = [made.namespace] if made.namespace is not None else []
+            documents = None if made.documents is None else [*namespace, *made.documents]
+            return cls(observed.object, documents, made.status or {}, made.conditions, tuple(_remarks(made)))
+        found = scheduler_plan(observed)
+        conditions = (*four(found.condition), *found.extra)
+        return cls(observed.document, found.documents, found.status, conditions)
+
+    @property
+    def is_degraded(self) -> bool:
+        return any(each.type == "Degraded" and each.status == "True" for each in self.conditions or ())
+
+
+def plans_text(plans: Iterable[ShownPlan]) -> str:
+    """Every document of a plan, then its custom resource."""
+    return manifest_text(document for each in plans for document in _documents(each))
+
+
+def remarks(shown: ShownPlan) -> Iterator[str]:
+    """What to say besides."""
+    if shown.conditions is None:
+        yield "reconciliation is paused: nothing is changed, the status neither"
+    elif shown.documents is None:
+        yield f"nothing is created, changed or deleted for {shown.given['kind']}"
+    yield from shown.remarks
+
+
+def _remarks(made: ExporterPlan) -> Iterator[str]:
+    for group, nodes in made.group_nodes.items():
+        count = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
+        yield f"node group {group}: {count}{f' ({few(nodes)})' if nodes else ''}"
+    if (signed := made.certificate) is not None:
+        yield f"the operator signs Secret {signed.namespace}/{signed.secret} for {', '.join(signed.dns_names)}"
+    for each in made.events:
+        yield each.message
+
+
+def _documents(shown: ShownPlan) -> Iterator[JsonObject]:
+    yield from shown.documents or ()
+    if shown.conditions is not None:
+        given = shown.given
+        status = {**shown.status, "conditions": msgspec.to_builtins(shown.conditions)}
+        name = (given.get("metadata") or {}).get("name")
+        yield {"apiVersion": given["apiVersion"], "kind": given["kind"], "metadata": {"name": name}, "status": status}
+
+
+# -- the cluster that files describe
+
 
 CONFIG_MAPS: Final = "ConfigMap"
 PLANNED_FOR: Final[Mapping[str, Schema]] = {OPERATORS.kind: operator_spec(), SCHEDULERS.kind: scheduler_spec()}
@@ -190,70 +258,3 @@ def _hosted(config_maps: Iterable[FileDocument]) -> list[dict[str, Any]]:
             raise each.error(f"data.{HOSTED_KEY} is not YAML ({' '.join(str(error).split())})") from None
         found.append({**(content if isinstance(content, dict) else {}), "metadata": metadata})
     return found
-
-
-# -- A plan of the NUMA operator as YAML: the objects it would apply, and the custom resource with its new status.
-
-
-JsonObject = Mapping[str, Any]
-
-
-class ShownPlan(msgspec.Struct, frozen=True):
-    """The plan for one custom resource."""
-
-    given: JsonObject
-    documents: Sequence[JsonObject] | None
-    """None: nothing is changed."""
-    status: JsonObject
-    conditions: Sequence[Condition] | None
-    """None: the status is left alone, too."""
-    remarks: Sequence[str] = ()
-    """What the documents do not show, for people."""
-
-    @classmethod
-    def of(cls, observed: ExporterFacts | SchedulerFacts) -> "ShownPlan":
-        if isinstance(observed, ExporterFacts):
-            made = plan_exporters(observed)
-            namespace = [made.namespace] if made.namespace is not None else []
-            documents = None if made.documents is None else [*namespace, *made.documents]
-            return cls(observed.object, documents, made.status or {}, made.conditions, tuple(_remarks(made)))
-        found = scheduler_plan(observed)
-        conditions = (*four(found.condition), *found.extra)
-        return cls(observed.document, found.documents, found.status, conditions)
-
-    @property
-    def is_degraded(self) -> bool:
-        return any(each.type == "Degraded" and each.status == "True" for each in self.conditions or ())
-
-
-def plans_text(plans: Iterable[ShownPlan]) -> str:
-    """Every document of a plan, then its custom resource."""
-    return manifest_text(document for each in plans for document in _documents(each))
-
-
-def remarks(shown: ShownPlan) -> Iterator[str]:
-    """What to say besides."""
-    if shown.conditions is None:
-        yield "reconciliation is paused: nothing is changed, the status neither"
-    elif shown.documents is None:
-        yield f"nothing is created, changed or deleted for {shown.given['kind']}"
-    yield from shown.remarks
-
-
-def _remarks(made: ExporterPlan) -> Iterator[str]:
-    for group, nodes in made.group_nodes.items():
-        count = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
-        yield f"node group {group}: {count}{f' ({few(nodes)})' if nodes else ''}"
-    if (signed := made.certificate) is not None:
-        yield f"the operator signs Secret {signed.namespace}/{signed.secret} for {', '.join(signed.dns_names)}"
-    for each in made.events:
-        yield each.message
-
-
-def _documents(shown: ShownPlan) -> Iterator[JsonObject]:
-    yield from shown.documents or ()
-    if shown.conditions is not None:
-        given = shown.given
-        status = {**shown.status, "conditions": msgspec.to_builtins(shown.conditions)}
-        name = (given.get("metadata") or {}).get("name")
-        yield {"apiVersion": given["apiVersion"], "kind": given["kind"], "metadata": {"name": name}, "status": status}

@@ -1,7 +1,8 @@
-"""The flags of the builder: what its build pods run, and what it may do (``BuilderSettings``).
+"""The flags of roles, as settings: builder, exec-monitor, operator, taints.
 
-``polyarch run operator`` takes them too and hands them to the builder that it deploys. A flag is declared once for all
-roles: of two flags with one name only the first would be set."""
+``polyarch run operator`` takes the builder's, too, and hands them to the builder that it deploys. A flag is declared
+once for all roles: of two flags with one name only the first would be set.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -26,7 +27,6 @@ from polyarch.cli.options.common import (
 if TYPE_CHECKING:
     from polyarch.operator.settings import OperatorSettings
     from polyarch.run.settings import BuilderSettings, MonitorSettings
-
 
 BUILDER = subject("Builder")
 MachineOS = Annotated[Literal["auto", "on", "off"], Placeholder("WHEN")]
@@ -96,8 +96,7 @@ class BuilderFlags:
 
 DEFAULT_BUILDER = BuilderFlags()
 
-
-# -- The flags of ``polyarch run exec-monitor``: its side, and where a node has what it reads (``MonitorSettings``).
+# -- exec-monitor
 
 
 MONITOR = subject("Exec-format-error monitor")
@@ -133,8 +132,7 @@ class MonitorFlags:
 
 ANY_NODE = MonitorFlags()
 
-
-# -- The flags of ``polyarch run operator``: how it deploys the other roles (``OperatorSettings``).
+# -- operator
 
 
 OPERATOR = subject("Operator")
@@ -273,8 +271,7 @@ class OperatorFlags:
 
 AS_USUAL = OperatorFlags()
 
-
-# -- The flags of ``polyarch run taints``: where its configuration is, if not in the cluster (``TaintRoleSettings``).
+# -- taints
 
 
 TAINTS = subject("Taints")

@@ -1,4 +1,4 @@
-"""How the sandbox's steps look on stderr: a bar on a terminal, plain lines in a pipe."""
+"""The work of ``polyarch up``, ``down``, ``status`` and ``polyarch sandbox …``."""
 
 import asyncio
 import os
@@ -34,189 +34,6 @@ from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.registry.images import read_descriptions
 from polyarch.sandbox.registry.seed import PushedImage
 from polyarch.sandbox.state import Folder, Settings
-
-LINE_SECONDS = 10.0
-"""In a pipe, a step that counts something says so this often."""
-
-
-class TerminalProgress:
-    """One line that lives: what is done now, how far it is. Finished steps stay above it."""
-
-    def __init__(self, console: Console) -> None:
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            TextColumn("{task.fields[count]}", style="dim"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-        )
-        self._task: TaskID | None = None
-        self._text = ""
-        self._began = 0.0
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
-        self._finish(done=failure is None)
-        self._progress.stop()
-
-    def step(self, text: str) -> None:
-        self._finish(done=True)
-        self._text, self._began = text, time.monotonic()
-        self._task = self._progress.add_task(text, total=None, count="")
-
-    def advance(self, done: int, total: int, detail: str = "") -> None:
-        if self._task is not None:
-            self._progress.update(self._task, completed=done, total=total or None, count=_count(done, total, detail))
-
-    def _finish(self, *, done: bool) -> None:
-        if self._task is None:
-            return
-        self._progress.remove_task(self._task)
-        self._task = None
-        mark = "[green]✓[/]" if done else "[red]✗[/]"
-        self._progress.console.print(f"{mark} {self._text} [dim]{time.monotonic() - self._began:.1f} s[/]")
-
-
-class LineProgress:
-    """One line for each step, and one in a while for what a long step counts."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._told = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.flush()
-
-    def step(self, text: str) -> None:
-        self._told = time.monotonic()
-        print(text, file=self._stream, flush=True)
-
-    def advance(self, done: int, total: int, detail: str = "") -> None:
-        if time.monotonic() - self._told >= LINE_SECONDS:
-            self._told = time.monotonic()
-            print(f"  {_count(done, total, detail)}", file=self._stream, flush=True)
-
-
-def _count(done: int, total: int, detail: str) -> str:
-    if detail == "bytes":
-        return f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else f"{done / 1e6:.0f} MB"
-    if detail.startswith("go: downloading"):
-        return detail.removeprefix("go: ")[:60]
-    return f"{done} of {total} packages" if total else detail[-60:]
-
-
-class NoProgress:
-    """Nothing, for ``-q``."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def step(self, text: str) -> None:
-        """Not told."""
-
-    def advance(self, done: int, total: int, detail: str = "") -> None:
-        """Not told."""
-
-
-def shown(messages: Messages) -> TerminalProgress | LineProgress | NoProgress:
-    """What fits stderr and the command line; use it as a context manager."""
-    if messages.quiet:
-        return NoProgress()
-    console = Console(stderr=True, highlight=False)
-    return TerminalProgress(console) if console.is_terminal else LineProgress(sys.stderr)
-
-
-# -- ``--merge-kubeconfig``: the sandbox's context in the user's own kubeconfig, beside what is there.
-
-
-SECTIONS = ("clusters", "users", "contexts")
-BACKUP_SUFFIX = ".before-polyarch"
-
-
-def user_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where kubectl would write: the first file of ``KUBECONFIG``, else ``~/.kube/config``."""
-    listed = [part for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
-    return Path(listed[0]) if listed else Path(environ.get("HOME", "~")).expanduser() / ".kube" / "config"
-
-
-def merge(path: Path, ours: Mapping[str, Any]) -> None:
-    """Put our entries into the file and make our context the current one."""
-    document = _read(path)
-    for section in SECTIONS:
-        added = ours[section]
-        names = {entry["name"] for entry in added}
-        document[section] = [*_without(document, section, names), *added]
-    document["current-context"] = ours["current-context"]
-    _write(path, document)
-
-
-def remove(path: Path, name: str) -> None:
-    """Take the entries called ``name`` out again; a file that has none is left as it is."""
-    if not path.exists():
-        return
-    document = _read(path)
-    before = {section: list(document.get(section) or []) for section in SECTIONS}
-    after = {section: _without(document, section, {name}) for section in SECTIONS}
-    if before == after:
-        return
-    document.update(after)
-    if document.get("current-context") == name:
-        document["current-context"] = ""
-    _write(path, document)
-
-
-def _without(document: Mapping[str, Any], section: str, names: set[str]) -> list[Any]:
-    entries = document.get(section) or []
-    return [entry for entry in entries if not (isinstance(entry, dict) and entry.get("name") in names)]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    empty = {"apiVersion": "v1", "kind": "Config", "preferences": {}}
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return empty
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"--merge-kubeconfig: {path} is not YAML ({error}); fix it, or run without the option"
-        ) from error
-    if document is None:
-        return empty
-    if not isinstance(document, dict) or not all(isinstance(document.get(s) or [], list) for s in SECTIONS):
-        raise UsageError(f"--merge-kubeconfig: {path} is not a kubeconfig; fix it, or run without the option")
-    return document
-
-
-def _write(path: Path, document: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if path.exists():
-        backup = path.with_name(path.name + BACKUP_SUFFIX)
-        _write_private(backup, path.read_bytes())
-    # The target of a symbolic link is replaced, not the link.
-    _write_private(path.resolve(), yaml.safe_dump(document, sort_keys=False).encode())
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    partial.replace(path)
-
-
-# -- The work of ``polyarch up``, ``down``, ``status`` and ``polyarch sandbox …``.
-
 
 T = TypeVar("T")
 
@@ -495,3 +312,186 @@ def _status(result: Document, colour: bool) -> str:
     shown_rows = table(("COMPONENT", "PID", "MEMORY", "ADDRESS", "STATE"), rows, colour=colour)
     cells = f"NUMA cells of each node: {result.numa}\n" if result.numa else ""
     return f"{shown_rows}\n{cells}logs: {Path(result.audit_log).parent}\n"
+
+
+# -- progress of the steps, on stderr: a bar on a terminal, plain lines in a pipe
+
+
+LINE_SECONDS = 10.0
+"""In a pipe, a step that counts something says so this often."""
+
+
+class TerminalProgress:
+    """One line that lives: what is done now, how far it is. Finished steps stay above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.fields[count]}", style="dim"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+        self._text = ""
+        self._began = 0.0
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        self._finish(done=failure is None)
+        self._progress.stop()
+
+    def step(self, text: str) -> None:
+        self._finish(done=True)
+        self._text, self._began = text, time.monotonic()
+        self._task = self._progress.add_task(text, total=None, count="")
+
+    def advance(self, done: int, total: int, detail: str = "") -> None:
+        if self._task is not None:
+            self._progress.update(self._task, completed=done, total=total or None, count=_count(done, total, detail))
+
+    def _finish(self, *, done: bool) -> None:
+        if self._task is None:
+            return
+        self._progress.remove_task(self._task)
+        self._task = None
+        mark = "[green]✓[/]" if done else "[red]✗[/]"
+        self._progress.console.print(f"{mark} {self._text} [dim]{time.monotonic() - self._began:.1f} s[/]")
+
+
+class LineProgress:
+    """One line for each step, and one in a while for what a long step counts."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._told = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.flush()
+
+    def step(self, text: str) -> None:
+        self._told = time.monotonic()
+        print(text, file=self._stream, flush=True)
+
+    def advance(self, done: int, total: int, detail: str = "") -> None:
+        if time.monotonic() - self._told >= LINE_SECONDS:
+            self._told = time.monotonic()
+            print(f"  {_count(done, total, detail)}", file=self._stream, flush=True)
+
+
+def _count(done: int, total: int, detail: str) -> str:
+    if detail == "bytes":
+        return f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else f"{done / 1e6:.0f} MB"
+    if detail.startswith("go: downloading"):
+        return detail.removeprefix("go: ")[:60]
+    return f"{done} of {total} packages" if total else detail[-60:]
+
+
+class NoProgress:
+    """Nothing, for ``-q``."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def step(self, text: str) -> None:
+        """Not told."""
+
+    def advance(self, done: int, total: int, detail: str = "") -> None:
+        """Not told."""
+
+
+def shown(messages: Messages) -> TerminalProgress | LineProgress | NoProgress:
+    """What fits stderr and the command line; use it as a context manager."""
+    if messages.quiet:
+        return NoProgress()
+    console = Console(stderr=True, highlight=False)
+    return TerminalProgress(console) if console.is_terminal else LineProgress(sys.stderr)
+
+
+# -- ``--merge-kubeconfig``: the sandbox's context in the user's own kubeconfig, beside what is there
+
+
+SECTIONS = ("clusters", "users", "contexts")
+BACKUP_SUFFIX = ".before-polyarch"
+
+
+def user_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where kubectl would write: the first file of ``KUBECONFIG``, else ``~/.kube/config``."""
+    listed = [part for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    return Path(listed[0]) if listed else Path(environ.get("HOME", "~")).expanduser() / ".kube" / "config"
+
+
+def merge(path: Path, ours: Mapping[str, Any]) -> None:
+    """Put our entries into the file and make our context the current one."""
+    document = _read(path)
+    for section in SECTIONS:
+        added = ours[section]
+        names = {entry["name"] for entry in added}
+        document[section] = [*_without(document, section, names), *added]
+    document["current-context"] = ours["current-context"]
+    _write(path, document)
+
+
+def remove(path: Path, name: str) -> None:
+    """Take the entries called ``name`` out again; a file that has none is left as it is."""
+    if not path.exists():
+        return
+    document = _read(path)
+    before = {section: list(document.get(section) or []) for section in SECTIONS}
+    after = {section: _without(document, section, {name}) for section in SECTIONS}
+    if before == after:
+        return
+    document.update(after)
+    if document.get("current-context") == name:
+        document["current-context"] = ""
+    _write(path, document)
+
+
+def _without(document: Mapping[str, Any], section: str, names: set[str]) -> list[Any]:
+    entries = document.get(section) or []
+    return [entry for entry in entries if not (isinstance(entry, dict) and entry.get("name") in names)]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    empty = {"apiVersion": "v1", "kind": "Config", "preferences": {}}
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return empty
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"--merge-kubeconfig: {path} is not YAML ({error}); fix it, or run without the option"
+        ) from error
+    if document is None:
+        return empty
+    if not isinstance(document, dict) or not all(isinstance(document.get(s) or [], list) for s in SECTIONS):
+        raise UsageError(f"--merge-kubeconfig: {path} is not a kubeconfig; fix it, or run without the option")
+    return document
+
+
+def _write(path: Path, document: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.exists():
+        backup = path.with_name(path.name + BACKUP_SUFFIX)
+        _write_private(backup, path.read_bytes())
+    # The target of a symbolic link is replaced, not the link.
+    _write_private(path.resolve(), yaml.safe_dump(document, sort_keys=False).encode())
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    partial.replace(path)

@@ -1,6 +1,7 @@
-"""What ``polyarch taint plan`` prints: tables for people, and the document ``polyarch.dev/taint-plan/v1``.
+"""The output of ``polyarch taint``: tables for people, and documents.
 
-Both are made of the same plan; pure but for the widths that a terminal gives to characters."""
+Text and document are made of the same plan, and of the same result.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -17,11 +18,9 @@ from polyarch.taints.writes import Change, Failure
 
 PLAN_SCHEMA_VERSION: Final = "polyarch.dev/taint-plan/v1"
 STYLES: Final = {StepState.DONE: "green", StepState.TODO: "", StepState.BLOCKED: "red"}
-
 Document = dict[str, Any]
 
-
-# -- for people --------------------------------------------------------------------------------------------------------
+# -- a plan for people
 
 
 def plan_text(plan: Plan, configured: TaintConfiguration, *, colour: bool) -> str:
@@ -165,7 +164,7 @@ def _blockers(blockers: tuple[Blocker, ...], colour: bool) -> Iterator[str]:
         yield "".join(f"{line}\n" for line in lines)
 
 
-# -- for programs ------------------------------------------------------------------------------------------------------
+# -- a plan for programs
 
 
 def plan_document(plan: Plan, configured: TaintConfiguration) -> Document:
@@ -258,7 +257,7 @@ def _plain(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(counts)
 
 
-# -- What ``polyarch taint bootstrap``, ``apply`` and ``clean`` say at their end, and the exit code that it means.
+# -- the result of bootstrap, apply and clean
 
 
 CHANGE_SCHEMA_VERSION: Final = "polyarch.dev/taint-run/v1"

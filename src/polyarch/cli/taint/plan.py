@@ -1,4 +1,4 @@
-"""``polyarch taint plan --emit``: what other parts of the cluster need, as manifests or as a document."""
+"""The work of ``polyarch taint plan``: reads the cluster, judges it and prints the plan. Writes nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -44,78 +44,9 @@ from polyarch.taints.node_rules import architecture_of
 from polyarch.taints.plan import Judge, Plan, plan
 from polyarch.taints.settings import TaintSettings
 
-What = Literal["registration-policy", "guard-policies", "kubelet-flags", "nodepools", "runtimeclasses"]
-FLAGS_VERSION: Final = "polyarch.dev/kubelet-flags/v1"
-NODE_TEMPLATES_VERSION: Final = "polyarch.dev/node-templates/v1"
-
-Emitted = Sequence[dict[str, Any]] | Sequence[KubeletFlag] | Sequence[NodeTemplate]
-
-
-async def emitted(client: Client, what: What, settings: TaintSettings, *, handler: str) -> Emitted:
-    """Reads what it takes, and writes nothing."""
-    if what == "guard-policies":
-        return guard_policies(settings)
-    if what == "nodepools":
-        return await read_node_templates(client, settings)
-    nodes = (await client.list(NODES, type=Node)).items
-    existing = frozenset(filter(None, map(architecture_of, nodes)))
-    if what == "runtimeclasses":
-        return runtime_classes(settings, existing, handler=handler)
-    if what == "kubelet-flags":
-        return kubelet_flags(settings, existing)
-    version = newest_served(await client.discover(GROUP)) or VERSIONS[0]
-    return registration_policy(settings, settings.tainted & (settings.given | existing), version=version)
-
-
-def emission_text(what: What, found: Emitted, form: str, *, colour: bool = False) -> str:
-    """The text of a format."""
-    match what:
-        case "kubelet-flags":
-            return _flags([each for each in found if isinstance(each, KubeletFlag)], form, colour)
-        case "nodepools":
-            return _node_templates([each for each in found if isinstance(each, NodeTemplate)], form)
-        case _:
-            documents = [each for each in found if isinstance(each, dict)]
-            if form == "json":
-                return document_text({"apiVersion": "v1", "kind": "List", "items": documents}, form)
-            return manifest_text(documents)
-
-
-def _flags(found: Iterable[KubeletFlag], form: str, colour: bool) -> str:
-    if form == "text":
-        rows = [Row((each.architecture, each.flag)) for each in found]
-        return table(("ARCHITECTURE", "KUBELET FLAG"), rows, colour=colour)
-    return document_text({"schemaVersion": FLAGS_VERSION, "flags": msgspec.to_builtins(list(found))}, form)
-
-
-def _node_templates(found: Iterable[NodeTemplate], form: str) -> str:
-    if form == "text":
-        lines = [
-            line
-            for each in found
-            for line in (f"# {each.resource.kind} {each.name}: {each.detail}", each.command if each.patch else "")
-        ]
-        return "".join(f"{line}\n" for line in lines if line)
-    entries = [
-        {
-            "apiVersion": each.resource.api_version,
-            "kind": each.resource.kind,
-            "namespace": each.namespace,
-            "name": each.name,
-            "architectures": list(each.architectures),
-            "detail": each.detail,
-            "patch": msgspec.to_builtins(each.patch),
-        }
-        for each in found
-    ]
-    return document_text({"schemaVersion": NODE_TEMPLATES_VERSION, "templates": entries}, form)
-
-
-# -- The work of ``polyarch taint plan``: read, judge, print; nothing is written.
-
-
 BRIEFLY = 8.0
 """Seconds in which a Lease that is held is renewed more than once."""
+What = Literal["registration-policy", "guard-policies", "kubelet-flags", "nodepools", "runtimeclasses"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,3 +150,71 @@ async def _comes(client: Client, found: TaintConfiguration) -> bool:
         return found.served
     clock = SystemClock()
     return any([await is_renewed(client, name, clock=clock, patience=BRIEFLY) for name in (LEASE, OPERATOR_LEASE)])
+
+
+# -- ``--emit``: what other parts of the cluster need, as manifests or as a document
+
+
+FLAGS_VERSION: Final = "polyarch.dev/kubelet-flags/v1"
+NODE_TEMPLATES_VERSION: Final = "polyarch.dev/node-templates/v1"
+Emitted = Sequence[dict[str, Any]] | Sequence[KubeletFlag] | Sequence[NodeTemplate]
+
+
+async def emitted(client: Client, what: What, settings: TaintSettings, *, handler: str) -> Emitted:
+    """Reads what it takes, and writes nothing."""
+    if what == "guard-policies":
+        return guard_policies(settings)
+    if what == "nodepools":
+        return await read_node_templates(client, settings)
+    nodes = (await client.list(NODES, type=Node)).items
+    existing = frozenset(filter(None, map(architecture_of, nodes)))
+    if what == "runtimeclasses":
+        return runtime_classes(settings, existing, handler=handler)
+    if what == "kubelet-flags":
+        return kubelet_flags(settings, existing)
+    version = newest_served(await client.discover(GROUP)) or VERSIONS[0]
+    return registration_policy(settings, settings.tainted & (settings.given | existing), version=version)
+
+
+def emission_text(what: What, found: Emitted, form: str, *, colour: bool = False) -> str:
+    """The text of a format."""
+    match what:
+        case "kubelet-flags":
+            return _flags([each for each in found if isinstance(each, KubeletFlag)], form, colour)
+        case "nodepools":
+            return _node_templates([each for each in found if isinstance(each, NodeTemplate)], form)
+        case _:
+            documents = [each for each in found if isinstance(each, dict)]
+            if form == "json":
+                return document_text({"apiVersion": "v1", "kind": "List", "items": documents}, form)
+            return manifest_text(documents)
+
+
+def _flags(found: Iterable[KubeletFlag], form: str, colour: bool) -> str:
+    if form == "text":
+        rows = [Row((each.architecture, each.flag)) for each in found]
+        return table(("ARCHITECTURE", "KUBELET FLAG"), rows, colour=colour)
+    return document_text({"schemaVersion": FLAGS_VERSION, "flags": msgspec.to_builtins(list(found))}, form)
+
+
+def _node_templates(found: Iterable[NodeTemplate], form: str) -> str:
+    if form == "text":
+        lines = [
+            line
+            for each in found
+            for line in (f"# {each.resource.kind} {each.name}: {each.detail}", each.command if each.patch else "")
+        ]
+        return "".join(f"{line}\n" for line in lines if line)
+    entries = [
+        {
+            "apiVersion": each.resource.api_version,
+            "kind": each.resource.kind,
+            "namespace": each.namespace,
+            "name": each.name,
+            "architectures": list(each.architectures),
+            "detail": each.detail,
+            "patch": msgspec.to_builtins(each.patch),
+        }
+        for each in found
+    ]
+    return document_text({"schemaVersion": NODE_TEMPLATES_VERSION, "templates": entries}, form)
