@@ -12,8 +12,8 @@ from cyclopts import App, CycloptsError
 
 from polyarch import __version__
 from polyarch.cli.options.help_page import FLAGS, asks_for_help, help_page, names_no_command
-from polyarch.cli.options.usage_errors import other_command, sentence, with_new_names, with_values
-from polyarch.cli.output.messages import GoesOn, Messages, complain, exit_code_of
+from polyarch.cli.options.usage_errors import other_command, sentence, with_values
+from polyarch.cli.output.messages import GoesOn, complain, exit_code_of
 from polyarch.cli.output.terminal import takes_colour
 
 AUTHORS, CLUSTERS, INSTALLATION = "Manifests and images", "Workloads and nodes", "Installation"
@@ -48,7 +48,6 @@ app = App(
 )
 for name, group, place, meaning in COMMANDS:
     app.command(f"polyarch.cli.{place}", name=name, group=group, help=meaning)
-app.command("polyarch.cli.shell_setup:install", name="--install-completion", show=False)
 
 
 def run_command(arguments: Sequence[str] | None = None) -> int:
@@ -80,5 +79,4 @@ def _run(words: list[str]) -> object:
             sys.stdout.write(page)
             return 0
         words = [word for word in words if word not in FLAGS]
-    words = with_values(with_new_names(words, Messages().warn))
-    return app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    return app(with_values(words), exit_on_error=False, print_error=False, result_action="return_value")

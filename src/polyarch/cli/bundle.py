@@ -8,7 +8,6 @@ from cyclopts import App
 
 from polyarch.cli.options.common import (
     AS_USUAL,
-    EARLIER_FORMAT,
     RULES,
     Directory,
     File,
@@ -93,13 +92,12 @@ def validate(
         option("If images could not be inspected: exit with 3 (auto), report only (finding), or ignore", group=RULES),
     ] = "auto",
     output: Annotated[list[BundleFormat | str] | None, output_option(*FORMATS)] = None,
-    format: EARLIER_FORMAT = None,
     images: ImageOptions = DEFAULT_IMAGES,
     verbosity: Verbosity = AS_USUAL,
 ) -> int:
     """Check an operator's bundle; returns the exit code."""
     messages = verbosity.messages()
-    wanted = outputs(output, FORMATS, messages=messages, earlier=format)
+    wanted = outputs(output, FORMATS)
     refuse_overwriting(wanted, [subscription, config, images.platforms_file])
     from polyarch.cli.bundle_validation import BundleValidateOptions, run_validate
 

@@ -188,17 +188,3 @@ def test_bash_gets_the_part_behind_an_equals_sign(tmp_path: Path) -> None:
             check=True,
         )
         assert done.stdout == expected
-
-
-def test_the_earlier_option_still_installs_and_tells_the_new_command(tmp_path: Path) -> None:
-    environment = os.environ | {"HOME": str(tmp_path), "SHELL": "/bin/bash"}
-    code = "import sys; from polyarch.cli import main; sys.exit(main(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "--install-completion", "--shell", "fish"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == "polyarch: warning: --install-completion is deprecated: use polyarch completion SHELL\n"
-    assert (tmp_path / ".config/fish/completions/polyarch.fish").exists()

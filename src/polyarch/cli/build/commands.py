@@ -145,7 +145,7 @@ def run(
 ) -> int:
     """Apply an ImageBuild and follow it until its image is published; returns the exit code."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     refuse_overwriting(chosen, wish.inputs)
     from polyarch.cli.build.run import BuildRunOptions, run_build
 
@@ -180,7 +180,7 @@ def plan(
 ) -> int:
     """Say what the builder would do now, and why; returns the exit code."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     refuse_overwriting(chosen, [file, facts])
     from polyarch.cli.build.plan import BuildPlanOptions, run_plan
 
@@ -202,7 +202,7 @@ def status(
 ) -> int:
     """Show builds, or the architectures of one; returns the exit code."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     from polyarch.cli.build.status import BuildStatusOptions, run_status
 
     asked = BuildStatusOptions(name=name, everywhere=all_namespaces, watch=watch)
@@ -224,7 +224,7 @@ def logs(
 ) -> int:
     """Print logs of all architectures, each line with its architecture; returns the exit code."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     from polyarch.cli.build.logs import BuildLogsOptions, run_logs
 
     asked = BuildLogsOptions(name=name, run=run, arch=arch, follow=follow, container=container, previous=previous)

@@ -84,7 +84,7 @@ def explain_pods(
 ) -> int:
     """Say why a pod is where it is, or what would become of it; returns the exit code."""
     messages = verbosity.messages()
-    wanted = outputs(output, FORMATS, messages=messages)
+    wanted = outputs(output, FORMATS)
     refuse_overwriting(wanted, [*(file or ()), *(objects or ()), images.platforms_file])
     if (pod is None) == (file is None):
         raise UsageError("explain takes either the name of a pod in the cluster, or -f with files; give one of them")

@@ -76,7 +76,7 @@ def inspect_images(
 ) -> int:
     """Print the platforms that images can run on; returns the exit code."""
     messages = verbosity.messages()
-    wanted = outputs(output, INSPECT_FORMATS, messages=messages)
+    wanted = outputs(output, INSPECT_FORMATS)
     refuse_overwriting(wanted, [from_file, policy])  # a platforms file may be written anew from itself
     from polyarch.cli.images.inspect import InspectOptions, run_inspect
 
@@ -186,7 +186,7 @@ def create(
 ) -> int:
     """Put an image index together from images that are in registries already, and push it."""
     messages = verbosity.messages()
-    wanted = outputs(output, FORMATS, messages=messages)
+    wanted = outputs(output, FORMATS)
     refuse_overwriting(wanted, [from_spec])
     from polyarch.cli.images.index import IndexCreateOptions, run_create
 
@@ -221,7 +221,7 @@ def inspect_index(
 ) -> int:
     """Show everything that an index names, and what of it can run."""
     messages = verbosity.messages()
-    wanted = outputs(output, FORMATS, messages=messages)
+    wanted = outputs(output, FORMATS)
     from polyarch.cli.images.index import show_index
 
     return show_index(image, access, wanted, messages=messages)

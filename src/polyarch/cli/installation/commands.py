@@ -88,7 +88,7 @@ def install_polyarch(
 ) -> int:
     """Install polyarch in a cluster, or bring an installation up to date."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     refuse_overwriting(chosen, [values])
     check_seconds("--timeout", timeout)
     if sum((print_, images, dry_run is not None)) > 1:
@@ -171,7 +171,7 @@ def upgrade_polyarch(
 ) -> int:
     """Upgrade polyarch in a cluster to the version of this command."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     refuse_overwriting(chosen, [values])
     check_seconds("--timeout", timeout)
     if check and wait:
@@ -236,7 +236,7 @@ def uninstall_polyarch(
 ) -> int:
     """Remove polyarch from a cluster: its objects, its gates on pods, its finalizers."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     from polyarch.cli.cluster import Access
     from polyarch.cli.installation import uninstall as teardown
 

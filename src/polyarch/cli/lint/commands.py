@@ -11,7 +11,6 @@ from cyclopts import App
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.common import (
     AS_USUAL,
-    EARLIER_FORMAT,
     FORMATS,
     IMAGES,
     OUTPUT,
@@ -95,7 +94,6 @@ def lint_files(
     ] = None,
     update_lock: Annotated[bool, flag("Write current digests and platforms to the lock file", group=IMAGES)] = False,
     output: Annotated[list[ReportFormat | str] | None, output_option(*REPORT_FORMATS)] = None,
-    format: EARLIER_FORMAT = None,
     show_suppressed: Annotated[bool, flag("Also print suppressed findings", group=OUTPUT)] = False,
     selection: RuleOptions = DEFAULT_RULES,
     images: ImageOptions = DEFAULT_IMAGES,
@@ -103,7 +101,7 @@ def lint_files(
 ) -> int:
     """Check manifests: what pods admit against what their images support; returns the exit code."""
     messages = verbosity.messages()
-    wanted = outputs(output, REPORT_FORMATS, messages=messages, earlier=format)
+    wanted = outputs(output, REPORT_FORMATS)
     if explain is not None or rules:
         from polyarch.cli.lint.rules import print_rules
 
@@ -198,7 +196,7 @@ def fix_files(
 ) -> int:
     """Fix manifests so that pods admit what their images support; returns the exit code."""
     messages = verbosity.messages()
-    wanted = outputs(output, FORMATS, messages=messages)
+    wanted = outputs(output, FORMATS)
     refuse_overwriting(wanted, [*paths, baseline, lock, selection.config, images.platforms_file])
     refuse_misspelt(paths, fix)
     paths = paths or (".",)

@@ -114,7 +114,7 @@ def export(
 ) -> int:
     """Print the object that the exporter of a node would publish, or check saved ones; returns the exit code."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     refuse_overwriting(chosen, [verify, pods])
     _require_one_task(once=once, verify=verify, pods=pods, pod=pod, publish=publish)
     if verify is not None:
@@ -196,7 +196,7 @@ def show(
 ) -> int:
     """Show what every NUMA cell has and has left; returns the exit code."""
     messages = verbosity.messages()
-    wanted = outputs(output, FORMATS, messages=messages)
+    wanted = outputs(output, FORMATS)
     refuse_overwriting(wanted, where.files)
     from polyarch.cli.numa.top import TopOptions, run_top
 
@@ -261,7 +261,7 @@ def explain_pod(
 ) -> int:
     """Say on which cells a pod fits, and why not elsewhere; returns the exit code."""
     messages = verbosity.messages()
-    wanted = outputs(output, FORMATS, messages=messages)
+    wanted = outputs(output, FORMATS)
     refuse_overwriting(wanted, [file, *where.files])
     if (pod is None) == (file is None):
         raise UsageError("numa explain takes either the name of a pod, or -f with a manifest; give one of them")
@@ -337,7 +337,7 @@ def play(
 ) -> int:
     """Say where pods would go; returns the exit code."""
     messages = verbosity.messages()
-    wanted = outputs(output, FORMATS, messages=messages)
+    wanted = outputs(output, FORMATS)
     refuse_overwriting(wanted, [*(file or ()), *where.files])
     if file is None and drain is None:
         raise UsageError("numa simulate: give -f FILE with pods, or --drain NODE whose pods shall go elsewhere")

@@ -161,30 +161,11 @@ def output_option(*formats: str) -> Parameter:
 
 
 OUTPUT_OPTION = output_option(*FORMATS)
-EARLIER_FORMAT = Annotated[list[str] | None, Parameter(name="--format", show=False, negative="")]
-"""``--format`` as ``polyarch lint`` had it."""
 
 
-def outputs(
-    given: Sequence[str] | None,
-    formats: Sequence[str] = FORMATS,
-    *,
-    messages: Messages,
-    earlier: Sequence[str] | None = None,
-) -> list[Output]:
-    """What the option says; the first format on stdout if it is not there. :class:`UsageError` for what it cannot.
-
-    ``earlier`` are the values of ``--format``.
-    """
-    texts = list(given or ())
-    places = texts if earlier else [text for text in texts if _is_place(text, formats)]
-    forms = list(earlier or ()) or [text for text in texts if text not in places]
-    if earlier or places:
-        found = _paired(forms or [formats[0]], places or [STDOUT] * len(forms), formats)
-        options = "--format and --output FILE are" if earlier else "--output FILE is"
-        messages.warn(f"{options} deprecated: use {' '.join(map(_spelt, found))}")
-    else:
-        found = [_output(text, formats) for text in texts] or [Output(formats[0])]
+def outputs(values: Sequence[str] | None, formats: Sequence[str] = FORMATS) -> list[Output]:
+    """Where each format goes; the first of ``formats`` to stdout without a value. Raises :class:`UsageError`."""
+    found = [_output(text, formats) for text in values or ()] or [Output(formats[0])]
     files = [each.place for each in found if each.place != STDOUT]
     twice = next((place for place in files if files.count(place) > 1), None)
     if twice is not None:
@@ -233,18 +214,3 @@ def _output(text: str, formats: Sequence[str]) -> Output:
     if equals and not place:
         raise UsageError(f"--output {text}: no file after the =; give {form}=FILE, or {form} for stdout")
     return Output(form, place or STDOUT)
-
-
-def _is_place(text: str, formats: Sequence[str]) -> bool:
-    """A file, as ``--output`` took it: not a misspelt format."""
-    return text == STDOUT or (text not in formats and "=" not in text and ("." in text or "/" in text))
-
-
-def _paired(forms: Sequence[str], places: Sequence[str], formats: Sequence[str]) -> list[Output]:
-    if len(forms) != len(places):
-        raise UsageError(f"--output {places[0]}: expected FORMAT or FORMAT=FILE, such as {forms[0]}={places[0]}")
-    return [Output(_output(form, formats).format, place) for form, place in zip(forms, places, strict=True)]
-
-
-def _spelt(each: Output) -> str:
-    return f"-o {each.format}" if each.place == STDOUT else f"-o {each.format}={each.place}"

@@ -5,7 +5,7 @@ tokens. A user knows neither: errors speak the words of ``--help``, and name the
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -103,30 +103,3 @@ def with_values(words: Sequence[str]) -> list[str]:
     options = valueless(words)
     end = words.index("--") if "--" in words else len(words)
     return [f"{word}=" if word in options and at < end else word for at, word in enumerate(words)]
-
-
-# -- Options by their earlier names, which are understood for one release with a word about the new one.
-
-
-RENAMED: Mapping[tuple[str, ...], Mapping[str, str]] = {
-    ("inspect",): {"--file": "--from-file", "-f": "--from-file", "--jobs": "--concurrency"},
-}
-"""Command → earlier name → name."""
-
-
-def with_new_names(words: Sequence[str], warn: Callable[[str], None]) -> list[str]:
-    """The command line with the names of today; ``warn`` is told once of each that was replaced."""
-    found = next((names for command, names in RENAMED.items() if tuple(words[: len(command)]) == command), None)
-    if found is None:
-        return list(words)
-    end = words.index("--") if "--" in words else len(words)
-    result: list[str] = []
-    told: set[str] = set()
-    for word in words[:end]:
-        name, equals, value = word.partition("=")
-        new = found.get(name)
-        if new is not None and name not in told:
-            told.add(name)
-            warn(f"{name} is deprecated: use {new}")
-        result.append(f"{new}{equals}{value}" if new is not None else word)
-    return [*result, *words[end:]]

@@ -117,7 +117,7 @@ def make_report(
 ) -> int:
     """Say which workloads could run where, and what is in the way; returns the exit code."""
     messages = verbosity.messages()
-    wanted = outputs(output, FORMATS, messages=messages)
+    wanted = outputs(output, FORMATS)
     if file is not None and snapshot is not None:
         raise UsageError("report takes either -f with manifests or --snapshot, not both; without them the cluster")
     if (file is not None or snapshot is not None) and pull_secrets:

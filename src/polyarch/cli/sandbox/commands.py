@@ -155,7 +155,7 @@ def start(
     if only and (demo or builds):
         raise UsageError(f"{'--demo' if demo else '--builds'} needs polyarch; remove --only")
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     from polyarch.cli.sandbox.local_cluster import SandboxOptions, bring_up
 
     wanted = SandboxOptions(
@@ -187,7 +187,7 @@ def stop(
 ) -> int:
     """Stop the sandbox. Its state is kept for the next `polyarch up`, unless --delete."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     from polyarch.cli.sandbox.local_cluster import take_down
 
     return take_down(name, chosen, delete=delete, messages=messages)
@@ -197,7 +197,7 @@ def stop(
 def show(*, name: SandboxName = DEFAULT_NAME, output: Outputs = None, verbosity: Verbosity = AS_USUAL) -> int:
     """Show every component of the sandbox and whether it is well; exit code 1 if one is not."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     from polyarch.cli.sandbox.local_cluster import show_status
 
     return show_status(name, chosen, messages=messages)
@@ -212,7 +212,7 @@ def fetch(
 ) -> int:
     """Get the sandbox's binaries, and nothing else: for images and CI."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     from polyarch.cli.sandbox.local_cluster import fetch_binaries
 
     return fetch_binaries(assets, chosen, messages=messages)
@@ -229,7 +229,7 @@ def seed(
 ) -> int:
     """Push images to the sandbox's registry and print their digests."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     refuse_overwriting(chosen, [file])
     from polyarch.cli.sandbox.local_cluster import seed_registry
 
@@ -239,8 +239,8 @@ def seed(
 @app.command(name="list", help="List the sandboxes on this machine", help_epilogue=LIST_EPILOGUE)
 def list_(*, output: Outputs = None, verbosity: Verbosity = AS_USUAL) -> int:
     """List the sandboxes on this machine."""
-    messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    verbosity.messages()  # which refuses -q with -v
+    chosen = outputs(output, FORMATS)
     from polyarch.cli.sandbox.local_cluster import list_sandboxes
 
     return list_sandboxes(chosen)

@@ -135,7 +135,7 @@ def plan(
 ) -> int:
     """Print what is missing before the nodes can be tainted, and what would break."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     refuse_overwriting(chosen, [configuration.config, images.platforms_file])
     from polyarch.cli.cluster import Access
     from polyarch.cli.taint.plan import TaintPlanOptions, run_plan
@@ -161,7 +161,7 @@ def bootstrap(
 ) -> int:
     """Add every toleration that is missing, and taint no node."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     refuse_overwriting(chosen, [configuration.config, images.platforms_file])
     from polyarch.cli.cluster import Access
     from polyarch.cli.taint.bootstrap import RunOptions, run_steps
@@ -193,7 +193,7 @@ def apply(
 ) -> int:
     """Add every toleration that is missing, then taint the nodes."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     refuse_overwriting(chosen, [configuration.config, images.platforms_file])
     from polyarch.cli.cluster import Access
     from polyarch.cli.taint.bootstrap import RunOptions, run_steps
@@ -240,7 +240,7 @@ def clean(
 ) -> int:
     """Remove polyarch's taints from nodes, and its gates from pods."""
     messages = verbosity.messages()
-    chosen = outputs(output, FORMATS, messages=messages)
+    chosen = outputs(output, FORMATS)
     from polyarch.cli.cluster import Access
     from polyarch.cli.taint.clean import CleanOptions, run_clean
 

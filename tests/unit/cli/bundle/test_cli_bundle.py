@@ -116,7 +116,7 @@ def test_a_bad_bundle_has_places(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert run(bundle, "-o", "json") == 1
     document = json.loads(capsys.readouterr().out)
     assert [(each["rule"], each["upstream"]) for each in document["findings"]] == [("MA201", "V2"), ("MA207", "")]
-    assert run(bundle, "--format", "json-alpha1") == 1
+    assert run(bundle, "-o", "json-alpha1") == 1
     document = json.loads(capsys.readouterr().out)
     assert document["passed"] is False
     assert document["outputs"][0]["type"] == "error"

@@ -273,7 +273,7 @@ def test_an_image_that_lacks_the_one_required_platform_fails_the_run(run: Comman
         (["-o", "jsn"], "unknown format 'jsn'; expected text, json, yaml, sarif"),
         (["-o", "json="], "give json=FILE"),
         (["-o", "json=a", "-o", "text=a"], "a is named twice"),
-        (["-o", "json", "-o", "text", "--output", "a.json"], "expected FORMAT or FORMAT=FILE, such as json=a.json"),
+        (["-o", "json", "-o", "text", "--output", "a.json"], "unknown format 'a.json'"),
         (["-q", "-v"], "--quiet and --verbose cannot be combined"),
         (["--fail-on", "sometimes"], ""),
         (["--unresolved", "sometimes"], ""),
@@ -516,7 +516,7 @@ def test_a_file_that_cannot_be_read_is_said_and_the_others_are_checked(run: Comm
     run.write("web.yaml")
     (run.folder / "bad.yaml").write_bytes(b"image: \xff\n")
     (run.folder / "wide.yaml").write_bytes("\ufeffimage: x\n".encode("utf-16-le"))
-    result = run(".", "-o", "json", "--output", "a.json", "-o", "text", "--output", "-")
+    result = run(".", "-o", "json=a.json", "-o", "text")
     assert result.code == 3
     assert "bad.yaml: not completed:" in result.out
     assert "wide.yaml: not completed: is UTF-16 text" in result.out

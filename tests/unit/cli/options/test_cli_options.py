@@ -14,8 +14,6 @@ from polyarch.cli.app import COMMANDS, app
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.common import Output, outputs
 from polyarch.cli.options.help_page import OptionDeclaration, declared
-from polyarch.cli.options.usage_errors import RENAMED, with_new_names
-from polyarch.cli.output.messages import Messages
 
 pytestmark = pytest.mark.req(
     "BD-300",
@@ -254,83 +252,16 @@ FORMATS = ("text", "json", "sarif")
 def test_a_format_goes_to_stdout_or_to_a_file(
     given: list[str], found: list[Output], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert outputs(given, FORMATS, messages=Messages()) == found
+    assert outputs(given, FORMATS) == found
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
-    ("given", "earlier", "found", "told"),
-    [
-        (["a"], ["json"], [Output("json", "a")], "-o json=a"),
-        (["-", "s"], ["text", "sarif"], [Output("text"), Output("sarif", "s")], "-o text -o sarif=s"),
-        ([], ["json"], [Output("json")], "-o json"),
-        (
-            ["text", "-", "sarif", "p.sarif"],
-            [],
-            [Output("text"), Output("sarif", "p.sarif")],
-            "-o text -o sarif=p.sarif",
-        ),
-        (["report.txt"], [], [Output("text", "report.txt")], "-o text=report.txt"),
-    ],
-    ids=["--format", "two of them", "--format alone", "-o and --output", "--output alone"],
+    "given", [["jsn"], ["json", "jsn"], ["json="], ["jsn=a.json"], ["json=a", "sarif=a"], ["report.txt"], ["-"]]
 )
-def test_formats_and_files_of_their_own_options_work_for_one_release(
-    given: list[str], earlier: list[str], found: list[Output], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert outputs(given, FORMATS, messages=Messages(), earlier=earlier) == found
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(f"deprecated: use {told}")
-
-
-@pytest.mark.parametrize("given", [["jsn"], ["json", "jsn"], ["json="], ["jsn=a.json"], ["json=a", "sarif=a"]])
 def test_a_misspelt_format_is_no_file(given: list[str]) -> None:
     with pytest.raises(UsageError, match="--output"):
-        outputs(given, FORMATS, messages=Messages())
-
-
-def test_the_earlier_options_of_lint_still_work(run: Command) -> None:
-    run.write("web.yaml")
-    result = run("web.yaml", "--format", "json", "--output", "report")
-    assert (result.code, result.out) == (1, "")
-    assert result.err == "polyarch: warning: --format and --output FILE are deprecated: use -o json=report\n"
-    assert json.loads((run.folder / "report").read_text())["summary"]["errors"] == 1
-
-
-# Earlier names --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("command", "old", "new"), [(*key, old, new) for key, names in RENAMED.items() for old, new in names.items()]
-)
-def test_an_earlier_name_works_for_one_release_and_tells_the_new_one(command: str, old: str, new: str) -> None:
-    told: list[str] = []
-    assert with_new_names([command, old, "x", f"{old}=y", "--", old], told.append) == [
-        command,
-        new,
-        "x",
-        f"{new}=y",
-        "--",
-        old,
-    ]
-    assert told == [f"{old} is deprecated: use {new}"]
-    assert any(new in each.names for each in ALL[command])
-    assert not any(old in each.names for each in ALL[command])
-
-
-def test_images_from_a_list_by_the_earlier_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "images.txt").write_text("web:1\n")
-    (tmp_path / "platforms.yaml").write_text("web:1: [linux/arm64]\n")
-    given = ["--offline", "--platforms-file", str(tmp_path / "platforms.yaml")]
-    assert main(["inspect", "-f", str(tmp_path / "images.txt"), "--jobs", "2", *given]) == 0
-    captured = capsys.readouterr()
-    assert "linux/arm64" in captured.out
-    assert captured.err.splitlines() == [
-        "polyarch: warning: -f is deprecated: use --from-file",
-        "polyarch: warning: --jobs is deprecated: use --concurrency",
-    ]
+        outputs(given, FORMATS)
 
 
 # lint and fix ---------------------------------------------------------------------------------------------------------
