@@ -65,7 +65,7 @@ check: $(READY) ## format, lint, types, imports, generated files, unit and prope
 	@echo "== format and lint"; $(RUN)/ruff format --check src tests bench tools && $(RUN)/ruff check src tests bench tools
 	@echo "== types, imports, generated files"; \
 	  $(RUN)/mypy & types=$$!; $(RUN)/mypy --config-file tests/mypy.ini & tests=$$!; \
-	  $(RUN)/lint-imports --no-cache && $(RUN)/python -m polyarch.cli.maintenance.generate --check; found=$$?; \
+	  $(RUN)/lint-imports --no-cache && $(RUN)/python -m tools.generate --check; found=$$?; \
 	  wait $$types || found=1; wait $$tests || found=1; exit $$found
 	@echo "== unit and property tests"; $(RUN)/pytest tests/unit tests/properties -q -n $(WORKERS)
 
@@ -93,13 +93,13 @@ soak: $(READY) ## all roles under churn and a fault every minute, MINUTES=30: me
 	@$(RUN)/python -m bench.soak --minutes $(or $(MINUTES),30)
 
 corpus: $(READY) ## lint, fix and fix again over a folder of manifests, DIR=…; prints a table
-	@$(RUN)/python -m polyarch.cli.maintenance.corpus $(DIR)
+	@$(RUN)/python -m tools.corpus $(DIR)
 
 picture: $(READY) ## take docs/pictures/demo.svg again, of a demo that runs now; on a machine that does nothing else
 	@$(RUN)/python tools/terminal_picture.py docs/pictures/demo.svg "make demo" 171 $(RUN)/polyarch up --demo
 
 generate: $(READY) ## write the CRDs, the chart, the pages of rules, rights and metrics and the protobuf messages again
-	@$(RUN)/python -m polyarch.cli.maintenance.generate
+	@$(RUN)/python -m tools.generate
 
 lock: $(READY) $(RELEASE_READY) ## resolve requirements.lock again
 	@$(RELEASE)/bin/uv pip compile $(LOCKED) --all-extras --group dev --upgrade pyproject.toml -o requirements.lock
@@ -126,7 +126,7 @@ krew: dist $(RELEASE_READY) ## archives and manifest of `kubectl polyarch` in di
 	  $(addprefix --platform=,$(PLATFORMS)) $(addprefix --python=,$(PYTHONS))
 
 bundle: $(READY) ## OLM bundle of a release in dist/bundle (IMAGE=name@digest)
-	@$(RUN)/python -m polyarch.cli.maintenance.olm_bundle dist/bundle --image $(IMAGE)
+	@$(RUN)/python -m tools.generate.olm_bundle dist/bundle --image $(IMAGE)
 
 release-notes: $(READY) ## notes of a release in dist/release-notes.md (TAG=v1.2.3)
 	@mkdir -p dist

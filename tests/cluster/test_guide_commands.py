@@ -86,7 +86,8 @@ async def test_the_commands_of_the_page_do_what_it_says(
     (programs / "helm").symlink_to(peer("helm-4"))
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / "deploy").symlink_to(PROJECT / "deploy")
+    for name in ("deploy", "tools"):  # the pages are read in a checkout
+        (folder / name).symlink_to(PROJECT / name)
     (folder / "values.yaml").symlink_to(guide_sandbox.folder.values)
     (folder / "registries.conf").symlink_to(guide_sandbox.registries_conf)
     (folder / "host").symlink_to(guide_sandbox.folder.root / "nodes" / "amd64-1" / "host")

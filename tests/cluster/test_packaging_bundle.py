@@ -12,10 +12,10 @@ import yaml
 from bundled import applied, read
 from packaged import NAMESPACE, Packaged, packaged
 from placement_cluster import architectures
+from tools.generate import olm_bundle
 
 from polyarch import __version__
 from polyarch.cli import main
-from polyarch.cli.maintenance import olm_bundle
 from polyarch.installation.settings import REGISTRIES_CONFIGMAP
 from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.rbac import granting, grants

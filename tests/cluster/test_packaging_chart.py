@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 import pytest
 import yaml
+from tools.generate.__main__ import DASHBOARDS
+from tools.generate.chart_values import ChartValues
 
 from polyarch import __version__
-from polyarch.cli.maintenance.chart_values import ChartValues
-from polyarch.cli.maintenance.generate import DASHBOARDS
 from polyarch.installation.objects import documents
 from polyarch.installation.settings import Builds, ComponentName
 from polyarch.operator.owned_objects import finished

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
-
-from polyarch.cli.maintenance import podresources_messages
+from tools.generate import podresources_messages
 
 ROOT = Path(__file__).parents[5]
 

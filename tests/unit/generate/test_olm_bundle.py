@@ -1,8 +1,8 @@
 """What is in the bundle for OLM besides what the operator's own objects say."""
 
 import yaml
+from tools.generate import olm_bundle
 
-from polyarch.cli.maintenance import olm_bundle
 from polyarch.installation.operator import environment
 from polyarch.operator.settings import OperatorSettings
 from polyarch.sandbox.pods.programs import expanded

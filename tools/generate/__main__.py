@@ -1,4 +1,4 @@
-"""``python -m polyarch.cli.maintenance.generate``: write the generated files; ``--check`` compares them.
+"""``python -m tools.generate``: write the generated files; ``--check`` compares them.
 
 What is written: ``deploy/crds``, ``deploy/kustomize``, most of the chart, the dashboard, the pages of rules, rights,
 metrics and the placement policy, and the messages of the kubelet's podresources API.
@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from polyarch.cli.errors import UsageError
-from polyarch.cli.maintenance import (
+from tools.generate import (
     chart,
     chart_values,
     metrics_page,
@@ -23,7 +22,9 @@ from polyarch.cli.maintenance import (
     rights_page,
     rules_page,
 )
-from polyarch.cli.maintenance.kustomize_tree import FOLDER, HEADER, kustomize_files
+from tools.generate.kustomize import FOLDER, HEADER, kustomize_files
+
+from polyarch.cli.errors import UsageError
 from polyarch.cli.output.documents import manifest_text
 from polyarch.installation.objects import definitions
 from polyarch.installation.settings import ComponentName, InstallationSettings
@@ -35,7 +36,7 @@ from polyarch.operator.components.dashboards import (
     TAINTS_DASHBOARD,
 )
 
-USAGE = "usage: python -m polyarch.cli.maintenance.generate [--check] [DIRECTORY OF THE PROJECT]"
+USAGE = "usage: python -m tools.generate [--check] [DIRECTORY OF THE PROJECT]"
 DASHBOARDS = (PLACEMENT_DASHBOARD, TAINTS_DASHBOARD, BUILDS_DASHBOARD, NUMA_DASHBOARD)
 EVERYTHING = InstallationSettings(components=get_args(ComponentName))
 FOLDERS = ("deploy/crds", f"{chart.FOLDER}/crds", f"{olm_bundle.FOLDER}/manifests", FOLDER)

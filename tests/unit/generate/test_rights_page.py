@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from tools.generate import rights_page
 
-from polyarch.cli.maintenance import rights_page
 from polyarch.kube.rbac import grants
 from polyarch.placement import names
 from polyarch.taints import names as taints
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 SECTIONS = dict(part.split("\n", 1) for part in rights_page.rights_page().split("\n## ")[1:])
 
 

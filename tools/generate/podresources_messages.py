@@ -14,7 +14,7 @@ from polyarch.cli.errors import UsageError
 
 FOLDER = "polyarch/numa/host"
 PROTO = f"{FOLDER}/podresources.proto"
-SOURCES = Path(__file__).parents[3]
+SOURCES = Path(__file__).parents[2] / "src"
 """Where the packages are: Python names generated modules by their path below it."""
 
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tools.generate import __main__ as generate
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.maintenance import generate
 from polyarch.installation.objects import COMPONENTS, definitions
 from polyarch.installation.settings import InstallationSettings
 from polyarch.numa.api.topology_crd import topology_crd
 
-PROJECT = Path(__file__).parents[4]
+PROJECT = Path(__file__).parents[3]
 DOCUMENTS = {
     document["metadata"]["name"]: document
     for document in (*definitions(InstallationSettings(components=tuple(COMPONENTS))), topology_crd())

@@ -1,4 +1,4 @@
-"""``python -m polyarch.cli.maintenance.olm_bundle DIRECTORY --image IMAGE@DIGEST``: a release's OLM bundle.
+"""``python -m tools.generate.olm_bundle DIRECTORY --image IMAGE@DIGEST``: a release's OLM bundle.
 
 ``make generate`` writes the same into ``deploy/bundle``, with the image by its tag, as no digest is known before a
 release. Everything comes from the objects of an installation: OLM makes the operator's Deployment, its rights and, as
@@ -45,7 +45,7 @@ Document = dict[str, Any]
 
 FOLDER: Final = "deploy/bundle"
 CHANNEL: Final = "stable"
-CERTIFICATES: Final = "/tmp/k8s-webhook-server/serving-certs"  # noqa: S108 - where OLM mounts what it issued
+CERTIFICATES: Final = "/tmp/k8s-webhook-server/serving-certs"
 LEFT_OUT: Final = ("matchConditions", "namespaceSelector")
 """What a webhook of ours has and OLM does not take."""
 RELATED_BUILDAH: Final = "RELATED_IMAGE_BUILDAH"
@@ -318,7 +318,7 @@ def _dockerfile() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Writes the bundle with the image by digest; anything else is refused."""
-    parser = argparse.ArgumentParser(prog="python -m polyarch.cli.maintenance.olm_bundle", description=files.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.generate.olm_bundle", description=files.__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--image", required=True, help="IMAGE@DIGEST, as it is published")
     given = parser.parse_args(arguments)

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from commands import FIXED, WEB
+from tools import corpus
 
-from polyarch.cli.maintenance import corpus
 from polyarch.manifests.fix import FixResult
 from polyarch.manifests.scan.text import Edit, SourceText
 

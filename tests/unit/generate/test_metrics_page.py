@@ -1,10 +1,10 @@
 """The page of metrics has every metric that a module creates, with its labels."""
 
 import pytest
+from tools.generate import metrics_page
+from tools.generate.metrics_page import Metric
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.maintenance import metrics_page
-from polyarch.cli.maintenance.metrics_page import Metric
 
 PAGE = metrics_page.metrics_page()
 

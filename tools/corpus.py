@@ -1,4 +1,4 @@
-"""``python -m polyarch.cli.maintenance.corpus DIR``: lint, fix and fix again over real files.
+"""``python -m tools.corpus DIR``: lint, fix and fix again over real files.
 
 No registry is asked: each image gets a set of platforms by the hash of its name, the same in every run, so that every
 rule has something to say. Nothing is written. The edits are replayed here in another way than the editor's, which
@@ -156,7 +156,7 @@ def main(arguments: Sequence[str]) -> int:
         platforms_file = paths[at + 1] if at + 1 < len(paths) else None
         del paths[at : at + 2]
     if not paths:
-        raise UsageError("no folder is named; run python -m polyarch.cli.maintenance.corpus DIR")
+        raise UsageError("no folder is named; run python -m tools.corpus DIR")
     corpus = examine(paths, platforms_file=platforms_file)
     _print(corpus)
     bad = any(tally.outside or tally.again or tally.unproven or tally.crashes for tally in corpus.tallies.values())
