@@ -15,7 +15,7 @@ from placement_cluster import PlacementCluster, architectures, decision, is_gate
 from test_placement_schema import EXAMPLE
 
 from polyarch.cli import main
-from polyarch.cli.input.taints import read_taints
+from polyarch.cli.input.objects import read_taints
 from polyarch.kube import patches
 from polyarch.kube.errors import Conflict, Invalid
 from polyarch.kube.patches import JsonPatch

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
-from polyarch.cli.output.logs import errors_only
+from polyarch.cli.output.messages import errors_only
 from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ConfigurationError, KubernetesError

@@ -16,7 +16,7 @@ from cyclopts import App
 from polyarch.cli import main
 from polyarch.cli.app import app
 from polyarch.cli.options.help_page import WordsApp
-from polyarch.cli.output.logs import errors_only
+from polyarch.cli.output.messages import errors_only
 
 
 def test_a_misspelt_command_is_a_usage_error_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun
 from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
-from polyarch.cli.output.logs import errors_only
+from polyarch.cli.output.messages import errors_only
 from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ConfigurationError, KubernetesError

@@ -17,8 +17,7 @@ from polyarch.cli.input.objects import documents_in
 from polyarch.cli.options.common import Output, emit
 from polyarch.cli.options.images import ImageOptions
 from polyarch.cli.output.documents import document_text
-from polyarch.cli.output.logs import errors_only
-from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.messages import Messages, errors_only
 from polyarch.cli.output.terminal import printable, styled
 from polyarch.images.pod_images import ImageFacts
 from polyarch.kube.errors import ConfigurationError, KubernetesError

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import yaml
@@ -19,6 +19,9 @@ from polyarch.cli.input.files import find_files
 from polyarch.manifests.scan.composer import MAX_DEPTH, compose_text
 from polyarch.manifests.scan.nodes import chunks, value
 from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
+
+if TYPE_CHECKING:
+    from polyarch.taints.api import ArchitectureTaints
 
 T = TypeVar("T")
 STDIN = "-"
@@ -241,3 +244,23 @@ def load_platforms_file(path: str) -> AnswerFile:
         return AnswerFile.from_mapping(data, origin=path)
     except InvalidAnswers as error:
         raise UsageError(str(error)) from None
+
+
+def read_taints(path: str) -> "ArchitectureTaints":
+    """The one object ArchitectureTaints of a file, refused for what the cluster would refuse.
+
+    Raises :class:`UsageError` that names the file, the line and every field that is wrong.
+    """
+    from polyarch.taints.api import ARCHITECTURE_TAINTS
+    from polyarch.taints.crd import InvalidConfiguration, validated
+
+    kind, version = ARCHITECTURE_TAINTS.kind, ARCHITECTURE_TAINTS.api_version
+    documents = read_documents(path)
+    if len(documents) != 1:
+        raise UsageError(f"{path}: expected one object, {kind} of {version}; it has {len(documents)}")
+    (document,) = documents
+    try:
+        return validated(document.content)
+    except InvalidConfiguration as error:
+        problems = "; ".join(f"line {document.line_of(f'.{each.field}')}: {each}" for each in error.problems)
+        raise UsageError(f"{document.where}: {problems}") from None

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.options.common import Output, emit
 from polyarch.cli.output.documents import document_text
-from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.messages import Messages, errors_only
 from polyarch.cli.output.tables import Row, table
 from polyarch.clock import SystemClock
 from polyarch.numa import names
@@ -129,8 +129,6 @@ def _opened(host: HostSettings) -> PodResources:
     except ValueError as error:
         raise UsageError(f"{COMMAND}: --podresources-socket: {error}") from None
     if not parse_podresources_url(url).fake:
-        from polyarch.cli.output.logs import errors_only  # saved answers log nothing: structlog is half of a start
-
         errors_only()
     return opened
 

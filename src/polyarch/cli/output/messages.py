@@ -2,14 +2,18 @@
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
-from typing import Protocol, Self, TextIO, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, TextIO, runtime_checkable
 
 from polyarch.cli.errors import CommandError, UsageError
 from polyarch.cli.output.terminal import is_terminal, printable, styled, takes_colour
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Progress(Protocol):
@@ -59,8 +63,6 @@ class Messages:
             return Silent()
         if not is_terminal(sys.stderr):
             return Lines(text, total, sys.stderr)
-        from polyarch.cli.output.progress_bar import Bar  # rich's bars take longer to import than most commands run
-
         return Bar(text, total)
 
 
@@ -76,6 +78,8 @@ def _print(text: str) -> None:
 
 LINE_EVERY = 10.0
 """Seconds between the lines of progress in a pipe."""
+SHOWN_AFTER = 1.0
+"""Seconds before a bar appears: what is quicker needs none."""
 
 
 class Lines:
@@ -120,6 +124,72 @@ class Silent:
 
     def remark(self, text: str) -> None:
         """Nothing is said."""
+
+
+class Bar:
+    """A bar on a terminal that appears after a second and leaves nothing behind."""
+
+    def __init__(self, text: str, total: int, target: "Console | None" = None) -> None:
+        # rich takes longer to import than most commands run
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        target = target or Console(stderr=True, highlight=False, soft_wrap=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn())
+        self._progress = Progress(*columns, TimeElapsedColumn(), console=target, transient=True)
+        self._task = self._progress.add_task(printable(text), total=total)
+        self._timer = threading.Timer(SHOWN_AFTER, self._progress.start)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        self._progress.stop()
+
+    def advance(self) -> None:
+        """One more is done."""
+        self._progress.advance(self._task)
+
+    def remark(self, text: str) -> None:
+        """A line that stays, above the bar."""
+        from rich.text import Text
+
+        self._progress.console.print(Text(printable(text)), soft_wrap=True)
+
+
+# -- logs of libraries
+
+
+def errors_only(*, verbose: bool = False) -> None:
+    """From now on what libraries log goes to the stderr of this moment, if it is an error; ``verbose``: all of it.
+
+    Tracebacks have no local variables. Processes of the operator log by ``polyarch.run.logs``.
+    """
+    import logging
+
+    import structlog  # half of the start of a command that logs nothing
+
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.ERROR),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+    )
 
 
 # -- confirmation

@@ -14,8 +14,7 @@ from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.input.files import write_file
 from polyarch.cli.options.common import Output, emit
 from polyarch.cli.options.images import ImageOptions
-from polyarch.cli.output.logs import errors_only
-from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.messages import Messages, errors_only
 from polyarch.cli.report.inputs import AlternativeOptions, ImageAnswers, Notes, ask, facts_from
 from polyarch.cli.report.output import rendered
 from polyarch.kube import config

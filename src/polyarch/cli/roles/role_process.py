@@ -98,7 +98,7 @@ def _usage_errors() -> ErrorTypes:
 def _taints(path: str) -> TaintRoleSettings:
     if not path:
         return TaintRoleSettings()
-    from polyarch.cli.input.taints import read_taints
+    from polyarch.cli.input.objects import read_taints
 
     return TaintRoleSettings(configuration=read_taints(path))
 

@@ -17,8 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.options.common import Output, emit
 from polyarch.cli.output.documents import document_text
-from polyarch.cli.output.logs import errors_only
-from polyarch.cli.output.messages import Messages
+from polyarch.cli.output.messages import Messages, errors_only
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.sandbox.next_steps import after_up, option
 from polyarch.kube.errors import ApiError, ConnectionFailed

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.input.taints import read_taints
+from polyarch.cli.input.objects import read_taints
 from polyarch.cli.taint.options import ConfigurationFlags
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound

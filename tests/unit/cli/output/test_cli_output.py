@@ -11,11 +11,9 @@ import pytest
 import yaml
 from rich.console import Console
 
-from polyarch.cli.output import messages as progress_module
-from polyarch.cli.output import progress_bar
+from polyarch.cli.output import messages as messages_module
 from polyarch.cli.output.documents import document_text
-from polyarch.cli.output.messages import Lines, Messages, complain
-from polyarch.cli.output.progress_bar import Bar
+from polyarch.cli.output.messages import Bar, Lines, Messages, complain
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.output.terminal import printable, takes_colour
 
@@ -112,7 +110,7 @@ def test_in_a_pipe_progress_is_lines_on_stderr_once_in_a_while(capsys, monkeypat
         assert isinstance(shown, Lines)
         shown.advance()
         assert capsys.readouterr() == ("", "")
-        monkeypatch.setattr(progress_module, "LINE_EVERY", 0.0)
+        monkeypatch.setattr(messages_module, "LINE_EVERY", 0.0)
         shown.advance()
         shown.advance()  # the last one needs no line: the rows follow
         shown.remark("r.example says: \x1b[2Jgone")
@@ -130,7 +128,7 @@ def test_on_a_terminal_what_is_quick_shows_no_bar():
 
 
 def test_and_what_takes_longer_shows_one(monkeypatch):
-    monkeypatch.setattr(progress_bar, "SHOWN_AFTER", 0.01)
+    monkeypatch.setattr(messages_module, "SHOWN_AFTER", 0.01)
     target = terminal()
     with Bar("inspecting images", 2, target) as shown:
         for _ in range(1000):
