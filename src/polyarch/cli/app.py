@@ -13,7 +13,7 @@ from cyclopts import App, CycloptsError
 from polyarch import __version__
 from polyarch.cli.options.help_page import FLAGS, asks_for_help, help_page, names_no_command
 from polyarch.cli.options.usage_errors import other_command, sentence, with_values
-from polyarch.cli.output.messages import GoesOn, complain, exit_code_of
+from polyarch.cli.output.messages import NextProgram, complain, exit_code_of
 from polyarch.cli.output.terminal import takes_colour
 
 AUTHORS, CLUSTERS, INSTALLATION = "Manifests and images", "Workloads and nodes", "Installation"
@@ -56,7 +56,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> object:
         result = _run(words)
-        return result.go_on(own=arguments is None) if isinstance(result, GoesOn) else result
+        return result.run(own=arguments is None) if isinstance(result, NextProgram) else result
 
     try:
         return exit_code_of(work)

@@ -54,7 +54,7 @@ print('imported', *(name for name in unused if name in sys.modules))
 EXPORTER = f"""
 import sys
 import polyarch.run.libraries
-from polyarch.cli.roles import numa_exporter_process
+from polyarch.cli.roles import numa_process
 from polyarch.run.numa_exporter import ROLE
 from polyarch.run.logs import configure
 configure("json")
@@ -65,7 +65,7 @@ print('imported', *(name for name in unused if name in sys.modules))
 EXTENDER = f"""
 import sys
 import polyarch.run.libraries
-from polyarch.cli.roles import numa_extender_process
+from polyarch.cli.roles import numa_process
 from polyarch.run.numa_extender import ROLE
 from polyarch.run.logs import configure
 configure("json")

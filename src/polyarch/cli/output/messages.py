@@ -210,11 +210,11 @@ def confirm(command: str, *, yes: bool, question: str = "This writes to the clus
 
 
 @runtime_checkable
-class GoesOn(Protocol):
+class NextProgram(Protocol):
     """What a command returns in place of an exit code if another program does its work."""
 
-    def go_on(self, *, own: bool) -> int:
-        """Does it and returns the exit code; if the process is the command line's ``own``, in its place."""
+    def run(self, *, own: bool) -> int:
+        """Does the work and returns the exit code; if the process is the command line's ``own``, in its place."""
         ...
 
 

@@ -32,7 +32,7 @@ from polyarch.cli.options.common import (
 from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.usage_errors import other_command
-from polyarch.cli.output.messages import GoesOn, Messages
+from polyarch.cli.output.messages import Messages, NextProgram
 from polyarch.cli.roles.options import (
     ANY_NODE,
     AS_USUAL,
@@ -204,7 +204,7 @@ def run(
     ] = None,
     verbosity: LogVerbosity = LOGGED_AS_USUAL,
     as_read: AsRead = "",
-) -> int | GoesOn:
+) -> int | NextProgram:
     """Run one process of the operator."""
     messages = verbosity.messages()
     if print_settings:
@@ -217,7 +217,7 @@ def run(
         if not plan:
             raise UsageError("run operator: --plan needs at least one file")
         return _print_plans(plan, deployed.settings(namespace, None, (), builder), messages)
-    from polyarch.cli.roles.reexec import ReexecSettings
+    from polyarch.cli.roles.reexec import Reexec, ReexecSettings
     from polyarch.kube.settings import ProcessSettings
 
     if bool(global_pull_secret_namespace) != bool(global_pull_secret_name):
@@ -231,7 +231,7 @@ def run(
     if role is RoleChoice.BUILDER:
         builder.check("builder")
     secret = (global_pull_secret_namespace, global_pull_secret_name) if global_pull_secret_name else None
-    return ReexecSettings(
+    settings = ReexecSettings(
         name=role.label,
         modules=role.value,
         process=ProcessSettings(
@@ -258,6 +258,7 @@ def run(
         taints=taints.config if RoleChoice.TAINTS.value[0] in role.value else "",
         builder=builder.settings(),
     )
+    return Reexec("role_process", settings)
 
 
 def _print_plans(files: list[str], settings: "OperatorSettings", messages: Messages) -> int:

@@ -15,7 +15,7 @@ from polyarch import __version__
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.common import CLUSTER, OUTPUT, subject
 from polyarch.cli.options.help_page import OptionDeclaration, WordsApp, epilogue
-from polyarch.cli.output.messages import GoesOn
+from polyarch.cli.output.messages import NextProgram
 
 if TYPE_CHECKING:
     from polyarch.numa.exporter.configuration import ConfigurationDump, LoadedConfiguration
@@ -65,9 +65,9 @@ app = WordsApp(name="numa-exporter", help_epilogue=EPILOGUE, version_flags=(), c
 
 
 @app.default
-def numa_exporter(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int | GoesOn:
+def numa_exporter(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int | NextProgram:
     """Publish this node's NUMA zones."""
-    from polyarch.cli.roles.numa_exporter_process import ExporterReexecSettings
+    from polyarch.cli.roles.reexec import Reexec
     from polyarch.numa.exporter.configuration import load_configuration
     from polyarch.numa.exporter.flags import asks_for_version
     from polyarch.numa.exporter.settings import InvalidConfiguration
@@ -84,7 +84,7 @@ def numa_exporter(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) 
         _dump(found.dump)
         if found.dump.ends:
             return 0
-    return ExporterReexecSettings(settings=found.settings)
+    return Reexec("numa_process", found.settings, ("numa_exporter",))
 
 
 def _log(found: "LoadedConfiguration") -> None:

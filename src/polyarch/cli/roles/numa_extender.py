@@ -22,7 +22,7 @@ from polyarch.cli.options.common import (
 )
 from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed
 from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.output.messages import GoesOn
+from polyarch.cli.output.messages import NextProgram
 
 if TYPE_CHECKING:
     from polyarch.numa.extender.settings import ExtenderSettings
@@ -179,7 +179,7 @@ def numa_extender(
         bool, flag("Print the settings and where each came from, and do nothing", PRINT, group=OUTPUT)
     ] = False,
     as_read: AsRead = "",
-) -> int | GoesOn:
+) -> int | NextProgram:
     """Answer a kube-scheduler by NUMA cells."""
     given = {
         "--mode": mode,
@@ -215,18 +215,17 @@ def numa_extender(
         return 0
     import msgspec
 
-    from polyarch.cli.roles.numa_extender_process import ExtenderReexecSettings
+    from polyarch.cli.roles.reexec import Reexec
 
-    return ExtenderReexecSettings(
-        settings=msgspec.structs.replace(
-            settings,
-            namespace=namespace or os.environ.get("POD_NAMESPACE", settings.namespace),
-            kubeconfig=kubeconfig or "",
-            context=context or "",
-            log_format=log_format,
-            verbosity=v,
-        )
+    settings = msgspec.structs.replace(
+        settings,
+        namespace=namespace or os.environ.get("POD_NAMESPACE", settings.namespace),
+        kubeconfig=kubeconfig or "",
+        context=context or "",
+        log_format=log_format,
+        verbosity=v,
     )
+    return Reexec("numa_process", settings, ("numa_extender",))
 
 
 def _settings(path: str, given: dict[str, Any]) -> "ExtenderSettings":

@@ -1,16 +1,18 @@
-"""From the flags of ``polyarch run`` to the program that plays the role, in the same process.
+"""Starts the process again as the role that the flags name, without the libraries of the command line.
 
 A process runs for months and its memory is bounded. The libraries of the command line take 4 MiB of it, and nobody
 needs them once the flags are read. So the process starts over without them: the pid stays, what the flags say goes
 along as JSON, and files are read only then. Where it is not the command line's own process, as in tests, the role is
 played without starting over.
 
-Imports nothing that a role runs: it is imported with the command line."""
+Imports nothing that a role runs: it is imported with the command line.
+"""
 
 import errno
+import importlib
 import os
 import sys
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -18,16 +20,50 @@ from polyarch.kube.settings import ProcessSettings
 from polyarch.operator.settings import OperatorSettings
 from polyarch.run.settings import BuilderSettings, LogFormat, LogLevel, MonitorSettings
 
+PACKAGE: Final = "polyarch.cli.roles"
 PROGRAM: Final = """\
 import sys
 import polyarch.run.libraries  # first, as it imports structlog and aiohttp without what no role uses
-from polyarch.cli.roles.role_process import main
-sys.exit(main(sys.argv[1]))
+from polyarch.cli.roles.{module} import main
+sys.exit(main(*sys.argv[1:]))
 """
 
 
+class Reexec(NamedTuple):
+    """What a command returns in place of an exit code: the program that plays the role, and what it is told."""
+
+    module: str
+    """A module of this package with ``main(settings as JSON, *arguments)`` and ``play(settings, *arguments)``."""
+    settings: msgspec.Struct
+    arguments: tuple[str, ...] = ()
+
+    def run(self, *, own: bool) -> int:
+        """Plays the role until it ends; the exit code. ``own``: the process is the command line's."""
+        if own:
+            self._start_over()
+        import polyarch.run.libraries  # noqa: F401 - first, as in the program
+
+        played: int | None = importlib.import_module(f"{PACKAGE}.{self.module}").play(self.settings, *self.arguments)
+        return played or 0
+
+    def _start_over(self) -> None:
+        """Ends this program and begins the other in the same process.
+
+        Returns only if the settings are too long to be passed on: then the process stays as it is. ``-P``: no module of
+        the current directory takes the place of one of ours.
+        """
+        sys.stdout.flush()
+        program = PROGRAM.format(module=self.module)
+        text = msgspec.json.encode(self.settings).decode()
+        try:
+            os.execv(sys.executable, [sys.executable, "-P", "-c", program, text, *self.arguments])  # noqa: S606
+        except OSError as error:
+            if error.errno != errno.E2BIG:
+                raise
+
+
 class ReexecSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``polyarch run`` was told."""
+    """The flags of ``polyarch run``; files that they name are not read yet."""
 
     name: str
     """What is run, as it is typed."""
@@ -50,33 +86,3 @@ class ReexecSettings(msgspec.Struct, frozen=True, kw_only=True):
     taints: str
     """The object ArchitectureTaints as a file; empty: that of the cluster."""
     builder: BuilderSettings = BuilderSettings()
-
-    def go_on(self, *, own: bool) -> int:
-        """Plays the role until it ends; the exit code. ``own``: the process is the command line's."""
-        if own:
-            start_over(PROGRAM, self)
-        import polyarch.run.libraries  # noqa: F401 - first, as in the program
-        from polyarch.cli.roles.role_process import play
-
-        play(self)
-        return 0
-
-
-def start_over(program: str, given: msgspec.Struct) -> None:
-    """Ends this program and begins the other in the same process, with what was given as JSON in its first argument.
-
-    Returns only if that is too long to be passed on: then the process stays as it is. ``-P``: no module of the current
-    directory takes the place of one of ours.
-    """
-    sys.stdout.flush()
-    text = msgspec.json.encode(given).decode()
-    try:
-        os.execv(sys.executable, [sys.executable, "-P", "-c", program, text])  # noqa: S606 - the same program
-    except OSError as error:
-        if error.errno != errno.E2BIG:
-            raise
-
-
-def read(text: str) -> ReexecSettings:
-    """What :meth:`Handover.go_on` has passed on."""
-    return msgspec.json.decode(text, type=ReexecSettings)

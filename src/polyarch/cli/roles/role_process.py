@@ -11,7 +11,6 @@ import msgspec
 from polyarch.cli.errors import UsageError
 from polyarch.cli.garbage_collection import collect_as_usual
 from polyarch.cli.output.messages import exit_code_of
-from polyarch.cli.roles import reexec
 from polyarch.cli.roles.process_errors import ErrorTypes, explained
 from polyarch.cli.roles.reexec import ReexecSettings
 from polyarch.kube.manager import Role
@@ -27,9 +26,9 @@ Runner = Callable[[Coroutine[Any, Any, None]], None]
 """``asyncio.run`` or its like."""
 
 
-def main(text: str) -> int:
-    """The program that a process starts over with: plays what was handed over; its exit code."""
-    return exit_code_of(lambda: play(reexec.read(text)))
+def main(settings: str) -> int:
+    """The program that a process starts over with; its exit code."""
+    return exit_code_of(lambda: play(msgspec.json.decode(settings, type=ReexecSettings)))
 
 
 def play(given: ReexecSettings) -> None:

@@ -10,7 +10,7 @@ from polyarch import __version__
 from polyarch.cli import main
 from polyarch.cli.app import app
 from polyarch.cli.completion import candidates
-from polyarch.cli.roles.numa_exporter_process import ExporterReexecSettings
+from polyarch.cli.roles.reexec import Reexec
 from polyarch.numa.exporter.flags import FLAGS
 
 
@@ -22,10 +22,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[ExporterReexecSettings]:
+def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[Reexec]:
     """What would be run."""
-    found: list[ExporterReexecSettings] = []
-    monkeypatch.setattr(ExporterReexecSettings, "go_on", lambda self, *, own: found.append(self) or 0)
+    found: list[Reexec] = []
+    monkeypatch.setattr(Reexec, "run", lambda self, *, own: found.append(self) or 0)
     return found
 
 
@@ -64,7 +64,7 @@ def test_what_can_stand_at_the_cursor(words: list[str], expected: list[str]) -> 
 
 
 @pytest.mark.req("NE-132")
-def test_flags_reach_the_daemon(handed_over: list[ExporterReexecSettings]) -> None:
+def test_flags_reach_the_daemon(handed_over: list[Reexec]) -> None:
     assert main(["run", "numa-exporter", "-v4", "--sleep-interval=10s", "--podreadiness=false"]) == 0
     (found,) = handed_over
     assert found.settings.hostname == "node-1"
@@ -93,25 +93,21 @@ def test_the_version(capsys: pytest.CaptureFixture[str], home: Path) -> None:
 
 
 @pytest.mark.req("NE-133")
-def test_printed_and_then_it_starts(
-    handed_over: list[ExporterReexecSettings], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_printed_and_then_it_starts(handed_over: list[Reexec], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "numa-exporter", "--dump-config=-"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["nrtUpdater"]["hostname"] == "node-1"
     assert len(handed_over) == 1
 
 
 @pytest.mark.req("NE-133")
-def test_printed_and_that_was_all(
-    handed_over: list[ExporterReexecSettings], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_printed_and_that_was_all(handed_over: list[Reexec], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "numa-exporter", "--dump-config", ".andexit"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["nrtUpdater"]["hostname"] == "node-1"
     assert handed_over == []
 
 
 @pytest.mark.req("NE-133")
-def test_logged(handed_over: list[ExporterReexecSettings], capsys: pytest.CaptureFixture[str]) -> None:
+def test_logged(handed_over: list[Reexec], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "numa-exporter", "--dump-config=.log"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -120,7 +116,7 @@ def test_logged(handed_over: list[ExporterReexecSettings], capsys: pytest.Captur
 
 
 @pytest.mark.req("NE-133")
-def test_written_to_a_file(handed_over: list[ExporterReexecSettings], home: Path) -> None:
+def test_written_to_a_file(handed_over: list[Reexec], home: Path) -> None:
     assert main(["run", "numa-exporter", f"--dump-config={home}/dump.yaml"]) == 0
     assert yaml.safe_load(home.joinpath("dump.yaml").read_text())["nrtUpdater"]["hostname"] == "node-1"
     assert len(handed_over) == 1
@@ -133,9 +129,7 @@ def test_a_file_that_cannot_be_written_ends_it(home: Path, capsys: pytest.Captur
 
 
 @pytest.mark.req("NE-135")
-def test_warnings_are_entries_of_the_log(
-    handed_over: list[ExporterReexecSettings], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_warnings_are_entries_of_the_log(handed_over: list[Reexec], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "numa-exporter", "--watch-namespace=default"]) == 0
     entry = json.loads(capsys.readouterr().err)
     assert entry["level"] == "warning"

@@ -237,7 +237,7 @@ def command(monkeypatch) -> Callable[..., list[str]]:
 def test_a_process_starts_over_with_the_same_settings_and_without_the_command_lines_libraries(started, command, words):
     python, *program, settings = command("run", *words)
     assert python == sys.executable
-    assert program == [sys.executable, "-P", "-c", PROGRAM]
+    assert program == [sys.executable, "-P", "-c", PROGRAM.format(module="role_process")]
     assert started == []
     assert played(settings) == 0
     assert main(["run", *words]) == 0, "where it is not the command line's own process it does not start over"
