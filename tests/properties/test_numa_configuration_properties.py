@@ -29,7 +29,6 @@ from polyarch.numa.exporter.settings import (
     Names,
     Setting,
     Text,
-    file_content,
 )
 from polyarch.numa.facts import PodPattern
 
@@ -82,7 +81,7 @@ def file_of(values: dict[str, Any]) -> str:
         part = document
         for section in sections:
             part = part.setdefault(section, {})
-        part[name] = file_content(value)
+        part[name] = SETTINGS[key].file_content(value)
     return yaml.safe_dump(document)
 
 

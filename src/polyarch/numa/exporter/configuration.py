@@ -44,7 +44,6 @@ from polyarch.numa.exporter.settings import (
     InvalidConfiguration,
     InvalidValue,
     Setting,
-    file_content,
 )
 from polyarch.numa.facts import ContainerName
 
@@ -361,7 +360,7 @@ def _dump(place: str, values: Mapping[str, Any]) -> ConfigurationDump:
 def dumped_document(values: Mapping[str, Any]) -> dict[str, object]:
     """The daemon's file, of complete values."""
     result: dict[str, Any] = {}
-    for key in SETTINGS:
+    for key, setting in SETTINGS.items():
         value = values[key]
         if (not value and key != VERBOSE) or key == WATCHED_NAMESPACE:
             continue
@@ -369,7 +368,7 @@ def dumped_document(values: Mapping[str, Any]) -> dict[str, object]:
         part = result
         for section in sections:
             part = part.setdefault(section, {})
-        part[name] = file_content(value)
+        part[name] = setting.file_content(value)
     return result
 
 

@@ -177,18 +177,6 @@ class ValueType(Protocol):
         ...
 
 
-def file_content(value: Any) -> object:
-    """A value as a file has it."""
-    match value:
-        case Mapping():
-            return {node: list(resources) for node, resources in value.items()}
-        case (PodPattern(), *patterns):
-            return [{"namespacePattern": each.namespace, "namePattern": each.name} for each in (value[0], *patterns)]
-        case tuple():
-            return ",".join(value)
-    return value
-
-
 class Boolean(msgspec.Struct, frozen=True):
     """Texts are those that Go's flags take."""
 
@@ -442,6 +430,17 @@ class Setting(msgspec.Struct, frozen=True):
     def settled(self, value: Any) -> Any:
         """A value as ``ExporterSettings`` have it."""
         return value / SECOND if isinstance(self.type, Duration) else value
+
+    def file_content(self, value: Any) -> object:
+        """A value as a file has it."""
+        match self.type:
+            case Names():
+                return ",".join(value)
+            case ResourceLists():
+                return {node: list(resources) for node, resources in value.items()}
+            case PodPatterns():
+                return [{"namespacePattern": pattern.namespace, "namePattern": pattern.name} for pattern in value]
+        return value
 
 
 _BOOLEAN: Final = Boolean()
