@@ -18,7 +18,7 @@ from polyarch.kube.patches import MergePatch, StrategicPatch
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.exporter.permissions import ExporterPermissions, exporter_permissions
+from polyarch.numa.exporter.cluster import ExporterPermissions, exporter_permissions
 from polyarch.numa.exporter.settings import ExporterSettings
 from polyarch.numa.facts import HostSettings, ScanSettings
 

@@ -15,11 +15,11 @@ from numa_facts import GIB, LISTING_ONLY, facts, pod
 
 from polyarch.kube.client import Client
 from polyarch.kube.errors import Invalid, NotFound
-from polyarch.kube.patches import MergePatch
+from polyarch.kube.patches import MergePatch, merge_patch
 from polyarch.kube.resources import CRDS, NODES
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.numa.api.topology_crd import OLDER_VERSION, topology_crd
-from polyarch.numa.exporter.topology_document import apply_merge_patch, stamped, topology_document, topology_patch
+from polyarch.numa.exporter.topology_document import stamped, topology_document, topology_patch
 from polyarch.numa.exporter.zones import node_zones
 from polyarch.numa.facts import MemoryBlock, ScanFacts
 from polyarch.objects import Node
@@ -165,7 +165,7 @@ async def test_the_api_server_merges_as_a_put_of_ours_does(api: Client, name: st
     patch = topology_patch(wanted, msgspec.convert(found, NodeResourceTopology))
     assert patch is not None
     assert patch["metadata"]["labels"] == {"numa.polyarch.dev/node-group": None}
-    here = apply_merge_patch(found, patch)
+    here = merge_patch(found, patch)
     there = await api.patch(TOPOLOGIES, name, MergePatch(patch), type=dict)
     for changing in ("resourceVersion", "generation", "managedFields"):
         here["metadata"].pop(changing, None)

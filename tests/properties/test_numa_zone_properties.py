@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from polyarch.kube.patches import merge_patch
 from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.exporter.topology_document import (
     Document,
-    apply_merge_patch,
     stamped,
     topology_document,
     topology_patch,
@@ -301,9 +301,7 @@ def test_one_patch_makes_any_object_right_for_good(facts: ScanFacts, using: Scan
     wanted = made(facts, using)
     patch = topology_patch(wanted, msgspec.convert(found, NodeResourceTopology))
     after = (
-        found
-        if patch is None
-        else apply_merge_patch(found, stamped(patch, {"k8stopoawareschedwg/rte-update": "periodic"}))
+        found if patch is None else merge_patch(found, stamped(patch, {"k8stopoawareschedwg/rte-update": "periodic"}))
     )
     assert topology_patch(wanted, msgspec.convert(after, NodeResourceTopology)) is None
     for field in (patch or {}).keys() - {"metadata"}:
@@ -317,7 +315,7 @@ def test_what_others_wrote_in_the_metadata_stays(facts: ScanFacts, using: ScanSe
     """Labels, annotations, references; none to a Node of this name is written with another uid."""
     wanted = made(facts, using)
     patch = topology_patch(wanted, msgspec.convert(found, NodeResourceTopology)) or {}
-    after = apply_merge_patch(found, patch)["metadata"]
+    after = merge_patch(found, patch)["metadata"]
     for field, own in (("labels", "numa.polyarch.dev/node-group"), ("annotations", "topology.node.k8s.io/fingerprint")):
         before = {key: value for key, value in (found["metadata"].get(field) or {}).items() if key != own}
         assert {key: value for key, value in (after.get(field) or {}).items() if key != own} == before

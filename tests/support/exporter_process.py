@@ -19,7 +19,7 @@ from polyarch.kube.rbac import granted
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CRDS, NODES, PODS, SERVICE_ACCOUNTS, by_kind
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import topology_crd
-from polyarch.numa.exporter.permissions import ExporterPermissions, exporter_permissions
+from polyarch.numa.exporter.cluster import ExporterPermissions, exporter_permissions
 from polyarch.numa.exporter.settings import ExporterSettings
 from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox

@@ -269,6 +269,20 @@ class JsonPatch(msgspec.Struct, frozen=True, gc=False):
         return _encode(self.operations)
 
 
+def merge_patch(document: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """The document after a merge patch (RFC 7386), as the API server would make it."""
+    result = dict(document)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            inner = result.get(key)
+            result[key] = merge_patch(inner if isinstance(inner, Mapping) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
 class MergePatch(msgspec.Struct, frozen=True, gc=False):
     """RFC 7386: objects are merged, lists are replaced, null removes."""
 

@@ -29,16 +29,18 @@ from polyarch.kube.settings import Configuration, ProcessSettings
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.numa.exporter.cluster import (
     KubeletEndpoint,
+    KubeletPort,
     NodeObject,
     OwnNode,
     OwnPod,
     PodPhase,
     TerminalPods,
     WatchedObject,
+    asks_configz,
+    needs_node,
     pods_of_node,
 )
-from polyarch.numa.exporter.permissions import asks_configz, needs_node
-from polyarch.numa.exporter.publisher import Publisher, PublisherSettings, publish_once
+from polyarch.numa.exporter.publisher import Publisher, publish_once
 from polyarch.numa.exporter.scan import Scanner, open_podresources, state_directory
 from polyarch.numa.exporter.scan_loop import ConditionWriter, FingerprintStatusFile, NullConditions, ScanLoop
 from polyarch.numa.exporter.schedule import ScanTrigger
@@ -46,7 +48,6 @@ from polyarch.numa.exporter.server import ExporterMetrics, ExporterServer
 from polyarch.numa.exporter.settings import ExporterSettings
 from polyarch.numa.exporter.triggers import NotifyFileError, ScanTriggers, watched_files
 from polyarch.numa.host.kubelet import NoKubeletSettings
-from polyarch.numa.host.kubelet_port import KubeletPort
 from polyarch.numa.host.machine import UnreadableMachine, host_files
 from polyarch.numa.host.podresources import PodResourcesError
 from polyarch.run.logs import configure
@@ -175,23 +176,22 @@ async def setup(process: Process) -> Components:
     if not settings.publish.no_publish:
         background["topology"] = topology.run
 
-    tells: ConditionWriter = NullConditions()
+    conditions: ConditionWriter = NullConditions()
     if settings.publish.podreadiness and settings.pod and settings.namespace:
-        pod = tells = OwnPod(client, settings.namespace, settings.pod, clock=clock, chance=chance)
+        pod = conditions = OwnPod(client, settings.namespace, settings.pod, clock=clock, chance=chance)
         background["own pod"] = pod.run
     elif settings.publish.podreadiness:
         log.warning("no conditions are written: the own Pod is not known (POD_NAME, POD_NAMESPACE)")
 
     publisher = Publisher(
         client,
-        node,
+        settings,
         topology=topology,
         owner=owner if settings.scan.add_nrt_owner else None,
-        settings=_publisher_settings(settings),
         metrics=metrics,
         clock=clock,
         chance=chance,
-        tell=tells.set,
+        on_condition=conditions.set,
     )
     background["publisher"] = publisher.run
 
@@ -209,7 +209,7 @@ async def setup(process: Process) -> Components:
 
     status = settings.scan.pods_fingerprint_status_file
     scans = ScanLoop(
-        wakes=triggers,
+        triggers=triggers,
         scanner=Scanner(
             settings, podresources, clock=clock, count=metrics.fact_failed, configz=port, terminal=terminal
         ),
@@ -219,7 +219,7 @@ async def setup(process: Process) -> Components:
         chance=chance,
         period=settings.triggers.sleep_interval,
         ready=ready,
-        tells=tells,
+        conditions=conditions,
         status_file=FingerprintStatusFile(status) if status else None,
     )
 
@@ -256,18 +256,6 @@ async def _kubelet(client: Client, node: str) -> KubeletEndpoint:
     except KubernetesError as error:
         log.debug("own Node cannot be read", error=str(error))
         return NodeObject().kubelet
-
-
-def _publisher_settings(settings: ExporterSettings) -> PublisherSettings:
-    publish = settings.publish
-    return PublisherSettings(
-        patch_mode=publish.patch_mode,
-        patch_resync=publish.patch_resync,
-        heartbeat=publish.heartbeat,
-        expose_timing=settings.scan.expose_timing,
-        sleep_interval=settings.triggers.sleep_interval,
-        publishes=not publish.no_publish,
-    )
 
 
 def _announce(addresses: Addresses) -> None:

@@ -1,4 +1,4 @@
-"""The objects that an exporter watches, reads and writes beside its topology: its own Node, its own Pod, terminal pods.
+"""The API objects that an exporter uses beside its topology, its kubelet's port, and its permissions.
 
 :class:`WatchedObject` watches one object by its name; the publisher watches the topology with it, too.
 """
@@ -13,14 +13,20 @@ import structlog
 
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
-from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
+from polyarch.kube.errors import ApiError, ConnectionFailed, Forbidden, KubernetesError, NotFound
 from polyarch.kube.informer import Informer
 from polyarch.kube.patches import StrategicPatch
-from polyarch.kube.requests import Random, Selection, backoff
+from polyarch.kube.rbac import Rule, rule, union
+from polyarch.kube.requests import Random, Request, Selection, backoff
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.kube.responses import WatchStream
+from polyarch.kube.settings import Configuration, Pem
 from polyarch.kube.store import Change
+from polyarch.kube.transport import Transport, TransportSettings
 from polyarch.kube.watch import Apply, Delete, KubernetesObject, Page
+from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.numa.exporter.settings import ExporterSettings
+from polyarch.numa.host.kubelet import ConfigzUnavailable
 from polyarch.objects import Condition, Key, ObjectMeta
 
 log = structlog.get_logger(__name__)
@@ -38,6 +44,10 @@ KUBELET_PORT: Final = 10250
 """Where a Node does not say otherwise."""
 CONDITION_BACKOFF: Final = (1.0, 60.0)
 """Seconds before another try after a failure: at first, and at most."""
+REJECTED_STATUSES: Final = frozenset({401, 403, 404})
+CONFIGZ_HINT: Final = "; give the authority of kubelets with --kubelet-ca, or use --kubelet-config=file"
+CONFIGZ_TIMEOUT: Final = 10.0
+"""Seconds: the kubelet is on this machine."""
 MAX_CONDITION_MESSAGE: Final = 256
 """Characters of a message; a cause is short."""
 TERMINAL_PHASES: Final = ("Succeeded", "Failed")
@@ -358,6 +368,57 @@ class OwnNode:
             self._resized()
 
 
+# -- the kubelet's port ------------------------------------------------------------------------------------------------
+
+
+class KubeletPort:
+    """The kubelet's ``/configz``: its configuration with flags and drop-ins, requested at the kubelet's own port.
+
+    It needs the permission ``nodes/configz``. The API server's proxy would answer, too, but whoever may use it may run
+    commands in every pod of the node, so it is never used. The pod's token is sent only to a server whose certificate
+    verifies, unless somebody chose otherwise.
+    """
+
+    def __init__(self, configuration: Configuration, *, clock: Clock, ca: str = "", insecure: bool = False) -> None:
+        """``configuration`` is that of the API server: its credentials are used, and its authority unless there is a
+        file ``ca``. ``insecure``: any certificate will do.
+        """
+        authority = Pem(path="--kubelet-ca", field="", file=ca) if ca else configuration.tls.ca
+        tls = msgspec.structs.replace(configuration.tls, ca=authority, server_name="", skip_verify=insecure)
+        self._configuration = msgspec.structs.replace(configuration, tls=tls, proxy=None)
+        self._clock = clock
+        self._server = ""
+
+    def is_at(self, address: str, port: int = KUBELET_PORT) -> None:
+        """The node's ``InternalIP``, as its Node says; empty: not known yet."""
+        host = f"[{address}]" if ":" in address else address
+        self._server = f"https://{host}:{port}" if address else ""
+
+    async def get(self) -> bytes:
+        """The answer of ``/configz``; raises ConfigzUnavailable."""
+        if not self._server:
+            raise ConfigzUnavailable("configz: the InternalIP of the node is not known yet", refused=False)
+        configuration = msgspec.structs.replace(self._configuration, server=self._server)
+        request = Request("GET", "/configz", "get", "configz")
+        try:
+            # A request every ten minutes at most: no connection is kept for it.
+            async with Transport(
+                configuration,
+                role="numa-exporter",
+                clock=self._clock,
+                settings=TransportSettings(timeout=CONFIGZ_TIMEOUT),
+            ) as transport:
+                return await transport.send(request, retry=False)
+        except ApiError as error:
+            raise ConfigzUnavailable(str(error), refused=error.status in REJECTED_STATUSES) from error
+        except ConnectionFailed as error:
+            raise ConfigzUnavailable(
+                f"{error}{CONFIGZ_HINT if error.permanent else ''}", refused=error.permanent
+            ) from error
+        except KubernetesError as error:
+            raise ConfigzUnavailable(str(error), refused=False) from error
+
+
 # -- the own Pod -------------------------------------------------------------------------------------------------------
 
 
@@ -494,3 +555,49 @@ class TerminalPods:
         now = change.new is not None and change.new.is_terminal
         if now and not before and not change.initial:
             self._changed()
+
+
+# -- permissions -------------------------------------------------------------------------------------------------------
+
+# No secrets, no delete, no ``nodes/proxy``, no wildcard. RBAC cannot say that an exporter requests only its own Node,
+# and only the pods of its node: that is a matter of the requests.
+
+TOPOLOGY_PERMISSIONS: Final = rule(TOPOLOGIES, "get", "list", "watch", "create", "update", "patch")
+"""``create`` cannot be narrowed to a name; an admission policy narrows the other verbs."""
+NODE_PERMISSIONS: Final = rule(NODES, "get", "list", "watch")
+CONFIGZ_PERMISSIONS: Final = rule(NODES, "get", subresource="configz")
+"""The kubelet asks the API server whether the exporter may read its configuration."""
+TERMINAL_PODS_PERMISSIONS: Final = rule(PODS, "list", "watch")
+"""In all namespaces, but always with ``spec.nodeName``."""
+OWN_POD_PERMISSIONS: Final = (rule(PODS, "get"), rule(PODS, "patch", subresource="status"))
+
+
+class ExporterPermissions(NamedTuple):
+    """Permissions in the whole cluster, and in the exporter's own namespace."""
+
+    cluster: tuple[Rule, ...]
+    namespace: tuple[Rule, ...]
+
+
+def exporter_permissions(settings: ExporterSettings) -> ExporterPermissions:
+    """Exactly what an exporter with these settings uses."""
+    cluster = [TOPOLOGY_PERMISSIONS]
+    if needs_node(settings):
+        cluster.append(NODE_PERMISSIONS)
+    if asks_configz(settings):
+        cluster.append(CONFIGZ_PERMISSIONS)
+    if settings.scan.exclude_terminal_pods:
+        cluster.append(TERMINAL_PODS_PERMISSIONS)
+    return ExporterPermissions(union(*cluster), OWN_POD_PERMISSIONS if settings.publish.podreadiness else ())
+
+
+def needs_node(settings: ExporterSettings) -> bool:
+    """True if the own Node is watched: as the owner, for its resources, or for the kubelet's address."""
+    return settings.scan.add_nrt_owner or settings.triggers.refresh_node_resources or asks_configz(settings)
+
+
+def asks_configz(settings: ExporterSettings) -> bool:
+    """True if the kubelet's ``/configz`` is a source of its settings."""
+    host = settings.host
+    given = host.topology_manager_policy is not None and host.topology_manager_scope is not None
+    return not given and host.kubelet_config != "file"

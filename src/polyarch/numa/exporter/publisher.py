@@ -26,14 +26,14 @@ from polyarch.clock import Clock, deadline, is_cancelled
 from polyarch.durations import format_duration
 from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, KubernetesError, NotFound
-from polyarch.kube.patches import MergePatch
+from polyarch.kube.patches import MergePatch, merge_patch
 from polyarch.kube.requests import Random, backoff
 from polyarch.kube.resources import NODES
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology, attribute_value
 from polyarch.numa.exporter.cluster import OwnNode, WatchedObject
 from polyarch.numa.exporter.settings import ExporterSettings
-from polyarch.numa.exporter.topology_document import apply_merge_patch, stamped, topology_patch, with_owner
+from polyarch.numa.exporter.topology_document import stamped, topology_patch, with_owner
 from polyarch.objects import Condition, PartialObjectMetadata
 
 log = structlog.get_logger(__name__)
@@ -87,19 +87,6 @@ class PublishRequest(msgspec.Struct, frozen=True):
     """RFC 3339."""
 
 
-class PublisherSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations are seconds."""
-
-    patch_mode: bool = True
-    patch_resync: int = 10
-    """Patches after which the object is read, where it is not watched; 0: never."""
-    heartbeat: float = 0.0
-    expose_timing: bool = False
-    sleep_interval: float = 60.0
-    """What ``expose_timing`` shows."""
-    publishes: bool = True
-
-
 class PublisherMetrics(Protocol):
     """Counts writes, see ``server.ExporterMetrics``."""
 
@@ -113,7 +100,7 @@ class PublisherMetrics(Protocol):
 
 
 class Publisher:
-    """Publishes results of scans; ``tell`` gets the condition ``NodeTopologyUpdated`` whenever it may have changed.
+    """Publishes results of scans; ``on_condition`` gets ``NodeTopologyUpdated`` whenever it may have changed.
 
     ``topology`` and ``owner`` are watched by tasks of their own; both call :meth:`wake` when something has changed.
     Without an ``owner`` no reference to the Node is written, and an existing one stays.
@@ -122,25 +109,26 @@ class Publisher:
     def __init__(
         self,
         client: Client,
-        node: str,
+        settings: ExporterSettings,
         *,
         topology: WatchedObject[NodeResourceTopology],
         owner: OwnNode | None,
-        settings: PublisherSettings,
         metrics: PublisherMetrics,
         clock: Clock,
         chance: Random,
-        tell: Callable[[Condition], None] = lambda _: None,
+        on_condition: Callable[[Condition], None] = lambda _: None,
     ) -> None:
-        self._write = TopologyWrite(client, node)
-        self._node = node
+        self._write = TopologyWrite(client, settings.hostname)
+        self._node = settings.hostname
         self._topology = topology
         self._owner = owner
-        self._settings = settings
+        self._settings = settings.publish
+        self._sleep_interval = settings.triggers.sleep_interval if settings.scan.expose_timing else None
+        """Exposed beside the actual interval; None: neither is."""
         self._metrics = metrics
         self._clock = clock
         self._chance = chance
-        self._tell = tell
+        self._on_condition = on_condition
         self._offer: PublishRequest | None = None
         self._counted: PublishRequest | None = None
         self._woken = asyncio.Event()
@@ -157,11 +145,13 @@ class Publisher:
 
     def offer(self, offer: PublishRequest) -> None:
         """The newest result, in the place of one that was not sent yet. Never waits."""
-        if not self._settings.publishes:
+        if self._settings.no_publish:
             log.debug("not published", topology=offer.document)
             self._published = True
             # A readiness gate of the Pod: without it no DaemonSet of a paused group would ever be ready.
-            self._tell(Condition(names.TOPOLOGY_UPDATED, "True", "NotPublished", "nothing is written, as it was asked"))
+            self._on_condition(
+                Condition(names.TOPOLOGY_UPDATED, "True", "NotPublished", "nothing is written, as it was asked")
+            )
             return
         self._offer = offer
         self._woken.set()
@@ -180,7 +170,7 @@ class Publisher:
 
     def not_ready(self) -> str | None:
         """The readiness check: None once a result was published."""
-        if self._topology.is_missing and self._settings.publishes:
+        if self._topology.is_missing and not self._settings.no_publish:
             return str(self._not_served())
         if self._published:
             return None
@@ -293,9 +283,9 @@ class Publisher:
 
     def _stamps(self, offer: PublishRequest, now: float) -> Mapping[str, str]:
         stamps = {names.TRIGGER: offer.trigger}
-        if self._settings.expose_timing:
+        if self._sleep_interval is not None:
             since = now - self._written_at if self._written_at is not None else 0.0
-            stamps[names.SLEEP_DURATION] = format_duration(self._settings.sleep_interval)
+            stamps[names.SLEEP_DURATION] = format_duration(self._sleep_interval)
             stamps[names.UPDATE_INTERVAL] = format_duration(since)
         if self._settings.heartbeat:
             stamps[names.LAST_SCAN] = offer.scanned_at
@@ -318,13 +308,15 @@ class Publisher:
         if self._problem or not self._published:
             log.info("topology is published", operation=sent.operation if sent is not None else None)
         self._published, self._problem = True, ""
-        self._tell(Condition(names.TOPOLOGY_UPDATED, "True", "Updated", "the topology is as the last scan found it"))
+        self._on_condition(
+            Condition(names.TOPOLOGY_UPDATED, "True", "Updated", "the topology is as the last scan found it")
+        )
 
     def _failed(self, error: KubernetesError, pause: float) -> None:
         if str(error) != self._problem:
             log.warning("topology could not be published", error=str(error), again_in=round(pause, 1))
         self._problem = str(error)
-        self._tell(Condition(names.TOPOLOGY_UPDATED, "False", "UpdateFailed", str(error)))
+        self._on_condition(Condition(names.TOPOLOGY_UPDATED, "False", "UpdateFailed", str(error)))
 
     async def _wait_to_retry(self, pause: float, error: KubernetesError) -> None:
         """Until another try makes sense; a kind that appears ends the wait for it."""
@@ -491,7 +483,7 @@ class TopologyWrite:
         change = _change(wanted, published, always)
         if change is None:
             return TopologyWriteResult(published, None)
-        body = apply_merge_patch(document, stamped(change, stamps))
+        body = merge_patch(document, stamped(change, stamps))
         answer = await self._client.replace(TOPOLOGIES, body, complete=True, type=NodeResourceTopology, retry=False)
         return TopologyWriteResult(answer, "update")
 

@@ -63,7 +63,7 @@ class ScanLoop:
     def __init__(
         self,
         *,
-        wakes: ScanTriggers,
+        triggers: ScanTriggers,
         scanner: Scanner,
         publisher: Publisher,
         metrics: ExporterMetrics,
@@ -71,11 +71,11 @@ class ScanLoop:
         chance: Random,
         period: float,
         ready: Callable[[], Coroutine[Any, Any, None]],
-        tells: ConditionWriter | None = None,
+        conditions: ConditionWriter | None = None,
         status_file: "FingerprintStatusFile | None" = None,
     ) -> None:
         """``period``: seconds of the timer that scans; 0 without one. ``ready`` returns when a scan can be made."""
-        self._triggers = wakes
+        self._triggers = triggers
         self._scanner = scanner
         self._publisher = publisher
         self._metrics = metrics
@@ -83,7 +83,7 @@ class ScanLoop:
         self._chance = chance
         self._period = period
         self._ready = ready
-        self._conditions = tells or NullConditions()
+        self._conditions = conditions or NullConditions()
         self._status_file = status_file
         self._causes = Causes()
         self._failures = 0

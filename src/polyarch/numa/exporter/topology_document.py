@@ -190,20 +190,6 @@ def stamped(body: Mapping[str, Any], annotations: Mapping[str, str]) -> Document
     return {**body, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), **annotations}}}
 
 
-def apply_merge_patch(document: Mapping[str, Any], patch: Mapping[str, Any]) -> Document:
-    """The document after a merge patch, as the API server would make it: the body of a PUT instead of the patch."""
-    result = dict(document)
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, Mapping):
-            inner = result.get(key)
-            result[key] = apply_merge_patch(inner if isinstance(inner, Mapping) else {}, value)
-        else:
-            result[key] = value
-    return result
-
-
 def _metadata_patch(wanted: Mapping[str, Any], published: ObjectMeta) -> Document:
     patch: Document = {}
     if labels := _changed_values(OWN_LABELS, wanted.get("labels") or {}, published.labels or {}):

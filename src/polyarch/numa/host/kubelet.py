@@ -16,6 +16,7 @@ import msgspec
 import yaml
 
 from polyarch.clock import Clock
+from polyarch.kube.patches import merge_patch
 from polyarch.numa.facts import (
     Checkpoints,
     CpuCheckpoint,
@@ -57,7 +58,7 @@ class ConfigzUnavailable(Exception):  # noqa: N818 - the name says what is the m
 
 
 class Configz(Protocol):
-    """The interface to the kubelet's port, see ``kubelet_port``."""
+    """The interface to the kubelet's port, see ``exporter.cluster.KubeletPort``."""
 
     async def get(self) -> bytes:
         """The answer of ``/configz``; raises ConfigzUnavailable."""
@@ -219,7 +220,7 @@ def settings_from_files(main: tuple[str, bytes], drop_ins: Iterable[tuple[str, b
     place, content = main
     merged = _configuration(place, content)
     for path, patch in drop_ins:
-        merged = _merged(merged, _configuration(path, patch))
+        merged = merge_patch(merged, _configuration(path, patch))
     return kubelet_settings(merged, place=place)
 
 
@@ -296,20 +297,6 @@ def _configuration(place: str, content: bytes) -> dict[str, Any]:
     if kind != "KubeletConfiguration":
         raise InvalidKubeletConfiguration(f"{place}: kind: expected KubeletConfiguration, found {kind!r}")
     return document
-
-
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Maps are merged key by key, everything else is replaced; null removes a key (RFC 7386)."""
-    result = dict(below)
-    for key, value in above.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, dict):
-            old = result.get(key)
-            result[key] = _merged(old if isinstance(old, dict) else {}, value)
-        else:
-            result[key] = value
-    return result
 
 
 def _text(document: Mapping[str, Any], key: str, default: str, place: str) -> str:

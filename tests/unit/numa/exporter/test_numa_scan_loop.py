@@ -77,7 +77,7 @@ class World:
             pass
 
         self.loop = ScanLoop(
-            wakes=self.triggers,
+            triggers=self.triggers,
             scanner=self.scanner,
             publisher=self.publisher,
             metrics=self.metrics,
@@ -85,7 +85,7 @@ class World:
             chance=lambda: 0.5,
             period=triggers.sleep_interval,
             ready=ready or at_once,
-            tells=self.conditions,
+            conditions=self.conditions,
             status_file=FingerprintStatusFile(str(status_file)) if status_file else None,
         )
 

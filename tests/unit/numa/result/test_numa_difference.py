@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 from numa_facts import LISTING_ONLY, MACHINE, facts, pod
 
+from polyarch.kube.patches import merge_patch
 from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.exporter.topology_document import (
     Document,
-    apply_merge_patch,
     stamped,
     topology_document,
     topology_patch,
@@ -99,7 +99,7 @@ def test_another_spelling_of_a_quantity_is_rewritten_once() -> None:
     foreign = {**foreign, "zones": [{**zone, "resources": resources}, *foreign["zones"][1:]]}
     patch = topology_patch(made(), stored(foreign))
     assert patch == {"zones": made()["zones"]}
-    assert topology_patch(made(), stored(apply_merge_patch(foreign, patch))) is None
+    assert topology_patch(made(), stored(merge_patch(foreign, patch))) is None
 
 
 @pytest.mark.req("NE-017", "NE-112")
@@ -116,7 +116,7 @@ def test_labels_and_annotations_of_others_are_kept() -> None:
     assert patch == {
         "metadata": {"labels": made()["metadata"]["labels"], "annotations": made()["metadata"]["annotations"]}
     }
-    after = apply_merge_patch(bare, patch)["metadata"]
+    after = merge_patch(bare, patch)["metadata"]
     assert (after["labels"]["a"], after["annotations"]["c"]) == ("b", "d")
 
 
@@ -132,7 +132,7 @@ def test_what_was_ours_and_is_no_longer_wanted_is_removed() -> None:
             "annotations": {"topology.node.k8s.io/fingerprint": None},
         },
     }
-    assert topology_patch(made(settings=without), stored(apply_merge_patch(made(), patch))) is None
+    assert topology_patch(made(settings=without), stored(merge_patch(made(), patch))) is None
 
 
 @pytest.mark.req("NE-018", "NE-019")
@@ -183,7 +183,7 @@ def test_a_put_carries_the_whole_object_after_the_patch() -> None:
     """What others wrote is in it, null removes, lists are replaced."""
     found = {"metadata": {"labels": {"a": "b", "c": "d"}, "resourceVersion": "7"}, "zones": [1, 2], "old": 1}
     patch = {"metadata": {"labels": {"c": None}, "annotations": {"e": "f", "g": None}}, "zones": [3], "old": None}
-    assert apply_merge_patch(found, patch) == {
+    assert merge_patch(found, patch) == {
         "metadata": {"labels": {"a": "b"}, "resourceVersion": "7", "annotations": {"e": "f"}},
         "zones": [3],
     }

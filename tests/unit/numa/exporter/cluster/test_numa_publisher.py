@@ -24,14 +24,19 @@ from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.numa.exporter.cluster import OwnNode, WatchedObject
 from polyarch.numa.exporter.publisher import (
     Publisher,
-    PublisherSettings,
     PublishRequest,
     TopologyNotServed,
     retry_delay,
 )
+from polyarch.numa.exporter.settings import ExporterSettings, PublishSettings, TriggerSettings
+from polyarch.numa.facts import ScanSettings
 from polyarch.objects import Condition
 
-SETTINGS = PublisherSettings()
+SETTINGS = ExporterSettings(hostname=NODE)
+
+
+def publishing(**settings):
+    return ExporterSettings(hostname=NODE, publish=PublishSettings(**settings))
 
 
 def document(available="3", **metadata):
@@ -84,14 +89,13 @@ class World:
         )
         self.publisher = Publisher(
             self.api,
-            NODE,
+            settings,
             topology=self.topology,
             owner=self.owner if owned else None,
-            settings=settings,
             metrics=self.counted,
             clock=self.clock,
             chance=lambda: 0.5,
-            tell=self.conditions.append,
+            on_condition=self.conditions.append,
         )
 
     def wake(self):
@@ -168,7 +172,7 @@ async def test_a_change_is_one_merge_patch_of_what_differs_and_names_its_trigger
 
 @pytest.mark.req("NE-111")
 async def test_without_patch_mode_the_object_is_read_and_put_with_what_others_wrote():
-    async with running(PublisherSettings(patch_mode=False)) as world:
+    async with running(publishing(patch_mode=False)) as world:
         world.scan(document())
         await world.settle(1)
         found = world.api.topology()
@@ -253,7 +257,7 @@ async def test_without_a_watch_the_object_is_read_after_some_patches():
         world.api.node("one")
         world.api.refuse(TOPOLOGIES, "watch", "list")
 
-    async with running(PublisherSettings(patch_resync=3), prepared=prepared) as world:
+    async with running(publishing(patch_resync=3), prepared=prepared) as world:
         world.scan(document())
         await world.settle(20)
         before = len(world.api.verbs())
@@ -376,7 +380,7 @@ async def test_two_writes_begin_at_least_a_second_apart():
 @pytest.mark.req("NE-113")
 async def test_a_heartbeat_tells_the_last_scan_when_nothing_else_was_written_for_long():
     """The heartbeat."""
-    async with running(PublisherSettings(heartbeat=100)) as world:
+    async with running(publishing(heartbeat=100)) as world:
         for _ in range(10):
             world.scan(document())
             await world.settle(30)
@@ -390,7 +394,7 @@ async def test_an_exporter_that_finds_its_object_right_when_it_starts_has_a_hear
         world.api.node("one")
         world.api.put(TOPOLOGIES, document())
 
-    async with running(PublisherSettings(heartbeat=100), owned=False, prepared=prepared) as world:
+    async with running(publishing(heartbeat=100), owned=False, prepared=prepared) as world:
         for _ in range(10):
             world.scan(document())
             await world.settle(30)
@@ -401,7 +405,7 @@ async def test_an_exporter_that_finds_its_object_right_when_it_starts_has_a_hear
 @pytest.mark.req("NE-113")
 async def test_without_a_new_scan_there_is_no_heartbeat():
     """It says when the last scan was; one that does not come must be seen."""
-    async with running(PublisherSettings(heartbeat=100)) as world:
+    async with running(publishing(heartbeat=100)) as world:
         world.scan(document())
         waits = []
         wait = world.publisher._wait
@@ -418,7 +422,11 @@ async def test_without_a_new_scan_there_is_no_heartbeat():
 
 @pytest.mark.req("NE-019")
 async def test_timing_is_told_with_a_write_and_is_no_reason_for_one():
-    async with running(PublisherSettings(expose_timing=True, sleep_interval=90)) as world:
+    async with running(
+        ExporterSettings(
+            hostname=NODE, scan=ScanSettings(expose_timing=True), triggers=TriggerSettings(sleep_interval=90)
+        )
+    ) as world:
         world.scan(document(), "periodic")
         await world.settle(40)
         world.scan(document(), "reactive")
@@ -434,7 +442,7 @@ async def test_timing_is_told_with_a_write_and_is_no_reason_for_one():
 @pytest.mark.req("NE-114", "NO-053")
 async def test_without_publishing_nothing_is_written_and_the_exporter_is_ready():
     """Readiness is the probe, and the condition that is a readiness gate of the Pod."""
-    async with running(PublisherSettings(publishes=False)) as world:
+    async with running(publishing(no_publish=True)) as world:
         assert world.publisher.not_ready() is not None
         with capture_logs() as logged:
             world.scan(document())
@@ -536,7 +544,7 @@ async def test_where_all_writes_are_forbidden_they_are_tried_once_a_minute_at_la
 
 
 async def test_conflicts_are_resolved_by_reading_again_three_times_in_a_row_at_most():
-    async with running(PublisherSettings(patch_mode=False)) as world:
+    async with running(publishing(patch_mode=False)) as world:
         world.scan(document())
         await world.settle(2)
         world.api.refuse(TOPOLOGIES, "replace", error=Conflict(409, reason="Conflict"))

@@ -3,7 +3,7 @@
 import pytest
 
 from polyarch.kube.rbac import Access, grants
-from polyarch.numa.exporter.permissions import exporter_permissions
+from polyarch.numa.exporter.cluster import exporter_permissions
 from polyarch.numa.exporter.settings import ExporterSettings, PublishSettings
 from polyarch.numa.facts import HostSettings, ScanSettings
 

@@ -10,9 +10,9 @@ from manual_clock import ManualClock
 from scripted_api import ScriptedApi, document, serving, status
 
 from polyarch.kube.settings import Configuration, Pem, TlsSettings, User
+from polyarch.numa.exporter.cluster import KubeletPort
 from polyarch.numa.facts import HostSettings
 from polyarch.numa.host.kubelet import ConfigzUnavailable, KubeletSettingsSource
-from polyarch.numa.host.kubelet_port import KubeletPort
 from polyarch.numa.host.machine import HostRoot
 
 ANSWER = {"kubeletconfig": {"topologyManagerPolicy": "restricted"}}

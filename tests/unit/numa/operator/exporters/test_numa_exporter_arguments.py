@@ -7,8 +7,8 @@ import pytest
 from numa_cluster import PREFIX, Json, flags, found, operator, planned, pool
 
 from polyarch.kube.rbac import Access, grants
+from polyarch.numa.exporter.cluster import exporter_permissions
 from polyarch.numa.exporter.configuration import load_configuration
-from polyarch.numa.exporter.permissions import exporter_permissions
 from polyarch.numa.exporter.settings import ExporterSettings
 
 WORKERS = {"poolName": "worker"}
