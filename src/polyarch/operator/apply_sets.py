@@ -69,7 +69,7 @@ IMMUTABLE: Final = {
 }
 """Kinds with a field that cannot be changed."""
 GRANTED: Final = (ROLES, ROLE_BINDINGS)
-"""In the operator's namespace and in those where a role may do more."""
+"""Kinds in the operator's namespace and in those where a role may do more."""
 POD_DRAIN_TIMEOUT: Final = 45.0
 """Seconds: the 30 s that a pod has to end in, and some until that is seen."""
 RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"

@@ -26,7 +26,8 @@ POD_TEMPLATE_HASH: Final = "pod-template-hash"
 OPERATOR_CONTAINER: Final = "operator"
 """Its name, by which the operator finds its own image."""
 STARTUP_SECONDS: Final = 300
-"""For a container to start before the kubelet ends it. A node that is busy leaves it no more than its request."""
+"""Seconds for a container to start before the kubelet ends it. A node that is busy leaves it no more than its
+request."""
 STARTUP_MARGIN: Final = 3
 """A start at exactly the requested CPU takes at most this part of :data:`STARTUP_SECONDS`."""
 START_CPU_SECONDS: Final = {
@@ -374,12 +375,12 @@ class NamespaceExclusions(NamedTuple):
 
     @property
     def requirements(self) -> list[Document]:
-        """For a ``namespaceSelector``."""
+        """Expressions for a ``namespaceSelector``."""
         return [{"key": NAMESPACE_NAME, "operator": "NotIn", "values": list(self.names)}] if self.names else []
 
     @property
     def conditions(self) -> list[Document]:
-        """For ``matchConditions``."""
+        """Entries of ``matchConditions``."""
         if not self.prefixes:
             return []
         parts = [f"request.namespace.startsWith({json.dumps(prefix)})" for prefix in self.prefixes]
@@ -407,7 +408,7 @@ def configuration_document(name: str, controller: str, webhooks: Sequence[Mappin
 
 
 def injected(document: Document, settings: OperatorSettings) -> Document:
-    """With the annotation by which another writes ``caBundle``, if the settings say so."""
+    """The document with the annotation by which others write ``caBundle``, if the settings say so."""
     annotations = certificates.ca_annotations(settings)
     if not annotations:
         return document

@@ -93,7 +93,7 @@ def roles(account: str, allowed: RolePermissions, home: str) -> list[Document]:
 
 
 def combined(*permissions: RolePermissions) -> RolePermissions:
-    """The rights of all of them."""
+    """The rules of all of them together."""
     namespaces: dict[str, tuple[Rule, ...]] = {}
     for role in permissions:
         for namespace, rules in role.namespaces.items():

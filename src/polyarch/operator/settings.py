@@ -71,7 +71,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the role builder runs; ``auto``: while there are ImageBuilds or their runs, or with ``machine_os``."""
     builder_replicas: int = 2
     builder_image: str = DEFAULT_BUILDER_IMAGE
-    """For ImageBuilds that name none."""
+    """The image for ImageBuilds that name none."""
     push_image: str = ""
     """Image of the containers that push; empty: polyarch's own image."""
     arch_taint_keys: tuple[str, ...] = ()

@@ -166,7 +166,7 @@ class RemainingTaints(NamedTuple):
     settling: float = SETTLING
     """Seconds since the webhook was last seen."""
     finalizer: bool = False
-    """On the ArchitectureTaints that is being deleted."""
+    """The terminating ArchitectureTaints has our finalizer."""
 
 
 def next_taints_step(left: RemainingTaints) -> TaintsUninstallStep:

@@ -34,10 +34,10 @@ ROOTS: Final = (
 START: Final = Key("", "")
 """The key by which the controllers are loaded; no object is called like it."""
 BACKOFF: Final = 1.0
-"""Seconds; of a failed pass the next one comes between one and two seconds later."""
+"""Seconds; after a failed reconcile the next one comes between one and two seconds later."""
 LONGEST: Final = 120.0
 TOGETHER: Final = 0.2
-"""Seconds in which several events make one pass."""
+"""Seconds in which several events make one reconcile."""
 
 
 class NumaComponent:
@@ -83,7 +83,7 @@ class NumaComponent:
         self._queues[name].add_after(key, TOGETHER)
 
     def changed(self, *_: object) -> None:
-        """Something has changed that every pass may have to answer."""
+        """Something has changed that every reconcile may have to answer."""
         if self._loaded is not None:
             self._loaded.look_again()
 

@@ -165,12 +165,12 @@ class NumaControllers:
         scheduler_sets.add_handler(lambda _: enqueue(SCHEDULER, SCHEDULER_KEY))
 
     def look_again(self) -> None:
-        """Something has changed that every pass may have to answer."""
+        """Something has changed that every reconcile may have to answer."""
         self._enqueue(EXPORTERS, EXPORTERS_KEY)
         self._enqueue(SCHEDULER, SCHEDULER_KEY)
 
     async def reconcile(self, name: str, key: Key) -> Result:
-        """One pass of the controller of that name."""
+        """Reconcile by the controller of that name."""
         if name == EXPORTERS:
             return await self._exporters.reconcile(key)
         if name == SCHEDULER:
@@ -178,7 +178,7 @@ class NumaControllers:
         return await self._kubelets.reconcile(key) if name == KUBELETS else Done()
 
     def has_looked(self, result: Result) -> bool:
-        """Whether a pass that ended so did more than wait for a cache, or for its own write."""
+        """Whether a reconcile that ended so did more than wait for a cache, or for its own write."""
         return result != STEP_TAKEN
 
     def _told(self, name: str) -> Callable[[Change[Any]], None]:

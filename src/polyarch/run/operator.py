@@ -1,14 +1,14 @@
 """``polyarch run operator``: makes the other roles and serves the custom resources' webhooks."""
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from polyarch import names as shared
 from polyarch.kube.client import Client
-from polyarch.kube.controller import Controller, Result
+from polyarch.kube.controller import Controller
 from polyarch.kube.manager import Components, Leadership, Process, Role, leader_check
 from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import CRDS, PODS
@@ -20,12 +20,10 @@ from polyarch.operator.components.builds_reconciler import BuildsReconciler
 from polyarch.operator.components.operator_rbac import operator_permissions
 from polyarch.operator.components.placement_reconciler import (
     SINGLETON,
-    Deployer,
     PlacementInformers,
     PlacementReconciler,
     StatusReconciler,
 )
-from polyarch.operator.components.placement_uninstall import ForcedRelease, Uninstaller
 from polyarch.operator.components.placement_webhooks import (
     KINDS,
     ConvertedCRD,
@@ -56,17 +54,16 @@ async def setup(process: Process) -> Components:
     namespace = settings.namespace
     recorder = process.recorder("polyarch.dev/operator")
     home, informers = OperatorNamespace(process, settings), PlacementInformers(process, settings)
-    definitions = process.informer(CRDS, ConvertedCRD, field_selector=f"metadata.name={CPPCS}")
-    certificates, registrations, placements, status_keys, taint_keys, build_keys = (
-        WorkQueue[Key](name, clock, metrics=process.metrics)
+    crds = process.informer(CRDS, ConvertedCRD, field_selector=f"metadata.name={CPPCS}")
+    queues = {
+        name: WorkQueue[Key](name, clock, metrics=process.metrics)
         for name in ("certificates", "registration", "placement", "statuses", "taints", "builds")
-    )
+    }
 
     def changed(*_: object) -> None:
-        placements.add(SINGLETON)
-        taint_keys.add(SINGLETON)
-        build_keys.add(SINGLETON)
-        registrations.add(Key(namespace, names.OPERATOR))
+        for name in ("placement", "taints", "builds"):
+            queues[name].add(SINGLETON)
+        queues["registration"].add(Key(namespace, names.OPERATOR))
         if numa is not None:
             numa.changed()
 
@@ -86,7 +83,7 @@ async def setup(process: Process) -> Components:
         clock=clock,
         recorder=recorder,
     )
-    registration = RegistrationReconciler(client, settings, home, discovery, definitions, own, secrets)
+    registration = RegistrationReconciler(client, settings, home, discovery, crds, own, secrets)
     without_numa = msgspec.structs.replace(settings, numa="off")  # it has kinds of its own, and is not loaded for this
     kinds = operand_kinds(namespace, operator_permissions(without_numa, cluster).namespaces)
     sets, taint_sets, build_sets = (
@@ -113,45 +110,45 @@ async def setup(process: Process) -> Components:
         placed=lambda: informers.configuration is not None,
     )
     numa = NumaComponent(process, settings, home=home, discovery=discovery, recorder=recorder)
-    forced = process.metrics.counter(
+    releases = process.metrics.counter(
         "polyarch_placement_forced_releases_total", "Pods that the operator released during an uninstall"
     )
     statuses = StatusReconciler(client, informers, home=namespace, clock=clock, left_out=changed)
     placement = PlacementReconciler(
-        client,
-        home,
-        informers,
-        discovery,
-        sets,
-        Deployer(client, settings, home, informers, sets, secrets, lambda: taints.tolerated),
-        Uninstaller(client, sets, ForcedRelease(client, recorder, forced), home=namespace, clock=clock),
-        recorder,
-        clock,
-        lambda: placement_status.left_out(statuses.notes.left_out),
+        process,
+        settings,
+        home=home,
+        discovery=discovery,
+        informers=informers,
+        sets=sets,
+        secrets=secrets,
+        recorder=recorder,
+        releases=releases,
+        tolerated=lambda: taints.tolerated,
+        left_out=lambda: placement_status.left_out(statuses.notes.left_out),
     )
-
-    def controller(name: str, reconcile: Callable[[Key], Awaitable[Result]], keys: WorkQueue[Key]) -> Controller[Key]:
-        return Controller(name, reconcile, queue=keys, workers=1, clock=clock, metrics=process.metrics)
-
     components: dict[str, ComponentReconciler] = {"placement": placement, "taints": taints, "builds": builds}
     sync = InitialSync(components)
-    controllers = [
-        controller("certificates", secrets.reconcile, certificates),
-        controller("placement", sync.of("placement", placement.reconcile), placements),
-        controller("statuses", statuses.reconcile, status_keys),
-        controller("taints", sync.of("taints", taints.reconcile), taint_keys),
-        controller("builds", sync.of("builds", builds.reconcile), build_keys),
-        *numa.controllers,
-    ]
+    reconcilers = {
+        "certificates": secrets.reconcile,
+        "placement": sync.of("placement", placement.reconcile),
+        "statuses": statuses.reconcile,
+        "taints": sync.of("taints", taints.reconcile),
+        "builds": sync.of("builds", builds.reconcile),
+    }
     if settings.resource_webhooks == "operator":
-        controllers.append(controller("registration", registration.reconcile, registrations))
+        reconcilers["registration"] = registration.reconcile
         process.at_end(registration.close)
-    certificates.add(secrets.key)
-    status_keys.add(SINGLETON)
-    statuses.listen(status_keys)
+    controllers = [
+        Controller(name, reconcile, queue=queues[name], workers=1, clock=clock, metrics=process.metrics)
+        for name, reconcile in reconcilers.items()
+    ]
+    queues["certificates"].add(secrets.key)
+    queues["statuses"].add(SINGLETON)
+    statuses.listen(queues["statuses"])
     changed()
     home.on_change(changed)
-    definitions.add_handler(changed)
+    crds.add_handler(changed)
     own.add_handler(changed)
     for component in components.values():
         component.on_change(changed)
@@ -164,14 +161,14 @@ async def setup(process: Process) -> Components:
     leads = leader_check(election)
     return Components(
         routes=webhooks.routes(),
-        leaderships=(Leadership(election=election, controllers=tuple(controllers)),),
+        leaderships=(Leadership(election=election, controllers=(*controllers, *numa.controllers)),),
         background={"discovery": discovery.run, "predecessor": lambda: placement.watch_predecessor(leads)},
         recorders=(recorder,),
     )
 
 
 async def as_own_pod(client: Client, settings: OperatorSettings, environment: Mapping[str, str]) -> OperatorSettings:
-    """What the settings leave open of the image and of how it is pulled is as the operator's own pod has it (IN-001).
+    """What the settings leave open of the image and of how it is pulled is as the operator's own pod has it.
 
     ``POD_NAME`` and ``POD_NAMESPACE`` say which that is; without them it is as usual. Its proxies are passed on, too.
     Raises ``KubernetesError``.

@@ -214,7 +214,7 @@ def _documents(objects: Iterable[Unstructured]) -> tuple[Mapping[str, Any], ...]
 
 
 class Platforms:
-    """On which platform the operator runs. It asks until there is an answer, and never guesses.
+    """Finds the platform on which the operator runs. It asks until there is an answer, and never guesses.
 
     It remembers only what no later answer can change: that a cluster is OpenShift's.
     """
@@ -265,7 +265,7 @@ class Topologies(msgspec.Struct, frozen=True):
     labelled: tuple[ObjectMeta, ...] = ()
     """Metadata of the objects with our label."""
     findings: Mapping[str, tuple[str, ...]] = {}
-    """By node: what does not suit NUMA placement."""
+    """What does not suit NUMA placement, by node."""
 
 
 class TopologyPoller:
@@ -458,7 +458,7 @@ class NumaMetrics:
             self._conditions.labels(kind, condition.type).set({"True": 1, "False": 0}.get(condition.status, -1))
 
     def nodes(self, groups: Mapping[str, tuple[int, int]]) -> None:
-        """By group: how many nodes there should be, and how many are ready. All other groups are deleted."""
+        """How many nodes each group should have, and how many are ready. All other groups are deleted."""
         for gone in self._groups - groups.keys():
             for state in GROUP_STATES:
                 self._nodes.remove(gone, state)

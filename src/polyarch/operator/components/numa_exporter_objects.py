@@ -58,7 +58,7 @@ class TlsPolicy(msgspec.Struct, frozen=True):
     """TLS versions and ciphers that an exporter offers."""
 
     min_version: str = ""
-    """As Go names it; empty: the exporter's default."""
+    """The version as Go names it; empty: the exporter's default."""
     ciphers: tuple[str, ...] = ()
     """IANA's names; empty: the exporter's default."""
 
@@ -133,12 +133,12 @@ def of_group(group: str, *, namespace: str) -> Document:
 
 
 def group_label(group: str) -> dict[str, str]:
-    """By which the objects and pods of a group are found."""
+    """The label by which the objects and pods of a group are found."""
     return {names.GROUP_LABEL: shortened(group)}
 
 
 def shortened(name: str) -> str:
-    """As it is up to 63 characters, else cut, with a digest of all of it."""
+    """The name as it is up to 63 characters; a longer one is cut, and a digest of all of it added."""
     if len(name) <= MAX_NAME_LENGTH:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -233,7 +233,7 @@ def _pod(group: Group, context: ExporterContext, *, config: str) -> Document:
 
 
 def _affinity(selector: Selector) -> Document:
-    """On the nodes of the group, and never two exporters on one node, which would write one object."""
+    """Keeps exporters on the nodes of the group, and never two on one node, which would write one object."""
     apart = {"labelSelector": {"matchLabels": names.EXPORTER_POD_LABELS}, "topologyKey": "kubernetes.io/hostname"}
     affinity: Document = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
     if not selector.requirements:
@@ -754,11 +754,11 @@ TOKENS_NAME_NODES: Final = (1, 32)
 """Since this version every token of a pod names node and pod; before, a feature gate could keep them from it."""
 
 OWN_PODS: Final = (rule(PODS, "get"), rule(PODS, "patch", subresource="status"))
-"""In the exporters' namespace."""
+"""The rules in the exporters' namespace."""
 
 
 def cluster_rules(context: ExporterContext) -> tuple[Rule, ...]:
-    """Of the ClusterRole ``rte``. Nodes are always asked for by the name of the own one."""
+    """The rules of ClusterRole ``rte``. Nodes are always asked for by the name of the own one."""
     return (
         rule(TOPOLOGIES, "get", "list", "watch", "create", "update", "patch"),
         rule(NODES, "get", "list", "watch"),

@@ -1,4 +1,4 @@
-"""From a NUMAResourcesOperator and its cluster to the objects that should be there, status and conditions.
+"""Plans for a NUMAResourcesOperator: the objects that should be there, status and conditions.
 
 Pure: the same facts make the same plan, in the cluster and offline.
 """
@@ -226,7 +226,7 @@ class _Planner:
         ]
 
     def _rollouts(self, objects: Sequence[ReadDocument]) -> dict[str, numa_facts.RolloutStatus]:
-        """By group."""
+        """How far the DaemonSet of each group is."""
         by_name = {document["metadata"]["name"]: document for document in objects if document["kind"] == "DaemonSet"}
         live = self._facts.daemon_sets
         return {

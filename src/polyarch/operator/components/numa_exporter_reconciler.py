@@ -62,7 +62,7 @@ from polyarch.operator.settings import OperatorSettings
 log = structlog.get_logger(__name__)
 
 Decoder = Callable[[str, str], ReadDocument]
-"""From the place and the text of a manifest to the object; raises ``ValueError``."""
+"""Decodes a manifest, given its place and its text. Raises ``ValueError``."""
 
 EXPORTERS_KEY: Final = Key("", names.OPERATOR_SINGLETON)
 KUBELETS_KEY: Final = Key("", "kubeletconfigs")
@@ -105,7 +105,7 @@ class KubeletConfigReconciler:
 
     @property
     def documents(self) -> tuple[ReadDocument, ...]:
-        """As KubeletConfigs; those of HyperShift have the metadata of their ConfigMaps."""
+        """The KubeletConfigs; those of HyperShift have the metadata of their ConfigMaps."""
         return self._found or ()
 
     async def reconcile(self, _: Key) -> Result:
@@ -243,7 +243,7 @@ class RolloutProgress:
         self._seen: dict[str, tuple[tuple[Any, ...], float]] = {}
 
     def look(self, daemon_sets: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-        """By DaemonSet: seconds since its numbers last changed."""
+        """Seconds since the numbers of each DaemonSet last changed."""
         now = self._clock.monotonic()
         seen: dict[str, tuple[tuple[Any, ...], float]] = {}
         for name, document in daemon_sets.items():
@@ -518,7 +518,7 @@ class ExporterReconciler:
         return WAITING.seconds if outcome.leaving else None
 
     def _alerts(self, planned: ExporterPlan, owner: Owner) -> list[Document]:
-        """Where Prometheus' operator is, and exporters are."""
+        """The PrometheusRule, where Prometheus' operator and exporters are."""
         if not planned.documents or MONITORING - self._discovery.served:
             return []
         rule = prometheus_rule(shared.NUMA_EXPORTER, shared.NUMA_EXPORTER, NUMA_ALERTS, self._settings.numa_home)
@@ -571,7 +571,7 @@ def _lacks(namespace: Document, labels: Mapping[str, str] | None) -> bool:
 
 
 def _daemon_set_names(planned: ExporterPlan) -> dict[str, str]:
-    """By group."""
+    """The name of each group's DaemonSet."""
     return {
         document["metadata"]["labels"].get(names.GROUP_LABEL, ""): document["metadata"]["name"]
         for document in planned.documents or ()
@@ -580,7 +580,7 @@ def _daemon_set_names(planned: ExporterPlan) -> dict[str, str]:
 
 
 def _waiting(pods: Iterable[Any], daemon_sets: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """By DaemonSet: its pods that are not ready, and why."""
+    """The pods of each DaemonSet that are not ready, and why."""
     found: dict[str, list[str]] = {name: [] for name in daemon_sets}
     for pod in pods:
         owner = pod.metadata.controller

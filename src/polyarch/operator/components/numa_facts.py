@@ -45,15 +45,15 @@ class ExporterFacts(msgspec.Struct, frozen=True, kw_only=True):
     """``spec.imageSpec`` is not taken; the variable EXPORTER_IMAGE_RESTRICTION of the operator says otherwise."""
     platform: Platform = "kubernetes"
     version: tuple[int, int] = (1, 30)
-    """Of the API server."""
+    """Version of the API server."""
     served: frozenset[Resource] = frozenset()
     """Optional kinds that the API server has: those of cert-manager."""
     has_own_authority: bool = True
     """The operator has a CA of its own, and writes the certificate that a plan asks for."""
     namespace_labels: Mapping[str, str] | None = None
-    """Of the namespace of the exporters; None: there is no such namespace."""
+    """Labels of the exporters' namespace; None: there is no such namespace."""
     api_server_ports: tuple[int, ...] = USUAL_API_PORTS
-    """Of the endpoints of the Service ``kubernetes``."""
+    """Ports of the endpoints of the Service ``kubernetes``."""
     tls_profile: ReadDocument | None = None
     """``spec.tlsSecurityProfile`` of OpenShift's APIServer; None: none, or no OpenShift."""
     nodes: tuple[NodeLabels, ...] = ()
@@ -65,11 +65,11 @@ class ExporterFacts(msgspec.Struct, frozen=True, kw_only=True):
     daemon_sets: Mapping[str, ReadDocument] = {}
     """DaemonSets of ours, by name."""
     waiting_pods: Mapping[str, tuple[str, ...]] = {}
-    """By DaemonSet: ``pod: reason`` of pods that are not ready."""
+    """``pod: reason`` of pods that are not ready, by DaemonSet."""
     stalled_for: Mapping[str, float] = {}
-    """By DaemonSet: seconds since its rollout last got further."""
+    """Seconds since the rollout of each DaemonSet last made progress."""
     findings: Mapping[str, tuple[str, ...]] = {}
-    """By node with a NodeResourceTopology: what ``kubelet_findings`` finds in it."""
+    """What :func:`findings` says of each node with a NodeResourceTopology."""
     api_problem: str = ""
     """Why the CustomResourceDefinition of NodeResourceTopology could not be brought up to date; empty: it was."""
 

@@ -43,7 +43,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     """Index of its entry in ``nodeGroups``."""
     selector: Selector
-    """By the nodes' labels."""
+    """Selects the nodes by their labels."""
     settings: GroupSettings = GroupSettings()
     annotations: Mapping[str, str] = {}
     pool: ReadDocument | None = None
@@ -53,7 +53,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """As messages name it."""
+        """The group as messages name it."""
         return f"nodeGroups[{self.index}] ({self.name})"
 
 
@@ -348,7 +348,7 @@ KUBELET_CONFIGS: Final = Resource(
 HOSTED_NAMESPACE: Final = "openshift-config-managed"
 HOSTED_LABEL: Final = "hypershift.openshift.io/kubeletconfig-config"
 HOSTED_KEY: Final = "config"
-"""Of a ConfigMap with :data:`HOSTED_LABEL`: the KubeletConfig of a NodePool as text."""
+"""The key of a ConfigMap with :data:`HOSTED_LABEL` under which the KubeletConfig of a NodePool stands as text."""
 SUFFIX: Final = "machineconfiguration.openshift.io/mc-name-suffix"
 POLICY: Final = "topologyManagerPolicy"
 SCOPE: Final = "topologyManagerScope"
@@ -361,7 +361,7 @@ class PoolKubelets(msgspec.Struct, frozen=True):
     policy: TopologyPolicy = msgspec.field(default="none", name=POLICY)
     scope: TopologyScope = msgspec.field(default="container", name=SCOPE)
     note: str = ""
-    """For people; empty: nothing to say."""
+    """A message for people; empty: none."""
 
     def document(self) -> dict[str, str]:
         """The block ``kubelet`` of an exporter's file."""
@@ -371,8 +371,8 @@ class PoolKubelets(msgspec.Struct, frozen=True):
 def by_group(
     groups: Iterable[Group], configurations: Sequence[ReadDocument], platform: Platform
 ) -> dict[str, PoolKubelets]:
-    """By name of the group; a pool without KubeletConfig has the kubelet's defaults. On plain Kubernetes there is
-    nothing, as exporters ask the kubelets."""
+    """The settings by name of the group; a pool without KubeletConfig has the kubelet's defaults. On plain Kubernetes
+    there is nothing, as exporters ask the kubelets."""
     if platform == "kubernetes":
         return {}
     ordered = sorted((configuration for configuration in configurations if _payload(configuration)), key=_order)

@@ -67,7 +67,7 @@ _NAMED: Final[tuple[tuple[Resource, tuple[str, ...]], ...]] = (
     (certificates.ISSUERS, (names.EXPORTER_CERTIFICATE,)),
     (certificates.CERTIFICATES, (names.EXPORTER_CERTIFICATE,)),
 )
-"""In the namespace of exporters and scheduler."""
+"""Objects in the namespace of exporters and scheduler."""
 _IN_CLUSTER: Final[tuple[tuple[Resource, tuple[str, ...]], ...]] = (
     (CLUSTER_ROLES, (names.EXPORTER, scheduler.ROLE)),
     (

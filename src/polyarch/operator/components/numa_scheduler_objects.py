@@ -70,7 +70,7 @@ class SchedulerParts(msgspec.Struct, frozen=True, kw_only=True):
     operator: OperatorSettings
     owner: Owner | None
     image: str
-    """Of the kube-scheduler."""
+    """Image of the kube-scheduler."""
     informer: str
     replicas: int
     on_control_plane: bool
@@ -405,7 +405,7 @@ def extender_configuration(settings: SchedulerSettings, *, informer: str) -> Doc
 
 
 def text(configuration: Document) -> str:
-    """As the content of a file."""
+    """The configuration as the content of a file."""
     return msgspec.json.format(msgspec.json.encode(configuration), indent=2).decode() + "\n"
 
 

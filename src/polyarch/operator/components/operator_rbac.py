@@ -123,7 +123,7 @@ _BY_NAME: Final[tuple[tuple[Resource, Sequence[str]], ...]] = (
 )
 """What the operator keeps in its own namespace."""
 _ROLES: Final = _managing((kind, (*_WORKLOADS, *FORMER_ROLES)) for kind in _GRANTED)
-"""In its own namespace and in those where a role may do more."""
+"""Roles and bindings in its own namespace and in those where a role may do more."""
 _LEASES: Final = (names.OPERATOR_LEASE, names.CONTROLLER_LEASE, names.ENOEXEC_LEASE)
 _CLUSTER: Final = (
     rule((CPPCS, PPCS), "get", "list", "watch"),

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 import structlog
+from prometheus_client import Counter
 
 from polyarch.clock import Clock
 from polyarch.kube.apply import ApplyFailed, Outcome
@@ -46,7 +47,7 @@ from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
 from polyarch.operator.components import placement_objects, placement_status
 from polyarch.operator.components.operator_rbac import PREDECESSOR
 from polyarch.operator.components.placement_status import PlacementFacts, ignored_values
-from polyarch.operator.components.placement_uninstall import RemainingObjects, Uninstaller, named
+from polyarch.operator.components.placement_uninstall import ForcedRelease, RemainingObjects, Uninstaller, named
 from polyarch.operator.reconciler import STEP_TAKEN, WAITING, after_apply, exists
 from polyarch.operator.serving_secrets import ServingSecrets
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
@@ -188,7 +189,7 @@ class Deployer:
         informers: PlacementInformers,
         sets: OperandApplySets,
         secrets: ServingSecrets,
-        tolerated: Callable[[], tuple[str, ...]] = tuple,
+        tolerated: Callable[[], tuple[str, ...]],
     ) -> None:
         self._client = client
         self._settings = settings
@@ -328,32 +329,37 @@ def _is_needed(ref: Ref) -> bool:
 class PlacementReconciler:
     """Deploys and uninstalls placement; its only key is :data:`SINGLETON`.
 
-    ``left_out``: problems that the controllers' leader reports.
+    ``releases`` counts pods that the operator released itself. ``tolerated``: keys of taints that our own pods
+    tolerate. ``left_out``: problems that the controllers' leader reports.
     """
 
     def __init__(
         self,
-        client: Client,
+        process: Process,
+        settings: OperatorSettings,
+        *,
         home: OperatorNamespace,
-        informers: PlacementInformers,
         discovery: Discovery,
+        informers: PlacementInformers,
         sets: OperandApplySets,
-        deployer: Deployer,
-        uninstaller: Uninstaller,
+        secrets: ServingSecrets,
         recorder: Recorder,
-        clock: Clock,
-        left_out: Callable[[], tuple[str, ...]] = tuple,
+        releases: Counter,
+        tolerated: Callable[[], tuple[str, ...]],
+        left_out: Callable[[], tuple[str, ...]],
     ) -> None:
+        client, clock = process.client, process.clock
         self._client = client
+        self._clock = clock
         self._home = home
         self._informers = informers
         self._discovery = discovery
         self._sets = sets
-        self._deployer = deployer
-        self._uninstaller = uninstaller
         self._recorder = recorder
-        self._clock = clock
         self._left_out = left_out
+        self._deployer = Deployer(client, settings, home, informers, sets, secrets, tolerated)
+        forced_release = ForcedRelease(client, recorder, releases)
+        self._uninstaller = Uninstaller(client, sets, forced_release, home=settings.namespace, clock=clock)
         self._is_uninstalled = False
         self._backoff = UninstallBackoff()
 

@@ -49,7 +49,7 @@ ALL_READY: Final = "AllComponentsReady"
 
 
 class PlacementFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pass has facts."""
+    """What one reconcile of placement has found."""
 
     controller: RolloutStatus
     webhook: RolloutStatus
@@ -195,7 +195,7 @@ Reason = Literal[
     "OverrideSelectorInvalid",
     "FallbackArchitectureMissing",
 ]
-"""Of ``Ready``. The guide has a table of them."""
+"""Reasons of ``Ready``. The guide has a table of them."""
 
 
 def of_configs(configs: Iterable[PodPlacementConfig]) -> dict[str, Condition]:
