@@ -49,7 +49,7 @@ Found = dict[Ref, PartialObjectMetadata]
 PREDECESSORS: Final = ("manager", "multiarch-tuning-operator")
 """Field managers of the predecessor's operator, whose fields are ours now."""
 IN_CLUSTER: Final = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, MUTATING_WEBHOOKS)
-AT_HOME: Final = (
+IN_NAMESPACE: Final = (
     SERVICE_ACCOUNTS,
     SECRETS,
     CONFIGMAPS,
@@ -85,7 +85,7 @@ class OperandApplySets:
         informers: Informers,
         kinds: Iterable[tuple[Resource, str]],
         *,
-        home: str,
+        namespace: str,
         label: str = names.OPERAND_LABEL,
         part_of: str,
         clock: Clock,
@@ -98,14 +98,14 @@ class OperandApplySets:
         self._client = client
         self._informers = informers
         self._clock = clock
-        self._home = home
+        self._namespace = namespace
         self._label = label
         self._part = part_of
         caches = informers if required else OptionalInformers(informers)
         self._main = ApplySet(client, caches, kinds=kinds, label=label, former=PREDECESSORS, clock=clock)
         self._optional: dict[Resource, tuple[ApplySet, OptionalInformers]] = {}
         self._handlers: list[Handler] = []
-        self._pod_drain = PodDrain(client, home=home, clock=clock)
+        self._pod_drain = PodDrain(client, namespace=namespace, clock=clock)
 
     def add_handler(self, handler: Handler) -> None:
         """Calls ``handler`` with every change of an operand."""
@@ -118,7 +118,7 @@ class OperandApplySets:
         served = set(kinds)
         for kind in served - self._optional.keys():
             caches = OptionalInformers(self._informers)
-            namespace = self._home if kind.namespaced else ""
+            namespace = self._namespace if kind.namespaced else ""
             apply_set = ApplySet(self._client, caches, kinds=[(kind, namespace)], label=self._label, clock=self._clock)
             for handler in self._handlers:
                 apply_set.add_handler(handler)
@@ -130,7 +130,7 @@ class OperandApplySets:
 
     def get(self, resource: Resource, name: str) -> Unstructured | None:
         """An operand from the cache."""
-        namespace = self._home if resource.namespaced else ""
+        namespace = self._namespace if resource.namespaced else ""
         return self._main.get(resource, Key(namespace, name))
 
     def rollout(self, deployment: str) -> RolloutStatus:
@@ -282,9 +282,9 @@ class PodDrain:
     after them. A pod on a node that does not answer never ends, so there is a time limit.
     """
 
-    def __init__(self, client: Client, *, home: str, clock: Clock) -> None:
+    def __init__(self, client: Client, *, namespace: str, clock: Clock) -> None:
         self._client = client
-        self._home = home
+        self._namespace = namespace
         self._clock = clock
         self._since: dict[frozenset[str], float] = {}
 
@@ -302,7 +302,7 @@ class PodDrain:
         found = await self._client.list(
             PODS,
             type=PartialObjectMetadata,
-            namespace=self._home,
+            namespace=self._namespace,
             label_selector=f"{names.CONTROLLER_LABEL} in ({','.join(sorted(controllers))})",
             field_selector=RUNNING,
         )
@@ -324,12 +324,12 @@ def _fixed(document: Mapping[str, Any]) -> Any:
     return value
 
 
-def operand_kinds(home: str, namespaces: Iterable[str]) -> list[tuple[Resource, str]]:
-    """The kinds of operands; ``namespaces``: others than ``home`` in which roles may be granted."""
+def operand_kinds(namespace: str, others: Iterable[str]) -> list[tuple[Resource, str]]:
+    """The kinds of operands in the operator's namespace; ``others``: namespaces in which roles may be granted, too."""
     return [
         *((kind, "") for kind in IN_CLUSTER),
-        *((kind, home) for kind in AT_HOME),
-        *((kind, namespace) for kind in GRANTED for namespace in dict.fromkeys((home, *namespaces))),
+        *((kind, namespace) for kind in IN_NAMESPACE),
+        *((kind, each) for kind in GRANTED for each in dict.fromkeys((namespace, *others))),
     ]
 
 

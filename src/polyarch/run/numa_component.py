@@ -48,13 +48,13 @@ class NumaComponent:
         process: Process,
         settings: OperatorSettings,
         *,
-        home: OperatorNamespace,
+        namespace: OperatorNamespace,
         discovery: Discovery,
         recorder: Recorder,
     ) -> None:
         self._process = process
         self._settings = settings
-        self._home = home
+        self._namespace = namespace
         self._discovery = discovery
         self._recorder = recorder
         self._loaded: NumaControllers | None = None
@@ -126,7 +126,7 @@ class NumaComponent:
             self._loaded = NumaControllers(
                 self._process,
                 self._settings,
-                home=self._home,
+                namespace=self._namespace,
                 discovery=self._discovery,
                 recorder=self._recorder,
                 enqueue=self.enqueue,

@@ -53,7 +53,7 @@ async def setup(process: Process) -> Components:
     settings = await as_own_pod(client, process.settings_of(OperatorSettings), os.environ)
     namespace = settings.namespace
     recorder = process.recorder("polyarch.dev/operator")
-    home, informers = OperatorNamespace(process, settings), PlacementInformers(process, settings)
+    own_namespace, informers = OperatorNamespace(process, settings), PlacementInformers(process, settings)
     crds = process.informer(CRDS, ConvertedCRD, field_selector=f"metadata.name={CPPCS}")
     queues = {
         name: WorkQueue[Key](name, clock, metrics=process.metrics)
@@ -77,23 +77,25 @@ async def setup(process: Process) -> Components:
         client,
         process.informers,
         KINDS,
-        home=namespace,
+        namespace=namespace,
         label=names.CONTROLLER_LABEL,
         part_of=names.OPERATOR,
         clock=clock,
         recorder=recorder,
     )
-    registration = RegistrationReconciler(client, settings, home, discovery, crds, own, secrets)
+    registration = RegistrationReconciler(client, settings, own_namespace, discovery, crds, own, secrets)
     without_numa = msgspec.structs.replace(settings, numa="off")  # it has kinds of its own, and is not loaded for this
     kinds = operand_kinds(namespace, operator_permissions(without_numa, cluster).namespaces)
     sets, taint_sets, build_sets = (
-        OperandApplySets(client, process.informers, kinds, home=namespace, part_of=part, clock=clock, recorder=recorder)
+        OperandApplySets(
+            client, process.informers, kinds, namespace=namespace, part_of=part, clock=clock, recorder=recorder
+        )
         for part in (names.OPERAND, shared.TAINTS, shared.BUILDER)
     )
     taints = TaintsReconciler(
         process,
         settings,
-        home=home,
+        namespace=own_namespace,
         discovery=discovery,
         sets=taint_sets,
         secrets=secrets,
@@ -102,22 +104,22 @@ async def setup(process: Process) -> Components:
     builds = BuildsReconciler(
         process,
         settings,
-        home=home,
+        namespace=own_namespace,
         discovery=discovery,
         sets=build_sets,
         secrets=secrets,
         tainted=lambda: taints.tolerated,
         placed=lambda: informers.configuration is not None,
     )
-    numa = NumaComponent(process, settings, home=home, discovery=discovery, recorder=recorder)
+    numa = NumaComponent(process, settings, namespace=own_namespace, discovery=discovery, recorder=recorder)
     releases = process.metrics.counter(
         "polyarch_placement_forced_releases_total", "Pods that the operator released during an uninstall"
     )
-    statuses = StatusReconciler(client, informers, home=namespace, clock=clock, left_out=changed)
+    statuses = StatusReconciler(client, informers, namespace=namespace, clock=clock, left_out=changed)
     placement = PlacementReconciler(
         process,
         settings,
-        home=home,
+        namespace=own_namespace,
         discovery=discovery,
         informers=informers,
         sets=sets,
@@ -147,7 +149,7 @@ async def setup(process: Process) -> Components:
     queues["statuses"].add(SINGLETON)
     statuses.listen(queues["statuses"])
     changed()
-    home.on_change(changed)
+    own_namespace.on_change(changed)
     crds.add_handler(changed)
     own.add_handler(changed)
     for component in components.values():

@@ -73,7 +73,7 @@ class Operated(NumaComponent):
         self.passes = Controllers()
         informers = SimpleNamespace(informer=lambda kind, *_, **__: self.caches[kind])
         process: Any = SimpleNamespace(clock=ManualClock(), metrics=Metrics(), informers=informers)
-        parts: Any = dict.fromkeys(("home", "discovery", "recorder"))
+        parts: Any = dict.fromkeys(("namespace", "discovery", "recorder"))
         super().__init__(process, OperatorSettings(numa=numa), **parts)  # type: ignore[arg-type]
 
     def _load(self, environment: Mapping[str, str] = {}) -> NumaControllers:

@@ -60,7 +60,7 @@ class BuildsReconciler:
         process: Process,
         settings: OperatorSettings,
         *,
-        home: OperatorNamespace,
+        namespace: OperatorNamespace,
         discovery: Discovery,
         sets: OperandApplySets,
         secrets: ServingSecrets,
@@ -73,7 +73,7 @@ class BuildsReconciler:
         )
         self._client = process.client
         self._settings = settings
-        self._home = home
+        self._namespace = namespace
         self._discovery = discovery
         self._sets = sets
         self._secrets = secrets
@@ -100,7 +100,7 @@ class BuildsReconciler:
     async def reconcile(self, _: Key) -> Result:
         """Raises ``KubernetesError`` and ``ApplyFailed``."""
         self._sets.serve(self._discovery.served & MONITORING)
-        if self._home.is_terminating:
+        if self._namespace.is_terminating:
             return await self._remove_from_cluster()
         if not all(informer.has_synced for informer in self._objects) or self._discovery.cluster is None:
             return WAITING  # nobody knows yet whether there are builds
@@ -123,7 +123,7 @@ class BuildsReconciler:
         if problem := needs_newer_kubernetes(cluster, "builds"):
             log.warning("the builder is not deployed", problem=problem)
             return CONTESTED
-        if unusable := self._home.problems:  # a change of these begins another reconcile
+        if unusable := self._namespace.problems:  # a change of these begins another reconcile
             log.error("the builder is not deployed or changed", problems=unusable)
             return Done()
         await self._make_hmac_key()
@@ -132,7 +132,7 @@ class BuildsReconciler:
             cluster,
             tainted=self._tainted(),
             ca_bundle=self._secrets.bundle(""),
-            registries=self._home.registries,
+            registries=self._namespace.registries,
             placed=self._placed(),
         )
         outcome = await self._sets.apply(wanted, keeps=lambda _: False)

@@ -404,10 +404,10 @@ class ExporterPod(msgspec.Struct, frozen=True, gc=False):
         return ""
 
 
-async def exporter_pods(client: Client, home: str) -> list[ExporterPod]:
+async def exporter_pods(client: Client, namespace: str) -> list[ExporterPod]:
     """The pods of all exporters, by a live list. Raises ``KubernetesError``."""
     selector = ",".join(f"{name}={value}" for name, value in names.EXPORTER_POD_LABELS.items())
-    listed = await client.list(PODS, type=ExporterPod, namespace=home, label_selector=selector)
+    listed = await client.list(PODS, type=ExporterPod, namespace=namespace, label_selector=selector)
     return list(listed.items)
 
 

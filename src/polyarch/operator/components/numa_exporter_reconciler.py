@@ -276,11 +276,13 @@ class ExporterUninstaller:
     was requested the object is let go, and an Event says what is left. All else has the object as its owner.
     """
 
-    def __init__(self, client: Client, sets: OperandApplySets, recorder: Recorder, *, home: str, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, sets: OperandApplySets, recorder: Recorder, *, namespace: str, clock: Clock
+    ) -> None:
         self._client = client
         self._sets = sets
         self._recorder = recorder
-        self._home = home
+        self._namespace = namespace
         self._clock = clock
 
     async def delete_stale(self, poller: TopologyPoller, groups: Mapping[str, tuple[str, ...]]) -> int:
@@ -289,7 +291,7 @@ class ExporterUninstaller:
         without_group = stale_topologies(poller.found.labelled, group_nodes=groups, exporters_on=())
         if not without_group:
             return 0
-        pods = await exporter_pods(self._client, self._home)
+        pods = await exporter_pods(self._client, self._namespace)
         exporters_on = {pod.spec.node_name for pod in pods}
         stale = stale_topologies(poller.found.labelled, group_nodes=groups, exporters_on=exporters_on)
         known = {topology.name: topology for topology in poller.found.labelled}
@@ -330,7 +332,7 @@ class ExporterUninstaller:
             await delete_object(self._client, ref.resource, ref.key, uid=daemon_set.metadata.uid)
         if daemon_sets and not late:
             return [str(ref) for ref in daemon_sets]
-        pods = await exporter_pods(self._client, self._home)
+        pods = await exporter_pods(self._client, self._namespace)
         exporters_on = set() if late else {pod.spec.node_name for pod in pods}
         left = [*map(str, daemon_sets), *(str(Ref(PODS, pod.metadata.key)) for pod in pods)]
         try:
@@ -388,7 +390,7 @@ class ExporterReconciler:
         client: Client,
         settings: OperatorSettings,
         *,
-        home: OperatorNamespace,
+        namespace: OperatorNamespace,
         discovery: Discovery,
         platforms: Platforms,
         informers: NumaInformers,
@@ -404,7 +406,7 @@ class ExporterReconciler:
         self._client = client
         self._settings = settings
         self._image_restricted = image_restricted
-        self._home = home
+        self._namespace = namespace
         self._discovery = discovery
         self._platforms = platforms
         self._informers = informers
@@ -426,8 +428,8 @@ class ExporterReconciler:
             return Done()
         if self._informers.operators.writes.is_stale(key):
             return STEP_TAKEN
-        if live.metadata.deletion_timestamp is not None or self._home.is_terminating:
-            return await self._uninstaller.uninstall(live, at_once=self._home.is_terminating)
+        if live.metadata.deletion_timestamp is not None or self._namespace.is_terminating:
+            return await self._uninstaller.uninstall(live, at_once=self._namespace.is_terminating)
         cluster = self._discovery.cluster
         if cluster is None:
             return WAITING

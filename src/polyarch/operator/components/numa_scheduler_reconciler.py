@@ -45,10 +45,10 @@ MAX_PODS: Final = 100
 class SchedulerUninstaller:
     """Uninstalls the secondary scheduler, and tells the pods that wait for it."""
 
-    def __init__(self, client: Client, recorder: Recorder, *, home: str, clock: Clock) -> None:
+    def __init__(self, client: Client, recorder: Recorder, *, namespace: str, clock: Clock) -> None:
         self._client = client
         self._recorder = recorder
-        self._home = home
+        self._namespace = namespace
         self._clock = clock
 
     async def uninstall(self, live: Unstructured, *, at_once: bool) -> Result:
@@ -73,7 +73,7 @@ class SchedulerUninstaller:
 
     async def _step(self) -> bool:
         """Whether something is still there."""
-        deployment, kick = Key(self._home, names.SCHEDULER), Key(self._home, names.KICK)
+        deployment, kick = Key(self._namespace, names.SCHEDULER), Key(self._namespace, names.KICK)
         several: tuple[tuple[Resource, Key], ...] = ((DEPLOYMENTS, deployment), (CAPACITIES, kick))
         found = [await delete_object(self._client, resource, key) for resource, key in several]
         return any(remaining is not None for remaining in found)
@@ -106,7 +106,7 @@ class SchedulerReconciler:
         client: Client,
         settings: OperatorSettings,
         *,
-        home: OperatorNamespace,
+        namespace: OperatorNamespace,
         discovery: Discovery,
         platforms: Platforms,
         informers: NumaInformers,
@@ -118,7 +118,7 @@ class SchedulerReconciler:
     ) -> None:
         self._client = client
         self._settings = settings
-        self._home = home
+        self._namespace = namespace
         self._discovery = discovery
         self._platforms = platforms
         self._informers = informers
@@ -135,8 +135,8 @@ class SchedulerReconciler:
             return Done()
         if self._informers.schedulers.writes.is_stale(key):
             return STEP_TAKEN
-        if live.metadata.deletion_timestamp is not None or self._home.is_terminating:
-            return await self._uninstaller.uninstall(live, at_once=self._home.is_terminating)
+        if live.metadata.deletion_timestamp is not None or self._namespace.is_terminating:
+            return await self._uninstaller.uninstall(live, at_once=self._namespace.is_terminating)
         cluster = self._discovery.cluster
         self._sets.serve(self._discovery.served & MONITORING)
         if cluster is None or not self._informers.has_synced or not self._sets.is_complete:

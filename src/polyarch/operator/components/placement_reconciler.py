@@ -185,7 +185,7 @@ class Deployer:
         self,
         client: Client,
         settings: OperatorSettings,
-        home: OperatorNamespace,
+        namespace: OperatorNamespace,
         informers: PlacementInformers,
         sets: OperandApplySets,
         secrets: ServingSecrets,
@@ -193,7 +193,7 @@ class Deployer:
     ) -> None:
         self._client = client
         self._settings = settings
-        self._home = home
+        self._namespace = namespace
         self._informers = informers
         self._sets = sets
         self._secrets = secrets
@@ -261,7 +261,7 @@ class Deployer:
     def _documents(self, configuration: ClusterPodPlacementConfig, cluster: ClusterCapabilities) -> list[Document]:
         settings, policy = self._settings.tolerating(*self._tolerated()), self._informers.policy
         owner = Owner.of(CPPCS, configuration.metadata)
-        ca, registries = self._secrets.bundle(""), self._home.registries
+        ca, registries = self._secrets.bundle(""), self._namespace.registries
         documents = [
             *placement_objects.placement_operands(
                 settings, cluster, configuration, policy, owner=owner, ca_bundle=ca, registries=registries
@@ -281,7 +281,7 @@ class Deployer:
 
     async def label_namespace(self, cluster: ClusterCapabilities, *, monitored: bool) -> None:
         """Pod security. Where exporters of NUMA may run the level is not lowered: they need the higher one."""
-        live = self._home.namespace
+        live = self._namespace.namespace
         privileged = monitored or self._settings.manage_namespace
         wanted = placement_objects.namespace_document(
             self._settings.namespace, openshift=cluster.openshift, privileged=privileged
@@ -338,7 +338,7 @@ class PlacementReconciler:
         process: Process,
         settings: OperatorSettings,
         *,
-        home: OperatorNamespace,
+        namespace: OperatorNamespace,
         discovery: Discovery,
         informers: PlacementInformers,
         sets: OperandApplySets,
@@ -351,15 +351,15 @@ class PlacementReconciler:
         client, clock = process.client, process.clock
         self._client = client
         self._clock = clock
-        self._home = home
+        self._namespace = namespace
         self._informers = informers
         self._discovery = discovery
         self._sets = sets
         self._recorder = recorder
         self._left_out = left_out
-        self._deployer = Deployer(client, settings, home, informers, sets, secrets, tolerated)
+        self._deployer = Deployer(client, settings, namespace, informers, sets, secrets, tolerated)
         forced_release = ForcedRelease(client, recorder, releases)
-        self._uninstaller = Uninstaller(client, sets, forced_release, home=settings.namespace, clock=clock)
+        self._uninstaller = Uninstaller(client, sets, forced_release, namespace=settings.namespace, clock=clock)
         self._is_uninstalled = False
         self._backoff = UninstallBackoff()
 
@@ -377,7 +377,7 @@ class PlacementReconciler:
             return await self._uninstall(None)
         if self._informers.documents.writes.is_stale(key):
             return STEP_TAKEN
-        if document.metadata.deletion_timestamp is not None or self._home.is_terminating:
+        if document.metadata.deletion_timestamp is not None or self._namespace.is_terminating:
             return await self._uninstall(document)
         return await self._deploy(document)
 
@@ -395,7 +395,7 @@ class PlacementReconciler:
         self._is_uninstalled = False
         if not self._deployer.should_be_configured and self._deployer.is_configured:
             await self._uninstaller.delete_webhook_configuration()
-        if unusable := self._home.problems:  # a change of these begins another reconcile
+        if unusable := self._namespace.problems:  # a change of these begins another reconcile
             changed = self._deployer.changed_by_others(configuration, cluster)
             facts = self._facts(problems=placement_status.unusable(unusable), unreachable=changed)
             await self._write_conditions(document, facts)
@@ -471,7 +471,7 @@ class PlacementReconciler:
 
     async def _uninstall(self, document: Unstructured | None) -> Result:
         metadata = document.metadata if document is not None else None
-        if self._home.is_terminating:
+        if self._namespace.is_terminating:
             await self._uninstaller.remove_at_once(metadata)
             return WAITING
         if self._informers.predecessor is not None:  # its controller removes the gates, with constraints
@@ -577,13 +577,13 @@ class StatusReconciler:
         client: Client,
         informers: PlacementInformers,
         *,
-        home: str,
+        namespace: str,
         clock: Clock,
         left_out: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._informers = informers
-        self._home = home
+        self._namespace = namespace
         self._clock = clock
         self._left_out = left_out
         self._notes = LeaderNotes()
@@ -658,7 +658,7 @@ class StatusReconciler:
         before = self._notes.left_out
         try:
             lease = await self._client.get(
-                LEASES, names.CONTROLLER_LEASE, namespace=self._home, type=PartialObjectMetadata
+                LEASES, names.CONTROLLER_LEASE, namespace=self._namespace, type=PartialObjectMetadata
             )
         except NotFound:
             self._notes = LeaderNotes()

@@ -142,15 +142,15 @@ class RemainingObjects(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Uninstaller:
-    """Uninstalls placement from the namespace ``home``. It remembers times alone, which no object records."""
+    """Uninstalls placement from the namespace. It remembers times alone, which no object records."""
 
     def __init__(
-        self, client: Client, operands: OperandApplySets, forced_release: ForcedRelease, *, home: str, clock: Clock
+        self, client: Client, operands: OperandApplySets, forced_release: ForcedRelease, *, namespace: str, clock: Clock
     ) -> None:
         self._client = client
         self._operands = operands
         self._forced_release = forced_release
-        self._home = home
+        self._namespace = namespace
         self._clock = clock
         self._since: dict[str, float] = {}
         self._logged: dict[str, str] = {}
@@ -162,12 +162,14 @@ class Uninstaller:
             belonging(found, name) for name in (names.WEBHOOK, names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER)
         )
         rest = found.keys() - webhook.keys() - node_side.keys() - handler.keys()
-        deployment = found.get(Ref(DEPLOYMENTS, Key(self._home, names.CONTROLLER)))
+        deployment = found.get(Ref(DEPLOYMENTS, Key(self._namespace, names.CONTROLLER)))
         gated = await gated_pods(self._client)
         configs: list[str] = []
         if configuration is not None:
             configs = sorted(str(config.key) for config in await self._listed(PPCS))
-        leases = [] if rest else [name for name in LEASE_NAMES if await exists(self._client, LEASES, name, self._home)]
+        leases = (
+            [] if rest else [name for name in LEASE_NAMES if await exists(self._client, LEASES, name, self._namespace)]
+        )
         ours = (names.POD_PLACEMENT_FINALIZER, names.NO_POD_PLACEMENT_CONFIG_FINALIZER)
         kept = set((configuration.finalizers if configuration is not None else None) or ())
         left = RemainingPlacement(
@@ -249,7 +251,7 @@ class Uninstaller:
         """Take the next step of removing the monitor, also while placement itself stays."""
         node_side, handler = (belonging(found, name) for name in (names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER))
         failed, events = await self._events()
-        deployment = handler.get(Ref(DEPLOYMENTS, Key(self._home, names.ENOEXEC_HANDLER)))
+        deployment = handler.get(Ref(DEPLOYMENTS, Key(self._namespace, names.ENOEXEC_HANDLER)))
         finalizer = names.ENOEXEC_EVENTS_FINALIZER
         kept = configuration is not None and finalizer in (configuration.finalizers or ())
         step = next_monitor_step(
@@ -289,18 +291,18 @@ class Uninstaller:
 
     async def _retire_controller(self, found: Found) -> None:
         """Request the deletion: its pods go on until the finalizer is removed, which is added first if missing."""
-        metadata = found[Ref(DEPLOYMENTS, Key(self._home, names.CONTROLLER))].metadata
+        metadata = found[Ref(DEPLOYMENTS, Key(self._namespace, names.CONTROLLER))].metadata
         if await add_finalizer(self._client, DEPLOYMENTS, metadata, names.POD_PLACEMENT_FINALIZER):
             await delete_object(self._client, DEPLOYMENTS, metadata.key, uid=metadata.uid)
 
     async def _remove_controller(self, remaining: RemainingObjects) -> None:
-        deployment = remaining.found.get(Ref(DEPLOYMENTS, Key(self._home, names.CONTROLLER)))
+        deployment = remaining.found.get(Ref(DEPLOYMENTS, Key(self._namespace, names.CONTROLLER)))
         if deployment is not None:
             await remove_finalizer(self._client, DEPLOYMENTS, deployment.metadata, names.POD_PLACEMENT_FINALIZER)
         if remaining.found:
             await self._operands.remove(remaining.found)
         for name in remaining.leases:
-            await delete_object(self._client, LEASES, Key(self._home, name))
+            await delete_object(self._client, LEASES, Key(self._namespace, name))
 
     async def _drop_finalizer(self, configuration: ObjectMeta, name: str) -> None:
         await remove_finalizer(self._client, CPPCS, configuration, name)
@@ -309,7 +311,7 @@ class Uninstaller:
         """ENoExecEvents: those that could not be reported, and the others."""
         failed: list[ObjectMeta] = []
         others: list[ObjectMeta] = []
-        for event in await self._listed(ENOEXECEVENTS, namespace=self._home):
+        for event in await self._listed(ENOEXECEVENTS, namespace=self._namespace):
             (failed if names.ENOEXEC_EVENT_ERROR_LABEL in (event.labels or {}) else others).append(event)
         return failed, others
 

@@ -226,7 +226,7 @@ class RegistrationReconciler:
         self,
         client: Client,
         settings: OperatorSettings,
-        home: OperatorNamespace,
+        namespace: OperatorNamespace,
         discovery: Discovery,
         crds: Informer[ConvertedCRD],
         sets: OperandApplySets,
@@ -235,7 +235,7 @@ class RegistrationReconciler:
         self.key = Key(settings.namespace, names.OPERATOR)
         self._client = client
         self._settings = settings
-        self._home = home
+        self._namespace = namespace
         self._discovery = discovery
         self._crds = crds
         self._sets = sets
@@ -244,9 +244,9 @@ class RegistrationReconciler:
 
     async def reconcile(self, key: Key) -> Result:
         """First who issues certificates, then the webhooks once they can be reached and trusted."""
-        if self._home.is_terminating:
+        if self._namespace.is_terminating:
             return await self._withdraw()
-        serves = self._home.is_operator_available and self._secrets.is_known
+        serves = self._namespace.is_operator_available and self._secrets.is_known
         served = self._discovery.served & ISSUING
         self._sets.serve(served)
         documents = certificates.issued(self._settings) if served >= ISSUING else []
@@ -310,9 +310,9 @@ class RegistrationReconciler:
         """Switch the conversion off if the operator is being removed."""
         if not self._converts:
             return
-        home = self._settings.namespace
+        namespace = self._settings.namespace
         try:
-            found = await self._client.get(DEPLOYMENTS, names.OPERATOR, namespace=home, type=PartialObjectMetadata)
+            found = await self._client.get(DEPLOYMENTS, names.OPERATOR, namespace=namespace, type=PartialObjectMetadata)
         except NotFound:
             await self._switch_off()
         except KubernetesError as error:

@@ -103,16 +103,16 @@ class RemainingObjects(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaintsUninstaller:
-    """Uninstalls taints from the namespace ``home``. It remembers times alone, which no object records."""
+    """Uninstalls taints from the namespace. It remembers times alone, which no object records."""
 
     def __init__(
-        self, client: Client, informers: Shares, operands: OperandApplySets, *, home: str, clock: Clock
+        self, client: Client, informers: Shares, operands: OperandApplySets, *, namespace: str, clock: Clock
     ) -> None:
         self._client = client
         self._operands = operands
-        self._home = home
+        self._namespace = namespace
         self._clock = clock
-        self._lease = OnDemand(informers, LEASES, Lease, self._lease_changed, namespace=home, name=names.LEASE)
+        self._lease = OnDemand(informers, LEASES, Lease, self._lease_changed, namespace=namespace, name=names.LEASE)
         self._age: RecordAge | None = None
         self._registered_at: float | None = None
         self._progress: tuple[int, float] | None = None
@@ -138,7 +138,7 @@ class TaintsUninstaller:
             self._registered_at = now
         marked = await removal.left()
         role = {ref: operand for ref, operand in found.items() if ref != configuration}
-        has_lease = not role and await exists(self._client, LEASES, names.LEASE, self._home)
+        has_lease = not role and await exists(self._client, LEASES, names.LEASE, self._namespace)
         left = RemainingTaints(
             registered=registered,
             marks=len(marked),
@@ -168,7 +168,7 @@ class TaintsUninstaller:
                 self.failures = ()
                 await self._operands.remove(remaining.operands)
                 if remaining.lease:
-                    await delete_object(self._client, LEASES, Key(self._home, names.LEASE))
+                    await delete_object(self._client, LEASES, Key(self._namespace, names.LEASE))
             case TaintsUninstallStep.RELEASE if terminating is not None:
                 await remove_finalizer(self._client, ARCHITECTURE_TAINTS, terminating, names.FINALIZER)
             case TaintsUninstallStep.FINISHED:
@@ -234,7 +234,7 @@ class TaintsReconciler:
         process: Process,
         settings: OperatorSettings,
         *,
-        home: OperatorNamespace,
+        namespace: OperatorNamespace,
         discovery: Discovery,
         sets: OperandApplySets,
         secrets: ServingSecrets,
@@ -244,13 +244,13 @@ class TaintsReconciler:
         self._clock = process.clock
         self._objects: Informer[Unstructured] = process.informer(ARCHITECTURE_TAINTS, Unstructured)
         self._settings = settings
-        self._home = home
+        self._namespace = namespace
         self._discovery = discovery
         self._sets = sets
         self._secrets = secrets
         self._placement = placement
         self._uninstaller = TaintsUninstaller(
-            process.client, process.informers, sets, home=settings.namespace, clock=process.clock
+            process.client, process.informers, sets, namespace=settings.namespace, clock=process.clock
         )
         self._is_uninstalled = False
         self._wait = WAITING.seconds
@@ -276,7 +276,7 @@ class TaintsReconciler:
             return await self._uninstall(None)
         if self._objects.writes.is_stale(key):
             return STEP_TAKEN
-        if document.metadata.deletion_timestamp is not None or self._home.is_terminating:
+        if document.metadata.deletion_timestamp is not None or self._namespace.is_terminating:
             return await self._uninstall(document)
         return await self._deploy(document)
 
@@ -294,7 +294,7 @@ class TaintsReconciler:
         if not await add_finalizer(self._client, ARCHITECTURE_TAINTS, document.metadata, names.FINALIZER):
             return STEP_TAKEN
         taints = _settings_of(document)
-        if unusable := self._home.problems:  # a change of these begins another reconcile
+        if unusable := self._namespace.problems:  # a change of these begins another reconcile
             log.error("the role is not deployed or changed", problems=unusable)
             silent = await self._write_conditions(document, taints, unusable)
             return Done() if silent is None else After(silent)
@@ -322,7 +322,7 @@ class TaintsReconciler:
                 cluster,
                 taints,
                 ca_bundle=self._secrets.bundle(""),
-                registries=self._home.registries,
+                registries=self._namespace.registries,
                 placed=self._placement.scope is not None,
             )
         ]
@@ -336,7 +336,7 @@ class TaintsReconciler:
     async def _uninstall(self, document: Unstructured | None) -> Result:
         metadata = document.metadata if document is not None else None
         taints = _settings_of(document) if document is not None else None
-        if self._home.is_terminating:
+        if self._namespace.is_terminating:
             terminating = metadata if metadata is not None and metadata.deletion_timestamp is not None else None
             await self._uninstaller.remove_at_once(taints, terminating)
             return WAITING

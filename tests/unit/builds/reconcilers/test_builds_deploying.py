@@ -124,7 +124,7 @@ class World:
         self.reconciler = BuildsReconciler(
             anything,
             OperatorSettings(namespace=HOME, **settings),
-            home=anything,
+            namespace=anything,
             discovery=anything,
             sets=sets,
             secrets=anything,

@@ -62,14 +62,14 @@ class World:
         )
         series, told, sets = NumaMetrics(Metrics()), Told(), Applied()
         parts: dict[str, Any] = {
-            "home": SimpleNamespace(is_terminating=False),
+            "namespace": SimpleNamespace(is_terminating=False),
             "discovery": SimpleNamespace(
                 cluster=ClusterCapabilities(), served=frozenset({certificates.ISSUERS, certificates.CERTIFICATES})
             ),
             "platforms": SimpleNamespace(find=self._plain),
             "kubelets": SimpleNamespace(expect=lambda _: True, documents={}),
             "sets": sets,
-            "uninstaller": ExporterUninstaller(api, sets, told, home="home", clock=self.clock),  # type: ignore[arg-type]
+            "uninstaller": ExporterUninstaller(api, sets, told, namespace="home", clock=self.clock),  # type: ignore[arg-type]
         }
         self.reconciler = ExporterReconciler(
             api,

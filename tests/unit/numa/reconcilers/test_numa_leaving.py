@@ -39,8 +39,8 @@ class World:
         api: Any = self.api
         told: Any = self.told
         sets: Any = Sets(self.api)
-        self.exporters = ExporterUninstaller(api, sets, told, home=HOME, clock=self.clock)
-        self.scheduler = SchedulerUninstaller(api, told, home=HOME, clock=self.clock)
+        self.exporters = ExporterUninstaller(api, sets, told, namespace=HOME, clock=self.clock)
+        self.scheduler = SchedulerUninstaller(api, told, namespace=HOME, clock=self.clock)
         self.census = TopologyPoller(api, self.clock)
 
     def put(self, resource: Resource, name: str, *, namespace: str = "", **metadata: Any) -> None:

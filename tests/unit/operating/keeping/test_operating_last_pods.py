@@ -44,7 +44,7 @@ class Pods:
 async def test_rights_stay_until_the_last_pod_has_ended() -> None:
     """A pod that writes its last status is not refused."""
     clock, pods = ManualClock(), Pods(taints=2, webhook=1)
-    last = PodDrain(pods, home=HOME, clock=clock)
+    last = PodDrain(pods, namespace=HOME, clock=clock)
     rights = belonging(CLUSTER_ROLES, "taints")
     assert not await last.is_waited_for(rights | belonging(DEPLOYMENTS, "taints"))
     assert pods.asked == []  # the Deployment goes first, with its pods
@@ -59,7 +59,7 @@ async def test_rights_stay_until_the_last_pod_has_ended() -> None:
 async def test_a_pod_that_never_ends_holds_up_nothing() -> None:
     """Its node does not answer; and the next removal is as patient as this one."""
     clock, pods = ManualClock(), Pods(taints=1)
-    last = PodDrain(pods, home=HOME, clock=clock)
+    last = PodDrain(pods, namespace=HOME, clock=clock)
     account = belonging(SERVICE_ACCOUNTS, "taints")
     assert await last.is_waited_for(account)
     clock.advance(POD_DRAIN_TIMEOUT - 1)
@@ -74,7 +74,7 @@ async def test_a_pod_that_never_ends_holds_up_nothing() -> None:
 async def test_the_pods_of_all_that_is_left_are_waited_for() -> None:
     """What is removed together may belong to several Deployments; what belongs to none has no pods."""
     pods = Pods(controller=1)
-    last = PodDrain(pods, home=HOME, clock=ManualClock())
+    last = PodDrain(pods, namespace=HOME, clock=ManualClock())
     both = belonging(CLUSTER_ROLES, "controller") | belonging(SERVICE_ACCOUNTS, "webhook")
     assert await last.is_waited_for(both)
     assert pods.asked == [f"{names.CONTROLLER_LABEL} in (controller,webhook)"]

@@ -32,7 +32,7 @@ async def test_a_fact_that_is_left_out_or_known_again_begins_a_pass() -> None:
     )
     client: Any = api
     statuses = StatusReconciler(
-        client, observation, home="home", clock=clock, left_out=lambda: passes.append(statuses.notes.left_out)
+        client, observation, namespace="home", clock=clock, left_out=lambda: passes.append(statuses.notes.left_out)
     )
     for told in ({}, {"nodes": "forbidden"}, {"nodes": "forbidden"}, {}):
         api.notes = LeaderNotes(held=len(passes), left_out=told)
