@@ -36,7 +36,7 @@ from polyarch.run.report_keeper import ReportMetrics
 from polyarch.taints import names as taint_names
 from polyarch.taints.metrics import TaintMetrics
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 RUNBOOKS = ROOT / "docs" / "guide" / "runbooks"
 ALERTS = (*alerts.PLACEMENT_ALERTS, *TAINT_ALERTS, *BUILD_ALERTS, *NUMA_ALERTS, *SCHEDULER_ALERTS)
 DASHBOARDS = (PLACEMENT_DASHBOARD, TAINTS_DASHBOARD, BUILDS_DASHBOARD, NUMA_DASHBOARD)

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from test_placement_operands import ANYWHERE, MONITORED, OPENSHIFT, OWNER, made, of_kind
+from test_placement_objects import ANYWHERE, MONITORED, OPENSHIFT, OWNER, made, of_kind
 
 from polyarch.kube.rbac import Access, grants
 from polyarch.operator.components import placement_objects
