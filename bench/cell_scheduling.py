@@ -200,20 +200,17 @@ class Trial:
     def _figures(
         self, first: int, later: int, used: dict[str, float], memory: float, falsely: int, falsely_later: int
     ) -> list[Figure]:
-        mode, judged = self._settings.mode, self._settings.mode != "compat"
+        mode = self._settings.mode
         times = [each - self.times[0] for each in self.times[:first]]
         most = percentile(times, 95)
         rate = 0.95 * first / most if most else 0.0
         refused = sum(self.nodes.refused.values())
-        zero = 0.0 if judged else None
         return [
             Figure(f"{mode}: pods bound", rate, "/s", "NS-172", 100.0, at_most=False, note=f"of the first {first}"),
             Figure(f"{mode}: bound again after a tenth went", later, "pods"),
-            Figure(f"{mode}: refused by kubelets", refused, "pods", "NS-172", zero, compared=judged),
-            Figure(f"{mode}: falsely waiting", falsely, "pods", "NS-172", zero, compared=judged),
-            Figure(
-                f"{mode}: falsely waiting after a tenth went", falsely_later, "pods", "NS-172", zero, compared=judged
-            ),
+            Figure(f"{mode}: refused by kubelets", refused, "pods", "NS-172", 0.0),
+            Figure(f"{mode}: falsely waiting", falsely, "pods", "NS-172", 0.0),
+            Figure(f"{mode}: falsely waiting after a tenth went", falsely_later, "pods", "NS-172", 0.0),
             *(
                 Figure(f"{mode}: CPU of {name} for a pod", 1000 * seconds / max(first, 1), "ms")
                 for name, seconds in sorted(used.items())
@@ -240,7 +237,7 @@ async def started(
     surroundings = SchedulerPodContext(
         program=program, address=address, kubeconfig=str(sandbox.kubeconfig), configuration=str(folder / "scheduler")
     )
-    (folder / "extender").write_text(text(extender_configuration(settings, informer="Shared")))
+    (folder / "extender").write_text(text(extender_configuration(settings)))
     generated = text(scheduler_configuration(settings, namespace="kube-system"))
     (folder / "scheduler").write_text(pod_scheduler_configuration(generated, surroundings))
     extends = [
@@ -297,9 +294,4 @@ def exact(say: Say) -> list[Figure]:
     return asyncio.run(measured("exact", say))
 
 
-def compat(say: Say) -> list[Figure]:
-    """As the plugin does it: only measured."""
-    return asyncio.run(measured("compat", say))
-
-
-SCENARIOS: dict[str, Callable[[Say], list[Figure]]] = {"cells": exact, "cells-compat": compat}
+SCENARIOS: dict[str, Callable[[Say], list[Figure]]] = {"cells": exact}

@@ -72,12 +72,12 @@ class Extender:
 
     def __init__(self, nodes: int, names: tuple[str, ...]) -> None:
         from polyarch.kube.metrics import Metrics
-        from polyarch.numa.extender.engine import Engine, ExactSchedulerCache
+        from polyarch.numa.extender.engine import Engine, SchedulerCache
         from polyarch.numa.extender.metrics import ExtenderMetrics
         from polyarch.numa.extender.settings import ExtenderSettings
 
         settings, metrics = ExtenderSettings(), ExtenderMetrics(Metrics())
-        self.books = ExactSchedulerCache(settings, metrics)
+        self.books = SchedulerCache(settings, metrics)
         self.engine = Engine(settings, self.books, metrics)
         self.random = Random(1)
         self._resources = names

@@ -1,8 +1,8 @@
-"""NS-003, NS-170: the scheduler plugin NodeResourceTopologyMatch and our rules on the same 5 000 nodes of 8 cells.
+"""NS-170: the scheduler plugin NodeResourceTopologyMatch and our rules on the same 5 000 nodes of 8 cells.
 
 Both decide in this one run about the same pods: the plugin in the Go program of ``tools/peers/numa-plugin``, from its
 own cache and without the scheduler around it, ours in this process. What counts is CPU per node and pod, and on how
-many nodes the verdicts are the same: with mode compat on all, with exact where the plugin is right about the kubelet.
+many nodes the verdicts are the same: where the plugin is right about the kubelet.
 """
 
 import json
@@ -18,10 +18,8 @@ from tools.peers.catalogue import Absent, found
 from bench.measure import Figure
 from bench.runtime import Say
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.fit.compat import CompatOptions, Free
-from polyarch.numa.fit.compat import evaluate as plugin_verdict
-from polyarch.numa.fit.evaluate import evaluate as exact_verdict
-from polyarch.numa.fit.facts import ExactOptions, NodeFacts, PodFacts, PodObject, node_facts, pod_facts
+from polyarch.numa.fit.evaluate import evaluate
+from polyarch.numa.fit.facts import Amounts, ExactOptions, NodeFacts, PodFacts, PodObject, node_facts, pod_facts
 from polyarch.numa.fit.node_index import NumaNodeIndex
 
 PROGRAM: Final = "numa-plugin"
@@ -117,11 +115,11 @@ def measured(decide: Callable[[], Iterable[str]], *, rounds: int) -> Verdicts:
 
 
 class Ours:
-    """Both modes on the same nodes."""
+    """The same nodes, one by one and all at once."""
 
     def __init__(self, made: Sequence[Document], shown: Sequence[Document]) -> None:
         self._names = [each["metadata"]["name"] for each in made]
-        self._pairs: list[tuple[NodeFacts, Free]] = []
+        self._pairs: list[tuple[NodeFacts, Mapping[int, Amounts]]] = []
         self._fleet = NumaNodeIndex(ExactOptions())
         for node, each in zip(made, shown, strict=True):
             topology = msgspec.convert(each, NodeResourceTopology)
@@ -129,16 +127,10 @@ class Ours:
             self._pairs.append((facts, {cell.id: cell.available for cell in facts.cells}))
             self._fleet.put(facts)
 
-    def compat(self, asked: PodFacts) -> Verdicts:
-        options = CompatOptions()
-        return measured(
-            lambda: [at.name for at, free in self._pairs if plugin_verdict(asked, at, free, options).fits], rounds=1
-        )
-
     def exact(self, asked: PodFacts) -> Verdicts:
         options = ExactOptions()
         return measured(
-            lambda: [at.name for at, free in self._pairs if exact_verdict(asked, at, free, options).fits], rounds=1
+            lambda: [at.name for at, free in self._pairs if evaluate(asked, at, free, options).fits], rounds=1
         )
 
     def fleet(self, asked: PodFacts) -> Verdicts:
@@ -178,13 +170,11 @@ def plugin(say: Say) -> list[Figure]:
     for number, each in enumerate(ASKED):
         asked = pod_facts(msgspec.convert(each, PodObject))
         name = asked.name
-        rows = {"compat": ours.compat(asked), "exact": ours.exact(asked), "exact, all at once": ours.fleet(asked)}
+        rows = {"exact": ours.exact(asked), "exact, all at once": ours.fleet(asked)}
         if filters:
             theirs = filters[number]
             figures.append(_figure(f"{name}: plugin's Filter", theirs.cost, f"{len(theirs.fitting)} fit"))
             figures.append(_figure(f"{name}: plugin's Score", scores[number], ""))
-            alike = NODES - len(theirs.fitting ^ rows["compat"].fitting)
-            figures.append(Figure(f"{name}: verdicts as the plugin's", alike, "nodes", "NS-003", NODES, at_most=False))
         for mode, verdicts in rows.items():
             other = len(verdicts.fitting ^ filters[number].fitting) if filters else 0
             note = f"{len(verdicts.fitting)} fit" + (f", on {other} the plugin says otherwise" if other else "")

@@ -178,7 +178,6 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_an_operator_that_is_killed_is_followed_by_one_that_goes_on",
         ),
     },
-    "test_numa_plugin": {"a plugin that takes half an hour to build, for a mode of its predecessor": ALL},
     "test_numa_operator": {
         "a group of two that goes; the only one goes in test_an_object_brings_everything": (
             "test_a_removed_group_and_a_node_that_leaves_it",
@@ -249,7 +248,6 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "other modes, half a minute each; the usual one is always run": (
             "test_nobody_is_evicted_by_the_sums_of_a_node[enabled",
-            "test_nobody_is_evicted_by_the_sums_of_a_node[compat",
         ),
     },
     "test_guide_commands": {

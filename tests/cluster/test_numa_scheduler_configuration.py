@@ -44,7 +44,6 @@ def pod(name: str, scheduler: str) -> Json:
         ("exact", 1, {"filter"}),
         ("exact", 3, {"filter", "prioritize"}),
         ("advise", 1, {"filter", "prioritize"}),
-        ("compat", 1, {"filter", "prioritize"}),
     ],
 )
 async def test_the_stock_scheduler_takes_the_generated_configuration_and_asks_every_verb(
@@ -70,8 +69,7 @@ async def test_the_stock_scheduler_takes_the_generated_configuration_and_asks_ev
         bound = await node_of(lambda: client.get(PODS, "placed", namespace=namespace))
         assert process.returncode is None
     assert asked.verbs == verbs
-    if mode != "compat":  # with the plugin's weight of 1 the scores of the scheduler itself may weigh more
-        assert bound == CHOSEN
+    assert bound == CHOSEN
     for _, request in asked.requests:
         assert request["Nodes"] is None, "nodes are named, not sent"
         assert sorted(request["NodeNames"]) == [OTHER, CHOSEN], "every node that passed the scheduler's own filters"

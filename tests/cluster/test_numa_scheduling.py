@@ -339,8 +339,8 @@ async def important(client: Client) -> AsyncIterator[str]:
 @pytest.mark.req("NS-124")
 @pytest.mark.parametrize(
     ("preemption", "scheduling"),
-    [("Disabled", None), ("Enabled", None), ("Enabled", "advise"), ("Enabled", "compat"), ("Disabled", "compat")],
-    ids=["usual", "enabled", "enabled, advise", "enabled, compat", "compat"],
+    [("Disabled", None), ("Enabled", None), ("Enabled", "advise")],
+    ids=["usual", "enabled", "enabled, advise"],
 )
 async def test_nobody_is_evicted_by_the_sums_of_a_node(
     shop: Shop, client: Client, important: str, namespace: str, preemption: str, scheduling: str | None

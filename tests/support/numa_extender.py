@@ -5,8 +5,7 @@ from typing import Any
 import msgspec
 
 from polyarch.kube.metrics import Metrics
-from polyarch.numa.extender.compat_cache import CompatSchedulerCache
-from polyarch.numa.extender.engine import Engine, ExactSchedulerCache
+from polyarch.numa.extender.engine import Engine, SchedulerCache
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.extender.settings import ExtenderSettings
 from polyarch.numa.fit.facts import NodeFacts
@@ -21,11 +20,7 @@ class Extender:
         self.settings = ExtenderSettings(**settings)
         self.registry = Metrics()
         self.metrics = ExtenderMetrics(self.registry)
-        self.books = (
-            CompatSchedulerCache(self.settings)
-            if self.settings.mode == "compat"
-            else ExactSchedulerCache(self.settings, self.metrics)
-        )
+        self.books = SchedulerCache(self.settings, self.metrics)
         self.engine = Engine(self.settings, self.books, self.metrics)
         for number, each in enumerate(nodes):
             self.books.node_seen(msgspec.structs.replace(each, resource_version=str(number + 1)), 0.0)

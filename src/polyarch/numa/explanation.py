@@ -6,7 +6,6 @@ import msgspec
 
 from polyarch.numa import names
 from polyarch.numa.api.topology import NodeResourceTopology, attribute_value, zone_id
-from polyarch.numa.fit.compat import effective
 from polyarch.numa.fit.demand import AlignmentUnit, PodDemandCache, managed
 from polyarch.numa.fit.facts import CPU, POD, Amounts, FitDecision, NodeFacts, PodFacts, is_affine, is_device, is_whole
 from polyarch.numa.fit.zones import FreeResources
@@ -117,8 +116,7 @@ class ZoneNumbers(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def zone_numbers(pod: PodFacts, node: NodeSnapshot, decision: FitDecision, choice: Choice) -> tuple[ZoneNumbers, ...]:
     """Of each container that is aligned, or of the first that cannot be."""
-    is_compat = choice.mode == "compat"
-    units = _units(pod, node, is_compat=is_compat)
+    units = PodDemandCache(pod).on(node.facts).units if node.facts.has_topology else ()
     free = {cell.id: node.free(cell) for cell in node.facts.cells}
     room = FreeResources(node.facts, free, node.memory_groups)
     if decision.fits:
@@ -130,28 +128,11 @@ def zone_numbers(pod: PodFacts, node: NodeSnapshot, decision: FitDecision, choic
     failed = next((unit for unit in units if unit.name in (decision.container, POD)), None)
     if failed is None:
         return ()
-    # The plugin subtracts nothing for init containers.
-    earlier = [each for each in units[: units.index(failed)] if not is_compat or each.kind == failed.kind == "app"]
+    earlier = units[: units.index(failed)]
     placed = _placed(pod, node, earlier, free, choice)
     for unit in earlier:
         room.place(unit, placed.get(unit.name, ()))
     return tuple(_of(failed, node, room))
-
-
-def _units(pod: PodFacts, node: NodeSnapshot, *, is_compat: bool) -> tuple[AlignmentUnit, ...]:
-    if not node.facts.has_topology:
-        return ()
-    if not is_compat:
-        return PodDemandCache(pod).on(node.facts).units
-    if node.facts.settings.scope == POD:
-        return (AlignmentUnit(POD, POD, _counted(pod, effective(pod))),)
-    return tuple(AlignmentUnit(each.name, each.kind, _counted(pod, each.requests)) for each in pod.containers)
-
-
-def _counted(pod: PodFacts, requests: Amounts) -> Amounts:
-    """What the plugin compares: of pods that are not Guaranteed devices alone."""
-    found = sorted(requests.items())
-    return {name: amount for name, amount in found if amount > 0 and (pod.is_guaranteed or not is_affine(name))}
 
 
 def _placed(

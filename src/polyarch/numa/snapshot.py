@@ -5,14 +5,12 @@ from typing import Literal
 
 import msgspec
 
-from polyarch.numa.fit.compat import CompatOptions
-from polyarch.numa.fit.compat import evaluate as compat
 from polyarch.numa.fit.demand import PodDemandCache
-from polyarch.numa.fit.evaluate import evaluate as exact
+from polyarch.numa.fit.evaluate import evaluate
 from polyarch.numa.fit.facts import Amounts, ExactOptions, FitDecision, NodeFacts, PodFacts, ZoneFacts
 from polyarch.numa.reservations import ExactRules, Reservation, ReservationCache
 
-Mode = Literal["exact", "advise", "compat"]
+Mode = Literal["exact", "advise"]
 NodeRules = Callable[[NodeFacts, Mapping[int, Amounts], Iterable[tuple[int, ...]]], FitDecision]
 """Of one pod: a node, what is free by cell, and sets of cells whose memory is given out together."""
 PodRules = Callable[[PodFacts], NodeRules]
@@ -23,7 +21,6 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     mode: Mode = "exact"
     exact: ExactOptions = ExactOptions()
-    compat: CompatOptions = CompatOptions()
     scheduler: str = ""
     """Whose extender was asked; empty: none."""
     evicts: bool | None = None
@@ -32,12 +29,10 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 def rules_of(choice: Choice) -> PodRules:
     """Advise differs from exact in what is answered, not in what fits."""
-    if choice.mode == "compat":
-        return lambda pod: lambda node, free, _: compat(pod, node, free, choice.compat)
 
     def of(pod: PodFacts) -> NodeRules:
         demands = PodDemandCache(pod)
-        return lambda node, free, groups: exact(
+        return lambda node, free, groups: evaluate(
             pod, node, free, choice.exact, demand=demands.on(node) if node.has_topology else None, groups=groups
         )
 

@@ -25,9 +25,8 @@ from polyarch.kube.manager import Addresses, Components, Process, Role, Task
 from polyarch.kube.metrics import Metrics, RequestMetrics
 from polyarch.kube.server import HttpServer
 from polyarch.kube.settings import ProcessSettings
-from polyarch.numa.extender.compat_cache import CompatSchedulerCache
 from polyarch.numa.extender.diagnostics import ResyncDebugFiles, StalenessCheck
-from polyarch.numa.extender.engine import Engine, ExactSchedulerCache, SchedulerCache, exact_options
+from polyarch.numa.extender.engine import Engine, SchedulerCache, exact_options
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.extender.preemption import BudgetCache, PreemptionController
 from polyarch.numa.extender.requeue import NodeAnnotationSignal, RequeueSignal, RequeueTrigger, StorageCapacitySignal
@@ -78,8 +77,7 @@ async def setup(process: Process) -> Components:
     metrics = ExtenderMetrics(process.metrics)
     recorder = process.recorder(CONTROLLER)
     background: dict[str, Task] = {}
-    reserving = ExactSchedulerCache(settings, metrics) if settings.mode != "compat" else None
-    books: SchedulerCache = reserving if reserving is not None else CompatSchedulerCache(settings)
+    books = SchedulerCache(settings, metrics)
     engine = Engine(settings, books, metrics)
     forgets: list[Callable[[str], None]] = [engine.forget]
 
@@ -87,33 +85,32 @@ async def setup(process: Process) -> Components:
         for each in forgets:
             each(uid)
 
-    sources = CacheUpdater(client, books, settings, clock=clock, exporters=reserving, forget=forget)
+    sources = CacheUpdater(client, books, settings, clock=clock, forget=forget)
     background |= {f"watch {name}": each.run for name, each in sources.feeds.items()}
     rejections: tuple[Rejections, ...] = ()
-    looks: list[Callable[[float], None]] = [books.tick]
+    stale = StalenessCheck(books.ledger.silent, recorder=recorder, metrics=metrics)
+    looks: list[Callable[[float], None]] = [books.tick, stale.look]
+    if settings.resync_debug == "DumpJSONFile":
+        dumps = ResyncDebugFiles(settings.dumps)
+        books.unexplained = dumps.write
+        background["dumps"] = dumps.run
     preempting: PreemptionController | None = None
-    if reserving is not None:
-        looks.append(StalenessCheck(reserving.ledger.silent, recorder=recorder, metrics=metrics).look)
-        if settings.resync_debug == "DumpJSONFile":
-            dumps = ResyncDebugFiles(settings.dumps)
-            reserving.unexplained = dumps.write
-            background["dumps"] = dumps.run
-        if settings.evicts:
-            budgets = BudgetCache(client, clock=clock)
-            preempting = PreemptionController(
-                client,
-                reserving,
-                budgets=budgets,
-                rules=_rules(settings),
-                recorder=recorder,
-                metrics=metrics,
-                clock=clock,
-            )
-            reserving.keeps = preempting.kept
-            forgets.append(preempting.forget)
-            rejections = (preempting,)
-            looks.append(preempting.look)
-            background |= {"watch budgets": budgets.run, "preemption": preempting.run}
+    if settings.evicts:
+        budgets = BudgetCache(client, clock=clock)
+        preempting = PreemptionController(
+            client,
+            books,
+            budgets=budgets,
+            rules=_rules(settings),
+            recorder=recorder,
+            metrics=metrics,
+            clock=clock,
+        )
+        books.keeps = preempting.kept
+        forgets.append(preempting.forget)
+        rejections = (preempting,)
+        looks.append(preempting.look)
+        background |= {"watch budgets": budgets.run, "preemption": preempting.run}
     if (bell := _bell(settings, client)) is not None:
         kicks = RequeueTrigger(bell, metrics=metrics, clock=clock)
         looks.append(lambda now: kicks.wake(node) if (node := engine.roomy(now)) else None)
@@ -142,7 +139,7 @@ async def setup(process: Process) -> Components:
     endpoints = StatusListener(
         settings, client=client, health=process.health, metrics=process.metrics, state=report.state, clock=clock
     )
-    _gauges(metrics, books, sources, reserving)
+    _gauges(metrics, books, sources)
     host, port = settings.listen
     return Components(
         servers={NAME: HttpServer(service.serve, host=host, port=port)},
@@ -168,13 +165,10 @@ def _bell(settings: ExtenderSettings, client: Client) -> RequeueSignal | None:
     return NodeAnnotationSignal(client) if settings.kick == "node-annotation" else None
 
 
-def _gauges(
-    metrics: ExtenderMetrics, books: SchedulerCache, sources: CacheUpdater, reserving: ExactSchedulerCache | None
-) -> None:
+def _gauges(metrics: ExtenderMetrics, books: SchedulerCache, sources: CacheUpdater) -> None:
     metrics.ask_ready(lambda: not sources.problem)
     metrics.ask_reservations(books.count)
-    if reserving is not None:
-        metrics.ask_zones_ignored(lambda: reserving.zones_ignored)
+    metrics.ask_zones_ignored(lambda: books.zones_ignored)
     for name, feed in sources.feeds.items():
         metrics.ask_cache(name, feed.__len__, partial(getattr, feed, "stale_seconds"))
 

@@ -55,7 +55,7 @@ class SeenCluster(NamedTuple):
 
 
 async def read_cluster(
-    command: str, client: Client, *, extender_namespace: str | None, exact: bool = True, sums: bool = True
+    command: str, client: Client, *, extender_namespace: str | None, sums: bool = True
 ) -> SeenCluster:
     """``sums``: pods and Nodes matter also where an extender knows the rest. Raises CommandError, and what the client
     raises."""
@@ -73,7 +73,7 @@ async def read_cluster(
     if state is None or sums:
         objects = await _objects(client, notes)
     try:
-        found = snapshot(objects, source="reconstructed", now=now, exact=exact)
+        found = snapshot(objects, source="reconstructed", now=now)
     except InvalidQuantity as error:
         raise CouldNotComplete(f"{command}: a pod of the cluster: {error}") from None
     if state is not None:

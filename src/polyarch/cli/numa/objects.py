@@ -70,7 +70,7 @@ class Objects(msgspec.Struct, frozen=True, kw_only=True):
         return next((each for each in self.topologies if each.metadata.name == name), None)
 
 
-def snapshot(objects: Objects, *, source: Source, now: datetime, exact: bool = True) -> Snapshot:
+def snapshot(objects: Objects, *, source: Source, now: datetime) -> Snapshot:
     """Without reservations. Raises ``InvalidQuantity`` for a pod that asks for something that is none."""
     topologies = {each.metadata.name: each for each in objects.topologies}
     nodes = {each.metadata.name: each for each in objects.nodes}
@@ -79,7 +79,7 @@ def snapshot(objects: Objects, *, source: Source, now: datetime, exact: bool = T
     for name in sorted({**topologies, **nodes}):
         node, topology = nodes.get(name), topologies.get(name)
         allocatable = (node.status.allocatable or {}) if node is not None else None
-        facts = node_facts(name, topology, allocatable, exact=exact)
+        facts = node_facts(name, topology, allocatable)
         age = _age(topology, now) if topology is not None else None
         found.append(
             NodeSnapshot(

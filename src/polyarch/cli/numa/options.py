@@ -63,7 +63,7 @@ FROM_CLUSTER = SourceOptions()
 
 
 MODE = Group("Decisions", sort_key=20)
-Mode = Annotated[Literal["exact", "advise", "compat"], Placeholder("MODE")]
+Mode = Annotated[Literal["exact", "advise"], Placeholder("MODE")]
 Strategy = Annotated[
     Literal["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"], Placeholder("STRATEGY")
 ]
@@ -81,7 +81,7 @@ class ModeOptions:
     mode: Annotated[
         Mode | None,
         option(
-            "As kubelets admit (exact, advise) or as the scheduler plugin judges (compat)",
+            "Answer one node (exact) or all that fit (advise)",
             group=MODE,
             show_default=AS_EXTENDER.format("exact"),
         ),
@@ -108,7 +108,6 @@ class ModeOptions:
 
     def choice(self, command: str, extender: "Options | None" = None) -> "Choice":
         """With what is not given from an extender. :class:`UsageError` for weights that are none."""
-        from polyarch.numa.fit.compat import CompatOptions
         from polyarch.numa.fit.facts import ExactOptions
         from polyarch.numa.snapshot import Choice
 
@@ -124,9 +123,8 @@ class ModeOptions:
         import msgspec
 
         return Choice(
-            mode=msgspec.convert(self.mode or (extender.mode if extender is not None else "exact"), Mode),
+            mode=self.mode or ("advise" if extender is not None and extender.mode == "advise" else "exact"),
             exact=msgspec.convert(exact, ExactOptions),
-            compat=msgspec.convert({"strategy": strategy, "weights": weights}, CompatOptions),
             scheduler=extender.scheduler_name if extender is not None else "",
             evicts=extender.evicts if extender is not None else None,
         )

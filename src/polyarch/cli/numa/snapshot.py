@@ -61,9 +61,8 @@ def _from_files(command: str, where: SourceOptions, given: ModeOptions) -> Decis
     choice = given.choice(command)
     objects = read_objects(where.nrt or (), where.nodes or ())
     now = max([EPOCH, *written(objects.topologies), *times_of(objects.pods or ())])
-    found = snapshot(objects, source="files", now=now, exact=choice.mode != "compat")
-    if choice.mode != "compat":
-        found = reconstructed(found, choice.exact, unix=now.timestamp())
+    found = snapshot(objects, source="files", now=now)
+    found = reconstructed(found, choice.exact, unix=now.timestamp())
     return DecisionInputs(found, objects, choice)
 
 
@@ -80,9 +79,7 @@ def _from_cluster(
         on_cluster(
             command,
             access,
-            lambda client: read_cluster(
-                command, client, extender_namespace=where.extender_namespace, exact=given.mode != "compat", sums=sums
-            ),
+            lambda client: read_cluster(command, client, extender_namespace=where.extender_namespace, sums=sums),
         )
     )
     for note in read.notes:
@@ -91,7 +88,7 @@ def _from_cluster(
         messages.detail(detail)
     choice = given.choice(command, read.options)
     found = read.snapshot
-    if read.options is None and choice.mode != "compat":
+    if read.options is None:
         found = reconstructed(found, choice.exact, unix=read.taken_at.timestamp())
     return DecisionInputs(found, read.objects, choice, read.namespace)
 

@@ -29,18 +29,17 @@ if TYPE_CHECKING:
 
 
 NAME: Final = "run numa-extender"
-DECISIONS, RESERVING, PREEMPTING, COMPAT = (
+DECISIONS, RESERVING, PREEMPTING = (
     subject("Decisions"),
     subject("Reservations"),
     subject("Preemption and waking"),
-    subject("Mode compat"),
 )
 LISTENERS = subject("Listeners")
 
 Listen = Annotated[str, Placeholder("ADDRESS:PORT")]
 Duration = Annotated[str, Placeholder("DURATION")]
 ResourceWeights = Annotated[str, Placeholder("RESOURCE=WEIGHT")]
-Mode = Annotated[Literal["exact", "advise", "compat"], Placeholder("MODE")]
+Mode = Annotated[Literal["exact", "advise"], Placeholder("MODE")]
 Strategy = Annotated[
     Literal["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"], Placeholder("STRATEGY")
 ]
@@ -51,8 +50,6 @@ OnOff = Annotated[Literal["on", "off"], Placeholder("WHEN")]
 Foreign = Annotated[Literal["exclusive", "all", "none"], Placeholder("PODS")]
 KickHow = Annotated[Literal["capacity", "node-annotation", "none"], Placeholder("HOW")]
 Debug = Annotated[Literal["DumpJSONFile", "Disabled"], Placeholder("HOW")]
-Detection = Annotated[Literal["Relaxed", "Aggressive"], Placeholder("PODS")]
-Informer = Annotated[Literal["Dedicated", "Shared"], Placeholder("PODS")]
 LogFormat = Annotated[Literal["json", "console"], Placeholder("FORMAT")]
 
 EPILOGUE = epilogue(
@@ -65,7 +62,6 @@ DefaultPreemption in its profiles: it evicts by the sums of a node, without aski
         ("Answer as beside the operator's scheduler", "polyarch run numa-extender --config config.yaml"),
         ("Try it with your kubeconfig", "polyarch run numa-extender --status-listen 127.0.0.1:8448"),
         ("Give the scheduler three nodes to choose from", "polyarch run numa-extender --candidates 3"),
-        ("Compare with the scheduler plugin", "polyarch run numa-extender --mode compat --kick none"),
         ("See what it would run with", "polyarch run numa-extender --config config.yaml --print-settings"),
     ),
     exits=(
@@ -125,6 +121,10 @@ def numa_extender(
         Duration | None,
         option("Answer nothing once a watch has been broken for so long", group=RESERVING, show_default="60s"),
     ] = None,
+    cache_resync_debug: Annotated[
+        Debug | None,
+        option("What is written of a node that is not explained", group=RESERVING, show_default="DumpJSONFile"),
+    ] = None,
     bind: Annotated[bool | None, flag("Serve the bind verb, too", group=RESERVING)] = None,
     preempt: Annotated[bool | None, flag("Evict pods of lower priority for NUMA zones", group=PREEMPTING)] = None,
     preempt_violating: Annotated[
@@ -132,23 +132,6 @@ def numa_extender(
     ] = None,
     kick: Annotated[
         KickHow | None, option("How rejected pods are woken", group=PREEMPTING, show_default="capacity")
-    ] = None,
-    cache_resync_period: Annotated[
-        Duration | None,
-        option("Between two resyncs; 0s turns reservations off in every mode", group=COMPAT, show_default="5s"),
-    ] = None,
-    cache_resync_debug: Annotated[
-        Debug | None,
-        option("What is written of a node that is not explained", group=COMPAT, show_default="DumpJSONFile"),
-    ] = None,
-    cache_resync_detection: Annotated[
-        Detection | None, option("Foreign pods that count", group=COMPAT, show_default="Relaxed")
-    ] = None,
-    informer: Annotated[
-        Informer | None, option("Pods that fingerprints are compared with", group=COMPAT, show_default="Dedicated")
-    ] = None,
-    compat_strict: Annotated[
-        bool | None, flag("Forget bound pods that are still Pending, as the plugin does", group=COMPAT)
     ] = None,
     listen: Annotated[
         Listen | None, option("Where kube-scheduler asks", group=LISTENERS, show_default="127.0.0.1:9448")
@@ -199,11 +182,7 @@ def numa_extender(
         "--preempt": preempt,
         "--preempt-violating": preempt_violating,
         "--kick": kick,
-        "--cache-resync-period": cache_resync_period,
         "--cache-resync-debug": cache_resync_debug,
-        "--cache-resync-detection": cache_resync_detection,
-        "--informer": informer,
-        "--compat-strict": compat_strict,
         "--listen": listen,
         "--status-listen": status_listen,
         "--cert-dir": cert_dir,

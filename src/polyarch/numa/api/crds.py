@@ -138,7 +138,7 @@ def scheduler_spec() -> Schema:
             "logLevel": _log_level("How much both containers log; absent: Normal."),
             "cacheResyncPeriod": _duration(
                 "spec.cacheResyncPeriod",
-                "How often reservations are compared with the nodes in mode compat; 0: no reservations in any mode.",
+                "0: no reservations. Other values have no effect.",
                 usual.resync_period,
             ),
             "cacheResyncDebug": text(
@@ -147,7 +147,7 @@ def scheduler_spec() -> Schema:
                 enum=get_args(ResyncDebug),
             ),
             "schedulerInformer": text(
-                description="Which pods count in mode compat. Absent: Shared where kubelets list active pods only.",
+                description="Accepted, without effect: the extender watches pods itself.",
                 enum=get_args(PodInformer),
             ),
             "cacheResyncDetection": text(
@@ -167,7 +167,7 @@ def scheduler_spec() -> Schema:
             ),
             "preemptionMode": text(
                 description="Enabled: pods of lower priority are evicted where NUMA zones alone keep a pod off; no "
-                "effect without reservations (mode compat, cacheResyncPeriod 0). Absent: Disabled: nobody is evicted.",
+                "effect without reservations (cacheResyncPeriod 0). Absent: Disabled: nobody is evicted.",
                 enum=get_args(Switch),
             ),
             "replicas": integer(

@@ -34,18 +34,20 @@ ResyncDebug = Literal["DumpJSONFile", "Disabled"]
 PodInformer = Literal["Dedicated", "Shared"]
 ResyncDetection = Literal["Relaxed", "Aggressive"]
 ScoringType = Literal["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"]
-SchedulingMode = Literal["exact", "advise", "compat"]
+SchedulingMode = Literal["exact", "advise"]
 RestrictedPolicy = Literal["filter", "score", "ignore"]
 
 VERBOSITY: Final[Mapping[LogLevel, int]] = {"Normal": 2, "Debug": 4, "Trace": 6, "TraceAll": 8}
 """``-v`` of exporter, scheduler and extender."""
 TOLERATES_ALL: Final[dict[str, Any]] = {"operator": "Exists"}
 """Exporters run on every node of their group, whatever its taints, unless the group says otherwise."""
+REMOVED_MODE: Final = "compat"
+"""Still accepted as a scheduling mode, and read as ``exact``."""
 MAX_ANNOTATIONS: Final = 8
 CANDIDATE_BOUNDS: Final = (1, 16)
 DEFAULT_SCORED: Final = (("cpu", 1), ("memory", 1))
 ANNOTATION_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
-    SCHEDULING_MODE: get_args(SchedulingMode),
+    SCHEDULING_MODE: (*get_args(SchedulingMode), REMOVED_MODE),
     RESTRICTED_POLICY: get_args(RestrictedPolicy),
     CANDIDATES: tuple(str(each) for each in range(CANDIDATE_BOUNDS[0], CANDIDATE_BOUNDS[1] + 1)),
     IGNORABLE: ("true",),
@@ -195,8 +197,6 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     resync_period: float = 5.0
     """Seconds; 0: no reservations at all."""
     resync_debug: ResyncDebug = "DumpJSONFile"
-    informer: PodInformer | None = None
-    """None: by the versions of the kubelets."""
     detection: ResyncDetection = "Relaxed"
     scoring: ScoringType = "LeastAllocated"
     scored: tuple[tuple[str, int], ...] = DEFAULT_SCORED
@@ -211,11 +211,14 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that a pod may be reserved on at a time."""
     ignorable: bool = False
     """Pods are scheduled without regard to NUMA while the extender is down."""
+    without_effect: tuple[str, ...] = ()
+    """Fields that are set, and only mattered to a scheduler that compares fingerprints now and then."""
+    has_removed_mode: bool = False
 
     @property
     def evicts(self) -> bool:
         """Whether the extender evicts pods for others: it has to reserve what comes free, or anybody might take it."""
-        return self.preempts and self.mode != "compat" and bool(self.resync_period)
+        return self.preempts and bool(self.resync_period)
 
     @classmethod
     def of(cls, scheduler: NUMAResourcesScheduler) -> "SchedulerSettings":
@@ -224,21 +227,24 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
         chosen = scheduler.metadata.annotations or {}
         scoring = spec.scoring_strategy
         scored = tuple((resource.name, max(resource.weight, 1)) for resource in (scoring and scoring.resources) or ())
-        period = spec.cache_resync_period
+        period = parse_go_duration(spec.cache_resync_period) if spec.cache_resync_period else None
+        mode = chosen.get(SCHEDULING_MODE, usual.mode)
+        without_effect = {"cacheResyncPeriod": bool(period), "schedulerInformer": bool(spec.scheduler_informer)}
         return cls(
             image=spec.image_spec or "",
             name=spec.scheduler_name or usual.name,
             verbosity=VERBOSITY[cast("LogLevel", spec.log_level or "Normal")],
-            resync_period=parse_go_duration(period) if period else usual.resync_period,
+            resync_period=period if period is not None else usual.resync_period,
             resync_debug=cast("ResyncDebug", spec.cache_resync_debug or usual.resync_debug),
-            informer=cast("PodInformer", spec.scheduler_informer) if spec.scheduler_informer else None,
             detection=cast("ResyncDetection", spec.cache_resync_detection or usual.detection),
             scoring=cast("ScoringType", (scoring and scoring.type) or usual.scoring),
             scored=scored or usual.scored,
             preempts=spec.preemption_mode == "Enabled",
             replicas=spec.replicas,
-            mode=cast("SchedulingMode", chosen.get(SCHEDULING_MODE, usual.mode)),
+            mode=cast("SchedulingMode", mode if mode != REMOVED_MODE else usual.mode),
             restricted_policy=cast("RestrictedPolicy", chosen.get(RESTRICTED_POLICY, usual.restricted_policy)),
             candidates=int(chosen.get(CANDIDATES, usual.candidates)),
             ignorable=chosen.get(IGNORABLE) == "true",
+            without_effect=tuple(name for name, is_set in without_effect.items() if is_set),
+            has_removed_mode=mode == REMOVED_MODE,
         )

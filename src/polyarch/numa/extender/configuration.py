@@ -10,10 +10,8 @@ from typing import Any, Final, NamedTuple, get_args
 from polyarch.durations import InvalidDuration, parse_go_duration
 from polyarch.numa.api.resources import (
     CANDIDATE_BOUNDS,
-    PodInformer,
     RestrictedPolicy,
     ResyncDebug,
-    ResyncDetection,
     SchedulingMode,
     ScoringType,
 )
@@ -54,10 +52,6 @@ def compiled(file: Mapping[str, Any], flags: Mapping[str, Any], *, origin: str) 
         values[BY_KEY[key].field] = _read(BY_KEY[key], value, f"{origin}: {key}")
     for name, value in flags.items():
         values[BY_FLAG[name].field] = _read(BY_FLAG[name], value, name)
-    if "detection" in values and "foreign" not in values:
-        values["foreign"] = "all" if values["detection"] == "Aggressive" else "exclusive"
-    if values.get("resync_period") == 0.0:
-        values["reservations"] = False
     return ExtenderSettings(**values)
 
 
@@ -161,11 +155,7 @@ SETTINGS: Final = (
     Setting("ttl", "--ttl", "ttl", _duration(1.0)),
     Setting("foreign", "--foreign", "foreign", _choice(Foreign)),
     Setting("maxStaleness", "--max-staleness", "max_staleness", _duration(1.0)),
-    Setting("resyncPeriod", "--cache-resync-period", "resync_period", _duration(0.0)),
     Setting("resyncDebug", "--cache-resync-debug", "resync_debug", _choice(ResyncDebug)),
-    Setting("resyncDetection", "--cache-resync-detection", "detection", _choice(ResyncDetection)),
-    Setting("informer", "--informer", "informer", _choice(PodInformer)),
-    Setting("compatStrict", "--compat-strict", "compat_strict", _boolean),
     Setting("resolvable", "--resolvable", "resolvable", _boolean),
     Setting("preempt", "--preempt", "preempt", _boolean),
     Setting("preemptViolating", "--preempt-violating", "preempt_violating", _boolean),

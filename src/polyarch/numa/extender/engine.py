@@ -1,11 +1,13 @@
-"""What the extender answers, without input or output: the books of its mode, and what was said last of each pod.
+"""What the extender answers, without input or output: the scheduler cache, and what was said last of each pod.
 
-The books are either reservations by cell (``cell_books``: exact, advise) or the plugin's pessimistic cache
-(``plugin_books``: compat). Mutable, for one task."""
+The cache keeps the node index, which is asked, and the reservation cache, which knows what is promised, in step: each
+change of a reservation is made in the index, too, so that the next call sees it. Pods that no node fits are tried again
+where a node may have more room, as kube-scheduler does not watch NodeResourceTopologies. Mutable, for one task.
+"""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -130,10 +132,6 @@ def has_more_room(before: NodeFacts | None, after: NodeFacts) -> bool:
 # -- What the extender answers, without input or output: the books of its mode, and what was said last of each pod.
 
 
-_MOST_VERDICTS: Final = 1000
-"""Pods whose last answer is kept for ``explain``."""
-
-
 class FilterResult(msgspec.Struct, frozen=True, kw_only=True):
     """An answer to filter."""
 
@@ -147,59 +145,336 @@ class FilterResult(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that would do, whether they are answered or not."""
 
 
-class SchedulerCache(Protocol):
-    """What a mode keeps. ``now`` is monotonic."""
+# -- The books of modes exact and advise: the fleet that is asked, and the ledger that knows what is promised.
 
-    freed: list[Callable[[str], None]]
-    """Called with the name of a node that may have more room than before."""
 
-    def node(self, name: str) -> NodeFacts | None: ...
+UNCERTAIN: Final = "cells are not certain until pods on their way have started"
+"""What is said of a node that fits, while others may take its cells in another order than they were promised."""
+UNSETTLED: Final = "unsettled"
+"""The kind of that reason."""
+MOST_SCORES: Final = 100
+"""Pods whose scores are kept: the scheduler asks for them right after the filter, if at all."""
+MOST_CANDIDATES: Final = 256
+"""Nodes that are looked at for certain ones."""
 
-    def names(self) -> Iterable[str]: ...
+log = structlog.get_logger(__name__)
+
+Freed = Callable[[str], None]
+"""The name of a node that may have more room than before."""
+Unexplained = Callable[[str, dict[str, Any]], None]
+"""A node whose object no set of pods explains, and what is known of it."""
+Keeps = Callable[[str, float], tuple[FitDecision, float] | None]
+"""What is kept for the pod of this uid where others were evicted for it, and for how many more seconds."""
+
+
+def exact_options(settings: ExtenderSettings) -> ExactOptions:
+    """What decisions depend on."""
+    return ExactOptions(
+        strategy=settings.strategy,
+        weights=settings.weights,
+        restricted=settings.restricted,
+        best_effort=settings.best_effort,
+        unknown_nodes=settings.unknown_nodes,
+    )
+
+
+def reservation_options(settings: ExtenderSettings) -> ReservationOptions:
+    return ReservationOptions(
+        is_on=settings.reservations,
+        ttl=settings.ttl,
+        ttl_with_claims=max(settings.ttl, CLAIMS_TTL),
+        foreign=settings.foreign,
+        scheduler=settings.scheduler_name,
+    )
+
+
+class SchedulerCache:
+    """Nodes, pods and reservations. Times are monotonic seconds."""
+
+    def __init__(self, settings: ExtenderSettings, metrics: ExtenderMetrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        options = exact_options(settings)
+        self.fleet: Final = NumaNodeIndex(options)
+        self.ledger: Final = ReservationCache(ExactRules(options), reservation_options(settings))
+        self.freed: list[Freed] = []
+        self.unexplained: Unexplained = lambda node, document: None
+        self.keeps: Keeps = lambda uid, now: None
+        self._pods: dict[str, PodFacts] = {}
+        """Those that may have to be aligned, by uid; bound or not."""
+        self._on_node: dict[str, set[str]] = {}
+        self._received: dict[str, tuple[str, float]] = {}
+        """The version of each node's object, and when it came."""
+        self._scores: dict[str, Mapping[str, int]] = {}
+        """Of the nodes that are held for a pod: evaluated again, its own reservation would stand in its way."""
+        self._zones_ignored = 0
+
+    # -- what is known -------------------------------------------------------------------------------------------------
+
+    @property
+    def zones_ignored(self) -> int:
+        return self._zones_ignored
+
+    def node(self, name: str) -> NodeFacts | None:
+        return self.fleet.node(name)
+
+    def names(self) -> Iterable[str]:
+        return self.fleet.names()
+
+    def pod(self, uid: str) -> PodFacts | None:
+        """If it may have to be aligned."""
+        return self._pods.get(uid)
+
+    def pods_on(self, node: str) -> list[PodFacts]:
+        """Those that may have to be aligned."""
+        return [self._pods[uid] for uid in self._on_node.get(node, ())]
+
+    # -- the watches ---------------------------------------------------------------------------------------------------
 
     def node_seen(self, facts: NodeFacts, now: float) -> None:
         """The Node or its object is new, or has changed."""
-        ...
+        before = self.fleet.node(facts.name)
+        kept = self.fleet.put(facts)
+        self._zones_ignored += kept.zones_ignored - (before.zones_ignored if before is not None else 0)
+        is_new = kept.has_topology and self._received.get(kept.name, ("",))[0] != kept.resource_version
+        if is_new:
+            self._received[kept.name] = kept.resource_version, now
+        elif not kept.has_topology:
+            self._received.pop(kept.name, None)
+        self._apply(self.ledger.topology_seen(kept, now))
+        if is_new and (explained := self.ledger.is_explained(kept.name)) is not None:
+            self._metrics.explained("explained" if explained else "unexplained")
+        self._told(now)
+        if has_more_room(before, kept):
+            self._tell_freed(kept.name)
 
-    def node_gone(self, name: str, now: float) -> None: ...
+    def node_gone(self, name: str, now: float) -> None:
+        before = self.fleet.node(name)
+        self._zones_ignored -= before.zones_ignored if before is not None else 0
+        self.fleet.remove(name)
+        self._received.pop(name, None)
+        self._metrics.node_gone(name)
+        self._apply(self.ledger.node_gone(name))
 
-    def pod_seen(self, pod: PodFacts, now: float) -> None: ...
+    def pod_seen(self, pod: PodFacts, now: float) -> None:
+        if may_align(pod) and not pod.has_ended:
+            self._move(pod.uid, pod.node_name)
+            self._pods[pod.uid] = pod
+        else:
+            self._lose(pod.uid)
+        if pod.node_name:
+            self._scores.pop(pod.uid, None)
+        self._apply(self.ledger.pod_seen(pod, now))
+        self._told(now)
 
-    def pod_gone(self, uid: str, now: float) -> None: ...
+    def pod_gone(self, uid: str, now: float) -> None:
+        self._lose(uid)
+        self._scores.pop(uid, None)
+        self._apply(self.ledger.pod_gone(uid, now))
+        self._told(now)
+
+    def exporter_seen(self, node: str, *, is_ready: bool, now: float) -> None:
+        self.ledger.exporter_seen(node, is_ready=is_ready, now=now)
+
+    def refused_by_kubelet(self, node: str, now: float) -> None:
+        """What is known of its cells is wrong."""
+        self._metrics.refused_by_kubelet(node)
+        self.ledger.distrust(node, now)
 
     def start(self, now: float, unix: float) -> None:
         """Everything was listed."""
-        ...
+        self._apply(self.ledger.start(now, unix))
+        self._told(now)
 
     def tick(self, now: float) -> None:
         """Once per second or so."""
-        ...
+        self._apply(self.ledger.tick(now))
+        self._told(now)
 
-    def filter(self, pod: PodFacts, names: Sequence[str], now: float, *, is_ours: bool) -> FilterResult: ...
+    # -- the scheduler -------------------------------------------------------------------------------------------------
 
-    def fits(self, pod: PodFacts, name: str, now: float) -> bool:
-        """Whether it does now; what is held for the pod itself does not stand in its way."""
-        ...
+    def filter(self, pod: PodFacts, names: Sequence[str], now: float, *, is_ours: bool) -> FilterResult:
+        self.drop(pod.uid, now)
+        fits = self.fleet.fit(pod, names)
+        fitting = fits.fitting
+        chosen: Sequence[str] = fitting
+        failed, kinds = fits.rejected, {str(kind): count for kind, count in fits.kinds.items()}
+        if not fitting:
+            if is_ours and (kept := self.keeps(pod.uid, now)) is not None:
+                self.keep(pod, kept[0], now, kept[1])
+        elif self._settings.mode == "exact" and fits.has_demand:
+            best = self._certain(pod, fits, now)
+            if is_ours:
+                self._apply(self.ledger.hold(pod, best, now))
+                self._scores[pod.uid] = {each.node: each.score for each in best}
+                if len(self._scores) > MOST_SCORES:
+                    del self._scores[next(iter(self._scores))]
+            winners = {each.node for each in best}
+            chosen = [name for name in fitting if name in winners]
+            if not chosen:
+                failed |= dict.fromkeys(fitting, UNCERTAIN)
+                kinds |= {UNSETTLED: len(fitting)} if fitting else {}
+        return FilterResult(names=chosen, failed=failed, kinds=kinds, fitting=len(fitting))
+
+    def _certain(self, pod: PodFacts, fits: FitResults, now: float) -> list[FitDecision]:
+        """The best nodes, without those where pods on their way may take the cells first."""
+        wanted, size = self._settings.candidates, self._settings.candidates
+        most = min(len(fits.names), MOST_CANDIDATES)
+        while True:
+            found = [each for each in fits.best(size) if self.ledger.is_certain(pod, each, now)]
+            if len(found) >= wanted or size >= most:
+                return found[:wanted]
+            size *= 4
+
+    def keep(self, pod: PodFacts, decision: FitDecision, now: float, seconds: float) -> None:
+        """Reserve what will be free soon, for the pod that others were evicted for."""
+        self._apply(self.ledger.hold(pod, [decision], now, ttl=seconds))
+
+    def drop(self, uid: str, now: float) -> None:
+        """What is held for a pod that is asked for again."""
+        self._scores.pop(uid, None)
+        self._apply(self.ledger.drop(uid, "again"))
 
     def scores(self, pod: PodFacts, names: Sequence[str]) -> Mapping[str, int]:
         """0 – 100; nodes that do not fit may be missing."""
-        ...
+        known = self._scores.get(pod.uid, {})
+        others = [name for name in names if name not in known]
+        return {**known, **self.fleet.fit(pod, others).scores} if others else known
 
     def secure(self, pod: PodFacts, node: str, now: float) -> str:
         """Before the pod is bound there: why it cannot be; empty: its cells are reserved."""
-        ...
+        if any(each.node == node for each in self.ledger.held(pod.uid)):
+            return ""
+        self.drop(pod.uid, now)
+        decision = self.fleet.decide(pod, node)
+        if not decision.fits:
+            return f"{node}: {decision.message}"
+        if not self.ledger.is_certain(pod, decision, now):
+            return f"{node}: {UNCERTAIN}"
+        self._apply(self.ledger.hold(pod, [decision], now))
+        return ""
 
     def bound(self, pod: PodFacts, node: str, now: float) -> None:
         """We have bound it ourselves."""
-        ...
+        self._apply(self.ledger.bind(pod.uid, node))
 
-    def node_state(self, name: str, now: float) -> NodeState: ...
+    def decide(self, pod: PodFacts, name: str) -> FitDecision:
+        return self.fleet.decide(pod, name)
 
-    def reservations(self, now: float) -> list[ReservationDocument]: ...
+    def fitting(self, pod: PodFacts, names: Sequence[str]) -> Sequence[str]:
+        """Which of the nodes would do now, certain or not."""
+        return self.fleet.fit(pod, names).fitting
+
+    def fits(self, pod: PodFacts, name: str, now: float) -> bool:
+        """Now; what is held for the pod itself does not stand in its way."""
+        own = [each for each in self.ledger.held(pod.uid) if each.node == name]
+        for each in own:
+            self.fleet.release(name, each.cells, memory_groups=each.memory_groups)
+        decision = self.fleet.decide(pod, name)
+        for each in own:
+            self.fleet.reserve(name, each.cells, memory_groups=each.memory_groups)
+        return decision.fits and (not decision.cells or self.ledger.is_certain(pod, decision, now))
+
+    # -- for people ----------------------------------------------------------------------------------------------------
+
+    def node_state(self, name: str, now: float) -> NodeState:
+        facts = self.fleet.node(name) or NodeFacts(name=name, has_topology=False)
+        received = self._received.get(name)
+        return NodeState(
+            facts=facts,
+            reserved=self.ledger.reserved(name),
+            explained=self.ledger.is_explained(name) is not False,
+            mispredicted=self.ledger.is_distrusted(name, now),
+            age_seconds=round(now - received[1], 1) if received is not None else None,
+        )
+
+    def reservations(self, now: float) -> list[ReservationDocument]:
+        documents = []
+        for each in self.ledger.all_reservations():
+            namespace, _, name = each.pod.partition("/")
+            documents.append(
+                ReservationDocument(
+                    namespace=namespace,
+                    name=name,
+                    uid=each.uid,
+                    node=each.node,
+                    state=each.state,
+                    cells=each.cells,
+                    memory_groups=each.memory_groups,
+                    spread=each.is_spread,
+                    age_seconds=round(now - each.since, 1),
+                )
+            )
+        return documents
 
     def count(self, state: str) -> int:
         """Reservations in this state (``held``, ``bound``, ``spread``)."""
-        ...
+        return self._counts()[state]
+
+    def _counts(self) -> Counter[str]:
+        return Counter("spread" if each.is_spread else each.state for each in self.ledger.all_reservations())
+
+    # -- in step -------------------------------------------------------------------------------------------------------
+
+    def _apply(self, changes: Iterable[ReservationChange]) -> None:
+        roomier: dict[str, None] = {}
+        for each in changes:
+            if each.event == "reserved":
+                self.fleet.reserve(each.node, each.cells, memory_groups=each.reservation.memory_groups)
+            elif each.event == "released":
+                self.fleet.release(each.node, each.cells, memory_groups=each.reservation.memory_groups)
+                self._metrics.released(each.reason)
+                if each.reason != "again":
+                    roomier[each.node] = None
+        for name in roomier:
+            self._tell_freed(name)
+
+    def _tell_freed(self, name: str) -> None:
+        for each in self.freed:
+            each(name)
+
+    def _told(self, now: float) -> None:
+        for finding in self.ledger.findings():
+            log.warning(finding.message, node=finding.node, kind=finding.kind)
+            if finding.kind == "mispredicted":
+                self._metrics.mispredicted(finding.node)
+            else:
+                self.unexplained(finding.node, self._dump(finding.node))
+
+    def _dump(self, name: str) -> dict[str, Any]:
+        """With the fields of the plugin's files; of the pods those that may be aligned."""
+        facts = self.fleet.node(name) or NodeFacts(name=name, has_topology=False)
+        return {
+            "nodeName": name,
+            "fingerprintExpected": facts.fingerprint,
+            "fingerprintMethod": facts.fingerprint_method,
+            "resourceVersion": facts.resource_version,
+            "pods": [{"Namespace": each.namespace, "Name": each.name} for each in self.pods_on(name)],
+        }
+
+    def _move(self, uid: str, node: str) -> None:
+        before = self._pods.get(uid)
+        if before is not None and before.node_name == node:
+            return
+        self._lose(uid)
+        if node:
+            self._on_node.setdefault(node, set()).add(uid)
+
+    def _lose(self, uid: str) -> None:
+        before = self._pods.pop(uid, None)
+        if before is None or not before.node_name:
+            return
+        there = self._on_node[before.node_name]
+        there.discard(uid)
+        if not there:
+            del self._on_node[before.node_name]
+
+
+# -- What was answered last of each pod, and which pods wait.
+
+
+_MOST_VERDICTS: Final = 1000
+"""Pods whose last answer is kept for ``explain``."""
 
 
 class Engine:
@@ -270,321 +545,3 @@ class Engine:
             memory[pod.uid] = value  # type: ignore[assignment]
             if len(memory) > _MOST_VERDICTS:
                 memory.popitem(last=False)
-
-
-# -- The books of modes exact and advise: the fleet that is asked, and the ledger that knows what is promised.
-
-
-UNCERTAIN: Final = "cells are not certain until pods on their way have started"
-"""What is said of a node that fits, while others may take its cells in another order than they were promised."""
-UNSETTLED: Final = "unsettled"
-"""The kind of that reason."""
-MOST_SCORES: Final = 100
-"""Pods whose scores are kept: the scheduler asks for them right after the filter, if at all."""
-MOST_CANDIDATES: Final = 256
-"""Nodes that are looked at for certain ones."""
-
-log = structlog.get_logger(__name__)
-
-Freed = Callable[[str], None]
-"""The name of a node that may have more room than before."""
-Unexplained = Callable[[str, dict[str, Any]], None]
-"""A node whose object no set of pods explains, and what is known of it."""
-Keeps = Callable[[str, float], tuple[FitDecision, float] | None]
-"""What is kept for the pod of this uid where others were evicted for it, and for how many more seconds."""
-
-
-def exact_options(settings: ExtenderSettings) -> ExactOptions:
-    """What decisions depend on."""
-    return ExactOptions(
-        strategy=settings.strategy,
-        weights=settings.weights,
-        restricted=settings.restricted,
-        best_effort=settings.best_effort,
-        unknown_nodes=settings.unknown_nodes,
-    )
-
-
-def reservation_options(settings: ExtenderSettings) -> ReservationOptions:
-    return ReservationOptions(
-        is_on=settings.reserves,
-        ttl=settings.ttl,
-        ttl_with_claims=max(settings.ttl, CLAIMS_TTL),
-        foreign=settings.foreign,
-        scheduler=settings.scheduler_name,
-    )
-
-
-class ExactSchedulerCache:
-    """:class:`polyarch.numa.extender.engine.Books` by cells."""
-
-    def __init__(self, settings: ExtenderSettings, metrics: ExtenderMetrics) -> None:
-        self._settings = settings
-        self._metrics = metrics
-        options = exact_options(settings)
-        self.fleet: Final = NumaNodeIndex(options)
-        self.ledger: Final = ReservationCache(ExactRules(options), reservation_options(settings))
-        self.freed: list[Freed] = []
-        self.unexplained: Unexplained = lambda node, document: None
-        self.keeps: Keeps = lambda uid, now: None
-        self._pods: dict[str, PodFacts] = {}
-        """Those that may have to be aligned, by uid; bound or not."""
-        self._on_node: dict[str, set[str]] = {}
-        self._received: dict[str, tuple[str, float]] = {}
-        """The version of each node's object, and when it came."""
-        self._scores: dict[str, Mapping[str, int]] = {}
-        """Of the nodes that are held for a pod: evaluated again, its own reservation would stand in its way."""
-        self._zones_ignored = 0
-
-    # -- what is known -------------------------------------------------------------------------------------------------
-
-    @property
-    def zones_ignored(self) -> int:
-        return self._zones_ignored
-
-    def node(self, name: str) -> NodeFacts | None:
-        return self.fleet.node(name)
-
-    def names(self) -> Iterable[str]:
-        return self.fleet.names()
-
-    def pod(self, uid: str) -> PodFacts | None:
-        """If it may have to be aligned."""
-        return self._pods.get(uid)
-
-    def pods_on(self, node: str) -> list[PodFacts]:
-        """Those that may have to be aligned."""
-        return [self._pods[uid] for uid in self._on_node.get(node, ())]
-
-    # -- the watches ---------------------------------------------------------------------------------------------------
-
-    def node_seen(self, facts: NodeFacts, now: float) -> None:
-        before = self.fleet.node(facts.name)
-        kept = self.fleet.put(facts)
-        self._zones_ignored += kept.zones_ignored - (before.zones_ignored if before is not None else 0)
-        is_new = kept.has_topology and self._received.get(kept.name, ("",))[0] != kept.resource_version
-        if is_new:
-            self._received[kept.name] = kept.resource_version, now
-        elif not kept.has_topology:
-            self._received.pop(kept.name, None)
-        self._apply(self.ledger.topology_seen(kept, now))
-        if is_new and (explained := self.ledger.is_explained(kept.name)) is not None:
-            self._metrics.explained("explained" if explained else "unexplained")
-        self._told(now)
-        if has_more_room(before, kept):
-            self._tell_freed(kept.name)
-
-    def node_gone(self, name: str, now: float) -> None:
-        before = self.fleet.node(name)
-        self._zones_ignored -= before.zones_ignored if before is not None else 0
-        self.fleet.remove(name)
-        self._received.pop(name, None)
-        self._metrics.node_gone(name)
-        self._apply(self.ledger.node_gone(name))
-
-    def pod_seen(self, pod: PodFacts, now: float) -> None:
-        if may_align(pod) and not pod.has_ended:
-            self._move(pod.uid, pod.node_name)
-            self._pods[pod.uid] = pod
-        else:
-            self._lose(pod.uid)
-        if pod.node_name:
-            self._scores.pop(pod.uid, None)
-        self._apply(self.ledger.pod_seen(pod, now))
-        self._told(now)
-
-    def pod_gone(self, uid: str, now: float) -> None:
-        self._lose(uid)
-        self._scores.pop(uid, None)
-        self._apply(self.ledger.pod_gone(uid, now))
-        self._told(now)
-
-    def exporter_seen(self, node: str, *, is_ready: bool, now: float) -> None:
-        self.ledger.exporter_seen(node, is_ready=is_ready, now=now)
-
-    def refused_by_kubelet(self, node: str, now: float) -> None:
-        """What is known of its cells is wrong."""
-        self._metrics.refused_by_kubelet(node)
-        self.ledger.distrust(node, now)
-
-    def start(self, now: float, unix: float) -> None:
-        self._apply(self.ledger.start(now, unix))
-        self._told(now)
-
-    def tick(self, now: float) -> None:
-        self._apply(self.ledger.tick(now))
-        self._told(now)
-
-    # -- the scheduler -------------------------------------------------------------------------------------------------
-
-    def filter(self, pod: PodFacts, names: Sequence[str], now: float, *, is_ours: bool) -> FilterResult:
-        self.drop(pod.uid, now)
-        fits = self.fleet.fit(pod, names)
-        fitting = fits.fitting
-        chosen: Sequence[str] = fitting
-        failed, kinds = fits.rejected, {str(kind): count for kind, count in fits.kinds.items()}
-        if not fitting:
-            if is_ours and (kept := self.keeps(pod.uid, now)) is not None:
-                self.keep(pod, kept[0], now, kept[1])
-        elif self._settings.mode == "exact" and fits.has_demand:
-            best = self._certain(pod, fits, now)
-            if is_ours:
-                self._apply(self.ledger.hold(pod, best, now))
-                self._scores[pod.uid] = {each.node: each.score for each in best}
-                if len(self._scores) > MOST_SCORES:
-                    del self._scores[next(iter(self._scores))]
-            winners = {each.node for each in best}
-            chosen = [name for name in fitting if name in winners]
-            if not chosen:
-                failed |= dict.fromkeys(fitting, UNCERTAIN)
-                kinds |= {UNSETTLED: len(fitting)} if fitting else {}
-        return FilterResult(names=chosen, failed=failed, kinds=kinds, fitting=len(fitting))
-
-    def _certain(self, pod: PodFacts, fits: FitResults, now: float) -> list[FitDecision]:
-        """The best nodes, without those where pods on their way may take the cells first."""
-        wanted, size = self._settings.candidates, self._settings.candidates
-        most = min(len(fits.names), MOST_CANDIDATES)
-        while True:
-            found = [each for each in fits.best(size) if self.ledger.is_certain(pod, each, now)]
-            if len(found) >= wanted or size >= most:
-                return found[:wanted]
-            size *= 4
-
-    def keep(self, pod: PodFacts, decision: FitDecision, now: float, seconds: float) -> None:
-        """Reserve what will be free soon, for the pod that others were evicted for."""
-        self._apply(self.ledger.hold(pod, [decision], now, ttl=seconds))
-
-    def drop(self, uid: str, now: float) -> None:
-        """What is held for a pod that is asked for again."""
-        self._scores.pop(uid, None)
-        self._apply(self.ledger.drop(uid, "again"))
-
-    def scores(self, pod: PodFacts, names: Sequence[str]) -> Mapping[str, int]:
-        known = self._scores.get(pod.uid, {})
-        others = [name for name in names if name not in known]
-        return {**known, **self.fleet.fit(pod, others).scores} if others else known
-
-    def secure(self, pod: PodFacts, node: str, now: float) -> str:
-        if any(each.node == node for each in self.ledger.held(pod.uid)):
-            return ""
-        self.drop(pod.uid, now)
-        decision = self.fleet.decide(pod, node)
-        if not decision.fits:
-            return f"{node}: {decision.message}"
-        if not self.ledger.is_certain(pod, decision, now):
-            return f"{node}: {UNCERTAIN}"
-        self._apply(self.ledger.hold(pod, [decision], now))
-        return ""
-
-    def bound(self, pod: PodFacts, node: str, now: float) -> None:
-        self._apply(self.ledger.bind(pod.uid, node))
-
-    def decide(self, pod: PodFacts, name: str) -> FitDecision:
-        return self.fleet.decide(pod, name)
-
-    def fitting(self, pod: PodFacts, names: Sequence[str]) -> Sequence[str]:
-        """Which of the nodes would do now, certain or not."""
-        return self.fleet.fit(pod, names).fitting
-
-    def fits(self, pod: PodFacts, name: str, now: float) -> bool:
-        """Now; what is held for the pod itself does not stand in its way."""
-        own = [each for each in self.ledger.held(pod.uid) if each.node == name]
-        for each in own:
-            self.fleet.release(name, each.cells, memory_groups=each.memory_groups)
-        decision = self.fleet.decide(pod, name)
-        for each in own:
-            self.fleet.reserve(name, each.cells, memory_groups=each.memory_groups)
-        return decision.fits and (not decision.cells or self.ledger.is_certain(pod, decision, now))
-
-    # -- for people ----------------------------------------------------------------------------------------------------
-
-    def node_state(self, name: str, now: float) -> NodeState:
-        facts = self.fleet.node(name) or NodeFacts(name=name, has_topology=False)
-        received = self._received.get(name)
-        return NodeState(
-            facts=facts,
-            reserved=self.ledger.reserved(name),
-            explained=self.ledger.is_explained(name) is not False,
-            mispredicted=self.ledger.is_distrusted(name, now),
-            age_seconds=round(now - received[1], 1) if received is not None else None,
-        )
-
-    def reservations(self, now: float) -> list[ReservationDocument]:
-        documents = []
-        for each in self.ledger.all_reservations():
-            namespace, _, name = each.pod.partition("/")
-            documents.append(
-                ReservationDocument(
-                    namespace=namespace,
-                    name=name,
-                    uid=each.uid,
-                    node=each.node,
-                    state=each.state,
-                    cells=each.cells,
-                    memory_groups=each.memory_groups,
-                    spread=each.is_spread,
-                    age_seconds=round(now - each.since, 1),
-                )
-            )
-        return documents
-
-    def count(self, state: str) -> int:
-        return self._counts()[state]
-
-    def _counts(self) -> Counter[str]:
-        return Counter("spread" if each.is_spread else each.state for each in self.ledger.all_reservations())
-
-    # -- in step -------------------------------------------------------------------------------------------------------
-
-    def _apply(self, changes: Iterable[ReservationChange]) -> None:
-        roomier: dict[str, None] = {}
-        for each in changes:
-            if each.event == "reserved":
-                self.fleet.reserve(each.node, each.cells, memory_groups=each.reservation.memory_groups)
-            elif each.event == "released":
-                self.fleet.release(each.node, each.cells, memory_groups=each.reservation.memory_groups)
-                self._metrics.released(each.reason)
-                if each.reason != "again":
-                    roomier[each.node] = None
-        for name in roomier:
-            self._tell_freed(name)
-
-    def _tell_freed(self, name: str) -> None:
-        for each in self.freed:
-            each(name)
-
-    def _told(self, now: float) -> None:
-        for finding in self.ledger.findings():
-            log.warning(finding.message, node=finding.node, kind=finding.kind)
-            if finding.kind == "mispredicted":
-                self._metrics.mispredicted(finding.node)
-            else:
-                self.unexplained(finding.node, self._dump(finding.node))
-
-    def _dump(self, name: str) -> dict[str, Any]:
-        """With the fields of the plugin's files; of the pods those that may be aligned."""
-        facts = self.fleet.node(name) or NodeFacts(name=name, has_topology=False)
-        return {
-            "nodeName": name,
-            "fingerprintExpected": facts.fingerprint,
-            "fingerprintMethod": facts.fingerprint_method,
-            "resourceVersion": facts.resource_version,
-            "pods": [{"Namespace": each.namespace, "Name": each.name} for each in self.pods_on(name)],
-        }
-
-    def _move(self, uid: str, node: str) -> None:
-        before = self._pods.get(uid)
-        if before is not None and before.node_name == node:
-            return
-        self._lose(uid)
-        if node:
-            self._on_node.setdefault(node, set()).add(uid)
-
-    def _lose(self, uid: str) -> None:
-        before = self._pods.pop(uid, None)
-        if before is None or not before.node_name:
-            return
-        there = self._on_node[before.node_name]
-        there.discard(uid)
-        if not there:
-            del self._on_node[before.node_name]

@@ -115,7 +115,7 @@ class Service:
         if not found.names and not found.fitting and asked.names:
             for each in self._rejections:
                 each.rejected(asked, now)
-        return wire.fitting(found.names, found.failed, resolvable=self._engine.settings.tells_resolvable)
+        return wire.fitting(found.names, found.failed, resolvable=self._engine.settings.resolvable)
 
     async def _prioritize(self, body: bytes) -> bytes:
         """The scheduler ignores what goes wrong here, and so does the answer: nodes without a difference."""

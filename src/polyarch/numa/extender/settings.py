@@ -5,14 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from polyarch.numa.api.resources import (
-    PodInformer,
-    RestrictedPolicy,
-    ResyncDebug,
-    ResyncDetection,
-    SchedulingMode,
-    ScoringType,
-)
+from polyarch.numa.api.resources import RestrictedPolicy, ResyncDebug, SchedulingMode, ScoringType
 from polyarch.numa.names import EXTENDER_PORT, STATUS_PORT
 
 BestEffort = Literal["score", "ignore"]
@@ -43,18 +36,14 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     candidates: int = 1
     """Nodes that a pod may be reserved on at a time."""
     reservations: bool = True
+    """Zones are reserved when a pod is seen bound, or before."""
     ttl: float = USUAL_TTL
     """Seconds that a reservation is held for a pod that is not bound."""
     foreign: Foreign = "exclusive"
     """Which pods of other schedulers are reserved for."""
     max_staleness: float = 60.0
     """Seconds without progress of a watch after which nothing is answered any more."""
-    resync_period: float = 5.0
-    """Seconds, of mode compat."""
     resync_debug: ResyncDebug = "DumpJSONFile"
-    detection: ResyncDetection = "Relaxed"
-    informer: PodInformer = "Dedicated"
-    compat_strict: bool = False
     resolvable: bool = False
     """Rejected nodes are told so that the scheduler's own preemption may try them."""
     preempt: bool = False
@@ -73,16 +62,6 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     verbosity: int = 2
 
     @property
-    def reserves(self) -> bool:
-        """Whether cells are reserved when a pod is seen bound, or before."""
-        return self.reservations and self.mode != "compat"
-
-    @property
     def evicts(self) -> bool:
         """Whether pods are evicted for others. Without reservations anybody might take the zones that come free."""
-        return self.preempt and self.reserves
-
-    @property
-    def tells_resolvable(self) -> bool:
-        """Of the two maps of rejected nodes, which one."""
-        return self.resolvable or self.mode == "compat"
+        return self.preempt and self.reservations

@@ -201,14 +201,6 @@ class WatchedNode(msgspec.Struct, frozen=True, gc=False):
     status: NodeStatus | None = None
 
 
-class Exporters(Protocol):
-    """Who wants to know of exporters and of kubelets that refuse pods; the books of exact and advise."""
-
-    def exporter_seen(self, node: str, *, is_ready: bool, now: float) -> None: ...
-
-    def refused_by_kubelet(self, node: str, now: float) -> None: ...
-
-
 class CacheUpdater:
     """The three feeds, and what they have told the books."""
 
@@ -219,15 +211,12 @@ class CacheUpdater:
         settings: ExtenderSettings,
         *,
         clock: Clock,
-        exporters: Exporters | None = None,
         forget: Callable[[str], None] = lambda uid: None,
     ) -> None:
         """``forget`` is called with the uid of each pod that is gone."""
         self._books = books
         self._limit = settings.max_staleness
-        self._is_exact = settings.mode != "compat"
         self._clock = clock
-        self._exporters = exporters
         self._forget = forget
         self._allocatable: dict[str, Amounts] = {}
         self._orphans: dict[str, NodeFacts] = {}
@@ -310,7 +299,7 @@ class CacheUpdater:
 
     def _see_topology(self, topology: NodeResourceTopology) -> None:
         name = intern(topology.metadata.name)
-        facts = node_facts(name, topology, None, exact=self._is_exact)
+        facts = node_facts(name, topology, None)
         facts = msgspec.structs.replace(facts, allocatable=self._allocatable.get(name))
         self._orphans.pop(name, None)
         self._books.node_seen(facts, self._clock.monotonic())
@@ -351,12 +340,12 @@ class CacheUpdater:
         except InvalidQuantity as error:
             log.error("pod is not counted", pod=str(pod.metadata.key), problem=str(error))
             return
-        self._books.pod_seen(facts if may_align(facts) or not self._is_exact else _bare(facts), now)
-        if self._exporters is not None and facts.node_name:
-            self._see_exporter(self._exporters, pod, facts, now)
-            self._see_refusal(self._exporters, pod, facts, now)
+        self._books.pod_seen(facts if may_align(facts) else _bare(facts), now)
+        if facts.node_name:
+            self._see_exporter(pod, facts, now)
+            self._see_refusal(pod, facts, now)
 
-    def _see_exporter(self, exporters: Exporters, pod: WatchedPod, facts: PodFacts, now: float) -> None:
+    def _see_exporter(self, pod: WatchedPod, facts: PodFacts, now: float) -> None:
         if not EXPORTER_POD_LABELS.items() <= facts.labels.items():
             return
         conditions = (pod.status or WatchedStatus()).conditions or ()
@@ -365,14 +354,14 @@ class CacheUpdater:
         there = self._exporters_on.setdefault(facts.node_name, {})
         if there.get(facts.uid) != is_ready:
             there[facts.uid] = is_ready
-            exporters.exporter_seen(facts.node_name, is_ready=any(there.values()), now=now)
+            self._books.exporter_seen(facts.node_name, is_ready=any(there.values()), now=now)
 
-    def _see_refusal(self, exporters: Exporters, pod: WatchedPod, facts: PodFacts, now: float) -> None:
+    def _see_refusal(self, pod: WatchedPod, facts: PodFacts, now: float) -> None:
         reason = pod.status.reason if pod.status is not None else None
         if facts.phase == "Failed" and reason in UNALIGNED and facts.uid not in self._refused:
             self._refused.add(facts.uid)
             if self._has_started:  # what was refused before us says nothing of what we know
-                exporters.refused_by_kubelet(facts.node_name, now)
+                self._books.refused_by_kubelet(facts.node_name, now)
 
     def _lose_pod(self, key: Key, uid: str) -> None:
         now = self._clock.monotonic()
@@ -380,10 +369,10 @@ class CacheUpdater:
         self._books.pod_gone(uid, now)
         self._forget(uid)
         node = self._exporter_nodes.pop(uid, None)
-        if node is not None and self._exporters is not None:
+        if node is not None:
             there = self._exporters_on[node]
             del there[uid]
-            self._exporters.exporter_seen(node, is_ready=any(there.values()), now=now)
+            self._books.exporter_seen(node, is_ready=any(there.values()), now=now)
             if not there:
                 del self._exporters_on[node]
 

@@ -214,7 +214,7 @@ class _Placing:
 
 
 def _balanced(needs: Amounts, there: dict[str, Numbers]) -> Numbers:
-    """NS-032 of exact fractions: floats, and whole numbers where floats leave a doubt."""
+    """The balance of exact fractions: floats, and whole numbers where floats leave a doubt."""
     count = len(next(iter(there.values())))
     if len(needs) == 1:
         return np.full(count, 100, np.int64)

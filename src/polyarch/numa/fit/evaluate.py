@@ -124,7 +124,7 @@ def rejected_unit(node: NodeFacts, unit: AlignmentUnit, failure: AlignmentFailur
 def rejected(
     node: NodeFacts, container: str, phrase: str, kind: RejectionKind, resources: tuple[str, ...]
 ) -> FitDecision:
-    """With the words of NS-022, NS-023 and NS-053."""
+    """With the words of the scheduler plugin where it has some."""
     if node.settings.scope == POD:
         container = phrase = POD
     return FitDecision(

@@ -274,9 +274,6 @@ _NAMED: Final[Mapping[str, tuple[TopologyPolicy, TopologyScope]]] = {
     "RestrictedContainerLevel": ("restricted", "container"),
     "BestEffortPodLevel": ("best-effort", "pod"),
     "BestEffortContainerLevel": ("best-effort", "container"),
-}
-_NAMED_EXACT: Final[Mapping[str, tuple[TopologyPolicy, TopologyScope]]] = {
-    **_NAMED,
     "Restricted": ("restricted", "container"),
     "BestEffort": ("best-effort", "container"),
 }
@@ -339,10 +336,8 @@ def node_facts(
     name: str,
     topology: NodeResourceTopology | None,
     allocatable: Mapping[str, Quantity] | None,
-    *,
-    exact: bool = True,
 ) -> NodeFacts:
-    """``exact`` False: only what the scheduler plugin reads."""
+    """Of a node's NodeResourceTopology and the Node's ``status.allocatable``; None: there is none."""
     node = node_amounts(allocatable) if allocatable is not None else None
     if topology is None:
         return NodeFacts(name=name, has_topology=False, allocatable=node)
@@ -350,39 +345,33 @@ def node_facts(
     for zone in topology.zones or ():
         identity = zone_id(zone.name) if zone.type == _TYPE else None
         if identity is not None and identity <= HIGHEST_ZONE and identity not in cells:
-            cells[identity] = _zone(identity, zone, exact=exact)
+            cells[identity] = _zone(identity, zone)
     method, fingerprint = _fingerprint(topology)
     return NodeFacts(
         name=name,
         cells=tuple(cells[identity] for identity in sorted(cells)),
-        settings=node_settings(topology, exact=exact),
+        settings=node_settings(topology),
         allocatable=node,
         fingerprint=fingerprint,
         fingerprint_method=method,
-        vectors=_vectors(topology) if exact else None,
+        vectors=_vectors(topology),
         zones_ignored=len(topology.zones or ()) - len(cells),
         resource_version=topology.metadata.resource_version,
         last_scan=(topology.metadata.annotations or {}).get(names.LAST_SCAN, ""),
     )
 
 
-def node_settings(topology: NodeResourceTopology, *, exact: bool = True) -> NodeSettings:
+def node_settings(topology: NodeResourceTopology) -> NodeSettings:
     """The first entry of ``topologyPolicies``, then attributes one by one; what is not valid is ignored."""
-    named = _NAMED_EXACT if exact else _NAMED
-    policy, scope = named.get(next(iter(topology.topology_policies or ()), ""), ("none", "container"))
+    policy, scope = _NAMED.get(next(iter(topology.topology_policies or ()), ""), ("none", "container"))
     said = topology.attributes or ()
     policy = _POLICIES.get(attribute_value(said, names.POLICY) or "", policy)
     scope = _SCOPES.get(attribute_value(said, names.SCOPE) or "", scope)
     most = _number(attribute_value(said, names.MAX_NUMA_NODES))
-    known = NodeSettings(
+    return NodeSettings(
         policy=policy,
         scope=scope,
         most_cells=min(most, MAX_ZONES) if most is not None and most > 1 else DEFAULT_MAX_ZONES,
-    )
-    if not exact:
-        return known
-    return msgspec.structs.replace(
-        known,
         cpu_manager=attribute_value(said, names.CPU_MANAGER_POLICY),
         cpu_options=_options(attribute_value(said, names.CPU_MANAGER_OPTIONS)),
         threads_per_core=_number(attribute_value(said, names.THREADS_PER_CORE)) or None,
@@ -399,7 +388,7 @@ def node_amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
     return {name: _amount(quantity) for name, quantity in quantities.items()}
 
 
-def _zone(identity: int, zone: Zone, *, exact: bool) -> ZoneFacts:
+def _zone(identity: int, zone: Zone) -> ZoneFacts:
     capacity: dict[str, int] = {}
     allocatable: dict[str, int] = {}
     available: dict[str, int] = {}
@@ -413,7 +402,7 @@ def _zone(identity: int, zone: Zone, *, exact: bool) -> ZoneFacts:
         other = zone_id(cost.name)
         if other is not None:
             costs.setdefault(other, cost.value)
-    group = attribute_value(zone.attributes or (), names.ZONE_MEMORY_GROUP) if exact else None
+    group = attribute_value(zone.attributes or (), names.ZONE_MEMORY_GROUP)
     return ZoneFacts(
         id=identity,
         capacity=capacity,
@@ -421,7 +410,7 @@ def _zone(identity: int, zone: Zone, *, exact: bool) -> ZoneFacts:
         available=available,
         costs=costs,
         memory_group=_zone_ids(group),
-        socket=_number(attribute_value(zone.attributes or (), names.ZONE_SOCKET)) if exact else None,
+        socket=_number(attribute_value(zone.attributes or (), names.ZONE_SOCKET)),
     )
 
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from polyarch import names
-from polyarch.durations import go_duration
 from polyarch.kube import events
 from polyarch.kube.owners import Owner
 from polyarch.kube.rbac import GROUP, Rule, granted, path_rule, rule
@@ -71,7 +70,6 @@ class SchedulerParts(msgspec.Struct, frozen=True, kw_only=True):
     owner: Owner | None
     image: str
     """Image of the kube-scheduler."""
-    informer: str
     replicas: int
     on_control_plane: bool
     """The candidates are the control-plane nodes."""
@@ -177,7 +175,7 @@ def _subjects(home: str) -> list[Document]:
 
 def _configurations(parts: SchedulerParts) -> list[Document]:
     scheduler = scheduler_configuration(parts.settings, namespace=parts.home)
-    extender = extender_configuration(parts.settings, informer=parts.informer)
+    extender = extender_configuration(parts.settings)
     return [
         {
             "apiVersion": "v1",
@@ -383,21 +381,16 @@ def scheduler_configuration(settings: SchedulerSettings, *, namespace: str) -> D
     }
 
 
-def extender_configuration(settings: SchedulerSettings, *, informer: str) -> Document:
-    """What the extender reads. ``informer``: ``Dedicated`` or ``Shared``, as decided.
-
-    A resync period of 0 turns reservations off, in every mode.
-    """
+def extender_configuration(settings: SchedulerSettings) -> Document:
+    """What the extender reads. A resync period of 0 turns reservations off, in every mode."""
     return {
         "mode": settings.mode,
         "schedulerName": settings.name,
         "restricted": settings.restricted_policy,
         "candidates": settings.candidates,
         "reservations": "on" if settings.resync_period else "off",
-        "resyncPeriod": go_duration(settings.resync_period),
         "resyncDebug": settings.resync_debug,
-        "resyncDetection": settings.detection,
-        "informer": informer,
+        "foreign": "all" if settings.detection == "Aggressive" else "exclusive",
         "strategy": settings.scoring,
         "weights": dict(settings.scored),
         "preempt": settings.evicts,
@@ -411,8 +404,6 @@ def text(configuration: Document) -> str:
 
 def _weight(settings: SchedulerSettings) -> int:
     """0: it only filters, since it names the one best node itself."""
-    if settings.mode == "compat":
-        return 1
     return SEVERAL if settings.mode == "advise" or settings.candidates > 1 else 0
 
 

@@ -11,11 +11,17 @@ from polyarch.durations import go_duration
 from polyarch.kube.owners import Owner
 from polyarch.kube.resources import DEPLOYMENTS
 from polyarch.numa.api.crds import scheduler_violations
-from polyarch.numa.api.resources import NUMAResourcesScheduler, PodInformer, SchedulerSettings
-from polyarch.numa.names import QOS_REQUEST, SCHEDULER, SCHEDULER_SINGLETON
+from polyarch.numa.api.resources import NUMAResourcesScheduler, SchedulerSettings
+from polyarch.numa.names import QOS_REQUEST, SCHEDULER, SCHEDULER_SINGLETON, SCHEDULING_MODE
 from polyarch.objects import Condition, ObjectMeta
 from polyarch.operator.components import numa_facts
-from polyarch.operator.components.numa_facts import USUAL_API_PORTS, OperatorCondition, Platform, has_template
+from polyarch.operator.components.numa_facts import (
+    USUAL_API_PORTS,
+    OperatorCondition,
+    PlannedEvent,
+    Platform,
+    has_template,
+)
 from polyarch.operator.components.numa_scheduler_objects import CONTROL_PLANE_KEYS, SchedulerParts, scheduler_objects
 from polyarch.operator.owned_objects import Document
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
@@ -23,17 +29,23 @@ from polyarch.tolerations import REPELS, Taint, Toleration, uncovered
 
 ROLLOUT_INTERVAL: Final = 5.0
 """Seconds until the next look at a Deployment that is being rolled out."""
-WITHOUT_RESERVATIONS: Final = "preemptionMode Enabled has no effect without reservations ({})"
+WITHOUT_RESERVATIONS: Final = "preemptionMode Enabled has no effect without reservations (cacheResyncPeriod 0s)"
+WITHOUT_EFFECT: Final = "set without effect: {}"
 BLIND: Final = "placement is blind to NUMA while the extender is down"
+DEDICATED_INFORMER: Final = Condition(
+    "DedicatedInformerActive", "True", numa_facts.AS_EXPECTED, "the extender watches pods itself"
+)
+REMOVED_MODE_READ: Final = PlannedEvent(
+    "Warning",
+    "SchedulingModeRemoved",
+    f"annotation {SCHEDULING_MODE}: mode compat is removed and read as exact; remove the annotation",
+)
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
 USUAL_REPLICAS: Final = 3
-ACTIVE_ONLY: Final = (1, 34)
-"""The first version whose kubelets list active pods alone. OpenShift backported it to 4.20, which is 1.33."""
-ACTIVE_ONLY_OPENSHIFT: Final = (1, 33)
 _VERSION: Final = re.compile(r"v?([0-9]+)\.([0-9]+)")
 
 
@@ -123,14 +135,6 @@ def replicas(wanted: int | None, found: NodeCounts, platform: Platform) -> Sched
             problem=f"spec.replicas is {wanted}, and there are only {number} {what}: lower it, or unset it"
         )
     return SchedulerReplicas(replicas=wanted, on_control_plane=on_control_plane)
-
-
-def informer(wanted: PodInformer | None, found: NodeCounts, platform: Platform) -> PodInformer:
-    """Unset, the informer follows the oldest kubelet, since every node's list has to be read in the same way."""
-    if wanted is not None:
-        return wanted
-    needed = ACTIVE_ONLY if platform == "kubernetes" else ACTIVE_ONLY_OPENSHIFT
-    return "Shared" if found.oldest_kubelet is not None and found.oldest_kubelet >= needed else "Dedicated"
 
 
 def _is_control_plane(labels: Mapping[str, str]) -> bool:
@@ -243,6 +247,7 @@ class SchedulerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions beside the usual four."""
     documents: tuple[Document, ...] | None = None
     requeue_after: float | None = None
+    events: tuple[PlannedEvent, ...] = ()
 
 
 class SchedulerChoices(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,7 +256,6 @@ class SchedulerChoices(msgspec.Struct, frozen=True, kw_only=True):
     settings: SchedulerSettings
     image: ChosenImage
     replicas: SchedulerReplicas
-    informer: str
 
 
 def plan_scheduler(facts: SchedulerFacts) -> SchedulerPlan:
@@ -272,13 +276,16 @@ def plan_scheduler(facts: SchedulerFacts) -> SchedulerPlan:
         )
     settings = SchedulerSettings.of(msgspec.convert(facts.document, NUMAResourcesScheduler))
     choices = _choose(settings, facts)
-    extra = (_informer_condition(choices.informer, facts),)
+    extra = (DEDICATED_INFORMER,)
+    events = (REMOVED_MODE_READ,) if settings.has_removed_mode else ()
     for reason, problem in (
         (numa_facts.INVALID_SCHEDULER_IMAGE, choices.image.problem),
         (numa_facts.INTERNAL_ERROR, choices.replicas.problem),
     ):
         if problem:
-            return SchedulerPlan(condition=OperatorCondition("Degraded", reason, problem), status=before, extra=extra)
+            return SchedulerPlan(
+                condition=OperatorCondition("Degraded", reason, problem), status=before, extra=extra, events=events
+            )
     documents = tuple(_objects(choices, facts))
     wanted = next(document for document in documents if document["kind"] == DEPLOYMENTS.kind)
     is_ready = is_available(facts.deployment, wanted)
@@ -288,6 +295,7 @@ def plan_scheduler(facts: SchedulerFacts) -> SchedulerPlan:
         extra=extra,
         documents=documents,
         requeue_after=None if is_ready else ROLLOUT_INTERVAL,
+        events=events,
     )
 
 
@@ -314,7 +322,6 @@ def _choose(wanted: SchedulerSettings, facts: SchedulerFacts) -> SchedulerChoice
         settings=wanted,
         image=chosen(wanted.image, facts.image_rules, version=facts.version),
         replicas=replicas(wanted.replicas, facts.node_counts, facts.platform),
-        informer=informer(wanted.informer, facts.node_counts, facts.platform),
     )
 
 
@@ -325,7 +332,6 @@ def _objects(choices: SchedulerChoices, facts: SchedulerFacts) -> list[Document]
             operator=facts.operator,
             owner=facts.owner,
             image=choices.image.image,
-            informer=choices.informer,
             replicas=choices.replicas.replicas,
             guaranteed=(facts.metadata.annotations or {}).get(QOS_REQUEST) == "guaranteed",
             on_control_plane=choices.replicas.on_control_plane,
@@ -344,11 +350,11 @@ def _progress(choices: SchedulerChoices, facts: SchedulerFacts) -> OperatorCondi
 
 def _available(choices: SchedulerChoices, facts: SchedulerFacts) -> OperatorCondition:
     settings = choices.settings
-    lacking = "mode compat" if settings.mode == "compat" else "cacheResyncPeriod 0s"
     warnings = (
         choices.image.warning,
         BLIND if settings.ignorable else "",
-        WITHOUT_RESERVATIONS.format(lacking) if settings.preempts and not settings.evicts else "",
+        WITHOUT_RESERVATIONS if settings.preempts and not settings.evicts else "",
+        WITHOUT_EFFECT.format(" and ".join(settings.without_effect)) if settings.without_effect else "",
     )
     message = "; ".join((f"scheduler {choices.settings.name} is deployed", *filter(None, warnings)))
     return OperatorCondition("Available", message=message)
@@ -366,10 +372,3 @@ def _status(choices: SchedulerChoices, facts: SchedulerFacts) -> Document:
         "cacheResyncPeriod": go_duration(choices.settings.resync_period),
         "relatedObjects": related,
     }
-
-
-def _informer_condition(informer: str, facts: SchedulerFacts) -> Condition:
-    oldest = facts.node_counts.oldest_kubelet
-    told = f"the oldest kubelet is of version {oldest[0]}.{oldest[1]}" if oldest is not None else "no kubelet is known"
-    dedicated = informer == "Dedicated"
-    return Condition("DedicatedInformerActive", "True" if dedicated else "False", numa_facts.AS_EXPECTED, told)

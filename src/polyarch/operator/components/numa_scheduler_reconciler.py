@@ -181,6 +181,6 @@ class SchedulerReconciler:
 
     async def _write_status(self, live: Unstructured, planned: SchedulerPlan) -> Result:
         conditions = (*numa_facts.four(planned.condition), *planned.extra)
-        if not await self._status_writer.write(live, planned.status, conditions):
+        if not await self._status_writer.write(live, planned.status, conditions, planned.events):
             return STEP_TAKEN
         return After(planned.requeue_after if planned.requeue_after is not None else POLL_INTERVAL)

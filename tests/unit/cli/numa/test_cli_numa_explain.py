@@ -183,14 +183,6 @@ def test_the_score_follows_strategy_and_weights(numa) -> None:
     assert score("--weights", "cpu=3,memory=1") == 59
 
 
-@pytest.mark.req("NS-161")
-def test_compat_has_the_plugins_words_and_numbers(numa) -> None:
-    found = numa(*WORDS, "--mode", "compat", "-o", "json", files={**FILES, "pod.json": pod("web", cpu="9")}).document
-    assert found["mode"] == "compat"
-    assert [each["message"] for each in found["nodes"]] == ["cannot align container"] * 2
-    assert found["nodes"][0]["amounts"][0]["shortfall"] == "7"
-
-
 def bound(vectors: Any = None, **uid: str) -> dict[str, Any]:
     """Node ``a`` with a pod that its object shows: on cell 1, where vectors say so."""
     made = topology("a", zone(0, cpu="6"), zone(1, cpu="4"), nodeTopologyPodsFingerprintMethod="all")

@@ -126,15 +126,6 @@ def test_sums_of_pods_that_are_there_count(numa) -> None:
 
 
 @pytest.mark.req("NS-162")
-def test_compat_judges_as_the_plugin(numa) -> None:
-    """A pod of 10 CPUs spread over two cells is nothing that the plugin knows: policy restricted passes."""
-    files = {"nodes.json": topology("a", zone(0), zone(1), policy="restricted"), "pod.json": pod("web", cpu="20")}
-    exact = numa("simulate", "-f", "pod.json", "--nrt", "nodes.json", files=files)
-    compat = numa("simulate", "-f", "pod.json", "--nrt", "nodes.json", "--mode", "compat")
-    assert (exact.code, compat.code) == (1, 0)
-
-
-@pytest.mark.req("NS-162")
 def test_files_are_never_written(numa) -> None:
     before = {name: str(content) for name, content in FILES.items()}
     ran = numa("simulate", "-f", "pod.json", "--nrt", "nodes.json", "-o", "json=pod.json", files=FILES)

@@ -115,7 +115,7 @@ class TestScheduler:
             verbosity=6,
             resync_period=0.0,
             resync_debug="Disabled",
-            informer="Shared",
+            without_effect=("schedulerInformer",),
             detection="Aggressive",
             scoring="LeastNUMANodes",
             scored=(("example.org/gpu", 1),),
@@ -127,13 +127,13 @@ class TestScheduler:
     def test_annotations_choose_what_the_schema_has_no_field_for(self) -> None:
         found = scheduler(
             {
-                f"{PREFIX}scheduling-mode": "compat",
+                f"{PREFIX}scheduling-mode": "advise",
                 f"{PREFIX}restricted-policy": "score",
                 f"{PREFIX}candidates": "16",
                 f"{PREFIX}ignorable": "true",
             }
         )
-        assert (found.mode, found.restricted_policy, found.candidates, found.ignorable) == ("compat", "score", 16, True)
+        assert (found.mode, found.restricted_policy, found.candidates, found.ignorable) == ("advise", "score", 16, True)
 
     @pytest.mark.req("NO-013")
     @pytest.mark.parametrize(

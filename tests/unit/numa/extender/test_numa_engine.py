@@ -6,7 +6,6 @@ from numa_extender import OURS, Extender
 from numa_nodes import cell, container, node, pod
 
 from polyarch.numa.extender.engine import MOST_SCORES
-from polyarch.numa.fingerprint import fingerprint
 from polyarch.numa.fit.facts import NodeFacts
 
 pytestmark = pytest.mark.req("NS-083")
@@ -71,9 +70,8 @@ def test_a_pod_that_aligns_nothing_gets_every_node_and_no_reservation():
 
 
 @pytest.mark.req("NS-082")
-@pytest.mark.parametrize("mode", ["advise", "compat"])
-def test_advise_and_compat_answer_every_node_that_fits(mode):
-    extender = Extender(two_cells("a"), two_cells("b"), two_cells("c", (1, 1)), mode=mode)
+def test_advise_answers_every_node_that_fits():
+    extender = Extender(two_cells("a"), two_cells("b"), two_cells("c", (1, 1)), mode="advise")
     found = extender.engine.filter(guaranteed(), ["b", "c", "a"], 1.0)
     assert list(found.names) == ["b", "a"]
     assert set(found.failed) == {"c"}
@@ -215,35 +213,6 @@ def test_a_rejected_pod_is_told_of_room_and_not_when_it_has_some(mode):
 
 
 @pytest.mark.req("NS-140")
-def test_in_compat_a_pod_that_goes_is_room():
-    extender = Extender(two_cells("a", (2, 2)), mode="compat")
-    extender.engine.filter(guaranteed("first"), ["a"], 1.0)
-    extender.books.pod_seen(guaranteed("first", node_name="a", phase="Running"), 2.0)
-    extender.engine.filter(guaranteed("second"), ["a"], 3.0)
-    assert extender.engine.roomy(4.0) == ""
-    extender.books.pod_gone("first", 5.0)
-    assert extender.engine.roomy(5.0) == "a"
-
-
-@pytest.mark.req("NS-024", "NS-133")
-@pytest.mark.parametrize("rejects", [True, False], ids=["rejected", "only fits"])
-def test_in_compat_a_rejection_has_the_next_resync_take_the_object_that_shows_the_pods(rejects):
-    """The plugin's cache believes a newer object only after it has turned a pod away."""
-    extender = Extender(two_cells("a", (3, 3)), mode="compat")
-    extender.engine.filter(guaranteed("first"), ["a"], 1.0)
-    extender.books.pod_seen(guaranteed("first", node_name="a", phase="Running"), 2.0)
-    asked = guaranteed("second", cpu=2.0 if rejects else 1.0)
-    assert bool(extender.engine.filter(asked, ["a"], 3.0).names) != rejects, "assumed on both cells"
-    shown = two_cells("a", (1, 3))
-    first = guaranteed("first")
-    text = fingerprint([(first.namespace, first.name)])
-    shown = msgspec.structs.replace(shown, fingerprint=text, fingerprint_method="all", resource_version="7")
-    extender.books.node_seen(shown, 4.0)
-    extender.books.tick(60.0)
-    assert bool(extender.engine.filter(guaranteed("third"), ["a"], 61.0).names) == rejects
-
-
-@pytest.mark.req("NS-140")
 def test_a_reservation_that_ends_is_room():
     extender = Extender(two_cells("a", (2,)), ttl=10.0)
     extender.engine.filter(guaranteed("first"), ["a"], 1.0)
@@ -321,17 +290,6 @@ def test_the_last_answer_to_each_pod_is_kept_for_people():
     assert (second.name, second.chosen) == ("other", ())
     extender.engine.forget("other")
     assert [each.name for each in extender.engine.verdicts(12.0)] == ["web"]
-
-
-@pytest.mark.req("NS-130")
-def test_compat_counts_a_bound_pod_on_every_cell():
-    extender = Extender(two_cells("a", (2, 2)), mode="compat")
-    extender.engine.filter(guaranteed(), ["a"], 1.0)
-    extender.books.pod_seen(guaranteed(node_name="a", phase="Running"), 2.0)
-    assert list(extender.engine.filter(guaranteed("next"), ["a"], 3.0).names) == []
-    state = extender.books.node_state("a", 3.0)
-    assert {cell: amounts["cpu"] for cell, amounts in state.reserved.items()} == {0: 2000, 1: 2000}
-    assert extender.books.count("spread") == 1
 
 
 @pytest.mark.req("NS-010")

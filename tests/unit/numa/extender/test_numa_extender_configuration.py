@@ -21,7 +21,6 @@ def of_flags(**flags):
 def test_what_the_operator_writes_is_read():
     written = SchedulerSettings(
         name="numa",
-        resync_period=7.0,
         detection="Aggressive",
         scoring="MostAllocated",
         scored=(("cpu", 3), ("memory", 1)),
@@ -31,7 +30,7 @@ def test_what_the_operator_writes_is_read():
         candidates=4,
         resync_debug="Disabled",
     )
-    assert of_file(**extender_configuration(written, informer="Shared")) == ExtenderSettings(
+    assert of_file(**extender_configuration(written)) == ExtenderSettings(
         mode="advise",
         scheduler_name="numa",
         strategy="MostAllocated",
@@ -39,25 +38,20 @@ def test_what_the_operator_writes_is_read():
         restricted="score",
         candidates=4,
         foreign="all",
-        resync_period=7.0,
         resync_debug="Disabled",
-        detection="Aggressive",
-        informer="Shared",
         preempt=True,
     )
 
 
 @pytest.mark.req("NS-112")
 def test_a_resync_period_of_zero_turns_reservations_off():
-    settings = of_file(**extender_configuration(SchedulerSettings(resync_period=0.0), informer="Shared"))
+    settings = of_file(**extender_configuration(SchedulerSettings(resync_period=0.0)))
     assert not settings.reservations
-    assert not of_file(resyncPeriod="0s").reserves
-    assert of_file(resyncPeriod="5s").reserves
 
 
 @pytest.mark.req("NS-003")
 def test_a_flag_wins_over_the_file():
-    settings = compiled({"mode": "compat", "ttl": "5m"}, {"--mode": "exact"}, origin="file")
+    settings = compiled({"mode": "advise", "ttl": "5m"}, {"--mode": "exact"}, origin="file")
     assert (settings.mode, settings.ttl) == ("exact", 300.0)
 
 
@@ -74,7 +68,6 @@ def test_a_flag_wins_over_the_file():
         ({"status_listen": ":8448"}, "status_listen", ("", 8448)),
         ({"reservations": "off"}, "reservations", False),
         ({"bind": True}, "bind", True),
-        ({"cache_resync_detection": "Aggressive"}, "foreign", "all"),
         ({"kick": "none"}, "kick", "none"),
     ],
 )
@@ -83,17 +76,12 @@ def test_flags(flags, field, value):
 
 
 @pytest.mark.req("NS-003")
-def test_the_foreign_pods_that_are_named_win_over_the_detection():
-    assert of_flags(cache_resync_detection="Aggressive", foreign="none").foreign == "none"
-
-
-@pytest.mark.req("NS-003")
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         ({"mod": "exact"}, "did you mean mode"),
         ({"surprise": 1}, "surprise is no setting"),
-        ({"mode": "plugin"}, "exact, advise, compat"),
+        ({"mode": "plugin"}, "exact, advise"),
         ({"candidates": 0}, "1 to 16"),
         ({"candidates": 17}, "1 to 16"),
         ({"candidates": "3"}, "1 to 16"),
@@ -125,7 +113,7 @@ def test_what_is_wrong_is_named_with_its_file_and_key(content, said):
 
 @pytest.mark.req("NS-003")
 def test_a_wrong_flag_is_named_itself():
-    with pytest.raises(InvalidConfiguration, match=r"^--mode: 'x': expected exact, advise, compat$"):
+    with pytest.raises(InvalidConfiguration, match=r"^--mode: 'x': expected exact, advise$"):
         of_flags(mode="x")
 
 

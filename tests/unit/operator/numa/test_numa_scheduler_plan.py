@@ -262,28 +262,34 @@ def test_every_replica_elects_and_the_only_one_too(replicas: int) -> None:
 
 @pytest.mark.req("NO-083")
 @pytest.mark.parametrize(
-    ("wanted", "oldest", "platform", "expected"),
+    ("spec", "said"),
     [
-        (None, (1, 33), "kubernetes", "Dedicated"),
-        (None, (1, 34), "kubernetes", "Shared"),
-        (None, (1, 33), "openshift", "Shared"),
-        (None, (1, 32), "openshift", "Dedicated"),
-        (None, None, "kubernetes", "Dedicated"),
-        ("Dedicated", (1, 40), "kubernetes", "Dedicated"),
-        ("Shared", (1, 30), "kubernetes", "Shared"),
+        ({}, ""),
+        ({"cacheResyncPeriod": "0s"}, ""),
+        ({"cacheResyncPeriod": "3s"}, "set without effect: cacheResyncPeriod"),
+        (
+            {"schedulerInformer": "Shared", "cacheResyncPeriod": "3s"},
+            "set without effect: cacheResyncPeriod and schedulerInformer",
+        ),
     ],
 )
-def test_the_informer(wanted: Any, oldest: Any, platform: Any, expected: str) -> None:
-    """The informer's default."""
-    found = NodeCounts(control_plane=1, oldest_kubelet=oldest)
-    assert numa_scheduler_plan.informer(wanted, found, platform) == expected
-    spec = {"schedulerInformer": wanted} if wanted else {}
-    planned = plan_scheduler(observed(spec, node_counts=found, platform=platform))
+def test_fields_without_effect_are_accepted_and_named(spec: Json, said: str) -> None:
+    planned = plan_scheduler(observed(spec, deployment=deployed(spec, available="True")))
+    assert planned.condition.state == "Available"
+    assert planned.condition.message == "; ".join(("scheduler topo-aware-scheduler is deployed", *filter(None, [said])))
     (condition,) = planned.extra
-    assert (condition.type, condition.status) == (
-        "DedicatedInformerActive",
-        "True" if expected == "Dedicated" else "False",
-    )
+    assert (condition.type, condition.status) == ("DedicatedInformerActive", "True")
+
+
+@pytest.mark.req("NO-013")
+def test_mode_compat_is_read_as_exact_and_an_event_says_so() -> None:
+    planned = plan_scheduler(observed(annotations={names.SCHEDULING_MODE: "compat"}))
+    text = made(planned)["ConfigMap", "numa-extender-config"]["data"]["config.yaml"]
+    assert msgspec.json.decode(text)["mode"] == "exact"
+    (event,) = planned.events
+    assert (event.type, event.reason) == ("Warning", "SchedulingModeRemoved")
+    assert "compat is removed and read as exact" in event.message
+    assert plan_scheduler(observed(annotations={names.SCHEDULING_MODE: "advise"})).events == ()
 
 
 @pytest.mark.req("NO-084")
@@ -337,10 +343,9 @@ def test_an_image_of_another_age_is_told_of(tag: str, warns: bool) -> None:
         ({"preemptionMode": "Enabled"}, {}, {}),
         ({}, {}, {}),
         ({}, {names.SCHEDULING_MODE: "advise"}, {"prioritizeVerb": "prioritize", "weight": 10}),
-        ({}, {names.SCHEDULING_MODE: "compat"}, {"prioritizeVerb": "prioritize", "weight": 1}),
         ({}, {names.CANDIDATES: "4"}, {"prioritizeVerb": "prioritize", "weight": 10}),
     ],
-    ids=["preemption", "exact", "advise", "compat", "several candidates"],
+    ids=["preemption", "exact", "advise", "several candidates"],
 )
 def test_the_configuration_of_the_stock_scheduler(spec: Json, annotations: Json, verb: Json) -> None:
     """The scheduler's configuration."""
@@ -403,9 +408,8 @@ def test_what_the_extender_is_told() -> None:
     [
         ({}, {}, True, ""),
         ({"cacheResyncPeriod": "0s"}, {}, False, "no effect without reservations (cacheResyncPeriod 0s)"),
-        ({}, {names.SCHEDULING_MODE: "compat"}, False, "no effect without reservations (mode compat)"),
     ],
-    ids=["exact", "no reservations", "compat"],
+    ids=["exact", "no reservations"],
 )
 def test_preemption_that_could_not_keep_what_comes_free_is_off_and_says_so(
     spec: Json, annotations: Json, preempts: bool, said: str

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from manual_clock import ManualClock
-from numa_extender import OURS, Extender, document
+from numa_extender import Extender, document
 
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.numa.api.topology import NodeResourceTopology
@@ -30,7 +30,6 @@ class World:
             self.books,
             self.extender.settings,
             clock=self.clock,
-            exporters=self.books if self.extender.settings.mode != "compat" else None,
             forget=self.extender.engine.forget,
         )
         self.version = 10
@@ -227,14 +226,3 @@ def test_the_answers_about_a_pod_are_forgotten_with_it():
     world.lose(POD, "web", "demo")
     assert world.extender.engine.asked("uid-web") is None
     assert world.extender.engine.verdicts(0.0) == []
-
-
-@pytest.mark.req("NS-131")
-def test_in_compat_pods_that_align_nothing_count_whole():
-    world = World(mode="compat")
-    small = bound("small")
-    small["status"]["qosClass"] = "Burstable"
-    world.begin({**document("small"), "status": {"qosClass": "Burstable"}})
-    world.see(POD, small)
-    assert world.books.cache.assumed("a")["demo/small"]["cpu"] == 2000
-    assert small["spec"]["schedulerName"] == OURS

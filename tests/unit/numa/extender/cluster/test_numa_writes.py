@@ -43,12 +43,11 @@ BUDGETS = {Access(verb, "policy", "poddisruptionbudgets") for verb in ("list", "
     ("settings", "further"),
     [
         ({}, set()),
-        ({"mode": "compat"}, set()),
         ({"bind": True}, {Access("create", "", "pods/binding")}),
         ({"kick": "node-annotation"}, {Access("patch", "", "nodes")}),
         ({"preempt": True}, {Access("create", "", "pods/eviction"), Access("patch", "", "pods/status")} | BUDGETS),
     ],
-    ids=["usual", "compat", "bind", "kick", "preempt"],
+    ids=["usual", "bind", "kick", "preempt"],
 )
 def test_each_right_comes_with_the_setting_that_uses_it(settings, further):
     assert set(grants(rights(ExtenderSettings(**settings)).cluster)) == USUAL | further

@@ -52,7 +52,7 @@ def test_what_waits_for_the_pod_counts_as_there() -> None:
     assert score(again, node(cell(0, cpu=8))) == (75 + 50) // 2
 
 
-@pytest.mark.req("NS-032", "NS-070")
+@pytest.mark.req("NS-070")
 def test_one_resource_alone_is_balanced() -> None:
     assert score(pod(container("a", cpu=2)), node(*TWO), "BalancedAllocation") == 100
 

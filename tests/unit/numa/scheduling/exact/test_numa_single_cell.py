@@ -99,7 +99,7 @@ def test_what_no_cell_has_together_is_no_common_cell() -> None:
     assert (found.kind, found.resources) == ("no-common-cell", ("cpu", "example.com/nic"))
 
 
-@pytest.mark.req("NS-022", "NS-053")
+@pytest.mark.req("NS-053")
 def test_the_phrase_tells_the_kind_of_container() -> None:
     for kind, phrase in (("init", "init container"), ("sidecar", "sidecar container"), ("app", "container")):
         found = decide(pod(container("x", kind, cpu=9), container("a", cpu=1)), node(*TWO))

@@ -5,7 +5,7 @@ import pytest
 from polyarch.numa.fit import facts
 
 
-@pytest.mark.req("NS-002", "NS-021")
+@pytest.mark.req("NS-002")
 @pytest.mark.parametrize(
     ("resource", "native", "affine", "host_level"),
     [

@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.fit.facts import NodeFacts, NodeSettings, node_facts
+from polyarch.numa.fit.facts import NodeFacts, node_facts
 
 OWN = "numa.polyarch.dev/"
 
 
-def facts(*, exact: bool = True, **document: Any) -> NodeFacts:
+def facts(**document: Any) -> NodeFacts:
     topology = msgspec.convert({"metadata": {"name": "worker"}, **document}, NodeResourceTopology)
-    return node_facts("worker", topology, None, exact=exact)
+    return node_facts("worker", topology, None)
 
 
 def attributes(**given: str) -> list[dict[str, str]]:
@@ -92,13 +92,6 @@ def test_the_first_word_sets_policy_and_scope(named: list[str], expected: tuple[
 
 
 @pytest.mark.req("NS-010")
-def test_two_words_are_known_to_mode_exact_alone() -> None:
-    """The plugin ignores them, and so does mode compat."""
-    assert policy(topologyPolicies=["Restricted"], exact=False) == ("none", "container")
-    assert policy(topologyPolicies=["RestrictedPodLevel"], exact=False) == ("restricted", "pod")
-
-
-@pytest.mark.req("NS-010")
 def test_attributes_override_one_by_one() -> None:
     """An invalid one is ignored."""
     named = ["RestrictedPodLevel"]
@@ -129,8 +122,7 @@ def test_the_most_cells_are_a_number_above_one(text: str, expected: int) -> None
 
 
 @pytest.mark.req("NS-011")
-def test_mode_exact_reads_what_our_exporter_says() -> None:
-    """The other mode does not."""
+def test_what_our_exporter_says_is_read() -> None:
     said = own(
         cpu_manager_policy="static",
         cpu_manager_options="full-pcpus-only=true, strict-cpu-reservation=false",
@@ -150,8 +142,6 @@ def test_mode_exact_reads_what_our_exporter_says() -> None:
     assert settings.topology_options == {"prefer-closest-numa-nodes": "true"}
     assert [(each.namespace, each.name) for each in settings.pod_exclude] == [("kube-*", "*")]
     assert (found.cells[0].memory_group, found.cells[0].socket) == ((0, 1), 3)
-    plain = facts(attributes=said, zones=zones, exact=False)
-    assert (plain.settings, plain.cells[0].memory_group, plain.cells[0].socket) == (NodeSettings(), (), None)
 
 
 @pytest.mark.req("NS-011")
