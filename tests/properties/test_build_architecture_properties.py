@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from polyarch.builds.api.resources import ArchitectureScheduling, Scheduling
 from polyarch.builds.architectures import (
+    NodeIndex,
     ResolvedArchitectures,
     auto_profile,
     deciding_labels,
@@ -18,7 +19,6 @@ from polyarch.builds.architectures import (
     resolve_architectures,
 )
 from polyarch.builds.facts.build_facts import BuildFacts, BuildRequest, NodeFacts
-from polyarch.builds.node_index import NodeIndex
 
 ARCHITECTURES = ("amd64", "arm64", "s390x")
 names = st.sampled_from([f"node-{each}" for each in range(12)])

@@ -11,12 +11,12 @@ from polyarch.builds.containerfile import (
     INSTRUCTIONS,
     MAX_ERRORS,
     expanded,
+    external_images,
     normalised_text,
     parse_containerfile,
     read_statements,
     split_words,
 )
-from polyarch.builds.containerfile_images import external_images
 
 names = st.sampled_from([*INSTRUCTIONS, "run", "From", "RUNN", "#", "# escape=`", "# syntax=x"])
 PIECES = (

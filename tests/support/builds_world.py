@@ -26,8 +26,16 @@ from polyarch.builds.facts.build_facts import (
     WriteFailure,
     written,
 )
-from polyarch.builds.facts.executions import BuildObject, RunObject, build_request, execution_of
-from polyarch.builds.facts.objects import JobObject, PodObject, found_job, job_facts
+from polyarch.builds.facts.objects import (
+    BuildObject,
+    JobObject,
+    PodObject,
+    RunObject,
+    build_request,
+    execution_of,
+    found_job,
+    job_facts,
+)
 from polyarch.builds.jobs import contract
 from polyarch.builds.plan.document import BuildPlan, PlannedEvent, Write
 from polyarch.builds.plan.planner import plan_build

@@ -44,24 +44,24 @@ Message = contract.PushMessage | contract.IndexMessage | contract.PruneMessage |
 _TEXT_BYTES = 1024
 
 
-class Ending(msgspec.Struct, frozen=True):
+class ProgramResult(msgspec.Struct, frozen=True):
     """The end of a program."""
 
     code: int
     message: Message
 
     @classmethod
-    def failure(cls, code: int, message: str) -> "Ending":
+    def failure(cls, code: int, message: str) -> "ProgramResult":
         """With the reason that belongs to the code, and as much of the text as a status holds."""
         reason = contract.EXIT_REASONS.get(code, ("BuildFailed",))[0]
         text = message.encode(errors="replace")[:_TEXT_BYTES].decode(errors="ignore")
         return cls(code, contract.FailureMessage(reason=reason, message=text))
 
 
-def of_registry(error: InspectionError) -> Ending:
+def of_registry(error: InspectionError) -> ProgramResult:
     """What a registry's refusal means: without rights another attempt is of no use, everything else may pass."""
     refused = error.error_class == "auth" or error.code == "blocked"
-    return Ending.failure(names.PUSH_DENIED if refused else contract.TRANSIENT, error.message)
+    return ProgramResult.failure(names.PUSH_DENIED if refused else contract.TRANSIENT, error.message)
 
 
 def write_message(path: Path, message: Message) -> None:
@@ -224,12 +224,12 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: by digest only (``archTags: None``)."""
 
 
-async def push_child(connection: RegistryConnection, upload: Upload, *, notice: Callable[[str], None]) -> Ending:
+async def push_child(connection: RegistryConnection, upload: Upload, *, notice: Callable[[str], None]) -> ProgramResult:
     """Check the layout, push what the registry lacks, then the tag. What a registry refuses is an ending."""
     try:
         checked = await asyncio.to_thread(check_layout, upload.layout, upload.architecture)
     except UnusableLayout as unusable:
-        return Ending.failure(unusable.code, str(unusable))
+        return ProgramResult.failure(unusable.code, str(unusable))
     size = len(checked.manifest)
     child = Child(checked.media_type, checked.digest, size, checked.platform, upload.repository)
     piece = ChildContent(child, connection.within(ImageLayout(str(upload.layout))), checked.manifest)
@@ -242,7 +242,7 @@ async def push_child(connection: RegistryConnection, upload: Upload, *, notice: 
         return of_registry(failed.error)
     except Failure as failure:
         return of_registry(failure.error)
-    return Ending(0, _pushed(checked))
+    return ProgramResult(0, _pushed(checked))
 
 
 def _pushed(checked: CheckedLayout) -> PushMessage:
@@ -270,23 +270,23 @@ class PruneDocument(msgspec.Struct, frozen=True, kw_only=True):
     images: tuple[PrunableImage, ...]
 
 
-async def push_index(connection: RegistryConnection, publication: Publication) -> Ending:
+async def push_index(connection: RegistryConnection, publication: Publication) -> ProgramResult:
     """Verify the children, assemble, push, move the tags; children that are gone are named, and nothing is pushed."""
     found = await publish(connection, publication)
     if isinstance(found, PublishFailure):
         return _trouble(found)
-    return Ending(0, _published(found))
+    return ProgramResult(0, _published(found))
 
 
-async def prune(connection: RegistryConnection, document: PruneDocument) -> Ending:
+async def prune(connection: RegistryConnection, document: PruneDocument) -> ProgramResult:
     """Delete images; those that a registry does not delete are counted, those that it did not delete yet fail it."""
     try:
         found = await delete_images(connection, document.images)
     except Failure as failure:
         return of_registry(failure.error)
     if found.remaining:
-        return Ending.failure(contract.TRANSIENT, found.problem or f"{len(found.remaining)} images are left")
-    return Ending(0, contract.PruneMessage(deleted=len(found.done), kept=len(found.kept)))
+        return ProgramResult.failure(contract.TRANSIENT, found.problem or f"{len(found.remaining)} images are left")
+    return ProgramResult(0, contract.PruneMessage(deleted=len(found.done), kept=len(found.kept)))
 
 
 def _published(found: PublishResult) -> contract.IndexMessage:
@@ -301,10 +301,12 @@ def _published(found: PublishResult) -> contract.IndexMessage:
     )
 
 
-def _trouble(trouble: PublishFailure) -> Ending:
+def _trouble(trouble: PublishFailure) -> ProgramResult:
     if trouble.missing:
-        return Ending(0, contract.IndexMessage(missing=trouble.missing))
+        return ProgramResult(0, contract.IndexMessage(missing=trouble.missing))
     if trouble.passing:
-        return Ending(contract.TRANSIENT, contract.FailureMessage(reason=trouble.reason, message=trouble.message))
+        return ProgramResult(
+            contract.TRANSIENT, contract.FailureMessage(reason=trouble.reason, message=trouble.message)
+        )
     code = _CODES.get(trouble.reason, names.LAYOUT_INVALID)
-    return Ending(code, contract.FailureMessage(reason=trouble.reason, message=trouble.message))
+    return ProgramResult(code, contract.FailureMessage(reason=trouble.reason, message=trouble.message))

@@ -14,8 +14,15 @@ import msgspec
 
 from polyarch.builds import names
 from polyarch.builds.api.resources import Context, KeyReference, Output, Override, Source, Substitute
-from polyarch.builds.containerfile import MAX_BYTES, Containerfile, normalised_text, parse_containerfile
-from polyarch.builds.containerfile_images import ExternalImage, external_images, target_problem
+from polyarch.builds.containerfile import (
+    MAX_BYTES,
+    Containerfile,
+    ExternalImage,
+    external_images,
+    normalised_text,
+    parse_containerfile,
+    target_problem,
+)
 from polyarch.builds.facts.build_facts import BuildRequest, InputData, MachineOSInputs, Problem, SecretFacts
 from polyarch.builds.names import canonical_image, normalised_repository
 from polyarch.oci import reference

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from polyarch.builds import names
+from polyarch.builds.architectures import NodeIndex
 from polyarch.builds.controller.image_builds import ArchitecturesConfigMap, ImageBuildReader
 from polyarch.builds.controller.informers import BuildInformers, BuildReader, BuildRef, RecordConfigMap
 from polyarch.builds.controller.machine_os import MachineOSConfigReader, MachineOSImages, MachineOSMetrics
@@ -24,7 +25,6 @@ from polyarch.builds.controller.writes import (
 )
 from polyarch.builds.facts.build_facts import PlanSettings
 from polyarch.builds.metrics import BuildMetrics
-from polyarch.builds.node_index import NodeIndex
 from polyarch.builds.plan.planner import plan_build
 from polyarch.kube.controller import Controller, Result
 from polyarch.kube.events import Recorder

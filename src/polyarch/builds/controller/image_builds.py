@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from polyarch.builds import names
-from polyarch.builds.architectures import deciding_labels
+from polyarch.builds.architectures import NodeChangeEffect, NodeIndex, deciding_labels
 from polyarch.builds.controller.informers import (
     BY_BUILD,
     BY_KEY,
@@ -24,13 +24,20 @@ from polyarch.builds.controller.informers import (
     is_finished,
 )
 from polyarch.builds.facts.build_facts import BuildFacts, Execution, InputData, JobFacts, PlanSettings, active_execution
-from polyarch.builds.facts.executions import StoredRun, build_request, execution_of
-from polyarch.builds.facts.objects import JobObject, NodeObject, PodObject, node_facts, pod_security
+from polyarch.builds.facts.objects import (
+    JobObject,
+    NodeObject,
+    PodObject,
+    StoredRun,
+    build_request,
+    execution_of,
+    node_facts,
+    pod_security,
+)
 from polyarch.builds.jobs.contract import BUILD_CONTAINER, PUSH_CONTAINER
 from polyarch.builds.keys import canonical_json
 from polyarch.builds.metrics import BuildMetrics, newly_ended
 from polyarch.builds.names import record_name
-from polyarch.builds.node_index import NodeChangeEffect, NodeIndex
 from polyarch.builds.plan.document import BuildPlan, Write
 from polyarch.clock import Clock
 from polyarch.kube.client import Client

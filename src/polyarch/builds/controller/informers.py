@@ -12,8 +12,16 @@ import msgspec
 
 from polyarch.builds import names
 from polyarch.builds.facts.build_facts import ENDED, BuildFacts, Execution, JobFacts, RequestKind, seconds
-from polyarch.builds.facts.executions import BuildObject, RunReader, StoredRun
-from polyarch.builds.facts.objects import NODE_IMAGES, JobObject, NodeObject, PodObject, job_facts
+from polyarch.builds.facts.objects import (
+    NODE_IMAGES,
+    BuildObject,
+    JobObject,
+    NodeObject,
+    PodObject,
+    RunReader,
+    StoredRun,
+    job_facts,
+)
 from polyarch.builds.machineos.records import EXECUTION_FILE
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.plan.document import BuildPlan, Write

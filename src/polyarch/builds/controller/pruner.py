@@ -18,8 +18,7 @@ from polyarch.builds.controller.reconciler import SETTLING, RepositoryLocks
 from polyarch.builds.controller.resolver import SpecInputs
 from polyarch.builds.controller.writes import REFUSALS, Registries
 from polyarch.builds.facts.build_facts import Execution, JobFacts, PlanSettings, seconds
-from polyarch.builds.facts.executions import BuildObject, RunReader, StoredRun, execution_of
-from polyarch.builds.facts.objects import JobObject, job_facts
+from polyarch.builds.facts.objects import BuildObject, JobObject, RunReader, StoredRun, execution_of, job_facts
 from polyarch.builds.jobs.contract import PruneMessage, configmap_name
 from polyarch.builds.jobs.manifests import RegistryJobSpec, prune_manifests
 from polyarch.builds.jobs.results import job_failure

@@ -26,16 +26,19 @@ from polyarch.builds.facts.build_facts import (
     PlanSettings,
     seconds,
 )
-from polyarch.builds.facts.executions import BuildObject, RunObject, build_request, execution_of
 from polyarch.builds.facts.objects import (
+    BuildObject,
     ConfigMapObject,
     InputNames,
     JobObject,
     NodeObject,
     PodObject,
+    RunObject,
     RuntimeClassObject,
     SecretObject,
+    build_request,
     config_map_data,
+    execution_of,
     job_facts,
     named_by,
     node_facts,

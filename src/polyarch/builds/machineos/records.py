@@ -13,7 +13,7 @@ import msgspec
 
 from polyarch.builds.api.resources import ArchitectureKey, Base, BuildIdentity, ImageBuildRunSpec
 from polyarch.builds.facts.build_facts import ENDED, Execution, JobFacts, PinnedBase, seconds, written
-from polyarch.builds.facts.executions import RunObject, execution_of
+from polyarch.builds.facts.objects import RunObject, execution_of
 from polyarch.builds.keys import canonical_json, without_empty
 from polyarch.builds.machineos.api import Document, ExecutionConfigMap, MachineOSConfigFacts, uid_of
 from polyarch.builds.plan.executions import FINAL_CHILD, ExecutionState

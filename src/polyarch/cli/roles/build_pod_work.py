@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from polyarch.builds import names
-from polyarch.builds.agent import Ending, write_message
+from polyarch.builds.agent import ProgramResult, write_message
 from polyarch.builds.jobs.contract import FailureMessage
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.images import RegistryOptions
@@ -35,7 +35,11 @@ def read_document(path: str, type: type[T]) -> T:
 
 
 def run_work(
-    work: Callable[[RegistryConnection], Awaitable[Ending]], access: RegistryOptions, log: str, *, messages: Messages
+    work: Callable[[RegistryConnection], Awaitable[ProgramResult]],
+    access: RegistryOptions,
+    log: str,
+    *,
+    messages: Messages,
 ) -> int:
     """Do it and end as it says. Raises ``UsageError`` for what the command line itself has wrong."""
     access.check()
@@ -47,11 +51,11 @@ def run_work(
         trust=access.trust(),
     )
 
-    async def connected() -> Ending:
+    async def connected() -> ProgramResult:
         try:
             credentials = access.credentials()
         except UsageError as error:
-            return Ending.failure(names.PUSH_DENIED, f"the push secret cannot be used: {error}")
+            return ProgramResult.failure(names.PUSH_DENIED, f"the push secret cannot be used: {error}")
         async with open_inspector(wiring, credentials=credentials, notice=messages.remark) as inspector:
             return await work(inspector.connection)
 

@@ -10,7 +10,7 @@ from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.images import DEFAULT_OPTIONS, RegistryOptions
 
 if TYPE_CHECKING:
-    from polyarch.builds.agent import Ending
+    from polyarch.builds.agent import ProgramResult
     from polyarch.oci.image.contents import RegistryConnection
 
 SUBJECT = subject("Work")
@@ -73,7 +73,7 @@ def push(
         raise UsageError(f"--repository {repository}: name the repository alone, without tag and digest")
     upload = Upload(layout=Path(layout), architecture=architecture, repository=repository, tag=tag)
 
-    async def work(connection: "RegistryConnection") -> "Ending":
+    async def work(connection: "RegistryConnection") -> "ProgramResult":
         return await push_child(connection, upload, notice=messages.remark)
 
     return run_work(work, access, termination_log, messages=messages)
@@ -112,7 +112,7 @@ def index(
 
     order = read_document(document, Publication)
 
-    async def work(connection: "RegistryConnection") -> "Ending":
+    async def work(connection: "RegistryConnection") -> "ProgramResult":
         return await push_index(connection, order)
 
     return run_work(work, access, termination_log, messages=messages)
@@ -145,7 +145,7 @@ def prune_images(
 
     order = read_document(document, PruneDocument)
 
-    async def work(connection: "RegistryConnection") -> "Ending":
+    async def work(connection: "RegistryConnection") -> "ProgramResult":
         return await prune(connection, order)
 
     return run_work(work, access, termination_log, messages=messages)

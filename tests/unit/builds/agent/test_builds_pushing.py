@@ -8,7 +8,7 @@ from build_layouts import LayoutFolder
 from image_parts import layer, put_image
 
 from polyarch.builds.agent import (
-    Ending,
+    ProgramResult,
     PruneDocument,
     Upload,
     of_registry,
@@ -144,7 +144,7 @@ class TestIndex:
         asked = self.asked(target, amd64=self.put(target, "amd64"), arm64=NOWHERE)
         target.forget_requests()
         ending = await push_index(connection, asked)
-        assert ending == Ending(0, contract.IndexMessage(missing=("arm64",)))
+        assert ending == ProgramResult(0, contract.IndexMessage(missing=("arm64",)))
         assert target.writes == []
 
     @pytest.mark.req("BD-178")
@@ -184,11 +184,11 @@ def test_an_address_that_may_not_be_asked_is_not_tried_again() -> None:
 
 @pytest.mark.req("BD-147")
 def test_a_code_of_nobodys_is_a_failed_build() -> None:
-    assert Ending.failure(1, "x").message.reason == "BuildFailed"
+    assert ProgramResult.failure(1, "x").message.reason == "BuildFailed"
 
 
 @pytest.mark.req("BD-149")
 def test_a_failure_is_short_enough_for_any_kubelet(tmp_path) -> None:
-    write_message(tmp_path / "log", Ending.failure(45, "é\n" * 10_000).message)
+    write_message(tmp_path / "log", ProgramResult.failure(45, "é\n" * 10_000).message)
     assert len((tmp_path / "log").read_bytes()) <= 4096
     assert json.loads((tmp_path / "log").read_text())["reason"] == "LayoutInvalid"

@@ -7,8 +7,7 @@ import pytest
 from build_wishes import CONTROL_PLANE, DAY, NOW, facts, node, wanted, wish
 
 from polyarch.builds.api.resources import ArchitectureScheduling, Scheduling
-from polyarch.builds.architectures import deciding_labels, resolve_architectures
-from polyarch.builds.node_index import NodeChangeEffect, NodeIndex
+from polyarch.builds.architectures import NodeChangeEffect, NodeIndex, deciding_labels, resolve_architectures
 
 DEFAULT = deciding_labels(wish().spec)
 POOL = DEFAULT | {"pool"}

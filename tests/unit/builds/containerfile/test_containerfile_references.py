@@ -4,8 +4,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from polyarch.builds.containerfile import parse_containerfile
-from polyarch.builds.containerfile_images import ExternalImages, automatic_arguments, external_images, target_problem
+from polyarch.builds.containerfile import (
+    ExternalImages,
+    automatic_arguments,
+    external_images,
+    parse_containerfile,
+    target_problem,
+)
 
 
 def found(body: str, architecture: str = "arm64", args: Mapping[str, str] | None = None) -> ExternalImages:

@@ -15,8 +15,7 @@ from polyarch.builds.controller.informers import BY_BUILD, BY_JOB, BuildRef, Rec
 from polyarch.builds.controller.pruner import KEPT_BACK, SAID, DeletionReporter, ImagePruner, PruneJobs, subscribe
 from polyarch.builds.controller.reconciler import SETTLING, RepositoryLocks
 from polyarch.builds.facts.build_facts import ChildRecord, Execution, PlanSettings
-from polyarch.builds.facts.executions import BuildObject, RunObject
-from polyarch.builds.facts.objects import JobObject, NodeObject, PodObject
+from polyarch.builds.facts.objects import BuildObject, JobObject, NodeObject, PodObject, RunObject
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.registry import PruneResult, UndeletableImage
 from polyarch.kube.controller import After, Done

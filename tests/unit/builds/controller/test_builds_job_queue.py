@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from polyarch.builds.controller.informers import NO_LIMIT, JobQueue
-from polyarch.builds.facts.executions import StoredRun
+from polyarch.builds.facts.objects import StoredRun
 from polyarch.objects import Key
 
 QUEUED = {"phase": "Pending", "reason": "Queued"}

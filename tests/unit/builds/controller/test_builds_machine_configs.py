@@ -10,8 +10,7 @@ from polyarch.builds import names
 from polyarch.builds.controller.informers import BuildInformers, BuildRef, RecordConfigMap
 from polyarch.builds.controller.machine_os import MachineOSConfigReader, MachineOSMetrics
 from polyarch.builds.facts.build_facts import PlanSettings
-from polyarch.builds.facts.executions import BuildObject, StoredRun
-from polyarch.builds.facts.objects import JobObject, NodeObject, PodObject
+from polyarch.builds.facts.objects import BuildObject, JobObject, NodeObject, PodObject, StoredRun
 from polyarch.builds.machineos import api
 from polyarch.builds.machineos.job_objects import CERTIFICATE
 from polyarch.builds.machineos.status import STOCK_BUILDER_REASON

@@ -7,13 +7,12 @@ import pytest
 from manual_clock import ManualClock
 
 from polyarch.builds import names
+from polyarch.builds.architectures import NodeIndex
 from polyarch.builds.controller.image_builds import ImageBuildReader
 from polyarch.builds.controller.informers import BuildInformers, BuildRef, RecordConfigMap
 from polyarch.builds.facts.build_facts import PlanSettings
-from polyarch.builds.facts.executions import BuildObject, RunObject
-from polyarch.builds.facts.objects import JobObject, NodeObject, PodObject
+from polyarch.builds.facts.objects import BuildObject, JobObject, NodeObject, PodObject, RunObject
 from polyarch.builds.metrics import BuildMetrics
-from polyarch.builds.node_index import NodeIndex
 from polyarch.builds.plan.document import BuildPlan, PlannedArchitecture
 from polyarch.kube.informer import Informer
 from polyarch.kube.metrics import Metrics

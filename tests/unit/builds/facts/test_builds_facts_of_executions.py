@@ -15,7 +15,7 @@ from polyarch.builds.facts.build_facts import (
     own_executions,
     published_architectures,
 )
-from polyarch.builds.facts.executions import BuildObject, RunObject, StoredRun, build_request, execution_of
+from polyarch.builds.facts.objects import BuildObject, RunObject, StoredRun, build_request, execution_of
 
 T1 = "2026-01-31T12:00:00Z"
 START = 1769860800.0
