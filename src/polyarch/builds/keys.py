@@ -25,6 +25,7 @@ from polyarch.builds.containerfile import (
 )
 from polyarch.builds.facts.build_facts import BuildRequest, InputData, MachineOSInputs, Problem, SecretFacts
 from polyarch.builds.names import canonical_image, normalised_repository
+from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON
 from polyarch.oci import reference
 
 
@@ -60,9 +61,6 @@ def _refuse_floats(value: Any) -> None:
 DEFAULT_KEY = "Containerfile"
 NOT_ENABLED = "NamespaceNotEnabled"
 """The reason where the builder may not read the Secrets of a namespace."""
-DOCKER_CONFIG = "kubernetes.io/dockerconfigjson"
-MACHINE_DOCKER_CONFIGS = (DOCKER_CONFIG, "kubernetes.io/dockercfg")
-"""A machine OS takes both shapes."""
 
 
 class InputObjects:
@@ -114,7 +112,7 @@ class InputObjects:
         """Secrets for registries and Git, which are not inputs, but have to be usable."""
         wanted = [("output.pushSecret.name", output.push_secret)]
         wanted += [(f"output.pullSecrets[{each.name}]", each) for each in output.pull_secrets or ()]
-        types = MACHINE_DOCKER_CONFIGS if machine else (DOCKER_CONFIG,)
+        types = (DOCKER_CONFIG_JSON, DOCKER_CONFIG) if machine else (DOCKER_CONFIG_JSON,)
         for field, each in wanted:
             if each is None or not each.name:
                 continue

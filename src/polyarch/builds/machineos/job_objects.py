@@ -23,7 +23,7 @@ from polyarch.builds.jobs.manifests import architecture_manifests as job_manifes
 from polyarch.builds.jobs.spec import ArchitectureJobSpec, ExternalImage, JobMetadata, MachineJobMounts
 from polyarch.builds.machineos import api
 from polyarch.builds.machineos.api import MachineOSConfigFacts
-from polyarch.builds.names import MAX_LABEL, canonical_image, object_labels, shortened
+from polyarch.builds.names import MAX_LABEL, ObjectLabels, canonical_image, object_labels, shortened
 from polyarch.builds.plan.document import Write
 from polyarch.builds.plan.kind import JobInputs, architecture_job_spec
 from polyarch.builds.plan.request import LARGE_PAGES
@@ -143,16 +143,9 @@ _CONTAINERS_FILES: Final = {"etc-policy": "policy.json", "etc-registries": "regi
 """Copy → the file of ``/etc/containers`` that it holds, where nodes have one."""
 
 
-class MachineObjectLabels(msgspec.Struct, frozen=True, kw_only=True):
-    """Labels and annotations of everything that is made for a build."""
-
-    labels: dict[str, str]
-    annotations: dict[str, str]
-
-
 def machine_object_labels(
     case: MachineOSConfigFacts, execution: str, role: str, architecture: str = "", arch_key: str = ""
-) -> MachineObjectLabels:
+) -> ObjectLabels:
     """Ours and the stock ones."""
     own = object_labels(
         image_build=case.name, execution=execution, role=role, architecture=architecture, arch_key=arch_key
@@ -160,7 +153,7 @@ def machine_object_labels(
     stock = api.ephemeral_labels(config=case.name, pool=case.pool_name, rendered=case.rendered_name, build=execution)
     labels = {key: shortened(text, MAX_LABEL) for key, text in stock.items()}
     longer = {key: text for key, text in stock.items() if len(text) > MAX_LABEL}
-    return MachineObjectLabels(labels={**own.labels, **labels}, annotations={**own.annotations, **longer})
+    return ObjectLabels(labels={**own.labels, **labels}, annotations={**own.annotations, **longer})
 
 
 def secrets(case: MachineOSConfigFacts, build: str) -> dict[str, str]:
@@ -172,7 +165,7 @@ def secrets(case: MachineOSConfigFacts, build: str) -> dict[str, str]:
 
 def job_preparations(case: MachineOSConfigFacts, job_inputs: JobInputs) -> tuple[Write, ...]:
     """The copies that the Job of an architecture mounts, made anew for every Job."""
-    own = _build_marks(case, job_inputs)
+    own = _build_labels(case, job_inputs)
     owner = {**job_inputs.owner, "controller": False, "blockOwnerDeletion": False}
     copies = api.ephemeral_name(job_inputs.execution)
     found = [
@@ -244,18 +237,18 @@ def job_deletions(case: MachineOSConfigFacts, jobs: Iterable[JobFacts], executio
     return tuple(found)
 
 
-def _build_marks(case: MachineOSConfigFacts, job_inputs: JobInputs) -> MachineObjectLabels:
+def _build_labels(case: MachineOSConfigFacts, job_inputs: JobInputs) -> ObjectLabels:
     return _entitled(machine_object_labels(case, job_inputs.execution, ""), job_inputs)
 
 
-def _job_marks(case: MachineOSConfigFacts, job_inputs: JobInputs) -> MachineObjectLabels:
+def _job_labels(case: MachineOSConfigFacts, job_inputs: JobInputs) -> ObjectLabels:
     key = job_inputs.target.keys[job_inputs.architecture]
     return _entitled(
         machine_object_labels(case, job_inputs.execution, names.ARCH_ROLE, job_inputs.architecture, key), job_inputs
     )
 
 
-def _entitled(found: MachineObjectLabels, job_inputs: JobInputs) -> MachineObjectLabels:
+def _entitled(found: ObjectLabels, job_inputs: JobInputs) -> ObjectLabels:
     machine = job_inputs.inputs.machine
     has = {f"{api.ENTITLED}{each}": "" for each in (machine.entitlements if machine is not None else ())}
     return msgspec.structs.replace(found, annotations={**found.annotations, **has})
@@ -265,7 +258,7 @@ def _prepare(
     case: MachineOSConfigFacts,
     kind: str,
     name: str,
-    own: MachineObjectLabels,
+    own: ObjectLabels,
     owner: Mapping[str, Any],
     source: Mapping[str, str],
 ) -> Write:
@@ -276,7 +269,7 @@ def _prepare(
 def _config_map(
     case: MachineOSConfigFacts,
     name: str,
-    own: MachineObjectLabels,
+    own: ObjectLabels,
     owner: Mapping[str, Any],
     content: Mapping[str, Mapping[str, str]],
 ) -> Write:
@@ -297,9 +290,7 @@ def _config_map(
     )
 
 
-def _metadata(
-    case: MachineOSConfigFacts, name: str, own: MachineObjectLabels, owner: Mapping[str, Any]
-) -> dict[str, Any]:
+def _metadata(case: MachineOSConfigFacts, name: str, own: ObjectLabels, owner: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": name,
         "namespace": case.namespace,
@@ -339,13 +330,13 @@ def _text(case: MachineOSConfigFacts, job_inputs: JobInputs) -> str:
 
 def _rendered(case: MachineOSConfigFacts, job_inputs: JobInputs, record: str) -> ArchitectureJobSpec:
     """With the whole Containerfile, the images that it names, and the copies in place of what the config names."""
-    marked = _job_marks(case, job_inputs)
+    labels = _job_labels(case, job_inputs)
     identity = JobMetadata(
         namespace=case.namespace,
         job=job_inputs.job,
         owners=(job_inputs.owner,),
-        labels=marked.labels,
-        annotations=marked.annotations,
+        labels=labels.labels,
+        annotations=labels.annotations,
         execution=job_inputs.execution,
         record=record,
     )

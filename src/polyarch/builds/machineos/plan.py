@@ -41,6 +41,7 @@ from polyarch.builds.machineos.records import (
 from polyarch.builds.machineos.request import rollout_blocker
 from polyarch.builds.machineos.status import (
     build_status_writes,
+    build_uid,
     digest_writes,
     is_refused,
     refusal_writes,
@@ -56,8 +57,7 @@ from polyarch.builds.names import (
     result_tag,
     shortened,
 )
-from polyarch.builds.plan.document import BuildPlan, PlannedEvent, Write, creation
-from polyarch.builds.plan.document import uid_placeholder as placeholder
+from polyarch.builds.plan.document import BuildPlan, PlannedEvent, Write, creation, uid_placeholder
 from polyarch.builds.plan.executions import ExecutionNames, ExecutionState
 from polyarch.builds.plan.image_build import record_text
 from polyarch.builds.plan.kind import JobInputs, PlanOutcome, owner_reference
@@ -268,7 +268,7 @@ class MachineOSConfigKind:
             found.append(record)
         found += owner_patches(self._case, state.name, _new_jobs(state))
         if state.phase == "Succeeded":
-            found += digest_writes(self._case, state, self.owner(state.name, _uid(state)))
+            found += digest_writes(self._case, state, self.owner(state.name, build_uid(state)))
         return (*found, *build_status_writes(self._case, outcome, state))
 
     def supersede(self, outcome: PlanOutcome, before: Execution, state: ExecutionState) -> Sequence[Write]:
@@ -375,7 +375,7 @@ class MachineOSConfigKind:
                     names.PUSH_SECRET_ANNOTATION: case.push_secret,
                 },
                 "finalizers": [names.IMAGES_FINALIZER],
-                "ownerReferences": [owner or {**self.owner(state.name, _uid(state)), "blockOwnerDeletion": False}],
+                "ownerReferences": [owner or {**self.owner(state.name, build_uid(state)), "blockOwnerDeletion": False}],
             },
             "data": {names.ARCHITECTURES_FILE: record_text(state), EXECUTION_FILE: text},
         }
@@ -426,7 +426,7 @@ def _is_over(build: Document, *stages: str) -> bool:
 def _new_jobs(state: ExecutionState) -> list[tuple[str, str]]:
     """Name and UID of every Job of an execution, if one of them is made in this round."""
     jobs = [(each.job, each.job_uid) for each in state.children if each.job and each.job_uid]
-    return jobs if any(uid == placeholder("Job", name) for name, uid in jobs) else []
+    return jobs if any(uid == uid_placeholder("Job", name) for name, uid in jobs) else []
 
 
 def _without_jobs(state: ExecutionState) -> ExecutionState:
@@ -436,10 +436,6 @@ def _without_jobs(state: ExecutionState) -> ExecutionState:
         for each in state.children
     )
     return msgspec.structs.replace(state, phase="Pending", children=children)
-
-
-def _uid(state: ExecutionState) -> str:
-    return state.uid or placeholder(api.BUILDS.kind, state.name)
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------

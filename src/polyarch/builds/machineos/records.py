@@ -12,11 +12,11 @@ from typing import Any, Final, Literal
 import msgspec
 
 from polyarch.builds.api.resources import ArchitectureKey, Base, BuildIdentity, ImageBuildRunSpec
-from polyarch.builds.facts.build_facts import ENDED, Execution, JobFacts, PinnedBase, seconds, written
+from polyarch.builds.facts.build_facts import ENDED, ENDED_CHILD, Execution, JobFacts, PinnedBase, seconds, written
 from polyarch.builds.facts.objects import RunObject, execution_of
 from polyarch.builds.keys import canonical_json, without_empty
 from polyarch.builds.machineos.api import Document, ExecutionConfigMap, MachineOSConfigFacts, uid_of
-from polyarch.builds.plan.executions import FINAL_CHILD, ExecutionState
+from polyarch.builds.plan.executions import ExecutionState
 from polyarch.builds.plan.image_build import run_status
 from polyarch.builds.plan.request import DesiredBuild
 from polyarch.objects import ObjectMeta
@@ -59,7 +59,7 @@ def observed_stage(state: ExecutionState, jobs: Iterable[JobFacts]) -> Stage:
         return ""
     own = [job for job in jobs if job.run == state.name]
     has_pods = any(job.active or job.failed or job.succeeded or job.uncounted for job in own)
-    if has_pods or any(each.phase in FINAL_CHILD for each in begun):
+    if has_pods or any(each.phase in ENDED_CHILD for each in begun):
         return "Building"
     return "Prepared"
 

@@ -29,8 +29,14 @@ from polyarch.builds.machineos.records import (
 )
 from polyarch.builds.machineos.request import rebuild_request
 from polyarch.builds.plan import conditions
-from polyarch.builds.plan.document import BuildPlan, EventObject, PlannedArchitecture, PlannedEvent, Write
-from polyarch.builds.plan.document import uid_placeholder as placeholder
+from polyarch.builds.plan.document import (
+    BuildPlan,
+    EventObject,
+    PlannedArchitecture,
+    PlannedEvent,
+    Write,
+    uid_placeholder,
+)
 from polyarch.builds.plan.executions import ExecutionState
 from polyarch.builds.plan.failures import causes_of
 from polyarch.builds.plan.kind import PlanOutcome
@@ -177,7 +183,7 @@ def build_status_writes(case: MachineOSConfigFacts, outcome: PlanOutcome, state:
     for stage in todo:
         status = _status(case, state, stage, stored, jobs, now=now)
         if status != stored:
-            yield _write(state.name, _uid(state), status, is_last=stage in TERMINAL)
+            yield _write(state.name, build_uid(state), status, is_last=stage in TERMINAL)
         stored = status
     yield from _job_uid(case, state)
 
@@ -188,7 +194,7 @@ def refusal_writes(case: MachineOSConfigFacts, name: str, existing: Document | N
     state = ExecutionState(name=name, uid=uid_of(existing) if existing is not None else "", phase="Failed")
     for stage in stages_between(stage_of(stored), "Failed"):
         stored = _status(case, state, stage, stored, (), now=now)
-        yield _write(name, _uid(state), stored, is_last=stage in TERMINAL)
+        yield _write(name, build_uid(state), stored, is_last=stage in TERMINAL)
 
 
 def digest_writes(case: MachineOSConfigFacts, state: ExecutionState, owner: Mapping[str, Any]) -> tuple[Write, ...]:
@@ -267,14 +273,15 @@ def _job_uid(case: MachineOSConfigFacts, state: ExecutionState) -> Iterator[Writ
     known = ((existing or {}).get("metadata") or {}).get("annotations") or {}
     if uid and known.get(api.JOB_UID) != uid:
         body = {"metadata": {"annotations": {api.JOB_UID: uid}}}
-        kind, owner = api.BUILDS.kind, _uid(state)
+        kind, owner = api.BUILDS.kind, build_uid(state)
         yield Write(
             verb="patch", kind=kind, name=state.name, step=BuildStep.RECORD_PROGRESS, how="merge", uid=owner, body=body
         )
 
 
-def _uid(state: ExecutionState) -> str:
-    return state.uid or placeholder(api.BUILDS.kind, state.name)
+def build_uid(state: ExecutionState) -> str:
+    """The UID of a MachineOSBuild, which is not known before the build is created."""
+    return state.uid or uid_placeholder(api.BUILDS.kind, state.name)
 
 
 # -- events of stock builders ------------------------------------------------------------------------------------------
@@ -343,7 +350,7 @@ def _started(case: MachineOSConfigFacts, write: Write) -> Iterator[PlannedEvent]
             _Told("Normal", "PoolConfigChanged", message), EventObject(POOL, case.pool_name, uid_of(case.pool))
         )
     message = f"The image of pool {case.pool_name} is built with MachineConfig {case.rendered_name}."
-    about = EventObject(BUILD, write.name, placeholder(BUILD, write.name))
+    about = EventObject(BUILD, write.name, uid_placeholder(BUILD, write.name))
     yield _event(_Told("Normal", "BuildStarted", message), about)
 
 
@@ -415,7 +422,7 @@ def _of_job(before: Execution, planned: PlannedArchitecture, job: JobFacts | Non
 
 def _about_build(case: MachineOSConfigFacts, name: str) -> EventObject:
     existing = case.build(name)
-    return EventObject(BUILD, name, uid_of(existing) if existing is not None else placeholder(BUILD, name))
+    return EventObject(BUILD, name, uid_of(existing) if existing is not None else uid_placeholder(BUILD, name))
 
 
 def _event(told: _Told, about: EventObject, architecture: str = "") -> PlannedEvent:

@@ -12,6 +12,7 @@ import msgspec
 from polyarch.builds.api.formats import BuildTimes, ExecutionPhase, Phase
 from polyarch.builds.architectures import host_of, is_available
 from polyarch.builds.facts.build_facts import (
+    ENDED_CHILD,
     BuildFacts,
     BuildLookup,
     BuildStep,
@@ -25,7 +26,6 @@ from polyarch.builds.jobs.results import job_failure, push_message
 from polyarch.builds.plan.document import JOB, uid_placeholder
 from polyarch.builds.plan.executions import (
     FAULTY_CHILD,
-    FINAL_CHILD,
     PASSING,
     ExecutionNames,
     ReusableChild,
@@ -61,7 +61,7 @@ class JobObservation(msgspec.Struct, frozen=True, kw_only=True):
 
 def observe_job(facts: BuildFacts, execution: Execution, record: ChildRecord) -> JobObservation:
     """The record of one architecture after a look at its Job."""
-    if record.phase in FINAL_CHILD:
+    if record.phase in ENDED_CHILD:
         return JobObservation(child=record)
     job = own_job(facts, execution, record.architecture)
     if job is None:
@@ -255,7 +255,7 @@ def execution_progress(
     if not faulty:
         return ExecutionProgress(phase=_untroubled(ordered), children=ordered)
     if can_be_partial(ordered, target):
-        if any(each.phase not in FINAL_CHILD for each in ordered):
+        if any(each.phase not in ENDED_CHILD for each in ordered):
             return ExecutionProgress(phase="Building", children=ordered)
         return ExecutionProgress(phase="Assembling", children=ordered, reason="PartialIndex", message=told(faulty))
     started = [each for each in ordered if each.phase in ("Building", "WaitingForNode")]
@@ -263,7 +263,7 @@ def execution_progress(
     if started and not (fail_fast and failed):
         return ExecutionProgress(phase="Building", children=ordered, reason=faulty[0].reason, message=told(faulty))
     ended = tuple(
-        each if each.phase in FINAL_CHILD else cancelled_child(each, "SiblingFailed", at=now) for each in ordered
+        each if each.phase in ENDED_CHILD else cancelled_child(each, "SiblingFailed", at=now) for each in ordered
     )
     return ExecutionProgress(
         phase="Failed" if failed else "Interrupted",

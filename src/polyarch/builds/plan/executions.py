@@ -10,6 +10,8 @@ from polyarch.builds.api.formats import ExecutionPhase
 from polyarch.builds.api.resources import Forced, IndexStatus, Pin
 from polyarch.builds.facts.build_facts import (
     ENDED,
+    ENDED_CHILD,
+    USABLE,
     BuildFacts,
     BuildLookup,
     ChildRecord,
@@ -23,8 +25,6 @@ from polyarch.builds.plan.request import DesiredBuild, forced_alike
 from polyarch.objects import Condition
 from polyarch.oci.inspection import ERROR_CODES
 
-FINAL_CHILD = frozenset({"Reused", "Built", "Failed", "Cancelled", "Interrupted"})
-"""Final phases of an architecture."""
 FAULTY_CHILD = frozenset({"Failed", "Interrupted"})
 
 
@@ -76,7 +76,7 @@ class ExecutionNames(msgspec.Struct, frozen=True, kw_only=True):
 
 def usable(child: ChildRecord) -> bool:
     """Whether this record names an image that may be published."""
-    return bool(child.digest) and child.phase in ("Built", "Reused")
+    return bool(child.digest) and child.phase in USABLE
 
 
 def recorded_child(execution: Execution, architecture: str) -> ChildRecord | None:
@@ -325,7 +325,7 @@ def adoptable(job: JobFacts, execution: Execution) -> bool:
     if job.failure is not None or job.deleting:
         return False
     record = recorded_child(execution, job.architecture)
-    return job.complete is None or record is None or record.phase not in FINAL_CHILD
+    return job.complete is None or record is None or record.phase not in ENDED_CHILD
 
 
 def same_work(job: JobFacts, target: DesiredBuild, architecture: str) -> bool:

@@ -16,7 +16,15 @@ from polyarch.builds.api.resources import (
     ImageBuildRunSpec,
     LastFailure,
 )
-from polyarch.builds.facts.build_facts import BuildFacts, BuildStep, ChildRecord, Execution, Problem, written
+from polyarch.builds.facts.build_facts import (
+    ENDED_CHILD,
+    BuildFacts,
+    BuildStep,
+    ChildRecord,
+    Execution,
+    Problem,
+    written,
+)
 from polyarch.builds.jobs.manifests import architecture_manifests
 from polyarch.builds.jobs.spec import JobMetadata
 from polyarch.builds.keys import OUTLINES_FILE, canonical_digest, canonical_json, key_outline, without_empty
@@ -27,7 +35,6 @@ from polyarch.builds.plan.choice import is_new_token
 from polyarch.builds.plan.document import Write, creation, uid_placeholder
 from polyarch.builds.plan.executions import (
     FAULTY_CHILD,
-    FINAL_CHILD,
     ExecutionNames,
     ExecutionState,
     ended_by_itself,
@@ -301,7 +308,7 @@ def child_status(child: ChildRecord) -> ArchitectureStatus:
 def record_text(state: ExecutionState) -> str:
     """``architectures.json`` of an execution, with what a failure is held by."""
     members = [
-        _full(child_status(each)) if each.phase in FINAL_CHILD else {"architecture": each.architecture, "key": each.key}
+        _full(child_status(each)) if each.phase in ENDED_CHILD else {"architecture": each.architecture, "key": each.key}
         for each in state.children
     ]
     document = {

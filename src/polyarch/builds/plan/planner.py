@@ -56,7 +56,7 @@ from polyarch.builds.plan.executions import FAULTY_CHILD, ExecutionState, destin
 from polyarch.builds.plan.failures import LOOK_UP_INTERVAL, SECRET_INTERVAL, SHORTEST_PAUSE, FailureHold, pause_since
 from polyarch.builds.plan.image_build import IMAGE_BUILD
 from polyarch.builds.plan.kind import BuildKind, JobInputs, PlanOutcome
-from polyarch.builds.plan.request import DesiredBuild, ResolvedRequest, recorded_build, resolve_request
+from polyarch.builds.plan.request import DesiredBuild, ResolvedRequest, recorded_build, resolve_request, sooner
 from polyarch.builds.plan.update import (
     ExecutionUpdate,
     new_state,
@@ -92,7 +92,7 @@ def plan_build(facts: BuildFacts, kind: BuildKind = IMAGE_BUILD) -> BuildPlan:
         superseded=superseded,
         conditions=build_conditions(outcome),
         bases=_bases(outcome),
-        requeue_after=_sooner(outcome.requeue_after, request.requeue_after),
+        requeue_after=sooner(outcome.requeue_after, request.requeue_after),
     )
     return _plan(outcome, kind)
 
@@ -249,7 +249,7 @@ def _waiting(
         blocker=blocker,
         failure=failure,
         lookups=update.lookups if update is not None else (),
-        requeue_after=_sooner(pause, update.requeue_after if update is not None else None),
+        requeue_after=sooner(pause, update.requeue_after if update is not None else None),
     )
 
 
@@ -565,11 +565,6 @@ def _published(facts: BuildFacts) -> ExecutionState | None:
     """The execution whose result is published now, as it is stored."""
     current = current_execution(facts)
     return recorded_state(current) if current is not None else None
-
-
-def _sooner(*times: float | None) -> float | None:
-    """The first of some times, None for none."""
-    return min((time for time in times if time is not None), default=None)
 
 
 # -- what the plan says of architectures, index and events -------------------------------------------------------------

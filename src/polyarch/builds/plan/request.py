@@ -11,7 +11,7 @@ import msgspec
 from polyarch.builds.api.resources import Architectures, Forced, Pin
 from polyarch.builds.api.validation import spec_problems
 from polyarch.builds.architectures import ResolvedArchitectures, resolve_architectures
-from polyarch.builds.base_images import PinSet, pin_images
+from polyarch.builds.base_images import pin_images
 from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, Execution, PinnedBase, Problem
 from polyarch.builds.keys import BuildInputs, arch_key_document, build_key_document, effective_inputs
 from polyarch.builds.names import normalised_repository
@@ -152,7 +152,7 @@ def resolve_request(facts: BuildFacts) -> ResolvedRequest:
         documents=documents,
         bases=pinned.bases,
         warnings=warnings,
-        requeue_after=_sooner(resolved.requeue_after, pinned),
+        requeue_after=sooner(resolved.requeue_after, pinned.requeue_after),
     )
 
 
@@ -247,6 +247,6 @@ def _translation(facts: BuildFacts, severity: str) -> tuple[Problem, ...]:
     return tuple(each for each in facts.request.problems if each.severity == severity)
 
 
-def _sooner(one: float | None, pinned: PinSet) -> float | None:
-    known = [each for each in (one, pinned.requeue_after) if each is not None]
-    return min(known, default=None)
+def sooner(*times: float | None) -> float | None:
+    """The first of some times, None for none."""
+    return min((time for time in times if time is not None), default=None)

@@ -28,6 +28,7 @@ from polyarch.builds.plan.actions import (
     CHILD_VANISHED,
     JOB_REFUSED,
     REUSE_FAILED,
+    UNREACHABLE,
     ArchitectureAction,
     ExecutionProgress,
     cancelled_child,
@@ -147,7 +148,6 @@ PUSH: Final = "push-index"
 PARTIAL: Final = "PartialIndex"
 PUBLISHED: Final = "Published"
 INCONSISTENT: Final = "RegistryInconsistent"
-UNREACHABLE: Final = "RegistryUnreachable"
 _RETRY: Final = 15.0
 _TRIED_AGAIN: Final = (UNREACHABLE, JOB_REFUSED)
 """Why an execution that only has to be published is not yet."""

@@ -8,6 +8,7 @@ import msgspec
 from polyarch.builds import names
 from polyarch.builds.facts.build_facts import (
     ENDED,
+    ENDED_CHILD,
     BuildFacts,
     BuildLookup,
     BuildStep,
@@ -22,7 +23,6 @@ from polyarch.builds.jobs.results import IndexJobRequest, inputs_name, told_miss
 from polyarch.builds.jobs.spec import JobMetadata
 from polyarch.builds.names import object_labels
 from polyarch.builds.plan.document import CONFIG_MAP, JOB, BuildPlan, Write, creation, uid_placeholder
-from polyarch.builds.plan.executions import FINAL_CHILD
 from polyarch.builds.plan.kind import BuildKind, JobInputs, PlanOutcome
 from polyarch.builds.plan.update import PUSH, ExecutionUpdate
 
@@ -322,7 +322,7 @@ def _missing(facts: BuildFacts) -> list[tuple[Execution, ChildRecord]]:
         for execution in facts.executions
         if execution.phase not in ENDED and not execution.deleting
         for child in execution.children
-        if child.job_uid and child.phase not in FINAL_CHILD and child.job not in there
+        if child.job_uid and child.phase not in ENDED_CHILD and child.job not in there
     }
     return [found[name] for name in sorted(found)]
 
@@ -337,7 +337,7 @@ def _unrecorded(facts: BuildFacts, kind: BuildKind, ending: Iterable[Execution])
         for each in execution.keys:
             name = own.jobs[each.architecture]
             child = records.get(each.architecture) or ChildRecord(architecture=each.architecture)
-            if name not in there and not child.job_uid and child.phase not in FINAL_CHILD:
+            if name not in there and not child.job_uid and child.phase not in ENDED_CHILD:
                 found.append((execution, msgspec.structs.replace(child, job=name)))
     return found
 
