@@ -96,7 +96,7 @@ class CheckedLayout(msgspec.Struct, frozen=True):
 
 
 def check_layout(root: Path, architecture: str) -> CheckedLayout:
-    """The image, every byte of it checked. Raises :class:`Unusable`."""
+    """The image, every byte of it checked. Raises :class:`UnusableLayout`."""
     try:
         return _check(root, architecture)
     except ContentError as error:

@@ -130,7 +130,7 @@ class ResolvedArchitectures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve_architectures(facts: BuildFacts) -> ResolvedArchitectures:
-    """D of the wish. Raises ``InvalidSelector`` for a spec that the validation refuses."""
+    """The desired architectures. Raises ``InvalidSelector`` for a spec that the validation refuses."""
     wanted = facts.request.spec.architectures
     if facts.nodes is None:
         return _unknown(facts)

@@ -1,7 +1,7 @@
 """Types of ImageBuild and ImageBuildRun.
 
 Decoding is tolerant: ``crds`` has the schema, ``settings`` what the texts mean. A MachineOSConfig is translated into an
-:class:`ImageBuildSpec`, so that the planner knows one kind of wish only. Durations are Go-style texts."""
+:class:`ImageBuildSpec`, so that the planner knows one kind of spec only. Durations are Go-style texts."""
 
 import msgspec
 

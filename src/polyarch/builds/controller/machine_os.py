@@ -56,7 +56,7 @@ class _Leaving(NamedTuple):
 
 
 class MachineOSImages:
-    """The passes. ``lives`` says whether a MachineOSBuild with this UID is there and stays."""
+    """Reconciles the records of MachineOSBuilds. ``lives``: a MachineOSBuild with this UID is there and stays."""
 
     def __init__(
         self,

@@ -245,9 +245,10 @@ KEPT_BACK: Final = 3600.0
 
 
 class ImagePruner:
-    """The passes. ``others`` are executions of other kinds, ``used`` references in their statuses: both count.
+    """Reconciles the Runs of ImageBuilds.
 
-    ``others`` is None as long as they are not known, or a cache does not show what was written of them.
+    ``others`` are executions of other kinds, ``used`` references in their statuses: both count. ``others`` is None as
+    long as they are not known, or a cache does not show what was written of them.
     """
 
     def __init__(
@@ -394,7 +395,7 @@ class ImagePruner:
     async def unneeded(self, going: Sequence[Execution]) -> tuple[PrunableImage, ...] | None:
         """The images that nobody but these executions refers to; None where nobody knows those of other kinds.
 
-        To be called in the turn of their repository, while no cache is behind.
+        To be called with the lock of their repository, while no cache is behind.
         """
         others = self._others()
         if others is None:

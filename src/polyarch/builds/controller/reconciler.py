@@ -43,7 +43,7 @@ MAX_POSTED_EVENTS: Final = 20_000
 
 
 class BuildReconciler:
-    """The passes over the builds of one reader-end. ``is_leading`` is asked before each write."""
+    """Reconciles the builds of one kind. ``is_leading`` is asked before each write."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class BuildReconciler:
         self._failures: dict[BuildRef, tuple[WriteFailure, ...]] = {}
         self._resting: dict[BuildRef, _Rest] = {}
         self._again: dict[BuildRef, float] = {}
-        """Seconds until progress is written that waits for its turn."""
+        """Seconds until progress is written that may wait for more."""
         self._told = PostedEvents()
 
     async def reconcile(self, ref: BuildRef) -> Result:
@@ -93,7 +93,7 @@ class BuildReconciler:
             credentials = self._inputs.credentials(ref.namespace, named_by(facts.request.spec).registry_secrets)
             facts, plan = await self._planned(ref, facts, credentials)
             self._resolver.is_about(ref, plan.execution)
-            with self._objects.round(ref) as made:
+            with self._objects.uids_of(ref) as made:
                 ended = await self._carry_out(ref, plan, credentials, told=failures)
         if ended is not None:
             return ended
@@ -127,7 +127,7 @@ class BuildReconciler:
     async def _carry_out(
         self, ref: BuildRef, plan: BuildPlan, credentials: CredentialStore, *, told: Sequence[WriteFailure]
     ) -> Result | None:
-        """The writes in order; None if the round came to its end. ``told``: the failures that the plan knows of.
+        """The writes in order; None if all were carried out. ``told``: the failures that the plan knows of.
 
         A plan that was told of one refused object makes the others, which may be refused as well: it has to know of
         all of them, or it would try each in turn for ever.
@@ -212,7 +212,7 @@ class BuildReconciler:
 
 
 class PostedEvents:
-    """The events of each build that were posted: at most :data:`TOLD`, and none of a build that is gone."""
+    """The events of each build that were posted: at most :data:`MAX_POSTED_EVENTS`."""
 
     def __init__(self) -> None:
         self._of: OrderedDict[BuildRef, OrderedDict[tuple[str, ...], None]] = OrderedDict()
@@ -246,7 +246,7 @@ class PostedEvents:
 
 
 class RepositoryLocks:
-    """One at a time per repository: planning and pruning of one do not overlap."""
+    """One lock for each repository: its builds are planned and pruned one at a time."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -254,7 +254,7 @@ class RepositoryLocks:
 
     @asynccontextmanager
     async def of(self, repository: str) -> AsyncIterator[bool]:
-        """Waits for the turn; whether it had to. Names that are written differently and mean the same have one turn."""
+        """Waits for the lock; whether it had to. Names that are written differently and mean the same have one lock."""
         name = normalised_repository(repository)
         self._users[name] += 1
         lock = self._locks.setdefault(name, asyncio.Lock())

@@ -151,9 +151,9 @@ class WriteResult(Enum):
     NOT_NEEDED = "not needed"
     """What is there is as it should be: nothing was sent, or the object was found."""
     LATER = "later"
-    """Progress that waits for its turn."""
+    """Progress that may wait for more."""
     MOVED_ON = "moved on"
-    """The object is not what the plan was made from: the round ends."""
+    """The object is not what the plan was made from: the reconcile ends."""
 
 
 class ObjectWrites:
@@ -180,7 +180,7 @@ class ObjectWrites:
         """Of objects that the caches do not show as we have written them."""
 
     @contextmanager
-    def round(self, ref: BuildRef) -> Iterator[Mapping[str, str]]:
+    def uids_of(self, ref: BuildRef) -> Iterator[Mapping[str, str]]:
         """While it lasts, what its writes create or find is known to its later ones by name (``document.uid_of``)."""
         made = self._uids[ref] = {}
         try:
@@ -242,9 +242,9 @@ class ObjectWrites:
     async def _has_live_owner(self, ref: BuildRef, write: Write) -> bool:
         """Whether what an object is made for is there and stays. Raises ``NotFound``.
 
-        The cache may show what was deleted a moment ago, or while the API server was away: an execution of such a wish
+        The cache may show what was deleted a moment ago, or while the API server was away: an execution of such a build
         would begin Jobs, and a Job of such an execution would run, until garbage collection finds it. It is asked once
-        in a round, and not for what the round has made itself.
+        in a reconcile, and not for what that has made itself.
         """
         known = self._uids.get(ref, {})
         for owner in write.body["metadata"]["ownerReferences"]:
@@ -339,7 +339,7 @@ class ObjectWrites:
         return cache is not None and cache.writes.is_stale(key)
 
     def _stored_status(self, write: Write) -> tuple[Mapping[str, Any], str, str]:
-        """Status, UID and resourceVersion in the cache; nothing for an object made in this round."""
+        """Status, UID and resourceVersion in the cache; nothing for an object made in this reconcile."""
         cache, key = self._cache(write.kind), Key(write.namespace, write.name)
         found = cache.store.get(key) if cache is not None else None
         if found is None or (write.uid and found.metadata.uid != write.uid):
@@ -404,7 +404,7 @@ _PLACEHOLDER: Final = uid_placeholder("", "")[:6]
 
 
 def _named(body: Any, made: Mapping[str, str]) -> Any:
-    """The body with the UIDs of what this round has created."""
+    """The body with the UIDs of what this reconcile has created."""
     if isinstance(body, Mapping):
         return {name: _named(value, made) for name, value in body.items()}
     if isinstance(body, list | tuple):
@@ -553,7 +553,7 @@ class PreparedObjects:
     async def document(self, write: Write) -> dict[str, Any] | None:
         """The whole object; None if there is nothing to copy.
 
-        Raises what the API server raises, and :class:`Unusable`.
+        Raises what the API server raises, and :class:`UnusableSecret`.
         """
         source: Mapping[str, str] = write.body["source"]
         metadata = dict(write.body["metadata"])

@@ -158,7 +158,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = ""
     resource_version: str = ""
     owner_uid: str = ""
-    """UID of the wish that it belongs to: another one's is never current."""
+    """UID of the build that it belongs to: another build's execution is never current."""
     owner_name: str = ""
     serial: int = 1
     build_key: str = ""
@@ -222,7 +222,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     run: str = ""
     """Label (full value): the execution that it is of."""
     build: str = ""
-    """Label (full value): name of the wish that it is of."""
+    """Label (full value): name of the build that it is of."""
     owners: tuple[tuple[str, str, str], ...] = ()
     """kind, name, UID of the owner references."""
     created: float = 0.0
@@ -333,7 +333,7 @@ class BuildStep(StrEnum):
 
 
 class WriteFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """A write of this round that did not succeed: the plan is made once more, without it, and says what follows.
+    """A write that failed in this reconcile: the plan is made once more and says what follows.
 
     ``code``: ``NameConflict`` (somebody else's object has the name), the API server's reason (``Forbidden``,
     ``Invalid`` …), or for a registry step a reason as in conditions.
@@ -368,7 +368,7 @@ class BuildLookup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the plan for one wish is made of."""
+    """Everything that the plan of one build is made of."""
 
     now: float
     request: BuildRequest
@@ -378,9 +378,9 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     """For machine OS the names of the nodes whose primary pool is the config's: they count, and no others.
     Empty: every node may."""
     executions: tuple[Execution, ...] = ()
-    """Of the wish's namespace, whoever owns them; those of another UID or name are reusable, never current."""
+    """All executions of the build's namespace; those of another UID or name are reusable, never current."""
     jobs: tuple[JobFacts, ...] = ()
-    """Of the wish's namespace, with our label."""
+    """All Jobs of the build's namespace with our label."""
     found_jobs: Mapping[str, FoundJob | None] = {}
     """Jobs by name that were asked for; None: there is none, or it is being deleted."""
     runtime_handlers: Mapping[str, str | None] = {}
@@ -397,12 +397,12 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     queued: int = 0
     """Architectures of older executions of the cluster that wait for a Job."""
     failures: tuple[WriteFailure, ...] = ()
-    """Writes of this round that failed."""
+    """Writes of this reconcile that failed."""
     settings: PlanSettings = PlanSettings()
 
     @property
     def leaves_registries_to_jobs(self) -> bool:
-        """The builder asks and writes no registry for this wish, and reads no credentials."""
+        """The builder neither reads nor writes registries for this build, and reads no credentials."""
         return self.request.spec.registry_access == "Job"
 
 
@@ -418,7 +418,7 @@ USABLE: Final = frozenset({"Built", "Reused"})
 
 
 def own_executions(facts: BuildFacts) -> tuple[Execution, ...]:
-    """Those of this very wish, the oldest first: one of a former object of the same name is not among them."""
+    """The build's own executions, the oldest first; those of a former object of the same name are not among them."""
     own = (each for each in facts.executions if each.owner_uid == facts.request.uid)
     return tuple(sorted(own, key=lambda each: (each.created, each.serial, each.name)))
 

@@ -148,7 +148,7 @@ class FactsFile:
         return tuple(node_facts(each) for each in self._objects["Node"])
 
     def facts(self, request: BuildRequest) -> BuildFacts:
-        """The facts for a wish, before any question is answered."""
+        """The facts for a build request, before any lookup."""
         jobs = self.jobs()
         return BuildFacts(
             now=self.now,

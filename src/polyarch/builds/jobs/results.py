@@ -176,8 +176,11 @@ def index_job_request(
 
 
 def index_job_status(jobs: Iterable[JobFacts], work: IndexJobRequest, *, build: str) -> IndexJobStatus:
-    """``build`` is the wish's name: Jobs of its other executions have to have ended before this one's is made, also of
-    executions that no cache shows, or that a former object of this name made: they move the same tags."""
+    """Where the index Job of an execution stands.
+
+    Jobs of other executions of the same ``build`` have to end before this one is made, also those of executions that
+    no cache shows or that a former object made: they move the same tags.
+    """
     published = [job for job in jobs if job.role == names.INDEX_ROLE]
     own = [job for job in published if job.run == work.execution]
     job = next((each for each in own if each.key == work.key and not each.deleting), None)

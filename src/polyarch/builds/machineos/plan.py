@@ -424,7 +424,7 @@ def _is_over(build: Document, *stages: str) -> bool:
 
 
 def _new_jobs(state: ExecutionState) -> list[tuple[str, str]]:
-    """Name and UID of every Job of an execution, if one of them is made in this round."""
+    """Name and UID of every Job of an execution, if one of them is made now."""
     jobs = [(each.job, each.job_uid) for each in state.children if each.job and each.job_uid]
     return jobs if any(uid == uid_placeholder("Job", name) for name, uid in jobs) else []
 

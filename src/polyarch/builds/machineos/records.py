@@ -187,7 +187,7 @@ def execution_text(
     rebuild: Rebuild,
     now: float,
 ) -> str:
-    """``execution.json`` of an execution after a round."""
+    """``execution.json`` of an execution."""
     spec = ImageBuildRunSpec(
         image_build=BuildIdentity(name=case.name, uid=uid_of(case.config)),
         serial=state.serial,

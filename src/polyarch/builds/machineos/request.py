@@ -67,7 +67,7 @@ class RebuildRequest(msgspec.Struct, frozen=True):
 
 
 def annotation_options(config: str, annotations: Mapping[str, str]) -> AnnotationOptions:
-    """The knobs of a MachineOSConfig, with a Warning for every value that is none."""
+    """The options of a MachineOSConfig, with a Warning for every invalid value."""
     values: dict[str, Any] = {}
     warnings: list[Problem] = []
     for annotation, (field, read, allowed) in _OPTIONS.items():

@@ -72,7 +72,7 @@ def choose_execution(
 
 
 def _running(facts: BuildFacts) -> list[Execution]:
-    """The wish's executions under way, the newest first; times of creation are whole seconds and may be equal."""
+    """The build's executions under way, the newest first; times of creation are whole seconds and may be equal."""
     found = [each for each in own_executions(facts) if each.phase not in ENDED and not each.deleting]
     return found[::-1]
 
@@ -114,7 +114,7 @@ def _older(
 ) -> ExecutionChoice | None:
     """An older result that covers, if the registry still has it and its children.
 
-    One that cannot be the wish's own is not chosen: an execution of another name has its images. After one
+    One that cannot be the build's own is not chosen: an execution of another name has its images. After one
     that is gone the next are asked for together, as many as are gone already.
     """
     gone, asked = 0, list[tuple[BuildLookup, ...]]()

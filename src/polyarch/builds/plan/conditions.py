@@ -272,7 +272,7 @@ def superseded_event(state: ExecutionState) -> PlannedEvent:
 def notice_events(
     resolved: ResolvedArchitectures, warnings: Sequence[Problem], unused: Sequence[str], unknown: Sequence[str]
 ) -> Iterator[PlannedEvent]:
-    """What somebody may want to know about the wish and its nodes, whatever is built."""
+    """What somebody may want to know about the build request and its nodes, whatever is built."""
     for name in resolved.mismatched:
         message = f"Node {name} has another architecture in its labels than in its status; the status counts."
         yield _warning("ArchitectureLabelMismatch", message)

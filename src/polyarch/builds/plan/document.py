@@ -49,7 +49,7 @@ class PlannedIndex(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class EventObject(msgspec.Struct, frozen=True):
-    """An object that an event is about, where that is not the wish. ``uid`` may be what :func:`uid_of` says."""
+    """An object that an event is about, where that is not the build request. ``uid`` may be a placeholder."""
 
     kind: str
     name: str
@@ -65,14 +65,14 @@ class PlannedEvent(msgspec.Struct, frozen=True, kw_only=True):
     architecture: str = ""
     execution: str = ""
     about: EventObject | None = None
-    """None: the wish."""
+    """None: the build request."""
 
 
 Verb = Literal["create", "prepare", "patch", "delete", "status", "push-index", "tag"]
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
-    """One step, carried out in the plan's order; a step that fails ends the round, and the next one plans again.
+    """One write, carried out in the plan's order; a write that fails ends the reconcile, and the next one plans again.
 
     ``create`` and ``patch`` (server-side apply or merge, see ``how``) of Kubernetes objects have ``body``; that of
     ``prepare`` says what the object is a copy of, since plans hold no secret. Registry steps have ``reference``, and

@@ -134,13 +134,13 @@ def same_output(execution: Execution, target: DesiredBuild) -> bool:
 
 
 def covering(facts: BuildFacts, target: DesiredBuild, needed: Sequence[str]) -> tuple[Execution, ...]:
-    """The wish's own finished executions that cover, the latest first."""
+    """The build's own finished executions that cover, the latest first."""
     found = [each for each in own_executions(facts) if covers(each, target, needed)]
     return tuple(sorted(found, key=lambda each: (-(each.completed or 0.0), each.name)))
 
 
 def ended_by_itself(facts: BuildFacts) -> tuple[Execution, ...]:
-    """The wish's own executions that came to their end, the last one last; those that were superseded did not."""
+    """The build's own executions that came to their end, the last one last; those that were superseded did not."""
     found = [each for each in own_executions(facts) if each.phase in ENDED and each.phase != "Superseded"]
     return tuple(sorted(found, key=lambda each: (each.completed or 0.0, each.created, each.serial, each.name)))
 
@@ -217,7 +217,7 @@ def find_reusable_child(
 
     ``elsewhere``: children of other repositories are considered; they have to be copied. After one that is gone the
     next are asked for together, as many as are gone already: where a registry has lost everything, a build with
-    hundreds of kept executions has its answer after a few rounds.
+    hundreds of kept executions has its answer after a few lookups.
     """
     gone, lookups = 0, list[BuildLookup]()
     for candidate in candidates(facts, target, architecture):
@@ -340,7 +340,7 @@ def same_work(job: JobFacts, target: DesiredBuild, architecture: str) -> bool:
 
 
 def adoption(facts: BuildFacts, target: DesiredBuild, architecture: str, *, execution: str) -> JobFacts | None:
-    """The Job that ``execution`` takes over: one that does the wanted work for another execution of the same wish."""
+    """The Job that ``execution`` takes over: one that does the wanted work for another execution of the same build."""
     others = {each.name: each for each in own_executions(facts) if each.name != execution}
     found = [
         job

@@ -20,7 +20,7 @@ ATTESTATIONS_DROPPED = "Drop"
 
 
 class DesiredBuild(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted now. ``architectures`` is D, in order."""
+    """What is wanted now. ``architectures`` are in order."""
 
     namespace: str
     owner_name: str
@@ -192,7 +192,7 @@ def desired_build(
 
 
 def as_executed(facts: BuildFacts, inputs: BuildInputs, execution: Execution) -> DesiredBuild:
-    """The target with an execution's pins: they are younger than the wish's until the wish's status is written."""
+    """The target with an execution's pins: they are younger than the build's until its status is written."""
     pulled = {(pin.reference, pin.architecture): pin.digest for pin in execution.pins}
     return desired_build(facts, inputs, pulled)[0]
 

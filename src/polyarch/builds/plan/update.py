@@ -154,12 +154,12 @@ _TRIED_AGAIN: Final = (UNREACHABLE, JOB_REFUSED)
 
 
 class ExecutionUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution after this round."""
+    """One execution after its actions."""
 
     recorded: ExecutionState
     """What is stored before anything is published."""
     published: ExecutionState | None = None
-    """What is stored once ``body`` was carried out; None: nothing is published in this round."""
+    """What is stored once ``body`` was carried out; None: nothing is published now."""
     result: ExecutionResult = ExecutionResult()
     body: Mapping[str, Any] = {}
     reference: str = ""
@@ -173,7 +173,7 @@ class ExecutionUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> ExecutionState:
-        """The execution after the whole round."""
+        """The execution once everything is carried out."""
         return self.published or self.recorded
 
 

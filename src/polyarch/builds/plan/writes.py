@@ -150,7 +150,7 @@ def _adoptions(outcome: PlanOutcome, kind: BuildKind, update: ExecutionUpdate) -
 
 
 def _inputs_of(outcome: PlanOutcome, job: JobFacts) -> list[str]:
-    """ConfigMaps that a Job mounts and that go with it. A Job of the same key has a context where this wish has one."""
+    """ConfigMaps that a Job mounts and that go with it. One of the same key has a context where the build has."""
     has_context = outcome.facts.request.spec.source.context.type == "ConfigMap"
     return [configmap_name(job.name), *([context_name(job.name)] if has_context else ())]
 

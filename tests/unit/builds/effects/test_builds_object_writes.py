@@ -165,7 +165,7 @@ async def test_no_job_is_made_for_a_run_that_only_the_cache_still_has(world, cha
             world.run(uid="another")
         case "going":
             world.run(deletionTimestamp="2026-01-01T00:00:00Z")
-    with world.writes.round(REF):
+    with world.writes.uids_of(REF):
         assert await world.do(a_job()) is WriteResult.MOVED_ON
     assert not [each for each in world.api.objects if each[0] == JOBS]
 
@@ -175,12 +175,12 @@ async def test_a_run_is_read_once_for_all_of_its_jobs_and_not_by_the_round_that_
     def reads():
         return [name for verb, _, name in world.api.requests if verb == "get"]
 
-    with world.writes.round(REF):
+    with world.writes.uids_of(REF):
         for name in ("web-1-amd64", "web-1-arm64"):
             assert await world.do(a_job(name)) is WriteResult.DONE
     assert reads() == ["web-1"]
     owner = {**RUN_OWNER, "name": "web-2", "uid": uid_placeholder("ImageBuildRun", "web-2")}
-    with world.writes.round(REF):
+    with world.writes.uids_of(REF):
         await world.do(a_run({"serial": 1}))
         await world.do(a_job("web-2-arm64", ownerReferences=[owner]))
     assert reads() == ["web-1", "web"]
@@ -401,7 +401,7 @@ async def test_each_part_of_a_config_map_that_differs_is_written(world, part):
 async def test_what_a_round_creates_owns_what_it_creates_next(world):
     """A Job of a Run that was made a moment ago: its UID is in nobody's plan."""
     owner = {**RUN_OWNER, "name": "web-2", "uid": uid_placeholder("ImageBuildRun", "web-2")}
-    with world.writes.round(REF):
+    with world.writes.uids_of(REF):
         await world.do(a_run({"serial": 1}))
         await world.do(a_job(ownerReferences=[owner]))
     run = world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["metadata"]["uid"]
@@ -412,7 +412,7 @@ async def test_what_a_round_creates_owns_what_it_creates_next(world):
 async def test_a_run_that_was_found_owns_as_well(world):
     await world.do(a_run({"serial": 1}))
     owner = {**RUN_OWNER, "name": "web-2", "uid": uid_placeholder("ImageBuildRun", "web-2")}
-    with world.writes.round(REF):
+    with world.writes.uids_of(REF):
         assert await world.do(a_run({"serial": 1})) is WriteResult.NOT_NEEDED
         await world.do(a_job(ownerReferences=[owner]))
     run = world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["metadata"]["uid"]
