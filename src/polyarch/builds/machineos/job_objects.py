@@ -198,20 +198,12 @@ def owner_patches(case: MachineOSConfigFacts, execution: str, owners: Sequence[t
     references = [
         {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": False} for name, uid in owners
     ]
+    body = {"metadata": {"ownerReferences": references}}
     copies = api.ephemeral_name(execution)
     maps = ["containerfile", "mc", *([TRUST_OBJECT] if case.trust else [])]
     shared = [*(("Secret", copy) for copy in secrets(case, execution)), *(("ConfigMap", copies[each]) for each in maps)]
     return tuple(
-        Write(
-            verb="patch",
-            kind=kind,
-            namespace=case.namespace,
-            name=copy,
-            step=BuildStep.CREATE_JOB,
-            how="merge",
-            body={"metadata": {"ownerReferences": references}},
-        )
-        for kind, copy in shared
+        Write.merge(kind, copy, body, namespace=case.namespace, step=BuildStep.CREATE_JOB) for kind, copy in shared
     )
 
 
@@ -279,15 +271,7 @@ def _config_map(
         "metadata": _metadata(case, name, own, owner),
         **content,
     }
-    return Write(
-        verb="patch",
-        kind="ConfigMap",
-        namespace=case.namespace,
-        name=name,
-        step=BuildStep.CREATE_JOB,
-        how="apply",
-        body=body,
-    )
+    return Write.apply(body, step=BuildStep.CREATE_JOB)
 
 
 def _metadata(case: MachineOSConfigFacts, name: str, own: ObjectLabels, owner: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ from polyarch.builds.names import (
     result_tag,
     shortened,
 )
-from polyarch.builds.plan.document import BuildPlan, PlannedEvent, Write, creation, uid_placeholder
+from polyarch.builds.plan.document import BuildPlan, PlannedEvent, Write, uid_placeholder
 from polyarch.builds.plan.executions import ExecutionNames, ExecutionState
 from polyarch.builds.plan.image_build import record_text
 from polyarch.builds.plan.kind import JobInputs, PlanOutcome, owner_reference
@@ -203,13 +203,13 @@ class MachineOSConfigKind:
         )
 
     def owner(self, name: str, uid: str) -> dict[str, Any]:
-        return owner_reference(api.BUILDS.api_version, api.BUILDS.kind, name, uid)
+        return owner_reference(api.BUILDS, name, uid)
 
     def job_writes(self, job_inputs: JobInputs) -> Sequence[Write]:
         manifests = machine_job_manifests(self._case, job_inputs, api.record_name(job_inputs.execution))
         return [
             *job_preparations(self._case, job_inputs),
-            *(creation(body, step=BuildStep.CREATE_JOB) for body in manifests),
+            *(Write.create(body, step=BuildStep.CREATE_JOB) for body in manifests),
         ]
 
     # -- executions ----------------------------------------------------------------------------------------------------
@@ -244,9 +244,7 @@ class MachineOSConfigKind:
             | dict(labels),
             "annotations": {api.PUSH_SECRET: case.push_secret},
             "finalizers": [api.FINALIZER],
-            "ownerReferences": [
-                owner_reference(api.CONFIGS.api_version, api.CONFIGS.kind, case.name, uid_of(case.config))
-            ],
+            "ownerReferences": [owner_reference(api.CONFIGS, case.name, uid_of(case.config))],
         }
         body = {
             "apiVersion": api.BUILDS.api_version,
@@ -258,7 +256,7 @@ class MachineOSConfigKind:
                 "renderedImagePushSpec": f"{repository}:{result_tag(name)}",
             },
         }
-        return Write(verb="create", kind=api.BUILDS.kind, name=name, step=BuildStep.CREATE_EXECUTION, body=body)
+        return Write.create(body, step=BuildStep.CREATE_EXECUTION)
 
     def record(self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState) -> Sequence[Write]:
         found: list[Write] = []
@@ -332,14 +330,8 @@ class MachineOSConfigKind:
             if record is not None and (known := read_record(record)).rebuild:
                 data = {EXECUTION_FILE: encoded(msgspec.structs.replace(known, rebuild=""))}
                 found.append(
-                    Write(
-                        verb="patch",
-                        kind=CONFIG_MAP,
-                        namespace=case.namespace,
-                        name=record.name,
-                        step=BuildStep.REPORT,
-                        how="merge",
-                        body={"data": data},
+                    Write.merge(
+                        CONFIG_MAP, record.name, {"data": data}, namespace=case.namespace, step=BuildStep.REPORT
                     )
                 )
         return found
@@ -379,20 +371,12 @@ class MachineOSConfigKind:
             },
             "data": {names.ARCHITECTURES_FILE: record_text(state), EXECUTION_FILE: text},
         }
-        return Write(
-            verb="patch",
-            kind=CONFIG_MAP,
-            namespace=case.namespace,
-            name=api.record_name(state.name),
-            step=BuildStep.RECORD_PROGRESS,
-            how="apply",
-            body=body,
-        )
+        return Write.apply(body, step=BuildStep.RECORD_PROGRESS)
 
     def _left(self, outcome: PlanOutcome, before: Execution, state: ExecutionState) -> Write:
         """The record of a build that goes: it is the config's from now on."""
         case = self._case
-        owner = owner_reference(api.CONFIGS.api_version, api.CONFIGS.kind, case.name, uid_of(case.config))
+        owner = owner_reference(api.CONFIGS, case.name, uid_of(case.config))
         return self._record(outcome, before, state, {**owner, "controller": False, "blockOwnerDeletion": False})
 
     def _stored(self, name: str) -> dict[str, str] | None:

@@ -83,7 +83,7 @@ def _config_status(case: MachineOSConfigFacts, outcome: PlanOutcome) -> Iterator
         }
     if status != stored:
         kind, uid = api.CONFIGS.kind, uid_of(case.config)
-        yield Write(verb="status", kind=kind, name=case.name, step=BuildStep.REPORT, uid=uid, body={"status": status})
+        yield Write.status(kind, case.name, status, step=BuildStep.REPORT, uid=uid)
 
 
 def _config_annotations(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> Iterator[Write]:
@@ -98,15 +98,8 @@ def _config_annotations(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen
         wanted[api.PRE_BUILT] = None
     change = {key: text for key, text in wanted.items() if case.annotations.get(key) != text}
     if change:
-        yield Write(
-            verb="patch",
-            kind=api.CONFIGS.kind,
-            name=case.name,
-            step=BuildStep.REPORT,
-            how="merge",
-            uid=uid_of(case.config),
-            body={"metadata": {"annotations": change}},
-        )
+        body = {"metadata": {"annotations": change}}
+        yield Write.merge(api.CONFIGS.kind, case.name, body, step=BuildStep.REPORT, uid=uid_of(case.config))
 
 
 def _is_honoured(case: MachineOSConfigFacts, outcome: PlanOutcome) -> bool:
@@ -127,8 +120,8 @@ def _pool(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> Iter
         text = ",".join(outcome.architectures)
         known = (pool.get("metadata") or {}).get("annotations") or {}
         if known.get(names.ARCHITECTURES_ANNOTATION) != text:
-            body: dict[str, Any] = {"metadata": {"annotations": {names.ARCHITECTURES_ANNOTATION: text}}}
-            yield Write(verb="patch", kind=kind, name=name, step=BuildStep.REPORT, how="merge", uid=uid, body=body)
+            body = {"metadata": {"annotations": {names.ARCHITECTURES_ANNOTATION: text}}}
+            yield Write.merge(kind, name, body, step=BuildStep.REPORT, uid=uid)
     said = _degraded(case, outcome, chosen)
     if said is None:
         return
@@ -140,8 +133,8 @@ def _pool(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> Iter
     since = stored.get("lastTransitionTime") if stored.get("status") == said["status"] else None
     ours = {"type": DEGRADED, **said, "lastTransitionTime": since or written(floor(outcome.facts.now))}
     others = [each for each in known_conditions if each.get("type") != DEGRADED]
-    body = {"status": {**status, "conditions": [*others, ours]}}
-    yield Write(verb="status", kind=kind, name=name, step=BuildStep.REPORT, uid=uid, body=body)
+    status = {**status, "conditions": [*others, ours]}
+    yield Write.status(kind, name, status, step=BuildStep.REPORT, uid=uid)
 
 
 def _degraded(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> dict[str, str] | None:
@@ -213,17 +206,7 @@ def digest_writes(case: MachineOSConfigFacts, state: ExecutionState, owner: Mapp
         },
         "data": {DIGEST: state.result.partition("@")[2]},
     }
-    return (
-        Write(
-            verb="patch",
-            kind="ConfigMap",
-            namespace=case.namespace,
-            name=name,
-            step=BuildStep.RECORD_END,
-            how="apply",
-            body=body,
-        ),
-    )
+    return (Write.apply(body, step=BuildStep.RECORD_END),)
 
 
 def _stored(case: MachineOSConfigFacts, state: ExecutionState) -> Mapping[str, Any]:
@@ -263,8 +246,7 @@ def _status(
 
 def _write(name: str, uid: str, status: Mapping[str, Any], *, is_last: bool) -> Write:
     step = BuildStep.RECORD_END if is_last else BuildStep.RECORD_PROGRESS
-    body = {"status": dict(status)}
-    return Write(verb="status", kind=api.BUILDS.kind, name=name, step=step, uid=uid, body=body)
+    return Write.status(api.BUILDS.kind, name, dict(status), step=step, uid=uid)
 
 
 def _job_uid(case: MachineOSConfigFacts, state: ExecutionState) -> Iterator[Write]:
@@ -274,9 +256,7 @@ def _job_uid(case: MachineOSConfigFacts, state: ExecutionState) -> Iterator[Writ
     if uid and known.get(api.JOB_UID) != uid:
         body = {"metadata": {"annotations": {api.JOB_UID: uid}}}
         kind, owner = api.BUILDS.kind, build_uid(state)
-        yield Write(
-            verb="patch", kind=kind, name=state.name, step=BuildStep.RECORD_PROGRESS, how="merge", uid=owner, body=body
-        )
+        yield Write.merge(kind, state.name, body, step=BuildStep.RECORD_PROGRESS, uid=owner)
 
 
 def build_uid(state: ExecutionState) -> str:
@@ -453,13 +433,6 @@ def stock_builder_plan(facts: BuildFacts, case: MachineOSConfigFacts, deployment
     generation, now = facts.request.generation, floor(facts.now)
     (ours,) = conditions.merged([said], known, generation=generation, now=now)
     status = {**stored, "conditions": [*(each for each in known if each.get("type") != said.type), ours]}
-    write = Write(
-        verb="status",
-        kind=api.CONFIGS.kind,
-        name=case.name,
-        step=BuildStep.REPORT,
-        uid=uid_of(case.config),
-        body={"status": status},
-    )
+    write = Write.status(api.CONFIGS.kind, case.name, status, step=BuildStep.REPORT, uid=uid_of(case.config))
     changed = conditions.stored(stored, said.type) != ours
     return BuildPlan(decision="Wait", reason=STOCK_BUILDER_REASON, message=message, writes=(write,) if changed else ())

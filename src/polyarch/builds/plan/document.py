@@ -92,18 +92,35 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     """Preconditions, where not empty."""
     body: Mapping[str, Any] = {}
 
+    @classmethod
+    def create(cls, body: Mapping[str, Any], *, step: BuildStep) -> "Write":
+        """Creates this object."""
+        return cls(verb="create", **_named(body), step=step, body=body)
 
-def creation(body: Mapping[str, Any], *, step: BuildStep) -> Write:
-    """The write that creates an object."""
+    @classmethod
+    def apply(cls, body: Mapping[str, Any], *, step: BuildStep) -> "Write":
+        """Applies this object."""
+        return cls(verb="patch", **_named(body), step=step, how="apply", body=body)
+
+    @classmethod
+    def merge(
+        cls, kind: str, name: str, body: Mapping[str, Any], *, step: BuildStep, namespace: str = "", uid: str = ""
+    ) -> "Write":
+        """Merges the body into an object."""
+        return cls(verb="patch", kind=kind, namespace=namespace, name=name, step=step, how="merge", uid=uid, body=body)
+
+    @classmethod
+    def status(
+        cls, kind: str, name: str, status: Mapping[str, Any], *, step: BuildStep, namespace: str = "", uid: str = ""
+    ) -> "Write":
+        """Writes the whole status of an object."""
+        body = {"status": status}
+        return cls(verb="status", kind=kind, namespace=namespace, name=name, step=step, uid=uid, body=body)
+
+
+def _named(body: Mapping[str, Any]) -> dict[str, Any]:
     metadata = body["metadata"]
-    return Write(
-        verb="create",
-        kind=body["kind"],
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        step=step,
-        body=body,
-    )
+    return {"kind": body["kind"], "namespace": metadata.get("namespace", ""), "name": metadata["name"]}
 
 
 class BuildPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ from polyarch.builds.names import child_tag, index_job_name, job_name, object_la
 from polyarch.builds.plan import conditions
 from polyarch.builds.plan.actions import MAX_MESSAGE, progress_summary
 from polyarch.builds.plan.choice import is_new_token
-from polyarch.builds.plan.document import Write, creation, uid_placeholder
+from polyarch.builds.plan.document import Write, uid_placeholder
 from polyarch.builds.plan.executions import (
     FAULTY_CHILD,
     ExecutionNames,
@@ -88,7 +88,7 @@ class ImageBuildKind:
         )
 
     def owner(self, name: str, uid: str) -> dict[str, Any]:
-        return owner_reference(names.IMAGE_BUILD_RUNS.api_version, names.IMAGE_BUILD_RUNS.kind, name, uid)
+        return owner_reference(names.IMAGE_BUILD_RUNS, name, uid)
 
     def job_writes(self, job_inputs: JobInputs) -> Sequence[Write]:
         request = job_inputs.facts.request
@@ -109,7 +109,7 @@ class ImageBuildKind:
             record=record_name(job_inputs.execution),
         )
         manifests = architecture_manifests(architecture_job_spec(job_inputs, metadata))
-        return [creation(body, step=BuildStep.CREATE_JOB) for body in manifests]
+        return [Write.create(body, step=BuildStep.CREATE_JOB) for body in manifests]
 
     def create(self, outcome: PlanOutcome, state: ExecutionState) -> Sequence[Write]:
         request, target = outcome.facts.request, outcome.target
@@ -135,9 +135,7 @@ class ImageBuildKind:
             "namespace": request.namespace,
             "labels": labels.labels,
             "annotations": {**labels.annotations, names.ARCHITECTURES_ANNOTATION: ",".join(target.architectures)},
-            "ownerReferences": [
-                owner_reference(names.IMAGE_BUILDS.api_version, names.IMAGE_BUILDS.kind, request.name, request.uid)
-            ],
+            "ownerReferences": [owner_reference(names.IMAGE_BUILDS, request.name, request.uid)],
         }
         body = {
             "apiVersion": names.IMAGE_BUILD_RUNS.api_version,
@@ -145,16 +143,7 @@ class ImageBuildKind:
             "metadata": metadata,
             "spec": _full(spec),
         }
-        return (
-            _write(
-                "create",
-                names.IMAGE_BUILD_RUNS.kind,
-                request.namespace,
-                state.name,
-                step=BuildStep.CREATE_EXECUTION,
-                body=body,
-            ),
-        )
+        return (Write.create(body, step=BuildStep.CREATE_EXECUTION),)
 
     def record(self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState) -> Sequence[Write]:
         return (*self._status(outcome, before, state), *self._record(outcome, before, state))
@@ -163,39 +152,16 @@ class ImageBuildKind:
         return self._status(outcome, before, state, step=BuildStep.END_SUPERSEDED)
 
     def report(self, outcome: PlanOutcome) -> Sequence[Write]:
-        facts = outcome.facts
-        request = facts.request
+        request, kind = outcome.facts.request, names.IMAGE_BUILDS.kind
+        target: dict[str, Any] = {"namespace": request.namespace, "uid": request.uid, "step": BuildStep.REPORT}
         found: list[Write] = []
-        status = self._wish_status(outcome)
+        status = self._request_status(outcome)
         if status != _comparable(request.status):
-            body = {"status": status}
-            found.append(
-                _write(
-                    "status",
-                    names.IMAGE_BUILDS.kind,
-                    request.namespace,
-                    request.name,
-                    step=BuildStep.REPORT,
-                    uid=request.uid,
-                    body=body,
-                )
-            )
-        if outcome.architectures:
-            text = ",".join(outcome.architectures)
-            if request.annotations.get(names.ARCHITECTURES_ANNOTATION) != text:
-                metadata = {"metadata": {"annotations": {names.ARCHITECTURES_ANNOTATION: text}}}
-                found.append(
-                    _write(
-                        "patch",
-                        names.IMAGE_BUILDS.kind,
-                        request.namespace,
-                        request.name,
-                        step=BuildStep.REPORT,
-                        how="merge",
-                        uid=request.uid,
-                        body=metadata,
-                    )
-                )
+            found.append(Write.status(kind, request.name, status, **target))
+        text = ",".join(outcome.architectures or ())
+        if text and request.annotations.get(names.ARCHITECTURES_ANNOTATION) != text:
+            body = {"metadata": {"annotations": {names.ARCHITECTURES_ANNOTATION: text}}}
+            found.append(Write.merge(kind, request.name, body, **target))
         return found
 
     def _status(
@@ -206,12 +172,11 @@ class ImageBuildKind:
         if before is not None and status == _comparable(before.status):
             return ()
         chosen = step or (BuildStep.RECORD_END if state.finished else BuildStep.RECORD_PROGRESS)
-        body = {"status": status}
         kind = names.IMAGE_BUILD_RUNS.kind
-        return (_write("status", kind, namespace, state.name, step=chosen, uid=state.uid, body=body),)
+        return (Write.status(kind, state.name, status, namespace=namespace, step=chosen, uid=state.uid),)
 
     def _record(self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState) -> Sequence[Write]:
-        """The ConfigMap of BD-049. Of what is not final only the key is told: it is no place to follow progress."""
+        """The ConfigMap with the architectures; of those that are not final it has the key only."""
         namespace = outcome.facts.request.namespace
         text = record_text(state)
         if before is not None and before.recorded == text:
@@ -231,9 +196,9 @@ class ImageBuildKind:
             },
             "data": {names.ARCHITECTURES_FILE: text, **_outlines(outcome.request.documents, state)},
         }
-        return (_write("patch", "ConfigMap", namespace, name, step=BuildStep.RECORD_PROGRESS, how="apply", body=body),)
+        return (Write.apply(body, step=BuildStep.RECORD_PROGRESS),)
 
-    def _wish_status(self, outcome: PlanOutcome) -> dict[str, Any]:
+    def _request_status(self, outcome: PlanOutcome) -> dict[str, Any]:
         request, current, state = outcome.facts.request, outcome.current, outcome.execution
         known = request.status
         status: dict[str, Any] = {
@@ -375,7 +340,3 @@ def _comparable(status: Mapping[str, Any]) -> dict[str, Any]:
 
 def _full(value: Any) -> Any:
     return msgspec.to_builtins(value)
-
-
-def _write(verb: Any, kind: str, namespace: str, name: str, **fields: Any) -> Write:
-    return Write(verb=verb, kind=kind, namespace=namespace, name=name, **fields)

@@ -26,6 +26,7 @@ from polyarch.builds.plan.executions import ExecutionNames, ExecutionState
 from polyarch.builds.plan.failures import FailureHold
 from polyarch.builds.plan.request import DesiredBuild, ResolvedRequest
 from polyarch.builds.plan.update import ExecutionUpdate
+from polyarch.kube.resources import Resource
 from polyarch.objects import Condition
 from polyarch.oci.reference import parse
 
@@ -164,11 +165,11 @@ class BuildKind(Protocol):
         ...
 
 
-def owner_reference(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
-    """The controller owner reference of an object."""
+def owner_reference(resource: Resource, name: str, uid: str) -> dict[str, Any]:
+    """The controller owner reference to an object."""
     return {
-        "apiVersion": api_version,
-        "kind": kind,
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
         "name": name,
         "uid": uid,
         "controller": True,

@@ -22,7 +22,7 @@ from polyarch.builds.jobs.manifests import RegistryJobSpec, index_manifests
 from polyarch.builds.jobs.results import IndexJobRequest, inputs_name, told_missing
 from polyarch.builds.jobs.spec import JobMetadata
 from polyarch.builds.names import object_labels
-from polyarch.builds.plan.document import CONFIG_MAP, JOB, BuildPlan, Write, creation, uid_placeholder
+from polyarch.builds.plan.document import CONFIG_MAP, JOB, BuildPlan, Write, uid_placeholder
 from polyarch.builds.plan.kind import BuildKind, JobInputs, PlanOutcome
 from polyarch.builds.plan.update import PUSH, ExecutionUpdate
 
@@ -127,15 +127,8 @@ def _adoptions(outcome: PlanOutcome, kind: BuildKind, update: ExecutionUpdate) -
         if job is None:
             continue
         for name in _inputs_of(outcome, job):
-            yield Write(
-                verb="patch",
-                kind=CONFIG_MAP,
-                namespace=job.namespace,
-                name=name,
-                step=BuildStep.ADOPT_JOB,
-                how="merge",
-                body={"metadata": metadata},
-            )
+            body = {"metadata": metadata}
+            yield Write.merge(CONFIG_MAP, name, body, namespace=job.namespace, step=BuildStep.ADOPT_JOB)
         yield Write(
             verb="patch",
             kind=JOB,
@@ -172,7 +165,7 @@ def _index_job(outcome: PlanOutcome, kind: BuildKind, work: IndexJobRequest) -> 
     )
     spec = RegistryJobSpec(identity=metadata, spec=request.spec, settings=facts.settings, document=work.document)
     for body in index_manifests(spec):
-        yield creation(body, step=BuildStep.PUBLISH)
+        yield Write.create(body, step=BuildStep.PUBLISH)
 
 
 def _jobs(outcome: PlanOutcome) -> Iterator[JobFacts]:
@@ -355,13 +348,6 @@ def _patch(execution: Execution, child: ChildRecord, job: FoundJob) -> Write | N
     }
     if not labels:
         return None
-    return Write(
-        verb="patch",
-        kind=JOB,
-        namespace=execution.namespace,
-        name=child.job,
-        how="merge",
-        step=BuildStep.RESTORE_LABELS,
-        uid=job.uid,
-        body={"metadata": {"labels": labels}},
-    )
+    body = {"metadata": {"labels": labels}}
+    step = BuildStep.RESTORE_LABELS
+    return Write.merge(JOB, child.job, body, namespace=execution.namespace, step=step, uid=job.uid)
