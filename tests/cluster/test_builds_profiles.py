@@ -76,7 +76,7 @@ async def built(pod: BuildPod, profile: str, url: str, commit: str, *, password:
         architecture="amd64",
         profile=profile,
         containerfile=text,
-        identity=identity(record=""),
+        metadata=identity(record=""),
     )
     found = await asyncio.to_thread(pod.build, asked, secrets=secrets)
     if found.code == UNAVAILABLE:

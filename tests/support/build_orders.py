@@ -52,7 +52,7 @@ def spec(document: dict[str, Any] | None = None) -> ImageBuildSpec:
 def order(document: dict[str, Any] | None = None, **more: Any) -> ArchitectureJobSpec:
     architecture = more.get("architecture", "arm64")
     given: dict[str, Any] = {
-        "identity": identity(),
+        "metadata": identity(),
         "spec": spec(document),
         "architecture": architecture,
         "host": architecture,

@@ -181,7 +181,7 @@ def prune_request_manifests(pruning: PruneRequest, settings: PlanSettings) -> tu
     marks = object_labels(
         image_build=pruning.image_build, execution=pruning.execution, role=names.PRUNE_ROLE, arch_key=pruning.key
     )
-    identity = JobMetadata(
+    metadata = JobMetadata(
         namespace=pruning.namespace,
         job=pruning.job,
         owners=(),
@@ -195,8 +195,8 @@ def prune_request_manifests(pruning: PruneRequest, settings: PlanSettings) -> tu
         output=Output(repository=pruning.repository, push_secret=secret),
         builder=Builder(push_image=pruning.means.push_image, service_account=pruning.means.service_account),
     )
-    order = RegistryJobSpec(identity=identity, spec=spec, settings=settings, document=pruning.document)
-    inputs, job = prune_manifests(order)
+    job_spec = RegistryJobSpec(metadata=metadata, spec=spec, settings=settings, document=pruning.document)
+    inputs, job = prune_manifests(job_spec)
     job["spec"]["ttlSecondsAfterFinished"] = KEPT_SECONDS
     return job, inputs
 

@@ -36,13 +36,13 @@ Body = dict[str, Any]
 
 
 def config_map_object(
-    identity: JobMetadata, name: str, data: Mapping[str, str], binary: Mapping[str, str] | None = None
+    metadata: JobMetadata, name: str, data: Mapping[str, str], binary: Mapping[str, str] | None = None
 ) -> Body:
     """An immutable ConfigMap of a Job."""
     body: Body = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(identity, name),
+        "metadata": _metadata(metadata, name),
         "immutable": True,
         "data": dict(sorted(data.items())),
     }
@@ -52,13 +52,13 @@ def config_map_object(
 
 
 def job_object(
-    identity: JobMetadata, *, deadline: float, retries: int, pod: Mapping[str, Any], annotations: Mapping[str, str]
+    metadata: JobMetadata, *, deadline: float, retries: int, pod: Mapping[str, Any], annotations: Mapping[str, str]
 ) -> Body:
     """One pod to completion: evictions and drains cost no attempt, what cannot be mended ends it at once."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": _metadata(identity, identity.job, annotations),
+        "metadata": _metadata(metadata, metadata.job, annotations),
         "spec": {
             "parallelism": 1,
             "completions": 1,
@@ -73,8 +73,8 @@ def job_object(
             },
             "template": {
                 "metadata": {
-                    "labels": dict(identity.labels),
-                    "annotations": {**identity.annotations, SAFE_TO_EVICT: "false"},
+                    "labels": dict(metadata.labels),
+                    "annotations": {**metadata.annotations, SAFE_TO_EVICT: "false"},
                 },
                 "spec": {
                     "restartPolicy": "Never",
@@ -152,22 +152,22 @@ def secrets_volume(volume: str, parts: Sequence[tuple[str, str, str]]) -> Body:
     return {"name": volume, "projected": {"sources": sources, "defaultMode": _READABLE}}
 
 
-def own_volumes(identity: JobMetadata, settings: PlanSettings) -> list[Body]:
+def own_volumes(metadata: JobMetadata, settings: PlanSettings) -> list[Body]:
     """What every pod has: inputs, ``/tmp``, the execution's list of architectures, CAs if there are any."""
-    inputs = inputs_name(identity)
+    inputs = inputs_name(metadata)
     volumes = [config_map_volume(contract.IN_VOLUME, inputs), empty_volume(contract.TEMPORARY_VOLUME, "64Mi")]
-    if identity.record:
+    if metadata.record:
         files = [names.ARCHITECTURES_FILE]
-        volumes.append(config_map_volume(contract.ARCHITECTURES_VOLUME, identity.record, optional=True, keys=files))
+        volumes.append(config_map_volume(contract.ARCHITECTURES_VOLUME, metadata.record, optional=True, keys=files))
     if settings.trust_bundle:
         volumes.append(config_map_volume(contract.TRUST_VOLUME, inputs, keys=[contract.TRUST_FILE]))
     return volumes
 
 
-def own_mounts(identity: JobMetadata, settings: PlanSettings) -> list[Body]:
+def own_mounts(metadata: JobMetadata, settings: PlanSettings) -> list[Body]:
     """What every container mounts of :func:`own_volumes`."""
     mounts = [volume_mount(contract.IN_VOLUME, contract.IN)]
-    if identity.record:
+    if metadata.record:
         mounts.append(volume_mount(contract.ARCHITECTURES_VOLUME, contract.ARCHITECTURES))
     if settings.trust_bundle:
         mounts.append(volume_mount(contract.TRUST_VOLUME, contract.TRUST))
@@ -188,20 +188,19 @@ def registry_arguments(settings: PlanSettings) -> tuple[str, ...]:
     )
 
 
-def inputs_name(identity: JobMetadata) -> str:
-    return identity.inputs or contract.configmap_name(identity.job)
+def inputs_name(metadata: JobMetadata) -> str:
+    return metadata.inputs or contract.configmap_name(metadata.job)
 
 
-def _metadata(identity: JobMetadata, name: str, annotations: Mapping[str, str] | None = None) -> Body:
-    metadata: Body = {
+def _metadata(metadata: JobMetadata, name: str, annotations: Mapping[str, str] | None = None) -> Body:
+    every = {**metadata.annotations, **(annotations or {})}
+    return {
         "name": name,
-        "namespace": identity.namespace,
-        "labels": dict(identity.labels),
-        "ownerReferences": [dict(each) for each in identity.owners],
+        "namespace": metadata.namespace,
+        "labels": dict(metadata.labels),
+        "ownerReferences": [dict(each) for each in metadata.owners],
+        **({"annotations": every} if every else {}),
     }
-    if found := {**identity.annotations, **(annotations or {})}:
-        metadata["annotations"] = found
-    return metadata
 
 
 # -- the Job of one architecture ---------------------------------------------------------------------------------------
@@ -214,31 +213,31 @@ _CONTEXT_LIMIT: Final = "4Gi"
 _SECRET_KEY: Final = ".dockerconfigjson"
 
 
-def architecture_manifests(order: ArchitectureJobSpec) -> tuple[Body, ...]:
+def architecture_manifests(job_spec: ArchitectureJobSpec) -> tuple[Body, ...]:
     """What has to be created, in order: the ConfigMaps of the Job's inputs, then the Job (S4).
 
     A Job is made whether or not a node of its architecture exists: a pending pod is what makes an autoscaler act.
     """
-    return (*_inputs(order), _job(order))
+    return (*_inputs(job_spec), _job(job_spec))
 
 
-def _inputs(order: ArchitectureJobSpec) -> list[Body]:
-    identity = order.identity
+def _inputs(job_spec: ArchitectureJobSpec) -> list[Body]:
+    metadata = job_spec.metadata
     data = {
-        contract.CONTAINERFILE: order.containerfile,
-        contract.BUILD_SCRIPT: build_script(order),
-        contract.BUILD_DOCUMENT: msgspec.json.encode(build_document(order), order="deterministic").decode(),
-        **registry_files(order.settings),
+        contract.CONTAINERFILE: job_spec.containerfile,
+        contract.BUILD_SCRIPT: build_script(job_spec),
+        contract.BUILD_DOCUMENT: msgspec.json.encode(build_document(job_spec), order="deterministic").decode(),
+        **registry_files(job_spec.settings),
     }
-    program = emulation_check(order.architecture) if order.emulated else None
+    program = emulation_check(job_spec.architecture) if job_spec.emulated else None
     binary = {contract.PROBE: base64.b64encode(program).decode()} if program is not None else None
-    found = [config_map_object(identity, inputs_name(identity), data, binary)]
-    if order.context_data is not None:
-        context = order.context_data
+    found = [config_map_object(metadata, inputs_name(metadata), data, binary)]
+    if job_spec.context_data is not None:
+        context = job_spec.context_data
         found.append(
             config_map_object(
-                identity,
-                contract.context_name(identity.job),
+                metadata,
+                contract.context_name(metadata.job),
                 context.get("data") or {},
                 context.get("binaryData") or {},
             )
@@ -246,47 +245,47 @@ def _inputs(order: ArchitectureJobSpec) -> list[Body]:
     return found
 
 
-def build_document(order: ArchitectureJobSpec) -> contract.BuildDocument:
+def build_document(job_spec: ArchitectureJobSpec) -> contract.BuildDocument:
     """The same build as the script's, for programs."""
-    spec = order.spec
+    spec = job_spec.spec
     return contract.BuildDocument(
-        architecture=order.architecture,
+        architecture=job_spec.architecture,
         format=spec.output.format,
         target=spec.source.target,
-        arguments=dict(sorted(order.arguments.items())),
+        arguments=dict(sorted(job_spec.arguments.items())),
         labels=dict(sorted((spec.output.labels or {}).items())),
         timestamp=spec.reproducible.timestamp if spec.reproducible.enabled else None,
-        images={written: image.pull for image in sorted(order.images) for written in sorted(image.written)},
+        images={written: image.pull for image in sorted(job_spec.images) for written in sorted(image.written)},
         secrets=tuple(each.id for each in spec.source.secrets or ()),
         context=spec.source.context.type,
-        emulated=order.emulated,
+        emulated=job_spec.emulated,
     )
 
 
-def _job(order: ArchitectureJobSpec) -> Body:
-    spec, times = order.spec, BuildTimes.of(order.spec)
+def _job(job_spec: ArchitectureJobSpec) -> Body:
+    spec, times = job_spec.spec, BuildTimes.of(job_spec.spec)
     return job_object(
-        order.identity,
-        deadline=times.node_wait + build_seconds(spec, order.architecture),
+        job_spec.metadata,
+        deadline=times.node_wait + build_seconds(spec, job_spec.architecture),
         retries=spec.retries,
-        pod=_pod(order),
-        annotations={names.REPOSITORY_ANNOTATION: order.repository},
+        pod=_pod(job_spec),
+        annotations={names.REPOSITORY_ANNOTATION: job_spec.repository},
     )
 
 
-def _pod(order: ArchitectureJobSpec) -> Body:
-    scheduling, profile = order.scheduling, PROFILES[order.profile]
+def _pod(job_spec: ArchitectureJobSpec) -> Body:
+    scheduling, profile = job_spec.scheduling, PROFILES[job_spec.profile]
     pod: Body = {
-        "serviceAccountName": order.spec.builder.service_account,
-        "nodeSelector": {**(scheduling.node_selector or {}), names.ARCH_KEY: order.host, names.OS_KEY: "linux"},
+        "serviceAccountName": job_spec.spec.builder.service_account,
+        "nodeSelector": {**(scheduling.node_selector or {}), names.ARCH_KEY: job_spec.host, names.OS_KEY: "linux"},
         "tolerations": [
-            *({"key": key, "operator": "Equal", "value": order.host} for key in order.settings.arch_taint_keys),
+            *({"key": key, "operator": "Equal", "value": job_spec.host} for key in job_spec.settings.arch_taint_keys),
             *(scheduling.tolerations or ()),
         ],
         **profile.pod,
-        "initContainers": [_build_container(order, profile)],
-        "containers": [_push_container(order)],
-        "volumes": _volumes(order),
+        "initContainers": [_build_container(job_spec, profile)],
+        "containers": [_push_container(job_spec)],
+        "volumes": _volumes(job_spec),
     }
     if scheduling.runtime_class_name:
         pod["runtimeClassName"] = scheduling.runtime_class_name
@@ -295,25 +294,25 @@ def _pod(order: ArchitectureJobSpec) -> Body:
     return pod
 
 
-def _build_container(order: ArchitectureJobSpec, profile: SecurityProfile) -> Body:
-    spec, settings = order.spec, order.settings
+def _build_container(job_spec: ArchitectureJobSpec, profile: SecurityProfile) -> Body:
+    spec, settings = job_spec.spec, job_spec.settings
     mounts = [
-        *own_mounts(order.identity, order.settings),
+        *own_mounts(job_spec.metadata, job_spec.settings),
         volume_mount(contract.LAYOUT_VOLUME, contract.LAYOUT_MOUNT, writable=True),
         volume_mount(contract.STORAGE_VOLUME, contract.STORAGE, writable=True),
         volume_mount(
-            contract.CONTEXT_VOLUME, contract.CONTEXT, writable=order.context_data is None and not order.given
+            contract.CONTEXT_VOLUME, contract.CONTEXT, writable=job_spec.context_data is None and not job_spec.given
         ),
     ]
     if spec.output.pull_secrets:
         mounts.append(volume_mount(contract.PULL_VOLUME, contract.PULL))
     if spec.source.secrets:
         mounts.append(volume_mount(contract.SECRETS_VOLUME, contract.SECRETS))
-    if _git_credentials(order):
+    if _git_credentials(job_spec):
         mounts.append(volume_mount(contract.GIT_VOLUME, contract.GIT))
-    if order.given is not None:
+    if job_spec.given is not None:
         mounts.append(volume_mount(contract.CONTAINERS_VOLUME, contract.CONTAINERS))
-        mounts += [volume_mount(each.name, f"{contract.ENTITLED}/{each.name}") for each in order.given.entitled]
+        mounts += [volume_mount(each.name, f"{contract.ENTITLED}/{each.name}") for each in job_spec.given.entitled]
     # No XDG_RUNTIME_DIR: rootless buildah wants it to be its user's own, and a volume belongs to the node's root.
     environment = {"HOME": contract.STORAGE, "TMPDIR": contract.STORAGE}
     if settings.registries_conf:
@@ -326,46 +325,46 @@ def _build_container(order: ArchitectureJobSpec, profile: SecurityProfile) -> Bo
         "command": [*profile.command, *contract.BUILD_COMMAND],
         "env": env_variables((*environment.items(), *settings.proxies)),
         "volumeMounts": mounts,
-        "resources": _resources(order.scheduling.resources or {}),
+        "resources": _resources(job_spec.scheduling.resources or {}),
         "securityContext": dict(profile.container),
         **TERMINATION,
     }
 
 
-def _push_container(order: ArchitectureJobSpec) -> Body:
-    output, settings = order.spec.output, order.settings
+def _push_container(job_spec: ArchitectureJobSpec) -> Body:
+    output, settings = job_spec.spec.output, job_spec.settings
     mounts = [
-        *own_mounts(order.identity, order.settings),
+        *own_mounts(job_spec.metadata, job_spec.settings),
         volume_mount(contract.LAYOUT_VOLUME, contract.LAYOUT_MOUNT),
     ]
     if output.push_secret is not None:
         mounts.append(volume_mount(contract.PUSH_VOLUME, contract.PUSH))
     flags = contract.push_arguments(
-        repository=order.repository,
-        architecture=order.architecture,
-        tag=order.tag,
+        repository=job_spec.repository,
+        architecture=job_spec.architecture,
+        tag=job_spec.tag,
         authenticated=output.push_secret is not None,
     )
     return own_container(
         contract.PUSH_CONTAINER,
-        image=order.spec.builder.push_image or settings.push_image,
+        image=job_spec.spec.builder.push_image or settings.push_image,
         command=(*contract.PUSH_COMMAND, *flags, *registry_arguments(settings)),
         mounts=mounts,
         settings=settings,
     )
 
 
-def _volumes(order: ArchitectureJobSpec) -> list[Body]:
-    spec = order.spec
+def _volumes(job_spec: ArchitectureJobSpec) -> list[Body]:
+    spec = job_spec.spec
     volumes = [
-        *own_volumes(order.identity, order.settings),
+        *own_volumes(job_spec.metadata, job_spec.settings),
         empty_volume(contract.LAYOUT_VOLUME, _LAYOUT_LIMIT),
         empty_volume(contract.STORAGE_VOLUME, _STORAGE_LIMIT),
     ]
-    if order.given is not None:
-        volumes += _given_volumes(order.given)
-    elif order.context_data is not None:
-        volumes.append(config_map_volume(contract.CONTEXT_VOLUME, contract.context_name(order.identity.job)))
+    if job_spec.given is not None:
+        volumes += _given_volumes(job_spec.given)
+    elif job_spec.context_data is not None:
+        volumes.append(config_map_volume(contract.CONTEXT_VOLUME, contract.context_name(job_spec.metadata.job)))
     else:
         volumes.append(empty_volume(contract.CONTEXT_VOLUME, _CONTEXT_LIMIT))
     if pull := spec.output.pull_secrets:
@@ -374,7 +373,7 @@ def _volumes(order: ArchitectureJobSpec) -> list[Body]:
     if secrets := spec.source.secrets:
         parts = [(each.secret.name, each.secret.key, str(at)) for at, each in enumerate(secrets)]
         volumes.append(secrets_volume(contract.SECRETS_VOLUME, parts))
-    if git := _git_credentials(order):
+    if git := _git_credentials(job_spec):
         volumes.append(secret_volume(contract.GIT_VOLUME, git, {"username": "username", "password": "password"}))
     if spec.output.push_secret is not None:
         volumes.append(push_volume(spec.output.push_secret.name))
@@ -399,8 +398,8 @@ def push_volume(secret: str) -> Body:
     return secret_volume(contract.PUSH_VOLUME, secret, {_SECRET_KEY: contract.PUSH_FILE})
 
 
-def _git_credentials(order: ArchitectureJobSpec) -> str:
-    git = order.spec.source.context.git
+def _git_credentials(job_spec: ArchitectureJobSpec) -> str:
+    git = job_spec.spec.source.context.git
     return git.credentials.name if git is not None and git.credentials is not None else ""
 
 
@@ -417,27 +416,27 @@ def _resources(given: Mapping[str, Any]) -> Body:
 class RegistryJobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Work on one repository. ``document`` is what the program is told, as JSON."""
 
-    identity: JobMetadata
+    metadata: JobMetadata
     spec: ImageBuildSpec
     settings: PlanSettings
     document: Mapping[str, Any]
 
 
-def index_manifests(order: RegistryJobSpec) -> tuple[Body, ...]:
+def index_manifests(job_spec: RegistryJobSpec) -> tuple[Body, ...]:
     """The index Job: ``document`` is a ``publishing.Publication``."""
-    return _manifests(order, contract.INDEX_CONTAINER, contract.INDEX_DOCUMENT, contract.INDEX_COMMAND)
+    return _manifests(job_spec, contract.INDEX_CONTAINER, contract.INDEX_DOCUMENT, contract.INDEX_COMMAND)
 
 
-def prune_manifests(order: RegistryJobSpec) -> tuple[Body, ...]:
+def prune_manifests(job_spec: RegistryJobSpec) -> tuple[Body, ...]:
     """The Job that deletes images: ``document`` is a :class:`contract.PruneDocument`."""
-    return _manifests(order, contract.PRUNE_CONTAINER, contract.PRUNE_DOCUMENT, contract.PRUNE_COMMAND)
+    return _manifests(job_spec, contract.PRUNE_CONTAINER, contract.PRUNE_DOCUMENT, contract.PRUNE_COMMAND)
 
 
-def _manifests(order: RegistryJobSpec, container: str, file: str, command: Sequence[str]) -> tuple[Body, ...]:
-    identity, settings, spec = order.identity, order.settings, order.spec
-    text = msgspec.json.encode(order.document, order="deterministic").decode()
-    inputs = config_map_object(identity, inputs_name(identity), {file: text, **registry_files(settings)})
-    mounts, volumes = own_mounts(identity, settings), own_volumes(identity, settings)
+def _manifests(job_spec: RegistryJobSpec, container: str, file: str, command: Sequence[str]) -> tuple[Body, ...]:
+    metadata, settings, spec = job_spec.metadata, job_spec.settings, job_spec.spec
+    text = msgspec.json.encode(job_spec.document, order="deterministic").decode()
+    inputs = config_map_object(metadata, inputs_name(metadata), {file: text, **registry_files(settings)})
+    mounts, volumes = own_mounts(metadata, settings), own_volumes(metadata, settings)
     authenticated = spec.output.push_secret is not None
     if spec.output.push_secret is not None:
         mounts.append(volume_mount(contract.PUSH_VOLUME, contract.PUSH))
@@ -459,5 +458,5 @@ def _manifests(order: RegistryJobSpec, container: str, file: str, command: Seque
         ],
         "volumes": volumes,
     }
-    job = job_object(identity, deadline=times.node_wait + times.index, retries=spec.retries, pod=pod, annotations={})
+    job = job_object(metadata, deadline=times.node_wait + times.index, retries=spec.retries, pod=pod, annotations={})
     return inputs, job

@@ -30,19 +30,19 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def build_script(order: ArchitectureJobSpec) -> str:
+def build_script(job_spec: ArchitectureJobSpec) -> str:
     """The script for one architecture."""
     parts = [
         _BEGINNING,
-        *([_USER_NAMESPACE] if order.profile == "UserNamespace" else []),
+        *([_USER_NAMESPACE] if job_spec.profile == "UserNamespace" else []),
         _STORAGE,
-        *([_given(order.given)] if order.given is not None else []),
-        *([_EMULATION] if order.emulated else []),
+        *([_given(job_spec.given)] if job_spec.given is not None else []),
+        *([_EMULATION] if job_spec.emulated else []),
         _SYNTAX,
-        _pulls(order),
-        _context(order),
-        _build(order),
-        _DOCKER if order.spec.output.format == "Docker" else _OCI,
+        _pulls(job_spec),
+        _context(job_spec),
+        _build(job_spec),
+        _DOCKER if job_spec.spec.output.format == "Docker" else _OCI,
     ]
     return "\n".join(part.strip("\n") + "\n" for part in parts)
 
@@ -187,14 +187,14 @@ fetch() {
 """
 
 
-def _pulls(order: ArchitectureJobSpec) -> str:
-    files = [f"'{contract.PULL}/{at}.json'" for at, _ in enumerate(order.spec.output.pull_secrets or ())]
+def _pulls(job_spec: ArchitectureJobSpec) -> str:
+    files = [f"'{contract.PULL}/{at}.json'" for at, _ in enumerate(job_spec.spec.output.pull_secrets or ())]
     attempt = _BY_CREDENTIALS.replace("CREDENTIALS", " ".join(files)) if files else _ANONYMOUSLY
-    platform = quoted(f"linux/{order.architecture}")
+    platform = quoted(f"linux/{job_spec.architecture}")
     lines = [attempt.strip("\n").replace("PLATFORM", platform), _FETCH.strip("\n")]
     lines += [
         f"fetch {quoted(pull)} {names.USER_ERROR} BaseImageUnauthorized BaseImageNotFound"
-        for pull in sorted({image.pull for image in order.images})
+        for pull in sorted({image.pull for image in job_spec.images})
     ]
     return "\n".join(lines)
 
@@ -202,9 +202,9 @@ def _pulls(order: ArchitectureJobSpec) -> str:
 # -- the context -------------------------------------------------------------------------------------------------------
 
 
-def _context(order: ArchitectureJobSpec) -> str:
-    context = order.spec.source.context
-    if order.given is not None:
+def _context(job_spec: ArchitectureJobSpec) -> str:
+    context = job_spec.spec.source.context
+    if job_spec.given is not None:
         return _CONFIGMAP
     if context.type == "ConfigMap" and context.config_map is not None:
         return _CONFIGMAP
@@ -280,8 +280,8 @@ esac
 # -- the build ---------------------------------------------------------------------------------------------------------
 
 
-def _build(order: ArchitectureJobSpec) -> str:
-    flags = " \\\n  ".join(_flags(order))
+def _build(job_spec: ArchitectureJobSpec) -> str:
+    flags = " \\\n  ".join(_flags(job_spec))
     return f"{_RELAY}\n{_BUILD.replace('FLAGS', flags)}\n{_READ_ID}"
 
 
@@ -324,14 +324,14 @@ fi
 _READ_ID = f"read -r image <'{_IMAGE_ID}' || [ -n \"$image\" ]"
 
 
-def _flags(order: ArchitectureJobSpec) -> Iterator[str]:
-    spec = order.spec
+def _flags(job_spec: ArchitectureJobSpec) -> Iterator[str]:
+    spec = job_spec.spec
     yield "--isolation=chroot"
     yield "--pull=false"
     yield "--no-cache"
     yield "--identity-label=false"
     yield f"--format={'docker' if spec.output.format == 'Docker' else 'oci'}"
-    yield f"--platform={quoted(f'linux/{order.architecture}')}"
+    yield f"--platform={quoted(f'linux/{job_spec.architecture}')}"
     yield f"--file='{contract.IN}/{contract.CONTAINERFILE}'"
     yield f"--iidfile='{_IMAGE_ID}'"
     if spec.source.target:
@@ -339,14 +339,14 @@ def _flags(order: ArchitectureJobSpec) -> Iterator[str]:
     if spec.reproducible.enabled:
         yield f"--timestamp={spec.reproducible.timestamp}"
         yield f"--build-arg=SOURCE_DATE_EPOCH={spec.reproducible.timestamp}"
-    yield from _pairs("--build-arg", order.arguments.items())
+    yield from _pairs("--build-arg", job_spec.arguments.items())
     yield from _pairs("--label", (spec.output.labels or {}).items())
     for at, secret in enumerate(spec.source.secrets or ()):
         yield f"--secret={quoted(f'id={secret.id},src={contract.SECRETS}/{at}')}"
-    for image in sorted(order.images):
+    for image in sorted(job_spec.images):
         for written in sorted(set(image.written)):
             yield f"--build-context={quoted(f'{written}=docker-image://{image.pull}')}"
-    for each in order.given.entitled if order.given is not None else ():
+    for each in job_spec.given.entitled if job_spec.given is not None else ():
         yield f"--volume='{_ENTITLED}/{each.name}:{each.path}'"
     if spec.output.pull_secrets:
         yield f"--authfile='{contract.PULL}/0.json'"
@@ -435,24 +435,24 @@ def emulation_check(architecture: str) -> bytes | None:
 
 
 def _program(machine: Machine, known: _Exit) -> bytes:
-    order: Literal["little", "big"] = "little" if machine.little else "big"
+    job_spec: Literal["little", "big"] = "little" if machine.little else "big"
     wide = machine.bits == 64
     header_size, segment_size = (64, 56) if wide else (52, 32)
     code = _instructions(known, little=machine.little)
     size = header_size + segment_size + len(code)
 
     def half(value: int) -> bytes:
-        return value.to_bytes(2, order)
+        return value.to_bytes(2, job_spec)
 
     def word(value: int) -> bytes:
-        return value.to_bytes(4, order)
+        return value.to_bytes(4, job_spec)
 
     def address(value: int) -> bytes:
-        return value.to_bytes(8 if wide else 4, order)
+        return value.to_bytes(8 if wide else 4, job_spec)
 
-    identity = b"\x7fELF" + bytes([2 if wide else 1, 1 if machine.little else 2, 1]) + bytes(9)
+    metadata = b"\x7fELF" + bytes([2 if wide else 1, 1 if machine.little else 2, 1]) + bytes(9)
     header = (
-        identity
+        metadata
         + half(_EXECUTABLE)
         + half(machine.number)
         + word(1)

@@ -52,7 +52,7 @@ class MachineJobMounts(msgspec.Struct, frozen=True, kw_only=True):
 class ArchitectureJobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The image of one architecture, to be built and pushed."""
 
-    identity: JobMetadata
+    metadata: JobMetadata
     spec: ImageBuildSpec
     architecture: str
     host: str

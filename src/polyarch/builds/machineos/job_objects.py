@@ -315,7 +315,7 @@ def _text(case: MachineOSConfigFacts, job_inputs: JobInputs) -> str:
 def _rendered(case: MachineOSConfigFacts, job_inputs: JobInputs, record: str) -> ArchitectureJobSpec:
     """With the whole Containerfile, the images that it names, and the copies in place of what the config names."""
     labels = _job_labels(case, job_inputs)
-    identity = JobMetadata(
+    metadata = JobMetadata(
         namespace=case.namespace,
         job=job_inputs.job,
         owners=(job_inputs.owner,),
@@ -324,7 +324,7 @@ def _rendered(case: MachineOSConfigFacts, job_inputs: JobInputs, record: str) ->
         execution=job_inputs.execution,
         record=record,
     )
-    plain, machine = architecture_job_spec(job_inputs, identity), job_inputs.inputs.machine
+    plain, machine = architecture_job_spec(job_inputs, metadata), job_inputs.inputs.machine
     if machine is None:
         return plain
     copies, spec = api.ephemeral_name(job_inputs.execution), plain.spec

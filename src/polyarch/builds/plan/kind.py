@@ -182,7 +182,7 @@ def architecture_job_spec(job_inputs: JobInputs, metadata: JobMetadata) -> Archi
     facts, spec = job_inputs.facts, job_inputs.facts.request.spec
     own = job_inputs.inputs.per_architecture[job_inputs.architecture]
     return ArchitectureJobSpec(
-        identity=metadata,
+        metadata=metadata,
         spec=spec,
         architecture=job_inputs.architecture,
         host=job_inputs.host,

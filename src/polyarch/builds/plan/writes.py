@@ -163,7 +163,7 @@ def _index_job(outcome: PlanOutcome, kind: BuildKind, work: IndexJobRequest) -> 
         record=own.record,
         inputs=inputs_name(own.index_job, work.key),
     )
-    spec = RegistryJobSpec(identity=metadata, spec=request.spec, settings=facts.settings, document=work.document)
+    spec = RegistryJobSpec(metadata=metadata, spec=request.spec, settings=facts.settings, document=work.document)
     for body in index_manifests(spec):
         yield Write.create(body, step=BuildStep.PUBLISH)
 

@@ -308,7 +308,7 @@ class TestInputs:
 
     @pytest.mark.req("BD-275")
     def test_other_names_for_the_inputs(self):
-        config_map, found = architecture_manifests(order(identity=identity(inputs="containerfile-worker-1")))
+        config_map, found = architecture_manifests(order(metadata=identity(inputs="containerfile-worker-1")))
         assert config_map["metadata"]["name"] == "containerfile-worker-1"
         volume = next(each for each in found["spec"]["template"]["spec"]["volumes"] if each["name"] == "in")
         assert volume["configMap"]["name"] == "containerfile-worker-1"

@@ -20,7 +20,7 @@ PUBLICATION = Publication(
 def asked(document, **more):
     given = {"output": {"pushSecret": {"name": "push"}, "pullSecrets": [{"name": "pull"}]}, **more}
     return RegistryJobSpec(
-        identity=identity("shop-1-index"), spec=spec(given), settings=SETTINGS, document=msgspec.to_builtins(document)
+        metadata=identity("shop-1-index"), spec=spec(given), settings=SETTINGS, document=msgspec.to_builtins(document)
     )
 
 
