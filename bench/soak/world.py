@@ -6,7 +6,7 @@ from typing import Any
 
 from polyarch.objects import Pod
 from polyarch.placement import names
-from polyarch.placement.record import read_record
+from polyarch.placement.decision import read_record
 
 WINDOW, ABSENT_WINDOW, GRACE = 60.0, 30.0, 60.0
 """Seconds: the policy's retry window, its maximum for images that do not exist, and a margin for a busy machine."""

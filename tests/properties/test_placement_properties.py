@@ -32,10 +32,9 @@ from polyarch.kube.patches import apply_patch
 from polyarch.oci.inspection import Inspection
 from polyarch.placement import explain, names
 from polyarch.placement.admission import admit, decision_cache
-from polyarch.placement.decision import LookupProgress, PlacementOutcome, Reason
+from polyarch.placement.decision import MAX_RECORD_BYTES, LookupProgress, PlacementOutcome, Reason
 from polyarch.placement.events import events_for
 from polyarch.placement.patch import AdmissionPath, admission_patch, controller_patch
-from polyarch.placement.record import MAX_RECORD_BYTES
 from polyarch.placement.rules import decide
 from polyarch.placement.settings import ScoringSource, Settings
 from polyarch.platforms import Platform

@@ -11,9 +11,8 @@ from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.placement import names
 from polyarch.placement.admission import Admission, admit
-from polyarch.placement.decision import LookupProgress, PlacementDecision
+from polyarch.placement.decision import NO_SIGNER, LookupProgress, PlacementDecision, RecordSigner
 from polyarch.placement.patch import controller_patch
-from polyarch.placement.record import NO_SIGNER, RecordSigner
 from polyarch.placement.rules import ExaminedPod, PodFacts, decide, examine
 from polyarch.placement.settings import ScoringSource, Settings
 from polyarch.platforms import Platform

@@ -28,7 +28,7 @@ from polyarch.operator.certificates import RECORD_KEY
 from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
-from polyarch.placement.record import MAX_KEYS, parse_keys
+from polyarch.placement.decision import MAX_KEYS, parse_keys
 
 log = structlog.get_logger(__name__)
 

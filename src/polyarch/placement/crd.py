@@ -27,7 +27,7 @@ from polyarch.kube.schema import (
     text,
     version,
 )
-from polyarch.placement import api, settings
+from polyarch.placement import api
 from polyarch.placement.names import SINGLETON
 from polyarch.placement.settings import POLICY_SETTINGS, PolicySetting, Settings
 
@@ -192,7 +192,7 @@ def _namespace_pattern(path: str) -> Schema:
 
 # -- all definitions ---------------------------------------------------------------------------------------------------
 
-SCORING_ARCHITECTURES: Final = get_args(settings.ScoringArchitecture)
+SCORING_ARCHITECTURES: Final = get_args(api.ScoringArchitecture)
 
 
 def crds() -> tuple[Schema, ...]:
@@ -213,7 +213,7 @@ def cluster_pod_placement_config() -> Schema:
     spec = {
         "logVerbosity": text(
             description="Log level of all roles; taken over without a roll-out.",
-            enum=get_args(settings.LogVerbosity),
+            enum=get_args(api.LogVerbosity),
             default="Normal",
         ),
         "namespaceSelector": label_selector("Namespaces whose pods are placed; absent: all."),
@@ -230,7 +230,7 @@ def cluster_pod_placement_config() -> Schema:
         ),
         "fallbackArchitecture": text(
             description="The architecture for pods with images that cannot be inspected; empty: none.",
-            enum=get_args(settings.FallbackArchitecture),
+            enum=get_args(api.FallbackArchitecture),
             default="",
         ),
     }
@@ -344,8 +344,8 @@ def _scoring(*, duplicates_allowed_if_disabled: bool) -> Schema:
                         ),
                         "weight": integer(
                             description="1 to 100.",
-                            minimum=settings.WEIGHTS[0],
-                            maximum=settings.WEIGHTS[1],
+                            minimum=api.WEIGHTS[0],
+                            maximum=api.WEIGHTS[1],
                             format="int32",
                         ),
                     },

@@ -12,10 +12,16 @@ from polyarch.durations import format_duration
 from polyarch.images.pod_images import ImageEffect, ImageFacts
 from polyarch.kube.patches import Operation, apply_patch
 from polyarch.placement.admission import Admission
-from polyarch.placement.decision import PlacementDecision, PlacementOutcome, Reason
+from polyarch.placement.decision import (
+    DecisionRecord,
+    PlacementDecision,
+    PlacementOutcome,
+    Reason,
+    read_record,
+    record_of,
+)
 from polyarch.placement.events import Event, events_for
 from polyarch.placement.patch import AdmissionPath, DecidedBy, controller_patch, removal_patch
-from polyarch.placement.record import DecisionRecord, read_record, record_of
 from polyarch.placement.rules import NEVER, ExaminedPod, retry_deadline
 
 SCHEMA_VERSION: Final = "polyarch.dev/explain/v1"

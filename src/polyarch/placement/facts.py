@@ -21,7 +21,7 @@ from polyarch.kube.watch import KubernetesObject
 from polyarch.objects import Key, PartialObjectMetadata, Pod
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS, ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
-from polyarch.placement.record import NO_SIGNER, RecordSigner
+from polyarch.placement.decision import NO_SIGNER, RecordSigner
 from polyarch.placement.rules import PodFacts
 from polyarch.placement.settings import (
     INVALID_SELECTOR,
@@ -156,6 +156,8 @@ class ClusterFacts:
             informers, NAMESPACES, self._namespace_changed, told=self._list_arrived, clock=clock
         )
         self._nodes = OptionalResource(informers, NODES, self._node_changed, told=self._list_arrived, clock=clock)
+        self.cppc: ClusterPodPlacementConfig | None = None
+        """The ClusterPodPlacementConfig ``cluster``; None: placement is off."""
         self._were_complete = False
         self._signer = NO_SIGNER
         self._handlers: list[Callable[[str | None], None]] = []
@@ -165,7 +167,7 @@ class ClusterFacts:
         self._by_namespace: dict[str, NamespaceFacts] = {}
         self._changed = asyncio.Event()
         self._arrived = asyncio.Event()
-        self._cppcs.add_handler(self._cluster_changed)
+        self._cppcs.add_handler(self._cppc_changed)
         self._policies.add_handler(self._cluster_changed)
         self._ppcs.add_handler(self._ppc_changed)
 
@@ -201,15 +203,9 @@ class ClusterFacts:
         return [each for each in wanted if not each.is_known and not each.left_out]
 
     @property
-    def cppc(self) -> ClusterPodPlacementConfig | None:
-        """The ClusterPodPlacementConfig ``cluster``; None: placement is off."""
-        return self._cppcs.store.get(SINGLETON)
-
-    @property
     def is_deprovisioning(self) -> bool:
         """Placement is being uninstalled: pods are no longer gated or held."""
-        cppc = self.cppc
-        return cppc is None or _is_terminating(cppc)
+        return self.cppc is None or _is_terminating(self.cppc)
 
     @property
     def table(self) -> SettingsTable:
@@ -313,6 +309,11 @@ class ClusterFacts:
                     await self._changed.wait()
                 else:
                     await self._policies.synced()
+
+    def _cppc_changed(self, change: Change[ClusterPodPlacementConfig]) -> None:
+        if change.key == SINGLETON:
+            self.cppc = change.new
+        self._cluster_changed(change)
 
     def _cluster_changed(self, change: Change[ClusterPodPlacementConfig] | Change[PlacementPolicy]) -> None:
         old, new = change.old, change.new

@@ -16,8 +16,7 @@ import msgspec
 from polyarch.kube.patches import Operation, add, pointer, remove, replace, test
 from polyarch.objects import NodeAffinity, NodeSelectorRequirement, Pod
 from polyarch.placement import names
-from polyarch.placement.decision import PlacementDecision, PlacementOutcome, Reason
-from polyarch.placement.record import signed_record
+from polyarch.placement.decision import PlacementDecision, PlacementOutcome, Reason, signed_record
 from polyarch.placement.rules import (
     ABSENT,
     ExaminedPod,

@@ -18,16 +18,21 @@ from polyarch.objects import NodeSelectorRequirement, NodeSelectorTerm, Pod, Pre
 from polyarch.oci.inspection import Inspection
 from polyarch.placement import names
 from polyarch.placement.decision import (
+    NO_SIGNER,
+    DecisionRecord,
     LookupProgress,
     PlacementDecision,
     PlacementOutcome,
     Reason,
+    RecordSigner,
+    SignedContext,
     decision_message,
     ineligible_message,
+    is_authentic,
+    read_record,
     rejected_message,
     unavailable_message,
 )
-from polyarch.placement.record import NO_SIGNER, DecisionRecord, RecordSigner, SignedContext, is_authentic, read_record
 from polyarch.placement.settings import OSConstraint, ScoringSource, Settings, preferences
 from polyarch.platforms import PlatformSet
 

@@ -17,7 +17,15 @@ import msgspec
 
 from polyarch.durations import parse_duration
 from polyarch.objects import Key
-from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig, ScoringPlatform
+from polyarch.placement.api import (
+    WEIGHTS,
+    ClusterPodPlacementConfig,
+    FallbackArchitecture,
+    PlacementPolicy,
+    PodPlacementConfig,
+    ScoringArchitecture,
+    ScoringPlatform,
+)
 from polyarch.placement.names import CLUSTER_SOURCE, NAMESPACED_SOURCE_PREFIX
 from polyarch.platforms import NodeArchitecture
 from polyarch.selectors import InvalidSelector, LabelSelector, Selector, is_listed
@@ -32,12 +40,6 @@ SweepAction = Literal["off", "report", "evict"]
 SweepScope = Literal["pending", "all"]
 WarmUpKind = Literal["Deployment", "StatefulSet", "DaemonSet", "CronJob"]
 SecretAccess = Literal["byName", "none"]
-ScoringArchitecture = Literal["arm64", "amd64", "ppc64le", "s390x"]
-WEIGHTS: Final = (1, 100)
-"""Lowest and highest weight of a preference."""
-FallbackArchitecture = Literal[ScoringArchitecture, ""]
-LogVerbosity = Literal["Normal", "Debug", "Trace", "TraceAll"]
-
 MINUTE: Final = 60.0
 HOUR: Final = 3600.0
 

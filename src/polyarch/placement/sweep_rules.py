@@ -17,9 +17,8 @@ from polyarch.images.pod_images import conflict, images_of, listed
 from polyarch.objects import OwnerReference, Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.placement import names
-from polyarch.placement.decision import PlacementDecision, Reason
+from polyarch.placement.decision import PlacementDecision, Reason, SignedContext, is_authentic, read_record
 from polyarch.placement.events import Event, EventReason, shorten_note
-from polyarch.placement.record import SignedContext, is_authentic, read_record
 from polyarch.placement.rules import ExaminedPod, PodFacts, decide, examine
 
 _TERMINAL: Final = ("Succeeded", "Failed")

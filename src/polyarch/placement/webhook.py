@@ -27,10 +27,10 @@ from polyarch.objects import Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.placement import names
 from polyarch.placement.admission import Admission, CachedDecision, decision_cache
+from polyarch.placement.decision import creator_sent_record
 from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.patch import AdmissionPath, DecidedBy
-from polyarch.placement.record import creator_sent_record
 from polyarch.placement.rules import ExaminedPod, decide
 from polyarch.placement.settings import Settings
 

@@ -12,8 +12,8 @@ import msgspec
 
 from polyarch.names import GROUP, OWN_GROUP
 from polyarch.objects import Container, ObjectMeta, OwnerReference, Pod, PodSpec
+from polyarch.placement.decision import read_record
 from polyarch.placement.names import GATE
-from polyarch.placement.record import read_record
 from polyarch.reports.facts import (
     ContainerObject,
     CronJobObject,

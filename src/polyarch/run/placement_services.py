@@ -20,9 +20,9 @@ from polyarch.kube.admission import AdmissionRequest
 from polyarch.kube.manager import Caches, Process
 from polyarch.objects import Pod
 from polyarch.oci.inspection import Inspection
+from polyarch.placement.decision import RecordSigner, parse_keys
 from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
-from polyarch.placement.record import RecordSigner, parse_keys
 from polyarch.placement.shared_readings import SharedReadings
 from polyarch.run.logs import Verbosity
 from polyarch.run.services import ImageServices, open_admission_lookups, open_images, open_taint_facts

@@ -7,7 +7,7 @@ import pytest
 from manual_clock import ManualClock
 from structlog.testing import capture_logs
 
-from polyarch.placement.record import NO_SIGNER, RecordSigner
+from polyarch.placement.decision import NO_SIGNER, RecordSigner
 from polyarch.run.placement_services import ACCEPTED_AFTER, FILE, INTERVAL, SPREAD, RecordKey
 
 OLD, NEW = b"o" * 32, b"n" * 32

@@ -61,8 +61,8 @@ from polyarch.placement.api import (
     LeaderNotes,
     PlacementPolicy,
     PodPlacementConfig,
+    conversion_problems,
 )
-from polyarch.placement.conversion import conversion_problems
 from polyarch.placement.settings import SettingsTable
 
 log = structlog.get_logger(__name__)

@@ -13,18 +13,18 @@ from polyarch.operator.operands import MAX_PROBLEMS, RolloutStatus, first_proble
 from polyarch.operator.settings import OLDEST_KUBERNETES, ClusterCapabilities
 from polyarch.placement import names
 from polyarch.placement.api import (
+    WEIGHTS,
     ClusterPodPlacementConfig,
+    LogVerbosity,
     NodeAffinityScoring,
     PlacementPolicy,
     Plugins,
     PodPlacementConfig,
+    ScoringArchitecture,
 )
 from polyarch.placement.names import SINGLETON
 from polyarch.placement.settings import (
     INVALID_SELECTOR,
-    WEIGHTS,
-    LogVerbosity,
-    ScoringArchitecture,
     SettingsTable,
     precedence,
     selector_problem,

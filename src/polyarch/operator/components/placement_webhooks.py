@@ -1,7 +1,7 @@
 """The operator's webhooks for placement's custom resources: validation, defaults, conversion, and their registration.
 
 Every replica serves the webhooks, and the leader registers them. The rules are pure (``placement_status``,
-``placement.conversion``); this module gathers what a rule needs. A cache may lag behind, so an object is accepted
+``placement.api``); this module gathers what a rule needs. A cache may lag behind, so an object is accepted
 only after one live read, and denied for a missing ClusterPodPlacementConfig only after one.
 
 Updates that leave ``spec`` as it is are always accepted: an object that an older version accepted can still lose its
@@ -41,8 +41,16 @@ from polyarch.operator.reconciler import WAITING, exists
 from polyarch.operator.serving_secrets import ServingSecrets
 from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api import CPPCS, PPCS, ClusterPodPlacementConfig, PodPlacementConfig
-from polyarch.placement.conversion import V1ALPHA1, annotations_to_keep, to_v1alpha1, to_v1beta1
+from polyarch.placement.api import (
+    CPPCS,
+    PPCS,
+    V1ALPHA1,
+    ClusterPodPlacementConfig,
+    PodPlacementConfig,
+    annotations_to_keep,
+    to_v1alpha1,
+    to_v1beta1,
+)
 
 log = structlog.get_logger(__name__)
 

@@ -11,8 +11,8 @@ import msgspec
 
 from polyarch.oci.reference import parse
 from polyarch.placement import names
+from polyarch.placement.decision import read_record
 from polyarch.placement.names import POD_WEBHOOK
-from polyarch.placement.record import read_record
 from polyarch.platforms import Platform
 from polyarch.sandbox.document import Milliseconds
 from polyarch.sandbox.nodes.pods import Pod

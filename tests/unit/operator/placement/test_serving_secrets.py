@@ -15,7 +15,7 @@ from polyarch.operator.certificates import RECORD_KEY, secret_of
 from polyarch.operator.serving_secrets import ServingSecrets
 from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.record import parse_keys
+from polyarch.placement.decision import parse_keys
 
 OWNER = {"apiVersion": "v1", "kind": "ServiceAccount", "name": names.OPERATOR, "uid": "u-1"}
 

@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.placement.conversion import (
-    V1ALPHA1,
-    V1BETA1,
-    annotations_to_keep,
-    conversion_problems,
-    to_v1alpha1,
-    to_v1beta1,
-)
+from polyarch.placement.api import V1ALPHA1, V1BETA1, annotations_to_keep, conversion_problems, to_v1alpha1, to_v1beta1
 from polyarch.placement.names import FALLBACK_ANNOTATION, PLUGINS_ANNOTATION
 
 SCORING = {"nodeAffinityScoring": {"enabled": True, "platforms": [{"architecture": "arm64", "weight": 7}]}}

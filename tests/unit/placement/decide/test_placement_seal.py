@@ -27,8 +27,7 @@ from placement_cases import (
 )
 
 from polyarch.placement import names
-from polyarch.placement.decision import Reason
-from polyarch.placement.record import MAX_RECORD_BYTES, RecordSigner, parse_keys
+from polyarch.placement.decision import MAX_RECORD_BYTES, Reason, RecordSigner, parse_keys
 
 KEY, LATER, LATEST = b"k" * 32, b"l" * 32, b"m" * 32
 SEAL = RecordSigner([KEY])

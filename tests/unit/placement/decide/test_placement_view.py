@@ -26,8 +26,7 @@ from placement_cases import (
 )
 
 from polyarch.placement import names
-from polyarch.placement.decision import Reason
-from polyarch.placement.record import MAX_RECORD_BYTES
+from polyarch.placement.decision import MAX_RECORD_BYTES, Reason
 
 BOTH = answers(index(APP, "amd64", "arm64"))
 ARM = answers(index(APP, "arm64"))

@@ -10,8 +10,8 @@ from polyarch.images.decision_cache import MAX_INSPECTION_ENTRIES, MAX_KEY_BYTES
 from polyarch.objects import ObjectMeta, Pod
 from polyarch.placement import names
 from polyarch.placement.admission import CACHE_BYTES, Admission, CachedDecision, decision_cache
+from polyarch.placement.decision import RecordSigner
 from polyarch.placement.patch import AdmissionPath
-from polyarch.placement.record import RecordSigner
 from polyarch.placement.rules import PodFacts
 from polyarch.placement.settings import ScoringSource, Settings
 

@@ -10,7 +10,7 @@ from placement_cases import APP, SIDE, admitted, answers, arch, failure, index, 
 
 from polyarch.objects import Pod
 from polyarch.placement import names
-from polyarch.placement.record import NO_SIGNER, RecordSigner
+from polyarch.placement.decision import NO_SIGNER, RecordSigner
 from polyarch.placement.rules import PodFacts
 from polyarch.placement.sweep_rules import MissReason, evicted_event, find_candidate, find_missed, unplaced_event
 

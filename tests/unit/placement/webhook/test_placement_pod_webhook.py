@@ -39,8 +39,8 @@ from polyarch.kube.patches import Operation, apply_patch
 from polyarch.objects import Pod
 from polyarch.oci.auth.credentials import Document
 from polyarch.placement import names
+from polyarch.placement.decision import RecordSigner
 from polyarch.placement.facts import ClusterFacts
-from polyarch.placement.record import RecordSigner
 from polyarch.placement.webhook import MAX_CONCURRENT_AUDITS, PodWebhook
 
 pytestmark = pytest.mark.req("PL-100", "PL-104", "PL-111", "PL-115", "PL-116")

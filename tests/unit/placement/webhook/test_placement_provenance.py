@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from polyarch.placement import names
-from polyarch.placement.record import creator_sent_record
+from polyarch.placement.decision import creator_sent_record
 
 ANNOTATION = f"f:{names.DECISION_ANNOTATION}"
 LABELS = {"f:metadata": {"f:labels": {"f:app": {}}}, "f:spec": {"f:containers": {}}}
