@@ -450,7 +450,6 @@ def finished(asked: dict[str, PendingInspection]) -> dict[str, Inspection]:
 MAX_LOW_PRIORITY_LOOKUPS: Final = 8
 LOW_PRIORITY_TIMEOUT: Final = 30.0
 """Seconds for one image, pull secrets included."""
-EVER: Final = float("-inf")
 
 
 class LowPriorityLookups:
@@ -471,7 +470,7 @@ class LowPriorityLookups:
             uses,
             self._inspector,
             self._secrets.lazy(source),
-            since=EVER,
+            since=NEVER,
             now=self._clock.monotonic(),
             stale_for=stale_for,
         )

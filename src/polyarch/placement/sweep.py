@@ -74,32 +74,32 @@ class PodEvictor:
         self._may_help = may_help
         self._clock = clock
         self._metrics = metrics
-        self._allowance = EvictionRateLimiter()
+        self._limiter = EvictionRateLimiter()
 
-    def saw(self, found: Iterable[MissedPod]) -> None:
+    def saw(self, missed: Iterable[MissedPod]) -> None:
         """The webhook missed these pods, whether or not they may be evicted."""
-        for each in found:
-            if each.owner is not None:
-                self._allowance.saw(each.owner.uid, each.pod.metadata.creation_timestamp or "")
+        for pod in missed:
+            if pod.owner is not None:
+                self._limiter.saw(pod.owner.uid, pod.pod.metadata.creation_timestamp or "")
 
-    async def evict(self, found: Iterable[MissedPod], *, latest: str, per_minute: int) -> float | None:
+    async def evict(self, missed: Iterable[MissedPod], *, latest: str, per_minute: int) -> float | None:
         """Evicts what may be evicted now. Seconds until it is worth looking again; None if there was nothing to evict.
 
         ``latest``: the latest creation time of the pods that were listed.
         """
         waits: list[float] = []
-        for each in in_fair_order(found):
+        for pod in in_fair_order(missed):
             if not self._may_help():
                 return EVICTION_RETRY_DELAY
-            owner = each.owner
+            owner = pod.owner
             now = self._clock.monotonic()
             if owner is None:
                 continue
-            if (rest := self._allowance.wait(owner.uid, now, per_minute=per_minute)) > 0:
+            if (rest := self._limiter.wait(owner.uid, now, per_minute=per_minute)) > 0:
                 waits.append(rest)
                 continue
-            self._allowance.tried(now)
-            metadata = each.pod.metadata
+            self._limiter.tried(now)
+            metadata = pod.pod.metadata
             try:
                 await self._client.evict(metadata.namespace, metadata.name, uid=metadata.uid)
             except (NotFound, Conflict):
@@ -110,24 +110,24 @@ class PodEvictor:
             except KubernetesError as error:
                 log.warning("a pod could not be evicted", pod=str(metadata.key), error=str(error))
                 return EVICTION_RETRY_DELAY
-            self._allowance.granted(owner.uid, now, latest=latest)
+            self._limiter.granted(owner.uid, now, latest=latest)
             waits.append(EVICTION_RETRY_DELAY)
             self._metrics.evictions.inc()
-            self._post(each.pod, evicted_event(each))
-            log.info("evicted a pod that the webhook missed", pod=str(metadata.key), fault=each.fault.value)
+            self._post(pod.pod, evicted_event(pod))
+            log.info("evicted a pod that the webhook missed", pod=str(metadata.key), fault=pod.reason.value)
         return min(waits, default=None)
 
 
-def in_fair_order(found: Iterable[MissedPod]) -> list[MissedPod]:
+def in_fair_order(missed: Iterable[MissedPod]) -> list[MissedPod]:
     """Those that may be evicted, namespace by namespace in turn, so that none waits for all pods of another."""
     ranks: Counter[str] = Counter()
     ranked: list[tuple[int, MissedPod]] = []
-    for each in found:
-        if each.evictable:
-            namespace = each.pod.metadata.namespace
-            ranked.append((ranks[namespace], each))
+    for pod in missed:
+        if pod.evictable:
+            namespace = pod.pod.metadata.namespace
+            ranked.append((ranks[namespace], pod))
             ranks[namespace] += 1
-    return [each for _, each in sorted(ranked, key=lambda pair: pair[0])]
+    return [pod for _, pod in sorted(ranked, key=lambda pair: pair[0])]
 
 
 # -- whether the API server can call the webhook -----------------------------------------------------------------------
@@ -151,9 +151,9 @@ class Deployment(msgspec.Struct, frozen=True, gc=False):
 
 
 class WebhookAvailability:
-    """``returned`` is called when the webhook is back, or was changed so that it may be."""
+    """``on_return`` is called when the webhook is back, or was changed so that it may be."""
 
-    def __init__(self, informers: Shares, *, namespace: str, returned: Callable[[], None]) -> None:
+    def __init__(self, informers: Shares, *, namespace: str, on_return: Callable[[], None]) -> None:
         self._configuration = OnDemand(
             informers,
             MUTATING_WEBHOOKS,
@@ -164,12 +164,12 @@ class WebhookAvailability:
         self._deployment = OnDemand(
             informers, DEPLOYMENTS, Deployment, self._deployment_changed, namespace=namespace, name=names.WEBHOOK
         )
-        self._returned = returned
+        self._on_return = on_return
         self._is_configured = False
         self._is_available = True
 
     @property
-    def is_over(self) -> bool:
+    def is_available(self) -> bool:
         """The webhook is registered, and a replica of it serves."""
         return self._is_configured and self._is_available
 
@@ -184,14 +184,14 @@ class WebhookAvailability:
         old, new = change.old, change.new
         self._is_configured = new is not None
         if new is not None and (old is None or old.metadata.generation != new.metadata.generation):
-            self._returned()
+            self._on_return()
 
     def _deployment_changed(self, change: Change[Deployment]) -> None:
         was_available = self._is_available
         status = change.new.status if change.new is not None else None
         self._is_available = change.new is None or (status is not None and status.available_replicas > 0)
         if self._is_available and not was_available:
-            self._returned()
+            self._on_return()
 
 
 # -- inspections that nobody waits for ---------------------------------------------------------------------------------
@@ -231,11 +231,11 @@ PAUSE_AFTER: Final = 50
 """Pods after which other tasks run."""
 EVENTS_PER_SECOND: Final = 200
 LOOKUPS_TIMEOUT: Final = 120.0
-"""Seconds that a round waits for registries; what is not known then counts as unknown until the next round."""
+"""Seconds that a sweep waits for registries; what is not known then counts as unknown until the next sweep."""
 MAX_REPORTED: Final = 20_000
 """Pods whose report is remembered."""
 MIN_INTERVAL: Final = 10.0
-"""Least seconds between two rounds."""
+"""Least seconds between two sweeps."""
 
 
 class Sweeper:
@@ -262,42 +262,46 @@ class Sweeper:
         self._post = post
         self._clock = clock
         self._metrics = metrics
-        self._absence = WebhookAvailability(informers, namespace=namespace, returned=self._returned)
-        self._eviction = PodEvictor(
-            client, post=post, may_help=lambda: is_leading() and self._absence.is_over, clock=clock, metrics=metrics
+        self._webhook = WebhookAvailability(informers, namespace=namespace, on_return=self._webhook_returned)
+        self._evictor = PodEvictor(
+            client,
+            post=post,
+            may_help=lambda: is_leading() and self._webhook.is_available,
+            clock=clock,
+            metrics=metrics,
         )
         self._reported: LRUCache[tuple[str, MissReason], bool] = LRUCache(MAX_REPORTED)
-        self._returns: list[float] = []
+        self._return_sweeps: list[float] = []
         """When to look for what was missed while the webhook was away."""
         self._wake = asyncio.Event()
         self._causes = Causes()
         self.unplaced = 0
-        """Pods found unplaced by the last round, for the policy's status."""
+        """Pods found unplaced by the last sweep, for the policy's status."""
         facts.on_change(lambda namespace: self._wake.set() if namespace is None else None)
 
     async def run(self) -> None:
         """Sweeps until cancelled; for the leader alone."""
-        self._returned()  # nobody knows what happened before
+        self._webhook_returned()  # nobody knows what happened before
         last = self._clock.monotonic()
         wait: float | None = None
         any_age = False
-        """The round follows the webhook's return, or ends what such a round began."""
+        """The sweep follows the webhook's return, or ends what such a sweep began."""
         try:
             while True:
-                self._absence.watch(self._actions != {"off"})
+                self._webhook.watch(self._actions != {"off"})
                 now = self._clock.monotonic()
                 interval = self._facts.table.spec.sweep_interval
                 regular = max(last + min(wait if wait is not None else interval, interval), last + MIN_INTERVAL)
-                due = min([regular, *self._returns])
+                due = min([regular, *self._return_sweeps])
                 if now < due:
                     await self._rest(due - now)
                     continue
-                any_age = any(each <= now for each in self._returns) or (any_age and wait is not None)
-                self._returns = [each for each in self._returns if each > now]
-                wait = await self._round(any_age=any_age)
+                any_age = any(each <= now for each in self._return_sweeps) or (any_age and wait is not None)
+                self._return_sweeps = [each for each in self._return_sweeps if each > now]
+                wait = await self._sweep_safely(any_age=any_age)
                 last = self._clock.monotonic()
         finally:
-            self._absence.watch(False)
+            self._webhook.watch(False)
             self._show(SweepResult())
 
     @property
@@ -306,9 +310,9 @@ class Sweeper:
         table = self._facts.table
         return {each.sweep_action for each in (table.spec, *(own for _, _, own in table.overrides))}
 
-    def _returned(self) -> None:
+    def _webhook_returned(self) -> None:
         now = self._clock.monotonic()
-        self._returns = [now + each for each in DELAYS_AFTER_RETURN]
+        self._return_sweeps = [now + each for each in DELAYS_AFTER_RETURN]
         self._wake.set()
 
     async def _rest(self, seconds: float) -> None:
@@ -319,9 +323,9 @@ class Sweeper:
         except TimeoutError:
             return
 
-    # -- a round -------------------------------------------------------------------------------------------------------
+    # -- one sweep -----------------------------------------------------------------------------------------------------
 
-    async def _round(self, *, any_age: bool) -> float | None:
+    async def _sweep_safely(self, *, any_age: bool) -> float | None:
         """Sweeps once; seconds until an eviction that had to wait may be made, if there is one. No error ends the
         sweep."""
         try:
@@ -341,21 +345,21 @@ class Sweeper:
             self._show(SweepResult())
             return None
         younger = None if any_age else self._clock.now() - timedelta(seconds=spec.sweep_min_age)
-        current = SweepResult(younger)
-        current.within = await self._namespaces()
+        result = SweepResult(younger)
+        result.within = await self._namespaces()
         if "evict" in actions or spec.sweep_scope == "all":
-            current.nodes = await self._nodes()
+            result.nodes = await self._nodes()
         until = self._clock.monotonic() + LOOKUPS_TIMEOUT
         pending = await self._list_pending()
         if pending is None:
             return MIN_INTERVAL
-        await self._look_at_pending(pending, current, until)
-        self._show(current)
-        if spec.sweep_scope == "all" and current.nodes:
-            await self._look_at_bound(current, until)
-        self._show(current)
-        return await self._eviction.evict(
-            current.candidates, latest=current.latest, per_minute=spec.sweep_max_evictions_per_minute
+        await self._sweep_pending(pending, result, until)
+        self._show(result)
+        if spec.sweep_scope == "all" and result.nodes:
+            await self._sweep_bound(result, until)
+        self._show(result)
+        return await self._evictor.evict(
+            result.evictable, latest=result.latest, per_minute=spec.sweep_max_evictions_per_minute
         )
 
     async def _namespaces(self) -> frozenset[str] | None:
@@ -383,47 +387,47 @@ class Sweeper:
         found = ((node.metadata.name, (node.metadata.labels or {}).get(names.ARCH_KEY)) for node in nodes.items)
         return {name: architecture for name, architecture in found if architecture}
 
-    async def _look_at_pending(self, pods: Iterable[Pod], current: "SweepResult", until: float) -> None:
+    async def _sweep_pending(self, pods: Iterable[Pod], result: "SweepResult", until: float) -> None:
         """Reports with what is known, and asks for images only where pods may be evicted."""
-        suspects = await self._suspects(pods, current)
+        candidates = await self._candidates(pods, result)
         found = [
             judged
-            for each in suspects
-            if (judged := find_missed(each, known_inspections(self._images, each.case), current.nodes))
+            for each in candidates
+            if (judged := find_missed(each, known_inspections(self._images, each.case), result.nodes))
         ]
-        current.unplaced.update(each.pod.metadata.namespace for each in found)
+        result.unplaced.update(each.pod.metadata.namespace for each in found)
         await self._report(found)
-        evicting = [each for each in suspects if each.case.settings.sweep_action == "evict"]
-        current.candidates += await self._judged(evicting, current, until)
+        evicting = [each for each in candidates if each.case.settings.sweep_action == "evict"]
+        result.evictable += await self._missed(evicting, result, until)
 
-    async def _look_at_bound(self, current: "SweepResult", until: float) -> None:
+    async def _sweep_bound(self, result: "SweepResult", until: float) -> None:
         token = ""
         while True:
             page = await self._client.list_page(PODS, BOUND_PODS, type=Pod, continue_token=token, limit=PAGE_SIZE)
-            found = await self._judged(await self._suspects(page.objects, current), current, until)
-            current.misplaced.update(each.pod.metadata.namespace for each in found)
+            found = await self._missed(await self._candidates(page.objects, result), result, until)
+            result.misplaced.update(each.pod.metadata.namespace for each in found)
             await self._report(found)
-            current.candidates += [each for each in found if each.case.settings.sweep_action == "evict"]
+            result.evictable += [each for each in found if each.case.settings.sweep_action == "evict"]
             token = page.continue_token
             if not token:
                 return
 
-    async def _suspects(self, pods: Iterable[Pod], current: "SweepResult") -> list[SweepCandidate]:
-        suspects = []
+    async def _candidates(self, pods: Iterable[Pod], result: "SweepResult") -> list[SweepCandidate]:
+        candidates = []
         for number, pod in enumerate(pods, start=1):
             if number % PAUSE_AFTER == 0:
                 await self._clock.sleep(0)
             metadata = pod.metadata
-            current.latest = max(current.latest, metadata.creation_timestamp or "")
-            if current.within is not None and metadata.namespace not in current.within:
+            result.latest = max(result.latest, metadata.creation_timestamp or "")
+            if result.within is not None and metadata.namespace not in result.within:
                 continue
             facts = self._facts.of(metadata.namespace).about(pod, metadata.namespace, stored=False)
-            if (found := find_candidate(facts, younger=current.younger)) is not None:
-                suspects.append(found)
-        return suspects
+            if (found := find_candidate(facts, younger=result.younger)) is not None:
+                candidates.append(found)
+        return candidates
 
-    async def _judged(
-        self, suspects: Iterable[SweepCandidate], current: "SweepResult", until: float
+    async def _missed(
+        self, candidates: Iterable[SweepCandidate], result: "SweepResult", until: float
     ) -> list[MissedPod]:
         """With the answers that registries give until then."""
 
@@ -433,32 +437,32 @@ class Sweeper:
                     answers = await inspect_images(self._images, found.case)
             except TimeoutError:
                 answers = known_inspections(self._images, found.case)
-            return find_missed(found, answers, current.nodes)
+            return find_missed(found, answers, result.nodes)
 
-        judged = await asyncio.gather(*(one(each) for each in suspects))
+        judged = await asyncio.gather(*(one(each) for each in candidates))
         found = [each for each in judged if each is not None]
-        self._eviction.saw(found)
+        self._evictor.saw(found)
         return found
 
     async def _report(self, found: Iterable[MissedPod]) -> None:
         """A Warning for each pod, once."""
         for each in found:
-            key = (each.pod.metadata.uid, each.fault)
+            key = (each.pod.metadata.uid, each.reason)
             if self._reported.get(key) is None:
                 self._reported.put(key, True)
                 self._post(each.pod, unplaced_event(each))
                 await self._clock.sleep(1 / EVENTS_PER_SECOND)
 
-    def _show(self, current: "SweepResult") -> None:
-        self.unplaced = sum(current.unplaced.values())
-        self._metrics.unplaced_pods.show(current.unplaced)
-        self._metrics.misplaced_pods.show(current.misplaced)
+    def _show(self, result: "SweepResult") -> None:
+        self.unplaced = sum(result.unplaced.values())
+        self._metrics.unplaced_pods.show(result.unplaced)
+        self._metrics.misplaced_pods.show(result.misplaced)
 
 
 class SweepResult:
-    """What one round has found; ``younger``: pods created after it are passed over."""
+    """What one sweep has found; ``younger``: pods created after it are passed over."""
 
-    __slots__ = ("candidates", "latest", "misplaced", "nodes", "unplaced", "within", "younger")
+    __slots__ = ("evictable", "latest", "misplaced", "nodes", "unplaced", "within", "younger")
 
     def __init__(self, younger: datetime | None = None) -> None:
         self.younger = younger
@@ -469,7 +473,7 @@ class SweepResult:
         self.unplaced: Counter[str] = Counter()
         self.misplaced: Counter[str] = Counter()
         """By namespace."""
-        self.candidates: list[MissedPod] = []
+        self.evictable: list[MissedPod] = []
         """Found where the policy evicts."""
         self.latest = ""
         """The latest creation time of a pod."""

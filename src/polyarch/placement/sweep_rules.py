@@ -52,7 +52,7 @@ class SweepCandidate(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class MissedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A pod that the webhook missed, and what would be decided for a new one."""
 
-    fault: MissReason
+    reason: MissReason
     pod: Pod
     case: ExaminedPod
     decision: PlacementDecision
@@ -98,26 +98,28 @@ def find_candidate(facts: PodFacts, *, younger: datetime | None) -> SweepCandida
     return SweepCandidate(case=case, pod=pod, is_stale=is_stale) if case.rule is None else None
 
 
-def find_missed(found: SweepCandidate, answers: Mapping[str, Inspection], nodes: Mapping[str, str]) -> MissedPod | None:
-    """The judgement with these answers; None: the pod is fine, or it cannot be said yet. ``nodes``: name to
+def find_missed(
+    candidate: SweepCandidate, inspections: Mapping[str, Inspection], nodes: Mapping[str, str]
+) -> MissedPod | None:
+    """The missed pod, by these inspections; None: the pod is fine, or it cannot be said yet. ``nodes``: name to
     architecture; empty if they are not known."""
-    decision = decide(found.case, answers)
-    if not found.node:
-        fault = MissReason.STALE if found.is_stale else MissReason.UNPLACED
+    decision = decide(candidate.case, inspections)
+    if not candidate.node:
+        reason = MissReason.STALE if candidate.is_stale else MissReason.UNPLACED
         on_nodes = set(nodes.values())
         gains = _runs_somewhere(decision, on_nodes) and not on_nodes <= set(decision.architectures)
-        evictable = gains and _is_recreated(found.pod)
-        return MissedPod(fault=fault, pod=found.pod, case=found.case, decision=decision, evictable=evictable)
-    own = nodes.get(found.node, "")
+        evictable = gains and _is_recreated(candidate.pod)
+        return MissedPod(reason=reason, pod=candidate.pod, case=candidate.case, decision=decision, evictable=evictable)
+    own = nodes.get(candidate.node, "")
     known = decision.reason in (Reason.ARCHITECTURES_SET, Reason.NO_SUPPORTED_ARCHITECTURE)
     if not own or not known or own in decision.supported:
         return None
     return MissedPod(
-        fault=MissReason.MISPLACED,
-        pod=found.pod,
-        case=found.case,
+        reason=MissReason.MISPLACED,
+        pod=candidate.pod,
+        case=candidate.case,
         decision=decision,
-        evictable=_runs_somewhere(decision, set(nodes.values())) and _is_recreated(found.pod),
+        evictable=_runs_somewhere(decision, set(nodes.values())) and _is_recreated(candidate.pod),
         node_architecture=own,
     )
 
@@ -144,29 +146,29 @@ def _created(text: str | None) -> datetime:
 # What is wrong with the pod, and the next action.
 
 
-def unplaced_event(found: MissedPod) -> Event:
+def unplaced_event(pod: MissedPod) -> Event:
     """The Warning for a pod that the webhook missed; nothing is changed."""
     recreated = "delete it, and its owner creates a new one, which is placed"
-    remedy = recreated if found.owner is not None else "delete it and create it again"
-    note = f"{_what(found)}; {remedy}."
+    remedy = recreated if pod.owner is not None else "delete it and create it again"
+    note = f"{_what(pod)}; {remedy}."
     return Event(EventReason.UNPLACED_POD, "Warning", shorten_note(note), "Report")
 
 
-def evicted_event(found: MissedPod) -> Event:
+def evicted_event(pod: MissedPod) -> Event:
     """For a pod that was evicted; its owner creates a new one."""
-    values = listed(found.decision.architectures)
-    note = f"{_what(found)}; evicted, so that its owner creates a new one, which is constrained to {values}."
+    values = listed(pod.decision.architectures)
+    note = f"{_what(pod)}; evicted, so that its owner creates a new one, which is constrained to {values}."
     return Event(EventReason.POD_EVICTED, "Normal", shorten_note(note), "Evict")
 
 
-def _what(found: MissedPod) -> str:
-    if found.fault is MissReason.MISPLACED:
-        where = f"node {found.pod.spec.node_name} ({found.node_architecture})"
-        return f"Pod was not placed and is on {where}, which its images do not support: {_support(found.decision)}"
+def _what(pod: MissedPod) -> str:
+    if pod.reason is MissReason.MISPLACED:
+        where = f"node {pod.pod.spec.node_name} ({pod.node_architecture})"
+        return f"Pod was not placed and is on {where}, which its images do not support: {_support(pod.decision)}"
     begin = "Pod was created without placement"
-    if found.fault is MissReason.STALE:
+    if pod.reason is MissReason.STALE:
         begin = "Images of the pod were changed after it was placed"
-    return begin + _consequence(found.decision)
+    return begin + _consequence(pod.decision)
 
 
 def _consequence(decision: PlacementDecision) -> str:

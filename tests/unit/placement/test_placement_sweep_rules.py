@@ -47,7 +47,7 @@ def owned(document=None, kind="ReplicaSet"):
 @pytest.mark.req("PL-370")
 @pytest.mark.parametrize("labels", [{}, NOT_SET], ids=["no label", "not-set"])
 def test_a_pending_pod_without_a_finished_decision_is_unplaced(labels):
-    assert found(pod(labels=labels)).fault is MissReason.UNPLACED
+    assert found(pod(labels=labels)).reason is MissReason.UNPLACED
 
 
 @pytest.mark.req("PL-311", "PL-370")
@@ -126,7 +126,7 @@ def test_a_pod_placed_for_other_images_counts_as_unplaced(extra, signer):
     assert not is_suspect(document, signer=signer)
     document["spec"]["containers"][0]["image"] = SIDE
     judged = found(owned(document), all_known.values(), signer=signer)
-    assert judged.fault is MissReason.STALE
+    assert judged.reason is MissReason.STALE
     assert judged.decision.architectures == ("arm64",)
     assert judged.evictable
 
@@ -168,7 +168,7 @@ def test_a_forged_decision_makes_nobody_believe_that_an_expression_is_ours():
 def test_a_pod_on_a_node_that_its_images_do_not_support_is_misplaced(node, known, fault):
     """PL-370 scope: all."""
     judged = found(pod(nodeName=node), known, phase="Running")
-    assert (judged.fault if judged is not None else None) is fault
+    assert (judged.reason if judged is not None else None) is fault
 
 
 # -- who may be evicted ------------------------------------------------------------------------------------------------
