@@ -12,7 +12,8 @@ import msgspec
 
 from polyarch import names
 from polyarch.operator import certificates
-from polyarch.operator.owned_objects import Document, labels, metadata
+from polyarch.operator.monitoring import Alert, prometheus_rule, scraping_objects
+from polyarch.operator.owned_objects import Document, finished, labels, metadata
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.platforms import IMAGE_ARCHITECTURES
 from polyarch.tolerations import Toleration
@@ -71,6 +72,35 @@ class OperandDeployment(msgspec.Struct, frozen=True, kw_only=True):
     """How many pods an eviction may take away at a time."""
     arguments: tuple[str, ...] = ()
     """Flags beyond those that every role gets."""
+
+
+def role_objects(
+    role: OperandDeployment,
+    settings: OperatorSettings,
+    cluster: ClusterCapabilities,
+    *,
+    rbac: Sequence[Document],
+    alerts: Sequence[Alert],
+    ca_bundle: bytes,
+    registries: str,
+    placed: bool,
+) -> tuple[Document, ...]:
+    """All objects of a role that is deployed by itself, in the order of applying.
+
+    ``ca_bundle``: PEM of our CA, for Prometheus. ``registries``: see :func:`deployment_document`. ``placed``: placement
+    is on, and has made the ConfigMap of CAs that all roles share.
+    """
+    documents = [
+        *rbac,
+        *([trusted_ca(role.name, settings.namespace)] if cluster.openshift and not placed else ()),
+        *operand_objects(role, settings, cluster, registries=registries),
+    ]
+    if cluster.monitoring:
+        documents += [
+            *scraping_objects([role.name], settings, ca_bundle),
+            prometheus_rule(role.name, role.name, alerts, settings.namespace),
+        ]
+    return tuple(finished(document) for document in documents)
 
 
 def operand_objects(

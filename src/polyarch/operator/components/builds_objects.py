@@ -25,15 +25,12 @@ from polyarch.kube.resources import (
     SECRETS,
 )
 from polyarch.kube.server import SCRAPER_RIGHTS
-from polyarch.operator import operands
 from polyarch.operator.components.alerts import BUILDS_ALERTS
-from polyarch.operator.monitoring import prometheus_rule, scraping_objects
-from polyarch.operator.operands import OperandDeployment
+from polyarch.operator.operands import OperandDeployment, role_objects
 from polyarch.operator.owned_objects import (
     Document,
     RolePermissions,
     combined,
-    finished,
     labels,
     reading_images,
     roles,
@@ -51,25 +48,21 @@ def builds_operands(
     registries: str = "",
     placed: bool = False,
 ) -> tuple[Document, ...]:
-    """The objects for these settings, in the order of applying.
+    """The objects for these settings; see :func:`role_objects`.
 
-    ``tainted``: keys of the taints by architecture that nodes of this cluster have. ``ca_bundle``: PEM of our CA, for
-    Prometheus. ``registries``: a digest of the registries' ConfigMap, so that a change of it replaces the pods that
-    read it. ``placed``: placement is on, and has made what both share.
+    ``tainted``: keys of the taints by architecture that nodes of this cluster have.
     """
     settings = msgspec.structs.replace(settings, machine_os=settings.machine_os_in(cluster))
-    own = settings.tolerating(*tainted)
-    documents = [
-        *rbac(settings, cluster),
-        *([operands.trusted_ca(names.ROLE, settings.namespace)] if cluster.openshift and not placed else ()),
-        *operands.operand_objects(deployment(settings, tainted), own, cluster, registries=registries),
-    ]
-    if cluster.monitoring:
-        documents += [
-            *scraping_objects([names.ROLE], settings, ca_bundle),
-            prometheus_rule(names.ROLE, names.ROLE, BUILDS_ALERTS, settings.namespace),
-        ]
-    return tuple(finished(document) for document in documents)
+    return role_objects(
+        deployment(settings, tainted),
+        settings.tolerating(*tainted),
+        cluster,
+        rbac=rbac(settings, cluster),
+        alerts=BUILDS_ALERTS,
+        ca_bundle=ca_bundle,
+        registries=registries,
+        placed=placed,
+    )
 
 
 def deployment(settings: OperatorSettings, tainted: Sequence[str] = ()) -> OperandDeployment:

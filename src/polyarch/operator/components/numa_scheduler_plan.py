@@ -250,14 +250,6 @@ class SchedulerPlan(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[PlannedEvent, ...] = ()
 
 
-class SchedulerChoices(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a plan has to choose."""
-
-    settings: SchedulerSettings
-    image: ChosenImage
-    replicas: SchedulerReplicas
-
-
 def plan_scheduler(facts: SchedulerFacts) -> SchedulerPlan:
     """The plan. Where something is wrong with the custom resource, nothing is applied: what ran keeps running."""
     if facts.metadata.name != SCHEDULER_SINGLETON:
@@ -275,27 +267,39 @@ def plan_scheduler(facts: SchedulerFacts) -> SchedulerPlan:
             condition=OperatorCondition("Degraded", numa_facts.INTERNAL_ERROR, problems), status=before
         )
     settings = SchedulerSettings.of(msgspec.convert(facts.document, NUMAResourcesScheduler))
-    choices = _choose(settings, facts)
+    image = chosen(settings.image, facts.image_rules, version=facts.version)
+    where = replicas(settings.replicas, facts.node_counts, facts.platform)
     extra = (DEDICATED_INFORMER,)
     events = (REMOVED_MODE_READ,) if settings.has_removed_mode else ()
     for reason, problem in (
-        (numa_facts.INVALID_SCHEDULER_IMAGE, choices.image.problem),
-        (numa_facts.INTERNAL_ERROR, choices.replicas.problem),
+        (numa_facts.INVALID_SCHEDULER_IMAGE, image.problem),
+        (numa_facts.INTERNAL_ERROR, where.problem),
     ):
         if problem:
             return SchedulerPlan(
                 condition=OperatorCondition("Degraded", reason, problem), status=before, extra=extra, events=events
             )
-    documents = tuple(_objects(choices, facts))
+    parts = SchedulerParts(
+        settings=settings,
+        operator=facts.operator,
+        owner=facts.owner,
+        image=image.image,
+        replicas=where.replicas,
+        guaranteed=(facts.metadata.annotations or {}).get(QOS_REQUEST) == "guaranteed",
+        on_control_plane=where.on_control_plane,
+        cluster=facts.cluster,
+        api_server_ports=facts.api_server_ports,
+    )
+    documents = tuple(scheduler_objects(parts))
     wanted = next(document for document in documents if document["kind"] == DEPLOYMENTS.kind)
     is_ready = is_available(facts.deployment, wanted)
     return SchedulerPlan(
-        condition=_available(choices, facts) if is_ready else _progress(choices, facts),
-        status=_status(choices, facts),
+        condition=_available(settings, image) if is_ready else _progress(parts, facts.deployment),
+        status=_status(parts),
         extra=extra,
+        events=events,
         documents=documents,
         requeue_after=None if is_ready else ROLLOUT_INTERVAL,
-        events=events,
     )
 
 
@@ -317,58 +321,32 @@ def _replicas(deployment: Mapping[str, Any]) -> int:
     return int((deployment.get("spec") or {}).get("replicas", 1))
 
 
-def _choose(wanted: SchedulerSettings, facts: SchedulerFacts) -> SchedulerChoices:
-    return SchedulerChoices(
-        settings=wanted,
-        image=chosen(wanted.image, facts.image_rules, version=facts.version),
-        replicas=replicas(wanted.replicas, facts.node_counts, facts.platform),
-    )
+def _progress(parts: SchedulerParts, deployment: Mapping[str, Any] | None) -> OperatorCondition:
+    available = ((deployment or {}).get("status") or {}).get("availableReplicas", 0)
+    message = f"{parts.home}/{SCHEDULER} is updating ({available}/{parts.replicas})"
+    return OperatorCondition("Progressing", numa_facts.DEPLOYMENT_UPDATING, message)
 
 
-def _objects(choices: SchedulerChoices, facts: SchedulerFacts) -> list[Document]:
-    return scheduler_objects(
-        SchedulerParts(
-            settings=choices.settings,
-            operator=facts.operator,
-            owner=facts.owner,
-            image=choices.image.image,
-            replicas=choices.replicas.replicas,
-            guaranteed=(facts.metadata.annotations or {}).get(QOS_REQUEST) == "guaranteed",
-            on_control_plane=choices.replicas.on_control_plane,
-            cluster=facts.cluster,
-            api_server_ports=facts.api_server_ports,
-        )
-    )
-
-
-def _progress(choices: SchedulerChoices, facts: SchedulerFacts) -> OperatorCondition:
-    found = (facts.deployment or {}).get("status") or {}
-    where = f"{facts.operator.numa_home}/{SCHEDULER}"
-    told = f"{where} is updating ({found.get('availableReplicas', 0)}/{choices.replicas.replicas})"
-    return OperatorCondition("Progressing", numa_facts.DEPLOYMENT_UPDATING, told)
-
-
-def _available(choices: SchedulerChoices, facts: SchedulerFacts) -> OperatorCondition:
-    settings = choices.settings
+def _available(settings: SchedulerSettings, image: ChosenImage) -> OperatorCondition:
     warnings = (
-        choices.image.warning,
+        image.warning,
         BLIND if settings.ignorable else "",
         WITHOUT_RESERVATIONS if settings.preempts and not settings.evicts else "",
         WITHOUT_EFFECT.format(" and ".join(settings.without_effect)) if settings.without_effect else "",
     )
-    message = "; ".join((f"scheduler {choices.settings.name} is deployed", *filter(None, warnings)))
+    message = "; ".join((f"scheduler {settings.name} is deployed", *filter(None, warnings)))
     return OperatorCondition("Available", message=message)
 
 
-def _status(choices: SchedulerChoices, facts: SchedulerFacts) -> Document:
-    home = facts.operator.numa_home
+def _status(parts: SchedulerParts) -> Document:
+    namespace = parts.home
     related: list[Document] = [
-        {"group": "", "resource": "namespaces", "name": home},
-        {"group": DEPLOYMENTS.group, "resource": DEPLOYMENTS.plural, "namespace": home, "name": SCHEDULER},
+        {"group": "", "resource": "namespaces", "name": namespace},
+        {"group": DEPLOYMENTS.group, "resource": DEPLOYMENTS.plural, "namespace": namespace, "name": SCHEDULER},
     ]
     return {
-        "deployment": {"namespace": home, "name": SCHEDULER},
-        "schedulerName": choices.settings.name,
-        "cacheResyncPeriod": go_duration(choices.settings.resync_period),
+        "deployment": {"namespace": namespace, "name": SCHEDULER},
+        "schedulerName": parts.settings.name,
+        "cacheResyncPeriod": go_duration(parts.settings.resync_period),
         "relatedObjects": related,
     }

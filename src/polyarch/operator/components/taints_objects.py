@@ -27,9 +27,7 @@ from polyarch.kube.resources import (
 from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.objects import Condition
-from polyarch.operator import operands
 from polyarch.operator.components.alerts import TAINTS_ALERTS
-from polyarch.operator.monitoring import prometheus_rule, scraping_objects
 from polyarch.operator.operands import (
     NAMESPACE_NAME,
     NamespaceExclusions,
@@ -39,6 +37,7 @@ from polyarch.operator.operands import (
     configuration_document,
     first_problems,
     injected,
+    role_objects,
     shortened,
 )
 from polyarch.operator.owned_objects import (
@@ -46,7 +45,6 @@ from polyarch.operator.owned_objects import (
     Document,
     RolePermissions,
     combined,
-    finished,
     global_pull_secret,
     labels,
     owned,
@@ -70,23 +68,17 @@ def taints_operands(
     registries: str = "",
     placed: bool = False,
 ) -> tuple[Document, ...]:
-    """The objects for this configuration, in the order of applying.
-
-    ``ca_bundle``: PEM of our CA, for Prometheus. ``registries``: a digest of the registries' ConfigMap, so that a
-    change of it replaces the pods that read it. ``placed``: placement is on, and has made what both share.
-    """
-    own = settings.tolerating(taints.key)
-    documents = [
-        *rbac(settings, cluster, evicts=taints.image_change == "evict"),
-        *([operands.trusted_ca(names.ROLE, settings.namespace)] if cluster.openshift and not placed else ()),
-        *operands.operand_objects(deployment(settings), own, cluster, registries=registries),
-    ]
-    if cluster.monitoring:
-        documents += [
-            *scraping_objects([names.ROLE], settings, ca_bundle),
-            prometheus_rule(names.ROLE, names.ROLE, TAINTS_ALERTS, settings.namespace),
-        ]
-    return tuple(finished(document) for document in documents)
+    """The objects for this configuration; see :func:`role_objects`."""
+    return role_objects(
+        deployment(settings),
+        settings.tolerating(taints.key),
+        cluster,
+        rbac=rbac(settings, cluster, evicts=taints.image_change == "evict"),
+        alerts=TAINTS_ALERTS,
+        ca_bundle=ca_bundle,
+        registries=registries,
+        placed=placed,
+    )
 
 
 def deployment(settings: OperatorSettings) -> OperandDeployment:
