@@ -9,11 +9,11 @@ from cyclopts import App
 from polyarch.cli.build.options import (
     NO_REGISTRY,
     NO_WISH,
-    USUAL_PLACE,
+    USUAL_NAMESPACE,
     Architectures,
     BuildFlags,
     BuildName,
-    ClusterFlags,
+    NamespaceFlags,
     RegistryFlags,
     RunName,
 )
@@ -139,7 +139,7 @@ def run(
     ] = None,
     dry_run: Annotated[bool, flag("Print what would be applied, and write nothing", group=RUNS)] = False,
     output: Outputs = None,
-    where: ClusterFlags = USUAL_PLACE,
+    where: NamespaceFlags = USUAL_NAMESPACE,
     registry: RegistryFlags = NO_REGISTRY,
     verbosity: Verbosity = AS_USUAL,
 ) -> int:
@@ -174,7 +174,7 @@ def plan(
     jobs: Annotated[bool, flag("Also print the Jobs that would be made", group=SHOWN)] = False,
     check: Annotated[bool, flag("Exit with 1 if there is something to do", group=SHOWN)] = False,
     output: Outputs = None,
-    where: ClusterFlags = USUAL_PLACE,
+    where: NamespaceFlags = USUAL_NAMESPACE,
     registry: RegistryFlags = NO_REGISTRY,
     verbosity: Verbosity = AS_USUAL,
 ) -> int:
@@ -197,7 +197,7 @@ def status(
     ] = False,
     watch: Annotated[bool, flag("Show it again and again, until Ctrl-C", "-w", "--watch", group=SHOWN)] = False,
     output: Outputs = None,
-    where: ClusterFlags = USUAL_PLACE,
+    where: NamespaceFlags = USUAL_NAMESPACE,
     verbosity: Verbosity = AS_USUAL,
 ) -> int:
     """Show builds, or the architectures of one; returns the exit code."""
@@ -219,7 +219,7 @@ def logs(
     container: Annotated[Container | None, option("The build or the push", group=SHOWN, show_default="both")] = None,
     previous: Annotated[bool, flag("Attempts before the newest one", group=SHOWN)] = False,
     output: Outputs = None,
-    where: ClusterFlags = USUAL_PLACE,
+    where: NamespaceFlags = USUAL_NAMESPACE,
     verbosity: Verbosity = AS_USUAL,
 ) -> int:
     """Print logs of all architectures, each line with its architecture; returns the exit code."""

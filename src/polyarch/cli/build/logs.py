@@ -14,10 +14,10 @@ from polyarch.builds.api.resources import ArchitectureStatus, ImageBuild, ImageB
 from polyarch.builds.jobs.contract import BUILD_CONTAINER, PUSH_CONTAINER
 from polyarch.builds.names import MAX_LABEL, shortened
 from polyarch.cli.build import image_builds
-from polyarch.cli.build.options import ClusterFlags
+from polyarch.cli.build.options import NamespaceFlags
 from polyarch.cli.build.progress import BuildPod
 from polyarch.cli.build.run import usual_namespace
-from polyarch.cli.cluster import Access, on_cluster
+from polyarch.cli.cluster import on_cluster
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.common import Output, emit
 from polyarch.cli.output.documents import document_text
@@ -87,7 +87,7 @@ class Printer:
         self._write(f"{prefix} {printable(text)}\n")
 
 
-def run_logs(asked: BuildLogsOptions, where: ClusterFlags, outputs: Sequence[Output], *, messages: Messages) -> int:
+def run_logs(asked: BuildLogsOptions, where: NamespaceFlags, outputs: Sequence[Output], *, messages: Messages) -> int:
     """Returns the exit code."""
     if asked.previous and asked.follow:
         raise UsageError("build logs: --previous shows pods that have ended; remove --follow")
@@ -120,7 +120,7 @@ def run_logs(asked: BuildLogsOptions, where: ClusterFlags, outputs: Sequence[Out
         return 0
 
     try:
-        return asyncio.run(on_cluster("build logs", Access(where.kubeconfig, where.kube_context), work))
+        return asyncio.run(on_cluster("build logs", where.cluster, work))
     except KeyboardInterrupt:
         return 130
 

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from polyarch.cli.options.common import (
     CLUSTER,
     REGISTRIES,
+    ClusterFlags,
     CompletionSource,
     Context,
     File,
@@ -93,7 +94,7 @@ class BuildFlags:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ClusterFlags:
+class NamespaceFlags:
     """Which cluster, and which namespace of it."""
 
     namespace: Annotated[
@@ -105,6 +106,11 @@ class ClusterFlags:
         Context | None,
         option("Context of the kubeconfig", group=CLUSTER, show_default="the current one"),
     ] = None
+
+    @property
+    def cluster(self) -> ClusterFlags:
+        """The cluster alone."""
+        return ClusterFlags(kubeconfig=self.kubeconfig, context=self.kube_context)
 
 
 @Parameter(name="*")
@@ -131,4 +137,4 @@ class RegistryFlags:
 
 NO_WISH = BuildFlags()
 NO_REGISTRY = RegistryFlags()
-USUAL_PLACE = ClusterFlags()
+USUAL_NAMESPACE = NamespaceFlags()

@@ -41,9 +41,9 @@ from polyarch.builds.plan.document import SCHEMA, BuildPlan, PlannedArchitecture
 from polyarch.builds.plan.planner import plan_build
 from polyarch.builds.registry import head_image
 from polyarch.cli.build import image_builds
-from polyarch.cli.build.options import ClusterFlags
+from polyarch.cli.build.options import NamespaceFlags
 from polyarch.cli.build.run import usual_namespace
-from polyarch.cli.cluster import Access, on_cluster
+from polyarch.cli.cluster import on_cluster
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.input.objects import StrictLoader
 from polyarch.cli.options.common import Output, emit
@@ -90,7 +90,7 @@ class BuildPlanOptions:
 
 def run_plan(
     asked: BuildPlanOptions,
-    where: ClusterFlags,
+    where: NamespaceFlags,
     registries: RegistryOptions,
     chosen: Sequence[Output],
     *,
@@ -116,7 +116,7 @@ def run_plan(
         async def work(client: Client) -> list[BuildPlanView]:
             return await _live(client, wanted, registries, messages)
 
-        shown = asyncio.run(on_cluster("build plan", Access(where.kubeconfig, where.kube_context), work))
+        shown = asyncio.run(on_cluster("build plan", where.cluster, work))
     emit(chosen, lambda form, colour: rendered(shown, form, keys=asked.keys, jobs=asked.jobs, colour=colour))
     return max((_code(each.plan, check=asked.check) for each in shown), default=0)
 
@@ -147,7 +147,7 @@ class BuildPlanView(NamedTuple):
     former: Sequence[FormerExecution] = ()
 
 
-def _offline(asked: BuildPlanOptions, path: str, where: ClusterFlags) -> list[BuildPlanView]:
+def _offline(asked: BuildPlanOptions, path: str, where: NamespaceFlags) -> list[BuildPlanView]:
     """The plans of a facts file: of the build that is named, else of all."""
     known = load_facts_file(path)
     machines = [

@@ -16,7 +16,7 @@ from polyarch.builds.jobs.contract import BUILD_CONTAINER
 from polyarch.builds.names import IGNORE_FILE_ANNOTATION, IMAGE_BUILDS, MAX_LABEL, shortened
 from polyarch.cli.build import image_builds
 from polyarch.cli.build.image_builds import Manifest
-from polyarch.cli.build.options import BuildFlags, ClusterFlags
+from polyarch.cli.build.options import BuildFlags, NamespaceFlags
 from polyarch.cli.build.progress import (
     DETACHED,
     DONE,
@@ -32,7 +32,7 @@ from polyarch.cli.build.progress import (
     elapsed,
     sight,
 )
-from polyarch.cli.cluster import Access, on_cluster
+from polyarch.cli.cluster import on_cluster
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.options.common import Output, check_seconds, emit
 from polyarch.cli.options.images import RegistryOptions
@@ -70,7 +70,7 @@ class BuildRunOptions:
 def run_build(
     asked: BuildRunOptions,
     wish: BuildFlags,
-    where: ClusterFlags,
+    where: NamespaceFlags,
     registries: RegistryOptions,
     chosen: Sequence[Output],
     *,
@@ -116,7 +116,7 @@ def run_build(
         return await follow(client, goals, board, timeout=asked.timeout)
 
     try:
-        found = asyncio.run(on_cluster("build run", _access(where), submit))
+        found = asyncio.run(on_cluster("build run", where.cluster, submit))
     except KeyboardInterrupt:
         messages.note(f"detached; the build goes on. To follow it again: {_again(asked, files, namespace)}")
         return DETACHED
@@ -179,7 +179,7 @@ def _check(asked: BuildRunOptions, wish: BuildFlags) -> None:
         raise UsageError("-f - and --containerfile - both read standard input; give one of them a file")
 
 
-def usual_namespace(where: ClusterFlags) -> str:
+def usual_namespace(where: NamespaceFlags) -> str:
     """The namespace of the command line, else of the kubeconfig; UsageError for a kubeconfig that cannot be read."""
     if where.namespace:
         return where.namespace
@@ -189,14 +189,10 @@ def usual_namespace(where: ClusterFlags) -> str:
         return "default"  # whoever needs the cluster says what is wrong
 
 
-def _access(where: ClusterFlags) -> Access:
-    return Access(where.kubeconfig, where.kube_context)
-
-
-async def _with_cluster(where: ClusterFlags, work: Any) -> list[Manifest]:
+async def _with_cluster(where: NamespaceFlags, work: Any) -> list[Manifest]:
     """``work`` with the cluster, or, for a dry run, without one that cannot be reached."""
     try:
-        return list(await on_cluster("build run", _access(where), work))
+        return list(await on_cluster("build run", where.cluster, work))
     except (UsageError, CouldNotComplete):
         return list(await work(None))
 

@@ -14,10 +14,10 @@ import msgspec
 
 from polyarch.builds.api.resources import ArchitectureStatus, ImageBuild, ImageBuildRun
 from polyarch.builds.names import ARCHITECTURES_ANNOTATION, IMAGE_BUILD_RUNS, IMAGE_BUILDS
-from polyarch.cli.build.options import ClusterFlags
+from polyarch.cli.build.options import NamespaceFlags
 from polyarch.cli.build.progress import words
 from polyarch.cli.build.run import usual_namespace
-from polyarch.cli.cluster import Access, on_cluster
+from polyarch.cli.cluster import on_cluster
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.options.common import STDOUT, Output, emit
 from polyarch.cli.output.documents import document_text
@@ -72,17 +72,18 @@ class StatusFacts(NamedTuple):
     machine: Sequence[Unstructured] = ()
 
 
-def run_status(asked: BuildStatusOptions, where: ClusterFlags, chosen: Sequence[Output], *, messages: Messages) -> int:
+def run_status(
+    asked: BuildStatusOptions, where: NamespaceFlags, chosen: Sequence[Output], *, messages: Messages
+) -> int:
     """Shows it once, or until somebody has seen enough; returns the exit code."""
     if asked.everywhere and (asked.name or where.namespace):
         raise UsageError("build status: -A is for all builds of all namespaces; remove it, or NAME and -n")
     if asked.watch and [each.format for each in chosen] != ["text"]:
         raise UsageError("build status: --watch shows text; remove --output")
     namespace = "" if asked.everywhere else usual_namespace(where)
-    access = Access(where.kubeconfig, where.kube_context)
     while True:
         began = time.monotonic()
-        seen = asyncio.run(on_cluster("build status", access, lambda client: read(client, asked, namespace)))
+        seen = asyncio.run(on_cluster("build status", where.cluster, lambda client: read(client, asked, namespace)))
         if not asked.name and not seen.builds and not seen.machine:
             messages.note(f"no builds in {f'namespace {namespace}' if namespace else 'any namespace'}")
 

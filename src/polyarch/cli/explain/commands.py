@@ -10,7 +10,8 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.options.common import (
     AS_USUAL,
     CLUSTER,
-    Context,
+    USUAL_CLUSTER,
+    ClusterFlags,
     File,
     Namespace,
     Placeholder,
@@ -75,10 +76,7 @@ def explain_pods(
         Namespace | None,
         option("Namespace of the pod, or of manifests without one", "-n", "--namespace", group=CLUSTER),
     ] = None,
-    kubeconfig: Annotated[File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl")] = None,
-    context: Annotated[
-        Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
-    ] = None,
+    cluster: ClusterFlags = USUAL_CLUSTER,
     images: ImageOptions = DEFAULT_IMAGES,
     verbosity: Verbosity = AS_USUAL,
 ) -> int:
@@ -102,8 +100,7 @@ def explain_pods(
         stage=stage,
         cold=cold,
         namespace=namespace,
-        kubeconfig=kubeconfig,
-        context=context,
+        cluster=cluster,
     )
     return run_explain(asked, images, wanted, messages=messages)
 

@@ -14,7 +14,7 @@ from polyarch.cli.explain.tolerations import TolerationExplainer, tolerated
 from polyarch.cli.images.pod_images import wiring_of
 from polyarch.cli.images.resolve import how
 from polyarch.cli.input.objects import documents_in
-from polyarch.cli.options.common import Output, emit
+from polyarch.cli.options.common import USUAL_CLUSTER, ClusterFlags, Output, emit
 from polyarch.cli.options.images import ImageOptions
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages, errors_only
@@ -71,8 +71,7 @@ class ExplainOptions:
     stage: Stage = "admission"
     cold: bool = False
     namespace: str | None = None
-    kubeconfig: str | None = None
-    context: str | None = None
+    cluster: ClusterFlags = USUAL_CLUSTER
 
 
 def run_explain(asked: ExplainOptions, images: ImageOptions, outputs: Sequence[Output], *, messages: Messages) -> int:
@@ -148,8 +147,7 @@ async def _in_cluster(
     seen = await read_pod(
         asked.pod or "",
         namespace=asked.namespace,
-        kubeconfig=asked.kubeconfig,
-        context=asked.context,
+        cluster=asked.cluster,
         credentials=registries.credentials,
     )
     registries = registries._replace(credentials=seen.credentials)

@@ -14,6 +14,7 @@ import msgspec
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.input.objects import FileDocument
 from polyarch.cli.input.pod_templates import templates_of
+from polyarch.cli.options.common import ClusterFlags
 from polyarch.images.pull_secrets import PullSecretNames, document_of
 from polyarch.kube import config
 from polyarch.kube.client import Client
@@ -125,12 +126,11 @@ async def read_pod(
     name: str,
     *,
     namespace: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    cluster: ClusterFlags,
     credentials: CredentialStore,
 ) -> SeenPod:
     """Raises ``KubernetesError`` if the pod or placement's configuration cannot be read."""
-    configuration = config.load(kubeconfig, context)
+    configuration = config.load(cluster.kubeconfig, cluster.context)
     name = name.removeprefix("pods/").removeprefix("pod/")
     place = namespace or configuration.namespace
     async with Client(configuration, role="cli") as client:

@@ -10,7 +10,8 @@ from polyarch.cli.options.common import (
     CLUSTER,
     FORMATS,
     OUTPUT_OPTION,
-    Context,
+    USUAL_CLUSTER,
+    ClusterFlags,
     File,
     Format,
     Image,
@@ -80,10 +81,7 @@ def install_polyarch(
     timeout: Annotated[Seconds, option("How long to wait with --wait", group=INSTALLED)] = WAIT_SECONDS,
     output: Outputs = None,
     namespace: Annotated[Namespace, option("Namespace of polyarch", "-n", "--namespace", group=CLUSTER)] = WHERE,
-    kubeconfig: Annotated[File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl")] = None,
-    context: Annotated[
-        Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
-    ] = None,
+    cluster: ClusterFlags = USUAL_CLUSTER,
     verbosity: Verbosity = AS_USUAL,
 ) -> int:
     """Install polyarch in a cluster, or bring an installation up to date."""
@@ -95,7 +93,6 @@ def install_polyarch(
         raise UsageError("install: --print, --images and --dry-run exclude each other; give one of them")
     if wait and (print_ or images or dry_run):
         raise UsageError("install: --wait waits for what was written, and nothing would be; leave it out")
-    from polyarch.cli.cluster import Access
     from polyarch.cli.installation import install as rollout
     from polyarch.cli.installation.install import settings
 
@@ -108,7 +105,7 @@ def install_polyarch(
         given,
         namespace,
         rollout.RunOptions(dry_run=dry_run or "", wait=timeout if wait else None),
-        Access(kubeconfig, context),
+        cluster,
         chosen,
         messages=messages,
     )
@@ -163,10 +160,7 @@ def upgrade_polyarch(
         Namespace | None,
         option("Namespace of polyarch", "-n", "--namespace", group=CLUSTER, show_default="where its operator is"),
     ] = None,
-    kubeconfig: Annotated[File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl")] = None,
-    context: Annotated[
-        Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
-    ] = None,
+    cluster: ClusterFlags = USUAL_CLUSTER,
     verbosity: Verbosity = AS_USUAL,
 ) -> int:
     """Upgrade polyarch in a cluster to the version of this command."""
@@ -176,14 +170,12 @@ def upgrade_polyarch(
     check_seconds("--timeout", timeout)
     if check and wait:
         raise UsageError("upgrade: --check writes nothing that --wait could wait for; give one of them")
-    from polyarch.cli.cluster import Access
     from polyarch.cli.installation import upgrade as comparison
 
     wanted = comparison.UpgradeOptions(namespace=namespace, values=values, image=image)
-    access = Access(kubeconfig, context)
     if check:
-        return comparison.check(wanted, access, chosen, messages=messages)
-    return comparison.upgrade(wanted, access, chosen, wait=timeout if wait else None, messages=messages)
+        return comparison.check(wanted, cluster, chosen, messages=messages)
+    return comparison.upgrade(wanted, cluster, chosen, wait=timeout if wait else None, messages=messages)
 
 
 # -- polyarch uninstall
@@ -228,18 +220,12 @@ def uninstall_polyarch(
         Namespace | None,
         option("Namespace of polyarch", "-n", "--namespace", group=CLUSTER, show_default="where its operator is"),
     ] = None,
-    kubeconfig: Annotated[File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl")] = None,
-    context: Annotated[
-        Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
-    ] = None,
+    cluster: ClusterFlags = USUAL_CLUSTER,
     verbosity: Verbosity = AS_USUAL,
 ) -> int:
     """Remove polyarch from a cluster: its objects, its gates on pods, its finalizers."""
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS)
-    from polyarch.cli.cluster import Access
     from polyarch.cli.installation import uninstall as teardown
 
-    return teardown.uninstall(
-        namespace, Access(kubeconfig, context), chosen, keep_crds=keep_crds, force=force, yes=yes, messages=messages
-    )
+    return teardown.uninstall(namespace, cluster, chosen, keep_crds=keep_crds, force=force, yes=yes, messages=messages)

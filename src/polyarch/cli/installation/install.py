@@ -8,10 +8,10 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from polyarch import __version__
-from polyarch.cli.cluster import Access, on_cluster
+from polyarch.cli.cluster import on_cluster
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.input.objects import load_yaml
-from polyarch.cli.options.common import Output, emit
+from polyarch.cli.options.common import ClusterFlags, Output, emit
 from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.messages import Messages
 from polyarch.installation import apply, preflight, wait
@@ -84,7 +84,7 @@ def install(
     settings: InstallationSettings,
     namespace: str,
     manner: RunOptions,
-    access: Access,
+    cluster: ClusterFlags,
     chosen: Sequence[Output],
     *,
     messages: Messages,
@@ -96,7 +96,7 @@ def install(
             Applied(preflight.ref_of(each), "untried") for each in documents(settings, namespace=namespace)
         ]
     else:
-        asyncio.run(on_cluster("install", access, lambda client: _install(client, outcome, manner, messages)))
+        asyncio.run(on_cluster("install", cluster, lambda client: _install(client, outcome, manner, messages)))
     emit(chosen, lambda form, colour: _text(outcome) if form == "text" else document_text(_document(outcome), form))
     if outcome.problem:
         raise CouldNotComplete(outcome.problem)

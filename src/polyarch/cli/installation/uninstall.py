@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from polyarch.cli.cluster import Access, on_cluster
+from polyarch.cli.cluster import on_cluster
 from polyarch.cli.errors import CouldNotComplete
-from polyarch.cli.options.common import Output, emit
+from polyarch.cli.options.common import ClusterFlags, Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages, confirm
 from polyarch.cli.output.terminal import is_terminal
@@ -35,7 +35,7 @@ class UninstallResult(msgspec.Struct, kw_only=True):
 
 def uninstall(
     namespace: str | None,
-    access: Access,
+    cluster: ClusterFlags,
     chosen: Sequence[Output],
     *,
     keep_crds: bool,
@@ -67,8 +67,8 @@ def uninstall(
 
     try:
         if not yes and is_terminal(sys.stdin):  # a script has decided, and nobody could answer
-            confirm("uninstall", yes=False, question=asyncio.run(on_cluster("uninstall", access, question)))
-        done = asyncio.run(on_cluster("uninstall", access, work))
+            confirm("uninstall", yes=False, question=asyncio.run(on_cluster("uninstall", cluster, question)))
+        done = asyncio.run(on_cluster("uninstall", cluster, work))
     except NotOurs as error:
         raise CouldNotComplete(f"uninstall: {error}") from None
     emit(chosen, lambda form, colour: _text(done) if form == "text" else document_text(_document(done), form))

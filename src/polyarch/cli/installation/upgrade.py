@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from polyarch import __version__
-from polyarch.cli.cluster import Access, on_cluster
+from polyarch.cli.cluster import on_cluster
 from polyarch.cli.errors import CouldNotComplete
 from polyarch.cli.installation import install
-from polyarch.cli.options.common import Output, emit
+from polyarch.cli.options.common import ClusterFlags, Output, emit
 from polyarch.cli.output.documents import document_text, manifest_text, unified_diff
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.terminal import styled
@@ -53,9 +53,9 @@ class Comparison(msgspec.Struct, kw_only=True):
         return [*(f"{each.name}: {each.message}" for each in self.checks if each.outcome == "refused"), *found]
 
 
-def check(wanted: UpgradeOptions, access: Access, chosen: Sequence[Output], *, messages: Messages) -> int:
+def check(wanted: UpgradeOptions, cluster: ClusterFlags, chosen: Sequence[Output], *, messages: Messages) -> int:
     """Prints the comparison; returns 0 if nothing would change, otherwise 1."""
-    found = asyncio.run(on_cluster("upgrade", access, lambda client: _compare(client, wanted, messages)))
+    found = asyncio.run(on_cluster("upgrade", cluster, lambda client: _compare(client, wanted, messages)))
     emit(
         chosen,
         lambda form, colour: _text(found, colour=colour) if form == "text" else document_text(_document(found), form),
@@ -66,7 +66,7 @@ def check(wanted: UpgradeOptions, access: Access, chosen: Sequence[Output], *, m
 
 
 def upgrade(
-    wanted: UpgradeOptions, access: Access, chosen: Sequence[Output], *, wait: float | None, messages: Messages
+    wanted: UpgradeOptions, cluster: ClusterFlags, chosen: Sequence[Output], *, wait: float | None, messages: Messages
 ) -> int:
     """Installs this version with the values of the installation, if nothing stands in the way."""
 
@@ -78,8 +78,8 @@ def upgrade(
             raise CouldNotComplete(f"upgrade: in the way: {'; '.join(refused)}; nothing was written")
         return namespace, settings
 
-    namespace, settings = asyncio.run(on_cluster("upgrade", access, look))
-    return install.install(settings, namespace, install.RunOptions(wait=wait), access, chosen, messages=messages)
+    namespace, settings = asyncio.run(on_cluster("upgrade", cluster, look))
+    return install.install(settings, namespace, install.RunOptions(wait=wait), cluster, chosen, messages=messages)
 
 
 async def _compare(client: Client, wanted: UpgradeOptions, messages: Messages) -> Comparison:

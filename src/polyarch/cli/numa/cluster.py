@@ -5,9 +5,9 @@ also goes in a header of our own. A caller with a certificate and no token asks 
 ServiceAccount.
 
 Of several replicas only the one beside the leading scheduler knows what is held for pods that are not bound yet: it is
-the one that was asked last. Nothing is written.
-"""
+the one that was asked last. Nothing is written."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
@@ -16,17 +16,19 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from polyarch.cli.cluster import on_cluster
 from polyarch.cli.errors import CouldNotComplete
-from polyarch.cli.numa.objects import Objects, SeenNode, SeenTopology, is_silent, snapshot
+from polyarch.cli.numa.objects import Event, Objects, SeenNode, SeenTopology, is_silent, snapshot
+from polyarch.cli.numa.options import SourceOptions
 from polyarch.clock import SystemClock
 from polyarch.kube.client import Client
 from polyarch.kube.credentials import Credential, Credentials, credentials_of
 from polyarch.kube.errors import ApiError, Forbidden, KubernetesError, NotFound, Unauthorized
-from polyarch.kube.resources import NODES, PODS, Resource
+from polyarch.kube.resources import EVENTS, NODES, PODS, Resource
 from polyarch.kube.settings import Configuration
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.extender.state_document import Options, ReservationDocument, State, UnreadableState, read
-from polyarch.numa.fit.facts import PodObject
+from polyarch.numa.fit.facts import PodFacts, PodObject
 from polyarch.numa.names import SCHEDULER, STATE_PATH, STATUS_PORT
 from polyarch.numa.snapshot import NodeSnapshot, Snapshot, SnapshotReservation
 from polyarch.objects import Key, ObjectMeta
@@ -141,6 +143,60 @@ def _completed(live: Snapshot, read: Snapshot) -> Snapshot:
             )
         nodes.append(node)
     return Snapshot(source="live", nodes=tuple(nodes), knows_pods=read.knows_pods)
+
+
+# -- one pod: its events, and a pod that has ended, which the lists leave out
+
+
+class _EventSeries(msgspec.Struct, frozen=True, rename="camel"):
+    last_observed_time: str = ""
+
+
+class _Event(msgspec.Struct, frozen=True, rename="camel"):
+    """events.k8s.io/v1 Event; older reporters fill in the deprecated members."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    reason: str = ""
+    note: str = ""
+    reporting_controller: str = ""
+    event_time: str | None = None
+    deprecated_last_timestamp: str | None = None
+    series: _EventSeries | None = None
+
+    @property
+    def time(self) -> str:
+        last = self.series.last_observed_time if self.series is not None else ""
+        return last or self.deprecated_last_timestamp or self.event_time or self.metadata.creation_timestamp or ""
+
+
+def read_events(command: str, pod: PodFacts, where: SourceOptions) -> list[Event]:
+    """The pod's, oldest first; none if they may not be read."""
+
+    async def work(client: Client) -> list[_Event]:
+        selector = f"regarding.kind=Pod,regarding.name={pod.name}"
+        if pod.uid:
+            selector += f",regarding.uid={pod.uid}"
+        try:
+            return (await client.list(EVENTS, type=_Event, namespace=pod.namespace, field_selector=selector)).items
+        except Forbidden:
+            return []
+
+    found = asyncio.run(on_cluster(command, where.cluster, work))
+    ordered = sorted(found, key=lambda each: (each.time, each.metadata.name))
+    told = (Event(each.reason, each.note, each.reporting_controller) for each in ordered)
+    return list(dict.fromkeys(told))
+
+
+def read_pod(command: str, key: Key, where: SourceOptions) -> PodObject | None:
+    """Whatever became of it; None: there is none. Raises CommandError."""
+
+    async def work(client: Client) -> PodObject | None:
+        try:
+            return await client.get(PODS, key.name, namespace=key.namespace, type=PodObject)
+        except NotFound:
+            return None
+
+    return asyncio.run(on_cluster(command, where.cluster, work))
 
 
 # -- the state of a running extender

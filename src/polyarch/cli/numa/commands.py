@@ -13,6 +13,7 @@ from polyarch.cli.options.common import (
     FORMATS,
     OUTPUT,
     OUTPUT_OPTION,
+    ClusterFlags,
     Context,
     Directory,
     File,
@@ -134,8 +135,7 @@ def export(
         flags=flags,
         pod=pod,
         publish=publish,
-        kubeconfig=kubeconfig,
-        context=context,
+        cluster=ClusterFlags(kubeconfig=kubeconfig, context=context),
     )
     return run_once(asked, chosen, messages=messages)
 

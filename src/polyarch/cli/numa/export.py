@@ -7,12 +7,12 @@ import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
-from polyarch.cli.options.common import Output, emit
+from polyarch.cli.options.common import USUAL_CLUSTER, ClusterFlags, Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages, errors_only
 from polyarch.cli.output.tables import Row, table
@@ -29,6 +29,7 @@ from polyarch.numa.host.machine import HostRoot, UnreadableMachine
 from polyarch.numa.host.podresources import PodResources, PodResourcesError, parse_podresources_url
 
 COMMAND: Final = "numa export"
+PUBLISHED: Final = {"create": "created", "patch": "changed", "update": "changed", "": "was published already"}
 
 
 class ExportOptions(NamedTuple):
@@ -41,8 +42,7 @@ class ExportOptions(NamedTuple):
     pod: str | None = None
     """Namespace and name of the pod that alone counts."""
     publish: bool = False
-    kubeconfig: str | None = None
-    context: str | None = None
+    cluster: ClusterFlags = USUAL_CLUSTER
 
 
 def run_once(asked: ExportOptions, wanted: Sequence[Output], *, messages: Messages) -> int:
@@ -68,10 +68,18 @@ def run_once(asked: ExportOptions, wanted: Sequence[Output], *, messages: Messag
             messages.warn(finding.message)
     emit(wanted, lambda form, colour: _rendered(scanned, form, colour=colour))
     if asked.publish:
-        from polyarch.cli.numa.export_publish import publish
-
-        messages.note(publish(scanned.document, settings, asked.kubeconfig, asked.context))
+        messages.note(_publish(scanned.document, settings, asked.cluster))
     return 0
+
+
+def _publish(document: dict[str, Any], settings: ExporterSettings, cluster: ClusterFlags) -> str:
+    """Writes the object if the cluster has another one, and says what was done. Raises CommandError."""
+    from polyarch.cli.cluster import on_cluster  # it imports HTTP, which the rest does without
+    from polyarch.numa.exporter.publisher import publish_once
+
+    cluster = ClusterFlags(kubeconfig=cluster.kubeconfig or settings.kubeconfig or None, context=cluster.context)
+    sent = asyncio.run(on_cluster("numa export", cluster, lambda client: publish_once(client, document, settings)))
+    return f"NodeResourceTopology {settings.hostname}: {PUBLISHED[sent.operation or '']}"
 
 
 def _settings(asked: ExportOptions, messages: Messages) -> ExporterSettings:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -68,6 +68,14 @@ class Objects(msgspec.Struct, frozen=True, kw_only=True):
 
     def topology(self, name: str) -> SeenTopology | None:
         return next((each for each in self.topologies if each.metadata.name == name), None)
+
+
+class Event(NamedTuple):
+    """An event of a pod: reasons of other plugins are quoted, not computed again."""
+
+    reason: str
+    note: str
+    reporter: str = ""
 
 
 def snapshot(objects: Objects, *, source: Source, now: datetime) -> Snapshot:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Group, Parameter
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.common import CLUSTER, Context, File, Namespace, Placeholder, option, subject
+from polyarch.cli.options.common import (
+    CLUSTER,
+    USUAL_CLUSTER,
+    ClusterFlags,
+    File,
+    Namespace,
+    Placeholder,
+    option,
+    subject,
+)
 
 if TYPE_CHECKING:
     from polyarch.numa.extender.state_document import Options
@@ -35,10 +44,7 @@ class SourceOptions:
         list[File] | None,
         option("With --nrt: files with their Nodes, and with the Pods on them; repeatable", group=NODES),
     ] = None
-    kubeconfig: Annotated[File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl")] = None
-    context: Annotated[
-        Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
-    ] = None
+    cluster: ClusterFlags = USUAL_CLUSTER
     extender_namespace: Annotated[
         Namespace | None,
         option("Where the scheduler with the extender is", group=CLUSTER, show_default="wherever one is found"),
@@ -53,7 +59,7 @@ class SourceOptions:
         """``UsageError`` for options that contradict each other."""
         if self.nodes and not self.nrt:
             raise UsageError(f"{command}: --nodes belongs to --nrt FILE; without files the cluster is asked")
-        if self.nrt and (self.kubeconfig or self.context or self.extender_namespace):
+        if self.nrt and (self.cluster != USUAL_CLUSTER or self.extender_namespace):
             raise UsageError(f"{command}: --nrt reads files, and asks no cluster; remove one of them")
 
 

@@ -71,14 +71,13 @@ def _from_cluster(
 ) -> DecisionInputs:
     import asyncio
 
-    from polyarch.cli.cluster import Access, on_cluster
+    from polyarch.cli.cluster import on_cluster
     from polyarch.cli.numa.cluster import read_cluster
 
-    access = Access(where.kubeconfig, where.context)
     read = asyncio.run(
         on_cluster(
             command,
-            access,
+            where.cluster,
             lambda client: read_cluster(command, client, extender_namespace=where.extender_namespace, sums=sums),
         )
     )

@@ -132,7 +132,19 @@ class LogVerbosity(Verbosity):
     verbose: Annotated[bool, flag("Log details, too", "-v", "--verbose", group=OUTPUT)] = False
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ClusterFlags:
+    """Which cluster."""
+
+    kubeconfig: Annotated[File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl")] = None
+    context: Annotated[
+        Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
+    ] = None
+
+
 AS_USUAL = Verbosity()
+USUAL_CLUSTER = ClusterFlags()
 LOGGED_AS_USUAL = LogVerbosity()
 
 # -- ``-o/--output FORMAT[=FILE]``, any number of times

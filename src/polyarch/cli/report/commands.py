@@ -9,9 +9,9 @@ from cyclopts import App
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.common import (
     AS_USUAL,
-    CLUSTER,
     IMAGES,
-    Context,
+    USUAL_CLUSTER,
+    ClusterFlags,
     File,
     Number,
     Placeholder,
@@ -108,10 +108,7 @@ def make_report(
         bool, flag("Ask with the pull secrets that workloads name, too; each is read by name", group=IMAGES)
     ] = False,
     output: Annotated[list[CapabilityFormat | str] | None, output_option(*FORMATS)] = None,
-    kubeconfig: Annotated[File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl")] = None,
-    context: Annotated[
-        Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
-    ] = None,
+    cluster: ClusterFlags = USUAL_CLUSTER,
     images: ImageOptions = DEFAULT_IMAGES,
     verbosity: Verbosity = AS_USUAL,
 ) -> int:
@@ -153,8 +150,7 @@ def make_report(
         substitutes=substitutes,
         suggest=suggest,
         pull_secrets=pull_secrets,
-        kubeconfig=kubeconfig,
-        context=context,
+        cluster=cluster,
     )
     return run_report(asked, images, wanted, messages=messages)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.input.files import write_file
-from polyarch.cli.options.common import Output, emit
+from polyarch.cli.options.common import USUAL_CLUSTER, ClusterFlags, Output, emit
 from polyarch.cli.options.images import ImageOptions
 from polyarch.cli.output.messages import Messages, errors_only
 from polyarch.cli.report.inputs import AlternativeOptions, ImageAnswers, Notes, ask, facts_from
@@ -49,8 +49,7 @@ class ReportOptions:
     substitutes: str | None = None
     suggest: bool = False
     pull_secrets: bool = False
-    kubeconfig: str | None = None
-    context: str | None = None
+    cluster: ClusterFlags = USUAL_CLUSTER
 
 
 @dataclass(frozen=True, repr=False)
@@ -137,7 +136,7 @@ def _known(
 async def _of_cluster(
     asked: ReportOptions, images: ImageOptions, wishes: Wishes, beyond: AlternativeOptions, messages: Messages
 ) -> ReportInputs:
-    configuration = config.load(asked.kubeconfig, asked.context)
+    configuration = config.load(asked.cluster.kubeconfig, asked.cluster.context)
     async with Client(configuration, role="cli") as client:
         now = datetime.now(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
         facts = await gather(client, Place(configuration.context), taken_at=now)

@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from polyarch.cli.cluster import Access, on_cluster
+from polyarch.cli.cluster import on_cluster
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.images.pod_images import PodImages
-from polyarch.cli.options.common import Output, check_seconds, emit
+from polyarch.cli.options.common import ClusterFlags, Output, check_seconds, emit
 from polyarch.cli.options.images import ImageOptions
 from polyarch.cli.output.messages import Messages, Progress, confirm
 from polyarch.cli.taint.configuration import TaintConfiguration, configured, given
@@ -65,7 +65,7 @@ class ClusterState(msgspec.Struct, frozen=True):
 def run_steps(
     manner: RunOptions,
     flags: ConfigurationFlags,
-    access: Access,
+    cluster: ClusterFlags,
     images: ImageOptions,
     chosen: Sequence[Output],
     *,
@@ -91,7 +91,7 @@ def run_steps(
             await _BootstrapRun(client, found, looked, manner, ended, messages).walk()
 
     try:
-        asyncio.run(on_cluster(manner.command, access, work))
+        asyncio.run(on_cluster(manner.command, cluster, work))
     except KeyboardInterrupt:
         messages.note(f"stopped; `polyarch {manner.command}` goes on from where it is")
         raise

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.cli.cluster import Access, on_cluster
+from polyarch.cli.cluster import on_cluster
 from polyarch.cli.errors import CouldNotComplete, UsageError
-from polyarch.cli.options.common import Output, emit
+from polyarch.cli.options.common import ClusterFlags, Output, emit
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages, confirm
 from polyarch.cli.taint.output import change_document
@@ -61,14 +61,14 @@ class CleanResult(msgspec.Struct, kw_only=True):
     """Pods without an owner that carry our tolerations and were not evicted."""
 
 
-def run_clean(asked: CleanOptions, access: Access, chosen: Sequence[Output], *, messages: Messages) -> int:
+def run_clean(asked: CleanOptions, cluster: ClusterFlags, chosen: Sequence[Output], *, messages: Messages) -> int:
     """Returns the exit code."""
     _check(asked)
     question = "This removes polyarch's taints from all nodes. Go on?"
     confirm(COMMAND, yes=asked.yes or asked.dry_run, question=question)
     cleaned = CleanResult(dry_run=asked.dry_run)
     try:
-        asyncio.run(on_cluster(COMMAND, access, lambda client: TaintCleaner(client, asked, cleaned, messages).run()))
+        asyncio.run(on_cluster(COMMAND, cluster, lambda client: TaintCleaner(client, asked, cleaned, messages).run()))
     except KeyboardInterrupt:
         messages.note(f"stopped; `polyarch {COMMAND}` goes on from where it is")
         raise

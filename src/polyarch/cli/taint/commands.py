@@ -10,6 +10,8 @@ from polyarch.cli.options.common import (
     AS_USUAL,
     FORMATS,
     OUTPUT_OPTION,
+    USUAL_CLUSTER,
+    ClusterFlags,
     Format,
     Name,
     Number,
@@ -24,7 +26,7 @@ from polyarch.cli.options.common import (
 )
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.images import DEFAULT_IMAGES, ImageOptions
-from polyarch.cli.taint.options import UNCONFIGURED, USUAL_CLUSTER, ClusterFlags, ConfigurationFlags, Key, Preset
+from polyarch.cli.taint.options import UNCONFIGURED, ConfigurationFlags, Key, Preset
 
 Outputs = Annotated[list[Format | str] | None, OUTPUT_OPTION]
 Emit = Annotated[
@@ -137,12 +139,10 @@ def plan(
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS)
     refuse_overwriting(chosen, [configuration.config, images.platforms_file])
-    from polyarch.cli.cluster import Access
     from polyarch.cli.taint.plan import TaintPlanOptions, run_plan
 
-    access = Access(cluster.kubeconfig, cluster.context)
     return run_plan(
-        TaintPlanOptions(emit=emit, handler=handler), configuration, access, images, chosen, messages=messages
+        TaintPlanOptions(emit=emit, handler=handler), configuration, cluster, images, chosen, messages=messages
     )
 
 
@@ -163,12 +163,10 @@ def bootstrap(
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS)
     refuse_overwriting(chosen, [configuration.config, images.platforms_file])
-    from polyarch.cli.cluster import Access
     from polyarch.cli.taint.bootstrap import RunOptions, run_steps
 
     manner = RunOptions(taints=False, dry_run=dry_run, yes=yes, goes_on=goes_on, timeout=deadline)
-    access = Access(cluster.kubeconfig, cluster.context)
-    return run_steps(manner, configuration, access, images, chosen, messages=messages)
+    return run_steps(manner, configuration, cluster, images, chosen, messages=messages)
 
 
 @app.command(help="Add every toleration that is missing, then taint the nodes", help_epilogue=APPLY_EPILOGUE)
@@ -195,7 +193,6 @@ def apply(
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS)
     refuse_overwriting(chosen, [configuration.config, images.platforms_file])
-    from polyarch.cli.cluster import Access
     from polyarch.cli.taint.bootstrap import RunOptions, run_steps
 
     manner = RunOptions(
@@ -208,8 +205,7 @@ def apply(
         goes_on=goes_on,
         timeout=deadline,
     )
-    access = Access(cluster.kubeconfig, cluster.context)
-    return run_steps(manner, configuration, access, images, chosen, messages=messages)
+    return run_steps(manner, configuration, cluster, images, chosen, messages=messages)
 
 
 @app.command(help="Remove polyarch's taints from nodes, and its gates from pods", help_epilogue=CLEAN_EPILOGUE)
@@ -241,7 +237,6 @@ def clean(
     """Remove polyarch's taints from nodes, and its gates from pods."""
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS)
-    from polyarch.cli.cluster import Access
     from polyarch.cli.taint.clean import CleanOptions, run_clean
 
     asked = CleanOptions(
@@ -255,4 +250,4 @@ def clean(
         force=force,
         yes=yes,
     )
-    return run_clean(asked, Access(cluster.kubeconfig, cluster.context), chosen, messages=messages)
+    return run_clean(asked, cluster, chosen, messages=messages)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from polyarch.cli.options.common import CLUSTER, Context, File, Placeholder, option, subject
+from polyarch.cli.options.common import File, Placeholder, option, subject
 
 CONFIGURED = subject("Configuration")
 
@@ -47,16 +47,4 @@ class ConfigurationFlags:
     key: Annotated[Key | None, option("Key of the taint; without --preset it means custom", group=CONFIGURED)] = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class ClusterFlags:
-    """Which cluster."""
-
-    kubeconfig: Annotated[File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl")] = None
-    context: Annotated[
-        Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
-    ] = None
-
-
 UNCONFIGURED = ConfigurationFlags()
-USUAL_CLUSTER = ClusterFlags()

@@ -9,10 +9,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from polyarch.cli.cluster import Access, on_cluster
+from polyarch.cli.cluster import on_cluster
 from polyarch.cli.errors import UsageError
 from polyarch.cli.images.pod_images import PodImages, open_pod_images
-from polyarch.cli.options.common import Output, emit
+from polyarch.cli.options.common import ClusterFlags, Output, emit
 from polyarch.cli.options.images import ImageOptions
 from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.messages import Messages
@@ -60,7 +60,7 @@ class TaintPlanOptions:
 def run_plan(
     asked: TaintPlanOptions,
     flags: ConfigurationFlags,
-    access: Access,
+    cluster: ClusterFlags,
     images: ImageOptions,
     chosen: Sequence[Output],
     *,
@@ -77,7 +77,7 @@ def run_plan(
     configuration = given(flags)
     what = asked.emit
     if what is not None:
-        return _emit(what, asked.handler or "", configuration, access, chosen, messages)
+        return _emit(what, asked.handler or "", configuration, cluster, chosen, messages)
 
     async def work(client: Client) -> tuple[Plan, TaintConfiguration]:
         found = await configured(client, configuration)
@@ -88,7 +88,7 @@ def run_plan(
         live = await read_live(client, inventory, found.settings, comes=await _comes(client, found))
         return plan(judgement, live), found
 
-    made, found = asyncio.run(on_cluster("taint plan", access, work))
+    made, found = asyncio.run(on_cluster("taint plan", cluster, work))
     emit(
         chosen,
         lambda form, colour: (
@@ -104,7 +104,7 @@ def _emit(
     what: What,
     handler: str,
     configuration: FlagConfiguration,
-    access: Access,
+    cluster: ClusterFlags,
     chosen: Sequence[Output],
     messages: Messages,
 ) -> int:
@@ -113,7 +113,7 @@ def _emit(
         things = await emitted(client, what, found.settings, handler=handler)
         return found, lambda form, colour: emission_text(what, things, form, colour=colour)
 
-    found, render = asyncio.run(on_cluster("taint plan", access, work))
+    found, render = asyncio.run(on_cluster("taint plan", cluster, work))
     emit(chosen, render)
     for note in found.notes:
         messages.note(note)

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from numa_files import listed, machine, pod, topology, zone
 
-from polyarch.cli.numa.explain import PREEMPTION, text_of
+from polyarch.cli.numa.explain import PREEMPTION, account, document, text_of
 from polyarch.cli.numa.objects import Objects
 from polyarch.cli.numa.options import ModeOptions
-from polyarch.cli.numa.pod_explanation import account, document
 from polyarch.cli.numa.snapshot import DecisionInputs
 from polyarch.numa.extender.state_document import Options
 from polyarch.numa.fit.facts import PodFacts
