@@ -46,28 +46,164 @@ CHILD_UNKNOWN: Final = "ChildUnknown"
 CHILD_VANISHED: Final = "ChildVanished"
 """The registry lost it after it was made: it is built again, once for each execution."""
 MADE_AGAIN: Final = frozenset({CHILD_UNKNOWN, CHILD_VANISHED})
+REUSE_FAILED: Final = "ReuseFailed"
+"""A child of another repository could not be copied: it is built."""
+QUEUED: Final = "Queued"
+SHARED: Final = "SharedWith"
+JOB_REFUSED: Final = "JobRefused"
+UNREACHABLE: Final = "RegistryUnreachable"
+_RETRY: Final = 5.0
+_LONGEST_RETRY: Final = 60.0
+_LOOK_AGAIN: Final = 60.0
 
 
-class JobObservation(msgspec.Struct, frozen=True, kw_only=True):
-    """One architecture as its Job shows it."""
+class ArchitectureAction(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens with one architecture now."""
 
     child: ChildRecord
-    lookup: BuildLookup | None = None
-    """Has to be answered before the record is right."""
+    """Its record afterwards."""
+    build: bool = False
+    """Its Job is made."""
+    adopt: JobFacts | None = None
+    """This Job is taken over."""
+    reuse: ReusableChild | None = None
     delete: JobFacts | None = None
-    """The Job to delete once the record is stored."""
+    """This Job is deleted once the record is stored."""
+    lookups: tuple[BuildLookup, ...] = ()
     requeue_after: float | None = None
 
+    @property
+    def needs_job(self) -> bool:
+        """Neither a child nor a Job is there for it, whether or not its Job can be made at once."""
+        return self.build or self.child.reason in (QUEUED, JOB_REFUSED)
 
-def observe_job(facts: BuildFacts, execution: Execution, record: ChildRecord) -> JobObservation:
+
+def next_actions(
+    facts: BuildFacts, target: DesiredBuild, execution: Execution | None, names: ExecutionNames | None = None
+) -> tuple[ArchitectureAction, ...]:
+    """One action for each architecture, in order. Without ``names`` nothing new is started."""
+    records = _records(target, execution)
+    seen = [
+        observe_job(facts, execution, record) if execution is not None else ArchitectureAction(child=record)
+        for record in records
+    ]
+    halted = is_halted([each.child for each in seen], target)
+    running = sum(each.child.phase in ("Building", "WaitingForNode") for each in seen)
+    free = _free(facts, running)
+    found: list[ArchitectureAction] = []
+    for action in seen:
+        if action.child.phase == "Pending" and action.delete is None and names is not None and not halted:
+            action = _start(facts, target, execution, action.child, names, free=free)
+            free -= action.build
+        found.append(action)
+    return tuple(found)
+
+
+def _records(target: DesiredBuild, execution: Execution | None) -> Sequence[ChildRecord]:
+    keys: Mapping[str, str] = target.keys
+    if execution is not None and execution.keys:
+        keys = {each.architecture: each.key for each in execution.keys}
+    known = {each.architecture: each for each in execution.children} if execution is not None else {}
+    return [known.get(each) or ChildRecord(architecture=each, key=keys[each]) for each in sorted(keys)]
+
+
+def _free(facts: BuildFacts, running: int) -> int:
+    """How many Jobs may be made now."""
+    free = facts.settings.max_active_jobs - facts.active_jobs - facts.queued
+    if limit := facts.request.spec.scheduling.max_parallel:
+        free = min(free, limit - running)
+    return max(0, free)
+
+
+def _start(
+    facts: BuildFacts,
+    target: DesiredBuild,
+    execution: Execution | None,
+    record: ChildRecord,
+    names: ExecutionNames,
+    *,
+    free: int,
+) -> ArchitectureAction:
+    """A pending architecture: a child that is there, a Job that is there, one to wait for, or one to make."""
+    architecture = record.architecture
+    if record.reason == CHILD_VANISHED and facts.leaves_registries_to_jobs:
+        look = ReuseSearch()  # a record is all that could be asked, and it would give the same child again
+    else:
+        look = find_reusable_child(facts, target, architecture, elsewhere=record.reason != REUSE_FAILED)
+    if look.lookups:
+        return ArchitectureAction(child=record, lookups=look.lookups)
+    if look.found is not None:
+        return _reuse(facts, record, look.found)
+    if look.unreachable:
+        child = _changed(record, reason=UNREACHABLE, message=f"{look.unreachable}; it is tried again.")
+        return ArchitectureAction(child=child, requeue_after=_LOOK_AGAIN)
+    if (job := adoption(facts, target, architecture, execution=names.execution)) is not None:
+        return _adopt(record, job)
+    if (job := shared(facts, target, architecture, execution=names.execution)) is not None:
+        text = f"Job {job.name} of {job.run} builds the same; its image will be used."
+        return ArchitectureAction(child=_changed(record, reason=f"{SHARED} {job.name}", message=text))
+    if execution is not None and own_job(facts, execution, architecture) is not None:
+        return ArchitectureAction(child=record, requeue_after=_RETRY)
+    return _build(facts, record, names, free=free)
+
+
+def _reuse(facts: BuildFacts, record: ChildRecord, found: ReusableChild) -> ArchitectureAction:
+    child = found.child
+    reused = _changed(record, phase="Reused", reason="", message="", reused_from=found.execution, completed=facts.now)
+    image = {"digest": child.digest, "size": child.size, "media_type": child.media_type, "variant": child.variant}
+    return ArchitectureAction(child=_changed(reused, **image), reuse=found)
+
+
+def _adopt(record: ChildRecord, job: JobFacts) -> ArchitectureAction:
+    taken = _changed(record, phase="Building", reason="", message="", job=job.name, job_uid=job.uid)
+    host = job.host or record.architecture
+    execution = "Native" if host == record.architecture else "Emulated"
+    return ArchitectureAction(child=_changed(taken, host=host, execution=execution, started=job.started), adopt=job)
+
+
+def _build(facts: BuildFacts, record: ChildRecord, names: ExecutionNames, *, free: int) -> ArchitectureAction:
+    name = names.jobs[record.architecture]
+    if (refusal := _refusal(facts, name)) is not None:
+        return _refused(facts, record, refusal)
+    if free <= 0:
+        text = "It waits until fewer Jobs of builds are at work."
+        return ArchitectureAction(child=_changed(record, reason=QUEUED, message=text))
+    host = host_of(facts, record.architecture)
+    kept = record.reason if record.reason in MADE_AGAIN else ""
+    child = _changed(record, phase="Building", reason=kept, message="", job=name, job_uid=uid_placeholder(JOB, name))
+    child = _changed(child, host=host.architecture, execution=host.execution, started=None)
+    return ArchitectureAction(child=child, build=True)
+
+
+def _refusal(facts: BuildFacts, job: str) -> WriteFailure | None:
+    made = (job, configmap_name(job), context_name(job))
+    return next((each for each in facts.failures if each.step == BuildStep.CREATE_JOB and each.name in made), None)
+
+
+def _refused(facts: BuildFacts, record: ChildRecord, refusal: WriteFailure) -> ArchitectureAction:
+    """Refused by quota, admission, or somebody else's object of that name: tried again for ``nodeWait``."""
+    reason = "NameConflict" if refusal.code == "NameConflict" else JOB_REFUSED
+    since = record.started if record.started is not None else facts.now
+    waited = facts.now - since
+    message = f"{refusal.kind} {refusal.name}: {refusal.message}"
+    if waited >= BuildTimes.of(facts.request.spec).node_wait:
+        return ArchitectureAction(child=failed_child(record, reason, message, at=facts.now))
+    child = _changed(record, reason=reason, message=message, started=since)
+    return ArchitectureAction(child=child, requeue_after=min(_LONGEST_RETRY, max(_RETRY, waited)))
+
+
+# -- a look at the Job -------------------------------------------------------------------------------------------------
+
+
+def observe_job(facts: BuildFacts, execution: Execution, record: ChildRecord) -> ArchitectureAction:
     """The record of one architecture after a look at its Job."""
     if record.phase in ENDED_CHILD:
-        return JobObservation(child=record)
+        return ArchitectureAction(child=record)
     job = own_job(facts, execution, record.architecture)
     if job is None:
-        return JobObservation(child=_deleted(record, facts) if record.job_uid else record)
+        return ArchitectureAction(child=_deleted(record, facts) if record.job_uid else record)
     if record.phase == "Pending" and record.reason in MADE_AGAIN and job.complete is not None:
-        return JobObservation(child=record, delete=job)
+        return ArchitectureAction(child=record, delete=job)
     known = _changed(
         record, job=job.name, job_uid=job.uid, host=job.host or record.host, attempts=_attempts(record, job)
     )
@@ -77,9 +213,9 @@ def observe_job(facts: BuildFacts, execution: Execution, record: ChildRecord) ->
         return _harvested(facts, known, job)
     if job.failure is not None:
         why = job_failure(job)
-        return JobObservation(child=failed_child(known, why.reason, why.message, at=job.failure))
+        return ArchitectureAction(child=failed_child(known, why.reason, why.message, at=job.failure))
     if job.deleting:
-        return JobObservation(child=_deleted(known, facts))
+        return ArchitectureAction(child=_deleted(known, facts))
     return _waiting(facts, known, job)
 
 
@@ -113,35 +249,35 @@ def _attempts(record: ChildRecord, job: JobFacts) -> int:
 # -- a Job that is done ------------------------------------------------------------------------------------------------
 
 
-def _harvested(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> JobObservation:
+def _harvested(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> ArchitectureAction:
     told = push_message(job.pod.message, architecture=record.architecture) if job.pod is not None else None
     at = job.complete if job.complete is not None else facts.now
     if told is None:
         return _from_tag(facts, record, job, at)
-    return JobObservation(child=_built(record, told.digest, told.size, told.media_type, told.variant, at))
+    return ArchitectureAction(child=_built(record, told.digest, told.size, told.media_type, told.variant, at))
 
 
-def _from_tag(facts: BuildFacts, record: ChildRecord, job: JobFacts, at: float) -> JobObservation:
+def _from_tag(facts: BuildFacts, record: ChildRecord, job: JobFacts, at: float) -> ArchitectureAction:
     """Pod or message are gone: the tag of the child says what was pushed, since its Job is its only writer."""
     if not job.tag or not job.repository or facts.leaves_registries_to_jobs:
         return _again(facts, record, job)
     tag = f"{job.repository}:{job.tag}"
     known = facts.existing.get(tag)
     if known is None:
-        return JobObservation(child=record, lookup=BuildLookup(reference=tag, what="head"))
+        return ArchitectureAction(child=record, lookups=(BuildLookup(reference=tag, what="head"),))
     if known.error and ERROR_CODES.get(known.error) in PASSING:
-        return JobObservation(child=_unread(record, tag, known.error), requeue_after=60.0)
+        return ArchitectureAction(child=_unread(record, tag, known.error), requeue_after=60.0)
     if known.error or not known.digest:
         return _again(facts, record, job)
     image = f"{job.repository}@{known.digest}"
     answer = facts.images.get(image)
     if answer is None:
-        return JobObservation(child=record, lookup=BuildLookup(reference=image, what="inspect"))
+        return ArchitectureAction(child=record, lookups=(BuildLookup(reference=image, what="inspect"),))
     if answer.error is not None:
         if answer.error.error_class in PASSING:
-            return JobObservation(child=_unread(record, image, answer.error.code), requeue_after=60.0)
+            return ArchitectureAction(child=_unread(record, image, answer.error.code), requeue_after=60.0)
         return _again(facts, record, job)
-    return JobObservation(child=_inspected(record, answer, known.size, at))
+    return ArchitectureAction(child=_inspected(record, answer, known.size, at))
 
 
 def _inspected(record: ChildRecord, answer: Inspection, size: int, at: float) -> ChildRecord:
@@ -155,15 +291,15 @@ def _inspected(record: ChildRecord, answer: Inspection, size: int, at: float) ->
     return _built(record, answer.digest, measured or size, answer.media_type, platform.variant, at)
 
 
-def _again(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> JobObservation:
+def _again(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> ArchitectureAction:
     """Nothing tells what was made: it is built again, as one more of the attempts that a Job has."""
     attempts = record.attempts + 1
     if attempts > facts.request.spec.retries + 1:
         message = f"Job {job.name} is done, but neither its pod nor a tag tells what it pushed, {attempts} times."
-        return JobObservation(child=failed_child(record, "BuildFailed", message, at=facts.now))
+        return ArchitectureAction(child=failed_child(record, "BuildFailed", message, at=facts.now))
     message = f"Job {job.name} is done, but nothing tells what it pushed; it is built again."
     again = _changed(pending_child(record, CHILD_UNKNOWN, message), attempts=attempts)
-    return JobObservation(child=again, delete=job)
+    return ArchitectureAction(child=again, delete=job)
 
 
 def _unread(record: ChildRecord, reference: str, code: str) -> ChildRecord:
@@ -184,11 +320,11 @@ def _built(record: ChildRecord, digest: str, size: int, media_type: str, variant
 # -- a Job at work -----------------------------------------------------------------------------------------------------
 
 
-def _waiting(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> JobObservation:
+def _waiting(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> ArchitectureAction:
     """At work, or without a node: for at most ``nodeWait``, after which its architecture failed."""
     pod = job.pod
     if pod is not None and (pod.node or (pod.unscheduled_since is None and pod.phase not in ("", "Pending"))):
-        return JobObservation(child=_calm(record, "Building"))
+        return ArchitectureAction(child=_calm(record, "Building"))
     unscheduled = pod is not None and pod.unscheduled_since is not None
     if pod is not None and pod.unscheduled_since is not None:
         since = pod.unscheduled_since
@@ -198,12 +334,12 @@ def _waiting(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> JobObserv
     architecture = job.host or record.architecture
     said = pod.unscheduled_message if pod is not None else ""
     if left <= 0:
-        return JobObservation(child=_no_node(facts, record, job, architecture, said), delete=job)
+        return ArchitectureAction(child=_no_node(facts, record, job, architecture, said), delete=job)
     if not unscheduled:
-        return JobObservation(child=_calm(record, "Building"), requeue_after=left)
+        return ArchitectureAction(child=_calm(record, "Building"), requeue_after=left)
     message = said or f"No linux/{architecture} node takes the pod."
     waiting = _changed(record, phase="WaitingForNode", reason="WaitingForNode", message=message[:MAX_MESSAGE])
-    return JobObservation(child=waiting, requeue_after=left)
+    return ArchitectureAction(child=waiting, requeue_after=left)
 
 
 def _no_node(facts: BuildFacts, record: ChildRecord, job: JobFacts, architecture: str, said: str) -> ChildRecord:
@@ -310,159 +446,3 @@ def _untroubled(children: Sequence[ChildRecord]) -> ExecutionPhase:
     if any(each.phase != "Pending" for each in children):
         return "Building"
     return "Pending"
-
-
-# -- actions -----------------------------------------------------------------------------------------------------------
-
-
-REUSE_FAILED: Final = "ReuseFailed"
-"""A child of another repository could not be copied: it is built."""
-QUEUED: Final = "Queued"
-SHARED: Final = "SharedWith"
-JOB_REFUSED: Final = "JobRefused"
-UNREACHABLE: Final = "RegistryUnreachable"
-_RETRY: Final = 5.0
-_LONGEST_RETRY: Final = 60.0
-_LOOK_AGAIN: Final = 60.0
-
-
-class ArchitectureAction(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens with one architecture now."""
-
-    child: ChildRecord
-    """Its record afterwards."""
-    build: bool = False
-    """Its Job is made."""
-    adopt: JobFacts | None = None
-    """This Job is taken over."""
-    reuse: ReusableChild | None = None
-    delete: JobFacts | None = None
-    """This Job is deleted once the record is stored."""
-    wait: str = ""
-    """What it waits for, in words."""
-    lookups: tuple[BuildLookup, ...] = ()
-    requeue_after: float | None = None
-
-    @property
-    def needs_job(self) -> bool:
-        """Neither a child nor a Job is there for it, whether or not its Job can be made at once."""
-        return self.build or self.child.reason in (QUEUED, JOB_REFUSED)
-
-
-def next_actions(
-    facts: BuildFacts, target: DesiredBuild, execution: Execution | None, names: ExecutionNames | None = None
-) -> tuple[ArchitectureAction, ...]:
-    """One action for each architecture, in order. Without ``names`` nothing new is started."""
-    records = _records(target, execution)
-    seen = [
-        observe_job(facts, execution, each) if execution is not None else JobObservation(child=each) for each in records
-    ]
-    halted = is_halted([each.child for each in seen], target)
-    running = sum(each.child.phase in ("Building", "WaitingForNode") for each in seen)
-    free = _free(facts, running)
-    found: list[ArchitectureAction] = []
-    for each in seen:
-        action = _observed(each)
-        if each.child.phase == "Pending" and action.delete is None and names is not None and not halted:
-            action = _start(facts, target, execution, each.child, names, free=free)
-            free -= action.build
-        found.append(action)
-    return tuple(found)
-
-
-def _records(target: DesiredBuild, execution: Execution | None) -> Sequence[ChildRecord]:
-    keys: Mapping[str, str] = target.keys
-    if execution is not None and execution.keys:
-        keys = {each.architecture: each.key for each in execution.keys}
-    known = {each.architecture: each for each in execution.children} if execution is not None else {}
-    return [known.get(each) or ChildRecord(architecture=each, key=keys[each]) for each in sorted(keys)]
-
-
-def _observed(seen: JobObservation) -> ArchitectureAction:
-    lookups = (seen.lookup,) if seen.lookup is not None else ()
-    return ArchitectureAction(child=seen.child, delete=seen.delete, lookups=lookups, requeue_after=seen.requeue_after)
-
-
-def _free(facts: BuildFacts, running: int) -> int:
-    """How many Jobs may be made now."""
-    free = facts.settings.max_active_jobs - facts.active_jobs - facts.queued
-    if limit := facts.request.spec.scheduling.max_parallel:
-        free = min(free, limit - running)
-    return max(0, free)
-
-
-def _start(
-    facts: BuildFacts,
-    target: DesiredBuild,
-    execution: Execution | None,
-    record: ChildRecord,
-    names: ExecutionNames,
-    *,
-    free: int,
-) -> ArchitectureAction:
-    """A pending architecture: a child that is there, a Job that is there, one to wait for, or one to make."""
-    architecture = record.architecture
-    if record.reason == CHILD_VANISHED and facts.leaves_registries_to_jobs:
-        look = ReuseSearch()  # a record is all that could be asked, and it would give the same child again
-    else:
-        look = find_reusable_child(facts, target, architecture, elsewhere=record.reason != REUSE_FAILED)
-    if look.lookups:
-        return ArchitectureAction(child=record, lookups=look.lookups)
-    if look.found is not None:
-        return _reuse(facts, record, look.found)
-    if look.unreachable:
-        child = _changed(record, reason=UNREACHABLE, message=f"{look.unreachable}; it is tried again.")
-        return ArchitectureAction(child=child, wait=look.unreachable, requeue_after=_LOOK_AGAIN)
-    if (job := adoption(facts, target, architecture, execution=names.execution)) is not None:
-        return _adopt(record, job)
-    if (job := shared(facts, target, architecture, execution=names.execution)) is not None:
-        text = f"Job {job.name} of {job.run} builds the same; its image will be used."
-        return ArchitectureAction(child=_changed(record, reason=f"{SHARED} {job.name}", message=text), wait=text)
-    if execution is not None and own_job(facts, execution, architecture) is not None:
-        return ArchitectureAction(child=record, wait="Its former Job is being deleted.", requeue_after=_RETRY)
-    return _build(facts, record, names, free=free)
-
-
-def _reuse(facts: BuildFacts, record: ChildRecord, found: ReusableChild) -> ArchitectureAction:
-    child = found.child
-    reused = _changed(record, phase="Reused", reason="", message="", reused_from=found.execution, completed=facts.now)
-    image = {"digest": child.digest, "size": child.size, "media_type": child.media_type, "variant": child.variant}
-    return ArchitectureAction(child=_changed(reused, **image), reuse=found)
-
-
-def _adopt(record: ChildRecord, job: JobFacts) -> ArchitectureAction:
-    taken = _changed(record, phase="Building", reason="", message="", job=job.name, job_uid=job.uid)
-    host = job.host or record.architecture
-    execution = "Native" if host == record.architecture else "Emulated"
-    return ArchitectureAction(child=_changed(taken, host=host, execution=execution, started=job.started), adopt=job)
-
-
-def _build(facts: BuildFacts, record: ChildRecord, names: ExecutionNames, *, free: int) -> ArchitectureAction:
-    name = names.jobs[record.architecture]
-    if (refusal := _refusal(facts, name)) is not None:
-        return _refused(facts, record, refusal)
-    if free <= 0:
-        text = "It waits until fewer Jobs of builds are at work."
-        return ArchitectureAction(child=_changed(record, reason=QUEUED, message=text), wait=text)
-    host = host_of(facts, record.architecture)
-    kept = record.reason if record.reason in MADE_AGAIN else ""
-    child = _changed(record, phase="Building", reason=kept, message="", job=name, job_uid=uid_placeholder(JOB, name))
-    child = _changed(child, host=host.architecture, execution=host.execution, started=None)
-    return ArchitectureAction(child=child, build=True)
-
-
-def _refusal(facts: BuildFacts, job: str) -> WriteFailure | None:
-    made = (job, configmap_name(job), context_name(job))
-    return next((each for each in facts.failures if each.step == BuildStep.CREATE_JOB and each.name in made), None)
-
-
-def _refused(facts: BuildFacts, record: ChildRecord, refusal: WriteFailure) -> ArchitectureAction:
-    """Refused by quota, admission, or somebody else's object of that name: tried again for ``nodeWait``."""
-    reason = "NameConflict" if refusal.code == "NameConflict" else JOB_REFUSED
-    since = record.started if record.started is not None else facts.now
-    waited = facts.now - since
-    message = f"{refusal.kind} {refusal.name}: {refusal.message}"
-    if waited >= BuildTimes.of(facts.request.spec).node_wait:
-        return ArchitectureAction(child=failed_child(record, reason, message, at=facts.now))
-    child = _changed(record, reason=reason, message=message, started=since)
-    return ArchitectureAction(child=child, wait=message, requeue_after=min(_LONGEST_RETRY, max(_RETRY, waited)))
