@@ -97,7 +97,7 @@ class MachineWorld(World):
     def case(self) -> MachineOSConfigFacts:
         return MachineOSConfigFacts(
             namespace=api.NAMESPACE,
-            config=self.config,
+            document=self.config,
             pool=self.pool,
             rendered=self.rendered.get(self.pool["spec"]["configuration"]["name"]),
             trust=self.trust,

@@ -427,7 +427,7 @@ class MachineOSConfigReader:
         self._machine: MachineOSInformers | None = None
         self._are_absent = False
         self._nodes: dict[str, NodeFacts] = {}
-        self._cases: dict[str, MachineOSConfigFacts] = {}
+        self._configs: dict[str, MachineOSConfigFacts] = {}
         self._stock = ""
         self.caches: Mapping[str, WrittenCache] = {}
 
@@ -479,16 +479,16 @@ class MachineOSConfigReader:
         machine = self._machine
         if machine is None or not machine.are_known or not self._informers.records.has_synced:
             return None
-        config = machine.configs.store.get(Key("", key.name))
-        if config is None or config.metadata.deletion_timestamp is not None:
-            self._cases.pop(key.name, None)
+        stored = machine.configs.store.get(Key("", key.name))
+        if stored is None or stored.metadata.deletion_timestamp is not None:
+            self._configs.pop(key.name, None)
             return None
-        case = self._cases[key.name] = self._case(machine, config.document)
+        config = self._configs[key.name] = self._config(machine, stored.document)
         pools = [_pool(each.document) for each in machine.pools.store.values()]
         nodes = tuple(self._nodes.values())
         return machine_facts(
-            case,
-            pool_nodes(case.pool_name, pools, nodes),
+            config,
+            pool_nodes(config.pool_name, pools, nodes),
             nodes if self._informers.knows_nodes else None,
             jobs=self._informers.jobs_in(self._namespace),
             settings=self._settings,
@@ -497,14 +497,14 @@ class MachineOSConfigReader:
         )
 
     def plan(self, facts: BuildFacts) -> BuildPlan:
-        case = self._cases[facts.request.name]
-        return stock_builder_plan(facts, case, self._stock) if self._stock else plan_machine_os(facts, case)
+        config = self._configs[facts.request.name]
+        return stock_builder_plan(facts, config, self._stock) if self._stock else plan_machine_os(facts, config)
 
     def status_written(self, write: Write, stored: Mapping[str, Any]) -> None:
         """Counts each build once, when the write that ends it has succeeded."""
         if write.kind == api.BUILDS.kind:
-            case = self._cases.get(write.name.rpartition("-")[0])
-            pool = case.pool_name if case is not None else ""
+            config = self._configs.get(write.name.rpartition("-")[0])
+            pool = config.pool_name if config is not None else ""
             ended = self._own_metrics.build_written(pool, stored, write.body.get("status") or {})
             if ended:
                 self._metrics.execution_ended(self.kind, ended.lower())
@@ -518,8 +518,8 @@ class MachineOSConfigReader:
         behind = any(each.writes.is_behind() for each in (machine.configs, machine.builds, self._informers.records))
         if behind or not machine.are_known or not self._informers.records.has_synced:
             return None
-        found = [self._case(machine, each.document) for each in machine.configs.store.values()]
-        return [execution for case in found for execution in recorded_executions(case)]
+        found = [self._config(machine, each.document) for each in machine.configs.store.values()]
+        return [execution for config in found for execution in recorded_executions(config)]
 
     def published(self) -> list[str]:
         """References in the statuses of all configs and builds that stay."""
@@ -539,21 +539,21 @@ class MachineOSConfigReader:
         builds = machine.builds.store.values() if machine is not None else ()
         return any(each.metadata.uid == uid and not _is_deleted(each) for each in builds)
 
-    def _case(self, machine: MachineOSInformers, config: dict[str, Any]) -> MachineOSConfigFacts:
-        metadata: Mapping[str, Any] = config.get("metadata") or {}
-        name = str(((config.get("spec") or {}).get("machineConfigPool") or {}).get("name") or "")
+    def _config(self, machine: MachineOSInformers, document: dict[str, Any]) -> MachineOSConfigFacts:
+        metadata: Mapping[str, Any] = document.get("metadata") or {}
+        name = str(((document.get("spec") or {}).get("machineConfigPool") or {}).get("name") or "")
         pool = machine.pools.store.get(Key("", name))
-        case = MachineOSConfigFacts(
-            namespace=self._namespace, config=config, pool=pool.document if pool is not None else None
+        config = MachineOSConfigFacts(
+            namespace=self._namespace, document=document, pool=pool.document if pool is not None else None
         )
-        rendered = machine.rendered.store.get(Key("", case.rendered_name))
+        rendered = machine.rendered.store.get(Key("", config.rendered_name))
         builds = controlled_by((each.document for each in machine.builds.store.values()), str(metadata.get("uid")))
         return msgspec.structs.replace(
-            case,
+            config,
             rendered=rendered.document if rendered is not None else None,
             trust=machine.trust,
             builds=builds,
-            records=tuple(self._records(case.name)),
+            records=tuple(self._records(config.name)),
         )
 
     def _records(self, config: str) -> list[ExecutionConfigMap]:

@@ -129,7 +129,7 @@ class MachineOSConfigFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     """Of Jobs, ConfigMaps and Secrets."""
-    config: Document
+    document: Document
     pool: Document | None = None
     rendered: Document | None = None
     """The MachineConfig that is the pool's current configuration."""
@@ -142,15 +142,15 @@ class MachineOSConfigFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        return name_of(self.config)
+        return name_of(self.document)
 
     @property
     def spec(self) -> Document:
-        return self.config.get("spec") or {}
+        return self.document.get("spec") or {}
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        return (self.config.get("metadata") or {}).get("annotations") or {}
+        return (self.document.get("metadata") or {}).get("annotations") or {}
 
     @property
     def configuration(self) -> Document:

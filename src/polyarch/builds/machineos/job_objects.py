@@ -144,54 +144,56 @@ _CONTAINERS_FILES: Final = {"etc-policy": "policy.json", "etc-registries": "regi
 
 
 def machine_object_labels(
-    case: MachineOSConfigFacts, execution: str, role: str, architecture: str = "", arch_key: str = ""
+    config: MachineOSConfigFacts, execution: str, role: str, architecture: str = "", arch_key: str = ""
 ) -> ObjectLabels:
     """Ours and the stock ones."""
     own = object_labels(
-        image_build=case.name, execution=execution, role=role, architecture=architecture, arch_key=arch_key
+        image_build=config.name, execution=execution, role=role, architecture=architecture, arch_key=arch_key
     )
-    stock = api.ephemeral_labels(config=case.name, pool=case.pool_name, rendered=case.rendered_name, build=execution)
+    stock = api.ephemeral_labels(
+        config=config.name, pool=config.pool_name, rendered=config.rendered_name, build=execution
+    )
     labels = {key: shortened(text, MAX_LABEL) for key, text in stock.items()}
     longer = {key: text for key, text in stock.items() if len(text) > MAX_LABEL}
     return ObjectLabels(labels={**own.labels, **labels}, annotations={**own.annotations, **longer})
 
 
-def secrets(case: MachineOSConfigFacts, build: str) -> dict[str, str]:
+def secrets(config: MachineOSConfigFacts, build: str) -> dict[str, str]:
     """Name of the copy → the Secret that it is a copy of."""
     copies = api.ephemeral_name(build)
-    found = {copies["base"]: case.pull_secret}
-    return {**found, copies["final"]: case.push_secret} if case.push_secret else found
+    found = {copies["base"]: config.pull_secret}
+    return {**found, copies["final"]: config.push_secret} if config.push_secret else found
 
 
-def job_preparations(case: MachineOSConfigFacts, job_inputs: JobInputs) -> tuple[Write, ...]:
+def job_preparations(config: MachineOSConfigFacts, job_inputs: JobInputs) -> tuple[Write, ...]:
     """The copies that the Job of an architecture mounts, made anew for every Job."""
-    own = _build_labels(case, job_inputs)
+    own = _build_labels(config, job_inputs)
     owner = {**job_inputs.owner, "controller": False, "blockOwnerDeletion": False}
     copies = api.ephemeral_name(job_inputs.execution)
     found = [
-        _prepare(case, "Secret", copy, own, owner, {"as": CREDENTIALS, "of": secret})
-        for copy, secret in secrets(case, job_inputs.execution).items()
+        _prepare(config, "Secret", copy, own, owner, {"as": CREDENTIALS, "of": secret})
+        for copy, secret in secrets(config, job_inputs.execution).items()
     ]
-    context = {"as": CONTEXT, "of": case.rendered_name, "key": CONFIG_FILE}
-    found.append(_prepare(case, "ConfigMap", copies["mc"], own, owner, context))
+    context = {"as": CONTEXT, "of": config.rendered_name, "key": CONFIG_FILE}
+    found.append(_prepare(config, "ConfigMap", copies["mc"], own, owner, context))
     for copy, file in _CONTAINERS_FILES.items():
-        source = {"as": FILE, "of": case.rendered_name, "path": f"/etc/containers/{file}", "key": file}
-        found.append(_prepare(case, "ConfigMap", copies[copy], own, owner, source))
-    if case.trust:
-        bundle = base64.b64encode(case.trust.encode()).decode()
-        found.append(_config_map(case, copies[TRUST_OBJECT], own, owner, {"binaryData": {TRUST_FILE: bundle}}))
-    texts = {"data": _containerfiles(case, job_inputs)}
-    return (*found, _config_map(case, copies["containerfile"], own, owner, texts))
+        source = {"as": FILE, "of": config.rendered_name, "path": f"/etc/containers/{file}", "key": file}
+        found.append(_prepare(config, "ConfigMap", copies[copy], own, owner, source))
+    if config.trust:
+        bundle = base64.b64encode(config.trust.encode()).decode()
+        found.append(_config_map(config, copies[TRUST_OBJECT], own, owner, {"binaryData": {TRUST_FILE: bundle}}))
+    texts = {"data": _containerfiles(config, job_inputs)}
+    return (*found, _config_map(config, copies["containerfile"], own, owner, texts))
 
 
 def machine_job_manifests(
-    case: MachineOSConfigFacts, job_inputs: JobInputs, record: str
+    config: MachineOSConfigFacts, job_inputs: JobInputs, record: str
 ) -> Sequence[Mapping[str, Any]]:
     """The inputs of the Job of an architecture, and the Job."""
-    return job_manifests(_rendered(case, job_inputs, record))
+    return job_manifests(_rendered(config, job_inputs, record))
 
 
-def owner_patches(case: MachineOSConfigFacts, execution: str, owners: Sequence[tuple[str, str]]) -> tuple[Write, ...]:
+def owner_patches(config: MachineOSConfigFacts, execution: str, owners: Sequence[tuple[str, str]]) -> tuple[Write, ...]:
     """Copies that several Jobs mount have one owner reference for each Job, name and UID."""
     if not owners:
         return ()
@@ -200,14 +202,17 @@ def owner_patches(case: MachineOSConfigFacts, execution: str, owners: Sequence[t
     ]
     body = {"metadata": {"ownerReferences": references}}
     copies = api.ephemeral_name(execution)
-    maps = ["containerfile", "mc", *([TRUST_OBJECT] if case.trust else [])]
-    shared = [*(("Secret", copy) for copy in secrets(case, execution)), *(("ConfigMap", copies[each]) for each in maps)]
+    maps = ["containerfile", "mc", *([TRUST_OBJECT] if config.trust else [])]
+    shared = [
+        *(("Secret", copy) for copy in secrets(config, execution)),
+        *(("ConfigMap", copies[each]) for each in maps),
+    ]
     return tuple(
-        Write.merge(kind, copy, body, namespace=case.namespace, step=BuildStep.CREATE_JOB) for kind, copy in shared
+        Write.merge(kind, copy, body, namespace=config.namespace, step=BuildStep.CREATE_JOB) for kind, copy in shared
     )
 
 
-def job_deletions(case: MachineOSConfigFacts, jobs: Iterable[JobFacts], execution: str) -> tuple[Write, ...]:
+def job_deletions(config: MachineOSConfigFacts, jobs: Iterable[JobFacts], execution: str) -> tuple[Write, ...]:
     """The Jobs of a build and their inputs: their names are needed again."""
     found = []
     for job in sorted((each for each in jobs if each.run == execution), key=lambda each: each.name):
@@ -229,14 +234,14 @@ def job_deletions(case: MachineOSConfigFacts, jobs: Iterable[JobFacts], executio
     return tuple(found)
 
 
-def _build_labels(case: MachineOSConfigFacts, job_inputs: JobInputs) -> ObjectLabels:
-    return _entitled(machine_object_labels(case, job_inputs.execution, ""), job_inputs)
+def _build_labels(config: MachineOSConfigFacts, job_inputs: JobInputs) -> ObjectLabels:
+    return _entitled(machine_object_labels(config, job_inputs.execution, ""), job_inputs)
 
 
-def _job_labels(case: MachineOSConfigFacts, job_inputs: JobInputs) -> ObjectLabels:
+def _job_labels(config: MachineOSConfigFacts, job_inputs: JobInputs) -> ObjectLabels:
     key = job_inputs.target.keys[job_inputs.architecture]
     return _entitled(
-        machine_object_labels(case, job_inputs.execution, names.ARCH_ROLE, job_inputs.architecture, key), job_inputs
+        machine_object_labels(config, job_inputs.execution, names.ARCH_ROLE, job_inputs.architecture, key), job_inputs
     )
 
 
@@ -247,19 +252,19 @@ def _entitled(found: ObjectLabels, job_inputs: JobInputs) -> ObjectLabels:
 
 
 def _prepare(
-    case: MachineOSConfigFacts,
+    config: MachineOSConfigFacts,
     kind: str,
     name: str,
     own: ObjectLabels,
     owner: Mapping[str, Any],
     source: Mapping[str, str],
 ) -> Write:
-    body = {"metadata": _metadata(case, name, own, owner), "source": dict(source)}
-    return Write(verb="prepare", kind=kind, namespace=case.namespace, name=name, step=BuildStep.CREATE_JOB, body=body)
+    body = {"metadata": _metadata(config, name, own, owner), "source": dict(source)}
+    return Write(verb="prepare", kind=kind, namespace=config.namespace, name=name, step=BuildStep.CREATE_JOB, body=body)
 
 
 def _config_map(
-    case: MachineOSConfigFacts,
+    config: MachineOSConfigFacts,
     name: str,
     own: ObjectLabels,
     owner: Mapping[str, Any],
@@ -268,32 +273,32 @@ def _config_map(
     body = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(case, name, own, owner),
+        "metadata": _metadata(config, name, own, owner),
         **content,
     }
     return Write.apply(body, step=BuildStep.CREATE_JOB)
 
 
-def _metadata(case: MachineOSConfigFacts, name: str, own: ObjectLabels, owner: Mapping[str, Any]) -> dict[str, Any]:
+def _metadata(config: MachineOSConfigFacts, name: str, own: ObjectLabels, owner: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": name,
-        "namespace": case.namespace,
+        "namespace": config.namespace,
         "labels": own.labels,
         "annotations": own.annotations,
         "ownerReferences": [dict(owner)],
     }
 
 
-def _containerfiles(case: MachineOSConfigFacts, job_inputs: JobInputs) -> dict[str, str]:
+def _containerfiles(config: MachineOSConfigFacts, job_inputs: JobInputs) -> dict[str, str]:
     """What is built, for people and their tools: a text for each architecture, since each names its own images."""
     architectures = job_inputs.target.architectures
-    texts = {each: _text(case, msgspec.structs.replace(job_inputs, architecture=each)) for each in architectures}
+    texts = {each: _text(config, msgspec.structs.replace(job_inputs, architecture=each)) for each in architectures}
     if len(texts) == 1:
         return {CONTAINERFILE: texts[architectures[0]]}
     return {f"{CONTAINERFILE}.{each}": text for each, text in texts.items()}
 
 
-def _text(case: MachineOSConfigFacts, job_inputs: JobInputs) -> str:
+def _text(config: MachineOSConfigFacts, job_inputs: JobInputs) -> str:
     """The whole Containerfile of an architecture."""
     own, machine = job_inputs.inputs.per_architecture[job_inputs.architecture], job_inputs.inputs.machine
     if machine is None:
@@ -302,21 +307,21 @@ def _text(case: MachineOSConfigFacts, job_inputs: JobInputs) -> str:
         Rendering(
             os_image=_pinned(machine.os_image, job_inputs),
             extensions_image=_pinned(machine.extensions_image, job_inputs) if machine.extensions_image else "",
-            pool=case.pool_name,
-            rendered=case.rendered_name,
+            pool=config.pool_name,
+            rendered=config.rendered_name,
             kernel_type=machine.kernel_type,
             extensions=machine.extensions,
-            has_trust=bool(case.trust),
+            has_trust=bool(config.trust),
             user_text=own.containerfile,
         )
     )
 
 
-def _rendered(case: MachineOSConfigFacts, job_inputs: JobInputs, record: str) -> ArchitectureJobSpec:
+def _rendered(config: MachineOSConfigFacts, job_inputs: JobInputs, record: str) -> ArchitectureJobSpec:
     """With the whole Containerfile, the images that it names, and the copies in place of what the config names."""
-    labels = _job_labels(case, job_inputs)
+    labels = _job_labels(config, job_inputs)
     metadata = JobMetadata(
-        namespace=case.namespace,
+        namespace=config.namespace,
         job=job_inputs.job,
         owners=(job_inputs.owner,),
         labels=labels.labels,
@@ -331,19 +336,19 @@ def _rendered(case: MachineOSConfigFacts, job_inputs: JobInputs, record: str) ->
     pinned = {_pinned(each, job_inputs) for each in (machine.os_image, machine.extensions_image) if each}
     output = msgspec.structs.replace(
         spec.output,
-        push_secret=NameReference(copies["final"]) if case.push_secret else None,
+        push_secret=NameReference(copies["final"]) if config.push_secret else None,
         pull_secrets=[NameReference(copies["base"])],
     )
-    trusted = "\n".join(each for each in (plain.settings.trust_bundle, case.trust) if each)
+    trusted = "\n".join(each for each in (plain.settings.trust_bundle, config.trust) if each)
     given = MachineJobMounts(
-        context=(copies["mc"], *((copies[TRUST_OBJECT],) if case.trust else ())),
+        context=(copies["mc"], *((copies[TRUST_OBJECT],) if config.trust else ())),
         containers=tuple(copies[each] for each in _CONTAINERS_FILES),
         entitled=tuple(each for each in machine.entitled if each.name in machine.entitlements),
     )
     return msgspec.structs.replace(
         plain,
         spec=msgspec.structs.replace(spec, output=output),
-        containerfile=_text(case, job_inputs),
+        containerfile=_text(config, job_inputs),
         images=[*plain.images, *(ExternalImage(written=(each,), pull=each) for each in sorted(pinned))],
         given=given,
         settings=msgspec.structs.replace(plain.settings, trust_bundle=trusted),

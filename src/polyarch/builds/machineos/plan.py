@@ -69,26 +69,26 @@ from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
 
 
-def seeded_image(case: MachineOSConfigFacts) -> str:
+def seeded_image(config: MachineOSConfigFacts) -> str:
     """The image that is to be taken, canonical; empty if there is none, or the config has a build already."""
-    text = case.annotations.get(api.PRE_BUILT, "")
-    begun = case.builds or api.CURRENT_BUILD in case.annotations
+    text = config.annotations.get(api.PRE_BUILT, "")
+    begun = config.builds or api.CURRENT_BUILD in config.annotations
     return canonical_image(text) if text and not begun else ""
 
 
-def seeding_lookup(facts: BuildFacts, image: str, case: MachineOSConfigFacts) -> BuildLookup | None:
+def seeding_lookup(facts: BuildFacts, image: str, config: MachineOSConfigFacts) -> BuildLookup | None:
     """What has to be known first: that the Secret is there with which images are pushed, and what the image has."""
-    if case.push_secret and case.push_secret not in facts.inputs.secrets:
-        return BuildLookup(reference=case.push_secret, what="secret")
+    if config.push_secret and config.push_secret not in facts.inputs.secrets:
+        return BuildLookup(reference=config.push_secret, what="secret")
     if image not in facts.images:
         return BuildLookup(reference=image, what="inspect")
     return None
 
 
-def can_be_seeded(facts: BuildFacts, image: str, case: MachineOSConfigFacts) -> bool:
+def can_be_seeded(facts: BuildFacts, image: str, config: MachineOSConfigFacts) -> bool:
     """Whether the image can be taken; the planner says what is wrong with a Secret."""
-    secret = facts.inputs.secrets.get(case.push_secret)
-    usable = not case.push_secret or (secret is not None and not secret.invalid)
+    secret = facts.inputs.secrets.get(config.push_secret)
+    usable = not config.push_secret or (secret is not None and not secret.invalid)
     answer = facts.images.get(image)
     return usable and answer is not None and answer.status is Status.RESOLVED and bool(answer.digest)
 
@@ -145,11 +145,11 @@ class MachineOSConfigKind:
     name: Final = "MachineOSConfig"
     execution_kind: Final = api.BUILDS.kind
 
-    def __init__(self, case: MachineOSConfigFacts) -> None:
-        self._case = case
+    def __init__(self, config: MachineOSConfigFacts) -> None:
+        self._config = config
 
     def blocker(self, facts: BuildFacts) -> Problem | None:
-        return rollout_blocker(self._case)
+        return rollout_blocker(self._config)
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
@@ -165,22 +165,22 @@ class MachineOSConfigKind:
 
     def _build_name(self, architectures: Sequence[str], build_key: str) -> str:
         """The stock name where it can be kept."""
-        case = self._case
-        mixed = mixed_name(case.name, configuration=case.configuration, build_key=build_key)
-        if not keeps_stock_name(architectures, case.spec.get("containerFile")):
+        config = self._config
+        mixed = mixed_name(config.name, configuration=config.configuration, build_key=build_key)
+        if not keeps_stock_name(architectures, config.spec.get("containerFile")):
             return mixed
         stock = self._stock_name()
-        existing = case.build(stock)
+        existing = config.build(stock)
         if existing is None:
             return stock
-        made_for = [each.architecture for each in read_record(case.record(existing)).spec.architectures or ()]
+        made_for = [each.architecture for each in read_record(config.record(existing)).spec.architectures or ()]
         if not made_for:  # a stock builder's, whose architecture nothing tells; or it has never begun
             return mixed if stage_of(existing.get("status") or {}) == "Succeeded" else stock
         return stock if made_for == list(architectures) else mixed
 
     def _stock_name(self) -> str:
-        case = self._case
-        rendered: Document = case.rendered or {}
+        config = self._config
+        rendered: Document = config.rendered or {}
         spec: Mapping[str, Any] = rendered.get("spec") or {}
         annotations = (rendered.get("metadata") or {}).get("annotations") or {}
         images = os_images(
@@ -188,7 +188,7 @@ class MachineOSConfigKind:
             extensions_image=str(spec.get("baseOSExtensionsContainerImage") or ""),
             release=str(annotations.get(api.RELEASE) or ""),
         )
-        return stock_name(case.name, configuration=case.configuration, spec=case.spec, os_images=images)
+        return stock_name(config.name, configuration=config.configuration, spec=config.spec, os_images=images)
 
     def execution_names(self, facts: BuildFacts, execution: str, architectures: Sequence[str]) -> ExecutionNames:
         own, count = result_tag(execution), len(architectures)
@@ -206,9 +206,9 @@ class MachineOSConfigKind:
         return owner_reference(api.BUILDS, name, uid)
 
     def job_writes(self, job_inputs: JobInputs) -> Sequence[Write]:
-        manifests = machine_job_manifests(self._case, job_inputs, api.record_name(job_inputs.execution))
+        manifests = machine_job_manifests(self._config, job_inputs, api.record_name(job_inputs.execution))
         return [
-            *job_preparations(self._case, job_inputs),
+            *job_preparations(self._config, job_inputs),
             *(Write.create(body, step=BuildStep.CREATE_JOB) for body in manifests),
         ]
 
@@ -216,12 +216,12 @@ class MachineOSConfigKind:
 
     def create(self, outcome: PlanOutcome, state: ExecutionState) -> Sequence[Write]:
         """The build and its record. A build of that name that is over is made again."""
-        case, target = self._case, outcome.target
+        config, target = self._config, outcome.target
         if target is None:
             return ()
-        existing = case.build(state.name)
+        existing = config.build(state.name)
         begun = existing is not None and (
-            case.record(existing) is not None or stage_of(existing.get("status") or {}) in TERMINAL
+            config.record(existing) is not None or stage_of(existing.get("status") or {}) in TERMINAL
         )
         again = self._away(outcome, existing) if existing is not None and begun else ()
         labels = {api.PRE_BUILT: "true"} if state.reason == SEEDED else {}
@@ -232,27 +232,27 @@ class MachineOSConfigKind:
         )
 
     def _build(self, name: str, repository: str, labels: Mapping[str, str] = {}) -> Write:
-        case = self._case
+        config = self._config
         metadata = {
             "name": name,
             "labels": {
                 key: shortened(text, MAX_LABEL)
                 for key, text in api.build_labels(
-                    config=case.name, pool=case.pool_name, rendered=case.rendered_name
+                    config=config.name, pool=config.pool_name, rendered=config.rendered_name
                 ).items()
             }
             | dict(labels),
-            "annotations": {api.PUSH_SECRET: case.push_secret},
+            "annotations": {api.PUSH_SECRET: config.push_secret},
             "finalizers": [api.FINALIZER],
-            "ownerReferences": [owner_reference(api.CONFIGS, case.name, uid_of(case.config))],
+            "ownerReferences": [owner_reference(api.CONFIGS, config.name, uid_of(config.document))],
         }
         body = {
             "apiVersion": api.BUILDS.api_version,
             "kind": api.BUILDS.kind,
             "metadata": metadata,
             "spec": {
-                "machineConfig": {"name": case.rendered_name},
-                "machineOSConfig": {"name": case.name},
+                "machineConfig": {"name": config.rendered_name},
+                "machineOSConfig": {"name": config.name},
                 "renderedImagePushSpec": f"{repository}:{result_tag(name)}",
             },
         }
@@ -264,17 +264,17 @@ class MachineOSConfigKind:
         stored = self._stored(state.name)
         if outcome.before is None or record.body["data"] != stored:
             found.append(record)
-        found += owner_patches(self._case, state.name, _new_jobs(state))
+        found += owner_patches(self._config, state.name, _new_jobs(state))
         if state.phase == "Succeeded":
-            found += digest_writes(self._case, state, self.owner(state.name, build_uid(state)))
-        return (*found, *build_status_writes(self._case, outcome, state))
+            found += digest_writes(self._config, state, self.owner(state.name, build_uid(state)))
+        return (*found, *build_status_writes(self._config, outcome, state))
 
     def supersede(self, outcome: PlanOutcome, before: Execution, state: ExecutionState) -> Sequence[Write]:
         """What its Jobs have made is kept; the build is deleted."""
-        existing = self._case.build(before.name)
+        existing = self._config.build(before.name)
         if existing is None:
             return ()
-        if self._case.record(existing) is None:
+        if self._config.record(existing) is None:
             return (_deletion(existing),)
         return (self._left(outcome, before, state), _deletion(existing))
 
@@ -290,48 +290,48 @@ class MachineOSConfigKind:
             found += self._refused(outcome, chosen)
         if outcome.execution is not None:
             found += self._others(outcome, outcome.execution.name)
-        return (*found, *self._honoured(outcome), *report_writes(self._case, outcome, chosen))
+        return (*found, *self._honoured(outcome), *report_writes(self._config, outcome, chosen))
 
     def _others(self, outcome: PlanOutcome, name: str) -> list[Write]:
         """Builds of the config that have not succeeded give way to the one that is carried on."""
         gone = {before.name for before, _ in outcome.superseded}
         return [
             write
-            for each in self._case.builds
+            for each in self._config.builds
             if name_of(each) not in (name, *gone) and _is_over(each, "Failed", "Interrupted")
             for write in self._away(outcome, each)
         ]
 
     def _refused_name(self, outcome: PlanOutcome) -> str:
         """The name of a build that cannot be made, also where no keys are known to name it by."""
-        case, architectures = self._case, outcome.architectures or ()
+        config, architectures = self._config, outcome.architectures or ()
         if outcome.target is not None:
             return self._build_name(outcome.target.architectures, outcome.target.build_key)
-        seen = {"architectures": list(architectures), "spec": spec_of(case.spec)}
+        seen = {"architectures": list(architectures), "spec": spec_of(config.spec)}
         return self._build_name(architectures, canonical_digest(seen))
 
     def _refused(self, outcome: PlanOutcome, name: str) -> list[Write]:
         """What cannot be built is a build that has failed, without any Job."""
-        case = self._case
-        existing = case.build(name)
+        config = self._config
+        existing = config.build(name)
         if existing is not None and stage_of(existing.get("status") or {}) in TERMINAL:
             return []
         made = [] if existing is not None else [self._build(name, outcome.facts.request.spec.output.repository)]
-        return [*self._others(outcome, name), *made, *refusal_writes(case, name, existing, now=outcome.facts.now)]
+        return [*self._others(outcome, name), *made, *refusal_writes(config, name, existing, now=outcome.facts.now)]
 
     def _honoured(self, outcome: PlanOutcome) -> list[Write]:
         """Once the annotation that asked for a rebuild is away, the next one asks for another."""
-        case = self._case
-        if api.REBUILD in case.annotations or outcome.execution is not None:
+        config = self._config
+        if api.REBUILD in config.annotations or outcome.execution is not None:
             return []
         found = []
-        for build in case.builds:
-            record = case.record(build)
+        for build in config.builds:
+            record = config.record(build)
             if record is not None and (known := read_record(record)).rebuild:
                 data = {EXECUTION_FILE: encoded(msgspec.structs.replace(known, rebuild=""))}
                 found.append(
                     Write.merge(
-                        CONFIG_MAP, record.name, {"data": data}, namespace=case.namespace, step=BuildStep.REPORT
+                        CONFIG_MAP, record.name, {"data": data}, namespace=config.namespace, step=BuildStep.REPORT
                     )
                 )
         return found
@@ -341,30 +341,30 @@ class MachineOSConfigKind:
     def _record(
         self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState, owner: dict[str, Any] | None = None
     ) -> Write:
-        case = self._case
+        config = self._config
         known = recorded_build(before) if before is not None and before.keys else outcome.target
         if known is None:
             raise ValueError(f"{state.name} has neither a target nor a record")
-        existing = case.build(state.name)
+        existing = config.build(state.name)
         bases = outcome.bases if outcome.before is before else None
         if bases is None:
-            bases = read_record(case.record(existing)).bases if existing is not None else ()
-        asks = api.REBUILD in case.annotations and state.forced is not None
+            bases = read_record(config.record(existing)).bases if existing is not None else ()
+        asks = api.REBUILD in config.annotations and state.forced is not None
         text = execution_text(
-            case, state, known, before, bases=tuple(bases), rebuild="Asked" if asks else "", now=outcome.facts.now
+            config, state, known, before, bases=tuple(bases), rebuild="Asked" if asks else "", now=outcome.facts.now
         )
-        own = machine_object_labels(case, state.name, "")
+        own = machine_object_labels(config, state.name, "")
         body = {
             "apiVersion": "v1",
             "kind": CONFIG_MAP,
             "metadata": {
                 "name": api.record_name(state.name),
-                "namespace": case.namespace,
+                "namespace": config.namespace,
                 "labels": own.labels,
                 "annotations": {
                     **own.annotations,
-                    api.CONFIG_LABEL: case.name,
-                    names.PUSH_SECRET_ANNOTATION: case.push_secret,
+                    api.CONFIG_LABEL: config.name,
+                    names.PUSH_SECRET_ANNOTATION: config.push_secret,
                 },
                 "finalizers": [names.IMAGES_FINALIZER],
                 "ownerReferences": [owner or {**self.owner(state.name, build_uid(state)), "blockOwnerDeletion": False}],
@@ -375,13 +375,13 @@ class MachineOSConfigKind:
 
     def _left(self, outcome: PlanOutcome, before: Execution, state: ExecutionState) -> Write:
         """The record of a build that goes: it is the config's from now on."""
-        case = self._case
-        owner = owner_reference(api.CONFIGS, case.name, uid_of(case.config))
+        config = self._config
+        owner = owner_reference(api.CONFIGS, config.name, uid_of(config.document))
         return self._record(outcome, before, state, {**owner, "controller": False, "blockOwnerDeletion": False})
 
     def _stored(self, name: str) -> dict[str, str] | None:
-        existing = self._case.build(name)
-        record = self._case.record(existing) if existing is not None else None
+        existing = self._config.build(name)
+        record = self._config.record(existing) if existing is not None else None
         if record is None:
             return None
         return {names.ARCHITECTURES_FILE: record.architectures, EXECUTION_FILE: record.execution}
@@ -391,9 +391,9 @@ class MachineOSConfigKind:
         facts, name = outcome.facts, name_of(build)
         before = next((each for each in facts.executions if each.name == name and each.uid == uid_of(build)), None)
         found: list[Write] = []
-        if before is not None and self._case.record(build) is not None:
+        if before is not None and self._config.record(build) is not None:
             found.append(self._left(outcome, before, recorded_state(before)))
-        return [*found, *job_deletions(self._case, facts.jobs, name), _deletion(build)]
+        return [*found, *job_deletions(self._config, facts.jobs, name), _deletion(build)]
 
 
 def _deletion(build: Document) -> Write:
@@ -429,30 +429,30 @@ SEEDED_CONDITION: Final = "Seeded"
 """Of a config whose first result was taken as it was."""
 
 
-def plan_machine_os(facts: BuildFacts, case: MachineOSConfigFacts) -> BuildPlan:
+def plan_machine_os(facts: BuildFacts, config: MachineOSConfigFacts) -> BuildPlan:
     """The plan for a MachineOSConfig."""
-    seeded = _seeded(facts, case)
+    seeded = _seeded(facts, config)
     if seeded is not None:
         return seeded
-    found = planned(facts, MachineOSConfigKind(case))
-    told = (*found.events, *_rollout(facts, case, found), *stock_events(facts, case, found))
+    found = planned(facts, MachineOSConfigKind(config))
+    told = (*found.events, *_rollout(facts, config, found), *stock_events(facts, config, found))
     return msgspec.structs.replace(found, events=told)
 
 
-def _seeded(facts: BuildFacts, case: MachineOSConfigFacts) -> BuildPlan | None:
+def _seeded(facts: BuildFacts, config: MachineOSConfigFacts) -> BuildPlan | None:
     """The plan that takes an image as it is, where one is named and nothing keeps it from being taken."""
-    image = seeded_image(case)
+    image = seeded_image(config)
     if not image:
         return None
     request = resolve_request(facts)
     target = request.target
-    asked = seeding_lookup(facts, image, case)
+    asked = seeding_lookup(facts, image, config)
     lookups = (*request.lookups, *((asked,) if asked is not None else ()))
     if lookups:
         return BuildPlan(decision="Wait", reason="Asking", message=f"{image} is looked up first.", lookups=lookups)
-    if target is None or not can_be_seeded(facts, image, case):
+    if target is None or not can_be_seeded(facts, image, config):
         return None
-    kind = MachineOSConfigKind(case)
+    kind = MachineOSConfigKind(config)
     name, _ = kind.next_execution(facts, target)
     made = seeded_state(facts, request, target, name, image)
     message = f"{made.result} is taken as it is: annotation {api.PRE_BUILT} names it."
@@ -482,14 +482,14 @@ def _seeded(facts: BuildFacts, case: MachineOSConfigFacts) -> BuildPlan | None:
     )
 
 
-def _rollout(facts: BuildFacts, case: MachineOSConfigFacts, found: BuildPlan) -> Iterator[PlannedEvent]:
+def _rollout(facts: BuildFacts, config: MachineOSConfigFacts, found: BuildPlan) -> Iterator[PlannedEvent]:
     """Nodes compare what they run with the whole of a pull spec, so another architecture is another image."""
     current = current_execution(facts)
     joining = [each for each in found.architectures if each not in published_architectures(current)]
     if current is None or found.decision not in ("Build", "Reassemble") or not joining:
         return
     message = (
-        f"With {', '.join(joining)} the image of pool {case.pool_name} gets another digest, so all of its nodes are "
+        f"With {', '.join(joining)} the image of pool {config.pool_name} gets another digest, so all of its nodes are "
         f"updated, also those of other architectures. To put that off: annotation {api.ON_NEW}: NextBuild."
     )
     yield PlannedEvent(type="Normal", reason="RolloutExpected", message=message, execution=found.execution)

@@ -142,10 +142,10 @@ def read_record(stored: ExecutionConfigMap | None) -> ExecutionRecord:
         return ExecutionRecord()
 
 
-def recorded_executions(case: MachineOSConfigFacts) -> tuple[Execution, ...]:
+def recorded_executions(config: MachineOSConfigFacts) -> tuple[Execution, ...]:
     """Every MachineOSBuild of a config, and what builds that are gone have left."""
-    own = tuple(_execution(case, each) for each in case.builds)
-    return (*own, *(_left(case, each) for each in case.left))
+    own = tuple(_execution(config, each) for each in config.builds)
+    return (*own, *(_left(config, each) for each in config.left))
 
 
 def ended(stored: ExecutionConfigMap, *, namespace: str, uid: str) -> Execution | None:
@@ -161,10 +161,10 @@ def ended(stored: ExecutionConfigMap, *, namespace: str, uid: str) -> Execution 
     return msgspec.structs.replace(found, deleting=True)
 
 
-def recorded_pins(case: MachineOSConfigFacts) -> tuple[PinnedBase, ...]:
+def recorded_pins(config: MachineOSConfigFacts) -> tuple[PinnedBase, ...]:
     """The pins of the newest build that has some."""
-    ordered = sorted(case.builds, key=lambda each: str((each.get("metadata") or {}).get("creationTimestamp") or ""))
-    records = [read_record(case.record(each)) for each in ordered] + [read_record(each) for each in case.left]
+    ordered = sorted(config.builds, key=lambda each: str((each.get("metadata") or {}).get("creationTimestamp") or ""))
+    records = [read_record(config.record(each)) for each in ordered] + [read_record(each) for each in config.left]
     bases = next((each.bases for each in reversed(records) if each.bases), ())
     return tuple(
         PinnedBase(
@@ -178,7 +178,7 @@ def recorded_pins(case: MachineOSConfigFacts) -> tuple[PinnedBase, ...]:
 
 
 def execution_text(
-    case: MachineOSConfigFacts,
+    config: MachineOSConfigFacts,
     state: ExecutionState,
     target: DesiredBuild,
     before: Execution | None,
@@ -189,7 +189,7 @@ def execution_text(
 ) -> str:
     """``execution.json`` of an execution."""
     spec = ImageBuildRunSpec(
-        image_build=BuildIdentity(name=case.name, uid=uid_of(case.config)),
+        image_build=BuildIdentity(name=config.name, uid=uid_of(config.document)),
         serial=state.serial,
         build_key=state.build_key,
         architectures=[ArchitectureKey(architecture=each.architecture, key=each.key) for each in state.children],
@@ -208,13 +208,13 @@ def encoded(record: ExecutionRecord) -> str:
     return canonical_json(without_empty(msgspec.to_builtins(record))).decode()
 
 
-def _execution(case: MachineOSConfigFacts, build: Document) -> Execution:
+def _execution(config: MachineOSConfigFacts, build: Document) -> Execution:
     """A MachineOSBuild. One without a record was made by a stock builder, or its making was cut off."""
     metadata = msgspec.convert(build.get("metadata") or {}, ObjectMeta)
     status: Mapping[str, Any] = build.get("status") or {}
-    stored = case.record(build)
+    stored = config.record(build)
     record = read_record(stored)
-    placed = msgspec.structs.replace(metadata, namespace=case.namespace)
+    placed = msgspec.structs.replace(metadata, namespace=config.namespace)
     run = RunObject(metadata=placed, spec=record.spec, status=record.status or None)
     found = execution_of(run, recorded=stored.architectures if stored is not None else None)
     stage = stage_of(status)
@@ -223,7 +223,7 @@ def _execution(case: MachineOSConfigFacts, build: Document) -> Execution:
         phase = msgspec.convert(stage, Literal["Succeeded", "Failed", "Interrupted"])
     elif phase in ENDED:  # its last write was cut off: it is made again from the record
         phase = "Building"
-    changes: dict[str, Any] = {"phase": phase, "owner_uid": uid_of(case.config), "owner_name": case.name}
+    changes: dict[str, Any] = {"phase": phase, "owner_uid": uid_of(config.document), "owner_name": config.name}
     if stage == "Succeeded" and not found.result:
         changes["result"] = str(status.get("digestedImagePushSpec") or "")
     if stage in TERMINAL and found.completed is None:
@@ -231,9 +231,9 @@ def _execution(case: MachineOSConfigFacts, build: Document) -> Execution:
     return msgspec.structs.replace(found, **changes)
 
 
-def _left(case: MachineOSConfigFacts, stored: ExecutionConfigMap) -> Execution:
+def _left(config: MachineOSConfigFacts, stored: ExecutionConfigMap) -> Execution:
     """The images of a build that is gone: nobody's execution, so it is never current and never carried on."""
     record = read_record(stored)
-    run = RunObject(metadata=ObjectMeta(name=stored.build, namespace=case.namespace), spec=record.spec)
+    run = RunObject(metadata=ObjectMeta(name=stored.build, namespace=config.namespace), spec=record.spec)
     found = execution_of(msgspec.structs.replace(run, status=record.status), recorded=stored.architectures)
     return msgspec.structs.replace(found, phase="Superseded", owner_uid="", result="")

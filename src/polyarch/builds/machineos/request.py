@@ -282,7 +282,7 @@ OTHER_BUILDER: Final = ("NodeDegraded", "RenderDegraded", "PinnedImageSetsDegrad
 
 
 def machine_facts(
-    case: MachineOSConfigFacts,
+    config: MachineOSConfigFacts,
     members: PoolNodes,
     nodes: tuple[NodeFacts, ...] | None,
     *,
@@ -292,12 +292,12 @@ def machine_facts(
     active_jobs: int = 0,
 ) -> BuildFacts:
     """The facts about one MachineOSConfig. ``nodes``: all that there are; None: not known."""
-    executions = recorded_executions(case)
+    executions = recorded_executions(config)
     known = {each.architecture for each in nodes or ()} - {""}
     unsupported = sorted(known - set(api.SUPPORTED))
     found = BuildFacts(
         now=now,
-        request=build_request(case, members, executions, unsupported=unsupported),
+        request=build_request(config, members, executions, unsupported=unsupported),
         nodes=nodes,
         members=frozenset(each.name for each in members.nodes),
         executions=executions,
@@ -305,53 +305,57 @@ def machine_facts(
         active_jobs=active_jobs,
         settings=settings,
     )
-    rebuild = _rebuild(case, found)
+    rebuild = _rebuild(config, found)
     spec = msgspec.structs.replace(found.request.spec, rebuild=rebuild)
     return msgspec.structs.replace(found, request=msgspec.structs.replace(found.request, spec=spec))
 
 
 def build_request(
-    case: MachineOSConfigFacts, members: PoolNodes, executions: Iterable[Execution], *, unsupported: Iterable[str] = ()
+    config: MachineOSConfigFacts,
+    members: PoolNodes,
+    executions: Iterable[Execution],
+    *,
+    unsupported: Iterable[str] = (),
 ) -> BuildRequest:
     """What the config asks for; a rebuild is told apart by who knows the executions."""
-    options = annotation_options(case.name, case.annotations)
-    metadata: Document = case.config.get("metadata") or {}
-    status: Mapping[str, Any] = case.config.get("status") or {}
+    options = annotation_options(config.name, config.annotations)
+    metadata: Document = config.document.get("metadata") or {}
+    status: Mapping[str, Any] = config.document.get("status") or {}
     excluded = sorted(set(unsupported))
     return BuildRequest(
         kind="MachineOSConfig",
-        namespace=case.namespace,
-        name=case.name,
-        uid=uid_of(case.config),
+        namespace=config.namespace,
+        name=config.name,
+        uid=uid_of(config.document),
         generation=int(metadata.get("generation") or 0),
         created=seconds(metadata.get("creationTimestamp")) or 0.0,
-        spec=_spec(case, options, has_members=bool(members.nodes), excluded=excluded),
-        machine=_machine(case),
-        pins=recorded_pins(case),
+        spec=_spec(config, options, has_members=bool(members.nodes), excluded=excluded),
+        machine=_machine(config),
+        pins=recorded_pins(config),
         current=str((status.get("machineOSBuild") or {}).get("name") or ""),
         status={
             "conditions": status.get("conditions") or [],
             "image": status.get("currentImagePullSpec") or "",
-            "architectures": [each for each in case.annotations.get(ARCHITECTURES_ANNOTATION, "").split(",") if each],
+            "architectures": [each for each in config.annotations.get(ARCHITECTURES_ANNOTATION, "").split(",") if each],
         },
-        annotations=case.annotations,
-        problems=(*_problems(case), *options.warnings, *members.warnings, *_unsupported(case, excluded)),
+        annotations=config.annotations,
+        problems=(*_problems(config), *options.warnings, *members.warnings, *_unsupported(config, excluded)),
     )
 
 
-def rollout_blocker(case: MachineOSConfigFacts) -> Problem | None:
+def rollout_blocker(config: MachineOSConfigFacts) -> Problem | None:
     """What of the pool keeps a build from being started."""
-    found = [each for each in OTHER_BUILDER if stored_condition(case.pool, each) == "True"]
+    found = [each for each in OTHER_BUILDER if stored_condition(config.pool, each) == "True"]
     if not found:
         return None
-    message = f"MachineConfigPool {case.pool_name} is {', '.join(found)}: a build starts once it is not."
+    message = f"MachineConfigPool {config.pool_name} is {', '.join(found)}: a build starts once it is not."
     return Problem(reason="PoolDegraded", message=message)
 
 
 def _spec(
-    case: MachineOSConfigFacts, options: AnnotationOptions, *, has_members: bool, excluded: list[str]
+    config: MachineOSConfigFacts, options: AnnotationOptions, *, has_members: bool, excluded: list[str]
 ) -> ImageBuildSpec:
-    spec = case.spec
+    spec = config.spec
     return ImageBuildSpec(
         source=_source(spec.get("containerFile"), options),
         architectures=Architectures(
@@ -362,8 +366,8 @@ def _spec(
         ),
         output=Output(
             repository=push_spec_repository(str(spec.get("renderedImagePushSpec") or "")),
-            push_secret=NameReference(case.push_secret) if case.push_secret else None,
-            pull_secrets=[NameReference(case.pull_secret)],
+            push_secret=NameReference(config.push_secret) if config.push_secret else None,
+            pull_secrets=[NameReference(config.pull_secret)],
             index=options.index,
         ),
         strategy=options.strategy,
@@ -391,8 +395,8 @@ def _source(entries: Any, options: AnnotationOptions) -> Source:
     return Source(containerfile=common, overrides=overrides or None)
 
 
-def _machine(case: MachineOSConfigFacts) -> MachineOSInputs:
-    spec: Mapping[str, Any] = (case.rendered or {}).get("spec") or {}
+def _machine(config: MachineOSConfigFacts) -> MachineOSInputs:
+    spec: Mapping[str, Any] = (config.rendered or {}).get("spec") or {}
     kernel = str(spec.get("kernelType") or "")
     return MachineOSInputs(
         os_image=str(spec.get("osImageURL") or ""),
@@ -400,39 +404,39 @@ def _machine(case: MachineOSConfigFacts) -> MachineOSInputs:
         kernel_type="" if kernel == "default" else kernel,
         extensions=tuple(sorted(set(spec.get("extensions") or ()))),
         kernel_arguments=tuple(spec.get("kernelArguments") or ()),
-        trust=hashlib.sha256(case.trust.encode()).hexdigest() if case.trust else "",
-        entitled=api.entitlements(case.pool_name),
+        trust=hashlib.sha256(config.trust.encode()).hexdigest() if config.trust else "",
+        entitled=api.entitlements(config.pool_name),
     )
 
 
-def _problems(case: MachineOSConfigFacts) -> list[Problem]:
+def _problems(config: MachineOSConfigFacts) -> list[Problem]:
     found = [
         Problem(reason="InputMissing", message=f"{each[:1].upper()}{each[1:]}.")
-        for each in missing_objects(case.pool, case.config, case.rendered)
+        for each in missing_objects(config.pool, config.document, config.rendered)
     ]
-    if (wrong := push_spec_problem(case.name, str(case.spec.get("renderedImagePushSpec") or ""))) is not None:
+    if (wrong := push_spec_problem(config.name, str(config.spec.get("renderedImagePushSpec") or ""))) is not None:
         found.append(wrong)
-    builder = str((case.spec.get("imageBuilder") or {}).get("imageBuilderType") or "")
+    builder = str((config.spec.get("imageBuilder") or {}).get("imageBuilderType") or "")
     if builder != JOB_BUILDER:
         message = (
-            f"MachineOSConfig {case.name}: spec.imageBuilder.imageBuilderType is {builder[:60]!r}: only {JOB_BUILDER} "
-            "is supported."
+            f"MachineOSConfig {config.name}: spec.imageBuilder.imageBuilderType is {builder[:60]!r}: "
+            f"only {JOB_BUILDER} is supported."
         )
         found.append(Problem(reason="InvalidSpec", message=message))
-    if len(case.name) + 1 + HASH_DIGITS > MAX_TAG:
+    if len(config.name) + 1 + HASH_DIGITS > MAX_TAG:
         message = (
-            f"MachineOSConfig {case.name[:60]}…: names of its builds would be longer than {MAX_TAG} "
+            f"MachineOSConfig {config.name[:60]}…: names of its builds would be longer than {MAX_TAG} "
             f"characters, and they are tags: give it a name of at most {MAX_TAG - HASH_DIGITS - 1}."
         )
         found.append(Problem(reason="NameTooLong", message=message))
     return found
 
 
-def _unsupported(case: MachineOSConfigFacts, architectures: Iterable[str]) -> list[Problem]:
+def _unsupported(config: MachineOSConfigFacts, architectures: Iterable[str]) -> list[Problem]:
     return [
         Problem(
             reason="ArchitectureUnsupported",
-            message=f"MachineOSConfig {case.name} cannot name {each}: its nodes get no image of this build. "
+            message=f"MachineOSConfig {config.name} cannot name {each}: its nodes get no image of this build. "
             f"Supported: {', '.join(api.SUPPORTED)}.",
             architecture=each,
             severity="Warning",
@@ -441,19 +445,19 @@ def _unsupported(case: MachineOSConfigFacts, architectures: Iterable[str]) -> li
     ]
 
 
-def _rebuild(case: MachineOSConfigFacts, found: BuildFacts) -> Rebuild:
+def _rebuild(config: MachineOSConfigFacts, found: BuildFacts) -> Rebuild:
     """The rebuild that is asked for, or that the newest build was made for: the same until another is asked for.
 
     Their annotation may say the same twice, so a token has a number: how many builds of this config that are kept were
     made for the same text before.
     """
     own = own_executions(found)
-    asking = rebuild_request(case.annotations)
+    asking = rebuild_request(config.annotations)
     newest = own[-1] if own else None
     honoured = newest.forced if newest is not None else None
     if newest is not None and honoured is not None:
-        build = case.build(newest.name)
-        record = read_record(case.record(build)) if build is not None else ExecutionRecord()
+        build = config.build(newest.name)
+        record = read_record(config.record(build)) if build is not None else ExecutionRecord()
         if asking is None or record.rebuild == "Asked":
             return Rebuild(honoured.token, list(honoured.architectures or ()) or None)
     if asking is None:

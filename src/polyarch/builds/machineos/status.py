@@ -46,11 +46,11 @@ DEGRADED: Final = "ImageBuildDegraded"
 _THERE: Final = ("UpToDate", "Retag", "Repoint")
 
 
-def report_writes(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> Iterator[Write]:
+def report_writes(config: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> Iterator[Write]:
     """``chosen``: the build for the pool's current configuration, as far as there is one."""
-    yield from _config_status(case, outcome)
-    yield from _config_annotations(case, outcome, chosen)
-    yield from _pool(case, outcome, chosen)
+    yield from _config_status(config, outcome)
+    yield from _config_annotations(config, outcome, chosen)
+    yield from _pool(config, outcome, chosen)
 
 
 def is_settled(outcome: PlanOutcome) -> bool:
@@ -64,8 +64,8 @@ def is_refused(outcome: PlanOutcome) -> bool:
     return bool(outcome.problems) and is_settled(outcome) and not translated
 
 
-def _config_status(case: MachineOSConfigFacts, outcome: PlanOutcome) -> Iterator[Write]:
-    stored: Mapping[str, Any] = case.config.get("status") or {}
+def _config_status(config: MachineOSConfigFacts, outcome: PlanOutcome) -> Iterator[Write]:
+    stored: Mapping[str, Any] = config.document.get("status") or {}
     generation, now = outcome.facts.request.generation, floor(outcome.facts.now)
     ours = conditions.merged(outcome.conditions, stored.get("conditions"), generation=generation, now=now)
     types = {each["type"] for each in ours}
@@ -82,37 +82,37 @@ def _config_status(case: MachineOSConfigFacts, outcome: PlanOutcome) -> Iterator
             "name": outcome.current.name,
         }
     if status != stored:
-        kind, uid = api.CONFIGS.kind, uid_of(case.config)
-        yield Write.status(kind, case.name, status, step=BuildStep.REPORT, uid=uid)
+        kind, uid = api.CONFIGS.kind, uid_of(config.document)
+        yield Write.status(kind, config.name, status, step=BuildStep.REPORT, uid=uid)
 
 
-def _config_annotations(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> Iterator[Write]:
+def _config_annotations(config: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> Iterator[Write]:
     wanted: dict[str, str | None] = {}
     if outcome.architectures:
         wanted[names.ARCHITECTURES_ANNOTATION] = ",".join(outcome.architectures)
     if chosen:
         wanted[api.CURRENT_BUILD] = chosen
-    if api.REBUILD in case.annotations and _is_honoured(case, outcome):
+    if api.REBUILD in config.annotations and _is_honoured(config, outcome):
         wanted[api.REBUILD] = None
-    if api.PRE_BUILT in case.annotations and case.builds and outcome.current is not None:
+    if api.PRE_BUILT in config.annotations and config.builds and outcome.current is not None:
         wanted[api.PRE_BUILT] = None
-    change = {key: text for key, text in wanted.items() if case.annotations.get(key) != text}
+    change = {key: text for key, text in wanted.items() if config.annotations.get(key) != text}
     if change:
         body = {"metadata": {"annotations": change}}
-        yield Write.merge(api.CONFIGS.kind, case.name, body, step=BuildStep.REPORT, uid=uid_of(case.config))
+        yield Write.merge(api.CONFIGS.kind, config.name, body, step=BuildStep.REPORT, uid=uid_of(config.document))
 
 
-def _is_honoured(case: MachineOSConfigFacts, outcome: PlanOutcome) -> bool:
+def _is_honoured(config: MachineOSConfigFacts, outcome: PlanOutcome) -> bool:
     """The build that was asked for is there, or what is asked for is none of this pool's architectures."""
-    if any(read_record(case.record(each)).rebuild for each in case.builds):
+    if any(read_record(config.record(each)).rebuild for each in config.builds):
         return True
-    asking = rebuild_request(case.annotations)
+    asking = rebuild_request(config.annotations)
     listed = set(asking.architectures) if asking is not None else set()
     return bool(listed) and outcome.architectures is not None and not listed & set(outcome.architectures)
 
 
-def _pool(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> Iterator[Write]:
-    pool = case.pool
+def _pool(config: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> Iterator[Write]:
+    pool = config.pool
     if pool is None:
         return
     kind, name, uid = api.POOLS.kind, name_of(pool), uid_of(pool)
@@ -122,7 +122,7 @@ def _pool(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> Iter
         if known.get(names.ARCHITECTURES_ANNOTATION) != text:
             body = {"metadata": {"annotations": {names.ARCHITECTURES_ANNOTATION: text}}}
             yield Write.merge(kind, name, body, step=BuildStep.REPORT, uid=uid)
-    said = _degraded(case, outcome, chosen)
+    said = _degraded(config, outcome, chosen)
     if said is None:
         return
     status: Mapping[str, Any] = pool.get("status") or {}
@@ -137,13 +137,13 @@ def _pool(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> Iter
     yield Write.status(kind, name, status, step=BuildStep.REPORT, uid=uid)
 
 
-def _degraded(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> dict[str, str] | None:
+def _degraded(config: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> dict[str, str] | None:
     """Status, reason and message of the pool's condition; None where it stays as it is."""
     state = outcome.execution
     if is_refused(outcome):
-        return _failed(case, chosen, "; ".join(f"{each.reason}: {each.message}" for each in outcome.problems))
+        return _failed(config, chosen, "; ".join(f"{each.reason}: {each.message}" for each in outcome.problems))
     if state is not None and state.phase in ("Failed", "Interrupted"):
-        return _failed(case, state.name, "; ".join(each.text for each in causes_of(state)))
+        return _failed(config, state.name, "; ".join(each.text for each in causes_of(state)))
     if state is not None and not state.finished:
         return {"status": "False", "reason": "Building", "message": f"{state.name} is being built."}
     if outcome.decision in _THERE or (state is not None and state.phase == "Succeeded"):
@@ -151,8 +151,8 @@ def _degraded(case: MachineOSConfigFacts, outcome: PlanOutcome, chosen: str) -> 
     return None
 
 
-def _failed(case: MachineOSConfigFacts, build: str, why: str) -> dict[str, str]:
-    message = f"Failed to build OS image for pool {case.pool_name} (MachineOSBuild: {build}): {why}"
+def _failed(config: MachineOSConfigFacts, build: str, why: str) -> dict[str, str]:
+    message = f"Failed to build OS image for pool {config.pool_name} (MachineOSBuild: {build}): {why}"
     return {"status": "True", "reason": "BuildFailed", "message": conditions.within(message)}
 
 
@@ -163,9 +163,9 @@ DIGEST: Final = "digest"
 _TIMED: Final = frozenset({"Building", *TERMINAL})
 
 
-def build_status_writes(case: MachineOSConfigFacts, outcome: PlanOutcome, state: ExecutionState) -> Iterator[Write]:
+def build_status_writes(config: MachineOSConfigFacts, outcome: PlanOutcome, state: ExecutionState) -> Iterator[Write]:
     """One write for each step of the conditions; what is published is written in one, after what was before it."""
-    stored = _stored(case, state)
+    stored = _stored(config, state)
     jobs = [job for job in outcome.facts.jobs if job.run == state.name]
     wanted, now = observed_stage(state, jobs), outcome.facts.now
     before = stage_of(stored)
@@ -174,32 +174,34 @@ def build_status_writes(case: MachineOSConfigFacts, outcome: PlanOutcome, state:
     else:
         todo = stages_between(before, wanted) or ((before,) if before is not None and before not in TERMINAL else ())
     for stage in todo:
-        status = _status(case, state, stage, stored, jobs, now=now)
+        status = _status(config, state, stage, stored, jobs, now=now)
         if status != stored:
             yield _write(state.name, build_uid(state), status, is_last=stage in TERMINAL)
         stored = status
-    yield from _job_uid(case, state)
+    yield from _job_uid(config, state)
 
 
-def refusal_writes(case: MachineOSConfigFacts, name: str, existing: Document | None, *, now: float) -> Iterator[Write]:
+def refusal_writes(
+    config: MachineOSConfigFacts, name: str, existing: Document | None, *, now: float
+) -> Iterator[Write]:
     """A build that has failed before it began."""
     stored: Mapping[str, Any] = (existing or {}).get("status") or {}
     state = ExecutionState(name=name, uid=uid_of(existing) if existing is not None else "", phase="Failed")
     for stage in stages_between(stage_of(stored), "Failed"):
-        stored = _status(case, state, stage, stored, (), now=now)
+        stored = _status(config, state, stage, stored, (), now=now)
         yield _write(name, build_uid(state), stored, is_last=stage in TERMINAL)
 
 
-def digest_writes(case: MachineOSConfigFacts, state: ExecutionState, owner: Mapping[str, Any]) -> tuple[Write, ...]:
+def digest_writes(config: MachineOSConfigFacts, state: ExecutionState, owner: Mapping[str, Any]) -> tuple[Write, ...]:
     """The ConfigMap in which stock tools look for the digest of a result."""
-    own = machine_object_labels(case, state.name, "")
+    own = machine_object_labels(config, state.name, "")
     name = api.ephemeral_name(state.name)[DIGEST]
     body = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
             "name": name,
-            "namespace": case.namespace,
+            "namespace": config.namespace,
             "labels": own.labels,
             "annotations": own.annotations,
             "ownerReferences": [dict(owner)],
@@ -209,9 +211,9 @@ def digest_writes(case: MachineOSConfigFacts, state: ExecutionState, owner: Mapp
     return (Write.apply(body, step=BuildStep.RECORD_END),)
 
 
-def _stored(case: MachineOSConfigFacts, state: ExecutionState) -> Mapping[str, Any]:
-    existing = case.build(state.name)
-    if existing is None or (uid_of(existing) != state.uid and case.record(existing) is not None):
+def _stored(config: MachineOSConfigFacts, state: ExecutionState) -> Mapping[str, Any]:
+    existing = config.build(state.name)
+    if existing is None or (uid_of(existing) != state.uid and config.record(existing) is not None):
         return {}
     if uid_of(existing) != state.uid and stage_of(existing.get("status") or {}) in TERMINAL:
         return {}
@@ -219,7 +221,7 @@ def _stored(case: MachineOSConfigFacts, state: ExecutionState) -> Mapping[str, A
 
 
 def _status(
-    case: MachineOSConfigFacts,
+    config: MachineOSConfigFacts,
     state: ExecutionState,
     stage: Stage,
     stored: Mapping[str, Any],
@@ -233,8 +235,8 @@ def _status(
     status: dict[str, Any] = {**stored, "conditions": written}
     if names:
         first = next(each.job for each in state.children if each.job)
-        status["builder"] = {"imageBuilderType": "Job", "job": job_reference(case.namespace, first)}
-        status["relatedObjects"] = related_objects(case.namespace, names)
+        status["builder"] = {"imageBuilderType": "Job", "job": job_reference(config.namespace, first)}
+        status["relatedObjects"] = related_objects(config.namespace, names)
     if stage in _TIMED:
         status["buildStart"] = build_start(stored, jobs, now=now)
     if stage in TERMINAL:
@@ -249,9 +251,9 @@ def _write(name: str, uid: str, status: Mapping[str, Any], *, is_last: bool) -> 
     return Write.status(api.BUILDS.kind, name, dict(status), step=step, uid=uid)
 
 
-def _job_uid(case: MachineOSConfigFacts, state: ExecutionState) -> Iterator[Write]:
+def _job_uid(config: MachineOSConfigFacts, state: ExecutionState) -> Iterator[Write]:
     uid = next((each.job_uid for each in state.children if each.job and each.job_uid), "")
-    existing = case.build(state.name)
+    existing = config.build(state.name)
     known = ((existing or {}).get("metadata") or {}).get("annotations") or {}
     if uid and known.get(api.JOB_UID) != uid:
         body = {"metadata": {"annotations": {api.JOB_UID: uid}}}
@@ -291,45 +293,45 @@ _STAGES: Final[Mapping[Stage, _Told]] = {
 """``BuildCompleted`` names the image."""
 
 
-def stock_events(facts: BuildFacts, case: MachineOSConfigFacts, found: BuildPlan) -> Iterator[PlannedEvent]:
+def stock_events(facts: BuildFacts, config: MachineOSConfigFacts, found: BuildPlan) -> Iterator[PlannedEvent]:
     """What became of the Jobs, then what follows from it, in the order of the writes."""
-    yield from _jobs(facts, case, found)
-    stages: dict[str, Stage | None] = {name_of(each): stage_of(each.get("status") or {}) for each in case.builds}
+    yield from _jobs(facts, config, found)
+    stages: dict[str, Stage | None] = {name_of(each): stage_of(each.get("status") or {}) for each in config.builds}
     for write in found.writes:
         match write.verb, write.kind:
             case "create", "MachineOSBuild":
-                yield from _started(case, write)
+                yield from _started(config, write)
             case "status", "MachineOSBuild":
                 before, stages[write.name] = stages.get(write.name), stage_of(write.body["status"])
                 yield from _moved(write, before, stages[write.name])
             case "delete", "MachineOSBuild":
                 about = EventObject(BUILD, write.name, write.uid)
-                message = f"{write.name} gives way to another build of {case.name}; what it has made is used again."
+                message = f"{write.name} gives way to another build of {config.name}; what it has made is used again."
                 yield _event(_Told("Normal", "BuildDeleted", message), about)
             case "create", "Job":
                 told = _Told("Normal", "JobCreated", f"Job {write.name} is made.")
-                yield _event(told, _about_build(case, found.execution))
+                yield _event(told, _about_build(config, found.execution))
             case "delete", "Job":
-                yield from _deleted(facts, case, write)
+                yield from _deleted(facts, config, write)
             case "status", "MachineOSConfig":
-                yield from _reconciled(facts, case, write)
+                yield from _reconciled(facts, config, write)
             case "status", "MachineConfigPool":
-                yield from _degraded_events(case, write)
+                yield from _degraded_events(config, write)
             case _:
                 pass
 
 
-def _started(case: MachineOSConfigFacts, write: Write) -> Iterator[PlannedEvent]:
+def _started(config: MachineOSConfigFacts, write: Write) -> Iterator[PlannedEvent]:
     latest = max(
-        case.builds, key=lambda each: str((each.get("metadata") or {}).get("creationTimestamp") or ""), default=None
+        config.builds, key=lambda each: str((each.get("metadata") or {}).get("creationTimestamp") or ""), default=None
     )
     before = str((((latest or {}).get("spec") or {}).get("machineConfig") or {}).get("name") or "")
-    if before and before != case.rendered_name and case.pool is not None:
-        message = f"The rendered MachineConfig changed from {before} to {case.rendered_name}."
+    if before and before != config.rendered_name and config.pool is not None:
+        message = f"The rendered MachineConfig changed from {before} to {config.rendered_name}."
         yield _event(
-            _Told("Normal", "PoolConfigChanged", message), EventObject(POOL, case.pool_name, uid_of(case.pool))
+            _Told("Normal", "PoolConfigChanged", message), EventObject(POOL, config.pool_name, uid_of(config.pool))
         )
-    message = f"The image of pool {case.pool_name} is built with MachineConfig {case.rendered_name}."
+    message = f"The image of pool {config.pool_name} is built with MachineConfig {config.rendered_name}."
     about = EventObject(BUILD, write.name, uid_placeholder(BUILD, write.name))
     yield _event(_Told("Normal", "BuildStarted", message), about)
 
@@ -345,42 +347,42 @@ def _moved(write: Write, before: Stage | None, after: Stage | None) -> Iterator[
         yield _event(told, EventObject(BUILD, write.name, write.uid))
 
 
-def _deleted(facts: BuildFacts, case: MachineOSConfigFacts, write: Write) -> Iterator[PlannedEvent]:
+def _deleted(facts: BuildFacts, config: MachineOSConfigFacts, write: Write) -> Iterator[PlannedEvent]:
     job = next((each for each in facts.jobs if each.uid == write.uid), None)
     if job is not None and job.run:
-        yield _event(_Told("Normal", "JobDeleted", f"Job {job.name} is deleted."), _about_build(case, job.run))
+        yield _event(_Told("Normal", "JobDeleted", f"Job {job.name} is deleted."), _about_build(config, job.run))
 
 
-def _reconciled(facts: BuildFacts, case: MachineOSConfigFacts, write: Write) -> Iterator[PlannedEvent]:
+def _reconciled(facts: BuildFacts, config: MachineOSConfigFacts, write: Write) -> Iterator[PlannedEvent]:
     """A change of the spec was taken in, or cannot be."""
-    stored: Mapping[str, Any] = case.config.get("status") or {}
+    stored: Mapping[str, Any] = config.document.get("status") or {}
     wanted = write.body["status"]
     wrong = conditions.stored(wanted, conditions.INPUTS_VALID)
     known = conditions.stored(stored, conditions.INPUTS_VALID)
-    about = EventObject(CONFIG, case.name, uid_of(case.config))
+    about = EventObject(CONFIG, config.name, uid_of(config.document))
     if wrong.get("status") == "False" and wrong.get("message") != known.get("message"):
         yield _event(_Told("Warning", "ConfigReconcileFailed", str(wrong.get("message"))), about)
     elif 0 < int(stored.get("observedGeneration") or 0) < facts.request.generation:
         yield _event(_Told("Normal", "ConfigReconciled", "The change of the spec is taken in."), about)
 
 
-def _degraded_events(case: MachineOSConfigFacts, write: Write) -> Iterator[PlannedEvent]:
-    before, after = stored_condition(case.pool, DEGRADED), stored_condition(write.body, DEGRADED)
-    about = EventObject(CONFIG, case.name, uid_of(case.config))
+def _degraded_events(config: MachineOSConfigFacts, write: Write) -> Iterator[PlannedEvent]:
+    before, after = stored_condition(config.pool, DEGRADED), stored_condition(write.body, DEGRADED)
+    about = EventObject(CONFIG, config.name, uid_of(config.document))
     if after == "True" and before != "True":
-        message = f"The image of pool {case.pool_name} cannot be built: see condition {DEGRADED} of the pool."
+        message = f"The image of pool {config.pool_name} cannot be built: see condition {DEGRADED} of the pool."
         yield _event(_Told("Warning", "BuildDegraded", message), about)
     elif before == "True" and after == "False":
-        message = f"The image of pool {case.pool_name} is built, or being built, again."
+        message = f"The image of pool {config.pool_name} is built, or being built, again."
         yield _event(_Told("Normal", "BuildRecovered", message), about)
 
 
-def _jobs(facts: BuildFacts, case: MachineOSConfigFacts, found: BuildPlan) -> Iterator[PlannedEvent]:
+def _jobs(facts: BuildFacts, config: MachineOSConfigFacts, found: BuildPlan) -> Iterator[PlannedEvent]:
     """What became of the Jobs of the build under way: as often as it is recorded, which is once."""
     before = next((each for each in facts.executions if each.name == found.execution), None)
     if before is None or not found.writes:
         return
-    about = _about_build(case, found.execution)
+    about = _about_build(config, found.execution)
     jobs = {each.name: each for each in facts.jobs if each.run == found.execution}
     for planned in found.per_architecture:
         if planned.job:
@@ -400,8 +402,8 @@ def _of_job(before: Execution, planned: PlannedArchitecture, job: JobFacts | Non
         yield _Told("Warning", "JobFailed", f"Job {planned.job}: {planned.reason}: {planned.message}")
 
 
-def _about_build(case: MachineOSConfigFacts, name: str) -> EventObject:
-    existing = case.build(name)
+def _about_build(config: MachineOSConfigFacts, name: str) -> EventObject:
+    existing = config.build(name)
     return EventObject(BUILD, name, uid_of(existing) if existing is not None else uid_placeholder(BUILD, name))
 
 
@@ -424,15 +426,15 @@ STOCK_BUILDER_REASON: Final = "StockBuilderRuns"
 STOCK_BUILDER_CURE: Final = "scale it to 0 replicas, or give polyarch's builder --machine-os=off"
 
 
-def stock_builder_plan(facts: BuildFacts, case: MachineOSConfigFacts, deployment: str) -> BuildPlan:
+def stock_builder_plan(facts: BuildFacts, config: MachineOSConfigFacts, deployment: str) -> BuildPlan:
     """Nothing but a condition of the config that names the Deployment and what to do."""
     message = f"Deployment {deployment} builds this image, so polyarch does not: {STOCK_BUILDER_CURE}."
     said = Condition(conditions.PROGRESSING, "False", STOCK_BUILDER_REASON, message)
-    stored: dict[str, Any] = dict(case.config.get("status") or {})
+    stored: dict[str, Any] = dict(config.document.get("status") or {})
     known = stored.get("conditions") or []
     generation, now = facts.request.generation, floor(facts.now)
     (ours,) = conditions.merged([said], known, generation=generation, now=now)
     status = {**stored, "conditions": [*(each for each in known if each.get("type") != said.type), ours]}
-    write = Write.status(api.CONFIGS.kind, case.name, status, step=BuildStep.REPORT, uid=uid_of(case.config))
+    write = Write.status(api.CONFIGS.kind, config.name, status, step=BuildStep.REPORT, uid=uid_of(config.document))
     changed = conditions.stored(stored, said.type) != ours
     return BuildPlan(decision="Wait", reason=STOCK_BUILDER_REASON, message=message, writes=(write,) if changed else ())

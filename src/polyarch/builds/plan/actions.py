@@ -143,7 +143,7 @@ def _start(
         text = f"Job {job.name} of {job.run} builds the same; its image will be used."
         return ArchitectureAction(child=_changed(record, reason=f"{SHARED} {job.name}", message=text))
     if execution is not None and own_job(facts, execution, architecture) is not None:
-        return ArchitectureAction(child=record, requeue_after=_RETRY)
+        return ArchitectureAction(child=record, requeue_after=_RETRY)  # its former Job is being deleted
     return _build(facts, record, names, free=free)
 
 

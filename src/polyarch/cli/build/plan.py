@@ -167,7 +167,7 @@ def _offline(asked: BuildPlanOptions, path: str, where: NamespaceFlags) -> list[
         facts = known.facts(wish)
         found.append(BuildPlanView(wish.namespace, wish.name, known.planned(facts, plan_build), _former(known, facts)))
     for case, facts in machines:
-        made = known.planned(facts, partial(machine_plan, case=case))
+        made = known.planned(facts, partial(machine_plan, config=case))
         found.append(BuildPlanView(case.namespace, case.name, made, _former(known, facts)))
     return found
 
@@ -481,7 +481,7 @@ def machine_cases(known: FactsFile) -> Iterator[tuple[MachineOSConfigFacts, Buil
 
 
 def _case(known: FactsFile, config: Document, pools: Mapping[str, Document]) -> MachineOSConfigFacts:
-    case = MachineOSConfigFacts(namespace=api.NAMESPACE, config=config)
+    case = MachineOSConfigFacts(namespace=api.NAMESPACE, document=config)
     case = msgspec.structs.replace(case, pool=pools.get(case.pool_name))
     return msgspec.structs.replace(
         case,
