@@ -393,11 +393,11 @@ def execution_progress(
     if can_be_partial(ordered, target):
         if any(each.phase not in ENDED_CHILD for each in ordered):
             return ExecutionProgress(phase="Building", children=ordered)
-        return ExecutionProgress(phase="Assembling", children=ordered, reason="PartialIndex", message=told(faulty))
+        return ExecutionProgress(phase="Assembling", children=ordered, reason="PartialIndex", message=described(faulty))
     started = [each for each in ordered if each.phase in ("Building", "WaitingForNode")]
     failed = [each for each in ordered if each.phase == "Failed"]
     if started and not (fail_fast and failed):
-        return ExecutionProgress(phase="Building", children=ordered, reason=faulty[0].reason, message=told(faulty))
+        return ExecutionProgress(phase="Building", children=ordered, reason=faulty[0].reason, message=described(faulty))
     ended = tuple(
         each if each.phase in ENDED_CHILD else cancelled_child(each, "SiblingFailed", at=now) for each in ordered
     )
@@ -405,7 +405,7 @@ def execution_progress(
         phase="Failed" if failed else "Interrupted",
         children=ended,
         reason=(failed or faulty)[0].reason,
-        message=told(faulty),
+        message=described(faulty),
         cancelled=tuple(each.architecture for each in started),
     )
 
@@ -424,12 +424,10 @@ def can_be_partial(children: Iterable[ChildRecord], target: DesiredBuild) -> boo
     return all(phases.get(each) not in {*FAULTY_CHILD, "Cancelled", None} for each in target.required)
 
 
-def told(children: Iterable[ChildRecord]) -> str:
-    """Every failed architecture with its reason: ``arm64: BuildFailed: RUN make: exit 2``."""
+def described(children: Iterable[ChildRecord]) -> str:
+    """Every architecture with its reason: ``arm64: BuildFailed: RUN make: exit 2``."""
     return "; ".join(
-        ": ".join(part for part in (each.architecture, each.reason, each.message) if part)
-        for each in children
-        if each.phase in FAULTY_CHILD
+        ": ".join(part for part in (child.architecture, child.reason, child.message) if part) for child in children
     )
 
 

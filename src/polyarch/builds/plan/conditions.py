@@ -14,7 +14,7 @@ from polyarch.builds.facts.build_facts import (
     current_execution,
     written,
 )
-from polyarch.builds.plan.actions import progress_summary
+from polyarch.builds.plan.actions import described, progress_summary
 from polyarch.builds.plan.document import PlannedEvent
 from polyarch.builds.plan.executions import (
     FAULTY_CHILD,
@@ -158,7 +158,7 @@ def progressing(state: ExecutionState | None, *, blocker: Problem | None = None)
         if open_ones and all(each.phase == phase for each in open_ones):
             if reason == "Queued" and not all(each.reason == "Queued" for each in open_ones):
                 continue
-            return Condition(PROGRESSING, "True", reason, _each(open_ones))
+            return Condition(PROGRESSING, "True", reason, described(open_ones))
     return Condition(PROGRESSING, "True", "Building", f"{state.name} builds {_names(open_ones)}.")
 
 
@@ -209,7 +209,7 @@ def _children_ready(state: ExecutionState) -> Condition:
         return Condition(CHILDREN_READY, "True", "Built", f"Every image is there: {_names(state.children)}.")
     faulty = [each for each in lacking if each.phase in FAULTY_CHILD]
     if faulty:
-        return Condition(CHILDREN_READY, "False", faulty[0].reason or "BuildFailed", _each(faulty))
+        return Condition(CHILDREN_READY, "False", faulty[0].reason or "BuildFailed", described(faulty))
     return Condition(CHILDREN_READY, "False", state.reason or "Building", f"Not there yet: {_names(lacking)}.")
 
 
@@ -238,12 +238,6 @@ def _merged(found: Condition, known: Mapping[str, Any], generation: int, now: fl
         "observedGeneration": generation,
         "lastTransitionTime": since or written(now),
     }
-
-
-def _each(children: Iterable[ChildRecord]) -> str:
-    return "; ".join(
-        ": ".join(part for part in (each.architecture, each.reason, each.message) if part) for each in children
-    )
 
 
 def _names(children: Iterable[ChildRecord]) -> str:

@@ -36,8 +36,8 @@ from polyarch.builds.plan.actions import (
     failed_child,
     pending_child,
 )
-from polyarch.builds.plan.executions import FAULTY_CHILD, ExecutionNames, ExecutionState, usable
-from polyarch.builds.plan.failures import FailureCause, unread_secrets, witness
+from polyarch.builds.plan.executions import ExecutionNames, ExecutionState, usable
+from polyarch.builds.plan.failures import FailureCause, causes_of, unread_secrets, witness
 from polyarch.builds.plan.request import DesiredBuild
 from polyarch.oci.write.assembly import Child, InvalidIndex, assemble
 from polyarch.platforms import Platform
@@ -206,7 +206,7 @@ def update_execution(
         recorded=_recorded(facts, base, stage),
         actions=tuple(actions),
         deletes=tuple({job.uid: job for job in deletes}.values()),
-        lookups=(*lookups, *unread_secrets(facts, _causes(stage))),
+        lookups=(*lookups, *unread_secrets(facts, causes_of(stage))),
         requeue_after=requeue,
     )
     if stage.phase != "Assembling":
@@ -241,7 +241,7 @@ def _published(
         reason=PARTIAL if stage.is_partial else PUBLISHED,
         message=stage.message if stage.is_partial else "",
         completed=facts.now,
-        witness=_witness(facts, stage) if stage.is_partial else {},
+        witness=witness(facts, causes_of(stage)) if stage.is_partial else {},
     )
     return msgspec.structs.replace(update, published=published, reference=published.result)
 
@@ -413,20 +413,8 @@ def _recorded(facts: BuildFacts, base: ExecutionState, stage: ExecutionProgress)
         reason=why.reason,
         message=why.message,
         completed=facts.now if ended else None,
-        witness=_witness(facts, stage) if ended else {},
+        witness=witness(facts, causes_of(stage)) if ended else {},
     )
-
-
-def _witness(facts: BuildFacts, stage: ExecutionProgress) -> dict[str, str]:
-    return witness(facts, _causes(stage))
-
-
-def _causes(stage: ExecutionProgress) -> list[FailureCause]:
-    return [
-        FailureCause(reason=each.reason, message=each.message, architecture=each.architecture, host=each.host)
-        for each in stage.children
-        if each.phase in FAULTY_CHILD
-    ]
 
 
 def superseded_state(facts: BuildFacts, before: Execution, found: Sequence[ChildRecord]) -> ExecutionState:
