@@ -127,7 +127,7 @@ class WaitingMachine(RuleBasedStateMachine):
                 assert min(at for key, at in self.scheduled if key == lookup.key) <= lookup.due + 1e-6
             else:
                 # An answer that served everybody when it came; who parks again on an aged one makes it due.
-                assert lookup.answer is not None
+                assert lookup.inspection is not None
                 assert not lookup.failure
 
     @invariant()

@@ -97,7 +97,7 @@ class DecisionCache(Generic[F, D]):
         return decision
 
 
-def are_few(answers: Iterable[Inspection]) -> bool:
+def are_few(inspections: Iterable[Inspection]) -> bool:
     """Whether answers may be kept with what they led to: their size is up to the images' publishers."""
-    whole = [each for answer in answers for each in (answer, answer.last_good) if each is not None]
+    whole = [each for inspection in inspections for each in (inspection, inspection.last_good) if each is not None]
     return sum(len(each.entries) + len(each.skipped) for each in whole) <= MAX_INSPECTION_ENTRIES

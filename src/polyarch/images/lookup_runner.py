@@ -121,17 +121,17 @@ class LookupRunner:
                 self._waiting.give_back(key, JUST_READ)
                 return
             started = self._clock.monotonic()
-            answer = await self._ask(attempt, credentials, entry)
+            inspection = await self._ask(attempt, credentials, entry)
         except Exception as error:  # noqa: BLE001 - counts as a transient failure of that image
             self._internal_error(attempt.reference.canonical, error)
             problem = f"{attempt.reference.canonical}: internal error while it was inspected; see polyarch's log"
             failure = InspectionError("internal-error", "transient", problem)
-            answer = Inspection(attempt.reference, Status.ERROR, error=failure)
-        self._measure(answer, self._clock.monotonic() - started)
-        lookup = self._waiting.finish(key, answer)
-        if lookup is not None and failure_of(answer):
-            self._report(lookup, answer)
-            if failure_of(answer) == "auth" and attempt.failed_with != "auth":
+            inspection = Inspection(attempt.reference, Status.ERROR, error=failure)
+        self._measure(inspection, self._clock.monotonic() - started)
+        lookup = self._waiting.finish(key, inspection)
+        if lookup is not None and failure_of(inspection):
+            self._report(lookup, inspection)
+            if failure_of(inspection) == "auth" and attempt.failed_with != "auth":
                 await self._reread(key)
 
     async def _ask(
@@ -192,15 +192,15 @@ class LookupRunner:
             pods.setdefault(want.credentials.source, []).append(pod)
         return pods
 
-    def _measure(self, answer: Inspection, seconds: float) -> None:
+    def _measure(self, inspection: Inspection, seconds: float) -> None:
         self._metrics.inspect_image.observe(seconds)
-        (self._metrics.cache_hit if answer.cached else self._metrics.cache_miss).observe(seconds)
-        failure = failure_of(answer)
+        (self._metrics.cache_hit if inspection.cached else self._metrics.cache_miss).observe(seconds)
+        failure = failure_of(inspection)
         self._metrics.attempts.get(failure or "success", self._metrics.attempts["unknown"]).inc()
         if failure:
             self._metrics.failed_inspections.inc()
 
-    def _report(self, lookup: SharedLookup, answer: Inspection) -> None:
+    def _report(self, lookup: SharedLookup, inspection: Inspection) -> None:
         now = self._clock.monotonic()
         if lookup.reported_at is not None and now - lookup.reported_at < REPORT_INTERVAL:
             return
@@ -208,8 +208,8 @@ class LookupRunner:
         log.warning(
             "image cannot be resolved",
             image=lookup.key.reference,
-            failure=failure_of(answer),
-            error=answer.error.message if answer.error is not None else "it does not say what it runs on",
+            failure=failure_of(inspection),
+            error=inspection.error.message if inspection.error is not None else "it does not say what it runs on",
             attempts=lookup.failures,
             pods=len(lookup.waiters),
         )
@@ -240,7 +240,7 @@ class Waits(Protocol):
 
 
 class PodImageRequest(NamedTuple):
-    """What is asked for: the images of one pod."""
+    """The images of one pod, as a feature asks for them."""
 
     images: tuple[ImageUse, ...]
     source: PullSecretNames
@@ -253,8 +253,8 @@ class PodImageRequest(NamedTuple):
 class PodImageState(NamedTuple):
     """The state of a pod's images."""
 
-    answers: dict[str, Inspection]
-    """Answers, including failures, by the text of the reference."""
+    inspections: dict[str, Inspection]
+    """Inspections, including failures, by the text of the reference."""
     wants: tuple[PendingImage, ...] = ()
     """Images that the pod waits for."""
     answered: tuple[PendingImage, ...] = ()
@@ -269,7 +269,7 @@ class PodImageState(NamedTuple):
 
 
 class PodImageResolver:
-    """Collects answers for one pod at a time."""
+    """Collects the inspections of one pod's images."""
 
     def __init__(
         self,
@@ -285,35 +285,35 @@ class PodImageResolver:
         self._waiting = waiting
         self._clock = clock
 
-    def about(self, asked: PodImageRequest, key: Key, memory: Waits) -> PodImageState | None:
+    def resolve(self, request: PodImageRequest, key: Key, state: Waits) -> PodImageState | None:
         """The state of all images of the pod; None: its pull secrets are being read, then it is reconciled again."""
-        known = self._known(asked, memory) if asked.images else PodImageState({})
+        known = self._known(request, state) if request.images else PodImageState({})
         if known is None:
-            self._reads.want(asked.source, key)
+            self._reads.want(request.source, key)
         return known
 
-    def _known(self, asked: PodImageRequest, memory: Waits) -> PodImageState | None:
-        answers = self._cached(asked, memory)
-        missing = [use for use in asked.images if use.reference is not None and use.text not in answers]
-        credentials = self._secrets.cached(asked.source)
+    def _known(self, request: PodImageRequest, state: Waits) -> PodImageState | None:
+        inspections = self._cached(request, state)
+        missing = [use for use in request.images if use.reference is not None and use.text not in inspections]
+        credentials = self._secrets.cached(request.source)
         if not missing:
-            known = PodImageState(answers, problems=credentials.problems if credentials is not None else ())
+            known = PodImageState(inspections, problems=credentials.problems if credentials is not None else ())
         elif credentials is not None:
-            known = self._looked_up(missing, answers, credentials, memory)
+            known = self._looked_up(missing, inspections, credentials, state)
         else:
             return None
-        if asked.is_impossible(known.answers):
-            if (with_bundles := self._about_bundles(asked, known)) is None:
+        if request.is_impossible(known.inspections):
+            if (with_bundles := self._resolve_bundles(request, known)) is None:
                 return None
             known = with_bundles
         if not known.wants:
-            memory.waits_for_nothing(self._clock.monotonic())
+            state.waits_for_nothing(self._clock.monotonic())
         return known
 
     def _looked_up(
-        self, missing: Iterable[ImageUse], answers: dict[str, Inspection], credentials: PodCredentials, memory: Waits
+        self, missing: Iterable[ImageUse], inspections: dict[str, Inspection], credentials: PodCredentials, state: Waits
     ) -> PodImageState:
-        """Answers of the shared lookups for the missing images; each lookup is read once."""
+        """Inspections of the shared lookups for the missing images; each lookup is read once."""
         now = self._clock.monotonic()
         wants: list[PendingImage] = []
         answered: list[PendingImage] = []
@@ -322,47 +322,47 @@ class PodImageResolver:
         for use in missing:
             if use.reference is None:
                 continue
-            if use.text in memory.failed_once:
-                answers[use.text] = memory.failed_once[use.text]
+            if use.text in state.failed_once:
+                inspections[use.text] = state.failed_once[use.text]
                 continue
             image = LookupKey(use.reference.canonical, credentials.fingerprint)
-            not_before = memory.seen_at if use.always and use.reference.digest is None else None
-            want = PendingImage(image, use.reference, credentials, not_before, since=memory.seen_at)
+            not_before = state.seen_at if use.always and use.reference.digest is None else None
+            want = PendingImage(image, use.reference, credentials, not_before, since=state.seen_at)
             lookup = self._waiting.find(image)
             is_pending = lookup is None or lookup.is_pending(want)
-            if lookup is not None and lookup.serves(want, now) and lookup.answer is not None:
-                answers[use.text] = lookup.answer
+            if lookup is not None and lookup.serves(want, now) and lookup.inspection is not None:
+                inspections[use.text] = lookup.inspection
                 answered.append(want)
                 continue
-            if lookup is not None and lookup.failure and lookup.answer is not None:
-                answers[use.text] = lookup.answer
+            if lookup is not None and lookup.failure and lookup.inspection is not None:
+                inspections[use.text] = lookup.inspection
                 if use.never and not is_pending:
-                    memory.failed_once = {**memory.failed_once, use.text: lookup.answer}
+                    state.failed_once = {**state.failed_once, use.text: lookup.inspection}
                     continue
             wants.append(want)
             pending = pending or is_pending
             if lookup is not None and lookup.started_at is not None:
                 begun.append(lookup.started_at)
         if wants:
-            memory.waits(now, begun=min(begun, default=None))
-        return PodImageState(answers, tuple(wants), tuple(answered), credentials.problems, pending)
+            state.waits(now, begun=min(begun, default=None))
+        return PodImageState(inspections, tuple(wants), tuple(answered), credentials.problems, pending)
 
-    def _about_bundles(self, asked: PodImageRequest, known: PodImageState) -> PodImageState | None:
+    def _resolve_bundles(self, request: PodImageRequest, known: PodImageState) -> PodImageState | None:
         """Checks, before a pod counts as impossible, whether its indexes are operator bundles, which constrain
         nothing.
 
-        Uses the answers of indexes that were inspected for this; the others are waited for. None: pull secrets
-        are needed that are not cached.
+        Uses the inspections of indexes that were made for this; the others are waited for. None: pull secrets are
+        needed that are not cached.
         """
-        anybody = PullSecretNames(asked.source.namespace, ())
-        answers = dict(known.answers)
+        anybody = PullSecretNames(request.source.namespace, ())
+        inspections = dict(known.inspections)
         wants: list[PendingImage] = []
         answered: list[PendingImage] = []
-        for use in asked.images:
-            answer = answers.get(use.text)
-            if answer is None or use.reference is None or answer.kind != "index" or not answer.constrains:
+        for use in request.images:
+            inspection = inspections.get(use.text)
+            if inspection is None or use.reference is None or inspection.kind != "index" or not inspection.constrains:
                 continue
-            credentials = self._secrets.cached(anybody if answer.public else asked.source)
+            credentials = self._secrets.cached(anybody if inspection.public else request.source)
             if credentials is None:
                 return None
             found = self._inspector.peek(use.reference, credentials.store, bundle="always")
@@ -370,20 +370,20 @@ class PodImageResolver:
                 image = LookupKey(use.reference.canonical, credentials.fingerprint, "always")
                 want = PendingImage(image, use.reference, credentials)
                 lookup = self._waiting.find(image)
-                found = lookup.answer if lookup is not None else None
+                found = lookup.inspection if lookup is not None else None
                 (wants if found is None else answered).append(want)
             if found is not None and not failure_of(found):
-                answers[use.text] = found
+                inspections[use.text] = found
         if wants:
             return known._replace(wants=(*known.wants, *wants), answered=(*known.answered, *answered), undecidable=True)
-        return known._replace(answers=answers)
+        return known._replace(inspections=inspections)
 
-    def _cached(self, asked: PodImageRequest, memory: Waits) -> dict[str, Inspection]:
+    def _cached(self, request: PodImageRequest, state: Waits) -> dict[str, Inspection]:
         return cached_inspections(
-            asked.images,
+            request.images,
             self._inspector,
-            self._secrets.lazy(asked.source),
-            since=memory.seen_at,
+            self._secrets.lazy(request.source),
+            since=state.seen_at,
             now=self._clock.monotonic(),
-            stale_for=asked.stale_for,
+            stale_for=request.stale_for,
         )

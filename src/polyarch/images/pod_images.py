@@ -151,7 +151,7 @@ def _default_policy(text: str) -> str:
 
 def usable_now(
     use: ImageUse,
-    answer: Inspection,
+    inspection: Inspection,
     *,
     arrived_at: float,
     now: float,
@@ -162,65 +162,65 @@ def usable_now(
     An error is usable in two cases only: the image may exist on nodes only, or there is a last good reading
     of a tag whose registry fails.
     """
-    if answer.status is Status.ERROR:
-        return use.never or _standing_in(answer, use, final=False, stale_for=stale_for) is not answer
-    if answer.status is Status.UNKNOWN:
+    if inspection.status is Status.ERROR:
+        return use.never or _standing_in(inspection, use, final=False, stale_for=stale_for) is not inspection
+    if inspection.status is Status.UNKNOWN:
         return False
-    if answer.checked_at is None or (use.reference is not None and use.reference.digest is not None):
+    if inspection.checked_at is None or (use.reference is not None and use.reference.digest is not None):
         return True
     if use.always:
-        return answer.checked_at >= arrived_at and not answer.stale
-    age = now - answer.checked_at
-    return age <= (max(TAG_TTL, stale_for) if answer.stale else TAG_TTL)
+        return inspection.checked_at >= arrived_at and not inspection.stale
+    age = now - inspection.checked_at
+    return age <= (max(TAG_TTL, stale_for) if inspection.stale else TAG_TTL)
 
 
 def image_facts(
-    uses: tuple[ImageUse, ...], answers: Mapping[str, Inspection], *, final: bool, stale_for: float
+    uses: tuple[ImageUse, ...], inspections: Mapping[str, Inspection], *, final: bool, stale_for: float
 ) -> tuple[ImageFacts, ...]:
     """A finding for each image. ``final``: the retry window has ended, so ``Always`` accepts stale ones."""
-    return tuple(_facts_of(use, answers.get(use.text), final=final, stale_for=stale_for) for use in uses)
+    return tuple(_facts_of(use, inspections.get(use.text), final=final, stale_for=stale_for) for use in uses)
 
 
-def _facts_of(use: ImageUse, answer: Inspection | None, *, final: bool, stale_for: float) -> ImageFacts:
+def _facts_of(use: ImageUse, inspection: Inspection | None, *, final: bool, stale_for: float) -> ImageFacts:
     if use.reference is None:
         return _unresolved(use, "invalid-reference", error_class="content", problem=use.problem)
-    if answer is None:
+    if inspection is None:
         return _unresolved(use, "pending")
-    if answer.status is Status.ERROR:
-        answer = _standing_in(answer, use, final=final, stale_for=stale_for)
-    if answer.stale and use.always and not final:
-        return _unresolved(use, "stale", error_class="transient", host=_host(use, answer))
-    match answer.status:
-        case Status.RESOLVED if use.volume_only and (answer.kind != "index" or not answer.entries):
-            return _neutral(use, answer)
+    if inspection.status is Status.ERROR:
+        inspection = _standing_in(inspection, use, final=final, stale_for=stale_for)
+    if inspection.stale and use.always and not final:
+        return _unresolved(use, "stale", error_class="transient", host=_host(use, inspection))
+    match inspection.status:
+        case Status.RESOLVED if use.volume_only and (inspection.kind != "index" or not inspection.entries):
+            return _neutral(use, inspection)
         case Status.RESOLVED:
-            return _resolved(use, answer)
+            return _resolved(use, inspection)
         case Status.NEUTRAL:
-            return _neutral(use, answer)
+            return _neutral(use, inspection)
         case Status.UNKNOWN if use.volume_only:
-            return _neutral(use, answer)
+            return _neutral(use, inspection)
         case _:
-            return _failed(use, answer)
+            return _failed(use, inspection)
 
 
-def _standing_in(answer: Inspection, use: ImageUse, *, final: bool, stale_for: float) -> Inspection:
+def _standing_in(inspection: Inspection, use: ImageUse, *, final: bool, stale_for: float) -> Inspection:
     """The last good reading instead of a transient failure, if the policy allows it."""
-    good, age, error = answer.last_good, answer.last_good_age, answer.error
+    good, age, error = inspection.last_good, inspection.last_good_age, inspection.error
     if good is None or age is None or age > stale_for or error is None or error.error_class not in _AGING:
-        return answer
+        return inspection
     if use.always and not final:
-        return answer
+        return inspection
     return msgspec.structs.replace(good, stale=True)
 
 
-def _resolved(use: ImageUse, answer: Inspection) -> ImageFacts:
-    platforms, dropped = _platforms(answer.entries)
+def _resolved(use: ImageUse, inspection: Inspection) -> ImageFacts:
+    platforms, dropped = _platforms(inspection.entries)
     return ImageFacts(
         text=use.text,
         effect=ImageEffect.CONSTRAINS,
-        note=_digest_note(answer),
+        note=_digest_note(inspection),
         platforms=platforms,
-        stale=answer.stale,
+        stale=inspection.stale,
         always=use.always,
         dropped=dropped,
     )
@@ -239,12 +239,14 @@ def _compared(entries: tuple[Entry, ...]) -> tuple[tuple[NodePlatform, ...], tup
     return platforms, tuple(sorted(named - known))
 
 
-def _neutral(use: ImageUse, answer: Inspection) -> ImageFacts:
-    return ImageFacts(text=use.text, effect=ImageEffect.NEUTRAL, note="neutral", stale=answer.stale, always=use.always)
+def _neutral(use: ImageUse, inspection: Inspection) -> ImageFacts:
+    return ImageFacts(
+        text=use.text, effect=ImageEffect.NEUTRAL, note="neutral", stale=inspection.stale, always=use.always
+    )
 
 
-def _failed(use: ImageUse, answer: Inspection) -> ImageFacts:
-    error, host = answer.error, _host(use, answer)
+def _failed(use: ImageUse, inspection: Inspection) -> ImageFacts:
+    error, host = inspection.error, _host(use, inspection)
     if error is None:  # unknown: the registry answered, and the content does not say
         return _unresolved(use, "unknown", error_class="content", host=host)
     if use.never:
@@ -271,15 +273,15 @@ def _unresolved(
     )
 
 
-def _host(use: ImageUse, answer: Inspection) -> str:
-    if answer.source is not None:
-        return answer.source.host
+def _host(use: ImageUse, inspection: Inspection) -> str:
+    if inspection.source is not None:
+        return inspection.source.host
     return use.reference.registry if use.reference is not None else ""
 
 
-def _digest_note(answer: Inspection) -> str:
+def _digest_note(inspection: Inspection) -> str:
     """The first 12 hex digits; an answer from a platforms file may have no digest."""
-    return answer.digest.partition(":")[2][:12] or "resolved"
+    return inspection.digest.partition(":")[2][:12] or "resolved"
 
 
 # -- words for people --------------------------------------------------------------------------------------------------

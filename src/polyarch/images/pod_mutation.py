@@ -57,7 +57,7 @@ class PodMutator(Protocol):
     async def at_admission(
         self,
         request: "AdmissionRequest[Pod]",
-        answers: Mapping[str, Inspection],
+        inspections: Mapping[str, Inspection],
         alongside: MutationContext,
         *,
         until: float,
@@ -65,7 +65,7 @@ class PodMutator(Protocol):
         """To the answer of an admission. It may wait for registries ``until`` this time (monotonic clock)."""
         ...
 
-    def at_release(self, pod: Pod, answers: Mapping[str, Inspection], alongside: MutationContext) -> PodMutation:
+    def at_release(self, pod: Pod, inspections: Mapping[str, Inspection], alongside: MutationContext) -> PodMutation:
         """To the PATCH that lifts the asking feature's gate from a stored pod; it never waits."""
         ...
 

@@ -69,14 +69,14 @@ def cached_inspections(
 ) -> dict[str, Inspection]:
     """The usable answers by the text of the reference. ``since``: when the request arrived or the controller first saw
     the pod; with ``imagePullPolicy: Always`` the tag must be checked at or after it."""
-    answers: dict[str, Inspection] = {}
+    inspections: dict[str, Inspection] = {}
     for use in uses:
         if use.reference is None:
             continue
-        answer = inspector.peek(use.reference, credentials, stale_for=stale_for)
-        if answer is not None and usable_now(use, answer, arrived_at=since, now=now, stale_for=stale_for):
-            answers[use.text] = answer
-    return answers
+        inspection = inspector.peek(use.reference, credentials, stale_for=stale_for)
+        if inspection is not None and usable_now(use, inspection, arrived_at=since, now=now, stale_for=stale_for):
+            inspections[use.text] = inspection
+    return inspections
 
 
 # -- admissions --------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ NEVER: Final = float("-inf")
 class _Lookup:
     """One lookup, queued or running."""
 
-    __slots__ = ("answer", "asked_at", "key", "not_before", "reference", "revoked", "running", "source", "then")
+    __slots__ = ("asked_at", "inspection", "key", "not_before", "reference", "revoked", "running", "source", "then")
 
     def __init__(self, key: AdmissionLookupKey, reference: Reference, source: PullSecretNames, now: float) -> None:
         self.key = key
@@ -137,7 +137,7 @@ class _Lookup:
         self.asked_at = now
         self.not_before = NEVER
         """The tag must be checked at or after this time: the latest that any waiting admission needs."""
-        self.answer: PendingInspection = asyncio.get_running_loop().create_future()
+        self.inspection: PendingInspection = asyncio.get_running_loop().create_future()
         self.running = False
         self.revoked = False
         """It may show credentials that do not count any more."""
@@ -186,39 +186,41 @@ class AdmissionLookups:
         """Answers that are usable now, and recent failures with their last good readings, by the text
         of the reference. ``since``: when the admission arrived."""
         now, credentials = self._clock.monotonic(), self._secrets.lazy(source)
-        answers = cached_inspections(images, self._inspector, credentials, since=since, now=now, stale_for=stale_for)
-        for use in images if len(answers) < len(images) else ():
-            if use.text not in answers and use.reference is not None:
+        inspections = cached_inspections(
+            images, self._inspector, credentials, since=since, now=now, stale_for=stale_for
+        )
+        for use in images if len(inspections) < len(images) else ():
+            if use.text not in inspections and use.reference is not None:
                 failed = self.recent_failure(use.reference, source)
                 if failed is not None:
-                    answers[use.text] = failed
-        return answers
+                    inspections[use.text] = failed
+        return inspections
 
     async def inspect_until(
         self,
         until: float,
         images: tuple[ImageUse, ...],
         source: PullSecretNames,
-        answers: dict[str, Inspection],
+        inspections: dict[str, Inspection],
         *,
         since: float,
     ) -> None:
         """Adds the answers that registries give in time. One failing image decides for the pod, so then none is asked
         for. ``since``: as for :meth:`known`."""
-        missing = [use for use in images if use.text not in answers]
+        missing = [use for use in images if use.text not in inspections]
         left = until - self._clock.monotonic()
         if left <= 0 or self._waiting >= MAX_WAITING:
             return
-        if any(not use.never and failure_of(answers.get(use.text)) for use in images):
+        if any(not use.never and failure_of(inspections.get(use.text)) for use in images):
             return
         if any(use.reference is None or self._inspector.host_busy(use.reference) for use in missing):
             return
         asked = self.inspect_all(missing, source, since=since)
         if len(asked) == len(missing):
-            answers.update(await self._wait_for(asked, left))
+            inspections.update(await self._wait_for(asked, left))
 
     async def inspect_bundles(
-        self, until: float, images: tuple[ImageUse, ...], source: PullSecretNames, answers: dict[str, Inspection]
+        self, until: float, images: tuple[ImageUse, ...], source: PullSecretNames, inspections: dict[str, Inspection]
     ) -> None:
         """Looks closer at the indexes of a pod that no node can run: an operator bundle constrains nothing.
 
@@ -227,14 +229,14 @@ class AdmissionLookups:
         credentials = self._secrets.lazy(source)
         asked: dict[str, PendingInspection] = {}
         for use in images:
-            answer = answers.get(use.text)
-            if use.reference is None or answer is None or answer.kind != "index" or not answer.constrains:
+            inspection = inspections.get(use.text)
+            if use.reference is None or inspection is None or inspection.kind != "index" or not inspection.constrains:
                 continue
             found = self._inspector.peek(use.reference, credentials, bundle="always")
             if found is not None:
-                answers[use.text] = found
+                inspections[use.text] = found
                 continue
-            del answers[use.text]
+            del inspections[use.text]
             if (
                 self._waiting < MAX_WAITING
                 and (pending := self.inspect(use.reference, source, bundle="always")) is not None
@@ -242,7 +244,7 @@ class AdmissionLookups:
                 asked[use.text] = pending
         if asked:
             given = await self._wait_for(asked, until - self._clock.monotonic())
-            answers.update({text: answer for text, answer in given.items() if not failure_of(answer)})
+            inspections.update({text: inspection for text, inspection in given.items() if not failure_of(inspection)})
 
     async def _wait_for(self, asked: dict[str, PendingInspection], seconds: float) -> dict[str, Inspection]:
         """The answers that arrive within this time."""
@@ -268,9 +270,9 @@ class AdmissionLookups:
             if use.reference is None:
                 continue
             not_before = since if use.always and use.reference.digest is None else NEVER
-            answer = self.inspect(use.reference, source, not_before=not_before)
-            if answer is not None:
-                asked[use.text] = answer
+            inspection = self.inspect(use.reference, source, not_before=not_before)
+            if inspection is not None:
+                asked[use.text] = inspection
         return asked
 
     # -- one lookup ---------------------------------------------------------------------------------------------------
@@ -309,7 +311,7 @@ class AdmissionLookups:
         if before is None and not lookup.running:
             self._fair_queue.add(key, [namespace])
             self._start_allowed()
-        return lookup.answer
+        return lookup.inspection
 
     def recent_failure(self, reference: Reference, source: PullSecretNames) -> Inspection | None:
         """The failed answer of the last 30 seconds, with the last good reading that may replace it."""
@@ -317,9 +319,9 @@ class AdmissionLookups:
         failed = self._failures.get(key)
         if failed is None:
             return None
-        answer, at = failed
+        inspection, at = failed
         if self._clock.monotonic() - at < RECENT_FAILURE_PERIOD:
-            return answer
+            return inspection
         self._failures.pop(key)
         return None
 
@@ -362,7 +364,7 @@ class AdmissionLookups:
             self._fair_queue.drop(lookup.key)
         else:
             current.then = None
-        lookup.answer.set_result(None)
+        lookup.inspection.set_result(None)
 
     def _dequeue(self, lookup: _Lookup) -> None:
         del self._queued[lookup]
@@ -374,14 +376,14 @@ class AdmissionLookups:
     # -- the attempt ---------------------------------------------------------------------------------------------------
 
     async def _attempt(self, entry: QueueEntry[AdmissionLookupKey], lookup: _Lookup) -> None:
-        answer: Inspection | None = None
+        inspection: Inspection | None = None
         try:
             async with deadline(self._clock, LOOKUP_TIMEOUT):
-                answer = await self._answer_of(lookup, entry.namespace)
+                inspection = await self._answer_of(lookup, entry.namespace)
             if lookup.revoked:
-                answer = without_proof(answer)
-            if answer is not None and failure_of(answer):
-                self._remember(lookup.key, answer)
+                inspection = without_proof(inspection)
+            if inspection is not None and failure_of(inspection):
+                self._remember(lookup.key, inspection)
         except TimeoutError:
             log.debug("image look-up timed out", image=lookup.key.reference)
         except Exception as error:
@@ -390,20 +392,20 @@ class AdmissionLookups:
             log.error("image look-up failed with an internal error", image=lookup.key.reference, exc_info=traceback)
         finally:
             self._limits.release(entry)
-            self._finish(lookup, answer)
+            self._finish(lookup, inspection)
 
     async def _answer_of(self, lookup: _Lookup, tenant: str) -> Inspection:
         """The registry's answer. If it refuses the secrets and they have been replaced meanwhile, asks again with the
         new ones."""
         source, began = lookup.source, self._clock.monotonic()
         shown = self._secrets.cached(source)
-        answer = await self._inspect(lookup, self._secrets.lazy(source), tenant)
-        if failure_of(answer) != "auth" or not source.names:
-            return answer
+        inspection = await self._inspect(lookup, self._secrets.lazy(source), tenant)
+        if failure_of(inspection) != "auth" or not source.names:
+            return inspection
         shown = shown or self._secrets.cached(source)
         now = await self._secrets.get(source, since=began - JUST_READ)
         if shown is not None and shown.fingerprint == now.fingerprint:
-            return answer
+            return inspection
         return await self._inspect(lookup, now.store, tenant)
 
     async def _inspect(self, lookup: _Lookup, credentials: CredentialStore, tenant: str) -> Inspection:
@@ -416,30 +418,30 @@ class AdmissionLookups:
             tenant=tenant,
         )
 
-    def _remember(self, key: AdmissionLookupKey, answer: Inspection) -> None:
+    def _remember(self, key: AdmissionLookupKey, inspection: Inspection) -> None:
         """Caches what decisions need of a failure, without the texts, whose length the registry chooses."""
-        good = answer.last_good
+        good = inspection.last_good
         entries = len(good.entries) + len(good.skipped) if good is not None else 0
-        error = answer.error
+        error = inspection.error
         if error is not None:
             error = msgspec.structs.replace(error, message="", attempts=())
-        kept = msgspec.structs.replace(answer, error=error, entries=(), skipped=(), warnings=())
+        kept = msgspec.structs.replace(inspection, error=error, entries=(), skipped=(), warnings=())
         weight = 2048 + len(key.reference) + sum(map(len, key.source.names)) + 512 * entries
         self._failures.put(key, (kept, self._clock.monotonic()), weight=weight)
 
-    def _finish(self, lookup: _Lookup, answer: Inspection | None) -> None:
+    def _finish(self, lookup: _Lookup, inspection: Inspection | None) -> None:
         del self._lookups[lookup.key]
         if (following := lookup.then) is not None:
             self._lookups[lookup.key] = following
             self._fair_queue.add(lookup.key, [following.source.namespace])
-        lookup.answer.set_result(answer)
+        lookup.inspection.set_result(inspection)
         self._start_allowed()
 
 
 def finished(asked: dict[str, PendingInspection]) -> dict[str, Inspection]:
     """The answers that have arrived."""
-    done = {text: answer.result() for text, answer in asked.items() if answer.done()}
-    return {text: answer for text, answer in done.items() if answer is not None}
+    done = {text: inspection.result() for text, inspection in asked.items() if inspection.done()}
+    return {text: inspection for text, inspection in done.items() if inspection is not None}
 
 
 # -- pods that nobody waits for: the sweep's and the warm-up's ---------------------------------------------------------
@@ -475,7 +477,7 @@ class LowPriorityLookups:
             stale_for=stale_for,
         )
 
-    async def answers(
+    async def inspections(
         self,
         uses: Iterable[ImageUse],
         source: PullSecretNames,
@@ -531,4 +533,4 @@ class LowPriorityLookups:
         self, references: dict[str, Reference], source: PullSecretNames, bundle: BundleMode
     ) -> dict[str, Inspection]:
         given = await asyncio.gather(*(self.inspect(each, source, bundle) for each in references.values()))
-        return {text: answer for text, answer in zip(references, given, strict=True) if answer is not None}
+        return {text: inspection for text, inspection in zip(references, given, strict=True) if inspection is not None}

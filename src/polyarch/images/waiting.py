@@ -75,12 +75,12 @@ class SharedLookup:
     """One image and credential: waiting pods, result of the attempts so far, and when the next one is due."""
 
     __slots__ = (
-        "answer",
         "answered_at",
         "asking",
         "due",
         "failures",
         "hastened",
+        "inspection",
         "key",
         "namespaces",
         "reference",
@@ -97,7 +97,7 @@ class SharedLookup:
         self.waiters: dict[Key, PendingImage] = {}
         self.namespaces: dict[str, int] = {}
         """Number of waiting pods by namespace."""
-        self.answer: Inspection | None = None
+        self.inspection: Inspection | None = None
         self.answered_at: float | None = None
         self.started_at: float | None = None
         self.asking = False
@@ -113,7 +113,7 @@ class SharedLookup:
     @property
     def failure(self) -> str:
         """Failure class of the last answer, or ``unknown``; empty if it succeeded."""
-        return failure_of(self.answer)
+        return failure_of(self.inspection)
 
     @property
     def held(self) -> bool:
@@ -126,38 +126,38 @@ class SharedLookup:
         Retry-After counts until that time is over."""
         if not self.failure or self.answered_at is None or self.unconfirmed:
             return True
-        return self.answered_at + asked_to_wait(self.answer) < want.since
+        return self.answered_at + asked_to_wait(self.inspection) < want.since
 
     def serves(self, want: PendingImage, now: float) -> bool:
         """Whether this pod may use the answer."""
-        answer = self.answer
-        if answer is None or failure_of(answer):
+        inspection = self.inspection
+        if inspection is None or failure_of(inspection):
             return False
-        if answer.checked_at is None or self.reference.digest is not None:
+        if inspection.checked_at is None or self.reference.digest is not None:
             return True
         if want.not_before is not None:
-            return answer.checked_at >= want.not_before
-        return now - answer.checked_at <= TAG_TTL
+            return inspection.checked_at >= want.not_before
+        return now - inspection.checked_at <= TAG_TTL
 
 
-def failure_of(answer: Inspection | None) -> str:
+def failure_of(inspection: Inspection | None) -> str:
     """The failure class of an unresolved answer; empty for a resolved or neutral one."""
-    if answer is None or answer.status in (Status.RESOLVED, Status.NEUTRAL):
+    if inspection is None or inspection.status in (Status.RESOLVED, Status.NEUTRAL):
         return ""
-    return answer.error.error_class if answer.error is not None else UNKNOWN
+    return inspection.error.error_class if inspection.error is not None else UNKNOWN
 
 
-def asked_to_wait(answer: Inspection | None) -> float:
+def asked_to_wait(inspection: Inspection | None) -> float:
     """The registry's Retry-After in seconds, or 0."""
-    return answer.error.retry_after or 0.0 if answer is not None and answer.error is not None else 0.0
+    return inspection.error.retry_after or 0.0 if inspection is not None and inspection.error is not None else 0.0
 
 
-def without_proof(answer: Inspection) -> Inspection | None:
+def without_proof(inspection: Inspection) -> Inspection | None:
     """The part of an answer that does not depend on revoked credentials; None if there is none."""
-    if answer.status is Status.ERROR:
-        good = answer.last_good
-        return answer if good is None or good.public else msgspec.structs.replace(answer, last_good=None)
-    return answer if answer.public else None
+    if inspection.status is Status.ERROR:
+        good = inspection.last_good
+        return inspection if good is None or good.public else msgspec.structs.replace(inspection, last_good=None)
+    return inspection if inspection.public else None
 
 
 # -- all parked pods and their lookups --------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class WaitingPods:
             failed_with=lookup.failure,
         )
 
-    def finish(self, key: LookupKey, answer: Inspection) -> SharedLookup | None:
+    def finish(self, key: LookupKey, inspection: Inspection) -> SharedLookup | None:
         """Records the answer of an attempt, wakes the pods concerned and schedules the next attempt."""
         lookup = self._lookups.get(key)
         if lookup is None:
@@ -262,21 +262,21 @@ class WaitingPods:
         now = self._clock.monotonic()
         if lookup.revoked:
             lookup.revoked = False
-            if (kept := without_proof(answer)) is None:
+            if (kept := without_proof(inspection)) is None:
                 self.give_back(key, 0.0)
                 return None
-            answer = kept
-        before, after = lookup.failure, failure_of(answer)
+            inspection = kept
+        before, after = lookup.failure, failure_of(inspection)
         news = after != before
         waited_for_any = [pod for pod, want in lookup.waiters.items() if lookup.is_pending(want)]
-        lookup.asking, lookup.answer, lookup.answered_at, lookup.unconfirmed = False, answer, now, False
+        lookup.asking, lookup.inspection, lookup.answered_at, lookup.unconfirmed = False, inspection, now, False
         if not lookup.waiters:
             self._close(lookup)
             return lookup
         if after:
             lookup.failures += 1
             self._note_failure(lookup, after)
-            self._plan_retry(lookup, answer, now)
+            self._plan_retry(lookup, inspection, now)
             for pod in list(lookup.waiters) if news else waited_for_any:
                 self._wake(pod)
             return lookup
@@ -313,10 +313,10 @@ class WaitingPods:
         now = self._clock.monotonic()
         for lookup in self._lookups.values():
             lookup.revoked = lookup.asking
-            if lookup.answer is None:
+            if lookup.inspection is None:
                 continue
-            lookup.answer = without_proof(lookup.answer)
-            if lookup.answer is None and not lookup.asking:
+            lookup.inspection = without_proof(lookup.inspection)
+            if lookup.inspection is None and not lookup.asking:
                 self._at(lookup, now + self._spread())
 
     def confirm(self) -> None:
@@ -353,11 +353,11 @@ class WaitingPods:
         elif now - lookup.started_at <= backoff.AT_ONCE_AFTER:
             due = now + self._retries.delay(lookup.failures, lookup.failure, uniform=self._uniform())
         if lookup.answered_at is not None:
-            due = max(due, lookup.answered_at + asked_to_wait(lookup.answer))
+            due = max(due, lookup.answered_at + asked_to_wait(lookup.inspection))
         self._at(lookup, due)
 
-    def _plan_retry(self, lookup: SharedLookup, answer: Inspection, now: float) -> None:
-        asked_for = asked_to_wait(answer)
+    def _plan_retry(self, lookup: SharedLookup, inspection: Inspection, now: float) -> None:
+        asked_for = asked_to_wait(inspection)
         if lookup.held or self._rests(lookup):
             delay = max(backoff.held_delay(uniform=self._uniform()), asked_for)
         else:

@@ -155,7 +155,7 @@ class PodController:
         if isinstance(facts, After):
             return facts
         case = examine(facts.about(pod, key.namespace, stored=True))
-        known = self._image_resolver.about(_image_request(case), key, state)
+        known = self._image_resolver.resolve(_image_request(case), key, state)
         if known is None:
             return Done()
         if known.undecidable:
@@ -165,10 +165,10 @@ class PodController:
         put_off = state.retry_window.put_off(now, pending=known.pending)
         if leading:
             waited = WaitingTime(state.retry_window.elapsed(now), put_off is not None, state.held_since is not None)
-            decision = decide_after(case, known.answers, waited)
+            decision = decide_after(case, known.inspections, waited)
         else:
-            decision = decide(case, known.answers, LookupProgress.WAITING)
-        context = DecisionContext(key, case, decision, state, known.problems, known.answers)
+            decision = decide(case, known.inspections, LookupProgress.WAITING)
+        context = DecisionContext(key, case, decision, state, known.problems, known.inspections)
         if decision.outcome is PlacementOutcome.PLACED:
             result = await self._place(context, leading=leading)
         else:
@@ -244,7 +244,7 @@ def _image_request(case: ExaminedPod) -> PodImageRequest:
         case.images,
         PullSecretNames.of(case.pod, case.facts.namespace),
         case.settings.images_stale_for,
-        lambda answers: assess(case, answers).is_impossible,
+        lambda inspections: assess(case, inspections).is_impossible,
     )
 
 

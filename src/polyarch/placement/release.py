@@ -57,7 +57,7 @@ class DecisionContext(NamedTuple):
     state: PodState
     problems: tuple[str, ...]
     """Problems of the pod's pull secrets."""
-    answers: Mapping[str, Inspection] = {}
+    inspections: Mapping[str, Inspection] = {}
     """The answers for the pod's images that were known for the decision, by the text of the reference."""
 
 
@@ -120,7 +120,7 @@ class DecisionWriter:
         if self._mutator is None or not operations or context.state.patches.refusal:
             return operations
         alongside = MutationContext(os=context.decision.os)
-        mutation = self._mutator.at_release(context.case.pod, context.answers, alongside)
+        mutation = self._mutator.at_release(context.case.pod, context.inspections, alongside)
         return join_patches(operations, mutation.operations)
 
     async def give_up_undecided(

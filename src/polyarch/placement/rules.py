@@ -537,25 +537,25 @@ class ImageAssessment(NamedTuple):
 _NO_IMAGES: Final = ImageAssessment((), SupportedPlatforms(is_everything=True))
 
 
-def assess(case: ExaminedPod, answers: Mapping[str, Inspection], *, final: bool = False) -> ImageAssessment:
+def assess(case: ExaminedPod, inspections: Mapping[str, Inspection], *, final: bool = False) -> ImageAssessment:
     """Evaluate the image answers, by reference as written in the pod; an absent one is not known yet.
 
     ``final``: waiting is over, so a stale answer is accepted for ``Always`` too.
     """
     if not case.images:
         return _NO_IMAGES
-    read = image_facts(case.images, answers, final=final, stale_for=case.settings.images_stale_for)
+    read = image_facts(case.images, inspections, final=final, stale_for=case.settings.images_stale_for)
     return ImageAssessment(read, supported_platforms(read, case.view, case.settings.os_constraint))
 
 
 def decide(
-    case: ExaminedPod, answers: Mapping[str, Inspection], progress: LookupProgress = LookupProgress.FIRST
+    case: ExaminedPod, inspections: Mapping[str, Inspection], progress: LookupProgress = LookupProgress.FIRST
 ) -> PlacementDecision:
     """The outcome for these image answers.
 
     A pod with unresolved images waits until ``progress`` is final; then the known images constrain it.
     """
-    return conclude(case, assess(case, answers, final=progress.is_final), progress)
+    return conclude(case, assess(case, inspections, final=progress.is_final), progress)
 
 
 def conclude(case: ExaminedPod, assessment: ImageAssessment, progress: LookupProgress) -> PlacementDecision:
@@ -746,11 +746,11 @@ class WaitingTime(NamedTuple):
     """The pod is already held, and stays held during a new attempt for an image."""
 
 
-def decide_after(case: ExaminedPod, answers: Mapping[str, Inspection], waited: WaitingTime) -> PlacementDecision:
+def decide_after(case: ExaminedPod, inspections: Mapping[str, Inspection], waited: WaitingTime) -> PlacementDecision:
     """The decision for a stored pod, from the present answers and its waiting time."""
-    assessment = assess(case, answers)
+    assessment = assess(case, inspections)
     reached = lookup_progress(assessment, case.settings, waited)
-    return conclude(case, assess(case, answers, final=True) if reached.is_final else assessment, reached)
+    return conclude(case, assess(case, inspections, final=True) if reached.is_final else assessment, reached)
 
 
 def lookup_progress(assessment: ImageAssessment, settings: Settings, waited: WaitingTime) -> LookupProgress:

@@ -204,7 +204,7 @@ def known_inspections(lookups: LowPriorityLookups, case: ExaminedPod) -> dict[st
 
 async def inspect_images(lookups: LowPriorityLookups, case: ExaminedPod) -> dict[str, Inspection]:
     """The answers from memory and from registries; an image without one is left out."""
-    return await lookups.answers(
+    return await lookups.inspections(
         case.images,
         _pull_secret_names(case),
         stale_for=case.settings.images_stale_for,
@@ -434,10 +434,10 @@ class Sweeper:
         async def one(found: SweepCandidate) -> MissedPod | None:
             try:
                 async with deadline(self._clock, max(until - self._clock.monotonic(), 0.0)):
-                    answers = await inspect_images(self._images, found.case)
+                    inspections = await inspect_images(self._images, found.case)
             except TimeoutError:
-                answers = known_inspections(self._images, found.case)
-            return find_missed(found, answers, result.nodes)
+                inspections = known_inspections(self._images, found.case)
+            return find_missed(found, inspections, result.nodes)
 
         judged = await asyncio.gather(*(one(each) for each in candidates))
         found = [each for each in judged if each is not None]

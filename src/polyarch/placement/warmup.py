@@ -290,7 +290,9 @@ class WarmUp:
     async def _ask(self, item: WarmUpImage) -> None:
         if item.always:
             self._once.put(item.key, True)
-        answer = await self._images.inspect(item.reference, item.source)
-        if answer is None or failure_of(answer):
+        inspection = await self._images.inspect(item.reference, item.source)
+        if inspection is None or failure_of(inspection):
             self._failed.put(item.key, self._clock.monotonic())
-            log.debug("an image could not be read ahead", image=item.reference.canonical, failure=failure_of(answer))
+            log.debug(
+                "an image could not be read ahead", image=item.reference.canonical, failure=failure_of(inspection)
+            )

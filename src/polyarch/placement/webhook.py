@@ -89,20 +89,20 @@ class PodWebhook:
         cached = self._cached(request)
         case = cached.case
         until = _lookup_deadline(request, case.settings)
-        answers = self._known(case, request) if case.images else {}
-        if len(answers) < len(case.images) and case.wants_answers:
+        inspections = self._known(case, request) if case.images else {}
+        if len(inspections) < len(case.images) and case.wants_answers:
             source = PullSecretNames.of(case.pod, request.namespace)
-            await self._lookups.inspect_until(until, case.images, source, answers, since=request.arrived_at)
+            await self._lookups.inspect_until(until, case.images, source, inspections, since=request.arrived_at)
         deprovisioning = self._facts.is_deprovisioning
         admission = cached.admission(
-            answers,
+            inspections,
             controller_available=not deprovisioning and self._controller_lives(),
             deprovisioning=deprovisioning,
         )
-        mutation = await self._mutation(request, answers, _mutation_context(admission), until=until)
+        mutation = await self._mutation(request, inspections, _mutation_context(admission), until=until)
         self._count(admission, request)
         if admission.path is AdmissionPath.AUDIT and admission.decision.unresolved:
-            self._audit_later(case, answers)
+            self._audit_later(case, inspections)
         return _response(mutation, cached.patch(admission, mutation), admission.warnings, admission.audit_annotations)
 
     async def close(self) -> None:
@@ -128,18 +128,18 @@ class PodWebhook:
     async def _mutation(
         self,
         request: AdmissionRequest[Pod],
-        answers: Mapping[str, Inspection],
+        inspections: Mapping[str, Inspection],
         context: MutationContext,
         *,
         until: float,
     ) -> PodMutation:
         if self._mutator is None:
             return NO_MUTATION
-        return await self._mutator.at_admission(request, answers, context, until=until)
+        return await self._mutator.at_admission(request, inspections, context, until=until)
 
-    def _audit_later(self, case: ExaminedPod, answers: dict[str, Inspection]) -> None:
+    def _audit_later(self, case: ExaminedPod, inspections: dict[str, Inspection]) -> None:
         """Looks up the images of an audited pod in the background and counts the decision of ``enforce``."""
-        missing = [use for use in case.images if use.text not in answers and use.reference is not None]
+        missing = [use for use in case.images if use.text not in inspections and use.reference is not None]
         if not missing:
             return
         source = PullSecretNames.of(case.pod, case.facts.namespace)
@@ -149,19 +149,21 @@ class PodWebhook:
         if len(asked) < len(missing):
             self._metrics.audits_dropped.inc()
             return
-        task = asyncio.get_running_loop().create_task(self._audit(case, answers, asked), name="audit of a pod's images")
+        task = asyncio.get_running_loop().create_task(
+            self._audit(case, inspections, asked), name="audit of a pod's images"
+        )
         self._audits.add(task)
         task.add_done_callback(self._audits.discard)
 
     async def _audit(
-        self, case: ExaminedPod, answers: dict[str, Inspection], asked: dict[str, PendingInspection]
+        self, case: ExaminedPod, inspections: dict[str, Inspection], asked: dict[str, PendingInspection]
     ) -> None:
         try:
             async with deadline(self._clock, AUDIT_TIMEOUT):
                 await asyncio.wait(asked.values())
         except TimeoutError:
             log.debug("image look-ups of an audited pod timed out", namespace=case.facts.namespace)
-        decision = decide(case, {**answers, **finished(asked)})
+        decision = decide(case, {**inspections, **finished(asked)})
         if not decision.unresolved:
             self._metrics.decided(decision.reason.value, DecidedBy.ADMISSION.value, "audit")
 

@@ -154,7 +154,7 @@ class BoundPods:
 
     async def _decision(self, case: Case) -> PodDecision:
         asked = asked_about(case)
-        answers = await self._images.answers(
+        answers = await self._images.inspections(
             asked.images,
             asked.source,
             stale_for=asked.stale_for,

@@ -272,15 +272,15 @@ class TemplateController:
         case = self._with_pull_secrets(key, examine_template(_as_if_reconciled(facts)))
         known = PodImageState({})
         if case.rule is None:
-            found = self._images.inquiry.about(asked_about(case), waiter_of(key), waiter)
+            found = self._images.inquiry.resolve(asked_about(case), waiter_of(key), waiter)
             if found is None:
                 return Done()  # its pull secrets are being read, which wakes it
             known = found
         if known.undecidable:
             self._verdicts[key] = Verdict(key, case.pod, Reason.ARCHITECTURE_UNKNOWN, is_unknown=True, is_pending=True)
             return self._park(key, known)
-        decision = decide(case, known.answers)
-        possible = assess(case, known.answers).known.managed if case.rule is None else frozenset()
+        decision = decide(case, known.inspections)
+        possible = assess(case, known.inspections).known.managed if case.rule is None else frozenset()
         verdict = verdict_of(key, case.pod, decision, possible & facts.settings.tainted, is_pending=known.pending)
         self._verdicts[key] = verdict
         if _fails_with_auth(decision) and await self._pull_secrets.look(facts.daemon_set):

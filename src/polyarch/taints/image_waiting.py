@@ -82,7 +82,7 @@ class ImageWaiting:
     @property
     def unknown(self) -> int:
         """Number of images that somebody waits for and that are not known."""
-        return sum(1 for lookup in self.waiting.lookups() if lookup.answer is None or lookup.failure)
+        return sum(1 for lookup in self.waiting.lookups() if lookup.inspection is None or lookup.failure)
 
     async def look_for_new_secrets(self) -> None:
         """Asks again for images that failed with auth as soon as a pull secret has changed, until cancelled."""

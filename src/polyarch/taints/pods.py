@@ -306,10 +306,10 @@ class ChangedPods:
         if not self._is_leading() or facts.settings.state == "paused":
             return Done()
         case = examine_change(_as_stored(facts), facts.pod)
-        known = self._images.inquiry.about(asked_about(case), key, memory.waiter)
+        known = self._images.inquiry.resolve(asked_about(case), key, memory.waiter)
         if known is None:
             return Done()  # its pull secrets are being read, which wakes it
-        change = decide_change(case, known.answers, facts.pod)
+        change = decide_change(case, known.inspections, facts.pod)
         if known.undecidable or change.decision.unresolved:
             memory.is_judged = True
             self._writes.tell(facts.pod, change.decision, memory, known.problems)
@@ -547,7 +547,7 @@ class PodController:
     async def _judge(self, key: Key, case: Case, memory: PodMemory) -> Result:
         known: PodImageState | None = PodImageState({})
         if case.rule is None:
-            known = self._images.inquiry.about(asked_about(case), key, memory.waiter)
+            known = self._images.inquiry.resolve(asked_about(case), key, memory.waiter)
         pending = known is None or known.pending or known.undecidable
         seconds = self._counted(case.pod, memory, case.settings, pending=pending)
         left = case.settings.gate_timeout - seconds
@@ -557,7 +557,7 @@ class PodController:
         if known.undecidable and left > 0:
             self._park(key, known)
             return After(left)
-        decision = decide_after(case, known.answers, Waited(seconds, pending))
+        decision = decide_after(case, known.inspections, Waited(seconds, pending))
         return await self._carry_out(Judged(key, case, decision, memory, known), left if left > 0 else None)
 
     def _counted(self, pod: Pod, memory: PodMemory, settings: TaintSettings, *, pending: bool) -> float:
@@ -643,7 +643,7 @@ class PodController:
 
 def _possible(case: Case, known: PodImageState) -> tuple[str, ...]:
     """What is known of A; a fallback does not count."""
-    return tuple(assess(case, known.answers).known.managed)
+    return tuple(assess(case, known.inspections).known.managed)
 
 
 def _grounds(case: Case, added: Iterable[str] = ()) -> object:
