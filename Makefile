@@ -104,7 +104,7 @@ generate: $(READY) ## write the CRDs, the chart, the pages of rules, rights and 
 lock: $(READY) $(RELEASE_READY) ## resolve requirements.lock again
 	@$(RELEASE)/bin/uv pip compile $(LOCKED) --all-extras --group dev --upgrade pyproject.toml -o requirements.lock
 	@# The part of it that runs: what the image is made of and what its bill of materials lists.
-	@$(RELEASE)/bin/uv pip compile $(LOCKED) --extra fast -c requirements.lock pyproject.toml -o deploy/image/requirements.lock
+	@$(RELEASE)/bin/uv pip compile $(LOCKED) --extra fast --extra numa -c requirements.lock pyproject.toml -o deploy/image/requirements.lock
 	@$(RELEASE)/bin/uv pip compile $(LOCKED) --upgrade --python-version 3.11 tools/release/requirements.in -o tools/release/requirements.lock
 	@$(RELEASE)/bin/uv pip compile $(LOCKED) --upgrade --python-version 3.11 tools/docs/requirements.in -o tools/docs/requirements.lock
 

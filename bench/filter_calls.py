@@ -1,8 +1,8 @@
 """NS-170, NS-171: what a filter call of the NUMA extender costs, from the bytes of the request to those of the answer.
 
 Nodes of 8 cells × 8 resources, half of them in use; a pod of two containers with four resources each; all names in the
-body. Each kind runs in a process of its own: with numpy, and without it, where Python has to do it all. A call for a
-workload that is new is measured apart from the next one of the same workload, which lists remember.
+body. Each number of nodes runs in a process of its own. A call for a workload that is new is measured apart from the
+next one of the same workload.
 """
 
 import gc
@@ -27,8 +27,7 @@ DEVICES: Final = 8
 CALLS: Final = 150
 EVENTS: Final = 300
 ASKED: Final = ("cpu", "memory", "hugepages-1Gi", "x.io/nic")
-LIMITS: Final = {("arrays", 5000): 20, ("lists", 5000): 120, ("arrays", 500): 3, ("lists", 500): 15}
-WITHOUT: Final = "import sys; sys.modules.update(numpy=None); "
+LIMITS: Final = {5000: 20, 500: 3}
 
 
 def node_name(number: int) -> str:
@@ -148,11 +147,10 @@ def _control(names: list[str]) -> float:
 def _placing(extender: Extender) -> float:
     """The question to the table alone, per container."""
     from polyarch.numa.fit.demand import AlignmentUnit
-    from polyarch.numa.fit.node_index import FASTEST
-    from polyarch.numa.fit.node_table import TableQuery
+    from polyarch.numa.fit.node_table import NodeTable, TableQuery
 
     fleet = extender.books.fleet
-    table = FASTEST(CELLS, NAMES, by_groups=False)
+    table = NodeTable(CELLS, NAMES, by_groups=False)
     for row, name in enumerate(fleet.names()):
         free = fleet.free(name)
         table.write(row, list(free.values()), ())
@@ -177,9 +175,8 @@ def grown(nodes: int) -> dict[str, float]:
     return {"memory": resident_mib(os.getpid()) - before, "nodes": len(extender.books.fleet)}
 
 
-def _apart(kind: str, call: str) -> dict[str, float]:
-    prefix = WITHOUT if kind == "lists" else ""
-    code = f"{prefix}import json; from bench import filter_calls; print(json.dumps(filter_calls.{call}))"
+def _apart(call: str) -> dict[str, float]:
+    code = f"import json; from bench import filter_calls; print(json.dumps(filter_calls.{call}))"
     done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)
     found: dict[str, float] = json.loads(done.stdout)
     return found
@@ -188,21 +185,20 @@ def _apart(kind: str, call: str) -> dict[str, float]:
 def filter_calls(say: Say) -> list[Figure]:
     """NS-170, NS-171."""
     figures: list[Figure] = []
-    for (kind, nodes), limit in LIMITS.items():
-        say(f"{CALLS} calls with {nodes} nodes, {kind}")
-        found = _apart(kind, f"measured({nodes})")
-        title = f"filter, {nodes} nodes, {kind}"
+    for nodes, limit in LIMITS.items():
+        say(f"{CALLS} calls with {nodes} nodes")
+        found = _apart(f"measured({nodes})")
+        title = f"filter, {nodes} nodes"
         for word, of in (("new", "a new workload"), ("again", "one seen before")):
             note = f"p99 {found[f'{word} p99']:.3g}; control {found['control']:.2g}, its p99 {found['control p99']:.2g}"
             figures.append(Figure(f"{title}, {of}", found[word], "ms CPU", "NS-170", limit, note=note))
-        if nodes == max(LIMITS, key=lambda each: each[1])[1]:
-            limit_of_table = 1 if kind == "arrays" else None
+        if nodes == max(LIMITS):
             figures += [
-                Figure(f"table, {nodes} nodes, {kind}", found["place"], "ms per container", "NS-170", limit_of_table),
-                Figure(f"topology event, {nodes} nodes, {kind}", found["event"], "ms CPU", "NS-171", 0.5),
+                Figure(f"table, {nodes} nodes", found["place"], "ms per container", "NS-170", 1),
+                Figure(f"topology event, {nodes} nodes", found["event"], "ms CPU", "NS-171", 0.5),
             ]
     say("memory of 5000 nodes with 16 resources")
-    found = _apart("arrays", "grown(5000)")
+    found = _apart("grown(5000)")
     figures.append(Figure("5000 nodes × 8 cells × 16 resources", found["memory"], "MiB", "NS-171", 250))
     return figures
 

@@ -1,15 +1,13 @@
-"""The fleet says of every node what :func:`evaluate` says, whichever kind of table it has."""
+"""The fleet says of every node what :func:`evaluate` says."""
 
 from random import Random
 
 import pytest
 from numa_clusters import a_node, a_pod, some_options
 
-from polyarch.numa.fit.array_table import ArrayTable
 from polyarch.numa.fit.evaluate import evaluate
 from polyarch.numa.fit.facts import ExactOptions, NodeFacts, PodFacts
 from polyarch.numa.fit.node_index import NumaNodeIndex
-from polyarch.numa.fit.node_table import ListTable
 
 NODES = 20
 PODS = 10
@@ -74,7 +72,7 @@ def held_to(fleet: NumaNodeIndex, pod: PodFacts, names: list[str], reserved: Res
 def test_arrays_and_lists_decide_as_the_reference_does(seed: int) -> None:
     random = Random(seed)
     options = some_options(random)
-    fleets = [NumaNodeIndex(options, table=ArrayTable), NumaNodeIndex(options, table=ListTable)]
+    fleets = [NumaNodeIndex(options)]
     reserved: Reserved = {}
     for number in range(NODES):
         node = a_node(random, f"node-{number}")

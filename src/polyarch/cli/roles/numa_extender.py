@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 
-from polyarch.cli.errors import UsageError
+from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.options.common import (
     CLUSTER,
     OUTPUT,
@@ -195,6 +195,10 @@ def numa_extender(
     import msgspec
 
     from polyarch.cli.roles.reexec import Reexec
+    from polyarch.numa.extender.settings import missing_library
+
+    if problem := missing_library():
+        raise CouldNotComplete(f"{NAME}: {problem}")
 
     settings = msgspec.structs.replace(
         settings,

@@ -21,6 +21,7 @@ from polyarch.cli.output.messages import Messages, errors_only
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.sandbox.next_steps import after_up, option
 from polyarch.kube.errors import ApiError, ConnectionFailed
+from polyarch.numa.extender.settings import missing_library
 from polyarch.oci.mirrors import registries_conf
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.transport.addresses import InvalidSetting
@@ -188,6 +189,8 @@ def _settings(wanted: SandboxOptions) -> Settings:
             changes["builds"] = True
         if wanted.replicas is not None:
             changes["replicas"] = wanted.replicas
+        if wanted.numa and wanted.polyarch and (problem := missing_library()):
+            raise CouldNotComplete(f"up: --numa: {problem}")
         if wanted.numa is not None:
             changes["numa"] = NumaLayout.parse(wanted.numa) if wanted.numa else None
         if wanted.taints is not None:

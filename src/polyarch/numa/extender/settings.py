@@ -1,6 +1,7 @@
 """How the extender works: what the operator's file and the flags say."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Final, Literal
 
 import msgspec
@@ -65,3 +66,10 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     def evicts(self) -> bool:
         """Whether pods are evicted for others. Without reservations anybody might take the zones that come free."""
         return self.preempt and self.reservations
+
+
+def missing_library() -> str:
+    """What the extender needs and is not installed, with what to do; empty: nothing."""
+    if find_spec("numpy") is not None:
+        return ""
+    return "numpy is not installed, and the extender needs it: pip install 'polyarch[numa]'"

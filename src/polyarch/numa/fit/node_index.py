@@ -1,9 +1,13 @@
-"""Which kind of table there is: arrays where numpy is installed (extra ``numa``), else lists. Pure."""
+"""All nodes with what is reserved on them, and what each says of a pod: the answers of ``evaluate``, of all at once.
+
+Nodes that are alike in everything but amounts share a class: the pod's demand and the checks that need no zone are made
+once for a class, and each class is a table of its own. Pure.
+"""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from heapq import nsmallest
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from xxhash import xxh64_intdigest
@@ -30,28 +34,9 @@ from polyarch.numa.fit.facts import (
     ZoneFacts,
     is_memory,
 )
-from polyarch.numa.fit.node_table import MOST_AMOUNT, MOST_RESOURCES, REFUSED, UNDECIDED, ListTable, Table, TableQuery
+from polyarch.numa.fit.node_table import MOST_AMOUNT, MOST_RESOURCES, REFUSED, UNDECIDED, NodeTable, TableQuery
 from polyarch.numa.fit.zones import CLOSEST, UNKNOWN_COST, ZoneIds
 from polyarch.quantity import UNIT
-
-
-class MakesTable(Protocol):
-    """A kind of table."""
-
-    def __call__(self, cells: int, resources: Sequence[str], *, by_groups: bool) -> Table:
-        """``by_groups``: it will be asked by groups."""
-
-
-def _fastest() -> MakesTable:
-    try:
-        from polyarch.numa.fit.array_table import ArrayTable
-    except ImportError:
-        return ListTable
-    return ArrayTable
-
-
-FASTEST: Final[MakesTable] = _fastest()
-
 
 # -- Equal amounts kept once. Pure.
 
@@ -352,7 +337,7 @@ _REMEMBERED_STATES: Final = 20_000
 class _Members:
     """The nodes of one class, by row of its table."""
 
-    def __init__(self, kind: NodeClass, table: Table | None) -> None:
+    def __init__(self, kind: NodeClass, table: NodeTable | None) -> None:
         self.kind = kind
         self.table = table
         self.size = 0
@@ -378,9 +363,8 @@ class _Answer:
 class NumaNodeIndex:
     """Amounts that are reserved for a node stay, whether it is there or not, until they are released."""
 
-    def __init__(self, options: ExactOptions, *, table: MakesTable = FASTEST) -> None:
+    def __init__(self, options: ExactOptions) -> None:
         self._options = options
-        self._table = table
         self._sharing = AmountInterner()
         self._nodes: dict[str, NodeFacts] = {}
         self._places: dict[str, Place] = {}
@@ -543,7 +527,7 @@ class NumaNodeIndex:
     def _open(self, key: Hashable, kind: NodeClass) -> int:
         number, self._next = self._next, self._next + 1
         by_groups = kind.sample.settings.policy == "restricted"
-        table = None if kind.by_itself else self._table(len(kind.sample.cells), kind.resources, by_groups=by_groups)
+        table = None if kind.by_itself else NodeTable(len(kind.sample.cells), kind.resources, by_groups=by_groups)
         self._classes[number] = _Members(kind, table)
         self._numbers[key], self._keys[number] = number, key
         return number

@@ -1,20 +1,28 @@
-"""What a table of nodes is asked about one pod, and what it answers: the seam between tables and the rest.
+"""The free amounts of nodes that are alike, as one numpy array, and what they say of one pod all at once.
 
-A table holds the free amounts of nodes that are alike (``classes``): a pod's demand is the same on each of them.
-There are two kinds of tables with equal answers: ``arrays`` and ``lists``. Pure."""
+The array is of 64-bit numbers, resources × zones × nodes, so that each step works on runs of memory. Amounts are below
+a hundredth of what 64 bits hold, which the node classes see to, so that nothing overflows. The only module that loads
+numpy (extra ``numa``), which only the extender needs. Pure.
+"""
 
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from polyarch.numa.fit.demand import AlignmentUnit
 from polyarch.numa.fit.evaluate import balanced
-from polyarch.numa.fit.facts import Amounts, Strategy, is_memory
+from polyarch.numa.fit.facts import Amounts, RejectionKind, Strategy, is_memory
 from polyarch.numa.fit.zones import AlignmentFailure, resource_groups
 from polyarch.quantity import MOST
 
+Numbers = NDArray[np.int64]
+Truths = NDArray[np.bool_]
+_FIRST_ROWS: Final = 16
+_NEAR: Final = 1e-6
+"""A balance this close to a whole number is computed again, without floats."""
 REFUSED: Final = -1
 """In place of a score: the pod does not fit."""
 UNDECIDED: Final = -2
@@ -36,12 +44,6 @@ class TableQuery(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """By cell: no other is nearer to itself than this one."""
     by_groups: bool = False
     """As policy ``restricted`` does, where each group of resources needs one cell; else undecided."""
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal where the answers of one table are."""
-        units = tuple((each.kind, tuple(each.needs.items())) for each in self.units)
-        return units, self.strategy, tuple(self.weights.items()), self.most_cells, self.nearest, self.by_groups
 
     def groups(self, unit: AlignmentUnit) -> list[Amounts]:
         """What is counted together."""
@@ -76,241 +78,221 @@ class TableResult(msgspec.Struct, frozen=True, gc=False):
     reasons: list[UnitFailure]
 
 
-class Table(Protocol):
-    """Free amounts of nodes with the same number of cells, by row."""
+class NodeTable:
+    """Free amounts of nodes with the same number of zones and the same resources, by row."""
+
+    def __init__(self, cells: int, resources: Sequence[str], *, by_groups: bool) -> None:
+        """``by_groups``: queries will be by groups."""
+        self._cells = cells
+        self._index = {name: number for number, name in enumerate(resources)}
+        self._free: Numbers = np.zeros((len(resources), cells, _FIRST_ROWS), np.int64)
+        self._totals: Numbers | None = np.zeros_like(self._free) if by_groups else None
+        self._rows = 0
 
     def write(self, row: int, free: Sequence[Amounts], totals: Sequence[Amounts]) -> None:
-        """By cell, ascending; a row may be new: the one after the last."""
+        """Amounts by zone, ascending; a row may be new: the one after the last."""
+        if row >= self._free.shape[2]:
+            self._free = _wider(self._free)
+            self._totals = _wider(self._totals) if self._totals is not None else None
+        self._rows = max(self._rows, row + 1)
+        self._free[:, :, row] = self._numbers(free)
+        if self._totals is not None:
+            self._totals[:, :, row] = self._numbers(totals)
 
     def change(self, row: int, cell: int, resource: str, amount: int) -> None:
-        """``cell`` by position; the resource may be one that no cell lists."""
+        """``cell`` by position; the resource may be one that no zone lists."""
+        number = self._index.get(resource)
+        if number is not None:
+            self._free[number, cell, row] = amount
 
     def place(self, question: TableQuery, rows: Sequence[int] | None) -> TableResult:
-        """None: all rows, also those that nobody uses any more."""
+        """``rows`` None: all rows, also those that nobody uses any more."""
+        names = {name for unit in question.units for name in unit.needs}
+        wanted = None if rows is None else np.array(rows, np.intp)
+        # Copies, since units take from them.
+        free = {name: self._column(self._free, name, wanted).copy() for name in names}
+        totals = {}
+        if question.by_groups and self._totals is not None:
+            totals = {name: self._column(self._totals, name, wanted) for name in names}
+        return _Placing(question, free, totals).outcome()
+
+    def _numbers(self, cells: Sequence[Amounts]) -> Numbers:
+        flat = [amounts.get(name, 0) for name in self._index for amounts in cells]
+        return np.array(flat, np.int64).reshape(len(self._index), self._cells)
+
+    def _column(self, amounts: Numbers, name: str, wanted: NDArray[np.intp] | None) -> Numbers:
+        number = self._index.get(name)
+        if number is None:
+            return np.zeros((self._cells, self._rows if wanted is None else len(wanted)), np.int64)
+        whole: Numbers = amounts[number]
+        return whole[:, : self._rows] if wanted is None else whole.take(wanted, axis=1)
+
+
+def _wider(amounts: Numbers) -> Numbers:
+    return np.concatenate((amounts, np.zeros_like(amounts)), axis=2)
+
+
+class _Placing:
+    """One question: the units take their cells one after the other, on all nodes at once."""
+
+    def __init__(self, question: TableQuery, free: dict[str, Numbers], totals: dict[str, Numbers]) -> None:
+        self._question = question
+        self._free = free
+        self._totals = totals
+        self._reusable: dict[str, Numbers] = {}
+        first = next(iter(free.values()))
+        self._cells, self._count = first.shape
+        self._columns: Numbers = np.arange(self._count)
+        self._alive: Truths = np.ones(self._count, np.bool_)
+        self._undecided: Truths = np.zeros(self._count, np.bool_)
+        self._nearest: Truths = np.ones(self._count, np.bool_)
+        self._total: Numbers = np.zeros(self._count, np.int64)
+        self._codes: Numbers = np.zeros(self._count, np.int64)
+        self._reasons: list[UnitFailure] = []
+
+    def outcome(self) -> TableResult:
+        for number in range(len(self._question.units)):
+            self._unit(number)
+        score = self._total // len(self._question.units)
+        if self._question.strategy == "LeastNUMANodes":
+            score = np.where(self._nearest, *self._question.in_cells)
+        score[~self._alive] = REFUSED
+        score[self._undecided] = UNDECIDED
+        return TableResult(score.tolist(), self._codes.tolist(), self._reasons)
+
+    def _unit(self, number: int) -> None:
+        unit = self._question.units[number]
+        room = {name: self._room(name) for name in unit.needs}
+        able = [self._able(group, room) for group in self._question.groups(unit)]
+        if self._question.by_groups:
+            self._pass_on(unit)
+        lowest = self._lowest(able)
+        refused = self._alive & (lowest == self._cells)
+        if refused.any():
+            self._refuse(number, np.flatnonzero(refused), able)
+        # The numbers of nodes that are out go on as those of the last cell, and nobody looks at them any more.
+        np.minimum(lowest, self._cells - 1, out=lowest)
+        places = lowest * self._count + self._columns
+        self._score(unit, lowest, {name: have.reshape(-1).take(places) for name, have in room.items()})
+        if number + 1 < len(self._question.units):
+            self._take(unit, places)
+
+    def _lowest(self, able: list[Truths]) -> Numbers:
+        """By position; the number of cells where none will do: it is how many cells come before the first that will."""
+        passed: Truths = np.ones(self._count, np.bool_)
+        count = np.zeros(self._count, np.int8)
+        for cell in range(self._cells):
+            will_do = able[0][cell]
+            for other in able[1:]:
+                will_do = will_do & other[cell]
+            passed &= ~will_do
+            count += passed
+        return count.astype(np.int64)
+
+    def _room(self, name: str) -> Numbers:
+        reusable = self._reusable.get(name)
+        return self._free[name] if reusable is None else self._free[name] + reusable
+
+    def _able(self, group: Amounts, room: dict[str, Numbers]) -> Truths:
+        found = [self._enough(name, amount, room[name]) for name, amount in group.items()]
+        for other in found[1:]:
+            found[0] &= other
+        return found[0]
+
+    def _enough(self, name: str, amount: int, have: Numbers) -> Truths:
+        enough: Truths = have >= amount
+        if name in self._reusable and pins(name):
+            held = self._reusable[name] > 0
+            enough &= held | ~np.logical_or.reduce(held, axis=0)
+        return enough
+
+    def _pass_on(self, unit: AlignmentUnit) -> None:
+        """What needs more than one cell is for others to say."""
+        for group in self._question.groups(unit):
+            one = np.ones((self._cells, self._count), np.bool_)
+            for name, amount in group.items():
+                one &= self._totals[name] >= amount
+            enough = np.logical_or.reduce(one, axis=0)
+            self._undecided |= self._alive & ~enough
+            self._alive &= enough
+
+    def _refuse(self, number: int, which: NDArray[np.intp], able: list[Truths]) -> None:
+        """Each node's reason as bits, and each reason once."""
+        groups = [tuple(group) for group in self._question.groups(self._question.units[number])]
+        partial = 1 << len(groups)
+        everything = partial - 1
+        short: Numbers = np.zeros(len(which), np.int64)
+        somewhere: Numbers = np.full(len(which), partial | (everything if self._question.by_groups else 0), np.int64)
+        for bit, cells in enumerate(able):
+            short |= ~np.logical_or.reduce(cells, axis=0)[which] * np.int64(1 << bit)
+            somewhere |= ~np.logical_and.reduce(cells, axis=0)[which] * np.int64(1 << bit)
+        bits = np.where(short > 0, short, somewhere)
+        told = np.flatnonzero(np.bincount(bits))
+        numbers: Numbers = np.zeros(2 * partial, np.int64)
+        numbers[told] = np.arange(len(told)) + len(self._reasons)
+        self._codes[which] = numbers[bits]
+        self._alive[which] = False
+        for each in told.tolist():
+            resources = sorted(name for bit, group in enumerate(groups) if each >> bit & 1 for name in group)
+            kind: RejectionKind = "no-common-cell" if each & partial else "short"
+            self._reasons.append(UnitFailure(number, AlignmentFailure(kind, tuple(resources))))
+
+    def _score(self, unit: AlignmentUnit, cells: Numbers, have: dict[str, Numbers]) -> None:
+        """Adds what the unit earns with ``have`` where it goes."""
+        question = self._question
+        if question.strategy == "LeastNUMANodes":
+            self._nearest &= np.array(question.nearest)[cells]
+            return
+        # A node that is out may have less than is asked for.
+        there = {name: np.maximum(have[name], amount) for name, amount in unit.needs.items()}
+        if question.strategy == "BalancedAllocation":
+            self._total += _balanced(unit.needs, there)
+            return
+        earned: Numbers = np.zeros(self._count, np.int64)
+        weights = 0
+        for name, amount in unit.needs.items():
+            has, weight = there[name], question.weight(name)
+            earned += (has - amount if question.strategy == "LeastAllocated" else amount) * 100 // has * weight
+            weights += weight
+        self._total += earned // weights
+
+    def _take(self, unit: AlignmentUnit, places: Numbers) -> None:
+        for name, amount in unit.needs.items():
+            free = self._free[name].reshape(-1)
+            reusable = self._reusable.get(name)
+            if reusable is None:
+                free[places] -= amount
+            else:
+                flat = reusable.reshape(-1)
+                again = np.minimum(flat[places], amount)
+                flat[places] -= again
+                free[places] -= amount - again
+            if unit.ends:
+                if reusable is None:
+                    reusable = self._reusable[name] = np.zeros_like(self._free[name])
+                reusable.reshape(-1)[places] += amount
+
+
+def _balanced(needs: Amounts, there: dict[str, Numbers]) -> Numbers:
+    """The balance of exact fractions: floats, and whole numbers where floats leave a doubt."""
+    count = len(next(iter(there.values())))
+    if len(needs) == 1:
+        return np.full(count, 100, np.int64)
+    shares = [amount / there[name] for name, amount in needs.items()]
+    mean = sum(shares) / len(shares)
+    variance = sum((share - mean) ** 2 for share in shares) / (len(shares) - 1)
+    value = (1 - variance) * 100
+    found: Numbers = np.floor(value).astype(np.int64)
+    doubtful = np.flatnonzero(np.abs(value - np.rint(value)) < _NEAR)
+    known: dict[tuple[int, ...], int] = {}
+    amounts = zip(*(there[name][doubtful].tolist() for name in needs), strict=True)
+    for place, has in zip(doubtful.tolist(), amounts, strict=True):
+        if has not in known:
+            known[has] = balanced(needs, dict(zip(needs, has, strict=True)))
+        found[place] = known[has]
+    return found
 
 
 def pins(resource: str) -> bool:
     """What is left of it by an init container holds later ones in its cell."""
     return not is_memory(resource)
-
-
-# -- A table in plain Python, where numpy is not installed: the same answers as ``arrays``, node by node.
-
-
-Row = dict[str, list[int]]
-"""Amounts by resource and cell."""
-_REMEMBERED: Final = 32
-"""Questions of one table."""
-
-
-class ListTable:
-    """See :class:`~polyarch.numa.fit.node_table.Table`."""
-
-    def __init__(self, cells: int, resources: Sequence[str], *, by_groups: bool) -> None:
-        self._cells = cells
-        self._resources = tuple(resources)
-        self._by_groups = by_groups
-        self._free: list[Row] = []
-        self._totals: list[Row] = []
-        self._changed: dict[int, int] = {}
-        """Row to the number of the change, in the order of changes."""
-        self._changes = 0
-        self._known: OrderedDict[tuple[object, ...], _Known] = OrderedDict()
-
-    def write(self, row: int, free: Sequence[Amounts], totals: Sequence[Amounts]) -> None:
-        if row == len(self._free):
-            self._free.append({})
-            self._totals.append({})
-        self._free[row] = {name: [amounts.get(name, 0) for amounts in free] for name in self._resources}
-        if self._by_groups:
-            self._totals[row] = {name: [amounts.get(name, 0) for amounts in totals] for name in self._resources}
-        self._note(row)
-
-    def change(self, row: int, cell: int, resource: str, amount: int) -> None:
-        column = self._free[row].get(resource)
-        if column is not None:
-            column[cell] = amount
-            self._note(row)
-
-    def place(self, question: TableQuery, rows: Sequence[int] | None) -> TableResult:
-        known = self._answers(question)
-        placing = _ListPlacing(question, self._cells, known)
-        scores, codes, free, totals = known.scores, known.codes, self._free, self._totals
-        wanted: Iterable[int] = range(len(free)) if rows is None else rows
-        for row in wanted:
-            if scores[row] is None:
-                scores[row], codes[row] = placing.node(free[row], totals[row])
-        if rows is None:
-            return TableResult(list(scores), list(codes), known.reasons)  # type: ignore[arg-type]
-        return TableResult([scores[row] for row in rows], [codes[row] for row in rows], known.reasons)  # type: ignore[misc]
-
-    def _note(self, row: int) -> None:
-        self._changes += 1
-        self._changed.pop(row, None)
-        self._changed[row] = self._changes
-
-    def _answers(self, question: TableQuery) -> "_Known":
-        """What is known of this question, without the rows that have changed."""
-        known = self._known.pop(question.key, None)
-        if known is None:
-            known = _Known()
-            while len(self._known) >= _REMEMBERED:
-                self._known.popitem(last=False)
-        self._known[question.key] = known
-        for row in reversed(self._changed):
-            if self._changed[row] <= known.changes:
-                break
-            if row < len(known.scores):
-                known.scores[row] = None
-        missing = len(self._free) - len(known.scores)
-        known.scores += [None] * missing
-        known.codes += [0] * missing
-        known.changes = self._changes
-        return known
-
-
-class _Known:
-    """Answers to one question, by row."""
-
-    def __init__(self) -> None:
-        self.changes = 0
-        self.scores: list[int | None] = []
-        self.codes: list[int] = []
-        self.reasons: list[UnitFailure] = []
-        self.numbers: dict[UnitFailure, int] = {}
-
-
-class _ListPlacing:
-    """One question, node by node. A node's own columns are written to for a moment: copies would cost more."""
-
-    def __init__(self, question: TableQuery, cells: int, known: _Known) -> None:
-        self._question = question
-        self._cells = range(cells)
-        self._known = known
-        self._units = list(enumerate(question.units))
-        self._needs = [
-            [(name, amount, question.weight(name)) for name, amount in unit.needs.items()] for unit in question.units
-        ]
-        self._weights = [sum(weight for _, _, weight in needs) for needs in self._needs]
-        self._nothing = [0] * cells
-        self._balances: dict[tuple[int, ...], int] = {}
-
-    def node(self, free: Row, totals: Row) -> tuple[int, int]:
-        """Score and code."""
-        taken: list[tuple[list[int], int, int]] = []
-        answer = self._placed(free, totals, taken)
-        for column, cell, amount in taken:
-            column[cell] += amount
-        return answer
-
-    def _placed(self, free: Row, totals: Row, taken: list[tuple[list[int], int, int]]) -> tuple[int, int]:
-        reusable: Row = {}
-        cells: list[int] = []
-        earned = 0
-        last = len(self._units) - 1
-        for number, unit in self._units:
-            if self._question.by_groups and not self._each_in_one(unit, totals):
-                return UNDECIDED, 0
-            columns = [
-                (self._room(free, name, reusable), amount, weight) for name, amount, weight in self._needs[number]
-            ]
-            cell = self._lowest(columns, unit, reusable)
-            if cell < 0:
-                return REFUSED, self._code(self._reason(number, free, reusable))
-            cells.append(cell)
-            earned += self._earned(number, cell, columns)
-            if number < last:
-                self._take(unit, cell, free, reusable, taken)
-        if self._question.strategy == "LeastNUMANodes":
-            near = all(self._question.nearest[cell] for cell in cells)
-            return self._question.in_cells[0 if near else 1], 0
-        return earned // len(self._units), 0
-
-    def _room(self, free: Row, name: str, reusable: Row) -> list[int]:
-        column = free.get(name, self._nothing)
-        if name not in reusable:
-            return column
-        return [one + other for one, other in zip(column, reusable[name], strict=True)]
-
-    def _lowest(self, columns: list[tuple[list[int], int, int]], unit: AlignmentUnit, reusable: Row) -> int:
-        for cell in self._cells:
-            for have, amount, _ in columns:
-                if have[cell] < amount:
-                    break
-            else:
-                if not reusable or all(_may_be(name, cell, reusable) for name in unit.needs):
-                    return cell
-        return REFUSED
-
-    def _earned(self, number: int, cell: int, columns: list[tuple[list[int], int, int]]) -> int:
-        """Written out for the strategies that say something of each resource, as there are many nodes."""
-        strategy = self._question.strategy
-        score = 0
-        if strategy == "LeastAllocated":
-            for have, amount, weight in columns:
-                score += (have[cell] - amount) * 100 // have[cell] * weight
-        elif strategy == "MostAllocated":
-            for have, amount, weight in columns:
-                score += amount * 100 // have[cell] * weight
-        elif strategy == "BalancedAllocation":
-            return self._balance(number, tuple(have[cell] for have, _, _ in columns))
-        return score // self._weights[number]
-
-    def _balance(self, number: int, there: tuple[int, ...]) -> int:
-        key = (number, *there)
-        found = self._balances.get(key)
-        if found is None:
-            needs = self._question.units[number].needs
-            found = self._balances[key] = balanced(needs, dict(zip(needs, there, strict=True)))
-        return found
-
-    def _each_in_one(self, unit: AlignmentUnit, totals: Row) -> bool:
-        return all(
-            any(
-                all(totals.get(name, self._nothing)[cell] >= amount for name, amount in group.items())
-                for cell in self._cells
-            )
-            for group in self._question.groups(unit)
-        )
-
-    def _reason(self, number: int, free: Row, reusable: Row) -> UnitFailure:
-        short: list[str] = []
-        partial: list[str] = []
-        for group in self._question.groups(self._question.units[number]):
-            room = [(name, amount, self._room(free, name, reusable)) for name, amount in group.items()]
-            able = [
-                all(have[cell] >= amount and _may_be(name, cell, reusable) for name, amount, have in room)
-                for cell in self._cells
-            ]
-            if not any(able):
-                short += group
-            if self._question.by_groups or not all(able):
-                partial += group
-        if short:
-            return UnitFailure(number, AlignmentFailure("short", tuple(sorted(short))))
-        return UnitFailure(number, AlignmentFailure("no-common-cell", tuple(sorted(partial))))
-
-    def _code(self, reason: UnitFailure) -> int:
-        known = self._known
-        code = known.numbers.setdefault(reason, len(known.reasons))
-        if code == len(known.reasons):
-            known.reasons.append(reason)
-        return code
-
-    def _take(
-        self, unit: AlignmentUnit, cell: int, free: Row, reusable: Row, taken: list[tuple[list[int], int, int]]
-    ) -> None:
-        for name, amount in unit.needs.items():
-            again = reusable.get(name)
-            used = min(again[cell], amount) if again else 0
-            free[name][cell] -= amount - used
-            taken.append((free[name], cell, amount - used))
-            if again:
-                again[cell] -= used
-            if unit.ends:
-                reusable.setdefault(name, self._nothing.copy())[cell] += amount
-
-
-def _may_be(name: str, cell: int, reusable: Row) -> bool:
-    held = reusable.get(name)
-    return held is None or not pins(name) or held[cell] > 0 or not any(held)

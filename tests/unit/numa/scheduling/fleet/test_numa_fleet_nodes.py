@@ -3,12 +3,9 @@
 import pytest
 from xxhash import xxh64_intdigest
 
-from polyarch.numa.fit.array_table import ArrayTable
 from polyarch.numa.fit.facts import ContainerFacts, ExactOptions, NodeFacts, NodeSettings, PodFacts, ZoneFacts
-from polyarch.numa.fit.node_index import MakesTable, NumaNodeIndex, best_nodes
-from polyarch.numa.fit.node_table import ListTable
+from polyarch.numa.fit.node_index import NumaNodeIndex, best_nodes
 
-KINDS = pytest.mark.parametrize("table", [ArrayTable, ListTable])
 ALIGNING = NodeSettings(policy="single-numa-node")
 
 
@@ -25,17 +22,16 @@ def a_pod(cpus: int, uid: str = "uid") -> PodFacts:
     return PodFacts(uid=uid, qos="Guaranteed", containers=(ContainerFacts("app", "app", requests, requests),))
 
 
-def a_fleet(table: MakesTable, *nodes: NodeFacts) -> NumaNodeIndex:
-    fleet = NumaNodeIndex(ExactOptions(), table=table)
+def a_fleet(*nodes: NodeFacts) -> NumaNodeIndex:
+    fleet = NumaNodeIndex(ExactOptions())
     for each in nodes:
         fleet.put(each)
     return fleet
 
 
 @pytest.mark.req("NS-100")
-@KINDS
-def test_what_is_reserved_is_missing_in_its_cell_alone_until_it_is_released(table: MakesTable) -> None:
-    fleet = a_fleet(table, a_node("one", 8, 8))
+def test_what_is_reserved_is_missing_in_its_cell_alone_until_it_is_released() -> None:
+    fleet = a_fleet(a_node("one", 8, 8))
     decision = fleet.fit(a_pod(6), ["one"]).best()[0]
     assert decision.cells == {"app": (0,)}
     fleet.reserve("one", decision.taken)
@@ -47,9 +43,8 @@ def test_what_is_reserved_is_missing_in_its_cell_alone_until_it_is_released(tabl
 
 
 @pytest.mark.req("NS-100")
-@KINDS
-def test_more_reserved_than_available_leaves_nothing_and_not_less(table: MakesTable) -> None:
-    fleet = a_fleet(table, a_node("one", 4))
+def test_more_reserved_than_available_leaves_nothing_and_not_less() -> None:
+    fleet = a_fleet(a_node("one", 4))
     fleet.reserve("one", {0: {"cpu": 6000}})
     assert fleet.free("one")[0]["cpu"] == 0
     fleet.put(a_node("one", 8))
@@ -57,9 +52,8 @@ def test_more_reserved_than_available_leaves_nothing_and_not_less(table: MakesTa
 
 
 @pytest.mark.req("NS-103")
-@KINDS
-def test_reservations_outlast_the_object_of_their_node(table: MakesTable) -> None:
-    fleet = a_fleet(table, a_node("one", 8))
+def test_reservations_outlast_the_object_of_their_node() -> None:
+    fleet = a_fleet(a_node("one", 8))
     fleet.reserve("one", {0: {"cpu": 6000}})
     fleet.remove("one")
     assert fleet.fit(a_pod(4), ["one"]).has_demand is False
@@ -70,9 +64,8 @@ def test_reservations_outlast_the_object_of_their_node(table: MakesTable) -> Non
 
 
 @pytest.mark.req("NS-062")
-@KINDS
-def test_a_cell_whose_memory_is_promised_with_another_takes_no_memory_alone(table: MakesTable) -> None:
-    fleet = a_fleet(table, a_node("one", 8, 8, 8))
+def test_a_cell_whose_memory_is_promised_with_another_takes_no_memory_alone() -> None:
+    fleet = a_fleet(a_node("one", 8, 8, 8))
     fleet.reserve("one", {0: {"memory": 1000}}, memory_groups=[(0, 1)])
     assert fleet.fit(a_pod(2), ["one"]).best()[0].cells == {"app": (2,)}
     fleet.release("one", {0: {"memory": 1000}}, memory_groups=[(0, 1)])
@@ -80,18 +73,16 @@ def test_a_cell_whose_memory_is_promised_with_another_takes_no_memory_alone(tabl
 
 
 @pytest.mark.req("NS-081")
-@KINDS
-def test_each_name_counts_once_in_the_order_of_the_question(table: MakesTable) -> None:
-    fleet = a_fleet(table, a_node("b", 8), a_node("a", 8), a_node("small", 1))
+def test_each_name_counts_once_in_the_order_of_the_question() -> None:
+    fleet = a_fleet(a_node("b", 8), a_node("a", 8), a_node("small", 1))
     fits = fleet.fit(a_pod(2), ["b", "small", "a", "b", "small"])
     assert fits.fitting == ["b", "a"]
     assert list(fits.rejected) == ["small"]
 
 
 @pytest.mark.req("NS-110")
-@KINDS
-def test_a_node_follows_its_new_policy_with_the_next_question(table: MakesTable) -> None:
-    fleet = a_fleet(table, a_node("one", 2, 2), a_node("two", 2, 2))
+def test_a_node_follows_its_new_policy_with_the_next_question() -> None:
+    fleet = a_fleet(a_node("one", 2, 2), a_node("two", 2, 2))
     assert fleet.fit(a_pod(4), ["one", "two"]).fitting == []
     fleet.put(a_node("one", 2, 2, settings=NodeSettings(policy="none")))
     assert fleet.fit(a_pod(4), ["one", "two"]).fitting == ["one"]
@@ -99,9 +90,8 @@ def test_a_node_follows_its_new_policy_with_the_next_question(table: MakesTable)
 
 
 @pytest.mark.req("NS-043")
-@KINDS
 @pytest.mark.parametrize("policy", ["none", "best-effort"])
-def test_pods_that_ask_for_the_same_as_a_whole_are_not_one_question(table: MakesTable, policy: str) -> None:
+def test_pods_that_ask_for_the_same_as_a_whole_are_not_one_question(policy: str) -> None:
     """With whole cores alone, what an init container has left does not count as free for the next one."""
     settings = {"policy": policy, "scope": "pod", "cpu_manager": "static", "threads_per_core": 2}
     whole_cores = NodeSettings(**settings, cpu_options={"full-pcpus-only": "true"})  # type: ignore[arg-type]
@@ -111,7 +101,7 @@ def test_pods_that_ask_for_the_same_as_a_whole_are_not_one_question(table: Makes
         uid="two", qos="Guaranteed", containers=(ContainerFacts("init", "init", of_16, of_16), *at_once.containers)
     )
     for first, second in ((at_once, in_turn), (in_turn, at_once)):
-        fleet = a_fleet(table, a_node("one", 12, 12, settings=whole_cores))
+        fleet = a_fleet(a_node("one", 12, 12, settings=whole_cores))
         fitting = {each.uid: fleet.fit(each, ["one"]).fitting for each in (first, second)}
         assert fitting == {"one": ["one"], "two": []}
 
@@ -133,6 +123,6 @@ def test_a_better_score_goes_before_any_hash_and_what_does_not_fit_is_never_chos
 
 @pytest.mark.req("NS-171")
 def test_equal_amounts_of_cells_are_one_value() -> None:
-    fleet = a_fleet(ListTable, a_node("one", 8, 8), a_node("two", 8, 8))
+    fleet = a_fleet(a_node("one", 8, 8), a_node("two", 8, 8))
     cells = [cell for name in ("one", "two") for cell in fleet.node(name).cells]  # type: ignore[union-attr]
     assert len({id(amounts) for cell in cells for amounts in (cell.capacity, cell.allocatable, cell.available)}) == 1
