@@ -225,7 +225,7 @@ async def main(socket):
 
 asyncio.run(main(Path(%r)))
 """
-    server = Path(__file__).parents[4] / "support"
+    server = Path(__file__).parents[3] / "support"
     printed = run(
         program % str(tmp_path / "k.sock"),
         PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION="python",

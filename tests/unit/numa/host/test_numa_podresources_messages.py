@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 from tools.generate import podresources_messages
 
-ROOT = Path(__file__).parents[5]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.req("NE-050")
