@@ -127,7 +127,7 @@ async def setup(process: Process) -> Components:
     metrics = ExporterMetrics(process.metrics, node)
     background: dict[str, Task] = {}
 
-    podresources = open_podresources(settings.host.podresources_socket, counting=metrics, clock=clock)
+    podresources = open_podresources(settings.host.podresources_socket, metrics=metrics, clock=clock)
     process.at_end(podresources.close)
     kubelet = host_files(settings.host.root).root.path(state_directory(settings.host))
     triggers = ScanTriggers(

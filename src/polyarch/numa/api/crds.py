@@ -325,8 +325,8 @@ def _duration(field: str, description: str, usual: float) -> Schema:
 
 def _crd(resource: Resource, only: str, description: str, spec: Schema, status: Schema, *, short_name: str) -> Schema:
     columns = [
-        column(each, f'.status.conditions[?(@.type=="{each}")].status')
-        for each in ("Available", "Progressing", "Degraded")
+        column(condition, f'.status.conditions[?(@.type=="{condition}")].status')
+        for condition in ("Available", "Progressing", "Degraded")
     ]
     columns.append(column("Age", ".metadata.creationTimestamp", "date"))
     rules = (
@@ -378,7 +378,7 @@ def unknown_members(document: Document, schema: Schema) -> tuple[Departure, ...]
     """
     spec = _spec(document)
     known = set(departures(schema, pruned(schema, spec), "spec"))
-    return tuple(each for each in departures(schema, spec, "spec") if each not in known)
+    return tuple(violation for violation in departures(schema, spec, "spec") if violation not in known)
 
 
 def _spec(document: Document) -> Any:

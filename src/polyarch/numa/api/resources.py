@@ -49,7 +49,7 @@ DEFAULT_SCORED: Final = (("cpu", 1), ("memory", 1))
 ANNOTATION_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     SCHEDULING_MODE: (*get_args(SchedulingMode), REMOVED_MODE),
     RESTRICTED_POLICY: get_args(RestrictedPolicy),
-    CANDIDATES: tuple(str(each) for each in range(CANDIDATE_BOUNDS[0], CANDIDATE_BOUNDS[1] + 1)),
+    CANDIDATES: tuple(str(count) for count in range(CANDIDATE_BOUNDS[0], CANDIDATE_BOUNDS[1] + 1)),
     IGNORABLE: ("true",),
 }
 """Values of the annotations that choose how the scheduler works."""
@@ -177,7 +177,7 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
             "infoRefreshPeriod": go_duration(self.refresh_period),
             "infoRefreshPause": "Enabled" if self.paused else "Disabled",
         }
-        return document | {"tolerations": [dict(each) for each in self.tolerations or (TOLERATES_ALL,)]}
+        return document | {"tolerations": [dict(toleration) for toleration in self.tolerations or (TOLERATES_ALL,)]}
 
 
 def verbosity(spec: NUMAResourcesOperatorSpec) -> int:

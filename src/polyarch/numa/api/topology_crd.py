@@ -80,7 +80,7 @@ def _struct(of: type) -> Schema:
 
 
 def _struct_fields(of: type, *, without: Collection[str] = ()) -> dict[str, Schema]:
-    fields = {each.encode_name: msgspec.inspect.type_info(each.type) for each in msgspec.structs.fields(of)}
+    fields = {field.encode_name: msgspec.inspect.type_info(field.type) for field in msgspec.structs.fields(of)}
     return {
         name: _described(type_, _WORDS.get(f"{of.__name__}.{name}", ""))
         for name, type_ in fields.items()
@@ -98,7 +98,7 @@ def _described(type_: msgspec.inspect.Type, words: str) -> Schema:
         case msgspec.inspect.IntType():
             return integer(description=words, format="int64")
         case msgspec.inspect.UnionType(types=types):
-            (present,) = (each for each in types if not isinstance(each, msgspec.inspect.NoneType))
+            (present,) = (inner for inner in types if not isinstance(inner, msgspec.inspect.NoneType))
             return _described(present, words)
         case msgspec.inspect.ListType(item_type=msgspec.inspect.StructType(cls=of)):
             return array(_struct(of), description=words, list_type="")

@@ -139,17 +139,17 @@ class WatchedObject(Generic[T]):
     async def read(self, *, retry: bool = True) -> T | None:
         """The object by GET. Raises ``KubernetesError``; that it does not exist is an answer."""
         try:
-            found = await self._client.get(self._resource, self._name, type=self._type, retry=retry)
+            read = await self._client.get(self._resource, self._name, type=self._type, retry=retry)
         except NotFound:
             self.gone()
             return None
-        self.seen(found)
-        return found
+        self.seen(read)
+        return read
 
-    def seen(self, found: T) -> None:
+    def seen(self, read: T) -> None:
         """The API server has responded to a read or a write of ours with this object."""
         self._was_read = True
-        self._informer.store.take(Apply(found))
+        self._informer.store.take(Apply(read))
 
     def gone(self) -> None:
         """The API server has said that there is no such object."""

@@ -116,15 +116,15 @@ def load_configuration(
 
 def _environment_values(values: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     """Values of variables for settings that are still empty."""
-    found = {}
+    result = {}
     for setting in SETTINGS.values():
         text = environment.get(setting.variable, "") if setting.variable else ""
         if text and not values.get(setting.key, setting.default):
             try:
-                found[setting.key] = setting.type.of_text(text)
+                result[setting.key] = setting.type.of_text(text)
             except InvalidValue as error:
                 raise InvalidConfiguration(f"{setting.variable}: {error}") from None
-    return found
+    return result
 
 
 def _with_kubelet(values: Mapping[str, Any], kubelet: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:

@@ -297,8 +297,8 @@ class Publisher:
         if not heartbeat or self._offer is None:
             return False
         published = self._topology.object
-        told = ((published.metadata.annotations if published is not None else None) or {}).get(names.LAST_SCAN)
-        return told != self._offer.scanned_at and self._clock.monotonic() - self._quiet_since >= heartbeat
+        stamp = ((published.metadata.annotations if published is not None else None) or {}).get(names.LAST_SCAN)
+        return stamp != self._offer.scanned_at and self._clock.monotonic() - self._quiet_since >= heartbeat
 
     def _done(self, offer: PublishRequest, sent: TopologyWriteResult | None) -> None:
         if sent is None and self._counted is not offer:

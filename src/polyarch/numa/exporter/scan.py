@@ -142,14 +142,14 @@ class AllocatableCache:
         return allocatable
 
 
-def open_podresources(url: str, *, counting: CallMetrics | None = None, clock: Clock | None = None) -> PodResources:
+def open_podresources(url: str, *, metrics: CallMetrics | None = None, clock: Clock | None = None) -> PodResources:
     """A client for ``unix:///path`` or ``fake:///directory``; nothing is connected yet.
 
     Raises ValueError for any other URL.
     """
     address = parse_podresources_url(url)
     if address.fake:
-        return RecordedResponses(address, counting=counting or NoCallMetrics())
+        return RecordedResponses(address, metrics=metrics or NoCallMetrics())
     from polyarch.numa.host.kubelet_socket import KubeletSocket  # recorded responses are read without gRPC
 
-    return KubeletSocket(address, counting=counting or NoCallMetrics(), clock=clock or SystemClock())
+    return KubeletSocket(address, metrics=metrics or NoCallMetrics(), clock=clock or SystemClock())

@@ -145,7 +145,7 @@ class ScanLoop:
         if self._problem:
             log.info("scans succeed again", failures=self._failures)
         self._failures, self._problem = 0, ""
-        self._metrics.found(result.zones)
+        self._metrics.show(result.zones)
         for warning in result.zones.warnings:
             self._metrics.fact_failed(warning.reason, warning.count)
             if warning.message and warning.reason not in self._warned:  # once each

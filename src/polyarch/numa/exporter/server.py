@@ -201,7 +201,7 @@ class ExporterMetrics:
         if success:
             self._delay.labels(self._node, SCAN, trigger).set(seconds * 1000.0)
 
-    def found(self, zones: NodeZones) -> None:
+    def show(self, zones: NodeZones) -> None:
         """The zones and pods of the last scan."""
         series = {
             (zone_name(zone.host_zone.id), amounts.resource): amounts

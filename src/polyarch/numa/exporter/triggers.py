@@ -161,17 +161,17 @@ class FileChanges:
 
     def socket(self) -> bool:
         """Whether there is another socket than the last one. A socket that vanished is no change yet."""
-        found = socket_identity(self._files.socket) if self._files.socket else None
-        if found is None or found == self._socket:
+        identity = socket_identity(self._files.socket) if self._files.socket else None
+        if identity is None or identity == self._socket:
             return False
-        self._socket = found
+        self._socket = identity
         return True
 
     def notify(self) -> bool:
         """Whether the notify file was touched."""
-        found = _notify_file_version(self._files.notify)
-        changed = found is not None and found != self._notify
-        self._notify = found
+        version = _notify_file_version(self._files.notify)
+        changed = version is not None and version != self._notify
+        self._notify = version
         return changed
 
     def _checkpoint_versions(self) -> Iterator[tuple[CheckpointName, FileVersion]]:
@@ -182,20 +182,20 @@ class FileChanges:
 
 def _checkpoint_version(path: Path) -> FileVersion:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _notify_file_version(path: Path | None) -> FileVersion:
     if path is None:
         return None
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
 # -- the notify file ---------------------------------------------------------------------------------------------------
@@ -220,14 +220,14 @@ def prepare_notify_file(path: Path) -> None:
 
 def _check_notify_file(path: Path) -> None:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError as error:
         raise NotifyFileError(f"--notify-file {path} cannot be read: {error.strerror}") from error
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         problem = "is a symbolic link"
-    elif not stat.S_ISREG(found.st_mode):
+    elif not stat.S_ISREG(status.st_mode):
         problem = "is no regular file"
-    elif found.st_size:
+    elif status.st_size:
         problem = "is not empty"
     else:
         return

@@ -120,7 +120,9 @@ def node_zones(facts: ScanFacts, settings: ScanSettings, node_name: str) -> Node
     kept = NO_ALLOCATIONS
     if settings.usage_source == "max":
         kept = checkpoint_allocations(facts.checkpoints, frozenset(facts.allocatable.cpus), zone_map)
-    groups = memory_groups((block for pod in counted for each in pod.containers for block in each.memory), zone_map)
+    groups = memory_groups(
+        (block for pod in counted for container in pod.containers for block in container.memory), zone_map
+    )
     room = allocatable
     if kept.groups:
         room = shared_capacity(allocatable, kept, used_amounts(listed, zone_map, allocatable))

@@ -68,9 +68,9 @@ class _Lost(Exception):  # noqa: N818 - what became of a connection
 class KubeletSocket:
     """One connection for all calls, opened by the first that needs it."""
 
-    def __init__(self, address: PodResourcesAddress, *, counting: CallMetrics, clock: Clock) -> None:
+    def __init__(self, address: PodResourcesAddress, *, metrics: CallMetrics, clock: Clock) -> None:
         self._address = address
-        self._counting = counting
+        self._metrics = metrics
         self._clock = clock
         self._connection: _Connection | None = None
 
@@ -88,7 +88,7 @@ class KubeletSocket:
             await self._call("list", lambda kubelet: kubelet.List, api.ListPodResourcesRequest())
         )
         if unnamed:
-            self._counting.pods_unnamed(unnamed)
+            self._metrics.pods_unnamed(unnamed)
         return pods
 
     async def allocatable(self) -> Allocatable:
@@ -135,7 +135,7 @@ class KubeletSocket:
                 try:
                     return await self._attempt(method, request)
                 except _Lost as lost:
-                    self._counting.call_failed(function)
+                    self._metrics.call_failed(function)
                     log.debug(
                         "the kubelet's podresources connection was lost", socket=str(self._address), why=str(lost)
                     )
@@ -151,7 +151,7 @@ class KubeletSocket:
             failure = _Failed(f"the connection was lost twice: {lost}")
         except _Failed as error:
             failure = error
-        self._counting.call_failed(function)
+        self._metrics.call_failed(function)
         raise failure
 
     async def _attempt(self, method: Callable[[PodResourcesListerStub], UnaryUnaryMethod[Q, A]], request: Q) -> A:
@@ -164,14 +164,14 @@ class KubeletSocket:
 
     def _open(self) -> "_Connection":
         """The connection to the socket that is there now. Raises _Failed."""
-        found = socket_identity(self._address.path)
-        if self._connection is not None and self._connection.identity != found:
+        identity = socket_identity(self._address.path)
+        if self._connection is not None and self._connection.identity != identity:
             self._let_go(self._connection)
-        if found is None:
+        if identity is None:
             raise _Failed("there is no such socket; is the kubelet running, and its directory mounted?")
         if self._connection is None:
             try:
-                self._connection = _Connection(self._address, found)
+                self._connection = _Connection(self._address, identity)
             except OSError as error:
                 raise _Failed(f"{error.strerror}") from error
         return self._connection
@@ -185,9 +185,9 @@ class KubeletSocket:
 class _Connection:
     """A channel to one socket, for as long as the socket is that one."""
 
-    def __init__(self, address: PodResourcesAddress, found: SocketIdentity) -> None:
+    def __init__(self, address: PodResourcesAddress, identity: SocketIdentity) -> None:
         """Raises OSError."""
-        self.identity = found
+        self.identity = identity
         self._path = address.path
         self._reachable = SocketPath(address.path)
         self._channel = Channel(path=self._reachable.path)

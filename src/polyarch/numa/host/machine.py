@@ -91,10 +91,10 @@ class HostRoot:
     def identity(self, path: str) -> tuple[int, int, int, int] | None:
         """Device, inode, size and time of modification of a file; None if there is none."""
         try:
-            found = os.stat(self._inside(path))  # noqa: PTH116
+            status = os.stat(self._inside(path))  # noqa: PTH116
         except OSError:
             return None
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     def _inside(self, path: str) -> str:
         whole = os.path.realpath(self.path(path))

@@ -113,10 +113,10 @@ class SocketIdentity(NamedTuple):
 def socket_identity(path: Path) -> SocketIdentity | None:
     """None while there is no socket."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return SocketIdentity(found.st_dev, found.st_ino, found.st_mtime_ns) if stat.S_ISSOCK(found.st_mode) else None
+    return SocketIdentity(status.st_dev, status.st_ino, status.st_mtime_ns) if stat.S_ISSOCK(status.st_mode) else None
 
 
 class SocketPath:
@@ -198,9 +198,9 @@ M = TypeVar("M", bound=Message)
 class RecordedResponses:
     """Reads the files anew for each call."""
 
-    def __init__(self, address: PodResourcesAddress, *, counting: CallMetrics) -> None:
+    def __init__(self, address: PodResourcesAddress, *, metrics: CallMetrics) -> None:
         self._folder = address.path
-        self._counting = counting
+        self._metrics = metrics
 
     async def until_ready(self) -> None:
         """At once: a file that is missing is a failed call."""
@@ -208,7 +208,7 @@ class RecordedResponses:
     async def list(self) -> list[ListedPod]:
         pods, unnamed = listed_pods(self._read("list", api.ListPodResourcesResponse()))
         if unnamed:
-            self._counting.pods_unnamed(unnamed)
+            self._metrics.pods_unnamed(unnamed)
         return pods
 
     async def allocatable(self) -> Allocatable:
@@ -224,7 +224,7 @@ class RecordedResponses:
         for pod in pods:
             if (pod.namespace, pod.name) == (namespace, name):
                 return pod
-        self._counting.call_failed("get")
+        self._metrics.call_failed("get")
         raise PodResourcesError("get", f"{self._folder} has no pod {namespace}/{name}")
 
     async def close(self) -> None:
@@ -250,5 +250,5 @@ class RecordedResponses:
             problem = f"{path}: {error.strerror}"
         except (ParseError, ValueError, RecursionError) as error:
             problem = f"{path}: {error}"
-        self._counting.call_failed(function)
+        self._metrics.call_failed(function)
         raise PodResourcesError(function, problem)

@@ -278,11 +278,11 @@ async def test_scans_zones_and_pods_are_counted():
 def test_series_of_resources_that_vanished_disappear():
     registry = CollectorRegistry(auto_describe=False)
     metrics = ExporterMetrics(Metrics(registry), NODE)
-    metrics.found(node_zones(facts(), ScanSettings(), NODE))
+    metrics.show(node_zones(facts(), ScanSettings(), NODE))
     nic = {"node": NODE, "zone": "node-0", "resource": "vendor.example/nic"}
     assert registry.get_sample_value("polyarch_numa_zone_available", nic) == 2
     without = Allocatable(cpus=(1, 2, 3, 4, 5, 6, 7))
-    metrics.found(node_zones(facts(allocatable=without), ScanSettings(), NODE))
+    metrics.show(node_zones(facts(allocatable=without), ScanSettings(), NODE))
     assert registry.get_sample_value("polyarch_numa_zone_available", nic) is None
     assert registry.get_sample_value("polyarch_numa_zone_available", nic | {"resource": "cpu"}) == 3
 

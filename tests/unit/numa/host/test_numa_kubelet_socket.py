@@ -82,7 +82,7 @@ def socket(tmp_path: Path) -> Path:
 async def asking(
     socket: Path, counted: Counted | None = None, clock: ManualClock | None = None
 ) -> AsyncIterator[PodResources]:
-    client = open_podresources(f"unix://{socket}", counting=counted, clock=clock)
+    client = open_podresources(f"unix://{socket}", metrics=counted, clock=clock)
     try:
         yield client
     finally:

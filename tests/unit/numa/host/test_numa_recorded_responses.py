@@ -68,7 +68,7 @@ FACTS = ListedPod(
 def saved(folder: Path, counted: Counted | None = None, **answers: Any) -> PodResources:
     for name, answer in answers.items():
         (folder / f"{name}.json").write_text(answer if isinstance(answer, str) else json.dumps(answer))
-    return open_podresources(f"fake://{folder}", counting=counted)
+    return open_podresources(f"fake://{folder}", metrics=counted)
 
 
 @pytest.mark.req("NE-051")
