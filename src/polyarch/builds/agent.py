@@ -52,7 +52,7 @@ class ProgramResult(msgspec.Struct, frozen=True):
 
     @classmethod
     def failure(cls, code: int, message: str) -> "ProgramResult":
-        """With the reason that belongs to the code, and as much of the text as a status holds."""
+        """The result of a failure: the reason of its code, and as much of the text as a status holds."""
         reason = contract.EXIT_REASONS.get(code, ("BuildFailed",))[0]
         text = message.encode(errors="replace")[:_TEXT_BYTES].decode(errors="ignore")
         return cls(code, contract.FailureMessage(reason=reason, message=text))

@@ -93,7 +93,7 @@ def _is_unplaced(node: NodeFacts) -> bool:
 
 
 ArchitecturesReason = Literal["Resolved", "Settling", "NoNodes", "NodesUnknown"]
-"""Of the condition ``ArchitecturesResolved``."""
+"""Reasons of the condition ``ArchitecturesResolved``."""
 
 
 class ResolvedArchitectures(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,7 +252,7 @@ class BuildHost(msgspec.Struct, frozen=True, kw_only=True):
 
     execution: BuiltBy
     architecture: str
-    """Of the nodes that its Job runs on."""
+    """The architecture of the nodes that its Job runs on."""
     why: str = ""
 
 
@@ -366,7 +366,7 @@ class NodeChangeEffect(msgspec.Struct, frozen=True):
     membership: frozenset[Labels] = frozenset()
     """There is a kind of node that was not there before, or one is gone: D may be another."""
     availability: frozenset[Labels] = frozenset()
-    """The same, or other nodes are Ready, schedulable or tainted: Jobs may go elsewhere."""
+    """Views in which other nodes are Ready, schedulable or tainted: Jobs may go elsewhere."""
 
 
 class NodeIndex:
@@ -399,7 +399,7 @@ class NodeIndex:
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        """Of all linux nodes, sorted."""
+        """The architectures of all linux nodes, sorted."""
         return tuple(sorted({architecture for system, architecture in self._systems if system == LINUX}))
 
     def sample(self, labels: Labels) -> tuple[NodeFacts, ...]:

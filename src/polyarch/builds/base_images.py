@@ -73,7 +73,7 @@ class RequiredImage(msgspec.Struct, frozen=True, kw_only=True, order=True):
     asked: str
     """The canonical reference that a registry is asked about, and that pins are kept by."""
     architecture: str
-    """Of the image that is built."""
+    """The architecture of the image that is built."""
     runs_on: str
     """The architecture that the image must have: the same, or that of the nodes where it is built."""
     reference: str
@@ -198,7 +198,7 @@ def pin_images(facts: BuildFacts, architectures: Iterable[str], inputs: BuildInp
 
 
 def each_once(lookups: Iterable[BuildLookup]) -> tuple[BuildLookup, ...]:
-    """One question per reference, sorted: the strictest of those that there are."""
+    """One lookup per reference, sorted: the strictest of those that there are."""
     strict: dict[str, bool] = {}
     for each in lookups:
         strict[each.reference] = strict.get(each.reference, False) or each.revalidate
@@ -309,7 +309,7 @@ class PreflightResult(msgspec.Struct, frozen=True, kw_only=True):
     unreachable: tuple[Problem, ...] = ()
     """Registries that gave no answer: asked again within ``timeouts.preflight``, then ``RegistryUnreachable``."""
     warnings: tuple[Problem, ...] = ()
-    """With ``preflight: Warn``: architectures that an image does not have."""
+    """Architectures that an image does not have, with ``preflight: Warn``."""
     lookups: tuple[BuildLookup, ...] = ()
     retry_after: float | None = None
     """Seconds that a registry asked to be left alone for."""
@@ -369,7 +369,7 @@ def preflight(facts: BuildFacts, architectures: Iterable[str], inputs: BuildInpu
 
 
 def _judged(facts: BuildFacts, need: RequiredImage) -> BaseImageLookup:
-    """As the pins see it; but before a Job is made, the pin of a tag is trusted only where the policy says so."""
+    """The lookup of a base; before a Job is made, the pin of a tag is trusted only where the policy says so."""
     if need.role != "base":
         answer = facts.images.get(need.asked)
         if answer is None:
@@ -416,7 +416,7 @@ def _problem(
     everything: frozenset[str],
     severity: Literal["Error", "Warning"],
 ) -> Problem:
-    """One sentence for all architectures that it is the same for."""
+    """One sentence for all architectures that it concerns."""
     concerned = sorted({each.architecture for each in members})
     need = members[0]
     shown = need.asked if need.reference == need.asked else f"{need.asked} (for {need.reference})"

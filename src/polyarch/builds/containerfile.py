@@ -134,7 +134,7 @@ class _Unresolved(Exception):  # noqa: N818 - named for the condition
 
 
 class _Expander:
-    """One pass over one word."""
+    """Expands one word."""
 
     def __init__(self, word: str, values: Mapping[str, str | None], escape: str, *, literal: bool = False) -> None:
         self._word = word

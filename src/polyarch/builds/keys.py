@@ -178,9 +178,9 @@ class BaseImage(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """The texts by which the Containerfile names it, of a FROM also before expansion: what the builder has to be told
     the pin for."""
     for_target: bool = True
-    """It is needed for the architecture that is built."""
+    """True where the image is needed for the architecture that is built."""
     for_build: bool = False
-    """It is needed for the architecture where the build runs (``FROM --platform=$BUILDPLATFORM``)."""
+    """True where it is needed for the architecture where the build runs (``FROM --platform=$BUILDPLATFORM``)."""
     lines: tuple[int, ...] = ()
 
 
@@ -202,9 +202,9 @@ class BuildInputs(msgspec.Struct, frozen=True, kw_only=True):
     per_architecture: Mapping[str, ArchitectureInputs] = {}
     target: str = ""
     context: Mapping[str, Any] = {}
-    """As BD-072 writes it into keys."""
+    """The context as it stands in keys."""
     secrets: Mapping[str, str] = {}
-    """As BD-073 writes them into keys."""
+    """The secrets as they stand in keys."""
     format: str = "OCI"
     labels: Mapping[str, str] = {}
     timestamp: int | None = None
@@ -281,7 +281,7 @@ def effective_inputs(
 
 
 def _with_entitlements(machine: MachineOSInputs, data: InputData) -> MachineOSInputs:
-    """With the names of those that are there."""
+    """The inputs with the names of the entitlements that exist."""
     places = {"Secret": data.secrets, "ConfigMap": data.config_maps}
     found = (each.name for each in machine.entitled if places[each.kind].get(each.object) is not None)
     return msgspec.structs.replace(machine, entitlements=tuple(sorted({*machine.entitlements, *found})))
@@ -386,7 +386,7 @@ def _reference(text: str, field: str, objects: InputObjects) -> str:
 
 
 def _context(context: Context, objects: InputObjects) -> dict[str, Any]:
-    """As it stands in keys."""
+    """The context as it stands in keys."""
     if context.type == "ConfigMap" and context.config_map is not None:
         found = objects.config_map(context.config_map.name, "source.context.configMap.name")
         if found is None:
@@ -402,7 +402,7 @@ def _context(context: Context, objects: InputObjects) -> dict[str, Any]:
 
 
 def _secrets(source: Source, objects: InputObjects) -> dict[str, str]:
-    """As they stand in keys."""
+    """The secrets as they stand in keys."""
     found: dict[str, str] = {}
     for each in source.secrets or ():
         secret = objects.secret(each.secret, f"source.secrets[{each.id}].secret", keyed=each.rebuild_on_change)
@@ -533,7 +533,7 @@ KeyChange = Literal["added", "removed", "changed"]
 
 
 class KeyDifference(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """One member that is not as before."""
+    """One member of a key document that has changed."""
 
     member: str
     """``containerfile``, or ``args/MODE`` for an entry."""

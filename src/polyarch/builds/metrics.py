@@ -17,7 +17,7 @@ PLAN_SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5,
 OTHER: Final = "other"
 """The label of architectures that Go does not know."""
 PARTS: Final = ("wait", "build", "push")
-"""Of an architecture's time: until its pod runs, in container ``build``, in container ``push``."""
+"""Parts of an architecture's time: until its pod runs, in container ``build``, in container ``push``."""
 
 
 class BuildMetrics:

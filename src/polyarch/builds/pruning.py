@@ -109,7 +109,7 @@ def count_references(
 
 
 def indexes_of(executions: Iterable[Execution]) -> dict[tuple[str, str], frozenset[str]]:
-    """For each index, by repository and digest, its children as the executions recorded them."""
+    """The children of each index, by repository and digest, as the executions recorded them."""
     found: dict[tuple[str, str], frozenset[str]] = {}
     for execution in executions:
         result = result_digest(execution)

@@ -88,7 +88,7 @@ class PublishedChild(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
-    """It is published and was read back. ``changed``: something was written."""
+    """A result that is published and was read back. ``changed``: something was written."""
 
     digest: str
     media_type: str
@@ -98,7 +98,7 @@ class PublishResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """It is not published; every tag is as it was, or names a complete result."""
+    """Why a result is not published; every tag is as it was, or names a complete result."""
 
     reason: PublishReason
     message: str
@@ -109,7 +109,7 @@ class PublishFailure(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     """Architectures whose children are gone: they are to be built again."""
     passing: bool = False
-    """The same may succeed later."""
+    """The publication may succeed later."""
     retry_after: float | None = None
     """Seconds that a registry asked to be left alone, where it did."""
 

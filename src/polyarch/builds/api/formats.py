@@ -27,9 +27,9 @@ SecurityProfileName = Literal["Auto", "UserNamespace", "Rootless", "Privileged"]
 RegistryAccess = Literal["Controller", "Job"]
 KeptImages = Literal["Keep", "Delete"]
 Phase = Literal["Pending", "Reused", "WaitingForNode", "Building", "Built", "Failed", "Cancelled", "Interrupted"]
-"""Of an architecture."""
+"""Phases of an architecture."""
 ExecutionPhase = Literal["Pending", "Building", "Assembling", "Succeeded", "Failed", "Interrupted", "Superseded"]
-"""Of an execution."""
+"""Phases of an execution."""
 BuiltBy = Literal["Native", "Emulated"]
 """``status.architectures[].execution``."""
 
@@ -67,7 +67,7 @@ class BuildTimes(msgspec.Struct, frozen=True, kw_only=True):
     node_wait: float
     """How long a pod may stay unscheduled."""
     build: float
-    """Of an architecture for which ``scheduling`` says nothing else."""
+    """Seconds for an architecture for which ``scheduling`` says nothing else."""
     index: float
 
     @classmethod
@@ -239,13 +239,13 @@ SECONDS_EFFECT: Final = "has tolerationSeconds, which go with effect NoExecute a
 
 
 def union_member(kind: str, member: str) -> str:
-    """Of a context that lacks the member of its type, or has that of another."""
+    """The message for a context that lacks the member of its type, or has that of another."""
     field = "spec.source.context"
     return f"{field}.{member} is required with {field}.type: {kind}, and allowed with no other type"
 
 
 def matches(pattern: str, text: str) -> bool:
-    """As the API server's ``matches``: ``$`` is the end of the text, and classes are ASCII."""
+    """Whether the API server's ``matches`` is true: ``$`` is the end of the text, and classes are ASCII."""
     whole = pattern.removesuffix("$") + r"\Z" if pattern.endswith("$") else pattern
     return re.search(whole, text, re.ASCII) is not None
 

@@ -366,7 +366,7 @@ class ImageBuildRunStatus(msgspec.Struct, frozen=True, gc=False, rename="camel",
     start_time: str | None = None
     completion_time: str | None = None
     duration: str = ""
-    """Of a run that has ended, for people; ``kubectl get`` cannot compute it."""
+    """How long the Run took, for people; ``kubectl get`` cannot compute it."""
     summary: str = ""
 
 

@@ -45,7 +45,7 @@ def object_problems(document: Any) -> tuple[Departure, ...]:
 
 
 def spec_problems(spec: ImageBuildSpec) -> tuple[Departure, ...]:
-    """The same of a spec that has been read; its fields begin with ``spec``."""
+    """What the API server refuses of a spec that has been read; its fields begin with ``spec``."""
     return tuple(_of_spec(msgspec.to_builtins(spec)))
 
 

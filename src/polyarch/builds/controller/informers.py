@@ -84,7 +84,7 @@ class BuildReader(Protocol):
 
     @property
     def caches(self) -> Mapping[str, WrittenCache]:
-        """Those of these kinds that are watched."""
+        """The caches of those of these kinds that are watched."""
         ...
 
     def facts(self, key: BuildRef) -> BuildFacts | None:
@@ -107,7 +107,7 @@ class ConfigMapData(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     architectures: str = msgspec.field(default="", name=names.ARCHITECTURES_FILE)
     execution: str = msgspec.field(default="", name=EXECUTION_FILE)
-    """Of a MachineOSBuild."""
+    """The record of a MachineOSBuild."""
 
 
 class RecordConfigMap(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -160,7 +160,7 @@ class BuildInformers:
         return facts
 
     def _job_changed(self, change: Change[JobObject]) -> None:
-        """With a Job go its facts, and the pods that they were made from."""
+        """Forgets the facts of a deleted Job, and the pods that they were made from."""
         if change.new is None:
             self._converted.pop(change.key)
 
@@ -176,7 +176,7 @@ class BuildInformers:
 
     @classmethod
     def of(cls, process: Process) -> "BuildInformers":
-        """Those of a process, shared with its other roles."""
+        """The informers of a process, shared with its other roles."""
         return cls(
             builds=process.informer(names.IMAGE_BUILDS, BuildObject),
             runs=process.informer(names.IMAGE_BUILD_RUNS, StoredRun),
@@ -269,7 +269,7 @@ class PodImages(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class RunningImages:
-    """For all builds."""
+    """Images that run or are wanted anywhere in the cluster."""
 
     def __init__(self, client: Client, informers: BuildInformers, clock: Clock) -> None:
         self._client = client
@@ -337,7 +337,7 @@ NO_LIMIT: Final = 0
 AT_WORK: Final = frozenset({"Building", "WaitingForNode"})
 
 Limit = Callable[[Key], int | None]
-"""Of a build: its ``maxParallel`` (``NO_LIMIT``: none); None if it does not wait for Jobs any more."""
+"""Gives the limit of a build: its ``maxParallel`` (``NO_LIMIT``: none); None if it does not wait for Jobs any more."""
 
 
 class _Waiting(msgspec.Struct, frozen=True):

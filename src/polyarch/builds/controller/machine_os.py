@@ -87,7 +87,7 @@ class MachineOSImages:
         self.key: Final = Key(namespace, "machine-os-images")
 
     async def reconcile(self, _: Key) -> Result:
-        """One pass over all records that are being deleted."""
+        """Reconciles all records that are being deleted."""
         later: list[float] = []
         several: dict[str, list[_Leaving]] = {}
         for record in self._leaving():
@@ -216,7 +216,7 @@ class RenderedObject(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def document(self) -> dict[str, Any]:
-        """As stored, without what is not kept."""
+        """The object as stored, without what is not kept."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found
 
@@ -510,8 +510,11 @@ class MachineOSConfigReader:
                 self._metrics.execution_ended(self.kind, ended.lower())
 
     def executions(self) -> list[Execution] | None:
-        """Of all configs: what cannot be deleted from registries. None while they are not known, or while a cache does
-        not show what was written last: an image that they have just begun to refer to would be deleted."""
+        """The executions of all configs: what they made cannot be deleted from registries.
+
+        None while they are not known, or while a cache does not show what was written last: an image that they have
+        just begun to refer to would be deleted.
+        """
         machine = self._machine
         if machine is None:
             return [] if self._are_absent else None

@@ -58,7 +58,7 @@ UNKNOWN: Final = "which images machine OS builds refer to is not known"
 
 
 class DeletionReporter:
-    """Of the deletions of one kind of executions."""
+    """Posts events about deleted images of one kind of executions, and says when a finalizer may go."""
 
     def __init__(self, recorder: Recorder, metrics: BuildMetrics, clock: Clock) -> None:
         self._recorder = recorder
@@ -280,7 +280,7 @@ class ImagePruner:
         self._running = RunningImages(client, informers, clock)
 
     async def reconcile(self, ref: BuildRef) -> Result:
-        """One pass over the Runs of one ImageBuild."""
+        """Reconciles the Runs of one ImageBuild."""
         build = self._informers.builds.store.get(ref.key)
         runs = [
             run

@@ -78,7 +78,7 @@ class BuildReconciler:
         self._told = PostedEvents()
 
     async def reconcile(self, ref: BuildRef) -> Result:
-        """One pass over one build."""
+        """Reconciles one build."""
         facts = self._reader.facts(ref)
         if facts is None:
             self._forget(ref)
@@ -105,9 +105,9 @@ class BuildReconciler:
     async def _planned(
         self, ref: BuildRef, facts: BuildFacts, credentials: CredentialStore
     ) -> tuple[BuildFacts, BuildPlan]:
-        """The plan that has no questions, and the facts that it was made from.
+        """The plan without lookups, and the facts that it was made from.
 
-        Each answer may raise a new question, but what was answered is not asked again.
+        Each result may make another lookup necessary, but none is done twice.
         """
         asked: set[BuildLookup] = set()
         while True:

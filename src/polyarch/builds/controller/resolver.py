@@ -46,20 +46,20 @@ from polyarch.oci.reference import Reference
 from polyarch.oci.traffic.concurrency import map_concurrently
 
 MAX_CONCURRENT_LOOKUPS: Final = 16
-"""Questions of one build that are asked at a time."""
+"""Lookups of one build at a time."""
 ANSWER_LIFETIME: Final = 600.0
 """Seconds for which it counts as known that a manifest is there, or is not."""
 
 
 class _Known(msgspec.Struct):
-    """What one build has been told of manifests."""
+    """What one build knows of manifests."""
 
     execution: str
     found: dict[str, tuple[HeadResult, float]]
 
 
 class BuildResolver:
-    """Asks for all builds."""
+    """Does the lookups of all builds."""
 
     def __init__(self, registries: Registries, inputs: "SpecInputs", clock: Clock, *, named: "NamedObjects") -> None:
         self._registries = registries
@@ -71,7 +71,7 @@ class BuildResolver:
     async def answered(
         self, ref: BuildRef, facts: BuildFacts, lookups: Iterable[BuildLookup], credentials: CredentialStore
     ) -> BuildFacts:
-        """The facts with the answers to all questions. Raises what the API server raises."""
+        """The facts with the results of all lookups. Raises what the API server raises."""
         asked = list(dict.fromkeys(lookups))
 
         forbidden = False
@@ -133,7 +133,7 @@ class BuildResolver:
         return existence
 
     def is_about(self, ref: BuildRef, execution: str) -> None:
-        """From now on this execution is under way, or none: what was told for another one is forgotten."""
+        """From now on this execution is under way, or none: what is known for another one is forgotten."""
         known = self._known.get(ref)
         if known is None:
             return
@@ -143,7 +143,7 @@ class BuildResolver:
             known.execution = execution
 
     def written(self, ref: BuildRef) -> None:
-        """This build has written to a registry, or failed to: what is there is asked again."""
+        """This build has written to a registry, or failed to: what is there is looked up again."""
         if (known := self._known.get(ref)) is not None:
             known.found.clear()
 
@@ -172,7 +172,7 @@ NAMED_OBJECT_RIGHTS: Final = (rule(JOBS, "get"), rule(RUNTIME_CLASSES, "get"))
 
 
 class NamedObjects:
-    """Asks the API server."""
+    """Reads objects by their names from the API server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -233,7 +233,7 @@ class _Reading(msgspec.Struct, frozen=True):
 
 
 class SpecInputs:
-    """For all builds. ``enqueue`` is called with the builds of a ConfigMap that has changed."""
+    """Reads ConfigMaps and Secrets of all builds. ``enqueue`` gets the builds of a ConfigMap that has changed."""
 
     def __init__(
         self,
@@ -382,7 +382,7 @@ class SpecInputs:
         return found, problems
 
     async def _keyed(self, key: Key) -> SecretFacts | None:
-        """With the fingerprints that enter keys."""
+        """A Secret with the fingerprints that enter keys."""
         secret = await self._read(key, at_most=SECRET_LIFETIME)
         if secret is None:
             return None

@@ -71,7 +71,7 @@ K = TypeVar("K", bound=Hashable)
 EXPECTATION_LIFETIME: Final = 60.0
 """Seconds after which a deletion that the cache does not show is forgotten: the cache is broken then, not late."""
 LOOKED_AT: Final = 4
-"""With every write: more than it adds, so that what has settled never adds up."""
+"""Builds that are checked with every write: more than it adds, so that what the caches show never adds up."""
 
 
 class BuildExpectations(Generic[K]):
@@ -177,7 +177,7 @@ class ObjectWrites:
         self._pace = StatusRateLimiter()
         self._uids: dict[BuildRef, dict[str, str]] = {}
         self._versions: dict[tuple[str, Key], str] = {}
-        """Of objects that the caches do not show as we have written them."""
+        """Versions of objects that the caches do not show as we have written them."""
 
     @contextmanager
     def uids_of(self, ref: BuildRef) -> Iterator[Mapping[str, str]]:
@@ -430,7 +430,7 @@ def refused(write: Write, code: str, error: ApiError) -> WriteFailure:
 
 
 def _guarded(body: Mapping[str, Any], write: Write, version: str = "") -> dict[str, Any]:
-    """With the preconditions of the write; ``version`` is that of the object it was compared with."""
+    """The body with the preconditions of the write; ``version`` is that of the object it was compared with."""
     metadata = dict(body.get("metadata") or {})
     if found := write.resource_version or version:
         metadata["resourceVersion"] = found

@@ -70,7 +70,7 @@ class MachineOSInputs(msgspec.Struct, frozen=True, kw_only=True):
     entitlements: tuple[str, ...] = ()
     """The names of those that are there, once that is known."""
     entitled: tuple[Entitlement, ...] = ()
-    """Those that there may be."""
+    """Entitlements that may exist."""
 
 
 class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     status: Mapping[str, Any] = {}
     """The status as stored: conditions, tags and the rest, to be compared with what the plan says."""
     annotations: Mapping[str, str] = {}
-    """Those that builds read or write."""
+    """Annotations that builds read or write."""
     problems: tuple[Problem, ...] = ()
     """What a translation of the object has found, of both severities (MachineOSConfig)."""
 
@@ -252,7 +252,7 @@ class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     labels: Mapping[str, str] = {}
     template_labels: Mapping[str, str] = {}
-    """Of its pods, which nobody can take off."""
+    """The labels of its pods, which nobody can take off."""
 
 
 class HeadResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -320,14 +320,14 @@ class BuildStep(StrEnum):
     END_SUPERSEDED = "end-superseded"
     """Executions that are not wanted any more end, and their Jobs are deleted."""
     CREATE_JOB = "create-job"
-    """Of one architecture, with everything that it mounts."""
+    """The Job of one architecture, with everything that it mounts."""
     RECORD_PROGRESS = "record-progress"
     PUBLISH = "publish"
     RECORD_END = "record-end"
     MOVE_TAGS = "move-tags"
-    """Of a result that was published before."""
+    """The tags of a result that was published before."""
     DELETE_JOB = "delete-job"
-    """Of an execution that does not need it any more."""
+    """The Job of an execution that does not need it any more."""
     REPORT = "report"
     """Status and annotations of the build request."""
 
@@ -351,7 +351,7 @@ class WriteFailure(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     """Architectures whose child has gone from the registry."""
     passing: bool = False
-    """The same may succeed later without anybody doing anything."""
+    """The write may succeed later without anybody doing anything."""
 
 
 LookupKind = Literal["inspect", "head", "configmap", "secret", "job", "runtimeclass"]
@@ -375,7 +375,7 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeFacts, ...] | None = ()
     """Nodes that could count or build. None: not known."""
     members: frozenset[str] = frozenset()
-    """For machine OS the names of the nodes whose primary pool is the config's: they count, and no others.
+    """Names of the nodes that count for a machine OS: their primary pool is the config's.
     Empty: every node may."""
     executions: tuple[Execution, ...] = ()
     """All executions of the build's namespace; those of another UID or name are reusable, never current."""

@@ -605,7 +605,7 @@ class InputNames(NamedTuple):
     keyed_secrets: frozenset[str] = frozenset()
     """Build secrets with ``rebuildOnChange``: their bytes are part of the key."""
     registry_secrets: tuple[str, ...] = ()
-    """Those with which registries are asked, the push secret first."""
+    """Secrets with credentials of registries, the push secret first."""
 
 
 def named_by(spec: ImageBuildSpec) -> InputNames:

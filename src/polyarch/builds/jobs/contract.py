@@ -62,7 +62,7 @@ ARCHITECTURES_VOLUME: Final = "architectures"
 ARCHITECTURES: Final = names.ARCHITECTURES_MOUNT
 TEMPORARY_VOLUME: Final = "tmp"
 TEMPORARY: Final = "/tmp"  # noqa: S108 - of a pod's own
-"""Of containers whose root is read-only."""
+"""The temporary directory of containers whose root is read-only."""
 
 # Credentials: those for pulling and building in ``build`` only, that for pushing in ``push`` only.
 PULL_VOLUME: Final = "pull"

@@ -137,7 +137,7 @@ class IndexJobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     execution: str
     uid: str = ""
-    """Of the execution; empty where this plan creates it."""
+    """UID of the execution; empty where this plan creates it."""
     key: str
     document: Mapping[str, Any]
     """What the Job is told: a ``publishing.Publication``."""
@@ -149,7 +149,7 @@ class IndexJobStatus(msgspec.Struct, frozen=True, kw_only=True):
     job: JobFacts | None = None
     """The Job of this very work, whether at work or ended."""
     pushed: contract.IndexMessage | None = None
-    """It was published, or its Job says which images are ``missing``."""
+    """What was published, or which images are ``missing``."""
     failure: JobFailure | None = None
     lost: bool = False
     """The Job is done, but nothing tells what it did: it has to be made again."""

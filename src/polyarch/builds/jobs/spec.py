@@ -23,7 +23,7 @@ class JobMetadata(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str]
     annotations: Mapping[str, str] = {}
     execution: str = ""
-    """For people: what the Job is a part of."""
+    """The execution that the Job is part of, for people."""
     record: str = ""
     """The ConfigMap of BD-049; empty: none."""
     inputs: str = ""
@@ -88,9 +88,9 @@ def scheduling_of(spec: ImageBuildSpec, architecture: str) -> ArchitectureSchedu
 
 
 USER: Final = 65532
-"""Of the containers that run our own image; its number means nothing on a node."""
+"""The user of the containers that run our own image; its number means nothing on a node."""
 BUILDER: Final = 1000
-"""Of rootless builds: builder images have subordinate ids for this user."""
+"""The user of rootless builds: builder images have subordinate ids for it."""
 
 CONFINED: Final[Mapping[str, Any]] = {
     "runAsNonRoot": True,

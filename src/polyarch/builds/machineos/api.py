@@ -92,12 +92,12 @@ def record_name(build: str) -> str:
 
 
 def build_labels(*, config: str, pool: str, rendered: str) -> dict[str, str]:
-    """Of a MachineOSBuild."""
+    """Labels of a MachineOSBuild."""
     return {POOL_LABEL: pool, RENDERED_LABEL: rendered, CONFIG_LABEL: config}
 
 
 def ephemeral_labels(*, config: str, pool: str, rendered: str, build: str) -> dict[str, str]:
-    """Of everything that is made for a build, also of pod templates."""
+    """Labels of everything that is made for a build, also of pod templates."""
     own = {EPHEMERAL_LABEL: "", LAYERING_LABEL: "", BUILD_LABEL: build}
     return build_labels(config=config, pool=pool, rendered=rendered) | own
 
@@ -128,7 +128,7 @@ class MachineOSConfigFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A MachineOSConfig and what belongs to it."""
 
     namespace: str
-    """Of Jobs, ConfigMaps and Secrets."""
+    """The namespace of Jobs, ConfigMaps and Secrets."""
     document: Document
     pool: Document | None = None
     rendered: Document | None = None
@@ -138,7 +138,7 @@ class MachineOSConfigFacts(msgspec.Struct, frozen=True, kw_only=True):
     builds: tuple[Document, ...] = ()
     """The MachineOSBuilds that this very config controls."""
     records: tuple[ExecutionConfigMap, ...] = ()
-    """Those of its builds, and those that builds have left to it."""
+    """Records of its builds, and those that builds have left to it."""
 
     @property
     def name(self) -> str:
@@ -198,7 +198,7 @@ def uid_of(document: Document) -> str:
 
 
 def controlled_by(documents: Iterable[Document], uid: str) -> tuple[Document, ...]:
-    """Those whose controller has this UID."""
+    """The documents whose controller has this UID."""
     return tuple(
         each
         for each in documents

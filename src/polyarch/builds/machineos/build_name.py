@@ -184,7 +184,7 @@ def needs_quotes(text: str) -> bool:
 
 
 def _is_integer(text: str) -> bool:
-    """One of 64 bits; a longer one is a float, where its digits are those of one."""
+    """Whether it is an integer of 64 bits; a longer one is a float, where its digits are those of one."""
     match = _INTEGER.fullmatch(text)
     if match is None:
         return False

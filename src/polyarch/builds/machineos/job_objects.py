@@ -318,7 +318,7 @@ def _text(config: MachineOSConfigFacts, job_inputs: JobInputs) -> str:
 
 
 def _rendered(config: MachineOSConfigFacts, job_inputs: JobInputs, record: str) -> ArchitectureJobSpec:
-    """With the whole Containerfile, the images that it names, and the copies in place of what the config names."""
+    """The Job spec with the whole Containerfile, its images, and the copies in place of what the config names."""
     labels = _job_labels(config, job_inputs)
     metadata = JobMetadata(
         namespace=config.namespace,

@@ -414,7 +414,7 @@ def _new_jobs(state: ExecutionState) -> list[tuple[str, str]]:
 
 
 def _without_jobs(state: ExecutionState) -> ExecutionState:
-    """As it is before its Jobs are made: a record never names a Job that may not exist."""
+    """The execution before its Jobs are made: a record never names a Job that may not exist."""
     children = tuple(
         ChildRecord(architecture=each.architecture, key=each.key) if each.phase == "Building" else each
         for each in state.children
@@ -426,7 +426,7 @@ def _without_jobs(state: ExecutionState) -> ExecutionState:
 
 
 SEEDED_CONDITION: Final = "Seeded"
-"""Of a config whose first result was taken as it was."""
+"""The condition of a config whose first result was taken as it was."""
 
 
 def plan_machine_os(facts: BuildFacts, config: MachineOSConfigFacts) -> BuildPlan:

@@ -76,7 +76,7 @@ def stages_between(stored: Stage | None, wanted: Stage) -> tuple[Stage, ...]:
 def stage_conditions(
     stage: Stage, stored: Iterable[Mapping[str, Any]] | None, *, now: float, reason: str = ""
 ) -> list[dict[str, Any]]:
-    """All five. The time of one changes with its status only; ``reason`` is another one for the True condition."""
+    """All five conditions; their times change with their status only. ``reason`` is that of the True condition."""
     known = {each.get("type"): each for each in stored or ()}
     found: list[dict[str, Any]] = []
     for kind, (usual, message) in CONDITIONS.items():

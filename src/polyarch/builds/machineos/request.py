@@ -211,7 +211,7 @@ def pool_nodes(pool: str, pools: Iterable[Pool], nodes: Iterable[NodeFacts]) -> 
 
 
 def primary(matching: Iterable[str]) -> str:
-    """Of pools that match a node, at most one of them custom: ``master``, else the custom one, else ``worker``."""
+    """The primary pool of a node, by those that match: ``master``, else the only custom one, else ``worker``."""
     names = set(matching)
     if MASTER in names:
         return MASTER
@@ -275,7 +275,7 @@ def _name(stored: Mapping[str, Any]) -> str:
 
 
 HASH_DIGITS: Final = 32
-"""Of a name, after the config's and a dash."""
+"""Hex digits of a build's name, after the config's name and a dash."""
 JOB_BUILDER: Final = "Job"
 OTHER_BUILDER: Final = ("NodeDegraded", "RenderDegraded", "PinnedImageSetsDegraded", "SynchronizerDegraded")
 """Conditions of a pool under which no build starts."""

@@ -164,7 +164,7 @@ _TIMED: Final = frozenset({"Building", *TERMINAL})
 
 
 def build_status_writes(config: MachineOSConfigFacts, outcome: PlanOutcome, state: ExecutionState) -> Iterator[Write]:
-    """One write for each step of the conditions; what is published is written in one, after what was before it."""
+    """One write for each stage of the conditions; what is published is written in one, after what was before it."""
     stored = _stored(config, state)
     jobs = [job for job in outcome.facts.jobs if job.run == state.name]
     wanted, now = observed_stage(state, jobs), outcome.facts.now

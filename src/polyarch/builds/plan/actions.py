@@ -321,7 +321,7 @@ def _built(record: ChildRecord, digest: str, size: int, media_type: str, variant
 
 
 def _waiting(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> ArchitectureAction:
-    """At work, or without a node: for at most ``nodeWait``, after which its architecture failed."""
+    """A Job without a node waits for at most ``nodeWait``, after which its architecture has failed."""
     pod = job.pod
     if pod is not None and (pod.node or (pod.unscheduled_since is None and pod.phase not in ("", "Pending"))):
         return ArchitectureAction(child=_calm(record, "Building"))

@@ -397,7 +397,7 @@ class StatusRateLimiter:
 
 
 def _architectures(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    """Of an ImageBuildRun; an ImageBuild has their names there."""
+    """The architectures of an ImageBuildRun; an ImageBuild has their names only."""
     return (each for each in status.get("architectures") or () if isinstance(each, Mapping))
 
 

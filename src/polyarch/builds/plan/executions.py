@@ -289,7 +289,7 @@ def _key(execution: Execution, child: ChildRecord) -> str:
 
 
 def _counts(execution: Execution, target: DesiredBuild, architecture: str) -> bool:
-    """Of a forced architecture only what was built for the same token counts."""
+    """Whether an execution counts: for a forced architecture only one with the same token does."""
     if not target.forces(architecture):
         return True
     built = any(each.architecture == architecture and each.phase == "Built" for each in execution.children)

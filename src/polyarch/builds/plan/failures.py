@@ -62,7 +62,7 @@ LONGEST_PAUSE: Final = 1800.0
 
 
 class FailureCause(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason why an execution failed; without architecture it is about the whole."""
+    """One reason why an execution failed; without an architecture it concerns all of them."""
 
     reason: str
     message: str

@@ -46,7 +46,7 @@ from polyarch.builds.plan.update import PARTIAL, recorded_state
 from polyarch.durations import format_duration
 
 SCHEMA: Final = 1
-"""Of ``architectures.json``."""
+"""The schema of ``architectures.json``."""
 
 
 class ImageBuildKind:
@@ -304,7 +304,7 @@ def _rebuild_token(outcome: PlanOutcome) -> str:
 
 
 def _last_failure(outcome: PlanOutcome) -> dict[str, Any] | None:
-    """Of the newest execution that ended by itself, if it failed."""
+    """The failure of the newest execution that ended by itself, if it failed."""
     state = outcome.execution
     if state is None or not state.finished:
         ended = ended_by_itself(outcome.facts)

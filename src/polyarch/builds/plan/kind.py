@@ -44,7 +44,7 @@ class PlanOutcome(msgspec.Struct, frozen=True, kw_only=True):
     before: Execution | None = None
     """The execution that goes on, as it is stored; None where it is new or there is none."""
     update: ExecutionUpdate | None = None
-    """The same execution as it is afterwards."""
+    """The execution as it is afterwards."""
     supersedes: bool = False
     """Other executions under way end."""
     superseded: tuple[tuple[Execution, ExecutionState], ...] = ()
@@ -58,18 +58,18 @@ class PlanOutcome(msgspec.Struct, frozen=True, kw_only=True):
     tag_job: IndexJobRequest | None = None
     """The Job that moves them instead, where it has to be made."""
     tag_job_uid: str = ""
-    """The same Job where it is there and still needed."""
+    """The Job that moves tags, where it exists and is still needed."""
     hold: FailureHold | None = None
     blocker: Problem | None = None
     """What keeps a new execution from being made."""
     problems: tuple[Problem, ...] = ()
     undecided: bool = False
-    """It is too early to call the inputs invalid: a registry is still being tried."""
+    """True while a registry is still being tried: it is too early to call the inputs invalid."""
     failure: WriteFailure | None = None
     """A write that failed, outside of any execution."""
     warnings: tuple[Problem, ...] = ()
     conditions: tuple[Condition, ...] = ()
-    """Of the build request."""
+    """The conditions of the build request."""
     bases: tuple[Base, ...] | None = None
     """The pins of base images; None: they stay as they are."""
     lookups: tuple[BuildLookup, ...] = ()

@@ -198,7 +198,7 @@ def as_executed(facts: BuildFacts, inputs: BuildInputs, execution: Execution) ->
 
 
 def with_force(target: DesiredBuild, forced: Forced | None) -> DesiredBuild:
-    """The same, with the rebuild that is asked for."""
+    """The desired build with the rebuild that is asked for."""
     return msgspec.structs.replace(target, forced=forced)
 
 

@@ -75,7 +75,7 @@ def _execution_owner(kind: BuildKind, execution: str, uid: str) -> dict[str, Any
 
 
 def _job_inputs(outcome: PlanOutcome, kind: BuildKind, update: ExecutionUpdate) -> Iterator[JobInputs]:
-    """Of each Job that is made."""
+    """The inputs of each Job that is made."""
     target, execution = outcome.target, update.recorded
     if target is None:
         return
@@ -252,7 +252,7 @@ def relabelling(facts: BuildFacts) -> BuildPlan | None:
 
 
 def unrecorded(facts: BuildFacts, kind: BuildKind, ending: Iterable[Execution]) -> BuildPlan | None:
-    """The same for Jobs that were made before the builder was stopped, and not recorded yet.
+    """The plan for Jobs that were made before the builder was stopped, and not recorded yet.
 
     An execution that goes on finds them when it makes its Jobs. One that ends makes none: what it left would go on
     without anybody knowing, beside a second Job for the same key. Its pods' labels, which nobody can take off, tell
