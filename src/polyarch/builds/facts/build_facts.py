@@ -151,7 +151,7 @@ class ChildRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """An ImageBuildRun or a MachineOSBuild."""
+    """An ImageBuildRun or a MachineOSBuild, as it is stored or as a plan records it."""
 
     namespace: str
     name: str
@@ -185,6 +185,15 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     status: Mapping[str, Any] = {}
     recorded: str | None = None
     """``architectures.json`` as its ConfigMap has it; None: there is no such ConfigMap."""
+    witness: Mapping[str, str] = {}
+    """What nodes and Secrets were when it failed, to be recorded, so that a change of them releases it."""
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in ENDED
+
+    def child(self, architecture: str) -> ChildRecord | None:
+        return next((child for child in self.children if child.architecture == architecture), None)
 
 
 class PodFacts(msgspec.Struct, frozen=True, kw_only=True):

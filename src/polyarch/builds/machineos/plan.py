@@ -58,7 +58,7 @@ from polyarch.builds.names import (
     shortened,
 )
 from polyarch.builds.plan.document import BuildPlan, PlannedEvent, Write, uid_placeholder
-from polyarch.builds.plan.executions import ExecutionNames, ExecutionState
+from polyarch.builds.plan.executions import ExecutionNames
 from polyarch.builds.plan.image_build import record_text
 from polyarch.builds.plan.kind import JobInputs, PlanOutcome, owner_reference
 from polyarch.builds.plan.planner import plan_build as planned
@@ -93,15 +93,14 @@ def can_be_seeded(facts: BuildFacts, image: str, config: MachineOSConfigFacts) -
     return usable and answer is not None and answer.status is Status.RESOLVED and bool(answer.digest)
 
 
-def seeded_state(
-    facts: BuildFacts, known: ResolvedRequest, target: DesiredBuild, name: str, image: str
-) -> ExecutionState:
+def seeded_state(facts: BuildFacts, known: ResolvedRequest, target: DesiredBuild, name: str, image: str) -> Execution:
     """The build as it is recorded: what the image has of the architectures that are wanted."""
     answer = facts.images[image]
     index = None
     if answer.kind == "index":
         index = IndexStatus(answer.media_type, answer.digest, 0, written(facts.now))
-    return ExecutionState(
+    return Execution(
+        namespace=target.namespace,
         name=name,
         build_key=target.build_key,
         phase="Succeeded",
@@ -214,7 +213,7 @@ class MachineOSConfigKind:
 
     # -- executions ----------------------------------------------------------------------------------------------------
 
-    def create(self, outcome: PlanOutcome, state: ExecutionState) -> Sequence[Write]:
+    def create(self, outcome: PlanOutcome, state: Execution) -> Sequence[Write]:
         """The build and its record. A build of that name that is over is made again."""
         config, target = self._config, outcome.target
         if target is None:
@@ -258,7 +257,7 @@ class MachineOSConfigKind:
         }
         return Write.create(body, step=BuildStep.CREATE_EXECUTION)
 
-    def record(self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState) -> Sequence[Write]:
+    def record(self, outcome: PlanOutcome, before: Execution | None, state: Execution) -> Sequence[Write]:
         found: list[Write] = []
         record = self._record(outcome, before, state)
         stored = self._stored(state.name)
@@ -269,7 +268,7 @@ class MachineOSConfigKind:
             found += digest_writes(self._config, state, self.owner(state.name, build_uid(state)))
         return (*found, *build_status_writes(self._config, outcome, state))
 
-    def supersede(self, outcome: PlanOutcome, before: Execution, state: ExecutionState) -> Sequence[Write]:
+    def supersede(self, outcome: PlanOutcome, before: Execution, state: Execution) -> Sequence[Write]:
         """What its Jobs have made is kept; the build is deleted."""
         existing = self._config.build(before.name)
         if existing is None:
@@ -339,7 +338,7 @@ class MachineOSConfigKind:
     # -- records -------------------------------------------------------------------------------------------------------
 
     def _record(
-        self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState, owner: dict[str, Any] | None = None
+        self, outcome: PlanOutcome, before: Execution | None, state: Execution, owner: dict[str, Any] | None = None
     ) -> Write:
         config = self._config
         known = recorded_build(before) if before is not None and before.keys else outcome.target
@@ -373,7 +372,7 @@ class MachineOSConfigKind:
         }
         return Write.apply(body, step=BuildStep.RECORD_PROGRESS)
 
-    def _left(self, outcome: PlanOutcome, before: Execution, state: ExecutionState) -> Write:
+    def _left(self, outcome: PlanOutcome, before: Execution, state: Execution) -> Write:
         """The record of a build that goes: it is the config's from now on."""
         config = self._config
         owner = owner_reference(api.CONFIGS, config.name, uid_of(config.document))
@@ -407,13 +406,13 @@ def _is_over(build: Document, *stages: str) -> bool:
     return not deleting and stage_of(build.get("status") or {}) in stages
 
 
-def _new_jobs(state: ExecutionState) -> list[tuple[str, str]]:
+def _new_jobs(state: Execution) -> list[tuple[str, str]]:
     """Name and UID of every Job of an execution, if one of them is made now."""
     jobs = [(each.job, each.job_uid) for each in state.children if each.job and each.job_uid]
     return jobs if any(uid == uid_placeholder("Job", name) for name, uid in jobs) else []
 
 
-def _without_jobs(state: ExecutionState) -> ExecutionState:
+def _without_jobs(state: Execution) -> Execution:
     """The execution before its Jobs are made: a record never names a Job that may not exist."""
     children = tuple(
         ChildRecord(architecture=each.architecture, key=each.key) if each.phase == "Building" else each

@@ -16,7 +16,6 @@ from polyarch.builds.facts.build_facts import ENDED, ENDED_CHILD, Execution, Job
 from polyarch.builds.facts.objects import RunObject, execution_of
 from polyarch.builds.keys import canonical_json, without_empty
 from polyarch.builds.machineos.api import Document, ExecutionConfigMap, MachineOSConfigFacts, uid_of
-from polyarch.builds.plan.executions import ExecutionState
 from polyarch.builds.plan.image_build import run_status
 from polyarch.builds.plan.request import DesiredBuild
 from polyarch.objects import ObjectMeta
@@ -47,7 +46,7 @@ def stage_of(status: Mapping[str, Any]) -> Stage | None:
     return next((stage for stage in CONDITIONS if stage in true), "")
 
 
-def observed_stage(state: ExecutionState, jobs: Iterable[JobFacts]) -> Stage:
+def observed_stage(state: Execution, jobs: Iterable[JobFacts]) -> Stage:
     """The stage that an execution stands for: ``Prepared`` as long as no pod of its Jobs has begun."""
     match state.phase:
         case "Succeeded" | "Failed" | "Interrupted":
@@ -179,7 +178,7 @@ def recorded_pins(config: MachineOSConfigFacts) -> tuple[PinnedBase, ...]:
 
 def execution_text(
     config: MachineOSConfigFacts,
-    state: ExecutionState,
+    state: Execution,
     target: DesiredBuild,
     before: Execution | None,
     *,

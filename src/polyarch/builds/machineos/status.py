@@ -37,7 +37,6 @@ from polyarch.builds.plan.document import (
     Write,
     uid_placeholder,
 )
-from polyarch.builds.plan.executions import ExecutionState
 from polyarch.builds.plan.failures import causes_of
 from polyarch.builds.plan.kind import PlanOutcome
 from polyarch.objects import Condition
@@ -163,7 +162,7 @@ DIGEST: Final = "digest"
 _TIMED: Final = frozenset({"Building", *TERMINAL})
 
 
-def build_status_writes(config: MachineOSConfigFacts, outcome: PlanOutcome, state: ExecutionState) -> Iterator[Write]:
+def build_status_writes(config: MachineOSConfigFacts, outcome: PlanOutcome, state: Execution) -> Iterator[Write]:
     """One write for each stage of the conditions; what is published is written in one, after what was before it."""
     stored = _stored(config, state)
     jobs = [job for job in outcome.facts.jobs if job.run == state.name]
@@ -186,13 +185,15 @@ def refusal_writes(
 ) -> Iterator[Write]:
     """A build that has failed before it began."""
     stored: Mapping[str, Any] = (existing or {}).get("status") or {}
-    state = ExecutionState(name=name, uid=uid_of(existing) if existing is not None else "", phase="Failed")
+    state = Execution(
+        namespace=config.namespace, name=name, uid=uid_of(existing) if existing is not None else "", phase="Failed"
+    )
     for stage in stages_between(stage_of(stored), "Failed"):
         stored = _status(config, state, stage, stored, (), now=now)
         yield _write(name, build_uid(state), stored, is_last=stage in TERMINAL)
 
 
-def digest_writes(config: MachineOSConfigFacts, state: ExecutionState, owner: Mapping[str, Any]) -> tuple[Write, ...]:
+def digest_writes(config: MachineOSConfigFacts, state: Execution, owner: Mapping[str, Any]) -> tuple[Write, ...]:
     """The ConfigMap in which stock tools look for the digest of a result."""
     own = machine_object_labels(config, state.name, "")
     name = api.ephemeral_name(state.name)[DIGEST]
@@ -211,7 +212,7 @@ def digest_writes(config: MachineOSConfigFacts, state: ExecutionState, owner: Ma
     return (Write.apply(body, step=BuildStep.RECORD_END),)
 
 
-def _stored(config: MachineOSConfigFacts, state: ExecutionState) -> Mapping[str, Any]:
+def _stored(config: MachineOSConfigFacts, state: Execution) -> Mapping[str, Any]:
     existing = config.build(state.name)
     if existing is None or (uid_of(existing) != state.uid and config.record(existing) is not None):
         return {}
@@ -222,7 +223,7 @@ def _stored(config: MachineOSConfigFacts, state: ExecutionState) -> Mapping[str,
 
 def _status(
     config: MachineOSConfigFacts,
-    state: ExecutionState,
+    state: Execution,
     stage: Stage,
     stored: Mapping[str, Any],
     jobs: Sequence[JobFacts],
@@ -251,7 +252,7 @@ def _write(name: str, uid: str, status: Mapping[str, Any], *, is_last: bool) -> 
     return Write.status(api.BUILDS.kind, name, dict(status), step=step, uid=uid)
 
 
-def _job_uid(config: MachineOSConfigFacts, state: ExecutionState) -> Iterator[Write]:
+def _job_uid(config: MachineOSConfigFacts, state: Execution) -> Iterator[Write]:
     uid = next((each.job_uid for each in state.children if each.job and each.job_uid), "")
     existing = config.build(state.name)
     known = ((existing or {}).get("metadata") or {}).get("annotations") or {}
@@ -261,7 +262,7 @@ def _job_uid(config: MachineOSConfigFacts, state: ExecutionState) -> Iterator[Wr
         yield Write.merge(kind, state.name, body, step=BuildStep.RECORD_PROGRESS, uid=owner)
 
 
-def build_uid(state: ExecutionState) -> str:
+def build_uid(state: Execution) -> str:
     """The UID of a MachineOSBuild, which is not known before the build is created."""
     return state.uid or uid_placeholder(api.BUILDS.kind, state.name)
 

@@ -18,7 +18,6 @@ from polyarch.builds.plan.actions import described, progress_summary
 from polyarch.builds.plan.document import PlannedEvent
 from polyarch.builds.plan.executions import (
     FAULTY_CHILD,
-    ExecutionState,
     covers,
     ended_by_itself,
     recorded_child,
@@ -126,7 +125,7 @@ def _degraded(outcome: PlanOutcome) -> Condition:
     return degraded("", "")
 
 
-def held_state(facts: BuildFacts, hold: FailureHold) -> ExecutionState | None:
+def held_state(facts: BuildFacts, hold: FailureHold) -> Execution | None:
     """The execution that has failed and that nothing has released yet."""
     failed = next((execution for execution in facts.executions if execution.name == hold.execution), None)
     return recorded_state(failed) if failed is not None else None
@@ -145,7 +144,7 @@ def inputs_valid(problems: Sequence[Problem], *, undecided: bool = False) -> Con
     return Condition(INPUTS_VALID, "Unknown" if undecided else "False", problems[0].reason, message)
 
 
-def progressing(state: ExecutionState | None, *, blocker: Problem | None = None) -> Condition:
+def progressing(state: Execution | None, *, blocker: Problem | None = None) -> Condition:
     """What is going on. ``blocker`` keeps a new execution from being made."""
     if state is None or state.finished:
         if blocker is not None and blocker.reason == "Suspended":
@@ -162,7 +161,7 @@ def progressing(state: ExecutionState | None, *, blocker: Problem | None = None)
     return Condition(PROGRESSING, "True", "Building", f"{state.name} builds {_names(open_ones)}.")
 
 
-def ready(current: ExecutionState | None, *, is_wanted: bool, missing: Sequence[str] = ()) -> Condition:
+def ready(current: Execution | None, *, is_wanted: bool, missing: Sequence[str] = ()) -> Condition:
     """Whether there is a result, and whether it is what is wanted now."""
     if current is None or not current.result:
         return Condition(READY, "False", "NotBuilt", "No result has been published yet.")
@@ -198,12 +197,12 @@ def build_summary(outcome: PlanOutcome) -> str:
 # -- of an execution ---------------------------------------------------------------------------------------------------
 
 
-def execution_conditions(state: ExecutionState) -> tuple[Condition, ...]:
+def execution_conditions(state: Execution) -> tuple[Condition, ...]:
     """The three of an ImageBuildRun."""
     return _children_ready(state), _index_pushed(state), _succeeded(state)
 
 
-def _children_ready(state: ExecutionState) -> Condition:
+def _children_ready(state: Execution) -> Condition:
     lacking = [each for each in state.children if not usable(each)]
     if not lacking:
         return Condition(CHILDREN_READY, "True", "Built", f"Every image is there: {_names(state.children)}.")
@@ -213,14 +212,14 @@ def _children_ready(state: ExecutionState) -> Condition:
     return Condition(CHILDREN_READY, "False", state.reason or "Building", f"Not there yet: {_names(lacking)}.")
 
 
-def _index_pushed(state: ExecutionState) -> Condition:
+def _index_pushed(state: Execution) -> Condition:
     if state.phase == "Succeeded":
         return Condition(INDEX_PUSHED, "True", state.reason or "Published", f"{state.result} is published.")
     reason = state.reason if state.finished or state.phase == "Assembling" else ""
     return Condition(INDEX_PUSHED, "False", reason or state.phase, state.message if reason else "")
 
 
-def _succeeded(state: ExecutionState) -> Condition:
+def _succeeded(state: Execution) -> Condition:
     if state.phase == "Succeeded":
         return Condition(SUCCEEDED, "True", state.reason or "Published", state.message)
     if state.finished:
@@ -247,7 +246,7 @@ def _names(children: Iterable[ChildRecord]) -> str:
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
-def execution_events(before: Execution | None, state: ExecutionState, *, former: str) -> Iterator[PlannedEvent]:
+def execution_events(before: Execution | None, state: Execution, *, former: str) -> Iterator[PlannedEvent]:
     """What changed in an execution. ``former``: the published digest until now."""
     if before is None:
         yield from _started(state)
@@ -259,7 +258,7 @@ def execution_events(before: Execution | None, state: ExecutionState, *, former:
         yield from _ended_events(state, former=former)
 
 
-def superseded_event(state: ExecutionState) -> PlannedEvent:
+def superseded_event(state: Execution) -> PlannedEvent:
     return _event("BuildSuperseded", f"{state.name} is not carried on: what is wanted has changed.", state)
 
 
@@ -295,7 +294,7 @@ def repointed_event(result: str, name: str) -> PlannedEvent:
     return PlannedEvent(type="Normal", reason="BuildSucceeded", message=message, execution=name)
 
 
-def _started(state: ExecutionState) -> Iterator[PlannedEvent]:
+def _started(state: Execution) -> Iterator[PlannedEvent]:
     if state.forced is not None:
         listed = ", ".join(state.forced.architectures or ()) or "what is missing"
         yield _event("RebuildRequested", f"Rebuild {state.forced.token!r} was asked for: {listed}.", state)
@@ -305,7 +304,7 @@ def _started(state: ExecutionState) -> Iterator[PlannedEvent]:
     yield _event("BuildStarted", f"{state.name} {' and '.join(part for part in parts if part)}.", state)
 
 
-def _of_child(state: ExecutionState, child: ChildRecord) -> Iterator[PlannedEvent]:
+def _of_child(state: Execution, child: ChildRecord) -> Iterator[PlannedEvent]:
     match child.phase:
         case "Reused":
             message = (
@@ -323,7 +322,7 @@ def _of_child(state: ExecutionState, child: ChildRecord) -> Iterator[PlannedEven
             return
 
 
-def _ended_events(state: ExecutionState, *, former: str) -> Iterator[PlannedEvent]:
+def _ended_events(state: Execution, *, former: str) -> Iterator[PlannedEvent]:
     if state.phase == "Succeeded":
         if state.index is not None:
             yield _event("IndexPushed", f"{state.result} has {len(state.children)} architectures.", state)
@@ -335,7 +334,7 @@ def _ended_events(state: ExecutionState, *, former: str) -> Iterator[PlannedEven
         yield _warning("BuildInterrupted", f"{state.name}: {state.message or state.reason}", execution=state.name)
 
 
-def _event(reason: str, message: str, state: ExecutionState, child: ChildRecord | None = None) -> PlannedEvent:
+def _event(reason: str, message: str, state: Execution, child: ChildRecord | None = None) -> PlannedEvent:
     architecture = child.architecture if child is not None else ""
     return PlannedEvent(type="Normal", reason=reason, message=message, architecture=architecture, execution=state.name)
 

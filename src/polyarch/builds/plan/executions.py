@@ -6,8 +6,6 @@ from typing import Final, Literal
 import msgspec
 
 from polyarch.builds import names
-from polyarch.builds.api.formats import ExecutionPhase
-from polyarch.builds.api.resources import Forced, IndexStatus, Pin
 from polyarch.builds.facts.build_facts import (
     ENDED,
     ENDED_CHILD,
@@ -22,41 +20,9 @@ from polyarch.builds.facts.build_facts import (
 )
 from polyarch.builds.jobs.results import told_missing
 from polyarch.builds.plan.request import DesiredBuild, forced_alike
-from polyarch.objects import Condition
 from polyarch.oci.inspection import ERROR_CODES
 
 FAULTY_CHILD = frozenset({"Failed", "Interrupted"})
-
-
-class ExecutionState(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution as it is to be recorded. ``uid`` is empty where this plan creates it."""
-
-    name: str
-    uid: str = ""
-    serial: int = 1
-    build_key: str = ""
-    phase: ExecutionPhase = "Pending"
-    children: tuple[ChildRecord, ...] = ()
-    index: IndexStatus | None = None
-    result: str = ""
-    """``repository@digest``."""
-    conditions: tuple[Condition, ...] = ()
-    reason: str = ""
-    message: str = ""
-    started: float | None = None
-    completed: float | None = None
-    witness: Mapping[str, str] = {}
-    """What nodes and Secrets were when it failed, so that a change of them releases it."""
-    repository: str = ""
-    pins: tuple[Pin, ...] = ()
-    forced: Forced | None = None
-
-    @property
-    def finished(self) -> bool:
-        return self.phase in ENDED
-
-    def child(self, architecture: str) -> ChildRecord | None:
-        return next((each for each in self.children if each.architecture == architecture), None)
 
 
 class ExecutionNames(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import msgspec
 from polyarch.builds.architectures import is_available
 from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, Execution, NodeFacts, own_executions
 from polyarch.builds.plan.actions import ExecutionProgress
-from polyarch.builds.plan.executions import FAULTY_CHILD, ExecutionState
+from polyarch.builds.plan.executions import FAULTY_CHILD
 from polyarch.builds.plan.request import DesiredBuild
 
 FailureRelease = Literal["inputs", "spec", "token", "secret", "look-up", "backoff", "node", "nodes"]
@@ -89,7 +89,7 @@ class FailureHold(msgspec.Struct, frozen=True, kw_only=True):
     lookups: tuple[BuildLookup, ...] = ()
 
 
-def causes_of(execution: Execution | ExecutionState | ExecutionProgress) -> tuple[FailureCause, ...]:
+def causes_of(execution: Execution | ExecutionProgress) -> tuple[FailureCause, ...]:
     """Why an execution has not made everything that it was to make; empty if it has."""
     found = [
         FailureCause(reason=child.reason, message=child.message, architecture=child.architecture, host=child.host)

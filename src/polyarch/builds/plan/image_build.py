@@ -36,7 +36,6 @@ from polyarch.builds.plan.document import Write, uid_placeholder
 from polyarch.builds.plan.executions import (
     FAULTY_CHILD,
     ExecutionNames,
-    ExecutionState,
     ended_by_itself,
     usable,
 )
@@ -111,7 +110,7 @@ class ImageBuildKind:
         manifests = architecture_manifests(architecture_job_spec(job_inputs, metadata))
         return [Write.create(body, step=BuildStep.CREATE_JOB) for body in manifests]
 
-    def create(self, outcome: PlanOutcome, state: ExecutionState) -> Sequence[Write]:
+    def create(self, outcome: PlanOutcome, state: Execution) -> Sequence[Write]:
         request, target = outcome.facts.request, outcome.target
         if target is None:
             return ()
@@ -145,10 +144,10 @@ class ImageBuildKind:
         }
         return (Write.create(body, step=BuildStep.CREATE_EXECUTION),)
 
-    def record(self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState) -> Sequence[Write]:
+    def record(self, outcome: PlanOutcome, before: Execution | None, state: Execution) -> Sequence[Write]:
         return (*self._status(outcome, before, state), *self._record(outcome, before, state))
 
-    def supersede(self, outcome: PlanOutcome, before: Execution, state: ExecutionState) -> Sequence[Write]:
+    def supersede(self, outcome: PlanOutcome, before: Execution, state: Execution) -> Sequence[Write]:
         return self._status(outcome, before, state, step=BuildStep.END_SUPERSEDED)
 
     def report(self, outcome: PlanOutcome) -> Sequence[Write]:
@@ -165,7 +164,7 @@ class ImageBuildKind:
         return found
 
     def _status(
-        self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState, *, step: BuildStep | None = None
+        self, outcome: PlanOutcome, before: Execution | None, state: Execution, *, step: BuildStep | None = None
     ) -> Sequence[Write]:
         namespace = outcome.facts.request.namespace
         status = run_status(state, before.status if before is not None else {}, now=outcome.facts.now)
@@ -175,7 +174,7 @@ class ImageBuildKind:
         kind = names.IMAGE_BUILD_RUNS.kind
         return (Write.status(kind, state.name, status, namespace=namespace, step=chosen, uid=state.uid),)
 
-    def _record(self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState) -> Sequence[Write]:
+    def _record(self, outcome: PlanOutcome, before: Execution | None, state: Execution) -> Sequence[Write]:
         """The ConfigMap with the architectures; of those that are not final it has the key only."""
         namespace = outcome.facts.request.namespace
         text = record_text(state)
@@ -226,7 +225,7 @@ class ImageBuildKind:
 IMAGE_BUILD: Final = ImageBuildKind()
 
 
-def run_status(state: ExecutionState, stored: Mapping[str, Any], *, now: float) -> dict[str, Any]:
+def run_status(state: Execution, stored: Mapping[str, Any], *, now: float) -> dict[str, Any]:
     """``status`` of an ImageBuildRun."""
     took = state.completed - state.started if state.completed is not None and state.started is not None else None
     return _comparable(
@@ -270,7 +269,7 @@ def child_status(child: ChildRecord) -> ArchitectureStatus:
     )
 
 
-def record_text(state: ExecutionState) -> str:
+def record_text(state: Execution) -> str:
     """``architectures.json`` of an execution, with what a failure is held by."""
     members = [
         _full(child_status(each)) if each.phase in ENDED_CHILD else {"architecture": each.architecture, "key": each.key}
@@ -285,7 +284,7 @@ def record_text(state: ExecutionState) -> str:
     return canonical_json(without_empty(document)).decode()
 
 
-def _outlines(documents: Mapping[str, Mapping[str, Any]], state: ExecutionState) -> dict[str, str]:
+def _outlines(documents: Mapping[str, Mapping[str, Any]], state: Execution) -> dict[str, str]:
     """What each key was made of, by short hashes: by them ``build plan`` says later what has changed."""
     found = {
         child.architecture: key_outline(documents[child.architecture])
@@ -322,7 +321,7 @@ def _last_failure(outcome: PlanOutcome) -> dict[str, Any] | None:
     return {**_full(failure), "message": conditions.within(state.message)}
 
 
-def _images(current: ExecutionState | None) -> list[dict[str, str]]:
+def _images(current: Execution | None) -> list[dict[str, str]]:
     if current is None or not current.result:
         return []
     repository = current.result.partition("@")[0]

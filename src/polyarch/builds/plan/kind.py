@@ -22,7 +22,7 @@ from polyarch.builds.jobs.results import IndexJobRequest
 from polyarch.builds.jobs.spec import ArchitectureJobSpec, ExternalImage, JobMetadata, ProfileName
 from polyarch.builds.keys import BaseImage, BuildInputs
 from polyarch.builds.plan.document import BuildDecision, Write
-from polyarch.builds.plan.executions import ExecutionNames, ExecutionState
+from polyarch.builds.plan.executions import ExecutionNames
 from polyarch.builds.plan.failures import FailureHold
 from polyarch.builds.plan.request import DesiredBuild, ResolvedRequest
 from polyarch.builds.plan.update import ExecutionUpdate
@@ -47,9 +47,9 @@ class PlanOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The execution as it is afterwards."""
     supersedes: bool = False
     """Other executions under way end."""
-    superseded: tuple[tuple[Execution, ExecutionState], ...] = ()
+    superseded: tuple[tuple[Execution, Execution], ...] = ()
     """These others, as they are stored and as they end."""
-    current: ExecutionState | None = None
+    current: Execution | None = None
     """The execution whose result is the published one afterwards."""
     tags: tuple[str, ...] = ()
     """``output.tags`` as they stand on this result."""
@@ -76,7 +76,7 @@ class PlanOutcome(msgspec.Struct, frozen=True, kw_only=True):
     requeue_after: float | None = None
 
     @property
-    def execution(self) -> ExecutionState | None:
+    def execution(self) -> Execution | None:
         """The execution that was begun or goes on, as it is afterwards."""
         return self.update.state if self.update is not None else None
 
@@ -148,15 +148,15 @@ class BuildKind(Protocol):
         """What is written for the Job of one architecture, in order, the Job last."""
         ...
 
-    def create(self, outcome: PlanOutcome, state: ExecutionState) -> Sequence[Write]:
+    def create(self, outcome: PlanOutcome, state: Execution) -> Sequence[Write]:
         """The execution itself."""
         ...
 
-    def record(self, outcome: PlanOutcome, before: Execution | None, state: ExecutionState) -> Sequence[Write]:
+    def record(self, outcome: PlanOutcome, before: Execution | None, state: Execution) -> Sequence[Write]:
         """Status and ConfigMap of an execution: nothing where they are stored already."""
         ...
 
-    def supersede(self, outcome: PlanOutcome, before: Execution, state: ExecutionState) -> Sequence[Write]:
+    def supersede(self, outcome: PlanOutcome, before: Execution, state: Execution) -> Sequence[Write]:
         """What makes an older execution end, after its Jobs were taken over or deleted."""
         ...
 

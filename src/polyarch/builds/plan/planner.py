@@ -52,7 +52,7 @@ from polyarch.builds.plan.document import (
     PlannedIndex,
     Write,
 )
-from polyarch.builds.plan.executions import FAULTY_CHILD, ExecutionState, destination, usable
+from polyarch.builds.plan.executions import FAULTY_CHILD, destination, usable
 from polyarch.builds.plan.failures import LOOK_UP_INTERVAL, SECRET_INTERVAL, SHORTEST_PAUSE, FailureHold, pause_since
 from polyarch.builds.plan.image_build import IMAGE_BUILD
 from polyarch.builds.plan.kind import BuildKind, JobInputs, PlanOutcome
@@ -155,7 +155,7 @@ def _plan(outcome: PlanOutcome, kind: BuildKind) -> BuildPlan:
     )
 
 
-def _superseded(outcome: PlanOutcome) -> tuple[tuple[Execution, ExecutionState], ...]:
+def _superseded(outcome: PlanOutcome) -> tuple[tuple[Execution, Execution], ...]:
     """Executions under way that are not the right one end; what their Jobs have done is recorded."""
     if not outcome.supersedes:
         return ()
@@ -561,7 +561,7 @@ def _stored_tags(facts: BuildFacts) -> tuple[str, ...]:
     return tuple(facts.request.status.get("tags") or ())
 
 
-def _published(facts: BuildFacts) -> ExecutionState | None:
+def _published(facts: BuildFacts) -> Execution | None:
     """The execution whose result is published now, as it is stored."""
     current = current_execution(facts)
     return recorded_state(current) if current is not None else None
@@ -582,7 +582,7 @@ def _per_architecture(outcome: PlanOutcome) -> tuple[PlannedArchitecture, ...]:
     )
 
 
-def _at_rest(architecture: str, child: ChildRecord | None, state: ExecutionState | None) -> PlannedArchitecture:
+def _at_rest(architecture: str, child: ChildRecord | None, state: Execution | None) -> PlannedArchitecture:
     if child is None or state is None:
         return PlannedArchitecture(architecture=architecture)
     return PlannedArchitecture(

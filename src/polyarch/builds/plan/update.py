@@ -36,7 +36,7 @@ from polyarch.builds.plan.actions import (
     failed_child,
     pending_child,
 )
-from polyarch.builds.plan.executions import ExecutionNames, ExecutionState, usable
+from polyarch.builds.plan.executions import ExecutionNames, usable
 from polyarch.builds.plan.failures import FailureCause, causes_of, unread_secrets, witness
 from polyarch.builds.plan.request import DesiredBuild
 from polyarch.oci.write.assembly import Child, InvalidIndex, assemble
@@ -156,9 +156,9 @@ _TRIED_AGAIN: Final = (UNREACHABLE, JOB_REFUSED)
 class ExecutionUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """One execution after its actions."""
 
-    recorded: ExecutionState
+    recorded: Execution
     """What is stored before anything is published."""
-    published: ExecutionState | None = None
+    published: Execution | None = None
     """What is stored once ``body`` was carried out; None: nothing is published now."""
     result: ExecutionResult = ExecutionResult()
     body: Mapping[str, Any] = {}
@@ -172,7 +172,7 @@ class ExecutionUpdate(msgspec.Struct, frozen=True, kw_only=True):
     requeue_after: float | None = None
 
     @property
-    def state(self) -> ExecutionState:
+    def state(self) -> Execution:
         """The execution once everything is carried out."""
         return self.published or self.recorded
 
@@ -181,7 +181,7 @@ def update_execution(
     facts: BuildFacts,
     target: DesiredBuild,
     actions: Sequence[ArchitectureAction],
-    base: ExecutionState,
+    base: Execution,
     names: ExecutionNames | None = None,
 ) -> ExecutionUpdate:
     """What becomes of an execution by these actions. Without ``names`` its result is not wanted any more."""
@@ -253,7 +253,7 @@ def _index_job(
     facts: BuildFacts,
     target: DesiredBuild,
     children: Sequence[ChildRecord],
-    base: ExecutionState,
+    base: Execution,
     names: ExecutionNames,
 ) -> tuple[IndexJobRequest | None, IndexJobStatus]:
     """The request for the index Job once every child is known, and where it stands; until then it has no Job."""
@@ -366,10 +366,12 @@ def _is_dropped(
     return child.architecture in stage.cancelled and child.job_uid in jobs and child.architecture not in vanished
 
 
-def new_state(facts: BuildFacts, target: DesiredBuild, name: str, serial: int) -> ExecutionState:
+def new_state(facts: BuildFacts, target: DesiredBuild, name: str, serial: int) -> Execution:
     """An execution that is begun now."""
-    return ExecutionState(
+    return Execution(
+        namespace=target.namespace,
         name=name,
+        phase="Pending",
         serial=serial,
         build_key=target.build_key,
         started=facts.now,
@@ -379,28 +381,17 @@ def new_state(facts: BuildFacts, target: DesiredBuild, name: str, serial: int) -
     )
 
 
-def recorded_state(before: Execution) -> ExecutionState:
+def recorded_state(before: Execution) -> Execution:
     """An execution as it is stored."""
-    return ExecutionState(
-        name=before.name,
-        uid=before.uid,
-        serial=before.serial,
-        build_key=before.build_key,
+    return msgspec.structs.replace(
+        before,
         phase=before.phase or "Pending",
-        children=tuple(sorted(before.children, key=lambda each: each.architecture)),
-        index=before.index,
-        result=before.result,
-        reason=before.reason,
-        message=before.message,
+        children=tuple(sorted(before.children, key=lambda child: child.architecture)),
         started=before.started if before.started is not None else before.created,
-        completed=before.completed,
-        repository=before.repository,
-        pins=before.pins,
-        forced=before.forced,
     )
 
 
-def _recorded(facts: BuildFacts, base: ExecutionState, stage: ExecutionProgress) -> ExecutionState:
+def _recorded(facts: BuildFacts, base: Execution, stage: ExecutionProgress) -> Execution:
     """While publishing is tried again, the reason of the last attempt stays: taken back before each one and written
     after it, it would be news each time, and every news brings the next pass."""
     ended = stage.phase in ENDED
@@ -417,7 +408,7 @@ def _recorded(facts: BuildFacts, base: ExecutionState, stage: ExecutionProgress)
     )
 
 
-def superseded_state(facts: BuildFacts, before: Execution, found: Sequence[ChildRecord]) -> ExecutionState:
+def superseded_state(facts: BuildFacts, before: Execution, found: Sequence[ChildRecord]) -> Execution:
     """An older execution that is not wanted any more: what its Jobs have done is kept."""
     children = tuple(
         each

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from builds_world import START, digest, node
 
-from polyarch.builds.facts.build_facts import ChildRecord, JobFacts
+from polyarch.builds.facts.build_facts import ChildRecord, Execution, JobFacts
 from polyarch.builds.machineos import api
 from polyarch.builds.machineos.job_objects import Rendering, extension_packages, rendered_containerfile
 from polyarch.builds.machineos.records import (
@@ -25,7 +25,6 @@ from polyarch.builds.machineos.request import (
     push_spec_repository,
     rebuild_request,
 )
-from polyarch.builds.plan.executions import ExecutionState
 from polyarch.selectors import LabelSelector
 
 POOLS = [
@@ -237,7 +236,7 @@ def job(**fields):
     ],
 )
 def test_the_stage_follows_from_what_its_jobs_do(phase, child, jobs, stage):
-    state = ExecutionState(name="b", phase=phase, children=(ChildRecord(architecture="arm64", **child),))
+    state = Execution(namespace="", name="b", phase=phase, children=(ChildRecord(architecture="arm64", **child),))
     assert observed_stage(state, jobs) == stage
 
 
