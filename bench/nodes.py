@@ -24,7 +24,7 @@ from polyarch.kube.patches import Operation, apply_patch
 from polyarch.kube.settings import Configuration, ProcessSettings
 from polyarch.objects import ObjectMeta
 from polyarch.run.settings import TaintRoleSettings
-from polyarch.run.taints import TaintServices, node_duty
+from polyarch.run.taints import TaintServices, node_controllers
 from polyarch.taints.api import ArchitectureTaints
 from polyarch.taints.metrics import TaintMetrics
 from polyarch.taints.nodes import State
@@ -214,7 +214,7 @@ async def _nodes(say: Say) -> list[Figure]:
             recorder = process.recorder("polyarch.dev/taints")
             of_pods = SimpleNamespace(pods=tuple, undecided=lambda architecture: ())
             parts = SimpleNamespace(facts=_Facts(), metrics=TaintMetrics(process.metrics))
-            made = node_duty(
+            made = node_controllers(
                 process,
                 cast("TaintServices", parts),
                 recorder,
@@ -233,8 +233,8 @@ async def _nodes(say: Say) -> list[Figure]:
                 known = sum(census.counts.values())
                 say(f"{known} nodes known; tainting {census.number(State.WAITING)}")
                 began = time.perf_counter()
-                working = [tasks.create_task(each.run()) for each in made.duty.led_controllers]
-                working += [tasks.create_task(run_led(each)) for each in made.duty.led.values()]
+                working = [tasks.create_task(each.run()) for each in made.group.led_controllers]
+                working += [tasks.create_task(run_led(each)) for each in made.group.led.values()]
                 for _ in range(6000):
                     if not census.number(State.WAITING):
                         break

@@ -41,7 +41,7 @@ PARTS: Final = (
         "Roles that ask registries: webhook, controller, taints, builder.",
         ("oci/metrics.py", "images/metrics.py"),
     ),
-    Part("Placement", "Webhook and controller.", ("placement/metrics.py", "run/report_keeper.py")),
+    Part("Placement", "Webhook and controller.", ("placement/metrics.py", "run/report_controller.py")),
     Part("The exec-format-error monitor", "Its node side and its handler.", ("placement/exec_monitor",)),
     Part(
         "Taints",

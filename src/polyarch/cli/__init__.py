@@ -6,11 +6,12 @@ not complete; notes and progress on stderr, as ``-q`` and ``-v`` have it (bars o
 ``polyarch.cli.<room>.<name>``, with a function that returns its exit code.
 """
 
+import sys
 from collections.abc import Sequence
 
 from polyarch.cli.garbage_collection import collecting_rarely, leave_all_as_it_is
 
-__all__ = ["main"]
+__all__ = ["complete_for_kubectl", "main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,3 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments is None:  # it was the process's own command line, and the process ends with it
             leave_all_as_it_is()
         return code
+
+
+def complete_for_kubectl() -> int:
+    """``kubectl_complete-polyarch``, the program that kubectl's own completion asks about ``kubectl polyarch …``."""
+    return main(["__complete-kubectl", *sys.argv[1:]])

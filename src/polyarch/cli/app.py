@@ -66,13 +66,13 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> object:
     if words[:1] == ["__complete"]:
-        from polyarch.cli.completion import print_candidates
+        from polyarch.cli.completion import print_completions
 
-        return print_candidates(app, words[1:])
+        return print_completions(app, words[1:])
     if words[:1] == ["__complete-kubectl"]:
         from polyarch.cli.completion import print_to_kubectl
 
-        return print_to_kubectl(words[1:])
+        return print_to_kubectl(app, words[1:])
     if asks_for_help(words) or names_no_command(app, words):
         page = help_page(app, words, width=shutil.get_terminal_size().columns, colour=takes_colour())
         if page is not None:

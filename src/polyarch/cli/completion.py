@@ -2,8 +2,7 @@
 
 So the script never gets older than the program, as with kubectl. An answer is a line ``KIND<tab>PREFIX`` and a line
 ``VALUE<tab>MEANING`` for each candidate. The kinds ``files`` and ``directories`` ask the shell for names of its own;
-the prefix is the part of the word that stays. Names that a cluster knows are asked for there.
-"""
+the prefix is the part of the word that stays. Names that a cluster knows are asked for there."""
 
 import importlib
 import sys
@@ -17,6 +16,7 @@ from polyarch.cli.options.help_page import OptionDeclaration, declared, epilogue
 
 if TYPE_CHECKING:
     from cyclopts.command_spec import CommandSpec
+
 
 Shell = Annotated[Literal["bash", "zsh", "fish", "kubectl"], Placeholder("SHELL")]
 
@@ -148,7 +148,7 @@ completion = App(name="completion", help_epilogue=EPILOGUE)
 completion.default(print_script)
 
 
-class Candidates(NamedTuple):
+class Completions(NamedTuple):
     """What can stand at the cursor."""
 
     kind: Literal["words", "files", "directories"] = "words"
@@ -157,29 +157,26 @@ class Candidates(NamedTuple):
     """Each with its meaning."""
 
 
-def print_candidates(root: App, words: Sequence[str]) -> int:
+def print_completions(root: App, words: Sequence[str]) -> int:
     """Answer a script; the last of the words is the one to complete."""
-    found = candidates(root, words)
+    found = completions(root, words)
     sys.stdout.write(f"{found.kind}\t{found.prefix}\n")
     sys.stdout.writelines(f"{value}\t{meaning}\n" for value, meaning in found.values)
     return 0
 
 
-def print_to_kubectl(words: Sequence[str] | None = None) -> int:
-    """``kubectl_complete-polyarch``, which kubectl's own completion asks about ``kubectl polyarch …``.
+def print_to_kubectl(root: App, words: Sequence[str]) -> int:
+    """Answer kubectl's own completion of ``kubectl polyarch …``.
 
-    ``words``: None for those of this process. A candidate is a line ``VALUE<tab>MEANING``; the last line tells kubectl
-    who completes what is not listed.
+    A candidate is a line ``VALUE<tab>MEANING``; the last line tells kubectl who completes what is not listed.
     """
-    from polyarch.cli.app import app
-
-    found = candidates(app, sys.argv[1:] if words is None else words)
+    found = completions(root, words)
     sys.stdout.writelines(f"{found.prefix}{value}\t{meaning}\n" for value, meaning in found.values)
     sys.stdout.write(f":{KUBECTL_DIRECTIVES[found.kind] if not found.prefix else NOTHING_ELSE}\n")
     return 0
 
 
-def candidates(root: App, words: Sequence[str]) -> Candidates:
+def completions(root: App, words: Sequence[str]) -> Completions:
     """What can stand in the place of the last word, which may have begun."""
     *before, current = words or [""]
     command = root
@@ -223,44 +220,44 @@ def _given(
     return found
 
 
-def _argument(options: Iterable[OptionDeclaration], current: str, given: Mapping[str, str]) -> Candidates:
+def _argument(options: Iterable[OptionDeclaration], current: str, given: Mapping[str, str]) -> Completions:
     argument = next((each for each in options if each.is_argument), None)
-    return _value(argument, current, given) if argument is not None else Candidates()
+    return _value(argument, current, given) if argument is not None else Completions()
 
 
-def _value(each: OptionDeclaration, current: str, given: Mapping[str, str]) -> Candidates:
+def _value(each: OptionDeclaration, current: str, given: Mapping[str, str]) -> Completions:
     if each.source:
         module, _, function = each.source.partition(":")
         return _beginning(current, getattr(importlib.import_module(module), function)(given))
     if each.placeholder.endswith("[=FILE]"):
         form, equals, _ = current.partition("=")
         if equals:
-            return Candidates("files", f"{form}=")
+            return Completions("files", f"{form}=")
     if each.choices:
         return _beginning(current, [(choice, "") for choice in each.choices])
     match each.placeholder:
         case "FILE" | "PATH" | "GLOB":
-            return Candidates("files")
+            return Completions("files")
         case "DIR":
-            return Candidates("directories")
+            return Completions("directories")
         case "RULE":
             return _beginning(current, _rules())
         case "RULES" | "RULE=LEVEL":
             return _listed(current, _rules())
         case "PLATFORMS":
             return _listed(current, _platforms())
-    return Candidates()
+    return Completions()
 
 
-def _listed(current: str, known: Iterable[tuple[str, str]]) -> Candidates:
+def _listed(current: str, known: Iterable[tuple[str, str]]) -> Completions:
     """Values by commas: the last of them is to be completed."""
     head, comma, last = current.rpartition(",")
     return _beginning(last, known)._replace(prefix=f"{head}{comma}")
 
 
-def _beginning(current: str, known: Iterable[tuple[str, str]]) -> Candidates:
+def _beginning(current: str, known: Iterable[tuple[str, str]]) -> Completions:
     folded = current.casefold()
-    return Candidates(values=[each for each in known if each[0].casefold().startswith(folded)])
+    return Completions(values=[each for each in known if each[0].casefold().startswith(folded)])
 
 
 def _help(current: str) -> list[tuple[str, str]]:

@@ -28,8 +28,8 @@ from polyarch.placement.events import Event
 from polyarch.placement.sweep import Sweeper
 from polyarch.placement.warmup import WarmUp
 from polyarch.run.logs import Verbosity
-from polyarch.run.placement_services import PlacementServices, open_parts
-from polyarch.run.report_keeper import MakesReports, ReportKeeper
+from polyarch.run.placement_services import PlacementServices, open_placement_services
+from polyarch.run.report_controller import ReportController, ReportGenerator
 from polyarch.run.settings import RegistrySettings, TaintRoleSettings
 
 WORKERS: Final = 32
@@ -38,7 +38,7 @@ WORKERS: Final = 32
 
 async def setup(process: Process) -> Components:
     """The controller, built from the shared parts of its process."""
-    return components(process, await process.share(open_parts))
+    return components(process, await process.share(open_placement_services))
 
 
 def components(process: Process, parts: PlacementServices) -> Components:
@@ -121,7 +121,7 @@ def components(process: Process, parts: PlacementServices) -> Components:
         images=LowPriorityLookups(parts.images.registries, parts.images.secrets, clock, parts.images.metrics),
         clock=clock,
     )
-    report = ReportKeeper(lambda: _rounds(process, parts), facts=parts.facts, metrics=process.metrics, clock=clock)
+    report = ReportController(lambda: _rounds(process, parts), facts=parts.facts, metrics=process.metrics, clock=clock)
     led: dict[str, Task] = {
         "take over": take_over,
         "sweep": sweeper.run,
@@ -145,12 +145,12 @@ def components(process: Process, parts: PlacementServices) -> Components:
     )
 
 
-def _rounds(process: Process, parts: PlacementServices) -> MakesReports:
+def _rounds(process: Process, parts: PlacementServices) -> ReportGenerator:
     """Loaded for the first report: most clusters keep none."""
-    from polyarch.run.report_rounds import ReportRounds
+    from polyarch.run.report_generator import ClusterReportGenerator
 
     images = parts.images
-    return ReportRounds(
+    return ClusterReportGenerator(
         client=process.client,
         facts=parts.facts,
         inspector=images.registries,

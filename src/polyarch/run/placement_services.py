@@ -3,8 +3,7 @@ that taints adds to pods.
 
 Most clusters with placement have no configuration of taints, and should not pay for it: rules, patches and metrics of
 taints are 1 MiB of modules in each process. They are loaded when the configuration appears, not by the first pod that
-needs them.
-"""
+needs them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -58,7 +57,7 @@ class PlacementServices:
         )
         self.caches: list[Caches] = [
             facts,
-            RecordKey(process.settings.cert_dir, facts.take, process.clock),
+            SigningKeyFile(process.settings.cert_dir, facts.take, process.clock),
             self.shared_readings,
             *images.caches,
             *caches,
@@ -75,7 +74,7 @@ class PlacementServices:
 
 
 @asynccontextmanager
-async def open_parts(process: Process) -> AsyncIterator[PlacementServices]:
+async def open_placement_services(process: Process) -> AsyncIterator[PlacementServices]:
     """Open the parts; watches start when the process runs."""
     images = await process.share(open_images)
     facts = ClusterFacts(process.informers, operator_namespace=process.settings.namespace, clock=process.clock)
@@ -158,7 +157,7 @@ LARGEST: Final = 4096
 """The most bytes that are read of the file."""
 
 
-class RecordKey:
+class SigningKeyFile:
     """Calls ``take`` with each new :class:`RecordSigner`.
 
     ``folder`` is that of the certificates; empty: there is no key.

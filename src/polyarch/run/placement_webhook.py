@@ -5,14 +5,14 @@ from typing import Final
 from polyarch.kube.manager import Components, Process, Role
 from polyarch.placement.webhook import PodWebhook
 from polyarch.run.logs import Verbosity
-from polyarch.run.placement_services import open_parts
+from polyarch.run.placement_services import open_placement_services
 from polyarch.run.services import lease_watch, open_admission_lookups
 from polyarch.run.settings import RegistrySettings, TaintRoleSettings
 
 
 async def setup(process: Process) -> Components:
     """The webhook, built from the shared parts of its process."""
-    parts = await process.share(open_parts)
+    parts = await process.share(open_placement_services)
     webhook = PodWebhook(
         facts=parts.facts,
         secrets=parts.images.secrets,

@@ -42,7 +42,7 @@ from polyarch.taints.webhook import PodAdmission, TemplateAdmission
 
 async def setup(process: Process) -> Components:
     """The role, built from the shared parts of its process. Without a certificate it serves no webhook."""
-    parts = await process.share(open_taints)
+    parts = await process.share(open_taint_services)
     if not process.settings.cert_dir:
         return components(process, parts)
     pods = await process.share(open_pod_admission)
@@ -55,7 +55,7 @@ async def setup(process: Process) -> Components:
 
 
 class TaintServices:
-    """What the duties of the role share."""
+    """What the groups of the role share."""
 
     def __init__(self, process: Process, facts: TaintFacts, images: ImageServices) -> None:
         self.process = process
@@ -91,9 +91,9 @@ def components(process: Process, parts: TaintServices, *, routes: tuple[Route[An
     def is_held(pod: Pod) -> bool:
         return has_gate(pod) and placement_lives()
 
-    of_pods = pod_duty(process, parts, images, pods, recorder, is_leading=is_leading, is_held=is_held)
-    of_templates = template_duty(process, parts, images, templates, recorder, is_leading=is_leading)
-    of_nodes = node_duty(
+    of_pods = pod_controllers(process, parts, images, pods, recorder, is_leading=is_leading, is_held=is_held)
+    of_templates = template_controllers(process, parts, images, templates, recorder, is_leading=is_leading)
+    of_nodes = node_controllers(
         process,
         parts,
         recorder,
@@ -107,8 +107,8 @@ def components(process: Process, parts: TaintServices, *, routes: tuple[Route[An
         of_pods.controller.contribution,
         of_templates.controller.contribution,
     )
-    of_status = status_duty(process, parts, contributions, is_leading=is_leading)
-    duties = (of_pods.duty, of_templates.duty, of_nodes.duty, of_status)
+    of_status = status_controllers(process, parts, contributions, is_leading=is_leading)
+    groups = (of_pods.group, of_templates.group, of_nodes.group, of_status)
     background: dict[str, Task] = {
         "attempts": images.attempts.run,
         "pull secrets": images.reads.run,
@@ -116,17 +116,17 @@ def components(process: Process, parts: TaintServices, *, routes: tuple[Route[An
     }
     if election is None:  # it always leads, but gates are added only while the Lease is renewed
         background["lease"] = process.candidate(names.LEASE).run
-    for duty in duties:
-        background |= duty.background
+    for group in groups:
+        background |= group.background
     return Components(
         routes=routes,
         caches=tuple(parts.caches),
-        controllers=tuple(controller for duty in duties for controller in duty.controllers),
+        controllers=tuple(controller for group in groups for controller in group.controllers),
         leaderships=(
             Leadership(
                 election=election,
-                controllers=tuple(controller for duty in duties for controller in duty.led_controllers),
-                background={name: task for duty in duties for name, task in duty.led.items()},
+                controllers=tuple(controller for group in groups for controller in group.led_controllers),
+                background={name: task for group in groups for name, task in group.led.items()},
             ),
         ),
         background=background,
@@ -159,14 +159,14 @@ class ControllerGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeControllers(NamedTuple):
-    """The duty, the numbers of nodes, and what the status says of them."""
+    """The group, the numbers of nodes, and what the status says of them."""
 
-    duty: ControllerGroup
+    group: ControllerGroup
     census: Census
     report: NodeReport
 
 
-def node_duty(
+def node_controllers(
     process: Process,
     parts: TaintServices,
     recorder: Recorder,
@@ -263,7 +263,7 @@ def node_duty(
 
     facts.on_change(facts_changed)
     safety.on_change(webhook_changed)
-    duty = ControllerGroup(
+    group = ControllerGroup(
         background={"architectures of nodes": tell_architectures} if from_file else {},
         led={"nodes": lead},
         led_controllers=(
@@ -289,7 +289,7 @@ def node_duty(
         registration=registration,
         admission=lambda: safety.admission,
     )
-    return NodeControllers(duty, controller.census, report)
+    return NodeControllers(group, controller.census, report)
 
 
 # -- pods without a node and, if the policy says so, pods on nodes
@@ -300,14 +300,14 @@ WORKERS: Final = 32
 
 
 class PodControllers(NamedTuple):
-    """The duty, and those of its parts that others ask."""
+    """The group, and those of its parts that others ask."""
 
-    duty: ControllerGroup
+    group: ControllerGroup
     controller: PodController
     bound: BoundPods
 
 
-def pod_duty(
+def pod_controllers(
     process: Process,
     parts: TaintServices,
     images: ImageWaiting,
@@ -376,23 +376,23 @@ def pod_duty(
         metrics=process.metrics,
         writes=pods,
     )
-    duty = ControllerGroup(
+    group = ControllerGroup(
         controllers=(passes,), led={"take over": controller.started_leading, "pods on nodes": bound.run}
     )
-    return PodControllers(duty, controller, bound)
+    return PodControllers(group, controller, bound)
 
 
 # -- templates of DaemonSets
 
 
 class TemplateControllers(NamedTuple):
-    """The duty, and the controller that others ask."""
+    """The group, and the controller that others ask."""
 
-    duty: ControllerGroup
+    group: ControllerGroup
     controller: TemplateController
 
 
-class _Watched:
+class _WatchedDaemonSets:
     """The DaemonSets of an informer."""
 
     def __init__(self, informer: Informer[DaemonSet]) -> None:
@@ -405,7 +405,7 @@ class _Watched:
         return list(self._informer.store.keys())
 
 
-def template_duty(
+def template_controllers(
     process: Process,
     parts: TaintServices,
     images: ImageWaiting,
@@ -423,7 +423,7 @@ def template_duty(
         recorder.event(regarding, type="Warning", reason=reason, note=note, action=action)
 
     controller = TemplateController(
-        daemon_sets=_Watched(daemon_sets),
+        daemon_sets=_WatchedDaemonSets(daemon_sets),
         nodes=nodes.store.values,
         facts=parts.facts,
         images=images,
@@ -458,7 +458,7 @@ def template_duty(
 # -- the status of ArchitectureTaints
 
 
-def status_duty(
+def status_controllers(
     process: Process, parts: TaintServices, contributions: Sequence[Part], *, is_leading: Callable[[], bool]
 ) -> ControllerGroup:
     """The one writer; a configuration from a file is only logged."""
@@ -484,7 +484,7 @@ def status_duty(
 
 
 @asynccontextmanager
-async def open_taints(process: Process) -> AsyncIterator[TaintServices]:
+async def open_taint_services(process: Process) -> AsyncIterator[TaintServices]:
     """Open the parts; watches start when the process runs."""
     facts = await process.share(open_taint_facts)
     yield TaintServices(process, facts, await process.share(open_images))
@@ -493,7 +493,7 @@ async def open_taints(process: Process) -> AsyncIterator[TaintServices]:
 @asynccontextmanager
 async def open_pod_admission(process: Process) -> AsyncIterator[PodAdmission]:
     """Open the admission of pods that placement does not see."""
-    parts = await process.share(open_taints)
+    parts = await process.share(open_taint_services)
     yield PodAdmission(
         facts=parts.facts,
         lookups=await process.share(open_admission_lookups),

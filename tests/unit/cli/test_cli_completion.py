@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.cli import main
+from polyarch.cli import complete_for_kubectl, main
 from polyarch.cli.app import COMMANDS, app
-from polyarch.cli.completion import SCRIPTS, candidates, print_to_kubectl
+from polyarch.cli.completion import SCRIPTS, completions
 
 SHELLS = [shell for shell in SCRIPTS if shutil.which(shell)]
 
 
 def values(*words: str) -> list[str]:
-    found = candidates(app, words)
+    found = completions(app, words)
     return [found.prefix + value for value, _ in found.values]
 
 
@@ -58,12 +58,12 @@ def test_what_can_stand_at_the_cursor(words: list[str], expected: list[str]) -> 
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_the_shell_completes_files_itself(words: list[str], kind: str, prefix: str) -> None:
-    found = candidates(app, words)
+    found = completions(app, words)
     assert (found.kind, found.prefix, found.values) == (kind, prefix, ())
 
 
 def test_every_command_comes_with_what_it_is_for() -> None:
-    assert list(candidates(app, [""]).values) == [(name, meaning) for name, _, _, meaning in COMMANDS]
+    assert list(completions(app, [""]).values) == [(name, meaning) for name, _, _, meaning in COMMANDS]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_kubectl_is_answered_as_cobra_asks(
 ) -> None:
     """For ``kubectl polyarch <TAB>`` it runs ``kubectl_complete-polyarch``; the last line is a directive."""
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-polyarch", *words])
-    assert print_to_kubectl() == 0
+    assert complete_for_kubectl() == 0
     assert capsys.readouterr().out == printed
     assert main(["__complete-kubectl", *words]) == 0
     assert capsys.readouterr().out == printed

@@ -32,7 +32,7 @@ from polyarch.operator.owned_objects import labels
 from polyarch.placement import names
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.run.registries import registry_metrics
-from polyarch.run.report_keeper import ReportMetrics
+from polyarch.run.report_controller import ReportMetrics
 from polyarch.taints import names as taint_names
 from polyarch.taints.metrics import TaintMetrics
 

@@ -8,7 +8,7 @@ from manual_clock import ManualClock
 from structlog.testing import capture_logs
 
 from polyarch.placement.decision import NO_SIGNER, RecordSigner
-from polyarch.run.placement_services import ACCEPTED_AFTER, FILE, INTERVAL, SPREAD, RecordKey
+from polyarch.run.placement_services import ACCEPTED_AFTER, FILE, INTERVAL, SPREAD, SigningKeyFile
 
 OLD, NEW = b"o" * 32, b"n" * 32
 TEXT = b"a record"
@@ -20,7 +20,7 @@ class World:
     def __init__(self, folder: str) -> None:
         self.clock = ManualClock(start=0)
         self.seal: RecordSigner = NO_SIGNER
-        self.key = RecordKey(folder, self._take, self.clock)
+        self.key = SigningKeyFile(folder, self._take, self.clock)
         self.path = Path(folder) / FILE
 
     def _take(self, seal: RecordSigner) -> None:

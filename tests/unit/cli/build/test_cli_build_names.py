@@ -8,7 +8,7 @@ import pytest
 from scripted_api import ScriptedApi, listing, serving, status
 
 from polyarch.cli.app import app
-from polyarch.cli.completion import candidates
+from polyarch.cli.completion import completions
 
 pytestmark = pytest.mark.req("BD-300")
 
@@ -41,7 +41,7 @@ async def complete(api: ScriptedApi, folder: Path, *words: str) -> list[tuple[st
         })
     )  # fmt: skip
     *before, current = words
-    found = await asyncio.to_thread(candidates, app, [*before, "--kubeconfig", str(file), current])
+    found = await asyncio.to_thread(completions, app, [*before, "--kubeconfig", str(file), current])
     return list(found.values)
 
 
@@ -77,4 +77,4 @@ async def test_a_cluster_that_refuses_completes_nothing(api: ScriptedApi, tmp_pa
 
 def test_no_cluster_completes_nothing(tmp_path: Path) -> None:
     missing = str(tmp_path / "none")
-    assert candidates(app, ["build", "status", "--kubeconfig", missing, ""]).values == []
+    assert completions(app, ["build", "status", "--kubeconfig", missing, ""]).values == []

@@ -9,7 +9,7 @@ import yaml
 from polyarch import __version__
 from polyarch.cli import main
 from polyarch.cli.app import app
-from polyarch.cli.completion import candidates
+from polyarch.cli.completion import completions
 from polyarch.cli.roles.reexec import Reexec
 from polyarch.numa.exporter.flags import FLAGS
 
@@ -59,7 +59,7 @@ def test_the_page_of_run_names_it(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_what_can_stand_at_the_cursor(words: list[str], expected: list[str]) -> None:
-    found = candidates(app, words)
+    found = completions(app, words)
     assert [found.prefix + value for value, _ in found.values] == expected
 
 

@@ -9,7 +9,7 @@ from placement_world import FakeWatches, facts_of, policy, value
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.metrics import Metrics
 from polyarch.placement.api import POLICIES
-from polyarch.run.report_keeper import LATER, SOON, NotYet, ReportKeeper
+from polyarch.run.report_controller import LATER, SOON, ReportController, ReportNotReady
 
 HOURLY = {"enabled": True, "interval": "1h"}
 CORES, WORKLOADS = "polyarch_report_weight_cores", "polyarch_report_workloads"
@@ -35,7 +35,7 @@ class World:
         self.clock, self.watches, self.metrics = ManualClock(), FakeWatches(), Metrics()
         self.facts = facts_of(self.watches, self.clock, policy={"report": report} if report else {})
         self.rounds, self.loaded = rounds, 0
-        self.keeper = ReportKeeper(self.load, facts=self.facts, metrics=self.metrics, clock=self.clock)
+        self.keeper = ReportController(self.load, facts=self.facts, metrics=self.metrics, clock=self.clock)
         self.task = asyncio.create_task(self.keeper.run())
 
     def load(self) -> Rounds:
@@ -135,8 +135,8 @@ async def test_who_no_longer_leads_shows_nothing(make):
 @pytest.mark.parametrize(
     ("failure", "seconds"),
     [
-        (NotYet("the operator makes it", again=SOON), SOON),
-        (NotYet("no node names its architecture"), LATER),
+        (ReportNotReady("the operator makes it", again=SOON), SOON),
+        (ReportNotReady("no node names its architecture"), LATER),
         (KubernetesError("no answer"), LATER),
         (RuntimeError("a mistake of ours"), LATER),
     ],

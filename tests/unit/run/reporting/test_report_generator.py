@@ -17,8 +17,8 @@ from polyarch.kube.responses import Listing
 from polyarch.operator.components import placement_objects
 from polyarch.placement import names
 from polyarch.reports.gather import TYPES
-from polyarch.run.report_keeper import LATER, SOON, NotYet
-from polyarch.run.report_rounds import LOOKUPS, OF_COMPONENTS, ReportRounds
+from polyarch.run.report_controller import LATER, SOON, ReportNotReady
+from polyarch.run.report_generator import LOOKUPS, OF_COMPONENTS, ClusterReportGenerator
 
 BOTH, ONLY, OWN = "quay.io/acme/both:1", "quay.io/acme/only:1", "registry.example/acme/own:1"
 
@@ -75,7 +75,7 @@ class World:
         facts = facts_of(FakeWatches(), self.clock, policy=policy)
         secrets = PullSecrets(self.secrets, self.clock)
         _, metrics = placement_metrics()
-        self.rounds = ReportRounds(
+        self.rounds = ClusterReportGenerator(
             client=self.cluster,
             facts=facts,
             inspector=self.registry,
@@ -217,7 +217,7 @@ async def test_without_the_right_to_list_nodes_nothing_is_written(resource):
     """Between a change of the policy and the operator's answer to it."""
     world = World(deployment("web", BOTH))
     world.cluster.refused[resource] = Forbidden(403, reason="Forbidden", verb="list", resource=str(resource))
-    with pytest.raises(NotYet, match=f"not allowed to list {resource}"):
+    with pytest.raises(ReportNotReady, match=f"not allowed to list {resource}"):
         await world.rounds.make()
     assert world.cluster.patches == 0
 
@@ -226,7 +226,7 @@ async def test_without_the_right_to_list_nodes_nothing_is_written(resource):
 async def test_before_the_operator_has_made_the_config_map_nothing_is_read():
     world = World(deployment("web", BOTH))
     world.cluster.map = None
-    with pytest.raises(NotYet, match="ConfigMap polyarch-system/polyarch-report is not there") as raised:
+    with pytest.raises(ReportNotReady, match="ConfigMap polyarch-system/polyarch-report is not there") as raised:
         await world.rounds.make()
     assert (raised.value.again, world.cluster.listed) == (SOON, [])
 
@@ -235,6 +235,6 @@ async def test_before_the_operator_has_made_the_config_map_nothing_is_read():
 async def test_a_cluster_without_nodes_is_told_and_not_written():
     world = World(deployment("web", BOTH))
     world.cluster.objects[NODES] = []
-    with pytest.raises(NotYet, match="no node names its architecture") as raised:
+    with pytest.raises(ReportNotReady, match="no node names its architecture") as raised:
         await world.rounds.make()
     assert (raised.value.again, world.registry.asked) == (LATER, []), "everything was listed: not again every 5 s"

@@ -28,7 +28,7 @@ from polyarch.reports.gather import NECESSARY, Place, Question, gather, plain, q
 from polyarch.reports.report import NoTarget, Wishes, make_report, targets_of
 from polyarch.reports.summary import Summary, says_the_same, summary_of, text_of
 from polyarch.reports.verdicts import to_ask
-from polyarch.run.report_keeper import SOON, NotYet, Sums
+from polyarch.run.report_controller import SOON, ReportNotReady, Sums
 
 LOOKUPS: Final = 300.0
 """Seconds in which images are asked for; those that are left then count as unknown until the next round."""
@@ -49,14 +49,14 @@ class ReportClient(Protocol):
     ) -> PartialObjectMetadata: ...
 
 
-class Made(NamedTuple):
+class ReportResult(NamedTuple):
     """A report, and what the ConfigMap says of it."""
 
     report: Report
     summary: Summary
 
 
-class ReportRounds:
+class ClusterReportGenerator:
     """``images`` is its own, so that its look-ups wait for nobody else's."""
 
     def __init__(
@@ -87,11 +87,11 @@ class ReportRounds:
         facts = await gather(self._client, place, taken_at=now, without=OF_COMPONENTS)
         missing = [each for each in facts.unread if each in NECESSARY]
         if missing:
-            raise NotYet(f"not allowed to list {' and '.join(missing)}; the operator grants that")
+            raise ReportNotReady(f"not allowed to list {' and '.join(missing)}; the operator grants that")
         try:
             targets_of(facts)  # before registries are asked for nothing
         except NoTarget as error:
-            raise NotYet("no node names its architecture") from error
+            raise ReportNotReady("no node names its architecture") from error
         answers, complete = await self._answers(facts, with_secrets=settings.images_secret_access == "byName")
         made = await asyncio.to_thread(_made, facts, answers, complete)
         if not says_the_same(stored, made.summary):
@@ -111,7 +111,9 @@ class ReportRounds:
             found = await self._client.get(CONFIGMAPS, names.REPORT_CONFIGMAP, namespace=self._namespace)
         except (NotFound, Forbidden) as error:
             place = f"ConfigMap {self._namespace}/{names.REPORT_CONFIGMAP}"
-            raise NotYet(f"{place} is not there or may not be read; the operator makes it", again=SOON) from error
+            raise ReportNotReady(
+                f"{place} is not there or may not be read; the operator makes it", again=SOON
+            ) from error
         return str((found.get("data") or {}).get(names.REPORT_KEY) or "")
 
     async def _answers(self, facts: Facts, *, with_secrets: bool) -> tuple[Answers, bool]:
@@ -146,6 +148,6 @@ def _readings(known: dict[Question, Inspection]) -> Answers:
     return Answers(Reading.of(each.image, answer, namespace=each.namespace) for each, answer in known.items())
 
 
-def _made(facts: Facts, answers: Answers, complete: bool) -> Made:
+def _made(facts: Facts, answers: Answers, complete: bool) -> ReportResult:
     report = make_report(facts, answers, Wishes(), complete=complete)
-    return Made(report, summary_of(report))
+    return ReportResult(report, summary_of(report))

@@ -28,7 +28,7 @@ Sums = list[tuple[str, str, float, int]]
 """Target, verdict, cores and number of workloads."""
 
 
-class NotYet(Exception):  # noqa: N818 - what is the case
+class ReportNotReady(Exception):  # noqa: N818 - what is the case
     """A report cannot be made now; the message says what is missing and who brings it."""
 
     def __init__(self, message: str, *, again: float = LATER) -> None:
@@ -37,7 +37,7 @@ class NotYet(Exception):  # noqa: N818 - what is the case
         self.again = again
 
 
-class MakesReports(Protocol):
+class ReportGenerator(Protocol):
     """One round: it reads, asks, writes the ConfigMap, and says the sums."""
 
     async def make(self) -> Sums: ...
@@ -64,14 +64,14 @@ class ReportMetrics:
             self._workloads.labels(target, verdict).set(workloads)
 
 
-class ReportKeeper:
+class ReportController:
     """``load`` makes what makes reports, once."""
 
     def __init__(
-        self, load: Callable[[], MakesReports], *, facts: ClusterFacts, metrics: Metrics, clock: Clock
+        self, load: Callable[[], ReportGenerator], *, facts: ClusterFacts, metrics: Metrics, clock: Clock
     ) -> None:
         self._load = load
-        self._loaded: MakesReports | None = None
+        self._loaded: ReportGenerator | None = None
         self._facts = facts
         self._metrics = ReportMetrics(metrics)
         self._clock = clock
@@ -121,7 +121,7 @@ class ReportKeeper:
             self._loaded = self._load()
         try:
             self._metrics.show(await self._loaded.make())
-        except NotYet as error:
+        except ReportNotReady as error:
             self._tell(str(error))
             return error.again
         except KubernetesError as error:
