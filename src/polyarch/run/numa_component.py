@@ -1,8 +1,9 @@
 """NUMA in the operator's process: its controllers, which are loaded once there is something for them to do.
 
 Most clusters have no use for NUMA, and the memory of the operator is small. So what the controllers are made of is
-imported when the first of their custom resources is there, or where ``--numa=on`` says so. Until then they are two
-watches, which have nothing to show where the definitions are missing."""
+imported when the first of their custom resources is there, or where ``--numa=on`` says so. Until then NUMA is two
+watches, which have nothing to show where the CRDs are missing.
+"""
 
 import os
 from collections.abc import Mapping
@@ -19,24 +20,25 @@ from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.objects import Key, Unstructured
 from polyarch.operator.cluster import Discovery, OperatorNamespace
+from polyarch.operator.reconciler import STEP_TAKEN
 from polyarch.operator.settings import OperatorSettings
 
 if TYPE_CHECKING:
     from polyarch.run.numa_controllers import NumaControllers
 
-
-NAMES: Final = ("numaresourcesoperator", "numaresourcesscheduler", "kubeletconfig")
+EXPORTERS, SCHEDULER, KUBELETS = NAMES = ("numaresourcesoperator", "numaresourcesscheduler", "kubeletconfig")
+"""The controllers."""
 ROOTS: Final = (
-    (NAMES[0], OPERATORS, names.OPERATOR_SINGLETON),
-    (NAMES[1], SCHEDULERS, names.SCHEDULER_SINGLETON),
+    (EXPORTERS, OPERATORS, names.OPERATOR_SINGLETON),
+    (SCHEDULER, SCHEDULERS, names.SCHEDULER_SINGLETON),
 )
-"""Controller, kind and name of what it is for."""
+"""Controllers with the custom resource that each is for: kind and name."""
 START: Final = Key("", "")
 """The key by which the controllers are loaded; no object is called like it."""
 BACKOFF: Final = 1.0
 """Seconds; after a failed reconcile the next one comes between one and two seconds later."""
-LONGEST: Final = 120.0
-TOGETHER: Final = 0.2
+MAX_BACKOFF: Final = 120.0
+BATCH_DELAY: Final = 0.2
 """Seconds in which several events make one reconcile."""
 
 
@@ -60,49 +62,49 @@ class NumaComponent:
         self._loaded: NumaControllers | None = None
         clock, metrics = process.clock, process.metrics
         self._queues = {
-            name: WorkQueue[Key](name, clock, backoff=BACKOFF, longest=LONGEST, metrics=metrics) for name in NAMES
+            name: WorkQueue[Key](name, clock, backoff=BACKOFF, longest=MAX_BACKOFF, metrics=metrics) for name in NAMES
         }
         self.controllers = tuple(
             Controller(name, partial(self._reconcile, name), queue=queue, workers=1, clock=clock, metrics=metrics)
             for name, queue in self._queues.items()
         )
-        self._looked: set[str] = set()
-        """Controllers that have looked at their custom resource."""
+        self._reconciled: set[str] = set()
+        """Controllers that have reconciled their custom resource."""
         self._roots: dict[str, tuple[Informer[Unstructured], Key]] = {}
-        """By controller the custom resource that it is for, and where to find it."""
+        """The cache and the key of the custom resource that each controller is for."""
         if settings.numa != "off":
             for name, kind, singleton in ROOTS:
                 cache = process.informers.informer(kind, Unstructured, required=False)
                 self._roots[name] = cache, Key("", singleton)
                 cache.add_handler(self._appeared)
         if settings.numa == "on":
-            self._queues[NAMES[0]].add(START)
+            self._queues[EXPORTERS].add(START)
 
     def enqueue(self, name: str, key: Key) -> None:
-        """Has a controller look at an object soon, together with what else happens until then."""
-        self._queues[name].add_after(key, TOGETHER)
+        """Enqueue an object soon, together with what else happens until then."""
+        self._queues[name].add_after(key, BATCH_DELAY)
 
     def changed(self, *_: object) -> None:
         """Something has changed that every reconcile may have to answer."""
         if self._loaded is not None:
-            self._loaded.look_again()
+            self._loaded.enqueue_all()
 
     @property
-    def has_looked(self) -> bool:
-        """Whether this process has looked at each of the two custom resources that is there.
+    def is_synced(self) -> bool:
+        """Whether this process has reconciled each of the two custom resources that is there.
 
         Until then their conditions are the word of whoever led before, perhaps with another image of the exporters.
         """
         for name, (cache, key) in self._roots.items():
             if cache.is_missing:
                 continue
-            if not cache.has_synced or (cache.store.get(key) is not None and name not in self._looked):
+            if not cache.has_synced or (cache.store.get(key) is not None and name not in self._reconciled):
                 return False
         return True
 
     def _appeared(self, change: Change[Any]) -> None:
         if change.new is not None and self._loaded is None:
-            self._queues[NAMES[0]].add(START)
+            self._queues[EXPORTERS].add(START)
 
     async def _reconcile(self, name: str, key: Key) -> Result:
         loaded = self._load()
@@ -110,8 +112,8 @@ class NumaComponent:
             return Done()
         was_there = self._is_there(name, key)
         result = await loaded.reconcile(name, key)
-        if was_there and loaded.has_looked(result):
-            self._looked.add(name)
+        if was_there and result != STEP_TAKEN:
+            self._reconciled.add(name)
         return result
 
     def _is_there(self, name: str, key: Key) -> bool:

@@ -50,10 +50,10 @@ from polyarch.operator.components.numa_scheduler_reconciler import (
     SchedulerUninstaller,
 )
 from polyarch.operator.operands import tolerated
-from polyarch.operator.reconciler import STEP_TAKEN
 from polyarch.operator.settings import OperatorSettings
 
 EXPORTERS, SCHEDULER, KUBELETS = "numaresourcesoperator", "numaresourcesscheduler", "kubeletconfig"
+"""As in ``numa_component``, which loads this module."""
 IMAGE_RESTRICTION: Final = "EXPORTER_IMAGE_RESTRICTION"
 """``false``: ``imageSpec`` of a NUMAResourcesOperator is taken."""
 EXPORTER_KINDS: Final = (
@@ -83,7 +83,7 @@ SCHEDULER_KINDS: Final = (
 
 
 class NumaControllers:
-    """``enqueue``: has the controller of that name look at that key."""
+    """The three controllers. ``enqueue`` puts a key into the queue of the controller of that name."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class NumaControllers:
         informers = NumaInformers(
             process.informers,
             settings,
-            changed=self.look_again,
+            changed=self.enqueue_all,
             kubelets_changed=lambda: enqueue(KUBELETS, KUBELETS_KEY),
         )
         exporter_sets, scheduler_sets = (
@@ -128,7 +128,7 @@ class NumaControllers:
 
         platforms = Platforms(client, settings)
         self._kubelets = KubeletConfigReconciler(
-            informers, changed=lambda: enqueue(EXPORTERS, EXPORTERS_KEY), decode=_decoded
+            informers, changed=lambda: enqueue(EXPORTERS, EXPORTERS_KEY), decode=_decode
         )
         self._exporters = ExporterReconciler(
             client,
@@ -159,12 +159,12 @@ class NumaControllers:
             status_writer=status_writer(SCHEDULERS, informers.schedulers),
             image_rules=ImageRules.of(environment),
         )
-        informers.operators.add_handler(self._told(EXPORTERS))
-        informers.schedulers.add_handler(self._told(SCHEDULER))
+        informers.operators.add_handler(self._enqueue_changed(EXPORTERS))
+        informers.schedulers.add_handler(self._enqueue_changed(SCHEDULER))
         exporter_sets.add_handler(lambda _: enqueue(EXPORTERS, EXPORTERS_KEY))
         scheduler_sets.add_handler(lambda _: enqueue(SCHEDULER, SCHEDULER_KEY))
 
-    def look_again(self) -> None:
+    def enqueue_all(self) -> None:
         """Something has changed that every reconcile may have to answer."""
         self._enqueue(EXPORTERS, EXPORTERS_KEY)
         self._enqueue(SCHEDULER, SCHEDULER_KEY)
@@ -177,18 +177,14 @@ class NumaControllers:
             return await self._scheduler.reconcile(key)
         return await self._kubelets.reconcile(key) if name == KUBELETS else Done()
 
-    def has_looked(self, result: Result) -> bool:
-        """Whether a reconcile that ended so did more than wait for a cache, or for its own write."""
-        return result != STEP_TAKEN
-
-    def _told(self, name: str) -> Callable[[Change[Any]], None]:
+    def _enqueue_changed(self, name: str) -> Callable[[Change[Any]], None]:
         def handle(change: Change[Any]) -> None:
             self._enqueue(name, change.key)
 
         return handle
 
 
-def _decoded(place: str, content: str) -> Mapping[str, Any]:
+def _decode(place: str, content: str) -> Mapping[str, Any]:
     """A manifest in YAML, which only HyperShift has."""
     from polyarch.numa.host.kubelet import yaml_mapping
 

@@ -157,7 +157,7 @@ async def setup(process: Process) -> Components:
     webhooks = ResourceWebhooks(client, informers.configurations.store, informers.configs.store)
 
     def notes() -> Mapping[str, str]:
-        return {names.OPERATOR_SETTLED: process.identity if sync.is_complete and numa.has_looked else ""}
+        return {names.OPERATOR_SETTLED: process.identity if sync.is_complete and numa.is_synced else ""}
 
     election = process.election(names.OPERATOR_LEASE, notes=notes)
     leads = leader_check(election)

@@ -16,7 +16,7 @@ from polyarch.kube.resources import Resource
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.objects import Key
 from polyarch.operator.settings import OperatorSettings
-from polyarch.run.numa_component import BACKOFF, LONGEST, NAMES, START, NumaComponent
+from polyarch.run.numa_component import BACKOFF, MAX_BACKOFF, NAMES, START, NumaComponent
 from polyarch.run.numa_controllers import NumaControllers
 
 DONE = Done()
@@ -34,12 +34,12 @@ def test_an_operator_starts_without_what_the_controllers_of_numa_are_made_of() -
 
 @pytest.mark.req("NO-046")
 def test_a_pass_that_fails_comes_again_after_one_second_and_at_last_every_two_minutes() -> None:
-    queue = WorkQueue[Key]("numa", ManualClock(), random=lambda: 0.0, backoff=BACKOFF, longest=LONGEST)
+    queue = WorkQueue[Key]("numa", ManualClock(), random=lambda: 0.0, backoff=BACKOFF, longest=MAX_BACKOFF)
     delays = [queue.retry(Key("", "numaresourcesoperator")) for _ in range(10)]
     assert delays[:3] == [1.0, 2.0, 4.0]
     assert delays[-1] == 60.0, "the upper half of two minutes is chance"
     assert (
-        WorkQueue[Key]("numa", ManualClock(), random=lambda: 1.0, backoff=BACKOFF, longest=LONGEST).retry(
+        WorkQueue[Key]("numa", ManualClock(), random=lambda: 1.0, backoff=BACKOFF, longest=MAX_BACKOFF).retry(
             Key("", "numaresourcesoperator")
         )
         == 2.0
@@ -96,13 +96,13 @@ EXPORTERS, SCHEDULER, KUBELETS = NAMES
 @pytest.mark.req("IN-002")
 async def test_an_operator_has_looked_when_each_custom_resource_that_is_there_had_its_pass() -> None:
     numa = Operated()
-    assert not numa.has_looked, "nobody knows what there is"
+    assert not numa.is_synced, "nobody knows what there is"
     numa.there_is(EXPORTERS, SCHEDULER)
-    assert not numa.has_looked
+    assert not numa.is_synced
     await numa.passes_over(EXPORTERS)
-    assert not numa.has_looked
+    assert not numa.is_synced
     await numa.passes_over(SCHEDULER, ends=After(5.0))
-    assert numa.has_looked
+    assert numa.is_synced
 
 
 @pytest.mark.req("IN-002")
@@ -111,9 +111,9 @@ async def test_nobody_waits_for_a_custom_resource_that_is_not_there(numa: str) -
     operated = Operated(numa)
     operated.there_is(SCHEDULER)
     await operated.passes_over(SCHEDULER)
-    assert operated.has_looked
+    assert operated.is_synced
     operated.there_is()
-    assert operated.has_looked
+    assert operated.is_synced
 
 
 @pytest.mark.req("IN-002")
@@ -121,8 +121,8 @@ def test_without_the_definitions_or_the_feature_there_is_nothing_to_look_at() ->
     numa = Operated()
     for cache in numa.caches.values():
         cache.is_missing = True
-    assert numa.has_looked
-    assert Operated("off").has_looked
+    assert numa.is_synced
+    assert Operated("off").is_synced
 
 
 @pytest.mark.req("IN-002")
@@ -140,7 +140,7 @@ async def test_a_pass_that_has_seen_nothing_does_not_count(empty: dict[str, Any]
     numa.there_is(EXPORTERS)
     numa.caches[OPERATORS].store[Key("", "another")] = object()
     await numa.passes_over(EXPORTERS, **empty)
-    assert not numa.has_looked
+    assert not numa.is_synced
 
 
 @pytest.mark.req("IN-002")
@@ -148,4 +148,4 @@ async def test_a_pass_before_the_cache_showed_the_object_does_not_count() -> Non
     numa = Operated()
     await numa.passes_over(EXPORTERS)
     numa.there_is(EXPORTERS)
-    assert not numa.has_looked
+    assert not numa.is_synced
