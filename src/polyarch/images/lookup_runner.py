@@ -10,7 +10,7 @@ failure of that image: it is retried with backoff and ends with the pods' retry 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -21,7 +21,7 @@ from polyarch.images.fair_queue import ConcurrencyLimits, FairQueue, QueueEntry
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pod_images import ImageUse
 from polyarch.images.pull_secrets import JUST_READ, PodCredentials, PullSecretNames, PullSecretReader, PullSecrets
-from polyarch.images.resolver import ImageInspector, cached_inspections
+from polyarch.images.resolver import ImageInspector, PodImageRequest, cached_inspections
 from polyarch.images.waiting import LookupAttempt, LookupKey, PendingImage, SharedLookup, WaitingPods, failure_of
 from polyarch.kube.errors import Causes
 from polyarch.kube.queue import ShutDown, WorkQueue
@@ -239,17 +239,6 @@ class Waits(Protocol):
         ...
 
 
-class PodImageRequest(NamedTuple):
-    """The images of one pod, as a feature asks for them."""
-
-    images: tuple[ImageUse, ...]
-    source: PullSecretNames
-    stale_for: float
-    """How old the last good reading of a failing image may be."""
-    is_impossible: Callable[[Mapping[str, Inspection]], bool]
-    """Whether no node runs all images that are known."""
-
-
 class PodImageState(NamedTuple):
     """The state of a pod's images."""
 
@@ -379,11 +368,5 @@ class PodImageResolver:
         return known._replace(inspections=inspections)
 
     def _cached(self, request: PodImageRequest, state: Waits) -> dict[str, Inspection]:
-        return cached_inspections(
-            request.images,
-            self._inspector,
-            self._secrets.lazy(request.source),
-            since=state.seen_at,
-            now=self._clock.monotonic(),
-            stale_for=request.stale_for,
-        )
+        credentials, now = self._secrets.lazy(request.source), self._clock.monotonic()
+        return cached_inspections(request, self._inspector, credentials, since=state.seen_at, now=now)

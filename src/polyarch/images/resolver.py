@@ -8,7 +8,7 @@ gated pods are in ``waiting`` and ``lookup_runner``.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -58,19 +58,25 @@ class ImageInspector(Protocol):
     def host_low(self, reference: Reference) -> bool: ...
 
 
+class PodImageRequest(NamedTuple):
+    """The images of one pod, as a feature asks for them."""
+
+    images: tuple[ImageUse, ...]
+    source: PullSecretNames
+    stale_for: float
+    """How old the last good reading of a failing image may be."""
+    is_impossible: Callable[[Mapping[str, Inspection]], bool]
+    """Whether no node runs all images that are known."""
+
+
 def cached_inspections(
-    uses: Iterable[ImageUse],
-    inspector: ImageInspector,
-    credentials: CredentialStore,
-    *,
-    since: float,
-    now: float,
-    stale_for: float,
+    request: PodImageRequest, inspector: ImageInspector, credentials: CredentialStore, *, since: float, now: float
 ) -> dict[str, Inspection]:
-    """The usable answers by the text of the reference. ``since``: when the request arrived or the controller first saw
-    the pod; with ``imagePullPolicy: Always`` the tag must be checked at or after it."""
+    """The usable inspections by the text of the reference. ``since``: when the request arrived or the controller first
+    saw the pod; with ``imagePullPolicy: Always`` the tag must be checked at or after it."""
     inspections: dict[str, Inspection] = {}
-    for use in uses:
+    stale_for = request.stale_for
+    for use in request.images:
         if use.reference is None:
             continue
         inspection = inspector.peek(use.reference, credentials, stale_for=stale_for)
@@ -180,55 +186,43 @@ class AdmissionLookups:
 
     # -- for an admission ----------------------------------------------------------------------------------------------
 
-    def known(
-        self, images: tuple[ImageUse, ...], source: PullSecretNames, *, since: float, stale_for: float
-    ) -> dict[str, Inspection]:
-        """Answers that are usable now, and recent failures with their last good readings, by the text
-        of the reference. ``since``: when the admission arrived."""
-        now, credentials = self._clock.monotonic(), self._secrets.lazy(source)
-        inspections = cached_inspections(
-            images, self._inspector, credentials, since=since, now=now, stale_for=stale_for
-        )
-        for use in images if len(inspections) < len(images) else ():
+    def known(self, request: PodImageRequest, *, since: float) -> dict[str, Inspection]:
+        """Inspections that are usable now, and recent failures with their last good readings, by the text of the
+        reference. ``since``: when the admission arrived."""
+        now, credentials = self._clock.monotonic(), self._secrets.lazy(request.source)
+        inspections = cached_inspections(request, self._inspector, credentials, since=since, now=now)
+        for use in request.images if len(inspections) < len(request.images) else ():
             if use.text not in inspections and use.reference is not None:
-                failed = self.recent_failure(use.reference, source)
+                failed = self.recent_failure(use.reference, request.source)
                 if failed is not None:
                     inspections[use.text] = failed
         return inspections
 
     async def inspect_until(
-        self,
-        until: float,
-        images: tuple[ImageUse, ...],
-        source: PullSecretNames,
-        inspections: dict[str, Inspection],
-        *,
-        since: float,
+        self, until: float, request: PodImageRequest, inspections: dict[str, Inspection], *, since: float
     ) -> None:
         """Adds the answers that registries give in time. One failing image decides for the pod, so then none is asked
         for. ``since``: as for :meth:`known`."""
-        missing = [use for use in images if use.text not in inspections]
+        missing = [use for use in request.images if use.text not in inspections]
         left = until - self._clock.monotonic()
         if left <= 0 or self._waiting >= MAX_WAITING:
             return
-        if any(not use.never and failure_of(inspections.get(use.text)) for use in images):
+        if any(not use.never and failure_of(inspections.get(use.text)) for use in request.images):
             return
         if any(use.reference is None or self._inspector.host_busy(use.reference) for use in missing):
             return
-        asked = self.inspect_all(missing, source, since=since)
+        asked = self.inspect_all(missing, request.source, since=since)
         if len(asked) == len(missing):
             inspections.update(await self._wait_for(asked, left))
 
-    async def inspect_bundles(
-        self, until: float, images: tuple[ImageUse, ...], source: PullSecretNames, inspections: dict[str, Inspection]
-    ) -> None:
+    async def inspect_bundles(self, until: float, request: PodImageRequest, inspections: dict[str, Inspection]) -> None:
         """Looks closer at the indexes of a pod that no node can run: an operator bundle constrains nothing.
 
         Removes the answers for those that could not be looked at in time.
         """
-        credentials = self._secrets.lazy(source)
+        credentials = self._secrets.lazy(request.source)
         asked: dict[str, PendingInspection] = {}
-        for use in images:
+        for use in request.images:
             inspection = inspections.get(use.text)
             if use.reference is None or inspection is None or inspection.kind != "index" or not inspection.constrains:
                 continue
@@ -239,7 +233,7 @@ class AdmissionLookups:
             del inspections[use.text]
             if (
                 self._waiting < MAX_WAITING
-                and (pending := self.inspect(use.reference, source, bundle="always")) is not None
+                and (pending := self.inspect(use.reference, request.source, bundle="always")) is not None
             ):
                 asked[use.text] = pending
         if asked:
@@ -465,43 +459,28 @@ class LowPriorityLookups:
         self._limits = asyncio.Semaphore(MAX_LOW_PRIORITY_LOOKUPS)
         self._causes = Causes()
 
-    def known(self, uses: Iterable[ImageUse], source: PullSecretNames, *, stale_for: float) -> dict[str, Inspection]:
-        """The answers in memory, by the text of the reference; with ``imagePullPolicy: Always``, too, a tag's check may
-        be as old as the cache allows."""
-        return cached_inspections(
-            uses,
-            self._inspector,
-            self._secrets.lazy(source),
-            since=NEVER,
-            now=self._clock.monotonic(),
-            stale_for=stale_for,
-        )
+    def known(self, request: PodImageRequest) -> dict[str, Inspection]:
+        """The inspections in memory, by the text of the reference; with ``imagePullPolicy: Always``, too, a tag's check
+        may be as old as the cache allows."""
+        credentials, now = self._secrets.lazy(request.source), self._clock.monotonic()
+        return cached_inspections(request, self._inspector, credentials, since=NEVER, now=now)
 
-    async def inspections(
-        self,
-        uses: Iterable[ImageUse],
-        source: PullSecretNames,
-        *,
-        stale_for: float,
-        is_impossible: Callable[[dict[str, Inspection]], bool],
-    ) -> dict[str, Inspection]:
-        """The answers from memory and from registries; an image without one is left out. ``is_impossible``: whether no
-        platform runs all of them; then indexes are asked for once more, because an operator bundle constrains
-        nothing."""
-        uses = list(uses)
-        found = self.known(uses, source, stale_for=stale_for)
-        missing = {use.text: use.reference for use in uses if use.reference and use.text not in found}
-        found |= await self._all(missing, source, "auto")
-        if is_impossible(found):
+    async def inspections(self, request: PodImageRequest) -> dict[str, Inspection]:
+        """The inspections from memory and from registries; an image without one is left out. If no node runs all of
+        the images, indexes are asked for once more, because an operator bundle constrains nothing."""
+        found = self.known(request)
+        missing = {use.text: use.reference for use in request.images if use.reference and use.text not in found}
+        found |= await self._all(missing, request.source, "auto")
+        if request.is_impossible(found):
             indexes = {
                 use.text: use.reference
-                for use in uses
+                for use in request.images
                 if use.reference
                 and use.text in found
                 and found[use.text].kind == "index"
                 and found[use.text].constrains
             }
-            found |= await self._all(indexes, source, "always")
+            found |= await self._all(indexes, request.source, "always")
         return found
 
     async def inspect(

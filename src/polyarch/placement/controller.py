@@ -16,9 +16,9 @@ import structlog
 
 from polyarch.clock import Clock
 from polyarch.images import backoff
-from polyarch.images.lookup_runner import PodImageRequest, PodImageResolver, PodImageState
+from polyarch.images.lookup_runner import PodImageResolver, PodImageState
 from polyarch.images.pod_mutation import PodMutator
-from polyarch.images.pull_secrets import PullSecretNames, PullSecretReader, PullSecrets
+from polyarch.images.pull_secrets import PullSecretReader, PullSecrets
 from polyarch.images.resolver import ImageInspector
 from polyarch.images.waiting import WaitingPods
 from polyarch.kube.controller import After, Done, Outage, Patches, Result
@@ -27,12 +27,12 @@ from polyarch.kube.store import Store
 from polyarch.objects import Key, Pod
 from polyarch.placement import names
 from polyarch.placement.decision import LookupProgress, PlacementOutcome
-from polyarch.placement.facts import ClusterFacts, NamespaceFacts
+from polyarch.placement.facts import ClusterFacts, NamespaceFacts, image_request
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.patch import has_gate
 from polyarch.placement.pod_state import PodState, Standby
 from polyarch.placement.release import DecisionContext, DecisionWriter, PostEvent
-from polyarch.placement.rules import ExaminedPod, WaitingTime, assess, decide, decide_after, examine
+from polyarch.placement.rules import WaitingTime, decide, decide_after, examine
 
 log = structlog.get_logger(__name__)
 
@@ -155,7 +155,7 @@ class PodController:
         if isinstance(facts, After):
             return facts
         case = examine(facts.about(pod, key.namespace, stored=True))
-        known = self._image_resolver.resolve(_image_request(case), key, state)
+        known = self._image_resolver.resolve(image_request(case), key, state)
         if known is None:
             return Done()
         if known.undecidable:
@@ -237,15 +237,6 @@ class PodController:
             return again
         self._waiting.leave(key)
         return Done()
-
-
-def _image_request(case: ExaminedPod) -> PodImageRequest:
-    return PodImageRequest(
-        case.images,
-        PullSecretNames.of(case.pod, case.facts.namespace),
-        case.settings.images_stale_for,
-        lambda inspections: assess(case, inspections).is_impossible,
-    )
 
 
 def _after(seconds: float | None) -> Result:

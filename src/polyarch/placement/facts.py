@@ -14,6 +14,8 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock
+from polyarch.images.pull_secrets import PullSecretNames
+from polyarch.images.resolver import PodImageRequest
 from polyarch.kube.informer import OnDemand, Shares
 from polyarch.kube.resources import NAMESPACES, NODES, Resource
 from polyarch.kube.store import Change
@@ -22,7 +24,7 @@ from polyarch.objects import Key, PartialObjectMetadata, Pod
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS, ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
 from polyarch.placement.decision import NO_SIGNER, RecordSigner
-from polyarch.placement.rules import PodFacts
+from polyarch.placement.rules import ExaminedPod, PodFacts, assess
 from polyarch.placement.settings import (
     INVALID_SELECTOR,
     ScoringSource,
@@ -62,30 +64,16 @@ class OptionalResource:
         """``told`` is called after the first list, and when the objects are left out."""
         self.left_out = ""
         """Why pods are decided without the resource, naming verb and resource; empty if they are not."""
-        self._demand = OnDemand(informers, resource, PartialObjectMetadata, handler)
+        self.objects = OnDemand(informers, resource, PartialObjectMetadata, handler)
         self._told = told
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def resource(self) -> Resource:
-        return self._demand.resource
-
-    @property
-    def is_known(self) -> bool:
-        return self._demand.is_known
-
-    def get(self, key: Key) -> PartialObjectMetadata | None:
-        return self._demand.get(key)
-
-    def values(self) -> list[PartialObjectMetadata]:
-        return list(self._demand.values())
-
     def want(self, tasks: asyncio.TaskGroup, *, wanted: bool) -> None:
         """Starts or ends the watch."""
-        self._demand.want(wanted)
+        self.objects.want(wanted)
         if wanted and self._task is None:
-            self._task = tasks.create_task(self._wait(), name=f"wait for {self.resource}")
+            self._task = tasks.create_task(self._wait(), name=f"wait for {self.objects.resource}")
         elif not wanted and self._task is not None:
             self._task.cancel()
             self._task = None
@@ -94,20 +82,20 @@ class OptionalResource:
     async def _wait(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             patience = tasks.create_task(self._lose_patience())
-            await self._demand.synced()
+            await self.objects.synced()
             patience.cancel()
         if self.left_out:
-            log.info("resource is readable again and used for decisions", resource=str(self.resource))
+            log.info("resource is readable again and used for decisions", resource=str(self.objects.resource))
         self.left_out = ""
         self._told()
 
     async def _lose_patience(self) -> None:
         started = self._clock.monotonic()
         await self._clock.sleep(FORBIDDEN_TIMEOUT)
-        while self._demand.problem is None and self._clock.monotonic() - started < LIST_TIMEOUT:
+        while self.objects.problem is None and self._clock.monotonic() - started < LIST_TIMEOUT:
             await self._clock.sleep(CHECK_INTERVAL)
         self.left_out = (
-            self._demand.problem or f"{self.resource} could not be listed for {LIST_TIMEOUT / 60:.0f} minutes"
+            self.objects.problem or f"{self.objects.resource} could not be listed for {LIST_TIMEOUT / 60:.0f} minutes"
         )
         log.error("pods are decided without a resource that the policy requires", problem=self.left_out)
         self._told()
@@ -187,20 +175,24 @@ class ClusterFacts:
     def problems(self) -> list[str]:
         """Reasons why this process is not ready, until all facts have synced once. A later change of the
         configuration never makes a process unready: pods are gated until the new facts have synced or are left out."""
-        return [] if self._were_complete else [f"the {each.resource} are not known yet" for each in self._awaited]
+        return (
+            [] if self._were_complete else [f"the {each.objects.resource} are not known yet" for each in self._awaited]
+        )
 
     @property
     def left_out(self) -> dict[str, str]:
         """Resources that pods are decided without because they cannot be read, with a sentence that names verb and
         resource. For ``Degraded``, the log and the metrics."""
-        return {each.resource.plural: each.left_out for each in (self._namespaces, self._nodes) if each.left_out}
+        return {
+            each.objects.resource.plural: each.left_out for each in (self._namespaces, self._nodes) if each.left_out
+        }
 
     @property
     def _awaited(self) -> list[OptionalResource]:
         """Resources that the policy needs, that have not synced and are not left out."""
         wanted = [self._namespaces] if self.table.overrides else []
         wanted += [self._nodes] if self.table.spec.node_aware != "off" else []
-        return [each for each in wanted if not each.is_known and not each.left_out]
+        return [each for each in wanted if not each.objects.is_known and not each.left_out]
 
     @property
     def is_deprovisioning(self) -> bool:
@@ -251,7 +243,7 @@ class ClusterFacts:
             settings = table.of_namespace(self.labels_of(namespace))
         settings = self._with_nodes(settings)
         nodes = self.architectures if settings.node_aware != "off" else frozenset[str]()
-        if settings.node_aware != "off" and not self._nodes.is_known:
+        if settings.node_aware != "off" and not self._nodes.objects.is_known:
             settings = msgspec.structs.replace(settings, provisional=True)
         return NamespaceFacts(settings, self.scoring.of_namespace(namespace), nodes, self._signer)
 
@@ -262,14 +254,14 @@ class ClusterFacts:
 
     def labels_of(self, namespace: str) -> dict[str, str] | None:
         """The labels of a Namespace; None if it is not in the cache."""
-        known = self._namespaces.get(Key("", namespace))
+        known = self._namespaces.objects.get(Key("", namespace))
         return (known.metadata.labels or {}) if known is not None else None
 
     @property
     def architectures(self) -> frozenset[str]:
         """Values of ``kubernetes.io/arch`` on nodes that are not being deleted."""
         if self._architectures is None:
-            self._architectures = architectures_of(self._nodes.values())
+            self._architectures = architectures_of(self._nodes.objects.values())
         return self._architectures
 
     def take(self, signer: RecordSigner) -> None:
@@ -400,3 +392,13 @@ def _architecture(node: PartialObjectMetadata | None) -> str | None:
     if node is None or _is_terminating(node):
         return None
     return (node.metadata.labels or {}).get(names.ARCH_KEY) or None
+
+
+def image_request(case: ExaminedPod) -> PodImageRequest:
+    """The images of an examined pod, as they are looked up."""
+    return PodImageRequest(
+        case.images,
+        PullSecretNames.of(case.pod, case.facts.namespace),
+        case.settings.images_stale_for,
+        lambda inspections: assess(case, inspections).is_impossible,
+    )

@@ -19,7 +19,6 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock, deadline
-from polyarch.images.pull_secrets import PullSecretNames
 from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.client import Client
 from polyarch.kube.errors import Causes, Conflict, Forbidden, KubernetesError, NotFound, TooManyRequests
@@ -28,13 +27,11 @@ from polyarch.kube.requests import Selection
 from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
 from polyarch.kube.store import Change
 from polyarch.objects import ObjectMeta, PartialObjectMetadata, Pod
-from polyarch.oci.inspection import Inspection
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.placement import names
 from polyarch.placement.events import Event
-from polyarch.placement.facts import ClusterFacts
+from polyarch.placement.facts import ClusterFacts, image_request
 from polyarch.placement.metrics import PlacementMetrics
-from polyarch.placement.rules import ExaminedPod, assess
 from polyarch.placement.settings import SweepAction
 from polyarch.placement.sweep_rules import (
     EvictionRateLimiter,
@@ -192,28 +189,6 @@ class WebhookAvailability:
         self._is_available = change.new is None or (status is not None and status.available_replicas > 0)
         if self._is_available and not was_available:
             self._on_return()
-
-
-# -- inspections that nobody waits for ---------------------------------------------------------------------------------
-
-
-def known_inspections(lookups: LowPriorityLookups, case: ExaminedPod) -> dict[str, Inspection]:
-    """The answers in memory, by the text of the reference."""
-    return lookups.known(case.images, _pull_secret_names(case), stale_for=case.settings.images_stale_for)
-
-
-async def inspect_images(lookups: LowPriorityLookups, case: ExaminedPod) -> dict[str, Inspection]:
-    """The answers from memory and from registries; an image without one is left out."""
-    return await lookups.inspections(
-        case.images,
-        _pull_secret_names(case),
-        stale_for=case.settings.images_stale_for,
-        is_impossible=lambda found: assess(case, found).is_impossible,
-    )
-
-
-def _pull_secret_names(case: ExaminedPod) -> PullSecretNames:
-    return PullSecretNames.of(case.pod, case.facts.namespace)
 
 
 # -- the sweep ---------------------------------------------------------------------------------------------------------
@@ -393,7 +368,7 @@ class Sweeper:
         found = [
             judged
             for each in candidates
-            if (judged := find_missed(each, known_inspections(self._images, each.case), result.nodes))
+            if (judged := find_missed(each, self._images.known(image_request(each.case)), result.nodes))
         ]
         result.unplaced.update(each.pod.metadata.namespace for each in found)
         await self._report(found)
@@ -434,9 +409,9 @@ class Sweeper:
         async def one(found: SweepCandidate) -> MissedPod | None:
             try:
                 async with deadline(self._clock, max(until - self._clock.monotonic(), 0.0)):
-                    inspections = await inspect_images(self._images, found.case)
+                    inspections = await self._images.inspections(image_request(found.case))
             except TimeoutError:
-                inspections = known_inspections(self._images, found.case)
+                inspections = self._images.known(image_request(found.case))
             return find_missed(found, inspections, result.nodes)
 
         judged = await asyncio.gather(*(one(each) for each in candidates))

@@ -18,7 +18,7 @@ import structlog
 
 from polyarch.clock import Clock, deadline
 from polyarch.images.pod_mutation import NO_MUTATION, MutationContext, PodMutation, PodMutator
-from polyarch.images.pull_secrets import PullSecretNames, PullSecrets
+from polyarch.images.pull_secrets import PullSecrets
 from polyarch.images.resolver import NEVER, AdmissionLookups, PendingInspection, finished
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Failure, Route
 from polyarch.kube.patches import Operation
@@ -28,7 +28,7 @@ from polyarch.oci.inspection import Inspection
 from polyarch.placement import names
 from polyarch.placement.admission import Admission, CachedDecision, decision_cache
 from polyarch.placement.decision import creator_sent_record
-from polyarch.placement.facts import ClusterFacts
+from polyarch.placement.facts import ClusterFacts, image_request
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.patch import AdmissionPath, DecidedBy
 from polyarch.placement.rules import ExaminedPod, decide
@@ -88,11 +88,10 @@ class PodWebhook:
             return _response(mutation, mutation.operations)
         cached = self._cached(request)
         case = cached.case
-        until = _lookup_deadline(request, case.settings)
-        inspections = self._known(case, request) if case.images else {}
+        until, wanted = _lookup_deadline(request, case.settings), image_request(case)
+        inspections = self._lookups.known(wanted, since=request.arrived_at) if case.images else {}
         if len(inspections) < len(case.images) and case.wants_answers:
-            source = PullSecretNames.of(case.pod, request.namespace)
-            await self._lookups.inspect_until(until, case.images, source, inspections, since=request.arrived_at)
+            await self._lookups.inspect_until(until, wanted, inspections, since=request.arrived_at)
         deprovisioning = self._facts.is_deprovisioning
         admission = cached.admission(
             inspections,
@@ -117,14 +116,6 @@ class PodWebhook:
         facts = self._facts.of(namespace)
         return self._cache.get(facts.about(pod, namespace, stored=False, record_was_sent=record_was_sent))
 
-    def _known(self, case: ExaminedPod, request: AdmissionRequest[Pod]) -> dict[str, Inspection]:
-        return self._lookups.known(
-            case.images,
-            PullSecretNames.of(case.pod, request.namespace),
-            since=request.arrived_at,
-            stale_for=case.settings.images_stale_for,
-        )
-
     async def _mutation(
         self,
         request: AdmissionRequest[Pod],
@@ -142,7 +133,7 @@ class PodWebhook:
         missing = [use for use in case.images if use.text not in inspections and use.reference is not None]
         if not missing:
             return
-        source = PullSecretNames.of(case.pod, case.facts.namespace)
+        source = image_request(case).source
         asked = (
             self._lookups.inspect_all(missing, source, since=NEVER) if len(self._audits) < MAX_CONCURRENT_AUDITS else {}
         )

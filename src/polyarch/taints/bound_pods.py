@@ -20,10 +20,10 @@ from polyarch.kube.resources import PODS, Resource
 from polyarch.kube.watch import Page
 from polyarch.objects import Pod
 from polyarch.taints.decision import Outcome, PodDecision, Progress
-from polyarch.taints.image_waiting import asked_about
+from polyarch.taints.image_waiting import image_request
 from polyarch.taints.metrics import COUNTED, TaintMetrics
 from polyarch.taints.patch import stored_patch
-from polyarch.taints.pod_rules import Case, Facts, assess, decide, examine
+from polyarch.taints.pod_rules import Case, Facts, decide, examine
 from polyarch.taints.settings import TaintSettings
 
 log = structlog.get_logger(__name__)
@@ -153,11 +153,5 @@ class BoundPods:
         return result
 
     async def _decision(self, case: Case) -> PodDecision:
-        asked = asked_about(case)
-        answers = await self._images.inspections(
-            asked.images,
-            asked.source,
-            stale_for=asked.stale_for,
-            is_impossible=lambda found: assess(case, found).is_impossible,
-        )
+        answers = await self._images.inspections(image_request(case))
         return decide(case, answers, Progress.UNGUARDED)

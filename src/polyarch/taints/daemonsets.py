@@ -27,7 +27,7 @@ from polyarch.taints.api import Contribution, Problem
 from polyarch.taints.daemonset_rollouts import SLOW, TAKEN_BACK, Rewrites, RolloutTurns, Verdict, verdict_of
 from polyarch.taints.decision import PodDecision, Reason
 from polyarch.taints.events import events_for, with_problems
-from polyarch.taints.image_waiting import ImageWaiting, Waiter, asked_about, waiter_of
+from polyarch.taints.image_waiting import ImageWaiting, Waiter, image_request, waiter_of
 from polyarch.taints.metrics import COUNTED, TaintMetrics
 from polyarch.taints.patch import stored_template_patch
 from polyarch.taints.pod_rules import Case, TemplateFacts, assess, decide, examine_template
@@ -272,7 +272,7 @@ class TemplateController:
         case = self._with_pull_secrets(key, examine_template(_as_if_reconciled(facts)))
         known = PodImageState({})
         if case.rule is None:
-            found = self._images.inquiry.resolve(asked_about(case), waiter_of(key), waiter)
+            found = self._images.inquiry.resolve(image_request(case), waiter_of(key), waiter)
             if found is None:
                 return Done()  # its pull secrets are being read, which wakes it
             known = found

@@ -8,10 +8,10 @@ from typing import Final
 
 from polyarch.clock import Clock
 from polyarch.images.backoff import Backoff
-from polyarch.images.lookup_runner import LookupRunner, PodImageRequest, PodImageResolver
+from polyarch.images.lookup_runner import LookupRunner, PodImageResolver
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pull_secrets import PullSecretNames, PullSecretReader, PullSecrets
-from polyarch.images.resolver import ImageInspector
+from polyarch.images.resolver import ImageInspector, PodImageRequest
 from polyarch.images.waiting import LookupKey, WaitingPods
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
@@ -42,8 +42,8 @@ def waiter_of(template: Key) -> Key:
     return Key(template.namespace, _TEMPLATE + template.name)
 
 
-def asked_about(case: Case) -> PodImageRequest:
-    """What is asked for on behalf of a pod or template."""
+def image_request(case: Case) -> PodImageRequest:
+    """The images of a pod or template, as they are looked up."""
     return PodImageRequest(
         case.images,
         PullSecretNames.of(case.pod, case.facts.namespace),

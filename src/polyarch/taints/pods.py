@@ -30,7 +30,7 @@ from polyarch.taints import names
 from polyarch.taints.api import Contribution
 from polyarch.taints.decision import PodDecision, Reason
 from polyarch.taints.events import HOURLY, PodEvent, events_for, shrunk, with_problems
-from polyarch.taints.image_waiting import ImageWaiting, Waiter, asked_about
+from polyarch.taints.image_waiting import ImageWaiting, Waiter, image_request
 from polyarch.taints.metrics import COUNTED, TaintMetrics
 from polyarch.taints.patch import bare_release, stored_patch
 from polyarch.taints.pod_rules import (
@@ -306,7 +306,7 @@ class ChangedPods:
         if not self._is_leading() or facts.settings.state == "paused":
             return Done()
         case = examine_change(_as_stored(facts), facts.pod)
-        known = self._images.inquiry.resolve(asked_about(case), key, memory.waiter)
+        known = self._images.inquiry.resolve(image_request(case), key, memory.waiter)
         if known is None:
             return Done()  # its pull secrets are being read, which wakes it
         change = decide_change(case, known.inspections, facts.pod)
@@ -547,7 +547,7 @@ class PodController:
     async def _judge(self, key: Key, case: Case, memory: PodMemory) -> Result:
         known: PodImageState | None = PodImageState({})
         if case.rule is None:
-            known = self._images.inquiry.resolve(asked_about(case), key, memory.waiter)
+            known = self._images.inquiry.resolve(image_request(case), key, memory.waiter)
         pending = known is None or known.pending or known.undecidable
         seconds = self._counted(case.pod, memory, case.settings, pending=pending)
         left = case.settings.gate_timeout - seconds

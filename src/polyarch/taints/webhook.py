@@ -16,7 +16,7 @@ from polyarch.clock import Clock
 from polyarch.images.decision_cache import DecisionCache, are_few
 from polyarch.images.pod_mutation import NO_MUTATION, MutationContext, PodMutation
 from polyarch.images.pull_secrets import PullSecretNames
-from polyarch.images.resolver import AdmissionLookups
+from polyarch.images.resolver import AdmissionLookups, PodImageRequest
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Failure, Route
 from polyarch.kube.errors import Causes
 from polyarch.kube.patches import Operation
@@ -31,6 +31,7 @@ from polyarch.taints.patch import admission_patch, change_patch, recorded_tolera
 from polyarch.taints.pod_rules import (
     Case,
     Facts,
+    assess,
     changes_images,
     decide,
     decide_change,
@@ -242,18 +243,15 @@ class PodAdmission:
         """The answers at hand. Placement has looked for those of all images, or of none."""
         if answers or not case.images:
             return dict(answers)
-        source = PullSecretNames.of(case.pod, case.facts.namespace)
-        return self._lookups.known(case.images, source, since=since, stale_for=case.facts.stale_for)
+        return self._lookups.known(_image_request(case), since=since)
 
     async def _ask(self, case: Case, known: dict[str, Inspection], *, until: float, since: float) -> None:
         if len(known) < len(case.images):
-            source = PullSecretNames.of(case.pod, case.facts.namespace)
-            await self._lookups.inspect_until(until, case.images, source, known, since=since)
+            await self._lookups.inspect_until(until, _image_request(case), known, since=since)
 
     async def _look_closer(self, case: Case, known: dict[str, Inspection], *, until: float) -> None:
         """Before a pod is refused for its images: what an index says may not be what it is."""
-        source = PullSecretNames.of(case.pod, case.facts.namespace)
-        await self._lookups.inspect_bundles(until, case.images, source, known)
+        await self._lookups.inspect_bundles(until, _image_request(case), known)
 
     def _told(self, decision: PodDecision, operations: tuple[Operation, ...]) -> PodMutation:
         self._metrics.decided(decision.reason.value)
@@ -313,11 +311,10 @@ class TemplateAdmission:
         if facts is None:
             return _UNCHANGED
         case = examine_template(facts)
-        source = PullSecretNames.of(case.pod, request.namespace)
-        known = self._lookups.known(case.images, source, since=since, stale_for=facts.stale_for)
+        known = self._lookups.known(_image_request(case), since=since)
         if len(known) < len(case.images):
             until = since + min(TEMPLATE_BUDGET, request.timeout_seconds / 2)
-            await self._lookups.inspect_until(until, case.images, source, known, since=since)
+            await self._lookups.inspect_until(until, _image_request(case), known, since=since)
         decision = decide(case, known)
         if decision.outcome is Outcome.BLOCKED and request.old_object is not None:
             decision = _with_kept(case, decision, request.old_object)
@@ -337,3 +334,13 @@ def _with_kept(case: Case, decision: PodDecision, old: DaemonSet) -> PodDecision
 
 def _is_worth_saying(decision: PodDecision) -> bool:
     return decision.outcome is Outcome.BLOCKED or decision.reason is Reason.NO_COMMON_ARCHITECTURE
+
+
+def _image_request(case: Case) -> PodImageRequest:
+    """As :func:`polyarch.taints.image_waiting.image_request`, which an admission need not load."""
+    return PodImageRequest(
+        case.images,
+        PullSecretNames.of(case.pod, case.facts.namespace),
+        case.facts.stale_for,
+        lambda answers: assess(case, answers).is_impossible,
+    )
