@@ -464,7 +464,7 @@ def _by_shared_text(found: Scan, problems: Sequence[Problem]) -> list[list[Probl
 
 
 def _place_in_order(problem: Problem) -> tuple[int, tuple[str, int, int, str, str, str]]:
-    """The order of the table MF-020."""
+    """The order of the list of rules."""
     finding = problem.finding
     rule = finding.sub if finding.rule == "MA205" and finding.sub in _ORDER else finding.rule
     return _ORDER[rule], finding.order

@@ -77,7 +77,7 @@ def apply_config(
 
 
 def exception_applies(pod_spec: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    """Whether the exception of MF-081 matters: an empty ``podAntiAffinity`` removes other affinity."""
+    """Whether it matters that, against OLM's documentation, an empty ``podAntiAffinity`` removes other affinity."""
     as_it_is = apply_config(pod_spec, config)
     return as_it_is.get("affinity") != apply_config(pod_spec, config, behaviour="documented").get("affinity")
 

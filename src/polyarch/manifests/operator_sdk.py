@@ -35,7 +35,7 @@ ERROR = "error"
 
 
 class Output(msgspec.Struct, frozen=True):
-    """One message; ``detail`` has the wording of the table in MF-077."""
+    """One message; ``detail`` is worded as operator-sdk words it."""
 
     level: Level
     detail: str

@@ -64,7 +64,7 @@ class ExaminedFile(msgspec.Struct, frozen=True, gc=False):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Counts of a run, named as in MF-043."""
+    """Counts of a run, named as in its JSON document."""
 
     files: int
     objects: int

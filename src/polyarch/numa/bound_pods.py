@@ -57,7 +57,7 @@ class BoundPod:
         self.is_listed = False
         """The kubelet lists it as holding something exclusively, by its demand on this node."""
         self.is_listed_by_spec = False
-        """The same, by the shorter rule of NS-105."""
+        """The same, by the shorter rule: no init containers, and only devices that some cell lists."""
         self.is_waiting = True
         """Nobody has looked yet whether it needs a reservation: its node has no cells so far."""
         self.is_shown = False

@@ -83,7 +83,7 @@ class PodDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     outcome: Outcome
     message: str = ""
     architectures: tuple[str, ...] = ()
-    """A of TN-031, or what a fallback makes of it; sorted."""
+    """The architectures that could run the pod, or what a fallback makes of them; sorted."""
     added: tuple[str, ...] = ()
     """The architectures whose taint is tolerated from now on, sorted."""
     timed_out: bool = False

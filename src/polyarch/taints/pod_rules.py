@@ -173,7 +173,7 @@ def neutral(settings: TaintSettings, existing: frozenset[str]) -> frozenset[str]
 # -- facts, answers, decision ------------------------------------------------------------------------------------------
 
 STALE_FOR: Final = 6 * 3600.0
-"""How old the last good reading of an image may be while its registry fails: the default of PL-407."""
+"""How old the last good reading of an image may be while its registry fails, by default."""
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -321,7 +321,7 @@ class ImageBuildRunSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", o
 
 
 class ArchitectureStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """``status.architectures[]`` of a Run (BD-022). Also what the ConfigMap of BD-049 holds."""
+    """``status.architectures[]`` of a Run. Also what the ConfigMap of an execution's record holds."""
 
     architecture: str = ""
     phase: str = ""

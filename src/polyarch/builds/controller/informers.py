@@ -31,7 +31,7 @@ from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Process
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, Resource
-from polyarch.kube.store import Change, OwnWrites, Store
+from polyarch.kube.store import ObjectChange, Store, WriteExpectations
 from polyarch.objects import Key, Namespace, ObjectMeta
 from polyarch.oci.lru_cache import LRUCache
 
@@ -68,7 +68,7 @@ class WrittenCache(NamedTuple):
 
     resource: Resource
     store: Store[Any]
-    writes: OwnWrites[Any]
+    writes: WriteExpectations[Any]
 
 
 class BuildReader(Protocol):
@@ -103,7 +103,7 @@ class BuildReader(Protocol):
 
 
 class ConfigMapData(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """``data`` of the ConfigMap of BD-049."""
+    """``data`` of the ConfigMap with an execution's record."""
 
     architectures: str = msgspec.field(default="", name=names.ARCHITECTURES_FILE)
     execution: str = msgspec.field(default="", name=EXECUTION_FILE)
@@ -159,7 +159,7 @@ class BuildInformers:
         self._converted.put(key, (seen, facts))
         return facts
 
-    def _job_changed(self, change: Change[JobObject]) -> None:
+    def _job_changed(self, change: ObjectChange[JobObject]) -> None:
         """Forgets the facts of a deleted Job, and the pods that they were made from."""
         if change.new is None:
             self._converted.pop(change.key)
@@ -302,7 +302,7 @@ class ActiveJobs:
         self.active_jobs = 0
         """Unfinished Jobs that build an architecture, in the whole cluster."""
 
-    def job_changed(self, change: Change[JobObject]) -> None:
+    def job_changed(self, change: ObjectChange[JobObject]) -> None:
         """Handler of the watch of Jobs."""
         for job, step in ((change.old, -1), (change.new, 1)):
             if job is None or is_finished(job):
@@ -312,7 +312,7 @@ class ActiveJobs:
                 self.active_jobs += step
         self._show()
 
-    def pod_changed(self, change: Change[PodObject]) -> None:
+    def pod_changed(self, change: ObjectChange[PodObject]) -> None:
         """Handler of the watch of pods."""
         for pod, step in ((change.old, -1), (change.new, 1)):
             if pod is not None and pod.status.phase == "Pending" and not pod.spec.node_name:

@@ -33,7 +33,7 @@ def written(time: float | None) -> str | None:
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """A reason of §11, and a sentence that names the thing, what is allowed, and the next action."""
+    """A reason as users read it, and a sentence that names the thing, what is allowed, and the next action."""
 
     reason: str
     message: str
@@ -400,7 +400,7 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     existing: Mapping[str, HeadResult] = {}
     """HEADs by ``repository@digest`` or ``repository:tag``; not here: not asked yet."""
     pins_fresh: bool = False
-    """The answers for tags were revalidated for this plan (BD-061, step 8 of BD-090)."""
+    """The answers for tags were revalidated for this plan, as is done before a Job is made."""
     active_jobs: int = 0
     """Unfinished build Jobs of the whole cluster."""
     queued: int = 0

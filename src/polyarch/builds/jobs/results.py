@@ -33,7 +33,7 @@ T = TypeVar("T", contract.PushMessage, contract.IndexMessage)
 
 
 class JobFailure(msgspec.Struct, frozen=True):
-    """Why a pod or a Job failed, in the words of §11."""
+    """Why a pod or a Job failed, with a reason as users read it."""
 
     reason: str
     message: str

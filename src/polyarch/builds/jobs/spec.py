@@ -25,7 +25,7 @@ class JobMetadata(msgspec.Struct, frozen=True, kw_only=True):
     execution: str = ""
     """The execution that the Job is part of, for people."""
     record: str = ""
-    """The ConfigMap of BD-049; empty: none."""
+    """The ConfigMap with the execution's record; empty: none."""
     inputs: str = ""
     """Name of the ConfigMap with the Job's inputs, where it is not ``<job>-in``."""
 

@@ -61,7 +61,7 @@ class AnnotationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RebuildRequest(msgspec.Struct, frozen=True):
-    """A rebuild that is asked for; without architectures as BD-126 says."""
+    """A rebuild that is asked for. Without architectures: all of a good build, the failed ones of another."""
 
     architectures: tuple[str, ...] = ()
 

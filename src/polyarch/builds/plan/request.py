@@ -123,7 +123,7 @@ class ResolvedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve_request(facts: BuildFacts) -> ResolvedRequest:
-    """Steps 1 to 3 of BD-090."""
+    """What is wanted, before any execution is looked at: architectures, inputs, pins."""
     invalid = _invalid(facts)
     if invalid:
         return ResolvedRequest(
