@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from polyarch.kube.client import Client
 from polyarch.kube.errors import Conflict, ConnectionFailed, NotFound, ServerTimeout, TooManyRequests, Unavailable
-from polyarch.kube.informer import Informers
+from polyarch.kube.informer import InformerFactory
 from polyarch.kube.patches import MergePatch, StrategicPatch
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.numa import names
@@ -153,7 +153,7 @@ class CelledNodes:
 
     async def run(self) -> None:
         """Play all kubelets and exporters until cancelled."""
-        informers = Informers(self._client)
+        informers = InformerFactory(self._client)
         pods = informers.informer(PODS, Pod, field_selector="spec.nodeName!=")
 
         def note(change: Any) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 from polyarch.kube.client import Client
 from polyarch.kube.informer import Informer
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import NAMESPACES, PODS
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Pod
 
 
@@ -102,7 +102,7 @@ async def drive(
     seen_free: dict[str, tuple[float, bool]] = {}
     progress = asyncio.Event()
 
-    def changed(change: Change[Pod]) -> None:
+    def changed(change: ObjectChange[Pod]) -> None:
         if change.new is not None and not gated(change.new):
             name = change.key.name
             if name not in seen_free:
@@ -111,7 +111,7 @@ async def drive(
                 if on_released is not None:
                     on_released(len(seen_free))
 
-    informer: Informer[Pod] = Informer(client, PODS, Pod, selection=Selection(namespace=namespace))
+    informer: Informer[Pod] = Informer(client, PODS, Pod, selection=ListOptions(namespace=namespace))
     informer.add_handler(changed)
     watching = asyncio.create_task(informer.run())
     await informer.synced()
@@ -173,7 +173,7 @@ async def watch_released(
     enough = asyncio.Event()
     begin = 0.0
 
-    def changed(change: Change[Pod]) -> None:
+    def changed(change: ObjectChange[Pod]) -> None:
         if change.new is None or change.key.name in run.released_ms or gated(change.new):
             return
         run.released_ms[change.key.name] = (time.perf_counter() - begin) * 1000
@@ -181,7 +181,7 @@ async def watch_released(
         if len(run.released_ms) >= count:
             enough.set()
 
-    informer: Informer[Pod] = Informer(client, PODS, Pod, selection=Selection(namespace=namespace))
+    informer: Informer[Pod] = Informer(client, PODS, Pod, selection=ListOptions(namespace=namespace))
     informer.add_handler(changed)
     watching = asyncio.create_task(informer.run())
     try:

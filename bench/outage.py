@@ -22,9 +22,9 @@ from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client import Client
 from polyarch.kube.informer import Informer
 from polyarch.kube.patches import MergePatch
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CRDS, PODS, SERVICE_ACCOUNTS
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Pod
 from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
@@ -65,7 +65,7 @@ async def _measured(sandbox: Sandbox, client: Client, say: Say) -> list[Figure]:
     audit, registry = AuditLog(sandbox.audit_log), RegistryLog(sandbox.registry_log)
     audit.mark()
     completed = _Completed()
-    informer: Informer[Pod] = Informer(client, PODS, Pod, selection=Selection(namespace=home))
+    informer: Informer[Pod] = Informer(client, PODS, Pod, selection=ListOptions(namespace=home))
     informer.add_handler(completed.saw)
     watching = asyncio.create_task(informer.run())
     await informer.synced()
@@ -107,7 +107,7 @@ class _Completed:
         self.last = 0.0
         self._done: set[str] = set()
 
-    def saw(self, change: Change[Pod]) -> None:
+    def saw(self, change: ObjectChange[Pod]) -> None:
         pod = change.new
         if pod is None or not (pod.metadata.annotations or {}).get(names.TOLERATIONS_ANNOTATION):
             return

@@ -26,10 +26,10 @@ from bench.measure import Figure, resident_mib
 from polyarch.kube.client import Client
 from polyarch.kube.informer import Informer
 from polyarch.kube.patches import JsonPatch, add
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import PODS
 from polyarch.kube.settings import Configuration
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Pod
 from polyarch.oci.inspection import Entry, Inspection, Status
 from polyarch.oci.reference import parse
@@ -234,7 +234,7 @@ async def _kube() -> list[Figure]:
         seen = {"events": 0}
         finished = asyncio.Event()
 
-        def changed(change: Change[Pod]) -> None:
+        def changed(change: ObjectChange[Pod]) -> None:
             if not change.initial:
                 seen["events"] += 1
                 if seen["events"] >= EVENTS:
@@ -243,7 +243,7 @@ async def _kube() -> list[Figure]:
         async with Client(Configuration(server=f"http://127.0.0.1:{port}"), role="bench") as client:
             begin = time.thread_time()
             informer: Informer[Pod] = Informer(
-                client, PODS, Pod, selection=Selection(), indexes={"node": lambda pod: (pod.spec.node_name,)}
+                client, PODS, Pod, selection=ListOptions(), indexes={"node": lambda pod: (pod.spec.node_name,)}
             )
             informer.add_handler(changed)
             task = asyncio.create_task(informer.run())

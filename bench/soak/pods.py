@@ -18,9 +18,9 @@ from bench.soak.trial import AWAY, Trial
 from bench.soak.world import GRACE, WINDOW, Born, History, Values, World, is_let_through
 from polyarch.kube.errors import AlreadyExists, NotFound
 from polyarch.kube.informer import Informer
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import PartialObjectMetadata, Pod
 from polyarch.placement import names
 from polyarch.placement.api import POLICIES, PPCS
@@ -168,7 +168,7 @@ class Pods:
         except AWAY:
             self._trial.counts["creates refused"] += 1
 
-    def _observe(self, change: Change[Pod]) -> None:
+    def _observe(self, change: ObjectChange[Pod]) -> None:
         born = self._live.get(change.key.name)
         if born is None or change.new is None:
             return
@@ -221,7 +221,7 @@ class Pods:
                     tasks.create_task(self._end(name, born))
                 await asyncio.sleep(self._dice.uniform(0.5, 1.5) / per_second)
 
-    def _registered(self, change: Change[PartialObjectMetadata]) -> None:
+    def _registered(self, change: ObjectChange[PartialObjectMetadata]) -> None:
         """While no controller stands the operator takes the webhook's configuration away: pods go unplaced (PL-022)."""
         if change.new is None and change.old is not None:
             self._trial.counts["times that placement was withdrawn"] += 1
@@ -231,8 +231,8 @@ class Pods:
 
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        of_name = Selection(field_selector=f"metadata.name={names.WEBHOOK_CONFIGURATION}")
-        pods: Informer[Pod] = Informer(self._client, PODS, Pod, selection=Selection(namespace=SPACE))
+        of_name = ListOptions(field_selector=f"metadata.name={names.WEBHOOK_CONFIGURATION}")
+        pods: Informer[Pod] = Informer(self._client, PODS, Pod, selection=ListOptions(namespace=SPACE))
         pods.add_handler(self._observe)
         configurations = Informer(self._client, MUTATING_WEBHOOKS, PartialObjectMetadata, selection=of_name)
         configurations.add_handler(self._registered)

@@ -15,9 +15,9 @@ from bench.soak.trial import AWAY, Trial
 from polyarch.kube.errors import NotFound
 from polyarch.kube.informer import Informer
 from polyarch.kube.patches import MergePatch
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import DEPLOYMENTS, PODS
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.placement import names
 from polyarch.placement.api import ENOEXECEVENTS
@@ -70,7 +70,7 @@ class Shop:
 
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        informer: Informer[Pod] = Informer(self._client, PODS, Pod, selection=Selection(namespace=SPACE))
+        informer: Informer[Pod] = Informer(self._client, PODS, Pod, selection=ListOptions(namespace=SPACE))
         informer.add_handler(self._observe)
         watching = asyncio.create_task(informer.run())
         try:
@@ -80,7 +80,7 @@ class Shop:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
-    def _observe(self, change: Change[Pod]) -> None:
+    def _observe(self, change: ObjectChange[Pod]) -> None:
         name, pod = change.key.name, change.new
         if pod is None:
             self._pods.pop(name, None)

@@ -39,7 +39,7 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-class Alarm:
+class Timer:
     """A timer on a clock that can be moved or stopped at any time; it calls ``callback`` once when it is due."""
 
     __slots__ = ("_callback", "_clock", "_due", "_task")
@@ -94,7 +94,7 @@ def deadline(clock: Clock, seconds: float | None) -> AbstractAsyncContextManager
 async def _deadline(clock: Clock, seconds: float) -> AsyncIterator[asyncio.Timeout]:
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as scope:
-        alarm = Alarm(clock, lambda: scope.reschedule(loop.time()))
+        alarm = Timer(clock, lambda: scope.reschedule(loop.time()))
         alarm.set(clock.monotonic() + seconds)
         try:
             yield scope

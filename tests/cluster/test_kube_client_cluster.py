@@ -15,10 +15,10 @@ from polyarch.clock import SystemClock
 from polyarch.kube import config, errors
 from polyarch.kube.client import Client
 from polyarch.kube.credentials import TlsContexts
-from polyarch.kube.informer import Informer, Informers
+from polyarch.kube.informer import Informer, InformerFactory
 from polyarch.kube.patches import ApplyPatch, JsonPatch, MergePatch, StrategicPatch, add, remove
 from polyarch.kube.patches import test as expect
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import (
     CONFIGMAPS,
     CRDS,
@@ -309,7 +309,7 @@ print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exe
 
 
 def informer_of(client, namespace) -> Informer[ConfigMap]:
-    return Informer(client, CONFIGMAPS, ConfigMap, selection=Selection(namespace, "mine=yes"))
+    return Informer(client, CONFIGMAPS, ConfigMap, selection=ListOptions(namespace, "mine=yes"))
 
 
 async def truth(client, namespace) -> dict[Key, ConfigMap]:
@@ -373,7 +373,7 @@ async def test_missing_rights_are_named_and_taken_up_once_granted(client, namesp
     """Readiness is off meanwhile, nothing ends, nothing has to be restarted."""
     token = await robot(client, namespace)
     async with Client(without_rights(client.configuration, User(token=token))) as other:
-        informers = Informers(other, chance=lambda: 0.1, freeze=False)
+        informers = InformerFactory(other, chance=lambda: 0.1, freeze=False)
         informer = informers.informer(CONFIGMAPS, PartialObjectMetadata, namespace=namespace)
         async with running(informers):
             await until(lambda: informer.problem is not None)

@@ -16,7 +16,7 @@ from polyarch.kube import config
 from polyarch.kube.apply import ApplyFailed, ApplySet
 from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError
-from polyarch.kube.informer import Informers
+from polyarch.kube.informer import InformerFactory
 from polyarch.kube.patches import JsonPatch, Operation, add, replace
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -114,7 +114,7 @@ async def test_placements_objects_are_kept_without_a_request(sandbox: Sandbox, n
     part = f"{names.OPERAND}{suffix}"
     async with Client(config.load(str(sandbox.kubeconfig)), role="tests", metrics=requests) as client:
         for passes in range(2):  # the second one is another process's
-            informers = Informers(client, freeze=False)
+            informers = InformerFactory(client, freeze=False)
             kept = ApplySet(client, informers, kinds=kinds, label=names.OPERAND_LABEL)
             async with in_background(informers.run()):
                 await informers.synced()
@@ -212,7 +212,7 @@ EDITS: dict[str, tuple[Resource, list[Operation]]] = {
 async def kept_in(sandbox: Sandbox, kinds: list[tuple[Resource, str]]) -> AsyncIterator[tuple[Client, ApplySet]]:
     """An apply set whose caches are complete."""
     async with Client(config.load(str(sandbox.kubeconfig)), role="tests") as client:
-        informers = Informers(client, freeze=False)
+        informers = InformerFactory(client, freeze=False)
         kept = ApplySet(client, informers, kinds=kinds, label=names.OPERAND_LABEL)
         async with in_background(informers.run()):
             await informers.synced()

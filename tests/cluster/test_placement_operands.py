@@ -16,7 +16,7 @@ from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.patches import MergePatch
-from polyarch.kube.rbac import Rule, granted, role
+from polyarch.kube.rbac import PolicyRule, granted, role
 from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, by_kind
 from polyarch.operator import operands as workloads
 from polyarch.operator.components import placement_objects
@@ -130,11 +130,11 @@ async def test_it_can_grant_nothing_else(sandbox, client, namespace, tmp_path):
     """A role with a right of nobody's is refused, under a name that it may write."""
     settings = OperatorSettings(namespace=namespace)
     async with operator(sandbox, client, settings, ClusterCapabilities(), tmp_path) as its:
-        document = role(names.WEBHOOK, [Rule("", ("pods",), ("delete",))])
+        document = role(names.WEBHOOK, [PolicyRule("", ("pods",), ("delete",))])
         with pytest.raises(Forbidden, match="attempting to grant RBAC permissions not currently held"):
             await its.apply(CLUSTER_ROLES, document, dry_run=True)
         with pytest.raises(Forbidden):
-            await its.apply(CLUSTER_ROLES, role("another-name", [Rule(CPPCS.group, (CPPCS.plural,), ("get",))]))
+            await its.apply(CLUSTER_ROLES, role("another-name", [PolicyRule(CPPCS.group, (CPPCS.plural,), ("get",))]))
 
 
 @pytest.mark.req("PL-502", "PL-552", "PL-855")

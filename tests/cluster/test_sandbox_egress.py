@@ -32,7 +32,7 @@ from polyarch.kube.resources import (
     Resource,
 )
 from polyarch.kube.server import HttpServer
-from polyarch.kube.x509 import Issued, Purpose, Subject
+from polyarch.kube.x509 import IssuedCertificate, Purpose, Subject
 from polyarch.sandbox import processes
 from polyarch.sandbox.cluster import Sandbox, opened
 from polyarch.sandbox.network import loopback_of, pod_address
@@ -70,12 +70,14 @@ def new_address(sandbox: Sandbox) -> Callable[[], str]:
 
 
 @pytest.fixture
-def authority() -> Issued:
+def authority() -> IssuedCertificate:
     return x509.make_authority("tests", now=dt.datetime.now(dt.UTC), lifetime=dt.timedelta(days=1))
 
 
 @contextlib.asynccontextmanager
-async def hook(address: str, answer: Answer, *, authority: Issued, service: str, folder: Path) -> AsyncIterator[Hook]:
+async def hook(
+    address: str, answer: Answer, *, authority: IssuedCertificate, service: str, folder: Path
+) -> AsyncIterator[Hook]:
     now = dt.datetime.now(dt.UTC)
     pair = x509.issue(
         authority, Subject("hook"), now=now, lifetime=dt.timedelta(days=1), purposes=[Purpose.SERVER], names=[service]
@@ -110,7 +112,7 @@ async def offer(client: Client, namespace: str, endpoints: Mapping[str, bool], *
 
 
 @contextlib.asynccontextmanager
-async def registered(client: Client, namespace: str, authority: Issued) -> AsyncIterator[None]:
+async def registered(client: Client, namespace: str, authority: IssuedCertificate) -> AsyncIterator[None]:
     """ConfigMaps of the namespace are validated by the Service ``hook``."""
     await client.patch(NAMESPACES, namespace, MergePatch({"metadata": {"labels": {"egress": namespace}}}))
     service = {"namespace": namespace, "name": "hook", "path": "/"}
@@ -158,7 +160,7 @@ async def refusal(client: Client, namespace: str, *, but: str = "") -> str:
 
 @pytest.mark.req("SB-012")
 async def test_a_validating_webhook_by_service_reaches_its_ready_endpoints_in_turn(
-    client: Client, namespace: str, new_address: Callable[[], str], authority: Issued, tmp_path: Path
+    client: Client, namespace: str, new_address: Callable[[], str], authority: IssuedCertificate, tmp_path: Path
 ) -> None:
     first, second, unready = new_address(), new_address(), new_address()
     name = f"hook.{namespace}.svc"
@@ -183,7 +185,7 @@ async def test_a_validating_webhook_by_service_reaches_its_ready_endpoints_in_tu
 @pytest.mark.req("SB-012")
 @pytest.mark.parametrize("outside", ["192.0.2.1", "10.250.0.1", "10.96.0.1"])
 async def test_an_endpoint_that_is_no_pod_of_this_sandbox_is_refused(
-    sandbox: Sandbox, client: Client, namespace: str, outside: str, authority: Issued
+    sandbox: Sandbox, client: Client, namespace: str, outside: str, authority: IssuedCertificate
 ) -> None:
     await offer(client, namespace, {outside: True})
     async with registered(client, namespace, authority):
@@ -196,7 +198,7 @@ async def test_an_endpoint_that_is_no_pod_of_this_sandbox_is_refused(
 
 @pytest.mark.req("SB-012")
 async def test_conversion_by_service_reaches_the_operator(
-    client: Client, namespace: str, new_address: Callable[[], str], authority: Issued, tmp_path: Path
+    client: Client, namespace: str, new_address: Callable[[], str], authority: IssuedCertificate, tmp_path: Path
 ) -> None:
     group = f"{namespace}.example.dev"
     boats = Resource(group, "v1", "boats", "Boat")

@@ -19,7 +19,7 @@ from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.informer import Informer
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import NAMESPACES, NODES, Resource
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.objects import Unstructured
@@ -52,7 +52,7 @@ class History:
     """Every version of one topology that the API server has had."""
 
     def __init__(self, client: Client, node: str) -> None:
-        selection = Selection(field_selector=f"metadata.name={node}")
+        selection = ListOptions(field_selector=f"metadata.name={node}")
         self._informer = Informer(client, TOPOLOGIES, Unstructured, selection=selection)
         self._informer.add_handler(lambda change: self._see(change.new))
         self.states: list[list[int]] = []

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from manual_clock import ManualClock
 
-from polyarch.kube.controller import Controller, Done, Result
+from polyarch.kube.controller import Controller, NoRequeue, Result
 from polyarch.kube.errors import AlreadyExists, Conflict, ConnectionFailed, NotFound
 from polyarch.kube.lease import LeaderElection
 
@@ -129,7 +129,7 @@ class Replica:
         await self.connection.request()
         assert self.world.leading == self.identity, "a worker outlived its leadership"
         self.world.made[number] = version
-        return Done()
+        return NoRequeue()
 
     async def end(self, *, orderly: bool) -> None:
         self.connection.cut = self.connection.cut or not orderly

@@ -15,16 +15,16 @@ from polyarch.kube.store import Store
 from polyarch.kube.watch import (
     Bookmark,
     Empty,
-    Ended,
-    Failed,
-    Missing,
-    Opened,
+    KindNotServed,
+    ObjectChanged,
+    ObjectDeleted,
     Page,
-    Removed,
-    Seen,
-    State,
+    RequestFailed,
+    StreamEnded,
     Streaming,
+    StreamOpened,
     Watching,
+    WatchState,
     request_for,
     step,
 )
@@ -37,13 +37,13 @@ GONE = errors.Gone(410, reason="Expired")
 RESTART = "the process is killed and starts anew"
 BREAKS = [
     RESTART,
-    Ended(0.0),
-    Ended(600.0),
-    Failed(errors.ConnectionFailed("reset")),
-    Failed(errors.Unavailable(503), lasted=600.0),
-    Failed(errors.UnreadableAnswer("garbled")),
-    Failed(errors.Forbidden(403)),
-    Failed(GONE),
+    StreamEnded(0.0),
+    StreamEnded(600.0),
+    RequestFailed(errors.ConnectionFailed("reset")),
+    RequestFailed(errors.Unavailable(503), lasted=600.0),
+    RequestFailed(errors.UnreadableAnswer("garbled")),
+    RequestFailed(errors.Forbidden(403)),
+    RequestFailed(GONE),
 ]
 
 
@@ -54,7 +54,7 @@ class Server:
         self.version = 1
         self.compacted = 1
         self.objects: dict[str, PartialObjectMetadata] = {}
-        self.log: list[tuple[int, str, Seen | Removed]] = []
+        self.log: list[tuple[int, str, ObjectChanged | ObjectDeleted]] = []
         self.snapshots: dict[str, tuple[int, list[PartialObjectMetadata]]] = {}
         self.streaming = True
 
@@ -67,14 +67,14 @@ class Server:
             name=name, namespace="demo", uid=uid, resource_version=str(self.version), labels={"tier": tier}
         )
         self.objects[name] = PartialObjectMetadata(metadata)
-        self.log.append((self.version, name, Seen(self.objects[name])))
+        self.log.append((self.version, name, ObjectChanged(self.objects[name])))
 
     def delete(self, name: str) -> None:
         if self.objects.pop(name, None) is not None:
             self.version += 1
-            self.log.append((self.version, name, Removed(Key("demo", name), str(self.version))))
+            self.log.append((self.version, name, ObjectDeleted(Key("demo", name), str(self.version))))
 
-    def since(self, version: int) -> list[tuple[int, str, Seen | Removed]]:
+    def since(self, version: int) -> list[tuple[int, str, ObjectChanged | ObjectDeleted]]:
         return [entry for entry in self.log if entry[0] > version]
 
 
@@ -106,7 +106,7 @@ class WatchMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         """The process starts anew: nothing is known."""
         self.store: Store[PartialObjectMetadata] = Store({"tier": lambda thing: (thing.metadata.labels or {}).values()})
-        self.state: State = Empty()
+        self.state: WatchState = Empty()
         self.connection: Connection | None = None
         self.mirror: dict[Key, PartialObjectMetadata] = {}
 
@@ -133,26 +133,26 @@ class WatchMachine(RuleBasedStateMachine):
         server, asked = self.server, request_for(self.state)
         match asked.kind:
             case "streaming-list" if not server.streaming:
-                self.feed(Failed(errors.Invalid(422)))
+                self.feed(RequestFailed(errors.Invalid(422)))
             case "streaming-list":
-                first = [(0, name, Seen(thing)) for name, thing in server.objects.items()]
+                first = [(0, name, ObjectChanged(thing)) for name, thing in server.objects.items()]
                 shuffle.shuffle(first)
                 self.connection = Connection(
                     server, server.version, [*first, (0, "", Bookmark(str(server.version), initial_end=True))]
                 )
-                self.feed(Opened())
+                self.feed(StreamOpened())
             case "watch" if int(asked.resource_version) < server.compacted:
-                self.feed(Failed(GONE))
+                self.feed(RequestFailed(GONE))
             case "watch":
                 self.connection = Connection(server, int(asked.resource_version), [])
-                self.feed(Opened())
+                self.feed(StreamOpened())
             case "page":
                 self.page(asked.continue_token, limit)
 
     def page(self, token: str, limit: int) -> None:
         version, left = self.server.snapshots.get(token, (self.server.version, list(self.server.objects.values())))
         if version < self.server.compacted:
-            self.feed(Failed(GONE))
+            self.feed(RequestFailed(GONE))
             return
         rest, token = left[limit:], ""
         if rest:
@@ -187,7 +187,7 @@ class WatchMachine(RuleBasedStateMachine):
         """The connection ends, or a request fails."""
         if broken == RESTART:
             self.restart()
-        elif self.connection is not None or isinstance(broken, Failed):
+        elif self.connection is not None or isinstance(broken, RequestFailed):
             self.connection = None
             self.feed(broken)
 
@@ -197,8 +197,8 @@ class WatchMachine(RuleBasedStateMachine):
         for name in list(self.server.objects):
             self.server.delete(name)
         self.connection = None
-        self.feed(Failed(errors.NotFound(404)))
-        self.feed(Missing())
+        self.feed(RequestFailed(errors.NotFound(404)))
+        self.feed(KindNotServed())
         assert isinstance(self.state, Empty)
         self.compare()
 

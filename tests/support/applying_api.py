@@ -12,13 +12,13 @@ import msgspec
 
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound, StatusCause
 from polyarch.kube.resources import Resource
-from polyarch.kube.responses import Listing
-from polyarch.kube.store import Change, OwnWrites, Store
+from polyarch.kube.responses import ListResult
+from polyarch.kube.store import ObjectChange, Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete, Init, InitDone
 from polyarch.objects import Key, PartialObjectMetadata, Unstructured
 
 Document = dict[str, Any]
-Handler = Callable[[Change[Unstructured]], None]
+Handler = Callable[[ObjectChange[Unstructured]], None]
 
 
 class Cache:
@@ -26,7 +26,7 @@ class Cache:
 
     def __init__(self, clock: Any) -> None:
         self.store: Store[Unstructured] = Store()
-        self.writes: OwnWrites[Unstructured] = OwnWrites(self.store, clock=clock)
+        self.writes: WriteExpectations[Unstructured] = WriteExpectations(self.store, clock=clock)
         self.handlers: list[Handler] = [self.writes.observe]
         self.has_synced = True
         for output in (Init(), InitDone("1")):
@@ -84,7 +84,7 @@ class ApplyingApi:
             and namespace in ("", key.namespace)
             and document["metadata"].get("labels", {}).get(label) == value
         ]
-        return Listing(items, str(self.version))
+        return ListResult(items, str(self.version))
 
     async def apply(
         self,

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from polyarch.kube.rbac import Access, Rule, missing, unused
+from polyarch.kube.rbac import Permission, PolicyRule, missing, unused
 from polyarch.sandbox.cluster import Sandbox
 
 DECISION = "authorization.k8s.io/decision"
@@ -34,13 +34,13 @@ class Audited:
         events = await self._events()
         return [str(_access(event)) for event in events if event.get("annotations", {}).get(DECISION) == "forbid"]
 
-    async def never_used(self, rules: Iterable[Rule]) -> list[str]:
+    async def never_used(self, rules: Iterable[PolicyRule]) -> list[str]:
         """A cache that streams its list only watches; older servers make it list, so that counts as used, too."""
         asked = [access for event in await self._events() for access in _accesses(event)]
         asked += [access._replace(verb="list") for access in asked if access.verb == "watch"]
         return [str(access) for access in unused(rules, asked)]
 
-    async def not_allowed(self, rules: Iterable[Rule]) -> list[str]:
+    async def not_allowed(self, rules: Iterable[PolicyRule]) -> list[str]:
         """What these rules would not have allowed, whoever else allowed it."""
         asked = [access for event in await self._events() for access in _accesses(event)]
         return [str(access) for access in missing(rules, asked)]
@@ -61,14 +61,14 @@ class Audited:
         ]
 
 
-def _access(event: dict[str, Any]) -> Access:
+def _access(event: dict[str, Any]) -> Permission:
     at = event["objectRef"]
     resource = at["resource"] + (f"/{at['subresource']}" if "subresource" in at else "")
     name = "" if event["verb"] == "create" else at.get("name", "")
-    return Access(event["verb"], at.get("apiGroup", ""), resource, name)
+    return Permission(event["verb"], at.get("apiGroup", ""), resource, name)
 
 
-def _accesses(event: dict[str, Any]) -> list[Access]:
+def _accesses(event: dict[str, Any]) -> list[Permission]:
     """An apply that makes an object is a patch in the log, and takes the right to create as well."""
     access = _access(event)
     made = access.verb == "patch" and event.get("responseStatus", {}).get("code") == 201

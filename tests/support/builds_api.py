@@ -11,7 +11,7 @@ from polyarch.clock import Clock
 from polyarch.kube.errors import Conflict
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
-from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
@@ -80,7 +80,7 @@ class Caches:
     def __init__(self, api: BuildsApi, clock: Clock) -> None:
         self._api = api
         self.stores: dict[str, Store[Cached]] = {kind: Store() for kind in KINDS}
-        self.writes = {kind: OwnWrites(store, clock=clock) for kind, store in self.stores.items()}
+        self.writes = {kind: WriteExpectations(store, clock=clock) for kind, store in self.stores.items()}
 
     def show(self, *kinds: str) -> None:
         """The caches of these kinds, or of all, catch up with the API server."""

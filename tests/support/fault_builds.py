@@ -30,9 +30,9 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.informer import Informer
 from polyarch.kube.patches import MergePatch
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, Resource
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Key, ObjectMeta
 from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.sandbox.cluster import Sandbox
@@ -223,7 +223,7 @@ class Estate:
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         informer: Informer[JobObject] = Informer(
-            self.client, JOBS, JobObject, selection=Selection(namespace=self.namespace)
+            self.client, JOBS, JobObject, selection=ListOptions(namespace=self.namespace)
         )
         informer.add_handler(self._seen)
         watching = asyncio.create_task(informer.run())
@@ -234,7 +234,7 @@ class Estate:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
-    def _seen(self, change: Change[JobObject]) -> None:
+    def _seen(self, change: ObjectChange[JobObject]) -> None:
         job = change.new
         template = (job.spec.template.metadata if job is not None else None) or ObjectMeta()
         key = (template.annotations or {}).get(names.KEY_ANNOTATION, "")

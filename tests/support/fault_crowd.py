@@ -20,9 +20,9 @@ from placement_cluster import architectures, is_gated, labels, pod, until
 from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound
 from polyarch.kube.informer import Informer
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Pod
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox
@@ -102,7 +102,7 @@ class Crowd:
         self._audit = audit
         self._writes = writes
 
-    def observe(self, change: Change[Pod]) -> None:
+    def observe(self, change: ObjectChange[Pod]) -> None:
         if change.new is None:
             return
         now, name = asyncio.get_running_loop().time(), change.key.name
@@ -205,7 +205,7 @@ _SPEC: dict[str, Any] = {"schedulerName": "nobody", "automountServiceAccountToke
 @asynccontextmanager
 async def watched(client: Client, crowd: Crowd) -> AsyncIterator[None]:
     """The crowd sees its pods as they change."""
-    informer: Informer[Pod] = Informer(client, PODS, Pod, selection=Selection(namespace=crowd.namespace))
+    informer: Informer[Pod] = Informer(client, PODS, Pod, selection=ListOptions(namespace=crowd.namespace))
     informer.add_handler(crowd.observe)
     watching = asyncio.create_task(informer.run())
     try:

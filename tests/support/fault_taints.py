@@ -25,9 +25,9 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound
 from polyarch.kube.informer import Informer
 from polyarch.kube.patches import MergePatch
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, Resource
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Key, Pod
 from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
@@ -286,7 +286,7 @@ class Estate:
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """When each pod is gated, and when no longer."""
-        informer: Informer[Pod] = Informer(self._client, PODS, Pod, selection=Selection(namespace=self.namespace))
+        informer: Informer[Pod] = Informer(self._client, PODS, Pod, selection=ListOptions(namespace=self.namespace))
         informer.add_handler(self._seen)
         watching = asyncio.create_task(informer.run())
         try:
@@ -296,7 +296,7 @@ class Estate:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
-    def _seen(self, change: Change[Pod]) -> None:
+    def _seen(self, change: ObjectChange[Pod]) -> None:
         if change.new is None:
             return
         gated = any(gate.name == names.GATE for gate in change.new.spec.scheduling_gates or ())

@@ -9,9 +9,9 @@ import msgspec
 from memory_api import MemoryApi
 
 from polyarch.kube.errors import ApiError, Forbidden, NotFound
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import NODES, Resource
-from polyarch.kube.watch import Bookmark, Page, Removed, Seen
+from polyarch.kube.watch import Bookmark, ObjectChanged, ObjectDeleted, Page
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.objects import Key
 
@@ -39,7 +39,7 @@ class FollowedApi(MemoryApi):
     def delete(self, resource: Resource, name: str, namespace: str = "") -> None:
         super().delete(resource, name, namespace)
         self.version += 1
-        self._tell(resource, name, Removed(Key(namespace, name), str(self.version)))
+        self._tell(resource, name, ObjectDeleted(Key(namespace, name), str(self.version)))
 
     def node(self, uid: str, **status: Any) -> None:
         """Registers the Node, perhaps again."""
@@ -53,7 +53,7 @@ class FollowedApi(MemoryApi):
         return [verb for verb, name, _ in self.requests if name == str(resource) and verb not in ("watch", "list")]
 
     async def list_page(
-        self, resource: Resource, selection: Selection, *, type: Any, continue_token: str = "", limit: int = 500
+        self, resource: Resource, selection: ListOptions, *, type: Any, continue_token: str = "", limit: int = 500
     ) -> Page[Any]:
         name = _name(selection)
         await self._before("list", resource, name)
@@ -63,7 +63,7 @@ class FollowedApi(MemoryApi):
     async def watch(
         self,
         resource: Resource,
-        selection: Selection,
+        selection: ListOptions,
         *,
         type: Any,
         resource_version: str = "",
@@ -109,7 +109,7 @@ class FollowedApi(MemoryApi):
                 events.put_nowait(event)
 
 
-def _name(selection: Selection) -> str:
+def _name(selection: ListOptions) -> str:
     field, _, name = selection.field_selector.partition("=")
     assert field == "metadata.name", "an exporter never watches more than its own objects"
     return name
@@ -118,4 +118,4 @@ def _name(selection: Selection) -> str:
 async def _stream(events: asyncio.Queue[Any], type: Any) -> AsyncIterator[list[Any]]:
     while True:
         event = await events.get()
-        yield [Seen(msgspec.convert(event, type)) if isinstance(event, dict) else event]
+        yield [ObjectChanged(msgspec.convert(event, type)) if isinstance(event, dict) else event]

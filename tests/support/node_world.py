@@ -14,7 +14,7 @@ from polyarch.kube.controller import Controller
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import NODES
-from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.objects import Key, Node, ObjectMeta
 from polyarch.taints.api import ArchitectureTaints, ArchitectureTaintsStatus
@@ -51,7 +51,7 @@ class NodeWorld:
         self.api = MemoryApi()
         self.facts = Facts(settings or TaintSettings(**options))
         self.store: Store[Node] = Store()
-        self.writes: OwnWrites[Node] = OwnWrites(self.store, clock=self.clock)
+        self.writes: WriteExpectations[Node] = WriteExpectations(self.store, clock=self.clock)
         self.metrics = Metrics()
         self.leading = True
         self.safety: dict[str, Safety] = {}

@@ -8,8 +8,8 @@ import msgspec
 from memory_api import MemoryApi
 
 from polyarch.kube.resources import Resource
-from polyarch.kube.responses import Listing
-from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.responses import ListResult
+from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Init, InitApply, InitDone, Page
 from polyarch.objects import Unstructured
 
@@ -29,9 +29,9 @@ class NumaApi(MemoryApi):
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-    ) -> Listing[Any]:
+    ) -> ListResult[Any]:
         await self._before("list", resource, field_selector)
-        return Listing([msgspec.convert(each, type) for each in self._found(resource, label_selector)], "1")
+        return ListResult([msgspec.convert(each, type) for each in self._found(resource, label_selector)], "1")
 
     async def list_page(
         self, resource: Resource, selection: Any, *, type: Any, continue_token: str = "", limit: int = 500
@@ -81,6 +81,6 @@ class Shown:
 
     def __init__(self, clock: Any, *documents: dict[str, Any]) -> None:
         self.store: Store[Unstructured] = Store()
-        self.writes: OwnWrites[Unstructured] = OwnWrites(self.store, clock=clock)
+        self.writes: WriteExpectations[Unstructured] = WriteExpectations(self.store, clock=clock)
         for output in (Init(), *(InitApply(Unstructured(each)) for each in documents), InitDone("1")):
             self.store.take(output)

@@ -17,16 +17,16 @@ import msgspec
 
 from polyarch.clock import SystemClock
 from polyarch.kube import config, events, lease, schema
-from polyarch.kube.apply import ApplyFailed, ApplySet, Outcome
+from polyarch.kube.apply import ApplyFailed, ApplyResult, ApplySet
 from polyarch.kube.client import Client
 from polyarch.kube.conditions import apply_status, merged
-from polyarch.kube.controller import After, Controller, Done, Result, Terminal
+from polyarch.kube.controller import Controller, NoRequeue, RequeueAfter, Result, TerminalError
 from polyarch.kube.conversion import ConversionRoute, InvalidField, Spoke
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.manager import Addresses, Components, Leadership, Process, Role
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.owners import Owner, Owns, add_finalizer, owned_by, remove_finalizer
-from polyarch.kube.rbac import Rule, rule
+from polyarch.kube.owners import EnqueueOwner, Owner, add_finalizer, owned_by, remove_finalizer
+from polyarch.kube.rbac import PolicyRule, rule
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, Resource
 from polyarch.kube.settings import ProcessSettings
 from polyarch.objects import Condition, Key, Unstructured
@@ -122,7 +122,7 @@ def objects(group: str, fleet: Unstructured) -> list[dict[str, Any]]:
 # -- the conditions, pure ---------------------------------------------------------------------------------------------
 
 
-def conditions(deployment: Unstructured | None, outcome: Outcome, problem: str) -> list[Condition]:
+def conditions(deployment: Unstructured | None, outcome: ApplyResult, problem: str) -> list[Condition]:
     ready = deployment is not None and deployment.status.get("availableReplicas", 0) > 0
     contested = "; ".join(f"{ref}: {conflict}" for ref, conflict in outcome.contested)
     if problem or contested:
@@ -166,14 +166,14 @@ class Fleets:
     async def reconcile(self, key: Key) -> Result:
         fleet = self.fleets.store.get(key)
         if fleet is None:
-            return Done()
+            return NoRequeue()
         if fleet.metadata.deletion_timestamp is not None:
             return await self._end(fleet)
         if (fleet.document.get("spec") or {}).get("replicas", 1) < 0:
-            await self._tell(fleet, Outcome(), "spec.replicas is below zero: set it to 0 or more")
-            raise Terminal("spec.replicas is below zero")
+            await self._tell(fleet, ApplyResult(), "spec.replicas is below zero: set it to 0 or more")
+            raise TerminalError("spec.replicas is below zero")
         if not await add_finalizer(self._client, self.resource, fleet.metadata, FINALIZER):
-            return Done()
+            return NoRequeue()
         try:
             outcome, problem = await self.operands.apply(objects(self._settings.group, fleet), part_of=_part(fleet)), ""
         except ApplyFailed as error:
@@ -182,20 +182,20 @@ class Fleets:
         if outcome.changed:
             self._event(fleet, "Changed", "objects of the fleet were changed")
         await self._tell(fleet, outcome, problem)
-        return After(60) if outcome.contested else Done()
+        return RequeueAfter(60) if outcome.contested else NoRequeue()
 
     async def _end(self, fleet: Unstructured) -> Result:
         """Its objects first, then the finalizer: nothing is left behind."""
         if FINALIZER not in (fleet.metadata.finalizers or []):
-            return Done()
+            return NoRequeue()
         left = await self.operands.delete(_part(fleet))
         if left:
-            return After(0.2)
+            return RequeueAfter(0.2)
         await remove_finalizer(self._client, self.resource, fleet.metadata, FINALIZER)
         self._event(fleet, "Gone", "nothing is left of the fleet")
-        return Done()
+        return NoRequeue()
 
-    async def _tell(self, fleet: Unstructured, outcome: Outcome, problem: str) -> None:
+    async def _tell(self, fleet: Unstructured, outcome: ApplyResult, problem: str) -> None:
         deployment = self.operands.get(DEPLOYMENTS, fleet.metadata.key)
         found = conditions(deployment, outcome, problem)
         document = status(fleet, found, deployment, self._clock.now())
@@ -218,7 +218,7 @@ def _part(fleet: Unstructured) -> str:
 # -- the wiring -------------------------------------------------------------------------------------------------------
 
 
-def rights(group: str) -> tuple[Rule, ...]:
+def rights(group: str) -> tuple[PolicyRule, ...]:
     """In its own namespace; the names of its objects are its users' choice."""
     return (
         rule(fleets(group), "get", "list", "watch", "patch"),
@@ -238,7 +238,7 @@ async def setup(process: Process) -> Components:
         "fleets", logic.reconcile, clock=process.clock, metrics=process.metrics, writes=logic.fleets.writes
     )
     logic.fleets.add_handler(lambda change: controller.queue.add(change.key))
-    logic.operands.add_handler(Owns(logic.resource).into(controller.queue))
+    logic.operands.add_handler(EnqueueOwner(logic.resource).into(controller.queue))
     conversion = ConversionRoute(
         path=CONVERT, name="fleets", resource=logic.resource, spokes={"v1alpha1": Spoke(to_v1, from_v1)}
     )

@@ -16,7 +16,7 @@ from polyarch.images.pod_mutation import MutationContext, PodMutation
 from polyarch.kube.errors import NO_FIT, Invalid, NotFound, StatusCause
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import JsonPatch, TestFailed, apply_patch
-from polyarch.kube.store import Change, Store
+from polyarch.kube.store import ObjectChange, Store
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.objects import DOCKER_CONFIG_JSON, Key, PartialObjectMetadata, Pod, Secret
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
@@ -40,7 +40,7 @@ class FakeInformer:
         self.last_error: str | None = None
         self.blind_seconds = 0.0
         self._type = type
-        self._handlers: list[Callable[[Change[Any]], None]] = []
+        self._handlers: list[Callable[[ObjectChange[Any]], None]] = []
         self._synced = asyncio.Event()
         self._version = 0
         self.running = False
@@ -49,10 +49,10 @@ class FakeInformer:
     def has_synced(self) -> bool:
         return self._synced.is_set()
 
-    def add_handler(self, handler: Callable[[Change[Any]], None]) -> None:
+    def add_handler(self, handler: Callable[[ObjectChange[Any]], None]) -> None:
         self._handlers.append(handler)
 
-    def remove_handler(self, handler: Callable[[Change[Any]], None]) -> None:
+    def remove_handler(self, handler: Callable[[ObjectChange[Any]], None]) -> None:
         self._handlers.remove(handler)
 
     async def synced(self) -> None:

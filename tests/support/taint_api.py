@@ -9,7 +9,7 @@ from memory_api import MemoryApi, plain
 
 from polyarch.kube.requests import FIELD_MANAGER
 from polyarch.kube.resources import PODS, Resource
-from polyarch.kube.responses import Listing
+from polyarch.kube.responses import ListResult
 
 POLICIES = Resource(
     "admissionregistration.k8s.io",
@@ -41,7 +41,7 @@ class TaintApi(MemoryApi):
 
     async def list(
         self, resource: Resource, *, type: Any = dict, label_selector: str = "", field_selector: str = ""
-    ) -> Listing[Any]:
+    ) -> ListResult[Any]:
         await self._before("list", resource, "")
         found = [copy.deepcopy(document) for (kind, _, _), document in self.objects.items() if kind == resource]
         if label_selector:
@@ -58,7 +58,7 @@ class TaintApi(MemoryApi):
             field, _, value = field_selector.partition("=")
             assert field == "metadata.name", "no other field is selected by"
             found = [each for each in found if each["metadata"]["name"] == value]
-        return Listing([msgspec.convert(each, type) for each in found], str(self.version))
+        return ListResult([msgspec.convert(each, type) for each in found], str(self.version))
 
     async def patch(self, resource: Resource, name: str, patch: Any, *, dry_run: bool = False, **options: Any) -> Any:
         return await self._tried(dry_run, super().patch(resource, name, patch, **options))

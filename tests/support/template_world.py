@@ -15,7 +15,7 @@ from polyarch.kube.errors import NO_FIT, Invalid
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import JsonPatch, TestFailed, apply_patch
 from polyarch.kube.queue import WorkQueue
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.watch import Page
 from polyarch.objects import DaemonSet, Key, Node, PartialObjectMetadata, Pod
 from polyarch.taints import names
@@ -54,7 +54,7 @@ class DaemonSetApi:
         self._version = 100
 
     async def list_page(
-        self, resource: Any, selection: Selection, *, type: Any, continue_token: str = "", limit: int = 500
+        self, resource: Any, selection: ListOptions, *, type: Any, continue_token: str = "", limit: int = 500
     ) -> Page[Pod]:
         self.lists += 1
         labels = dict(pair.split("=") for pair in selection.label_selector.split(","))

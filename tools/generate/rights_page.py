@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, get_args
 import msgspec
 
 from polyarch.builds import names as builds
-from polyarch.kube.rbac import Access, Rule, grants
+from polyarch.kube.rbac import Permission, PolicyRule, grants
 from polyarch.operator.components import builds_objects as build_rights
 from polyarch.operator.components import placement_objects
 from polyarch.operator.components import taints_objects as taint_rights
@@ -142,7 +142,7 @@ def variants() -> list[Variant]:
 
 def _section(account: str, title: str, several: Iterable[Variant]) -> str:
     verbs: dict[Right, list[str]] = {}
-    seen: set[tuple[str, Access]] = set()
+    seen: set[tuple[str, Permission]] = set()
     for condition, rights in several:
         for where, rules in _places(rights.get(account)):
             for access in grants(rules):
@@ -196,7 +196,7 @@ def _rows(verbs: Mapping[Right, Sequence[str]]) -> list[Row]:
     ]
 
 
-def _places(rights: RolePermissions | None) -> list[tuple[str, tuple[Rule, ...]]]:
+def _places(rights: RolePermissions | None) -> list[tuple[str, tuple[PolicyRule, ...]]]:
     if rights is None:
         return []
     told = {OWN: OWN, BOUND: BOUND, SECRETS: "that of the secret"}

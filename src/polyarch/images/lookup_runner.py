@@ -23,7 +23,7 @@ from polyarch.images.pod_images import ImageUse
 from polyarch.images.pull_secrets import JUST_READ, PodCredentials, PullSecretNames, PullSecretReader, PullSecrets
 from polyarch.images.resolver import ImageInspector, PodImageRequest, cached_inspections
 from polyarch.images.waiting import LookupAttempt, LookupKey, PendingImage, SharedLookup, WaitingPods, failure_of
-from polyarch.kube.errors import Causes
+from polyarch.kube.errors import SeenErrors
 from polyarch.kube.queue import ShutDown, WorkQueue
 from polyarch.objects import Key
 from polyarch.oci.inspection import Inspection, InspectionError, Status
@@ -55,7 +55,7 @@ class LookupRunner:
         self._clock = clock
         self._metrics = metrics
         self._limits = ConcurrencyLimits()
-        self._causes = Causes()
+        self._causes = SeenErrors()
         self._fair_queue: FairQueue[LookupKey] = FairQueue()
         """Queued lookups, each once per namespace, so the length is bounded by the distinct images of gated pods. Only
         lookups without waiters are dropped: a pod whose lookup was dropped would stay gated."""

@@ -21,7 +21,7 @@ from polyarch.clock import Clock
 from polyarch.images.backoff import MAX_DELAY
 from polyarch.images.fair_queue import ConcurrencyLimits, FairQueue, QueueEntry
 from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, Pod, Secret
 from polyarch.oci.auth.credential_plugins import ProviderCredentials
 from polyarch.oci.auth.credential_stores import ChainedCredentials, CredentialStore, KeyringCredentials
@@ -365,7 +365,7 @@ class GlobalPullSecret:
         self._name = name
         self._changed = changed
 
-    def observe(self, change: Change[Secret]) -> None:
+    def observe(self, change: ObjectChange[Secret]) -> None:
         """The secret was added, changed or deleted."""
         documents: list[Document] = []
         if change.new is not None:

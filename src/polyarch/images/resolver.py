@@ -20,7 +20,7 @@ from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pod_images import ImageUse, usable_now
 from polyarch.images.pull_secrets import JUST_READ, PullSecretNames, PullSecrets
 from polyarch.images.waiting import failure_of, without_proof
-from polyarch.kube.errors import Causes
+from polyarch.kube.errors import SeenErrors
 from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.oci.cache import BundleMode
 from polyarch.oci.inspection import Inspection
@@ -177,7 +177,7 @@ class AdmissionLookups:
             MAX_FAILURES, weight=MAX_FAILURES_BYTES
         )
         self._tasks: set[asyncio.Task[None]] = set()
-        self._causes = Causes()
+        self._causes = SeenErrors()
 
     @property
     def queued(self) -> int:
@@ -457,7 +457,7 @@ class LowPriorityLookups:
         self._clock = clock
         self._metrics = metrics
         self._limits = asyncio.Semaphore(MAX_LOW_PRIORITY_LOOKUPS)
-        self._causes = Causes()
+        self._causes = SeenErrors()
 
     def known(self, request: PodImageRequest) -> dict[str, Inspection]:
         """The inspections in memory, by the text of the reference; with ``imagePullPolicy: Always``, too, a tag's check

@@ -13,12 +13,12 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from polyarch.installation import operator
-from polyarch.kube.adoption import ADDED_BY_PEOPLE, Foreign, foreign
+from polyarch.kube.adoption import ADDED_BY_PEOPLE, ForeignField, foreign
 from polyarch.kube.apply import can_insist
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, Invalid, NotFound
 from polyarch.kube.managed_fields import differences, managers_of
-from polyarch.kube.rbac import Access
+from polyarch.kube.rbac import Permission
 from polyarch.kube.requests import FIELD_MANAGER
 from polyarch.kube.resources import (
     CRDS,
@@ -65,7 +65,7 @@ class Facts(msgspec.Struct, frozen=True):
     """Each object of the installation as it is; None if there is none."""
     deployments: tuple[Document, ...]
     """Deployments anywhere in the cluster by which installations are known."""
-    denied: tuple[tuple[Access, str], ...] = ()
+    denied: tuple[tuple[Permission, str], ...] = ()
     """What the user may not do, with the namespace (empty: cluster-wide)."""
     refusals: Mapping[Ref, ApiError] = {}
     """Writes that the API server refuses, by a dry run."""
@@ -113,7 +113,7 @@ def changes(document: Document, live: Document | None) -> bool:
     return any(field != ".spec" or document["spec"] for field in found) or bool(in_the_way(document, live))
 
 
-def in_the_way(document: Document, live: Document) -> tuple[Foreign, ...]:
+def in_the_way(document: Document, live: Document) -> tuple[ForeignField, ...]:
     """What others have put where only ours can be, apart from what an administrator may have added."""
     return foreign(document, live, manager=MANAGER, spared=ADDED_BY_PEOPLE)
 
@@ -228,7 +228,7 @@ async def _tried(client: Client, ref: Ref, document: Document) -> ApiError | Non
     return None
 
 
-async def _denied(client: Client, wanted: Iterable[Ref]) -> tuple[tuple[Access, str], ...]:
+async def _denied(client: Client, wanted: Iterable[Ref]) -> tuple[tuple[Permission, str], ...]:
     asked: dict[tuple[Resource, str, str], list[str]] = {}
     for ref in wanted:
         for verb in VERBS:
@@ -243,7 +243,7 @@ async def _denied(client: Client, wanted: Iterable[Ref]) -> tuple[tuple[Access, 
     ]
     allowed = await together(_may(client, *each) for each in single)
     return tuple(
-        (Access(verb, resource.group, resource.plural, name), namespace)
+        (Permission(verb, resource.group, resource.plural, name), namespace)
         for (resource, namespace, verb, name), may in zip(single, allowed, strict=True)
         if not may
     )

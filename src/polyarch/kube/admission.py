@@ -21,7 +21,7 @@ from aiohttp import web
 from msgspec import UNSET, UnsetType
 
 from polyarch.clock import Clock, SystemClock, deadline, is_cancelled
-from polyarch.kube.errors import Causes
+from polyarch.kube.errors import SeenErrors
 from polyarch.kube.metrics import ADMISSION_SECONDS, Metrics
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import Resource
@@ -211,7 +211,7 @@ class Reviewer(Generic[T]):
         self._clock = clock
         review: Any = _Review
         self._decode: Callable[[bytes], _Review[T]] = msgspec.json.Decoder(review[route.type]).decode
-        self._causes = Causes()
+        self._causes = SeenErrors()
 
     async def answer(self, body: bytes, *, timeout: float, arrived_at: float) -> bytes:
         """The encoded AdmissionReview that answers ``body``. Raises only :class:`NotAReview`.
@@ -358,13 +358,13 @@ DEFAULT_TIMEOUT: Final = 10.0
 LONGEST_TIMEOUT: Final = 30.0
 
 
-class Answers(Protocol):
+class WebhookHandler(Protocol):
     """Answers the reviews of one route, whatever their kind."""
 
     async def answer(self, body: bytes, *, timeout: float, arrived_at: float) -> bytes: ...
 
 
-class Serves(Protocol):
+class WebhookRoute(Protocol):
     """A route: :class:`Route` for admission, ``conversion.ConversionRoute``. ``max_body`` is in bytes."""
 
     @property
@@ -376,13 +376,15 @@ class Serves(Protocol):
     @property
     def max_body(self) -> int: ...
 
-    def answers(self, clock: Clock) -> Answers: ...
+    def answers(self, clock: Clock) -> WebhookHandler: ...
 
 
 class Webhooks:
     """Routes by path; :meth:`serve` is the request handler of the listener."""
 
-    def __init__(self, routes: Sequence[Serves], *, clock: Clock | None = None, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, routes: Sequence[WebhookRoute], *, clock: Clock | None = None, metrics: Metrics | None = None
+    ) -> None:
         self._clock = clock or SystemClock()
         seconds = (metrics or Metrics()).histogram(
             "polyarch_admission_seconds",
@@ -390,7 +392,7 @@ class Webhooks:
             ("route",),
             buckets=ADMISSION_SECONDS,
         )
-        self._routes: dict[str, tuple[Answers, int, Callable[[float], None]]] = {
+        self._routes: dict[str, tuple[WebhookHandler, int, Callable[[float], None]]] = {
             route.path: (route.answers(self._clock), route.max_body, seconds.labels(route.name).observe)
             for route in routes
         }

@@ -68,7 +68,7 @@ _AS_GO: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
 """What Go's JSON escapes beyond the standard; names of variables and paths of mounts may have it."""
 
 
-class Foreign(NamedTuple):
+class ForeignField(NamedTuple):
     """A field, or an item of a list, that is not ours, at a place that is: to be removed."""
 
     path: Path
@@ -80,13 +80,13 @@ class Foreign(NamedTuple):
 
 def foreign(
     desired: Mapping[str, Any], live: Mapping[str, Any], *, manager: str, spared: Collection[str] = ()
-) -> tuple[Foreign, ...]:
+) -> tuple[ForeignField, ...]:
     """What others have put where everything is ours. ``spared``: ends of entries of :data:`OWNED` that do not count.
 
     An item counts whoever owns it, also if nobody does. A single field counts if another manager owns it: it may also
     be the API server's default.
     """
-    found: dict[Path, Foreign] = {}
+    found: dict[Path, ForeignField] = {}
     for owned in OWNED.get(str(desired.get("kind")), ()):
         if any(owned.endswith(each) for each in spared):
             continue
@@ -94,23 +94,23 @@ def foreign(
             is_item = path[-1].startswith("k:")
             ours, others = _owners(live, path, manager)
             if others or (is_item and not ours):
-                found.setdefault(path, Foreign(path, others))
+                found.setdefault(path, ForeignField(path, others))
     return tuple(found.values())
 
 
-def colliding(desired: Mapping[str, Any], live: Mapping[str, Any], *, manager: str) -> tuple[Foreign, ...]:
+def colliding(desired: Mapping[str, Any], live: Mapping[str, Any], *, manager: str) -> tuple[ForeignField, ...]:
     """Every field of other managers that is not desired, outside metadata and status: one of them may be what makes the
     API server refuse ours, such as a second handler of a probe or a second source of a volume."""
-    found: dict[Path, Foreign] = {}
+    found: dict[Path, ForeignField] = {}
     for entry in _entries(live):
         if _is(entry, manager) or entry.get("subresource"):
             continue
         for path in undesired_fields(desired, entry.get("fieldsV1") or {}):
-            found.setdefault(path, Foreign(path, _owners(live, path, manager)[1]))
+            found.setdefault(path, ForeignField(path, _owners(live, path, manager)[1]))
     return tuple(found.values())
 
 
-def taking(live: Mapping[str, Any], several: Iterable[Foreign], *, manager: str) -> JsonPatch | None:
+def taking(live: Mapping[str, Any], several: Iterable[ForeignField], *, manager: str) -> JsonPatch | None:
     """The patch after which these fields are ours alone, so that an apply without them removes them; None without any.
 
     It changes nothing but ``managedFields``, and fails if the object has changed since it was read.

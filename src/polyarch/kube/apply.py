@@ -23,7 +23,7 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock, SystemClock
-from polyarch.kube.adoption import SOMEBODY, Foreign, adoption, colliding, foreign, taking
+from polyarch.kube.adoption import SOMEBODY, ForeignField, adoption, colliding, foreign, taking
 from polyarch.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubernetesError, NotFound
 from polyarch.kube.managed_fields import (
     FieldConflict,
@@ -37,14 +37,14 @@ from polyarch.kube.managed_fields import (
 from polyarch.kube.patches import JsonPatch
 from polyarch.kube.requests import FIELD_MANAGER, Propagation
 from polyarch.kube.resources import Ref, Resource, in_order, rank
-from polyarch.kube.store import Change, IndexFunction, OwnWrites, Store
+from polyarch.kube.store import IndexFunction, ObjectChange, Store, WriteExpectations
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Document = dict[str, Any]
-Handler = Callable[[Change[Unstructured]], None]
+Handler = Callable[[ObjectChange[Unstructured]], None]
 
 CONTESTED: Final = (5, 60.0)
 """A field taken from us this often within this many seconds makes us leave its object alone."""
@@ -69,23 +69,23 @@ READS: Final = 5
 """How often an object is read that others write while its fields are taken over."""
 
 
-class Step(NamedTuple):
+class ApplyOperation(NamedTuple):
     """One object to apply, the fields that differ, and the fields that applying takes over from other managers."""
 
     ref: Ref
     document: Document
     differences: tuple[str, ...]
     taken: tuple[FieldConflict, ...] = ()
-    foreign: tuple[Foreign, ...] = ()
+    foreign: tuple[ForeignField, ...] = ()
     """What others put where everything is ours; its conflicts are in ``taken``."""
     remade: bool = False
     """The object was deleted first."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ApplyResult(msgspec.Struct, frozen=True):
     """What one call of :meth:`ApplySet.apply` did."""
 
-    applied: tuple[Step, ...] = ()
+    applied: tuple[ApplyOperation, ...] = ()
     deleted: tuple[Ref, ...] = ()
     leaving: tuple[Ref, ...] = ()
     """Objects that are being deleted. Those that are still desired are created again once they are gone."""
@@ -100,7 +100,7 @@ class Outcome(msgspec.Struct, frozen=True):
 class ApplyFailed(KubernetesError):  # noqa: N818 - what happened
     """Some objects could not be applied or deleted; the others were. ``outcome`` lists those."""
 
-    def __init__(self, failures: Mapping[Ref, KubernetesError], outcome: Outcome) -> None:
+    def __init__(self, failures: Mapping[Ref, KubernetesError], outcome: ApplyResult) -> None:
         self.failures = dict(failures)
         self.outcome = outcome
         waits = [wait for error in failures.values() if (wait := getattr(error, "retry_after", None)) is not None]
@@ -157,7 +157,7 @@ class Cache(Protocol):
     """The part of an informer that is used."""
 
     store: Store[Unstructured]
-    writes: OwnWrites[Unstructured]
+    writes: WriteExpectations[Unstructured]
 
     @property
     def has_synced(self) -> bool: ...
@@ -166,7 +166,7 @@ class Cache(Protocol):
 
 
 class Caches(Protocol):
-    """Where informers come from: ``Informers`` or a process."""
+    """Where informers come from: ``InformerFactory`` or a process."""
 
     def informer(
         self,
@@ -230,7 +230,7 @@ class ApplySet:
         self._taken: dict[tuple[Ref, FieldConflict], deque[float]] = {}
 
     def add_handler(self, handler: Handler) -> None:
-        """Calls ``handler`` with every change of an object that carries the label; see ``Owns``."""
+        """Calls ``handler`` with every change of an object that carries the label; see ``EnqueueOwner``."""
         for cache in self._caches.values():
             cache.add_handler(handler)
 
@@ -257,7 +257,7 @@ class ApplySet:
         *,
         part_of: str,
         keeps: Callable[[ObjectMeta], bool] = lambda _: False,
-    ) -> Outcome:
+    ) -> ApplyResult:
         """Applies the desired objects of one part, one after the other, then prunes the part, but for what ``keeps``
         says stays for now.
 
@@ -268,7 +268,7 @@ class ApplySet:
         if not self.has_synced:
             raise RuntimeError("an apply set was asked to act before its caches were complete")
         failures: dict[Ref, KubernetesError] = {}
-        applied: list[Step] = []
+        applied: list[ApplyOperation] = []
         leaving: list[Ref] = []
         for ref in in_order(documents):
             live = self._cache(ref).store.get(ref.key)
@@ -282,7 +282,7 @@ class ApplySet:
                     failures[ref] = error
                     continue
                 log.info("fields of a former manager taken over", object=str(ref))
-                step: Step | None = Step(ref, documents[ref], (".metadata.managedFields",))
+                step: ApplyOperation | None = ApplyOperation(ref, documents[ref], (".metadata.managedFields",))
             else:
                 step = self._step(ref, documents[ref], live)
             if step is None or self._is_contested(ref):
@@ -307,14 +307,14 @@ class ApplySet:
                     (deleted if is_new else leaving).append(ref)
                 except KubernetesError as error:
                     failures[ref] = error
-        outcome = Outcome(tuple(applied), tuple(deleted), tuple(leaving), self._contested())
+        outcome = ApplyResult(tuple(applied), tuple(deleted), tuple(leaving), self._contested())
         if failures:
             raise ApplyFailed(failures, outcome)
         return outcome
 
-    def changed_by_others(self, desired: Iterable[Mapping[str, Any]], *, part_of: str) -> tuple[Step, ...]:
+    def changed_by_others(self, desired: Iterable[Mapping[str, Any]], *, part_of: str) -> tuple[ApplyOperation, ...]:
         """What somebody else has changed or deleted of these objects, by the caches; what we desire anew is no such."""
-        found: list[Step] = []
+        found: list[ApplyOperation] = []
         for ref, document in (self._labelled(each, part_of) for each in desired):
             step = self._step(ref, document, self._cache(ref).store.get(ref.key))
             if step is not None and (step.taken or self._has_sent(ref, document)):
@@ -372,13 +372,13 @@ class ApplySet:
             raise ValueError(f"{ref} is in no namespace of this apply set")
         return cache
 
-    def _step(self, ref: Ref, document: Document, live: Unstructured | None) -> Step | None:
+    def _step(self, ref: Ref, document: Document, live: Unstructured | None) -> ApplyOperation | None:
         """What to apply for this document; None if nothing."""
         sent, is_known = self._sent.get(ref), self._has_sent(ref, document)
         if is_known and self._cache(ref).writes.is_stale(ref.key):
             return None
         if live is None:
-            return Step(ref, document, (".metadata",))
+            return ApplyOperation(ref, document, (".metadata",))
         others = self._foreign(document, live)
         if is_known and sent is not None:
             others = tuple(each for each in others if each.path not in sent.injected)
@@ -394,16 +394,16 @@ class ApplySet:
         )
         if is_known and not taken:  # by a removal, or by another process that applies under our name
             taken = (FieldConflict(differs[0], SOMEBODY),)
-        return Step(ref, document, differs, tuple(dict.fromkeys(taken)), others)
+        return ApplyOperation(ref, document, differs, tuple(dict.fromkeys(taken)), others)
 
     def _has_sent(self, ref: Ref, document: Document) -> bool:
         sent = self._sent.get(ref)
         return sent is not None and sent.digest == _digest(document)
 
-    def _foreign(self, document: Document, live: Unstructured) -> tuple[Foreign, ...]:
+    def _foreign(self, document: Document, live: Unstructured) -> tuple[ForeignField, ...]:
         return foreign(document, live.document, manager=self._manager) if self._force else ()
 
-    async def _apply(self, step: Step, live: Unstructured | None) -> Step | None:
+    async def _apply(self, step: ApplyOperation, live: Unstructured | None) -> ApplyOperation | None:
         """What was done; None: the object is being deleted, to be made again."""
         if live is not None and step.foreign:
             await take_over(self._client, step.ref, live.document, lambda read: self._taking(step.document, read))
@@ -433,7 +433,7 @@ class ApplySet:
     def _taking(self, document: Document, live: Document) -> JsonPatch | None:
         return taking(live, foreign(document, live, manager=self._manager), manager=self._manager)
 
-    async def _send(self, step: Step) -> None:
+    async def _send(self, step: ApplyOperation) -> None:
         ref = step.ref
         written = await self._client.apply(
             ref.resource,
@@ -521,7 +521,7 @@ class Writes(Protocol):
     ) -> None: ...
 
 
-class Insisted(NamedTuple):
+class ForcedApplyResult(NamedTuple):
     """What it took to apply an object that the API server had refused."""
 
     taken: tuple[FieldConflict, ...] = ()
@@ -539,7 +539,7 @@ async def insist(
     *,
     manager: str,
     send: Callable[[], Awaitable[object]],
-) -> Insisted:
+) -> ForcedApplyResult:
     """Applies, by ``send``, an existing object that the API server has just refused with ``error``: first without all
     that others have put into it, then as a new one.
 
@@ -565,16 +565,16 @@ async def insist(
         except Invalid as again:
             error = again
         else:
-            return Insisted(taken)
+            return ForcedApplyResult(taken)
     if refusal is not None or not error.is_of_validation:
         raise error
     log.warning("object is made again", object=str(ref), problem=str(error))
     metadata, where = live["metadata"], ref.key.namespace
     await client.delete(ref.resource, ref.key.name, namespace=where, uid=metadata["uid"], propagation="Background")
     if metadata.get("finalizers"):
-        return Insisted(taken, remade=True, is_leaving=True)
+        return ForcedApplyResult(taken, remade=True, is_leaving=True)
     await send()
-    return Insisted(taken, remade=True)
+    return ForcedApplyResult(taken, remade=True)
 
 
 async def take_over(client: Writes, ref: Ref, live: Document, patch_of: Callable[[Document], JsonPatch | None]) -> None:

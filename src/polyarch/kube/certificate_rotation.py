@@ -26,11 +26,11 @@ import structlog
 from polyarch.clock import Clock, SystemClock
 from polyarch.kube import x509
 from polyarch.kube.client import Client
-from polyarch.kube.controller import After
+from polyarch.kube.controller import RequeueAfter
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import JsonPatch, MergePatch, Operation, add, pointer, test
 from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Resource
-from polyarch.kube.x509 import Certificate, Issued, Purpose, Subject
+from polyarch.kube.x509 import Certificate, IssuedCertificate, Purpose, Subject
 from polyarch.objects import Key, ObjectMeta
 
 log = structlog.get_logger(__name__)
@@ -67,10 +67,10 @@ class SelfManagedSettings(msgspec.Struct, frozen=True, kw_only=True):
     interval: float = 60.0
 
 
-class Authority(msgspec.Struct, frozen=True):
+class CertificateAuthority(msgspec.Struct, frozen=True):
     """The usable part of the CA's Secret; ``bundle`` has the current CA first."""
 
-    current: Issued | None = None
+    current: IssuedCertificate | None = None
     bundle: tuple[Certificate, ...] = ()
 
 
@@ -149,12 +149,12 @@ class SelfManaged:
         leaf, until = self._foreign
         return leaf is not None and self._clock.monotonic() < until and x509.has_signed(authority, leaf)
 
-    def _notice_foreign(self, leaf: Issued | None, bundle: tuple[Certificate, ...]) -> None:
+    def _notice_foreign(self, leaf: IssuedCertificate | None, bundle: tuple[Certificate, ...]) -> None:
         if leaf is None or any(x509.has_signed(each, leaf.certificate) for each in bundle):
             return
         self._foreign = (leaf.certificate, self._clock.monotonic() + PROPAGATION + LOADING)
 
-    async def reconcile(self, key: Key) -> After:
+    async def reconcile(self, key: Key) -> RequeueAfter:
         """One pass over CA, trust, leaf and old CAs, as far as each is due. The process may crash after any step."""
         settings = self._settings
         for _ in range(_STEPS):
@@ -177,7 +177,7 @@ class SelfManaged:
             others = await self._trust(bundle, overlapping)
             if leaf is None or needs_leaf(leaf, authority.certificate, settings.names, now):
                 if others and (left := self._until_known(authority.certificate)) > 0:
-                    return After(left)
+                    return RequeueAfter(left)
                 leaf = x509.issue(
                     authority,
                     _LEAF,
@@ -195,7 +195,7 @@ class SelfManaged:
                 log.info("old certificate authorities dropped", secret=settings.authority_secret)
                 continue
             break
-        return After(settings.interval)
+        return RequeueAfter(settings.interval)
 
     async def _read(self, name: str) -> _Secret:
         try:
@@ -294,18 +294,18 @@ class SelfManaged:
         )
 
 
-def authority_of(data: Mapping[str, str]) -> Authority:
+def authority_of(data: Mapping[str, str]) -> CertificateAuthority:
     """The usable part of a CA's Secret. Damaged parts count as absent and are created again."""
     certificates, key = (_from_base64(data.get(name, "")) for name in ("ca.crt", "ca.key"))
-    return Authority(x509.issued_of(certificates, key), x509.certificates_of(certificates))
+    return CertificateAuthority(x509.issued_of(certificates, key), x509.certificates_of(certificates))
 
 
-def leaf_of(data: Mapping[str, str]) -> Issued | None:
+def leaf_of(data: Mapping[str, str]) -> IssuedCertificate | None:
     """The leaf in a Secret; None if it is not usable."""
     return x509.issued_of(*(_from_base64(data.get(name, "")) for name in ("tls.crt", "tls.key")))
 
 
-def needs_leaf(leaf: Issued, authority: Certificate, names: tuple[str, ...], now: datetime) -> bool:
+def needs_leaf(leaf: IssuedCertificate, authority: Certificate, names: tuple[str, ...], now: datetime) -> bool:
     """Whether the leaf is due for renewal, signed by another CA, or for other names."""
     return x509.is_due(leaf.certificate, now) or not x509.fits(leaf.certificate, authority, _LEAF, names)
 

@@ -17,9 +17,9 @@ from polyarch.kube import requests, responses
 from polyarch.kube.credentials import Credentials
 from polyarch.kube.errors import NotFound, UnreadableAnswer
 from polyarch.kube.patches import MergePatch, Patch
-from polyarch.kube.requests import Propagation, Random, Request, Selection
+from polyarch.kube.requests import ListOptions, Propagation, Random, Request
 from polyarch.kube.resources import Resource
-from polyarch.kube.responses import IssuedToken, Listing, WatchStream, decoder
+from polyarch.kube.responses import IssuedToken, ListResult, WatchStream, decoder
 from polyarch.kube.settings import Configuration
 from polyarch.kube.transport import ClientMetrics, Transport, TransportSettings
 from polyarch.kube.watch import KubernetesObject, Page
@@ -106,7 +106,7 @@ class Client:
         limit: int = PAGE,
         resource_version: str = "",
         retry: bool = True,
-    ) -> Listing[T]:
+    ) -> ListResult[T]:
         """All objects, read in pages of ``limit``. If the continue token expires (410) the list starts again, at most
         three times.
 
@@ -115,7 +115,7 @@ class Client:
         return await responses.everything(
             self._transport,
             resource,
-            Selection(namespace, label_selector, field_selector),
+            ListOptions(namespace, label_selector, field_selector),
             type,
             limit=limit,
             resource_version=resource_version,
@@ -123,7 +123,7 @@ class Client:
         )
 
     async def list_page(
-        self, resource: Resource, selection: Selection, *, type: type[O], continue_token: str = "", limit: int = PAGE
+        self, resource: Resource, selection: ListOptions, *, type: type[O], continue_token: str = "", limit: int = PAGE
     ) -> Page[O]:
         """One page for a cache. Objects that do not decode are left out; the caller retries failures."""
         request = requests.list_page(resource, selection, limit=limit, continue_token=continue_token)
@@ -132,7 +132,7 @@ class Client:
     def watch(
         self,
         resource: Resource,
-        selection: Selection,
+        selection: ListOptions,
         *,
         type: type[O],
         resource_version: str = "",
@@ -314,7 +314,7 @@ class Client:
         """DELETE of all objects that match the selectors. Raises ValueError without a selector."""
         request = requests.delete_collection(
             resource,
-            Selection(namespace, label_selector, field_selector),
+            ListOptions(namespace, label_selector, field_selector),
             propagation=propagation,
             grace_period_seconds=grace_period_seconds,
             dry_run=dry_run,

@@ -14,7 +14,7 @@ from polyarch.kube.managed_fields import Fields, applied_fields, differences
 from polyarch.kube.patches import Operation
 from polyarch.kube.requests import FIELD_MANAGER
 from polyarch.kube.resources import Resource
-from polyarch.kube.store import OwnWrites
+from polyarch.kube.store import WriteExpectations
 from polyarch.objects import Condition, PartialObjectMetadata, Unstructured
 
 _NOTHING: Final[Fields] = {"f:status": {}}
@@ -84,7 +84,7 @@ async def apply_status(
     status: Mapping[str, Any],
     *,
     field_manager: str = FIELD_MANAGER,
-    writes: OwnWrites[Unstructured] | None = None,
+    writes: WriteExpectations[Unstructured] | None = None,
 ) -> bool:
     """Applies ``status`` to ``live`` if it differs; returns whether it was written.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from polyarch.kube.errors import ConfigurationError
-from polyarch.kube.settings import Configuration, Pem, TlsSettings, User
+from polyarch.kube.settings import Configuration, PemSource, TlsSettings, User
 
 SERVICE_ACCOUNT_DIRECTORY: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -65,7 +65,7 @@ def in_cluster(environ: Mapping[str, str] | None = None, root: Path = SERVICE_AC
     return Configuration(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         namespace=namespace.read_text().strip() if namespace.is_file() else "default",
-        tls=TlsSettings(ca=Pem(path="in-cluster", field="ca.crt", file=str(root / "ca.crt"))),
+        tls=TlsSettings(ca=PemSource(path="in-cluster", field="ca.crt", file=str(root / "ca.crt"))),
         user=User(path="in-cluster", field="token", token_file=str(root / "token")),
         compression=False,
         origin="in-cluster",

@@ -3,13 +3,13 @@
 ``reconcile`` reads the object as it is now, does what is needed and says when to look again. Its result decides whether
 the key is requeued:
 
-=========================  ==========================================================================================
-returns ``Done()``         not requeued
-returns ``After(seconds)`` requeued after that time, or earlier if an event adds the key
-raises ``Terminal``        logged, not requeued: a retry would fail in the same way
-raises anything else       logged, requeued with the key's backoff, at least the server's ``Retry-After``
-is cancelled               requeued for the next ``run`` of this controller (a regained Lease)
-=========================  ==========================================================================================
+=============================  ======================================================================================
+returns ``NoRequeue()``        not requeued
+returns ``RequeueAfter(n)``    requeued after n seconds, or earlier if an event adds the key
+raises ``TerminalError``       logged, not requeued: a retry would fail in the same way
+raises anything else           logged, requeued with the key's backoff, at least the server's ``Retry-After``
+is cancelled                   requeued for the next ``run`` of this controller (a regained Lease)
+=============================  ======================================================================================
 
 A controller that only the leader may run is fenced: a reconcile starts only while the Lease holds by the monotonic
 clock, so that a process that was suspended does not go on with work that another leader has taken over.
@@ -31,13 +31,13 @@ import structlog
 from polyarch.clock import Clock, SystemClock, deadline, is_cancelled
 from polyarch.kube.errors import (
     ApiError,
-    Causes,
     Conflict,
     ConnectionFailed,
     Forbidden,
     Invalid,
     KubernetesError,
     NotFound,
+    SeenErrors,
     ServerTimeout,
     TooManyRequests,
     Unauthorized,
@@ -62,25 +62,25 @@ K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
 
-class Done(msgspec.Struct, frozen=True):
+class NoRequeue(msgspec.Struct, frozen=True):
     """The object is as desired; nothing is requeued."""
 
 
-class After(msgspec.Struct, frozen=True):
+class RequeueAfter(msgspec.Struct, frozen=True):
     """Requeue after ``seconds``; not a failure."""
 
     seconds: float
 
 
-Result = Done | After
+Result = NoRequeue | RequeueAfter
 
 
-class Terminal(Exception):  # noqa: N818 - how a pass ends, beside Done and After
+class TerminalError(Exception):
     """This reconcile failed, and a retry would fail too until something changes. The text says why."""
 
 
 class Writes(Protocol[K_contra]):
-    """Tells whether the cache is behind our own writes (``writes.OwnWrites`` of an informer)."""
+    """Tells whether the cache is behind our own writes (``store.WriteExpectations`` of an informer)."""
 
     def is_stale(self, key: K_contra) -> bool: ...
 
@@ -111,7 +111,7 @@ class Controller(Generic[K]):
         passes = registry.counter(
             "polyarch_reconciles_total", "Passes of a controller by how they ended", ("controller", "result")
         )
-        self._causes = Causes()
+        self._causes = SeenErrors()
         self._counts = {result: passes.labels(name, result) for result in ("done", "after", "terminal", "error")}
 
     async def run(self, *, holds: Callable[[], bool] | None = None) -> None:
@@ -156,7 +156,7 @@ class Controller(Generic[K]):
         try:
             async with deadline(self._clock, self._timeout) as scope:
                 result = await self._reconcile(key)
-        except Terminal as reason:
+        except TerminalError as reason:
             self._counts["terminal"].inc()
             self.queue.forget(key)
             log.warning("pass ended for good", controller=self.name, key=str(key), reason=str(reason))
@@ -170,7 +170,7 @@ class Controller(Generic[K]):
             self._retry(key, TimeoutError(f"not finished within {self._timeout:g} s") if late else error, late)
         else:
             self.queue.forget(key)
-            if isinstance(result, After):
+            if isinstance(result, RequeueAfter):
                 self._counts["after"].inc()
                 self.queue.add_after(key, result.seconds)
             else:
@@ -207,7 +207,7 @@ class Patches(Protocol):
     ) -> PartialObjectMetadata: ...
 
 
-class Written(Enum):
+class PatchStatus(Enum):
     """How a PATCH ended."""
 
     DONE = "done"
@@ -222,14 +222,14 @@ class Written(Enum):
     """The same, but not for a reason of this object: the API server is down, or starting and without its RBAC rules."""
 
 
-class Undone(KubernetesError):  # noqa: N818 - the result of a write
+class WriteReverted(KubernetesError):  # noqa: N818 - the result of a write
     """The API server accepted the write but stored nothing."""
 
 
-class Write(NamedTuple):
+class PatchResult(NamedTuple):
     """How a PATCH ended, with the API server's error if it did not succeed."""
 
-    result: Written
+    result: PatchStatus
     error: KubernetesError | None = None
     version: str = ""
     """The object's resourceVersion after a success."""
@@ -239,7 +239,7 @@ class Write(NamedTuple):
         """The refusal in a few words, for people."""
         if isinstance(self.error, ApiError):
             return f"HTTP {self.error.status}"
-        return "undone by a webhook" if isinstance(self.error, Undone) else "no answer"
+        return "undone by a webhook" if isinstance(self.error, WriteReverted) else "no answer"
 
 
 async def write_guarded(
@@ -250,37 +250,39 @@ async def write_guarded(
     version: str,
     *,
     is_connected: Callable[[], bool] = lambda: True,
-) -> Write:
+) -> PatchResult:
     """Sends the operations as one PATCH. One of them tests the resourceVersion, which is ``version``.
 
     ``is_connected``: whether the watch of these objects works. While it does not, a 403 or 5xx says nothing about this
     one: a starting API server rejects every request until it has loaded its RBAC rules.
     """
     written = await _write_guarded(client, resource, key, operations, version)
-    if written.result is Written.UNANSWERED or isinstance(written.error, Forbidden):
+    if written.result is PatchStatus.UNANSWERED or isinstance(written.error, Forbidden):
         away = isinstance(written.error, ConnectionFailed) or not is_connected()
-        return written._replace(result=Written.UNREACHED) if away else written
+        return written._replace(result=PatchStatus.UNREACHED) if away else written
     return written
 
 
 async def _write_guarded(
     client: Patches, resource: Resource, key: Key, operations: tuple[Operation, ...], version: str
-) -> Write:
+) -> PatchResult:
     try:
         written = await client.patch(resource, key.name, JsonPatch(operations), namespace=key.namespace)
     except (NotFound, Conflict) as error:
-        return Write(Written.MOVED_ON, error)
+        return PatchResult(PatchStatus.MOVED_ON, error)
     except Invalid as error:
-        return Write(Written.MOVED_ON if error.is_failed_test else Written.REFUSED, error)
+        return PatchResult(PatchStatus.MOVED_ON if error.is_failed_test else PatchStatus.REFUSED, error)
     except (TooManyRequests, ServerTimeout, Unavailable, Unauthorized) as error:
-        return Write(Written.UNANSWERED, error)
+        return PatchResult(PatchStatus.UNANSWERED, error)
     except ApiError as error:
-        return Write(Written.REFUSED, error)
+        return PatchResult(PatchStatus.REFUSED, error)
     except KubernetesError as error:
-        return Write(Written.UNANSWERED, error)
+        return PatchResult(PatchStatus.UNANSWERED, error)
     if written.metadata.resource_version == version:
-        return Write(Written.REFUSED, Undone(f"{resource.kind} {key}: a webhook of the cluster undid the write"))
-    return Write(Written.DONE, version=written.metadata.resource_version)
+        return PatchResult(
+            PatchStatus.REFUSED, WriteReverted(f"{resource.kind} {key}: a webhook of the cluster undid the write")
+        )
+    return PatchResult(PatchStatus.DONE, version=written.metadata.resource_version)
 
 
 # -- retries of pods whose PATCH did not reach the API server ----------------------------------------------------------
@@ -295,7 +297,7 @@ OUTAGE_RETRIES_PER_SECOND: Final = 10.0
 """Attempts per second of all pods together."""
 
 
-class Outage:
+class OutageBackoff:
     """The pods whose PATCH did not reach the API server."""
 
     def __init__(self, wake: Callable[[Key], None], uniform: Callable[[], float]) -> None:

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from polyarch.clock import Clock
 from polyarch.kube.admission import NotAReview
-from polyarch.kube.errors import Causes
+from polyarch.kube.errors import SeenErrors
 from polyarch.kube.resources import Resource
 
 log = structlog.get_logger(__name__)
@@ -141,7 +141,7 @@ class Converter:
     def __init__(self, route: ConversionRoute, clock: Clock) -> None:
         self.route = route
         self._clock = clock
-        self._causes = Causes()
+        self._causes = SeenErrors()
 
     async def answer(self, body: bytes, *, timeout: float, arrived_at: float) -> bytes:
         """The encoded ConversionReview that answers ``body``. Raises only :class:`NotAReview`."""

@@ -173,7 +173,7 @@ class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
     status: _Issued | None = None
 
 
-class Issued(NamedTuple):
+class IssuedCredential(NamedTuple):
     """A plugin's credential; ``expires`` is None if it is valid until the server rejects it."""
 
     token: str
@@ -181,7 +181,7 @@ class Issued(NamedTuple):
     expires: datetime | None
 
     def __repr__(self) -> str:
-        return f"Issued(…, expires={self.expires})"
+        return f"IssuedCredential(…, expires={self.expires})"
 
 
 class ExecPlugin:
@@ -198,7 +198,7 @@ class ExecPlugin:
         self._timeout = timeout
         self._terminal = terminal
 
-    async def run(self) -> Issued:
+    async def run(self) -> IssuedCredential:
         """Runs the plugin once; raises ConfigurationError."""
         settings = self._settings
         interactive = settings.interactive_mode != "Never" and self._terminal()
@@ -239,7 +239,7 @@ class ExecPlugin:
         request = {"apiVersion": self._settings.api_version, "kind": "ExecCredential", "spec": spec}
         return msgspec.json.encode(request).decode()
 
-    def _read(self, stdout: bytes) -> Issued:
+    def _read(self, stdout: bytes) -> IssuedCredential:
         command = self._settings.command
         try:
             answer = msgspec.json.decode(stdout, type=_ExecCredential)
@@ -259,7 +259,7 @@ class ExecPlugin:
         expires = issued.expiration_timestamp
         if expires is not None and expires.tzinfo is None:
             expires = expires.replace(tzinfo=UTC)
-        return Issued(issued.token, certificate, expires)
+        return IssuedCredential(issued.token, certificate, expires)
 
     def _error(self, problem: str, hint: str = "") -> ConfigurationError:
         return ConfigurationError(self._settings.path, self._settings.field, problem, hint)
@@ -304,20 +304,20 @@ def credentials_of(user: User, clock: Clock) -> Credentials:
     if user.token_file:
         return TokenFile(user, extra, clock)
     if user.token:
-        return Fixed((_bearer(user.token), *extra))
+        return StaticCredentials((_bearer(user.token), *extra))
     if user.exec is not None:
         return PluginCredentials(ExecPlugin(user.exec), extra, clock)
     if user.username:
         pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
-        return Fixed((("Authorization", f"Basic {pair}"), *extra))
-    return Fixed(extra)
+        return StaticCredentials((("Authorization", f"Basic {pair}"), *extra))
+    return StaticCredentials(extra)
 
 
 def _bearer(token: str) -> tuple[str, str]:
     return "Authorization", f"Bearer {token}"
 
 
-class Fixed:
+class StaticCredentials:
     """Headers that never change; none if a client certificate is all there is."""
 
     def __init__(self, headers: Headers) -> None:

@@ -271,7 +271,7 @@ def error_of(
 # -- causes: a traceback is logged once per cause, not once per object -------------------------------------------------
 
 
-class Causes:
+class SeenErrors:
     """Remembers exceptions by type and line, up to ``limit`` of them; beyond that none counts as new."""
 
     def __init__(self, limit: int = 100) -> None:

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock, SystemClock
-from polyarch.kube.controller import Controller, Done
+from polyarch.kube.controller import Controller, NoRequeue
 from polyarch.kube.errors import AlreadyExists, ApiError, KubernetesError, NotFound, TooManyRequests
 from polyarch.kube.lease import micro_time
 from polyarch.kube.metrics import Metrics
@@ -179,11 +179,11 @@ class Recorder:
                 "events at the end of the process", "the API server did not take them in time", len(self._waiting)
             )
 
-    async def _post(self, occurrence: _Occurrence) -> Done:
+    async def _post(self, occurrence: _Occurrence) -> NoRequeue:
         series = self._series.get(occurrence)
         if series is None or series.count == series.posted:
             self._waiting.discard(occurrence)
-            return Done()
+            return NoRequeue()
         count = series.count
         failures = self._poster.queue.failures(occurrence)
         if failures >= TRIES:  # all tries timed out; answered failures are handled below
@@ -199,13 +199,13 @@ class Recorder:
             self._waiting.discard(occurrence)
         else:
             self._poster.queue.add_after(occurrence, SERIES_INTERVAL)
-        return Done()
+        return NoRequeue()
 
-    def _give_up(self, occurrence: _Occurrence, why: str) -> Done:
+    def _give_up(self, occurrence: _Occurrence, why: str) -> NoRequeue:
         self._waiting.discard(occurrence)
         self._series.pop(occurrence, None)
         self._drop(str(occurrence), why)
-        return Done()
+        return NoRequeue()
 
     async def _send(self, occurrence: _Occurrence, series: _Series) -> None:
         namespace = occurrence.regarding.namespace or "default"

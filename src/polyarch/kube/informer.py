@@ -1,9 +1,9 @@
 """Informers: caches of typed objects, kept current by a watch, with event handlers.
 
-An :class:`Informer` caches one resource and selection in one type. :class:`Informers` shares them: one
+An :class:`Informer` caches one resource and selection in one type. :class:`InformerFactory` shares them: one
 informer per type, and one watch for all types of a resource and selection. Handlers are plain functions that enqueue a
-key and return. A :class:`Reflector` is the list and watch loop of one resource and selection; an :class:`OnDemand`
-informer runs only while a setting needs it.
+key and return. A :class:`Reflector` is the list and watch loop of one resource and selection. An
+:class:`OnDemandInformer` runs only while a setting needs it.
 """
 
 import asyncio
@@ -19,26 +19,26 @@ import structlog
 from polyarch.clock import Clock, SystemClock, is_cancelled
 from polyarch.kube.errors import ApiError, Gone, KubernetesError, NotFound, Unauthorized, UnreadableAnswer
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.requests import Random, Selection
+from polyarch.kube.requests import ListOptions, Random
 from polyarch.kube.resources import Resource
 from polyarch.kube.responses import WatchStream, several
-from polyarch.kube.store import Change, IndexFunction, OwnWrites, Store
+from polyarch.kube.store import IndexFunction, ObjectChange, Store, WriteExpectations
 from polyarch.kube.watch import (
     Apply,
-    Ask,
     Delete,
     Empty,
-    Ended,
-    Failed,
     InitApply,
     InitDone,
     Input,
+    KindNotServed,
     KubernetesObject,
-    Missing,
-    Opened,
     Output,
     Page,
-    State,
+    RequestFailed,
+    StreamEnded,
+    StreamOpened,
+    WatchRequest,
+    WatchState,
     delay_before,
     refused,
     request_for,
@@ -74,13 +74,13 @@ class WatchClient(Protocol):
     """The part of the client that a reflector uses."""
 
     async def list_page(
-        self, resource: Resource, selection: Selection, *, type: type[T], continue_token: str = "", limit: int = 500
+        self, resource: Resource, selection: ListOptions, *, type: type[T], continue_token: str = "", limit: int = 500
     ) -> Page[T]: ...
 
     def watch(
         self,
         resource: Resource,
-        selection: Selection,
+        selection: ListOptions,
         *,
         type: type[T],
         resource_version: str = "",
@@ -91,7 +91,7 @@ class WatchClient(Protocol):
     async def is_served(self, resource: Resource) -> bool: ...
 
 
-class View(Protocol):
+class WatchConsumer(Protocol):
     """A consumer of the watch, which gets the objects decoded into ``type``."""
 
     @property
@@ -107,7 +107,7 @@ class Reflector:
         self,
         client: WatchClient,
         resource: Resource,
-        selection: Selection,
+        selection: ListOptions,
         *,
         clock: Clock | None = None,
         chance: Random | None = None,
@@ -121,7 +121,7 @@ class Reflector:
         self.is_missing = False
         """The API server does not have this kind."""
         self._not_found = 0
-        self._views: tuple[View, ...] = ()
+        self._views: tuple[WatchConsumer, ...] = ()
         self._blind = 0.0
         self._blind_since: float | None = None
         self._heard_at: float | None = None
@@ -130,7 +130,7 @@ class Reflector:
         self._client = client
         self._clock: Clock = clock or SystemClock()
         self._chance: Random = chance or random.SystemRandom().random
-        self._state: State = Empty()
+        self._state: WatchState = Empty()
 
     def __str__(self) -> str:
         """For people: ``pods in demo (app=web)``."""
@@ -138,13 +138,13 @@ class Reflector:
         chosen = ", ".join(part for part in (self.selection.label_selector, self.selection.field_selector) if part)
         return f"{self.resource}{where}{f' ({chosen})' if chosen else ''}"
 
-    def add(self, view: View) -> None:
+    def add(self, view: WatchConsumer) -> None:
         """Adds a view; the next :meth:`run` starts with a list, so it gets every object."""
         self._views = (*self._views, view)
         self._state = Empty()
         self.is_missing, self._not_found = False, 0
 
-    def remove(self, view: View) -> None:
+    def remove(self, view: WatchConsumer) -> None:
         """Removes a view; restart :meth:`run` for the others."""
         self._views = tuple(each for each in self._views if each is not view)
         self._state = Empty()
@@ -186,16 +186,16 @@ class Reflector:
                 else:
                     await self._watch(ask)
             except KubernetesError as error:
-                self._failed(Failed(error))
+                self._failed(RequestFailed(error))
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and is_cancelled():
                     raise
                 log.exception("unexpected error in a watch, listing again", resource=str(self))
-                self._failed(Failed(UnreadableAnswer(f"watch {self.resource}: {error!r}")))
+                self._failed(RequestFailed(UnreadableAnswer(f"watch {self.resource}: {error!r}")))
             if self._not_found >= MISSING_AFTER and not self.is_missing:
                 await self._do_without()
 
-    async def _watch(self, ask: Ask) -> None:
+    async def _watch(self, ask: WatchRequest) -> None:
         shortest, longest = WATCH_SECONDS
         opened: float | None = None
         try:
@@ -209,16 +209,16 @@ class Reflector:
             ) as stream:
                 opened = self._clock.monotonic()
                 self._accepted()
-                self._feed(Opened())
+                self._feed(StreamOpened())
                 async for events in stream:
                     for event in events:
-                        if isinstance(event, Failed):
+                        if isinstance(event, RequestFailed):
                             raise event.error
                         self._feed(event)
         except KubernetesError as error:
-            self._failed(Failed(error, 0.0 if opened is None else self._clock.monotonic() - opened))
+            self._failed(RequestFailed(error, 0.0 if opened is None else self._clock.monotonic() - opened))
         else:
-            self._feed(Ended(self._clock.monotonic() - opened))
+            self._feed(StreamEnded(self._clock.monotonic() - opened))
 
     async def _do_without(self) -> None:
         """If the kind is really missing, the views are complete without an object."""
@@ -230,7 +230,7 @@ class Reflector:
         self.is_missing = True
         self._end_blindness()
         log.warning("kind is not served: nothing of it is known until its definition is applied", resource=str(self))
-        self._feed(Missing())
+        self._feed(KindNotServed())
 
     def _feed(self, event: Input[Any]) -> None:
         self._heard_at = self._clock.monotonic()
@@ -256,7 +256,7 @@ class Reflector:
     def _end_blindness(self) -> None:
         self._blind, self._blind_since = self.blind_seconds, None
 
-    def _failed(self, failed: Failed) -> None:
+    def _failed(self, failed: RequestFailed) -> None:
         error = failed.error
         self._feed(failed)
         self.last_error = str(error)
@@ -305,7 +305,7 @@ def _of(output: Output[Any], number: int) -> Output[Any] | None:
 # -- informers ---------------------------------------------------------------------------------------------------------
 
 
-Handler = Callable[[Change[T]], None]
+Handler = Callable[[ObjectChange[T]], None]
 
 
 class Informer(Generic[T]):
@@ -317,7 +317,7 @@ class Informer(Generic[T]):
         resource: Resource,
         type: type[T],
         *,
-        selection: Selection | None = None,
+        selection: ListOptions | None = None,
         indexes: Mapping[str, IndexFunction[T]] | None = None,
         clock: Clock | None = None,
         chance: Random | None = None,
@@ -326,14 +326,14 @@ class Informer(Generic[T]):
         """``reflector``: the shared watch; None for a watch of its own."""
         self.resource = resource
         self.type = type
-        self.selection = selection or Selection()
+        self.selection = selection or ListOptions()
         self.store: Store[T] = Store(indexes)
         self._synced = False
         self._settled = asyncio.Event()
         self._handlers: list[Handler[T]] = []
         self._reflector = reflector or Reflector(client, resource, self.selection, clock=clock, chance=chance)
         self._reflector.add(self)
-        self.writes: OwnWrites[T] = OwnWrites(self.store, clock=clock or SystemClock())
+        self.writes: WriteExpectations[T] = WriteExpectations(self.store, clock=clock or SystemClock())
         self.add_handler(self.writes.observe)
 
     def __str__(self) -> str:
@@ -344,7 +344,7 @@ class Informer(Generic[T]):
         """Calls ``handler`` with every change, and at once with every cached object, as an ``initial`` change."""
         self._handlers.append(handler)
         for key, object_ in self.store.items():
-            self._tell(handler, Change("apply", key, None, object_, True))
+            self._tell(handler, ObjectChange("apply", key, None, object_, True))
 
     def remove_handler(self, handler: Handler[T]) -> None:
         """``handler`` is not called any more."""
@@ -384,11 +384,11 @@ class Informer(Generic[T]):
         await self._settled.wait()
 
     def end(self) -> None:
-        """Called by ``Informers`` on release: ends every :meth:`synced`."""
+        """Called by ``InformerFactory`` on release: ends every :meth:`synced`."""
         self._settled.set()
 
     async def run(self) -> None:
-        """Watches until cancelled. For an informer with its own watch; ``Informers`` runs the shared ones."""
+        """Watches until cancelled. For an informer with its own watch; ``InformerFactory`` runs the shared ones."""
         await self._reflector.run()
 
     def take(self, output: Output[T]) -> None:
@@ -401,14 +401,14 @@ class Informer(Generic[T]):
             self._settled.set()
             log.info("cache is complete", resource=str(self), objects=len(self.store))
 
-    def _tell(self, handler: Handler[T], change: Change[T]) -> None:
+    def _tell(self, handler: Handler[T], change: ObjectChange[T]) -> None:
         try:
             handler(change)
         except Exception:
             log.exception("handler failed", resource=str(self), key=str(change.key))
 
 
-class _Shared:
+class _SharedWatch:
     """One watch, its informers by type, the number of users of each, which are required, and its task."""
 
     def __init__(self, reflector: Reflector) -> None:
@@ -425,7 +425,7 @@ class _Shared:
         self.task = tasks.create_task(self.reflector.run(), name=f"watch {self.reflector}")
 
 
-class Informers:
+class InformerFactory:
     """The informers of a process: one watch per resource and selection, shared by all users and types."""
 
     def __init__(
@@ -445,7 +445,7 @@ class Informers:
         self._clock = clock
         self._chance = chance
         self._freeze = freeze
-        self._shared: dict[tuple[Resource, Selection], _Shared] = {}
+        self._shared: dict[tuple[Resource, ListOptions], _SharedWatch] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     def informer(
@@ -463,11 +463,11 @@ class Informers:
 
         ``required``: the process is not ready before its first list is complete, nor while its watch is refused.
         """
-        selection = Selection(namespace, label_selector, field_selector)
+        selection = ListOptions(namespace, label_selector, field_selector)
         shared = self._shared.get((resource, selection))
         if shared is None:
             reflector = Reflector(self._client, resource, selection, clock=self._clock, chance=self._chance)
-            shared = self._shared[resource, selection] = _Shared(reflector)
+            shared = self._shared[resource, selection] = _SharedWatch(reflector)
             self._broken.labels(str(reflector)).set_function(lambda: reflector.broken_seconds)
         known: Informer[T] | None = shared.informers.get(type)
         if known is None:
@@ -559,7 +559,7 @@ class Informers:
 
 
 class Shares(Protocol):
-    """The part of ``Informers`` that is used."""
+    """The part of ``InformerFactory`` that is used."""
 
     def informer(
         self,
@@ -576,7 +576,7 @@ class Shares(Protocol):
     def release(self, informer: Informer[Any], /) -> None: ...
 
 
-class OnDemand(Generic[T]):
+class OnDemandInformer(Generic[T]):
     """The objects of one kind while they are wanted (:meth:`want`); ``handler`` gets every change meanwhile.
 
     With ``namespace`` and ``name`` it is that one object, which RBAC can allow by its name; with ``label_selector`` the
@@ -588,7 +588,7 @@ class OnDemand(Generic[T]):
         informers: Shares,
         resource: Resource,
         type: type[T],
-        handler: Callable[[Change[T]], None],
+        handler: Callable[[ObjectChange[T]], None],
         *,
         namespace: str = "",
         name: str = "",

@@ -16,7 +16,7 @@ import yaml
 
 from polyarch.kube.credentials import GROUP, VERSIONS
 from polyarch.kube.errors import ConfigurationError
-from polyarch.kube.settings import Configuration, ExecSettings, Pem, TlsSettings, User
+from polyarch.kube.settings import Configuration, ExecSettings, PemSource, TlsSettings, User
 from polyarch.proxies import InvalidProxy, Proxies, Proxy, parse
 
 T = TypeVar("T")
@@ -277,15 +277,15 @@ def _tls(cluster: _Found[_Cluster], user: _Found[_User] | None) -> TlsSettings:
     )
 
 
-def _pem(found: _Found[Any], field: str, file: str, data: str) -> Pem | None:
+def _pem(found: _Found[Any], field: str, file: str, data: str) -> PemSource | None:
     if data:
         place = f"{found.field}.{field}-data"
         try:
-            return Pem(path=str(found.path), field=place, data=base64.b64decode(data, validate=True))
+            return PemSource(path=str(found.path), field=place, data=base64.b64decode(data, validate=True))
         except (binascii.Error, ValueError) as error:
             raise ConfigurationError(str(found.path), place, f"is not base64: {error}") from None
     if file:
-        return Pem(path=str(found.path), field=f"{found.field}.{field}", file=found.beside(file))
+        return PemSource(path=str(found.path), field=f"{found.field}.{field}", file=found.beside(file))
     return None
 
 

@@ -22,7 +22,7 @@ import structlog
 from polyarch.clock import Clock, SystemClock, deadline
 from polyarch.kube.errors import AlreadyExists, Conflict, KubernetesError, NotFound
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.rbac import Rule, rule
+from polyarch.kube.rbac import PolicyRule, rule
 from polyarch.kube.resources import LEASES, Resource
 from polyarch.objects import ObjectMeta
 
@@ -33,7 +33,7 @@ RELEASE_SECONDS: Final = 5.0
 Callback = Callable[[], Awaitable[None]]
 
 
-def rights(name: str) -> tuple[Rule, ...]:
+def rights(name: str) -> tuple[PolicyRule, ...]:
     """RBAC rules of an election, in the Lease's namespace. RBAC cannot restrict ``create`` by name."""
     return rule(LEASES, "get", "update", names=[name]), rule(LEASES, "create")
 
@@ -73,7 +73,7 @@ class LeadershipError(Exception):
     """Workers did not stop after the Lease was lost; the process must exit before another one leads."""
 
 
-class RecordAge:
+class LeaseAge:
     """How long this process has seen a Lease unchanged, from the first look on.
 
     ``blind``: seconds in total during which the watch was broken; they do not count.
@@ -144,7 +144,7 @@ class LeaderElection:
         self._random = random
         self._notes = notes
         self._callbacks: list[tuple[Callback | None, Callback | None]] = []
-        self._age = RecordAge(self._clock)
+        self._age = LeaseAge(self._clock)
         self._document: dict[str, Any] | None = None
         self._leading = False
         self._renewed_at = 0.0

@@ -24,18 +24,18 @@ from polyarch.kube.certificates import Certificates, FileCertificates, WatchedCe
 from polyarch.kube.client import Client
 from polyarch.kube.controller import Controller
 from polyarch.kube.events import Recorder
-from polyarch.kube.informer import Informer, Informers
+from polyarch.kube.informer import Informer, InformerFactory
 from polyarch.kube.lease import LeaderElection, LeadershipError
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import SECRETS, Resource
-from polyarch.kube.server import Check, Health, HttpServer, LoopWatch, MetricsPage, ScraperAuthorization
+from polyarch.kube.server import Check, EventLoopMonitor, Health, HttpServer, MetricsPage, ScraperAuthorization
 from polyarch.kube.settings import ProcessSettings
 from polyarch.kube.store import IndexFunction
 from polyarch.kube.watch import KubernetesObject
 from polyarch.objects import Key, Secret
 
 if TYPE_CHECKING:
-    from polyarch.kube.admission import Serves
+    from polyarch.kube.admission import WebhookRoute
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +50,7 @@ Task = Callable[[], Awaitable[None]]
 
 
 class Caches(Protocol):
-    """Caches that must sync before a role serves (``informer.Informers``)."""
+    """Caches that must sync before a role serves (``informer.InformerFactory``)."""
 
     @property
     def problems(self) -> list[str]: ...
@@ -92,7 +92,7 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
     safe to run beside the leader. ``readiness`` and ``liveness`` are further health checks by name.
     """
 
-    routes: "tuple[Serves, ...]" = ()
+    routes: "tuple[WebhookRoute, ...]" = ()
     servers: Mapping[str, Server] = {}
     caches: tuple[Caches, ...] = ()
     controllers: tuple[Controller[Any], ...] = ()
@@ -116,7 +116,7 @@ def merged(parts: Iterable[tuple[str, Components]]) -> Components:
     What roles share (a cache, a recorder) is included once. Raises ValueError if two roles use the same path or server.
     """
     roles = list(parts)
-    routes: dict[str, Serves] = {}
+    routes: dict[str, WebhookRoute] = {}
     servers: dict[str, Server] = {}
     for name, components in roles:
         for route in components.routes:
@@ -209,7 +209,7 @@ class Manager:
         self._elections: dict[LeaderElection, asyncio.Task[None]] = {}
         self._workers: dict[Controller[Any], asyncio.Task[None]] = {}
         self._leading: dict[int, list[asyncio.Task[None]]] = {}
-        self._loop_watch = LoopWatch(self._clock)
+        self._loop_watch = EventLoopMonitor(self._clock)
         health.liveness.add("event-loop", self._loop_watch.check)
         health.readiness.add("running", self._not_running)
         health.readiness.add("caches", self._incomplete, remark=remark)
@@ -452,7 +452,7 @@ class Process:
         self.client = client
         self.metrics = metrics
         self.clock: Clock = client.clock
-        self.informers = Informers(client, clock=self.clock, metrics=metrics)
+        self.informers = InformerFactory(client, clock=self.clock, metrics=metrics)
         self.identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self._settings_by_type = {type(value): value for value in role_settings}
         self._announce = announce

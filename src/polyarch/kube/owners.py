@@ -1,7 +1,7 @@
 """What ties the life of one object to another: owner references, finalizers, and deletion that is seen to be complete.
 
-``Owns`` maps a change of an owned object to its owner's key. Finalizers are added before anything is created and
-removed after everything is deleted. An object counts as gone only after a live read.
+``EnqueueOwner`` maps a change of an owned object to its owner's key. Finalizers are added before anything is created
+and removed after everything is deleted. An object counts as gone only after a live read.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from polyarch.kube.errors import Conflict, Invalid, NotFound
 from polyarch.kube.patches import JsonPatch
 from polyarch.kube.requests import Propagation
 from polyarch.kube.resources import Resource
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
 # -- owner references --------------------------------------------------------------------------------------------------
@@ -66,24 +66,24 @@ class Enqueues(Protocol):
     def add(self, key: Key) -> None: ...
 
 
-class Owns:
-    """Enqueues owners: with ``Owns(WIDGETS)``, a change of an object enqueues the widget that controls it.
+class EnqueueOwner:
+    """Enqueues owners: with ``EnqueueOwner(WIDGETS)``, a change of an object enqueues the widget that controls it.
 
-    ``deployments.add_handler(Owns(WIDGETS).into(controller.queue))``. The API version in the reference is ignored.
+    ``deployments.add_handler(EnqueueOwner(WIDGETS).into(controller.queue))``. Its API version is ignored.
     """
 
     def __init__(self, owner: Resource) -> None:
         self._owner = owner
 
-    def keys(self, change: Change[Any]) -> tuple[Key, ...]:
+    def keys(self, change: ObjectChange[Any]) -> tuple[Key, ...]:
         """The owners before and after the change: an owner that lost an object is reconciled too."""
         found = (self._key(each.metadata) for each in (change.old, change.new) if each is not None)
         return tuple(dict.fromkeys(key for key in found if key is not None))
 
-    def into(self, queue: Enqueues) -> Callable[[Change[Any]], None]:
+    def into(self, queue: Enqueues) -> Callable[[ObjectChange[Any]], None]:
         """An informer handler that enqueues the owners."""
 
-        def handle(change: Change[Any]) -> None:
+        def handle(change: ObjectChange[Any]) -> None:
             for key in self.keys(change):
                 queue.add(key)
 
@@ -209,7 +209,7 @@ class DeletesObjects(Protocol):
     ) -> None: ...
 
 
-class StillThere(Exception):  # noqa: N818 - what is the case
+class DeletionTimeout(Exception):  # noqa: N818 - what is the case
     """An object was not gone in time; the text says what blocks its deletion."""
 
     def __init__(self, resource: Resource, metadata: ObjectMeta, seconds: float) -> None:
@@ -255,7 +255,7 @@ async def delete_object_and_wait(
 ) -> None:
     """For commands; a reconcile calls :func:`delete_object` and requeues.
 
-    Raises :class:`StillThere` after ``seconds``.
+    Raises :class:`DeletionTimeout` after ``seconds``.
     """
     clock = clock or SystemClock()
     end, pause = clock.monotonic() + seconds, 0.1
@@ -263,6 +263,6 @@ async def delete_object_and_wait(
         uid = uid or seen.uid
         left = end - clock.monotonic()
         if left <= 0:
-            raise StillThere(resource, seen, seconds)
+            raise DeletionTimeout(resource, seen, seconds)
         await clock.sleep(min(pause, left))
         pause = min(pause * 1.5, 2.0)

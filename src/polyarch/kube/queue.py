@@ -27,7 +27,7 @@ from collections.abc import Callable, Hashable
 from enum import IntEnum
 from typing import Generic, TypeVar
 
-from polyarch.clock import Alarm, Clock
+from polyarch.clock import Clock, Timer
 from polyarch.kube.metrics import Metrics, QueueMetrics
 
 K = TypeVar("K", bound=Hashable)
@@ -76,7 +76,7 @@ class WorkQueue(Generic[K]):
         self._idle: list[asyncio.Future[None]] = []
         self._normal_in_a_row = 0
         self._shut_down = False
-        self._alarm = Alarm(clock, self._promote)
+        self._alarm = Timer(clock, self._promote)
         self._metrics = (
             QueueMetrics(metrics, name, depth=self.__len__, oldest_age=self._reported_age) if metrics else None
         )

@@ -1,6 +1,6 @@
 """RBAC: rules as data, next to the code that needs them, and the Roles and bindings made of them.
 
-A :class:`Rule` has verbs, resources and names as in RBAC. A process needs the :func:`union` of the rules of its parts.
+A :class:`PolicyRule` has verbs, resources and names. A process needs the :func:`union` of the rules of its parts.
 Who grants rights to others must have them too, so an operator's own rules are computed from those it grants
 (:func:`granting`). Tests compare rules with the requests that were made (:func:`unused`). Pure.
 """
@@ -14,7 +14,7 @@ import msgspec
 from polyarch.kube.resources import CLUSTER_ROLES, Resource
 
 
-class Rule(msgspec.Struct, frozen=True, gc=False):
+class PolicyRule(msgspec.Struct, frozen=True, gc=False):
     """One rule of a Role. ``resources`` are plural names, or subresources (``pods/eviction``); no names means all.
 
     Or they are paths, which begin with ``/``: what a server other than the API server lets those read whom RBAC allows.
@@ -35,7 +35,7 @@ class Rule(msgspec.Struct, frozen=True, gc=False):
         return document | {"verbs": list(self.verbs)}
 
 
-class Access(NamedTuple):
+class Permission(NamedTuple):
     """One request as RBAC sees it, or one permission of a rule; an empty ``name`` means any name, or none."""
 
     verb: str
@@ -50,7 +50,7 @@ class Access(NamedTuple):
 
 def rule(
     resources: Resource | Sequence[Resource], *verbs: str, subresource: str = "", names: Sequence[str] = ()
-) -> Rule:
+) -> PolicyRule:
     """A rule for resources of one group. Raises ValueError for ``create`` with names, which RBAC cannot restrict."""
     several = [resources] if isinstance(resources, Resource) else list(resources)
     groups = {resource.group for resource in several}
@@ -61,24 +61,24 @@ def rule(
             f"create and deletecollection cannot be narrowed to {', '.join(names)}: give them a rule apart"
         )
     suffix = f"/{subresource}" if subresource else ""
-    return Rule(groups.pop(), tuple(f"{each.plural}{suffix}" for each in several), tuple(verbs), tuple(names))
+    return PolicyRule(groups.pop(), tuple(f"{each.plural}{suffix}" for each in several), tuple(verbs), tuple(names))
 
 
-def path_rule(path: str, *verbs: str) -> Rule:
+def path_rule(path: str, *verbs: str) -> PolicyRule:
     """A rule for a path (``nonResourceURLs``); only a ClusterRole can have it."""
     if not path.startswith("/"):
         raise ValueError(f"{path!r} is no path: it has to begin with /")
-    return Rule("", (path,), tuple(verbs))
+    return PolicyRule("", (path,), tuple(verbs))
 
 
 def _are_paths(resources: Sequence[str]) -> bool:
     return bool(resources) and resources[0].startswith("/")
 
 
-def grants(rules: Iterable[Rule]) -> list[Access]:
+def grants(rules: Iterable[PolicyRule]) -> list[Permission]:
     """All permissions in these rules, without duplicates, in order of first appearance."""
     accesses = (
-        Access(verb, each.group, resource, name)
+        Permission(verb, each.group, resource, name)
         for each in rules
         for resource in each.resources
         for name in each.names or ("",)
@@ -87,7 +87,7 @@ def grants(rules: Iterable[Rule]) -> list[Access]:
     return list(dict.fromkeys(accesses))
 
 
-def union(*rules: Rule) -> tuple[Rule, ...]:
+def union(*rules: PolicyRule) -> tuple[PolicyRule, ...]:
     """The same permissions in fewer rules: what is allowed for all names is not repeated for single ones."""
     allowed = grants(rules)
     for_all = {access for access in allowed if not access.name}
@@ -98,20 +98,20 @@ def union(*rules: Rule) -> tuple[Rule, ...]:
     names: dict[tuple[str, str, tuple[str, ...], bool], list[str]] = defaultdict(list)
     for (group, resource, name), said in verbs.items():
         names[group, resource, tuple(said), bool(name)].append(name)
-    resources: dict[tuple[Rule, bool], list[str]] = defaultdict(list)
+    resources: dict[tuple[PolicyRule, bool], list[str]] = defaultdict(list)
     for (group, resource, each, is_named), named in names.items():
-        alike = Rule(group, (), each, tuple(named) if is_named else ())
+        alike = PolicyRule(group, (), each, tuple(named) if is_named else ())
         resources[alike, _are_paths([resource])].append(resource)
     return tuple(msgspec.structs.replace(rule, resources=tuple(several)) for (rule, _), several in resources.items())
 
 
-def missing(rules: Iterable[Rule], asked: Iterable[Access]) -> list[Access]:
+def missing(rules: Iterable[PolicyRule], asked: Iterable[Permission]) -> list[Permission]:
     """Requests that were made and are not allowed."""
     allowed = set(grants(rules))
     return sorted({each for each in asked if each not in allowed and each._replace(name="") not in allowed})
 
 
-def unused(rules: Iterable[Rule], asked: Iterable[Access]) -> list[Access]:
+def unused(rules: Iterable[PolicyRule], asked: Iterable[Permission]) -> list[Permission]:
     """Permissions that no request used; they should be removed. Paths are asked of others than the API server."""
     seen = set(asked)
     seen |= {each._replace(name="") for each in seen}
@@ -125,7 +125,9 @@ Document = dict[str, Any]
 GROUP: Final = CLUSTER_ROLES.group
 
 
-def role(name: str, rules: Iterable[Rule], *, namespace: str = "", labels: Mapping[str, str] | None = None) -> Document:
+def role(
+    name: str, rules: Iterable[PolicyRule], *, namespace: str = "", labels: Mapping[str, str] | None = None
+) -> Document:
     """A Role, or a ClusterRole if no namespace is given."""
     return {
         "apiVersion": CLUSTER_ROLES.api_version,
@@ -154,7 +156,7 @@ def binding(
 
 def granted(
     name: str,
-    rules: Iterable[Rule],
+    rules: Iterable[PolicyRule],
     accounts: Sequence[tuple[str, str]],
     *,
     namespace: str = "",
@@ -167,11 +169,11 @@ def granted(
     ]
 
 
-def granting(documents: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
+def granting(documents: Iterable[Mapping[str, Any]]) -> tuple[PolicyRule, ...]:
     """The union of the rules of these roles: to create them, an operator without ``escalate`` must hold them."""
     return union(
         *(
-            Rule(group, tuple(several), tuple(each["verbs"]), tuple(each.get("resourceNames", ())))
+            PolicyRule(group, tuple(several), tuple(each["verbs"]), tuple(each.get("resourceNames", ())))
             for document in documents
             if document["kind"] in ("Role", "ClusterRole")
             for each in document["rules"]
@@ -181,12 +183,12 @@ def granting(documents: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
     )
 
 
-def managing(resource: Resource, names: Sequence[str]) -> tuple[Rule, ...]:
+def managing(resource: Resource, names: Sequence[str]) -> tuple[PolicyRule, ...]:
     """The rules an apply set needs for its objects of one kind, by name except for verbs that RBAC cannot restrict."""
     plural = (resource.plural,)
     return (
-        Rule(resource.group, plural, ("get", "patch", "delete"), tuple(names)),
-        Rule(resource.group, plural, ("list", "watch", "create")),
+        PolicyRule(resource.group, plural, ("get", "patch", "delete"), tuple(names)),
+        PolicyRule(resource.group, plural, ("list", "watch", "create")),
     )
 
 

@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     idempotent: bool = True
 
 
-class Selection(msgspec.Struct, frozen=True, gc=False):
+class ListOptions(msgspec.Struct, frozen=True, gc=False):
     """Which objects of a resource; empty strings do not restrict it."""
 
     namespace: str = ""
@@ -56,7 +56,7 @@ def get(resource: Resource, name: str, *, namespace: str, subresource: str = "")
 
 def list_page(
     resource: Resource,
-    selection: Selection,
+    selection: ListOptions,
     *,
     limit: int,
     continue_token: str = "",
@@ -75,7 +75,7 @@ def list_page(
 
 def watch(
     resource: Resource,
-    selection: Selection,
+    selection: ListOptions,
     *,
     resource_version: str,
     timeout_seconds: int,
@@ -206,7 +206,7 @@ def delete(
 
 def delete_collection(
     resource: Resource,
-    selection: Selection,
+    selection: ListOptions,
     *,
     propagation: Propagation | None = None,
     grace_period_seconds: int | None = None,

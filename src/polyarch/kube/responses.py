@@ -17,10 +17,10 @@ import structlog
 
 from polyarch.kube import requests
 from polyarch.kube.errors import Gone, Status, UnreadableAnswer, error_of
-from polyarch.kube.requests import Request, Selection
+from polyarch.kube.requests import ListOptions, Request
 from polyarch.kube.resources import Resource
 from polyarch.kube.transport import Transport
-from polyarch.kube.watch import Bookmark, Failed, Input, KubernetesObject, Page, Removed, Seen
+from polyarch.kube.watch import Bookmark, Input, KubernetesObject, ObjectChanged, ObjectDeleted, Page, RequestFailed
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, decode_hook
 
 log = structlog.get_logger(__name__)
@@ -92,7 +92,7 @@ _decode_status: Final = msgspec.json.Decoder(Status).decode
 _decode_metadata: Final = msgspec.json.Decoder(PartialObjectMetadata).decode
 
 
-class Several:
+class MultiTypeDecoder:
     """One object decoded into several types, for caches of different types that share a watch.
 
     ``views`` are in the order of ``types``; None where the object does not fit that type, which does not affect the
@@ -108,12 +108,12 @@ class Several:
 
 
 @lru_cache(maxsize=64)
-def several(types: tuple[type[Any], ...]) -> type[Several]:
+def several(types: tuple[type[Any], ...]) -> type[MultiTypeDecoder]:
     """The type to request: its instances hold the object decoded into each of ``types``."""
-    return type("Several", (Several,), {"__slots__": (), "types": types})
+    return type("MultiTypeDecoder", (MultiTypeDecoder,), {"__slots__": (), "types": types})
 
 
-def _views(type: type[Several], raw: bytes | msgspec.Raw, resource: str) -> Several:
+def _views(type: type[MultiTypeDecoder], raw: bytes | msgspec.Raw, resource: str) -> MultiTypeDecoder:
     metadata = _decode_metadata(raw).metadata
     views: list[Any] = []
     for each in type.types:
@@ -130,7 +130,7 @@ def _event_decoder(type: type[Any]) -> Callable[[bytes], Any]:
     return msgspec.json.Decoder(_Event[type], dec_hook=decode_hook).decode  # type: ignore[valid-type]
 
 
-class Lines:
+class LineSplitter:
     """Splits chunks of bytes into lines; looks at each byte once, however long a line is."""
 
     __slots__ = ("_rest",)
@@ -156,7 +156,7 @@ class WatchDecoder(Generic[T]):
 
     def __init__(self, type: type[T], resource: str) -> None:
         self._resource = resource
-        self._decode = _several_events(type, resource) if issubclass(type, Several) else _event_decoder(type)
+        self._decode = _several_events(type, resource) if issubclass(type, MultiTypeDecoder) else _event_decoder(type)
 
     def __call__(self, line: bytes) -> Input[T]:
         """Raises UnreadableAnswer for a line that is not a watch event."""
@@ -170,10 +170,10 @@ class WatchDecoder(Generic[T]):
             raise UnreadableAnswer(f"watch {self._resource}: the stream is garbled: {error}") from None
         match event.type:
             case "MODIFIED" | "ADDED":
-                return Seen(event.object)
+                return ObjectChanged(event.object)
             case "DELETED":
                 metadata = event.object.metadata
-                return Removed(metadata.key, metadata.resource_version)
+                return ObjectDeleted(metadata.key, metadata.resource_version)
         return self._second_look(line)
 
     def _second_look(self, line: bytes, misfit: str = "") -> Input[T]:
@@ -181,7 +181,7 @@ class WatchDecoder(Generic[T]):
             event = _decode_raw(line)
             match event.type:
                 case "ERROR":
-                    return Failed(error_of(_decode_status(event.object), verb="watch", resource=self._resource))
+                    return RequestFailed(error_of(_decode_status(event.object), verb="watch", resource=self._resource))
                 case "BOOKMARK":
                     metadata = _decode_metadata(event.object).metadata
                     end = (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true"
@@ -190,13 +190,13 @@ class WatchDecoder(Generic[T]):
                     metadata = _decode_metadata(event.object).metadata
                     if event.type != "DELETED":
                         _report(self._resource, metadata.key, misfit)
-                    return Removed(metadata.key, metadata.resource_version)
+                    return ObjectDeleted(metadata.key, metadata.resource_version)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UnreadableAnswer(f"watch {self._resource}: the stream is garbled: {error}") from None
         raise UnreadableAnswer(f"watch {self._resource}: there are no events of type {event.type!r}")
 
 
-def _several_events(type: type[Several], resource: str) -> Callable[[bytes], Any]:
+def _several_events(type: type[MultiTypeDecoder], resource: str) -> Callable[[bytes], Any]:
     def decode(line: bytes) -> Any:
         event = _decode_raw(line)
         if event.type in {"ADDED", "MODIFIED"}:
@@ -212,7 +212,7 @@ class WatchStream(Generic[T]):
     def __init__(self, content: aiohttp.StreamReader, decoder: WatchDecoder[T]) -> None:
         self._content = content
         self._decoder = decoder
-        self._lines = Lines()
+        self._lines = LineSplitter()
 
     def __aiter__(self) -> "WatchStream[T]":
         return self
@@ -230,7 +230,7 @@ class WatchStream(Generic[T]):
                 events.append(self._decoder(line))
             except UnreadableAnswer as error:
                 # The events before it are valid; the machine then handles the failure.
-                events.append(Failed(error))
+                events.append(RequestFailed(error))
                 break
         return events
 
@@ -277,7 +277,7 @@ def decode_list(body: bytes, type: type[T], resource: str, *, strict: bool) -> L
     """
     is_cut = False
     try:
-        if issubclass(type, Several):
+        if issubclass(type, MultiTypeDecoder):
             raw = _decode_raw_list(body)
             return ListPage(raw.metadata, cast("list[T]", [_views(type, item, resource) for item in raw.items or ()]))
         page: ListPage[T] = _list_decoder(type)(body)
@@ -306,7 +306,7 @@ def decode_list(body: bytes, type: type[T], resource: str, *, strict: bool) -> L
 
 
 def _item(item: msgspec.Raw, type: type[T], resource: str) -> T:
-    if issubclass(type, Several):
+    if issubclass(type, MultiTypeDecoder):
         return cast("T", _views(type, item, resource))
     read: T = decoder(type)(item)
     return read
@@ -331,7 +331,7 @@ LINE_LIMIT: Final = 1024**2
 _RESTARTS: Final = 3
 
 
-class Listing(msgspec.Struct, Generic[V], frozen=True):
+class ListResult(msgspec.Struct, Generic[V], frozen=True):
     """All objects that a list returned, and its resourceVersion."""
 
     items: list[V]
@@ -373,13 +373,13 @@ async def token(transport: Transport, request: Request) -> IssuedToken:
 async def everything(
     transport: Transport,
     resource: Resource,
-    selection: Selection,
+    selection: ListOptions,
     type: type[V],
     *,
     limit: int,
     resource_version: str = "",
     retry: bool = True,
-) -> Listing[V]:
+) -> ListResult[V]:
     """All pages. If the continue token expires (410) the list starts again, at most three times."""
     for restart in range(_RESTARTS + 1):
         items: list[V] = []
@@ -394,7 +394,7 @@ async def everything(
                 version = version or page.metadata.resource_version
                 token = page.metadata.continue_
                 if not token:
-                    return Listing(items, version)
+                    return ListResult(items, version)
         except Gone:
             if restart == _RESTARTS or not token:
                 raise

@@ -354,7 +354,7 @@ def _described(schema: Schema, description: str) -> Schema:
 # a misspelt one. Only what the builders above make is known, and no more of OpenAPI.
 
 
-class Departure(NamedTuple):
+class SchemaViolation(NamedTuple):
     """A place where the value is not as the schema asks."""
 
     field: str
@@ -364,7 +364,7 @@ class Departure(NamedTuple):
         return f"{self.field}: {self.reason}" if self.field else self.reason
 
 
-def departures(schema: Schema, value: Any, field: str = "") -> Iterator[Departure]:
+def departures(schema: Schema, value: Any, field: str = "") -> Iterator[SchemaViolation]:
     """Every departure, in the order of the value. ``field`` is where the value stands, such as ``spec.nodes``."""
     match schema.get("type", "amount"):
         case "object":
@@ -400,32 +400,32 @@ def pruned(schema: Schema, value: Any) -> Any:
     return value
 
 
-def _object(schema: Schema, value: Any, field: str) -> Iterator[Departure]:
+def _object(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]:
     if not isinstance(value, Mapping):
-        yield Departure(field, f"must be an object, not {_shown(value)}")
+        yield SchemaViolation(field, f"must be an object, not {_shown(value)}")
         return
     members: Schema = schema.get("properties", {})
     others: Schema | None = schema.get("additionalProperties")
     if (most := schema.get("maxProperties")) is not None and len(value) > most:
-        yield Departure(field, f"has {len(value)} members; at most {most} are possible")
+        yield SchemaViolation(field, f"has {len(value)} members; at most {most} are possible")
     for name in schema.get("required", ()):
         if name not in value:
-            yield Departure(_member(field, name), "is required")
+            yield SchemaViolation(_member(field, name), "is required")
     for name, content in value.items():
         if (of_member := members.get(name, others)) is not None:
             yield from departures(of_member, content, _member(field, str(name)))
         elif members:
-            yield Departure(_member(field, str(name)), f"does not exist; {_meant(str(name), members)}")
+            yield SchemaViolation(_member(field, str(name)), f"does not exist; {_meant(str(name), members)}")
 
 
-def _array(schema: Schema, value: Any, field: str) -> Iterator[Departure]:
+def _array(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]:
     if not isinstance(value, list):
-        yield Departure(field, f"must be a list, not {_shown(value)}")
+        yield SchemaViolation(field, f"must be a list, not {_shown(value)}")
         return
     if (least := schema.get("minItems", 0)) > len(value):
-        yield Departure(field, f"needs at least {least} entries")
+        yield SchemaViolation(field, f"needs at least {least} entries")
     if (most := schema.get("maxItems")) is not None and len(value) > most:
-        yield Departure(field, f"has {len(value)} entries; at most {most} are possible")
+        yield SchemaViolation(field, f"has {len(value)} entries; at most {most} are possible")
     keys = schema.get("x-kubernetes-list-map-keys", ())
     seen: list[Any] = []
     for index, item in enumerate(value):
@@ -434,44 +434,44 @@ def _array(schema: Schema, value: Any, field: str) -> Iterator[Departure]:
         identity = {key: item.get(key) for key in keys} if keys and isinstance(item, Mapping) else item
         if schema["x-kubernetes-list-type"] in ("set", "map"):
             if identity in seen:
-                yield Departure(place, f"is there twice: {_shown(identity)}")
+                yield SchemaViolation(place, f"is there twice: {_shown(identity)}")
             seen.append(identity)
 
 
-def _string(schema: Schema, value: Any, field: str) -> Iterator[Departure]:
+def _string(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]:
     if not isinstance(value, str):
-        yield Departure(field, f"must be a text, not {_shown(value)}")
+        yield SchemaViolation(field, f"must be a text, not {_shown(value)}")
         return
     if (allowed := schema.get("enum")) and value not in allowed:
-        yield Departure(field, f"{value[:40]!r} is not one of {', '.join(allowed)}")
+        yield SchemaViolation(field, f"{value[:40]!r} is not one of {', '.join(allowed)}")
     if len(value) < schema.get("minLength", 0):
-        yield Departure(field, "must not be empty")
+        yield SchemaViolation(field, "must not be empty")
     if (most := schema.get("maxLength")) is not None and len(value) > most:
-        yield Departure(field, f"is longer than {most} characters")
+        yield SchemaViolation(field, f"is longer than {most} characters")
     if (pattern := schema.get("pattern")) and re.search(_whole(pattern), value, re.ASCII) is None:
-        yield Departure(field, f"{value[:40]!r} does not match {pattern}")
+        yield SchemaViolation(field, f"{value[:40]!r} does not match {pattern}")
 
 
-def _integer(schema: Schema, value: Any, field: str) -> Iterator[Departure]:
+def _integer(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]:
     if not isinstance(value, int) or isinstance(value, bool):
-        yield Departure(field, f"must be a whole number, not {_shown(value)}")
+        yield SchemaViolation(field, f"must be a whole number, not {_shown(value)}")
         return
     least, most = schema.get("minimum"), schema.get("maximum")
     if (least is not None and value < least) or (most is not None and value > most):
         allowed = f"at least {least}" if most is None else f"between {least} and {most}"
-        yield Departure(field, f"is {value}; {allowed} is possible")
+        yield SchemaViolation(field, f"is {value}; {allowed} is possible")
 
 
-def _amount(schema: Schema, value: Any, field: str) -> Iterator[Departure]:
+def _amount(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]:
     if isinstance(value, int) and not isinstance(value, bool):
         return
     if not isinstance(value, str) or re.search(_whole(schema["pattern"]), value, re.ASCII) is None:
-        yield Departure(field, f"must be an amount such as 4, 500m or 16Gi, not {_shown(value)}")
+        yield SchemaViolation(field, f"must be an amount such as 4, 500m or 16Gi, not {_shown(value)}")
 
 
-def _boolean(schema: Schema, value: Any, field: str) -> Iterator[Departure]:
+def _boolean(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]:
     if not isinstance(value, bool):
-        yield Departure(field, f"must be true or false, not {_shown(value)}")
+        yield SchemaViolation(field, f"must be true or false, not {_shown(value)}")
 
 
 def _meant(name: str, members: Schema) -> str:

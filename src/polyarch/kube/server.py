@@ -171,7 +171,7 @@ SCRAPER_RIGHTS: Final = (rule(TOKEN_REVIEWS, "create"), rule(SUBJECT_ACCESS_REVI
 STALL_LIMIT: Final = 10.0
 
 
-class Checks:
+class HealthChecks:
     """Named checks, run in the order in which they were added."""
 
     def __init__(self, name: str) -> None:
@@ -205,8 +205,8 @@ class Health:
     """Answers the kubelet's probes; its server starts first and stops last."""
 
     def __init__(self) -> None:
-        self.liveness = Checks("healthz")
-        self.readiness = Checks("readyz")
+        self.liveness = HealthChecks("healthz")
+        self.readiness = HealthChecks("readyz")
         self._paths = {"/healthz": self.liveness, "/readyz": self.readiness}
 
     async def serve(self, request: web.BaseRequest) -> web.Response:
@@ -218,7 +218,7 @@ class Health:
         return text(200 if well else 503, report)
 
 
-class LoopWatch:
+class EventLoopMonitor:
     """Notices a stalled event loop: blocking work, or a process that was suspended."""
 
     def __init__(self, clock: Clock, *, beat: float = 1.0, limit: float = STALL_LIMIT) -> None:
@@ -315,8 +315,8 @@ class ScraperAuthorization:
         self._size = size
         self._timeout = timeout
         self._secret = secrets.token_bytes(32)
-        self._allowed = _Line(at_once)
-        self._others = _Line(at_once)
+        self._allowed = _TokenReviewCache(at_once)
+        self._others = _TokenReviewCache(at_once)
 
     async def verdict(self, token: str) -> Verdict:
         """Whether the token is allowed. Raises ``KubernetesError`` or ``TimeoutError`` if the API server cannot say."""
@@ -386,7 +386,7 @@ class ScraperAuthorization:
         return "allowed" if may.status.allowed else "forbidden"
 
 
-class _Line:
+class _TokenReviewCache:
     """Known or unknown tokens: the cached verdicts, the reviews in flight, and how many wait or are in review."""
 
     def __init__(self, at_once: int) -> None:

@@ -11,7 +11,7 @@ from polyarch.kube.errors import ConfigurationError
 from polyarch.proxies import Proxy
 
 
-class Pem(msgspec.Struct, frozen=True):
+class PemSource(msgspec.Struct, frozen=True):
     """A certificate or key, as data or as a file that may change later; data wins, as in kubectl."""
 
     path: str
@@ -36,15 +36,15 @@ class Pem(msgspec.Struct, frozen=True):
             ) from error
 
     def __repr__(self) -> str:
-        return f"Pem({self.field!r}, {self.file or 'data'})"
+        return f"PemSource({self.field!r}, {self.file or 'data'})"
 
 
 class TlsSettings(msgspec.Struct, frozen=True):
     """How to verify the server, and the client certificate. Without ``ca`` the system's certificates are trusted."""
 
-    ca: Pem | None = None
-    certificate: Pem | None = None
-    key: Pem | None = None
+    ca: PemSource | None = None
+    certificate: PemSource | None = None
+    key: PemSource | None = None
     server_name: str = ""
     skip_verify: bool = False
 

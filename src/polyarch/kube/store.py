@@ -30,7 +30,7 @@ _GRAVES: Final = 4096
 """Number of deletions remembered, so that a late duplicate event does not bring an object back."""
 
 
-class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class ObjectChange(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """A change for handlers: the object before and after. ``initial`` changes are from the first list."""
 
     kind: Literal["apply", "delete"]
@@ -95,7 +95,7 @@ class Store(Generic[T]):
         for key, object_ in self._objects.items():
             self._index_one(name, key, None, object_)
 
-    def take(self, output: Output[T]) -> tuple[Change[T], ...]:
+    def take(self, output: Output[T]) -> tuple[ObjectChange[T], ...]:
         """Applies one output of the watch machine and returns the changes."""
         match output:
             case Apply(object=object_):
@@ -115,7 +115,7 @@ class Store(Generic[T]):
                 return self._swap()
         return ()
 
-    def _apply(self, object_: T) -> tuple[Change[T], ...]:
+    def _apply(self, object_: T) -> tuple[ObjectChange[T], ...]:
         metadata = object_.metadata
         key = metadata.key
         old = self._objects.get(key)
@@ -127,10 +127,10 @@ class Store(Generic[T]):
             self._graves.pop(key, None)
         self._set(key, old, object_)
         if old is not None and metadata.uid != old.metadata.uid:
-            return Change("delete", key, old, None), Change("apply", key, None, object_)
-        return (Change("apply", key, old, object_),)
+            return ObjectChange("delete", key, old, None), ObjectChange("apply", key, None, object_)
+        return (ObjectChange("apply", key, old, object_),)
 
-    def _delete(self, key: Key, version: str) -> tuple[Change[T], ...]:
+    def _delete(self, key: Key, version: str) -> tuple[ObjectChange[T], ...]:
         if self._list is not None:
             there = self._list.get(key)
             if there is None or not older(version, there.metadata.resource_version):
@@ -144,27 +144,27 @@ class Store(Generic[T]):
         if old is None:
             return ()
         self._set(key, old, None)
-        return (Change("delete", key, old, None),)
+        return (ObjectChange("delete", key, old, None),)
 
-    def _swap(self) -> tuple[Change[T], ...]:
+    def _swap(self) -> tuple[ObjectChange[T], ...]:
         fresh, known = self._list or {}, self._objects
         self._list, self._graves, self._list_graves = None, self._list_graves, {}
         initial, self._listed = not self._listed, True
-        changes: list[Change[T]] = []
+        changes: list[ObjectChange[T]] = []
         for key, new in fresh.items():
             old = known.get(key)
             if old is None:
-                changes.append(Change("apply", key, None, new, initial))
+                changes.append(ObjectChange("apply", key, None, new, initial))
             elif (
                 old.metadata.resource_version == new.metadata.resource_version and old.metadata.uid == new.metadata.uid
             ):
                 fresh[key] = old
             elif old.metadata.uid == new.metadata.uid:
-                changes.append(Change("apply", key, old, new, initial))
+                changes.append(ObjectChange("apply", key, old, new, initial))
             else:
-                changes.append(Change("delete", key, old, None, initial))
-                changes.append(Change("apply", key, None, new, initial))
-        changes += [Change("delete", key, old, None, initial) for key, old in known.items() if key not in fresh]
+                changes.append(ObjectChange("delete", key, old, None, initial))
+                changes.append(ObjectChange("apply", key, None, new, initial))
+        changes += [ObjectChange("delete", key, old, None, initial) for key, old in known.items() if key not in fresh]
         self._objects = fresh
         for change in changes:
             self._index(change.key, change.old, change.new)
@@ -247,7 +247,7 @@ class _Write(NamedTuple):
     forgotten_at: float
 
 
-class OwnWrites(Generic[T]):
+class WriteExpectations(Generic[T]):
     """The writes of this process that its cache does not show yet."""
 
     def __init__(self, store: Store[T], *, clock: Clock, keep: float = 60.0) -> None:
@@ -285,7 +285,7 @@ class OwnWrites(Generic[T]):
         """Whether the cache is older than any of our writes: what is read across many objects is not whole then."""
         return any(self.is_stale(key) for key in tuple(self._writes))
 
-    def observe(self, change: Change[T]) -> None:
+    def observe(self, change: ObjectChange[T]) -> None:
         """An informer handler: forgets writes that the cache has seen, and deleted objects."""
         write = self._writes.get(change.key)
         if write is not None and (change.new is None or _caught_up(write, change.new.metadata.resource_version)):

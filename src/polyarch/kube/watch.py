@@ -44,7 +44,7 @@ class KubernetesObject(Protocol):
 T = TypeVar("T", bound=KubernetesObject)
 
 
-class Opened(msgspec.Struct, frozen=True, gc=False):
+class StreamOpened(msgspec.Struct, frozen=True, gc=False):
     """The server accepted a watch or a streaming list."""
 
 
@@ -56,13 +56,13 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     continue_token: str = ""
 
 
-class Seen(msgspec.Struct, Generic[T], frozen=True):
+class ObjectChanged(msgspec.Struct, Generic[T], frozen=True):
     """ADDED or MODIFIED, with the object's present state."""
 
     object: T
 
 
-class Removed(msgspec.Struct, frozen=True, gc=False):
+class ObjectDeleted(msgspec.Struct, frozen=True, gc=False):
     """DELETED, or changed to something that does not decode: the cache must not have the object any more."""
 
     key: Key
@@ -76,24 +76,26 @@ class Bookmark(msgspec.Struct, frozen=True, gc=False):
     initial_end: bool = False
 
 
-class Ended(msgspec.Struct, frozen=True, gc=False):
+class StreamEnded(msgspec.Struct, frozen=True, gc=False):
     """The server closed the stream ``lasted`` seconds after it was opened."""
 
     lasted: float
 
 
-class Failed(msgspec.Struct, frozen=True):
+class RequestFailed(msgspec.Struct, frozen=True):
     """A request or stream failed, or the stream sent an ERROR event."""
 
     error: KubernetesError
     lasted: float = 0.0
 
 
-class Missing(msgspec.Struct, frozen=True, gc=False):
+class KindNotServed(msgspec.Struct, frozen=True, gc=False):
     """The server does not have this kind, so there are no objects of it."""
 
 
-Input = Opened | Page[T] | Seen[T] | Removed | Bookmark | Ended | Failed | Missing
+Input = (
+    StreamOpened | Page[T] | ObjectChanged[T] | ObjectDeleted | Bookmark | StreamEnded | RequestFailed | KindNotServed
+)
 
 
 BACKOFF_BASE: Final = 0.5
@@ -101,11 +103,11 @@ BACKOFF_CAP: Final = 10.0
 AWAY_CAP: Final = 2.0
 """The cap while the server is unreachable or has just restarted: such requests cost it nothing, and pods wait at most
 this long after it is back."""
-PATIENCE: Final = 15
+MAX_REFUSALS: Final = 15
 """Refusals (401, 403) in a row that may come from an API server that has not loaded its RBAC roles yet."""
 RETRY_AFTER_CAP: Final = 60.0
 """A proxy before the API server may ask for hours; the cache must not stay stale for so long."""
-QUIET: Final = 30.0
+HEALTHY_AFTER: Final = 30.0
 """A stream that stayed open for so many seconds resets the failure count."""
 REFUSALS_UNTIL_PROBLEM: Final = 2
 STREAMING_ATTEMPTS: Final = 2
@@ -150,7 +152,7 @@ Output = Init | InitApply[T] | InitDone | Apply[T] | Delete
 # -- states -----------------------------------------------------------------------------------------------------------
 
 
-class Health(msgspec.Struct, frozen=True, gc=False):
+class WatchHealth(msgspec.Struct, frozen=True, gc=False):
     """Failures in a row, how many of them were refusals (401, 403), and the server's ``Retry-After``."""
 
     failures: int = 0
@@ -169,13 +171,13 @@ class Health(msgspec.Struct, frozen=True, gc=False):
 class Empty(msgspec.Struct, frozen=True, gc=False):
     """Nothing has been listed, or the cache may have missed events."""
 
-    health: Health = Health()
+    health: WatchHealth = WatchHealth()
 
 
 class Streaming(msgspec.Struct, frozen=True, gc=False):
     """A streaming list is being read."""
 
-    health: Health
+    health: WatchHealth
 
 
 class Paging(msgspec.Struct, frozen=True, gc=False):
@@ -183,23 +185,23 @@ class Paging(msgspec.Struct, frozen=True, gc=False):
 
     continue_token: str
     resource_version: str
-    health: Health
+    health: WatchHealth
 
 
 class Watching(msgspec.Struct, frozen=True, gc=False):
     """Everything up to ``resource_version`` is known."""
 
     resource_version: str
-    health: Health
+    health: WatchHealth
 
 
-State = Empty | Streaming | Paging | Watching
+WatchState = Empty | Streaming | Paging | Watching
 
 
 # -- the machine ------------------------------------------------------------------------------------------------------
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False):
+class WatchRequest(msgspec.Struct, frozen=True, gc=False):
     """A request to send. ``page`` is answered at once, the others are streams."""
 
     kind: Literal["page", "streaming-list", "watch"]
@@ -207,20 +209,20 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     continue_token: str = ""
 
 
-def request_for(state: State) -> Ask:
+def request_for(state: WatchState) -> WatchRequest:
     """The request to send in this state."""
     match state:
         case Empty(health=health):
             streaming = health.streaming and health.broken_lists < STREAMING_ATTEMPTS
-            return Ask("streaming-list" if streaming else "page")
+            return WatchRequest("streaming-list" if streaming else "page")
         case Paging(continue_token=token):
-            return Ask("page", continue_token=token)
+            return WatchRequest("page", continue_token=token)
         case Watching(resource_version=version):
-            return Ask("watch", resource_version=version)
+            return WatchRequest("watch", resource_version=version)
     raise _impossible(state, "request")
 
 
-def delay_before(state: State, random: Random) -> float:
+def delay_before(state: WatchState, random: Random) -> float:
     """Seconds to wait before the request: 0 at first, then ``Retry-After`` plus exponential backoff with full
     jitter.
 
@@ -239,27 +241,31 @@ def delay_before(state: State, random: Random) -> float:
     return asked + backoff(failures - 1, base=BACKOFF_BASE, cap=cap, random=random)
 
 
-def refused(state: State) -> bool:
+def refused(state: WatchState) -> bool:
     """Whether the server has refused the watch repeatedly, so that the cache may be out of date."""
     return state.health.refusals >= REFUSALS_UNTIL_PROBLEM
 
 
-def step(state: State, event: Input[T]) -> tuple[State, tuple[Output[T], ...]]:
+def step(state: WatchState, event: Input[T]) -> tuple[WatchState, tuple[Output[T], ...]]:
     """The next state and the outputs. Raises ValueError for an event that is impossible in this state."""
     match state, event:
-        case Watching(), Seen(object=object_):
+        case Watching(), ObjectChanged(object=object_):
             version = newer(state.resource_version, object_.metadata.resource_version)
             return Watching(version, state.health), (Apply(object_),)
-        case Watching(), Removed(key=key, resource_version=removed):
+        case Watching(), ObjectDeleted(key=key, resource_version=removed):
             return Watching(newer(state.resource_version, removed), state.health), (Delete(key, removed),)
         case Watching(), Bookmark(resource_version=version):
             return Watching(newer(state.resource_version, version), state.health), ()
-        case Watching(), Opened():
+        case Watching(), StreamOpened():
             return Watching(state.resource_version, _accepted(state.health)), ()
-        case Watching(), Ended(lasted=lasted):
-            health = Health(streaming=state.health.streaming) if lasted >= QUIET else _failed(state.health, 0.0, None)
+        case Watching(), StreamEnded(lasted=lasted):
+            health = (
+                WatchHealth(streaming=state.health.streaming)
+                if lasted >= HEALTHY_AFTER
+                else _failed(state.health, 0.0, None)
+            )
             return Watching(state.resource_version, health), ()
-        case Watching(), Failed(error=error, lasted=lasted):
+        case Watching(), RequestFailed(error=error, lasted=lasted):
             health = _failed(state.health, lasted, error)
             cause = _cause(error)
             if cause is _Cause.OTHER:
@@ -268,29 +274,29 @@ def step(state: State, event: Input[T]) -> tuple[State, tuple[Output[T], ...]]:
             failures = 0 if cause is _Cause.GONE else health.failures
             return Empty(_changed(health, failures=failures, relists=health.relists + 1)), ()
 
-        case Empty(), Opened():
+        case Empty(), StreamOpened():
             return Streaming(_accepted(state.health)), (Init(),)
-        case Streaming(), Seen(object=object_):
+        case Streaming(), ObjectChanged(object=object_):
             return state, (InitApply(object_),)
-        case Streaming(), Removed(key=key, resource_version=removed):
+        case Streaming(), ObjectDeleted(key=key, resource_version=removed):
             return state, (Delete(key, removed),)
         case Streaming(), Bookmark(resource_version=version, initial_end=True):
             return Watching(version, _complete(_arrived(state.health))), (InitDone(version),)
         case Streaming(), Bookmark():
             return state, ()
-        case Streaming(), Ended():
+        case Streaming(), StreamEnded():
             return Empty(_broken_list(_failed(state.health, 0.0, None))), ()
 
-        case Empty(), Missing():
+        case Empty(), KindNotServed():
             return state, (Init(), InitDone())
         case Empty(), Page():
             return _page(state, event)
         case Paging(), Page():
             return _page(state, event)
-        case Paging(), Failed(error=error, lasted=lasted) if _cause(error) is _Cause.OTHER:
+        case Paging(), RequestFailed(error=error, lasted=lasted) if _cause(error) is _Cause.OTHER:
             health = _failed(state.health, lasted, error)
             return Paging(state.continue_token, state.resource_version, health), ()
-        case _, Failed():
+        case _, RequestFailed():
             return _no_list(state, event), ()
     raise _impossible(state, type(event).__name__)
 
@@ -304,7 +310,7 @@ def newer(one: str, other: str) -> str:
     return other
 
 
-def _page(state: Empty | Paging, page: Page[T]) -> tuple[State, tuple[Output[T], ...]]:
+def _page(state: Empty | Paging, page: Page[T]) -> tuple[WatchState, tuple[Output[T], ...]]:
     outputs: list[Output[T]] = [InitApply(object_) for object_ in page.objects]
     health = _arrived(state.health)
     version = page.resource_version
@@ -319,7 +325,7 @@ def _page(state: Empty | Paging, page: Page[T]) -> tuple[State, tuple[Output[T],
     return Watching(version, _complete(health)), tuple(outputs)
 
 
-def _no_list(state: State, failed: Failed) -> State:
+def _no_list(state: WatchState, failed: RequestFailed) -> WatchState:
     if _cause(failed.error) is _Cause.UNSUPPORTED and request_for(Empty(state.health)).kind == "streaming-list":
         return Empty(_changed(state.health, streaming=False))
     return Empty(_broken_list(_failed(state.health, failed.lasted, failed.error)))
@@ -328,34 +334,34 @@ def _no_list(state: State, failed: Failed) -> State:
 _changed = msgspec.structs.replace
 
 
-def _accepted(health: Health) -> Health:
+def _accepted(health: WatchHealth) -> WatchHealth:
     """The server accepted the request: it neither refuses nor asks to wait."""
     if health.refusals or health.retry_after is not None:
         return _changed(health, refusals=0, retry_after=None)
     return health
 
 
-def _arrived(health: Health) -> Health:
+def _arrived(health: WatchHealth) -> WatchHealth:
     """The answer has arrived: the backoff is reset."""
     return _changed(_accepted(health), failures=0)
 
 
-def _broken_list(health: Health) -> Health:
+def _broken_list(health: WatchHealth) -> WatchHealth:
     return _changed(health, broken_lists=health.broken_lists + 1)
 
 
-def _complete(health: Health) -> Health:
+def _complete(health: WatchHealth) -> WatchHealth:
     return _changed(health, broken_lists=0) if health.broken_lists else health
 
 
-def _failed(health: Health, lasted: float, error: KubernetesError | None) -> Health:
+def _failed(health: WatchHealth, lasted: float, error: KubernetesError | None) -> WatchHealth:
     refusals = health.refusals + 1 if isinstance(error, (Unauthorized, Forbidden)) else 0
     retry_after = error.retry_after if isinstance(error, ApiError) else None
-    held = lasted >= QUIET
+    held = lasted >= HEALTHY_AFTER
     failures, relists = (1, 0) if held else (health.failures + 1, health.relists)
     is_away = isinstance(error, Unavailable) or (isinstance(error, ConnectionFailed) and not error.permanent)
-    is_away = is_away or 0 < refusals <= PATIENCE
-    return Health(failures, refusals, retry_after, health.streaming, health.broken_lists, relists, is_away)
+    is_away = is_away or 0 < refusals <= MAX_REFUSALS
+    return WatchHealth(failures, refusals, retry_after, health.streaming, health.broken_lists, relists, is_away)
 
 
 class _Cause(Enum):
@@ -379,5 +385,5 @@ def _cause(error: KubernetesError) -> _Cause:
     return _Cause.OTHER
 
 
-def _impossible(state: State, what: Any) -> ValueError:
+def _impossible(state: WatchState, what: Any) -> ValueError:
     return ValueError(f"the watch cannot see {what} while {type(state).__name__.lower()}")

@@ -22,7 +22,7 @@ __all__ = [
     "RENEW_AT",
     "SKEW",
     "Certificate",
-    "Issued",
+    "IssuedCertificate",
     "Purpose",
     "Subject",
     "certificates_of",
@@ -56,14 +56,14 @@ class Subject(msgspec.Struct, frozen=True):
     organizations: tuple[str, ...] = ()
 
 
-class Issued(msgspec.Struct, frozen=True):
+class IssuedCertificate(msgspec.Struct, frozen=True):
     """A certificate with its key."""
 
     certificate: Certificate
     key: ec.EllipticCurvePrivateKey
 
     def __repr__(self) -> str:
-        return f"Issued({self.certificate.subject.rfc4514_string()}, …)"
+        return f"IssuedCertificate({self.certificate.subject.rfc4514_string()}, …)"
 
     @property
     def certificate_pem(self) -> bytes:
@@ -102,7 +102,7 @@ def certificates_of(text: bytes) -> tuple[Certificate, ...]:
         return ()
 
 
-def issued_of(certificate: bytes, key: bytes) -> Issued | None:
+def issued_of(certificate: bytes, key: bytes) -> IssuedCertificate | None:
     """The first certificate of a PEM text with its key; None if one is damaged or they do not match."""
     certificates = certificates_of(certificate)
     try:
@@ -111,7 +111,7 @@ def issued_of(certificate: bytes, key: bytes) -> Issued | None:
         return None
     if not certificates or not isinstance(private, ec.EllipticCurvePrivateKey):
         return None
-    return Issued(certificates[0], private) if private.public_key() == certificates[0].public_key() else None
+    return IssuedCertificate(certificates[0], private) if private.public_key() == certificates[0].public_key() else None
 
 
 def is_due(certificate: Certificate, now: datetime) -> bool:
@@ -140,7 +140,7 @@ def has_signed(authority: Certificate, certificate: Certificate) -> bool:
     return True
 
 
-def make_authority(name: str, *, now: datetime, lifetime: timedelta) -> Issued:
+def make_authority(name: str, *, now: datetime, lifetime: timedelta) -> IssuedCertificate:
     """A new certificate authority, which may sign leaves only."""
     key = new_key()
     subject = _name(Subject(name))
@@ -150,18 +150,18 @@ def make_authority(name: str, *, now: datetime, lifetime: timedelta) -> Issued:
         .add_extension(_key_usage(authority=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return Issued(certificate, key)
+    return IssuedCertificate(certificate, key)
 
 
 def issue(
-    authority: Issued,
+    authority: IssuedCertificate,
     subject: Subject,
     *,
     now: datetime,
     lifetime: timedelta,
     purposes: Sequence[Purpose],
     names: Sequence[str] = (),
-) -> Issued:
+) -> IssuedCertificate:
     """A leaf that expires no later than its authority. ``names`` are its DNS names and IP addresses."""
     key = new_key()
     end = min(now + lifetime, authority.certificate.not_valid_after_utc)
@@ -175,7 +175,7 @@ def issue(
     )
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(_alternative_names(names)), critical=False)
-    return Issued(builder.sign(authority.key, hashes.SHA256()), key)
+    return IssuedCertificate(builder.sign(authority.key, hashes.SHA256()), key)
 
 
 def _name(subject: Subject) -> x509.Name:

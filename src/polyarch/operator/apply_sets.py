@@ -11,10 +11,10 @@ import structlog
 
 from polyarch import names
 from polyarch.clock import Clock
-from polyarch.kube.apply import ApplyFailed, ApplySet, Handler, Outcome, Step
+from polyarch.kube.apply import ApplyFailed, ApplyOperation, ApplyResult, ApplySet, Handler
 from polyarch.kube.client import Client
 from polyarch.kube.events import Recorder, Regarding
-from polyarch.kube.informer import Informer, Informers
+from polyarch.kube.informer import Informer, InformerFactory
 from polyarch.kube.owners import delete_object
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -82,7 +82,7 @@ class OperandApplySets:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
+        informers: InformerFactory,
         kinds: Iterable[tuple[Resource, str]],
         *,
         namespace: str,
@@ -144,7 +144,7 @@ class OperandApplySets:
         webhooks = (found.document.get("webhooks") if found is not None else None) or [{}]
         return str((webhooks[0].get("clientConfig") or {}).get("caBundle") or "")
 
-    async def apply(self, documents: Iterable[Document], *, keeps: Callable[[ObjectMeta], bool]) -> Outcome:
+    async def apply(self, documents: Iterable[Document], *, keeps: Callable[[ObjectMeta], bool]) -> ApplyResult:
         """Applies the documents and prunes what is not among them. Those of an optional kind wait until it is cached.
 
         Raises :class:`ApplyFailed` after everything was tried.
@@ -153,7 +153,7 @@ class OperandApplySets:
         for document in documents:
             await self._delete_if_unchangeable(document)
             desired[self._set_of(document)].append(document)
-        outcomes: list[Outcome] = []
+        outcomes: list[ApplyResult] = []
         failures = {}
         for apply_set, wanted in desired.items():
             if not apply_set.has_synced:
@@ -163,7 +163,7 @@ class OperandApplySets:
             except ApplyFailed as error:
                 outcomes.append(error.outcome)
                 failures.update(error.failures)
-        outcome = Outcome(
+        outcome = ApplyResult(
             *(
                 tuple(part for outcome in outcomes for part in getattr(outcome, field))
                 for field in ("applied", "deleted", "leaving", "contested")
@@ -175,7 +175,7 @@ class OperandApplySets:
             raise ApplyFailed(failures, outcome)
         return outcome
 
-    def changed_by_others(self, documents: Iterable[Document]) -> tuple[Step, ...]:
+    def changed_by_others(self, documents: Iterable[Document]) -> tuple[ApplyOperation, ...]:
         """What somebody else has changed or deleted of these, by the caches."""
         return tuple(
             step
@@ -189,7 +189,7 @@ class OperandApplySets:
                 return apply_set
         return self._main
 
-    def _post_restored(self, step: Step) -> None:
+    def _post_restored(self, step: ApplyOperation) -> None:
         """Post on an operand that others had changed what was put right, and who had changed it."""
         if not step.taken:
             return
@@ -260,7 +260,7 @@ class OperandApplySets:
 class OptionalInformers:
     """Informers that do not make the process unready, and that end together with their kind."""
 
-    def __init__(self, informers: Informers) -> None:
+    def __init__(self, informers: InformerFactory) -> None:
         self._informers = informers
         self._used: list[Informer[Any]] = []
 

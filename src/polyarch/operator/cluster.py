@@ -16,7 +16,7 @@ from polyarch.kube.errors import KubernetesError
 from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Process
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, Resource
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Key, Unstructured
 from polyarch.operator import certificates, registry_settings
 from polyarch.operator.monitoring import RULES, SERVICE_MONITORS
@@ -107,7 +107,7 @@ class OperatorNamespace:
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call ``changed`` with every change that a reconcile may have to answer."""
 
-        def handle(_: Change[Any]) -> None:
+        def handle(_: ObjectChange[Any]) -> None:
             changed()
 
         for informer in (self._namespaces, self._own, self._registries):

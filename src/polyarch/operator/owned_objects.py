@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from polyarch import names
 from polyarch.kube.owners import Owner, owned_by
-from polyarch.kube.rbac import Rule, granted, rule, union
+from polyarch.kube.rbac import PolicyRule, granted, rule, union
 from polyarch.kube.resources import CONFIGMAPS, SECRETS
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 
@@ -67,15 +67,15 @@ def owned(document: Document, owner: Owner | None) -> Document:
 
 OPENSHIFT_PULL_SECRET: Final = (names.CONFIG_HOME, "pull-secret")
 """The global pull secret of OpenShift."""
-USE_CONSTRAINTS: Final = Rule("security.openshift.io", ("securitycontextconstraints",), ("use",))
+USE_CONSTRAINTS: Final = PolicyRule("security.openshift.io", ("securitycontextconstraints",), ("use",))
 """Who changes a pod on OpenShift needs the constraint that its ServiceAccount was admitted with."""
 
 
 class RolePermissions(NamedTuple):
     """The rules of one role: in the whole cluster, and in single namespaces."""
 
-    cluster: tuple[Rule, ...]
-    namespaces: Mapping[str, tuple[Rule, ...]]
+    cluster: tuple[PolicyRule, ...]
+    namespaces: Mapping[str, tuple[PolicyRule, ...]]
 
 
 def service_account(name: str, namespace: str) -> Document:
@@ -94,7 +94,7 @@ def roles(account: str, allowed: RolePermissions, home: str) -> list[Document]:
 
 def combined(*permissions: RolePermissions) -> RolePermissions:
     """The rules of all of them together."""
-    namespaces: dict[str, tuple[Rule, ...]] = {}
+    namespaces: dict[str, tuple[PolicyRule, ...]] = {}
     for role in permissions:
         for namespace, rules in role.namespaces.items():
             namespaces[namespace] = union(*namespaces.get(namespace, ()), *rules)
@@ -115,7 +115,7 @@ def reading_images(
     ``pull_secrets``: whether those that pods name are read.
     """
     reads = [rule(SECRETS, "get")] if pull_secrets else []
-    namespaces: dict[str, tuple[Rule, ...]] = {}
+    namespaces: dict[str, tuple[PolicyRule, ...]] = {}
     if openshift:
         reads += _OPENSHIFT_READS
         namespaces[home] = (rule(CONFIGMAPS, "get", "list", "watch", names=[names.TRUSTED_CA]),)
@@ -129,6 +129,6 @@ def reading_images(
 
 
 _OPENSHIFT_READS: Final = (
-    Rule("config.openshift.io", ("imagedigestmirrorsets", "imagetagmirrorsets", "images"), ("list", "watch")),
-    Rule("operator.openshift.io", ("imagecontentsourcepolicies",), ("list", "watch")),
+    PolicyRule("config.openshift.io", ("imagedigestmirrorsets", "imagetagmirrorsets", "images"), ("list", "watch")),
+    PolicyRule("operator.openshift.io", ("imagecontentsourcepolicies",), ("list", "watch")),
 )

@@ -14,9 +14,9 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock
-from polyarch.kube.apply import Outcome
+from polyarch.kube.apply import ApplyResult
 from polyarch.kube.client import Client
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.owners import delete_object
 from polyarch.kube.resources import Resource
@@ -26,11 +26,11 @@ from polyarch.operator.settings import OLDEST_KUBERNETES, ClusterCapabilities
 
 log = structlog.get_logger(__name__)
 
-STEP_TAKEN: Final = After(0.2)
+STEP_TAKEN: Final = RequeueAfter(0.2)
 """A step was taken, or a cache does not show our own write yet."""
-WAITING: Final = After(1.0)
+WAITING: Final = RequeueAfter(1.0)
 """Something of the cluster is waited for."""
-CONTESTED: Final = After(30.0)
+CONTESTED: Final = RequeueAfter(30.0)
 """Another field manager keeps taking our fields back."""
 
 
@@ -70,11 +70,11 @@ class InitialSync:
         return noted
 
 
-def after_apply(outcome: Outcome, sets: OperandApplySets) -> Result:
+def after_apply(outcome: ApplyResult, sets: OperandApplySets) -> Result:
     """The end of a reconcile that has applied these sets."""
     if outcome.contested:
         return CONTESTED
-    return WAITING if outcome.leaving or not sets.is_complete else Done()
+    return WAITING if outcome.leaving or not sets.is_complete else NoRequeue()
 
 
 def needs_newer_kubernetes(cluster: ClusterCapabilities, what: str) -> str:

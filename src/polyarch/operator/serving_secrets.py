@@ -18,7 +18,7 @@ from polyarch import names as shared
 from polyarch.clock import Clock
 from polyarch.kube.certificate_rotation import SelfManaged, SelfManagedSettings
 from polyarch.kube.client import Client
-from polyarch.kube.controller import After
+from polyarch.kube.controller import RequeueAfter
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import SECRETS, SERVICE_ACCOUNTS
@@ -65,10 +65,10 @@ class ServingSecrets:
         if settings.certificates == "self-managed":
             self.managed = SelfManaged(client, self_managed_settings(settings, owner), clock=clock)
 
-    async def reconcile(self, key: Key) -> After:
+    async def reconcile(self, key: Key) -> RequeueAfter:
         """First the certificates, then the keys of records."""
         before = self.bundle("")
-        after = await self.managed.reconcile(key) if self.managed is not None else After(INTERVAL)
+        after = await self.managed.reconcile(key) if self.managed is not None else RequeueAfter(INTERVAL)
         if self.bundle("") != before:
             self._changed()
         await self._keep_record_key()

@@ -21,8 +21,8 @@ from polyarch.images.pod_mutation import PodMutator
 from polyarch.images.pull_secrets import PullSecretReader, PullSecrets
 from polyarch.images.resolver import ImageInspector
 from polyarch.images.waiting import WaitingPods
-from polyarch.kube.controller import After, Done, Outage, Patches, Result
-from polyarch.kube.errors import Causes, KubernetesError
+from polyarch.kube.controller import NoRequeue, OutageBackoff, Patches, RequeueAfter, Result
+from polyarch.kube.errors import KubernetesError, SeenErrors
 from polyarch.kube.store import Store
 from polyarch.objects import Key, Pod
 from polyarch.placement import names
@@ -76,7 +76,7 @@ class PodController:
         self._is_leading = is_leading
         self._uniform = uniform
         self._image_resolver = PodImageResolver(inspector, secrets, reads, waiting, clock)
-        self._outage = Outage(enqueue, uniform)
+        self._outage = OutageBackoff(enqueue, uniform)
         self._writer = DecisionWriter(
             client=client,
             post=post,
@@ -90,7 +90,7 @@ class PodController:
         )
         self._standby = Standby(uniform)
         self._states: dict[Key, PodState] = {}
-        self._causes = Causes()
+        self._causes = SeenErrors()
         facts.on_change(self.facts_changed)
 
     # -- notifications ------------------------------------------------------------------------------------------------
@@ -143,24 +143,24 @@ class PodController:
         pod = self._pods.get(key)
         if pod is None or pod.metadata.deletion_timestamp is not None or not has_gate(pod):
             self._forget(key)
-            return Done()
+            return NoRequeue()
         now = self._clock.monotonic()
         state = self._remember(key, pod, now)
         if state.patches.is_written_from(pod.metadata.resource_version):
             return _after(state.patches.wait_for_event(now))
         leading = self._is_leading()
         if not leading and (rest := state.seen_at + state.standby_delay - now) > 0:
-            return After(rest)
+            return RequeueAfter(rest)
         facts = self._facts_for(key.namespace, state, now)
-        if isinstance(facts, After):
+        if isinstance(facts, RequeueAfter):
             return facts
         case = examine(facts.about(pod, key.namespace, stored=True))
         known = self._image_resolver.resolve(image_request(case), key, state)
         if known is None:
-            return Done()
+            return NoRequeue()
         if known.undecidable:
             self._park(key, state, known)
-            return Done()
+            return NoRequeue()
         now = self._clock.monotonic()
         put_off = state.retry_window.put_off(now, pending=known.pending)
         if leading:
@@ -173,7 +173,7 @@ class PodController:
             result = await self._place(context, leading=leading)
         else:
             self._park(key, state, known, held=decision.outcome is PlacementOutcome.HELD)
-            result = await self._writer.keep(context, now=now) if leading else Done()
+            result = await self._writer.keep(context, now=now) if leading else NoRequeue()
             result = result if put_off is None or not leading else _sooner(result, put_off)
         if not state.patches.awaits_event:
             state.succeeded()
@@ -185,15 +185,15 @@ class PodController:
 
     async def _place(self, context: DecisionContext, *, leading: bool) -> Result:
         if not leading and (context.case.rule is not None or context.decision.unresolved):
-            return Done()
+            return NoRequeue()
         now = self._clock.monotonic()
         if not leading and (rest := self._standby.leave_to_others(context.state, now)) > 0:
-            return After(rest)
+            return RequeueAfter(rest)
         again = await self._writer.release(context)
         if again is not None:
             return again
         self._waiting.leave(context.key)
-        return Done()
+        return NoRequeue()
 
     def _remember(self, key: Key, pod: Pod, now: float) -> PodState:
         state = self._states.get(key)
@@ -209,12 +209,12 @@ class PodController:
         if state is not None:
             self._standby.pod_went(state, self._clock.monotonic())
 
-    def _facts_for(self, namespace: str, state: PodState, now: float) -> NamespaceFacts | After:
+    def _facts_for(self, namespace: str, state: PodState, now: float) -> NamespaceFacts | RequeueAfter:
         """The facts for this pod, or when to reconcile again while some are not known yet."""
         if not self._facts.is_complete:
-            return After(FACTS_REQUEUE_DELAY)
+            return RequeueAfter(FACTS_REQUEUE_DELAY)
         if self._facts.of(namespace).settings.provisional and (left := state.seen_at + NAMESPACE_TIMEOUT - now) > 0:
-            return After(left)
+            return RequeueAfter(left)
         return self._facts.settled(namespace)
 
     # -- internal errors ----------------------------------------------------------------------------------------------
@@ -225,26 +225,26 @@ class PodController:
         log.error("a pass over a pod met a bug", pod=str(key), exc_info=error if self._causes.is_new(error) else None)
         pod, state = self._pods.get(key), self._states.get(key)
         if pod is None or state is None:
-            return After(backoff.MAX_DELAY)
+            return RequeueAfter(backoff.MAX_DELAY)
         lasts = state.failed(self._clock.monotonic())
         settings = self._facts.settled(key.namespace).settings
         ended = self._is_leading() and lasts >= settings.retry_window
-        later = After(backoff.delay(state.failures, uniform=self._uniform()))
+        later = RequeueAfter(backoff.delay(state.failures, uniform=self._uniform()))
         if not ended:
             return later
         again = await self._writer.give_up_undecided(key, pod, state, settings, lasts=lasts, later=later)
         if again is not None:
             return again
         self._waiting.leave(key)
-        return Done()
+        return NoRequeue()
 
 
 def _after(seconds: float | None) -> Result:
-    return Done() if seconds is None else After(seconds)
+    return NoRequeue() if seconds is None else RequeueAfter(seconds)
 
 
-def _sooner(result: Result, seconds: float) -> After:
-    return After(min(result.seconds, seconds) if isinstance(result, After) else seconds)
+def _sooner(result: Result, seconds: float) -> RequeueAfter:
+    return RequeueAfter(min(result.seconds, seconds) if isinstance(result, RequeueAfter) else seconds)
 
 
 # -- the pods with our gate that this process knows --------------------------------------------------------------------
@@ -313,7 +313,7 @@ class StrayGates:
         self._metrics = metrics
         self._known: frozenset[str] = frozenset()
         """Uids of the strays of the last list: each is counted and logged once, however often it changes."""
-        self._causes = Causes()
+        self._causes = SeenErrors()
         self._listed_at = float("-inf")
 
     async def run(self) -> None:

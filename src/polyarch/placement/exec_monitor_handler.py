@@ -11,7 +11,7 @@ import structlog
 
 from polyarch.clock import Clock, deadline
 from polyarch.kube.client import Client
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound
 from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
@@ -86,18 +86,18 @@ class Handler:
         if event is None:
             self._seen.pop(key, None)
             self._failing.pop(key, None)
-            return Done()
+            return NoRequeue()
         now = self._clock.monotonic()
         match first_action(event, home=self._home, waited=now - self._seen.setdefault(key, now)):
             case RetryEvent(seconds):
-                return After(seconds)
+                return RequeueAfter(seconds)
             case LabelEvent(error):
                 await self._label(key, error)
             case ReadPod():
                 await self._look_up(key, event, now)
             case _:
                 pass
-        return Done()
+        return NoRequeue()
 
     async def _look_up(self, key: Key, event: ENoExecEvent, now: float) -> None:
         try:

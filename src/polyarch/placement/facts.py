@@ -16,9 +16,9 @@ import structlog
 from polyarch.clock import Clock
 from polyarch.images.pull_secrets import PullSecretNames
 from polyarch.images.resolver import PodImageRequest
-from polyarch.kube.informer import OnDemand, Shares
+from polyarch.kube.informer import OnDemandInformer, Shares
 from polyarch.kube.resources import NAMESPACES, NODES, Resource
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.kube.watch import KubernetesObject
 from polyarch.objects import Key, PartialObjectMetadata, Pod
 from polyarch.placement import names
@@ -56,7 +56,7 @@ class OptionalResource:
         self,
         informers: Shares,
         resource: Resource,
-        handler: Callable[[Change[PartialObjectMetadata]], None],
+        handler: Callable[[ObjectChange[PartialObjectMetadata]], None],
         *,
         told: Callable[[], None],
         clock: Clock,
@@ -64,7 +64,7 @@ class OptionalResource:
         """``told`` is called after the first list, and when the objects are left out."""
         self.left_out = ""
         """Why pods are decided without the resource, naming verb and resource; empty if they are not."""
-        self.objects = OnDemand(informers, resource, PartialObjectMetadata, handler)
+        self.objects = OnDemandInformer(informers, resource, PartialObjectMetadata, handler)
         self._told = told
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
@@ -302,12 +302,12 @@ class ClusterFacts:
                 else:
                     await self._policies.synced()
 
-    def _cppc_changed(self, change: Change[ClusterPodPlacementConfig]) -> None:
+    def _cppc_changed(self, change: ObjectChange[ClusterPodPlacementConfig]) -> None:
         if change.key == SINGLETON:
             self.cppc = change.new
         self._cluster_changed(change)
 
-    def _cluster_changed(self, change: Change[ClusterPodPlacementConfig] | Change[PlacementPolicy]) -> None:
+    def _cluster_changed(self, change: ObjectChange[ClusterPodPlacementConfig] | ObjectChange[PlacementPolicy]) -> None:
         old, new = change.old, change.new
         if (
             old is not None
@@ -328,7 +328,7 @@ class ClusterFacts:
                 log.warning("invalid configuration value ignored", problem=problem)
         self._tell(None)
 
-    def _ppc_changed(self, change: Change[PodPlacementConfig]) -> None:
+    def _ppc_changed(self, change: ObjectChange[PodPlacementConfig]) -> None:
         old, new = change.old, change.new
         if old is not None and new is not None and old.spec == new.spec:
             return  # a status or an annotation
@@ -338,7 +338,7 @@ class ClusterFacts:
         if not change.initial:
             self._tell(change.key.namespace)
 
-    def _tell_of_selector(self, change: Change[PodPlacementConfig]) -> None:
+    def _tell_of_selector(self, change: ObjectChange[PodPlacementConfig]) -> None:
         """Logs an invalid selector, which matches no pod, when it is first seen and when it changes."""
         old, new = change.old, change.new
         if new is None or (old is not None and old.spec.label_selector == new.spec.label_selector):
@@ -348,7 +348,7 @@ class ClusterFacts:
                 "a PodPlacementConfig matches no pod", config=str(change.key), reason=INVALID_SELECTOR, problem=problem
             )
 
-    def _namespace_changed(self, change: Change[PartialObjectMetadata]) -> None:
+    def _namespace_changed(self, change: ObjectChange[PartialObjectMetadata]) -> None:
         old, new = change.old, change.new
         self._by_namespace.pop(change.key.name, None)
         if change.initial:
@@ -356,7 +356,7 @@ class ClusterFacts:
         if new is not None and (old is None or old.metadata.labels != new.metadata.labels):
             self._tell(change.key.name)
 
-    def _node_changed(self, change: Change[PartialObjectMetadata]) -> None:
+    def _node_changed(self, change: ObjectChange[PartialObjectMetadata]) -> None:
         """Kubelets update their node's status all the time; only a change of its architecture matters."""
         if _architecture(change.old) == _architecture(change.new):
             return

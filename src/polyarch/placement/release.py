@@ -14,7 +14,16 @@ import structlog
 from polyarch.clock import Clock
 from polyarch.images import backoff
 from polyarch.images.pod_mutation import MutationContext, PodMutator, join_patches
-from polyarch.kube.controller import After, Done, Outage, Patches, Result, Write, Written, write_guarded
+from polyarch.kube.controller import (
+    NoRequeue,
+    OutageBackoff,
+    Patches,
+    PatchResult,
+    PatchStatus,
+    RequeueAfter,
+    Result,
+    write_guarded,
+)
 from polyarch.kube.errors import Conflict
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import PODS
@@ -40,7 +49,7 @@ from polyarch.placement.settings import Settings
 
 log = structlog.get_logger(__name__)
 
-_RETRIED_RESULTS: Final = (Written.MOVED_ON, Written.UNANSWERED, Written.UNREACHED)
+_RETRIED_RESULTS: Final = (PatchStatus.MOVED_ON, PatchStatus.UNANSWERED, PatchStatus.UNREACHED)
 """Results after which labelling a waiting pod is tried again."""
 
 
@@ -73,7 +82,7 @@ class DecisionWriter:
         metrics: PlacementMetrics,
         is_leading: Callable[[], bool],
         is_connected: Callable[[], bool],
-        outage: Outage,
+        outage: OutageBackoff,
         uniform: Callable[[], float],
         mutator: PodMutator | None = None,
     ) -> None:
@@ -102,14 +111,14 @@ class DecisionWriter:
             state.hold(now)
         write = await self._write(context.key, context.case.pod, self._patch(context), state)
         match write.result:
-            case Written.DONE:
+            case PatchStatus.DONE:
                 self._count(context)
                 if self._is_leading():
                     self._post_all(context, events_for(context.case, context.decision))
                 return None
-            case Written.MOVED_ON:
+            case PatchStatus.MOVED_ON:
                 return self._wait_for_event(state)
-            case Written.UNANSWERED | Written.UNREACHED:
+            case PatchStatus.UNANSWERED | PatchStatus.UNREACHED:
                 return self._not_answered(context.key, state, write)
         return self._refused(context.key, context.case.pod, state, settings, write)
 
@@ -139,46 +148,46 @@ class DecisionWriter:
             return later
         write = await self._write(key, pod, bare_release(pod), state)
         match write.result:
-            case Written.DONE:
+            case PatchStatus.DONE:
                 self._metrics.decided(Reason.RELEASED_UNCONSTRAINED.value, "controller", "enforce")
                 log.warning("a pod is released because a bug keeps it from being decided", pod=str(key))
                 return None
-            case Written.MOVED_ON:
+            case PatchStatus.MOVED_ON:
                 return later
-            case Written.UNANSWERED | Written.UNREACHED:
+            case PatchStatus.UNANSWERED | PatchStatus.UNREACHED:
                 return self._not_answered(key, state, write)
         return self._refused(key, pod, state, settings, write)
 
     def _wait_for_event(self, state: PodState) -> Result:
         left = state.patches.wait_for_event(self._clock.monotonic())
-        return Done() if left is None else After(left)
+        return NoRequeue() if left is None else RequeueAfter(left)
 
-    def _not_answered(self, key: Key, state: PodState, write: Write) -> Result:
+    def _not_answered(self, key: Key, state: PodState, write: PatchResult) -> Result:
         now = self._clock.monotonic()
         times = state.patches.not_answered(now)
         # While the API server is down, only one pod logs it.
-        is_alone = write.result is Written.UNANSWERED or not self._outage.has_begun
+        is_alone = write.result is PatchStatus.UNANSWERED or not self._outage.has_begun
         if is_alone and state.throttle.is_due(RepeatedEvent.SILENCE, now):
             log.warning("no answer to the release of a pod, trying again", pod=str(key), error=str(write.error))
-        return After(self._again(key, write.result, times))
+        return RequeueAfter(self._again(key, write.result, times))
 
-    def _again(self, key: Key, written: Written, times: int) -> float:
+    def _again(self, key: Key, written: PatchStatus, times: int) -> float:
         """Seconds until a write is sent again after ``times`` without an answer."""
-        if written is Written.UNREACHED:
+        if written is PatchStatus.UNREACHED:
             return self._outage.holds(key)
         return backoff.delay(times, uniform=self._uniform())
 
-    def _refused(self, key: Key, pod: Pod, state: PodState, settings: Settings, write: Write) -> Result:
+    def _refused(self, key: Key, pod: Pod, state: PodState, settings: Settings, write: PatchResult) -> Result:
         now = self._clock.monotonic()
         delay = state.patches.refused(write.refusal, now)
         if not self._is_leading():
-            return After(MAX_REJECTED_DELAY)  # the leader retries, and is refused for the same reason
+            return RequeueAfter(MAX_REJECTED_DELAY)  # the leader retries, and is refused for the same reason
         if state.throttle.is_due(RepeatedEvent.REFUSAL, now):
             self._post(pod, gate_removal_failed_event(str(write.error)))
             log.warning("the API server refuses to release a pod", pod=str(key), error=str(write.error))
         if state.held_since is not None and state.throttle.is_due(RepeatedEvent.HELD, now):
             self._post(pod, held_rejected_event(settings, write.refusal))
-        return After(delay)
+        return RequeueAfter(delay)
 
     def _count(self, context: DecisionContext) -> None:
         state, metrics, now = context.state, self._metrics, self._clock.monotonic()
@@ -206,7 +215,7 @@ class DecisionWriter:
             state.hold(now)
         else:
             state.held_since = None
-        labelled = Written.DONE
+        labelled = PatchStatus.DONE
         if decision.outcome is PlacementOutcome.FAILING and not throttle.failing:
             labelled = await self._label(context)
             throttle.failing = labelled not in _RETRIED_RESULTS
@@ -217,7 +226,7 @@ class DecisionWriter:
                 self._metrics.decided(decision.reason.value, "controller", "enforce")
         elif is_held and throttle.is_due(RepeatedEvent.HELD, now):
             self._post_all(context, (held_event(decision),))
-        if labelled is Written.MOVED_ON:
+        if labelled is PatchStatus.MOVED_ON:
             return self._wait_for_event(state)
         window = state.retry_window
         waits = [
@@ -225,41 +234,41 @@ class DecisionWriter:
             if window.first_attempt is None
             else next_change(decision, context.case.settings, window.elapsed(now))
         ]
-        if labelled in (Written.UNANSWERED, Written.UNREACHED):
+        if labelled in (PatchStatus.UNANSWERED, PatchStatus.UNREACHED):
             waits.append(self._again(context.key, labelled, state.patches.not_answered(now)))
         if throttle.gate < 2:
             waits.append(state.seen_at + GATE_ADDED_AFTER - now)
         if is_held:
             waits.append(throttle.seconds_until_due(RepeatedEvent.HELD, now))
         due = [wait for wait in waits if wait is not None]
-        return After(max(now + min(due) - self._clock.monotonic(), 0.0)) if due else Done()
+        return RequeueAfter(max(now + min(due) - self._clock.monotonic(), 0.0)) if due else NoRequeue()
 
-    async def _label(self, context: DecisionContext) -> Written:
+    async def _label(self, context: DecisionContext) -> PatchStatus:
         """Labels a waiting pod. A refusal has no consequence, as the gate stays."""
         operations = controller_patch(context.case, context.decision)
         if not operations:
-            return Written.DONE  # another process has written it
+            return PatchStatus.DONE  # another process has written it
         write = await self._write(context.key, context.case.pod, operations, context.state)
-        if write.result is Written.DONE:
+        if write.result is PatchStatus.DONE:
             self._post_all(context, events_for(context.case, context.decision))
-        elif write.result is not Written.MOVED_ON:
+        elif write.result is not PatchStatus.MOVED_ON:
             log.warning("a waiting pod could not be labelled", pod=str(context.key), error=str(write.error))
         return write.result
 
     # -- writing and events --------------------------------------------------------------------------------------------
 
-    async def _write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], state: PodState) -> Write:
+    async def _write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], state: PodState) -> PatchResult:
         """The one PATCH from this version of the pod."""
         version = pod.metadata.resource_version
         write = await write_guarded(self._client, PODS, key, operations, version, is_connected=self._is_connected)
-        if write.result is not Written.UNREACHED:
+        if write.result is not PatchStatus.UNREACHED:
             self._outage.over()
-        if write.result is Written.MOVED_ON:
+        if write.result is PatchStatus.MOVED_ON:
             self._metrics.patch_conflicts.inc()
         now = self._clock.monotonic()
-        if write.result is Written.DONE:
+        if write.result is PatchStatus.DONE:
             state.patches.done(version)
-        elif write.result is Written.MOVED_ON:
+        elif write.result is PatchStatus.MOVED_ON:
             state.patches.moved_on(version, now, conflict=isinstance(write.error, Conflict))
         return write
 

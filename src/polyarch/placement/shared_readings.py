@@ -20,10 +20,10 @@ from polyarch.clock import Clock, deadline
 from polyarch.images.pull_secrets import PullSecrets, credentials_in
 from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError
-from polyarch.kube.informer import OnDemand, Shares
+from polyarch.kube.informer import OnDemandInformer, Shares
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import SECRETS
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Secret
 from polyarch.oci.auth.credentials import Credential
 from polyarch.oci.cache import Cache
@@ -64,7 +64,7 @@ class SharedReadings:
         self._cache = cache
         self._clock = clock
         self._namespace = namespace
-        self._demand = OnDemand(
+        self._demand = OnDemandInformer(
             informers, SECRETS, Secret, self._observe, namespace=namespace, name=names.READINGS_SECRET
         )
         self._exporter = CacheExporter(cache, clock)
@@ -112,7 +112,7 @@ class SharedReadings:
                 self._idle.set()
                 await self._changed.wait()
 
-    def global_secret_changed(self, change: Change[Secret]) -> None:
+    def global_secret_changed(self, change: ObjectChange[Secret]) -> None:
         """An informer handler: what the former global pull secret proved is not imported again."""
         metadata = change.new.metadata if change.new is not None else None
         self._shared_as = f"{metadata.uid}/{metadata.resource_version}" if metadata is not None else ""
@@ -131,7 +131,7 @@ class SharedReadings:
         if namespace is None:
             self._changed.set()
 
-    def _observe(self, change: Change[Secret]) -> None:
+    def _observe(self, change: ObjectChange[Secret]) -> None:
         self._stored = change.new
         self._take(change.new)
 

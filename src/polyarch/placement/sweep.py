@@ -21,11 +21,11 @@ import structlog
 from polyarch.clock import Clock, deadline
 from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.client import Client
-from polyarch.kube.errors import Causes, Conflict, Forbidden, KubernetesError, NotFound, TooManyRequests
-from polyarch.kube.informer import OnDemand, Shares
-from polyarch.kube.requests import Selection
+from polyarch.kube.errors import Conflict, Forbidden, KubernetesError, NotFound, SeenErrors, TooManyRequests
+from polyarch.kube.informer import OnDemandInformer, Shares
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import ObjectMeta, PartialObjectMetadata, Pod
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.placement import names
@@ -151,14 +151,14 @@ class WebhookAvailability:
     """``on_return`` is called when the webhook is back, or was changed so that it may be."""
 
     def __init__(self, informers: Shares, *, namespace: str, on_return: Callable[[], None]) -> None:
-        self._configuration = OnDemand(
+        self._configuration = OnDemandInformer(
             informers,
             MUTATING_WEBHOOKS,
             PartialObjectMetadata,
             self._configuration_changed,
             name=names.WEBHOOK_CONFIGURATION,
         )
-        self._deployment = OnDemand(
+        self._deployment = OnDemandInformer(
             informers, DEPLOYMENTS, Deployment, self._deployment_changed, namespace=namespace, name=names.WEBHOOK
         )
         self._on_return = on_return
@@ -177,13 +177,13 @@ class WebhookAvailability:
         if not wanted:
             self._is_configured, self._is_available = False, True
 
-    def _configuration_changed(self, change: Change[PartialObjectMetadata]) -> None:
+    def _configuration_changed(self, change: ObjectChange[PartialObjectMetadata]) -> None:
         old, new = change.old, change.new
         self._is_configured = new is not None
         if new is not None and (old is None or old.metadata.generation != new.metadata.generation):
             self._on_return()
 
-    def _deployment_changed(self, change: Change[Deployment]) -> None:
+    def _deployment_changed(self, change: ObjectChange[Deployment]) -> None:
         was_available = self._is_available
         status = change.new.status if change.new is not None else None
         self._is_available = change.new is None or (status is not None and status.available_replicas > 0)
@@ -193,7 +193,7 @@ class WebhookAvailability:
 
 # -- the sweep ---------------------------------------------------------------------------------------------------------
 
-BOUND_PODS: Final = Selection(
+BOUND_PODS: Final = ListOptions(
     "", f"{names.SCHEDULING_GATE_LABEL} notin ({names.GATED},{names.REMOVED})", "spec.nodeName!="
 )
 """Pods on nodes that placement did not finish with."""
@@ -249,7 +249,7 @@ class Sweeper:
         self._return_sweeps: list[float] = []
         """When to look for what was missed while the webhook was away."""
         self._wake = asyncio.Event()
-        self._causes = Causes()
+        self._causes = SeenErrors()
         self.unplaced = 0
         """Pods found unplaced by the last sweep, for the policy's status."""
         facts.on_change(lambda namespace: self._wake.set() if namespace is None else None)

@@ -18,9 +18,9 @@ from polyarch.images.pod_images import images_of
 from polyarch.images.pull_secrets import PullSecretNames, PullSecrets
 from polyarch.images.resolver import ImageInspector, LowPriorityLookups
 from polyarch.images.waiting import failure_of
-from polyarch.kube.informer import OnDemand, Shares
+from polyarch.kube.informer import OnDemandInformer, Shares
 from polyarch.kube.resources import CRONJOBS, DAEMONSETS, DEPLOYMENTS, STATEFULSETS, Resource
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Container, LocalObjectReference, ObjectMeta, Pod, PodSpec, Volume
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.reference import Reference
@@ -175,7 +175,8 @@ class WarmUp:
         self._images = images
         self._clock = clock
         self._watched = {
-            kind: OnDemand(informers, resource, model, self._observe) for kind, (resource, model) in KINDS.items()
+            kind: OnDemandInformer(informers, resource, model, self._observe)
+            for kind, (resource, model) in KINDS.items()
         }
         self._fresh: dict[tuple[str, PullSecretNames | None], WarmUpImage] = {}
         """Of new and changed templates."""
@@ -234,7 +235,7 @@ class WarmUp:
         except TimeoutError:
             return
 
-    def _observe(self, change: Change[Workload | CronJob]) -> None:
+    def _observe(self, change: ObjectChange[Workload | CronJob]) -> None:
         new, old = change.new, change.old
         if new is None or (old is not None and old.template == new.template):
             return

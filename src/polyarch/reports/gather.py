@@ -27,7 +27,7 @@ from polyarch.kube.resources import (
     STATEFULSETS,
     Resource,
 )
-from polyarch.kube.responses import Listing
+from polyarch.kube.responses import ListResult
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.objects import ObjectMeta, PartialObjectMetadata
@@ -83,7 +83,7 @@ NECESSARY: Final = (str(PODS), str(NODES))
 class Lists(Protocol):
     """The part of the client that is needed here."""
 
-    async def list(self, resource: Resource, *, type: Any) -> Listing[Any]: ...
+    async def list(self, resource: Resource, *, type: Any) -> ListResult[Any]: ...
 
 
 class Place(NamedTuple):

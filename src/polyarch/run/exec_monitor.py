@@ -49,7 +49,7 @@ def handler_side(process: Process) -> Components:
     from polyarch.kube.controller import Controller
     from polyarch.kube.events import Regarding
     from polyarch.kube.queue import Priority, WorkQueue
-    from polyarch.kube.store import Change
+    from polyarch.kube.store import ObjectChange
     from polyarch.objects import Key
     from polyarch.placement.api import ENOEXECEVENTS, ENoExecEvent
     from polyarch.placement.events import EventReason
@@ -66,7 +66,7 @@ def handler_side(process: Process) -> Components:
     election = process.election(names.ENOEXEC_LEASE)
     leads = leader_check(election)
 
-    def seen(change: Change[ENoExecEvent]) -> None:
+    def seen(change: ObjectChange[ENoExecEvent]) -> None:
         if change.new is None and not leads():
             queue.discard(change.key)  # every event has a name of its own, and the leader deletes it
             return

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from polyarch.kube.controller import Controller, Done, Result
+from polyarch.kube.controller import Controller, NoRequeue, Result
 from polyarch.kube.events import Recorder
 from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Process
 from polyarch.kube.queue import WorkQueue
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.objects import Key, Unstructured
@@ -102,14 +102,14 @@ class NumaComponent:
                 return False
         return True
 
-    def _appeared(self, change: Change[Any]) -> None:
+    def _appeared(self, change: ObjectChange[Any]) -> None:
         if change.new is not None and self._loaded is None:
             self._queues[EXPORTERS].add(START)
 
     async def _reconcile(self, name: str, key: Key) -> Result:
         loaded = self._load()
         if key == START:
-            return Done()
+            return NoRequeue()
         was_there = self._is_there(name, key)
         result = await loaded.reconcile(name, key)
         if was_there and result != STEP_TAKEN:

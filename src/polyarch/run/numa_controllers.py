@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from polyarch import names as shared
-from polyarch.kube.controller import Done, Result
+from polyarch.kube.controller import NoRequeue, Result
 from polyarch.kube.events import Recorder
 from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Process
@@ -23,7 +23,7 @@ from polyarch.kube.resources import (
     VALIDATING_POLICY_BINDINGS,
     Resource,
 )
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.objects import Key, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
@@ -175,10 +175,10 @@ class NumaControllers:
             return await self._exporters.reconcile(key)
         if name == SCHEDULER:
             return await self._scheduler.reconcile(key)
-        return await self._kubelets.reconcile(key) if name == KUBELETS else Done()
+        return await self._kubelets.reconcile(key) if name == KUBELETS else NoRequeue()
 
-    def _enqueue_changed(self, name: str) -> Callable[[Change[Any]], None]:
-        def handle(change: Change[Any]) -> None:
+    def _enqueue_changed(self, name: str) -> Callable[[ObjectChange[Any]], None]:
+        def handle(change: ObjectChange[Any]) -> None:
             self._enqueue(name, change.key)
 
         return handle

@@ -12,7 +12,7 @@ from polyarch.kube.events import Regarding
 from polyarch.kube.manager import Components, Leadership, Process, Role, Task, leader_check
 from polyarch.kube.queue import Priority, WorkQueue
 from polyarch.kube.resources import PODS
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Key, Pod
 from polyarch.placement import names
 from polyarch.placement.api import LeaderNotes
@@ -81,7 +81,7 @@ def components(process: Process, parts: PlacementServices) -> Components:
         mutator=parts.additions,
     )
 
-    def seen(change: Change[Pod]) -> None:
+    def seen(change: ObjectChange[Pod]) -> None:
         pods.outdated(change.key)  # the watched state is newer than what a list of stray gates found
         queue.add(change.key, Priority.LOW if change.initial else Priority.NORMAL)
 

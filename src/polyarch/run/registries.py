@@ -21,7 +21,7 @@ from polyarch.kube.client import Client
 from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Process
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import CONFIGMAPS, Resource
 from polyarch.names import CONFIG_HOME, TRUSTED_CA
 from polyarch.objects import Key, ObjectMeta
@@ -330,7 +330,7 @@ class OpenShift:
     async def _follow(self, name: str) -> None:
         if not name:
             return
-        selection = Selection(namespace=CONFIG_HOME, field_selector=f"metadata.name={name}")
+        selection = ListOptions(namespace=CONFIG_HOME, field_selector=f"metadata.name={name}")
         process = self._process
         informer = Informer(process.client, CONFIGMAPS, ConfigMap, selection=selection, clock=process.clock)
         informer.add_handler(lambda change: self._trust_hosts(change.new))

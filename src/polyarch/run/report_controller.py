@@ -13,7 +13,7 @@ import structlog
 from prometheus_client import Gauge
 
 from polyarch.clock import Clock, deadline
-from polyarch.kube.errors import Causes, KubernetesError
+from polyarch.kube.errors import KubernetesError, SeenErrors
 from polyarch.kube.metrics import Metrics
 from polyarch.placement.facts import ClusterFacts
 
@@ -75,7 +75,7 @@ class ReportController:
         self._facts = facts
         self._metrics = ReportMetrics(metrics)
         self._clock = clock
-        self._causes = Causes()
+        self._causes = SeenErrors()
         self._told = ""
         self._wake = asyncio.Event()
         facts.on_change(lambda namespace: self._wake.set() if namespace is None else None)

@@ -15,7 +15,7 @@ from polyarch.images.resolver import MAX_LOW_PRIORITY_LOOKUPS, ImageInspector, L
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, Resource
-from polyarch.kube.responses import Listing
+from polyarch.kube.responses import ListResult
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.objects import PartialObjectMetadata
 from polyarch.oci.inspection import Inspection
@@ -23,9 +23,9 @@ from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.placement import names
 from polyarch.placement.facts import ClusterFacts
 from polyarch.reports.document import Report
-from polyarch.reports.facts import Answers, Facts, Reading
-from polyarch.reports.gather import NECESSARY, Place, Question, gather, plain, questions_of
-from polyarch.reports.report import NoTarget, Wishes, make_report, targets_of
+from polyarch.reports.facts import ImageInspections, ImageRecord, ReportFacts
+from polyarch.reports.gather import NECESSARY, ClusterIdentity, ImageLookup, gather, plain, questions_of
+from polyarch.reports.report import NoTarget, ReportOptions, make_report, targets_of
 from polyarch.reports.summary import Summary, says_the_same, summary_of, text_of
 from polyarch.reports.verdicts import to_ask
 from polyarch.run.report_controller import SOON, ReportNotReady, Sums
@@ -40,7 +40,7 @@ NOBODY: Final = PullSecretNames("", ())
 class ReportClient(Protocol):
     """The part of the client that is needed here."""
 
-    async def list(self, resource: Resource, *, type: Any) -> Listing[Any]: ...
+    async def list(self, resource: Resource, *, type: Any) -> ListResult[Any]: ...
 
     async def get(self, resource: Resource, name: str, *, namespace: str = "") -> dict[str, Any]: ...
 
@@ -83,7 +83,7 @@ class ClusterReportGenerator:
         stored = await self._stored()
         now = self._clock.now().astimezone(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
         settings = self._facts.table.spec
-        place = Place(home=self._namespace, short_names_searched=settings.short_names_searched)
+        place = ClusterIdentity(home=self._namespace, short_names_searched=settings.short_names_searched)
         facts = await gather(self._client, place, taken_at=now, without=OF_COMPONENTS)
         missing = [each for each in facts.unread if each in NECESSARY]
         if missing:
@@ -116,20 +116,20 @@ class ClusterReportGenerator:
             ) from error
         return str((found.get("data") or {}).get(names.REPORT_KEY) or "")
 
-    async def _answers(self, facts: Facts, *, with_secrets: bool) -> tuple[Answers, bool]:
+    async def _answers(self, facts: ReportFacts, *, with_secrets: bool) -> tuple[ImageInspections, bool]:
         """What images say; False: some could not be asked for in time."""
         until = self._clock.monotonic() + LOOKUPS
-        known: dict[Question, Inspection] = {}
+        known: dict[ImageLookup, Inspection] = {}
         asked = await asyncio.to_thread(lambda: list(questions_of(facts, with_secrets=with_secrets)))
         complete = await self._ask(asked, known, until)
         running = await asyncio.to_thread(lambda: list(plain(to_ask(facts, _readings(known)))))
         complete = await self._ask(running, known, until) and complete
         return _readings(known), complete
 
-    async def _ask(self, questions: Iterable[Question], known: dict[Question, Inspection], until: float) -> bool:
+    async def _ask(self, questions: Iterable[ImageLookup], known: dict[ImageLookup, Inspection], until: float) -> bool:
         missing = [each for each in dict.fromkeys(questions) if each not in known]
 
-        async def one(question: Question) -> bool:
+        async def one(question: ImageLookup) -> bool:
             source = question.source or NOBODY
             if self._inspector.peek(question.reference, self._secrets.lazy(source)) is None:
                 if self._clock.monotonic() >= until:
@@ -144,10 +144,12 @@ class ClusterReportGenerator:
         return all(await map_concurrently(one, missing, at_once=MAX_LOW_PRIORITY_LOOKUPS))
 
 
-def _readings(known: dict[Question, Inspection]) -> Answers:
-    return Answers(Reading.of(each.image, answer, namespace=each.namespace) for each, answer in known.items())
+def _readings(known: dict[ImageLookup, Inspection]) -> ImageInspections:
+    return ImageInspections(
+        ImageRecord.of(each.image, answer, namespace=each.namespace) for each, answer in known.items()
+    )
 
 
-def _made(facts: Facts, answers: Answers, complete: bool) -> ReportResult:
-    report = make_report(facts, answers, Wishes(), complete=complete)
+def _made(facts: ReportFacts, answers: ImageInspections, complete: bool) -> ReportResult:
+    report = make_report(facts, answers, ReportOptions(), complete=complete)
     return ReportResult(report, summary_of(report))

@@ -12,11 +12,11 @@ import structlog
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pull_secrets import GlobalPullSecret, PullSecrets
 from polyarch.images.resolver import AdmissionLookups
-from polyarch.kube.lease import Lease, RecordAge
+from polyarch.kube.lease import Lease, LeaseAge
 from polyarch.kube.manager import Caches, Process
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import LEASES, SECRETS
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Secret
 from polyarch.oci.auth.credential_plugins import ProviderCredentials
 from polyarch.oci.auth.credentials import Credential
@@ -42,7 +42,7 @@ class ImageServices:
         """Called when the global pull secret has changed."""
         self.short_names_searched: list[Callable[[bool], None]] = []
         """Called when nodes begin or cease to search several registries for short names."""
-        self.global_secret_changed: list[Callable[[Change[Secret]], None]] = []
+        self.global_secret_changed: list[Callable[[ObjectChange[Secret]], None]] = []
         self._process = process
 
     def follow_global_secret(self, namespace: str, name: str) -> None:
@@ -58,7 +58,7 @@ class ImageServices:
         for tell in self.short_names_searched:
             tell(searched)
 
-    def _tell_of_global_secret(self, change: Change[Secret]) -> None:
+    def _tell_of_global_secret(self, change: ObjectChange[Secret]) -> None:
         for tell in self.global_secret_changed:
             tell(change)
 
@@ -148,6 +148,6 @@ def lease_watch(process: Process) -> Callable[[], bool]:
         namespace=process.settings.namespace,
         field_selector=f"metadata.name={names.CONTROLLER_LEASE}",
     )
-    age = RecordAge(process.clock, blind=lambda: informer.blind_seconds)
+    age = LeaseAge(process.clock, blind=lambda: informer.blind_seconds)
     informer.add_handler(lambda change: age.observe(change.new))
     return lambda: age.age() < CONTROLLER_SILENCE

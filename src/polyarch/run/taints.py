@@ -16,7 +16,7 @@ from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Caches, Components, Leadership, Process, Role, Task, leader_check
 from polyarch.kube.queue import Priority, WorkQueue
 from polyarch.kube.resources import DAEMONSETS, NODES, PODS
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import DaemonSet, Key, Node, Pod
 from polyarch.placement.patch import has_gate
 from polyarch.run.logs import Verbosity
@@ -31,12 +31,12 @@ from polyarch.taints.image_waiting import ImageWaiting
 from polyarch.taints.metrics import TaintMetrics
 from polyarch.taints.names import REGISTRATION_POLICY
 from polyarch.taints.node_rules import KnowsUnscheduled, Pending, pending_because_of_taints
-from polyarch.taints.nodes import Census, NodeController, Pace
-from polyarch.taints.pods import CHANGED, UNSCHEDULED, ChangedPods, PodController, PodWrites, WatchedPods
-from polyarch.taints.registration import RegistrationKeeper
-from polyarch.taints.rollout import ClusterSafety, KnowsRunning, KnowsUncovered, KnowsUndecided, TaintRollout
+from polyarch.taints.nodes import NodeController, NodeRateLimiter, TaintedNodeIndex
+from polyarch.taints.pods import CHANGED, UNSCHEDULED, ImageChangeHandler, PodController, PodWrites, WatchedPods
+from polyarch.taints.registration import RegistrationPolicyController
+from polyarch.taints.rollout import ClusterPreconditions, KnowsRunning, KnowsUncovered, KnowsUndecided, TaintRollout
 from polyarch.taints.settings import TaintSettings
-from polyarch.taints.status import OBJECT, NodeReport, Part, StatusWriter
+from polyarch.taints.status import OBJECT, NodeStatusPart, Part, StatusWriter
 from polyarch.taints.webhook import PodAdmission, TemplateAdmission
 
 
@@ -162,8 +162,8 @@ class NodeControllers(NamedTuple):
     """The group, the numbers of nodes, and what the status says of them."""
 
     group: ControllerGroup
-    census: Census
-    report: NodeReport
+    census: TaintedNodeIndex
+    report: NodeStatusPart
 
 
 def node_controllers(
@@ -209,14 +209,14 @@ def node_controllers(
         metrics=metrics,
     )
     informer.add_handler(controller.seen)
-    safety = ClusterSafety(
+    safety = ClusterPreconditions(
         process,
         namespace=process.settings.namespace,
         daemon_sets=daemon_sets,
         pods=unscheduled,
         running=running,
     )
-    registration = RegistrationKeeper(
+    registration = RegistrationPolicyController(
         facts=facts,
         client=process.client,
         informers=process.informers,
@@ -230,7 +230,7 @@ def node_controllers(
         facts=facts,
         safety=safety,
         pending=pending,
-        pace=Pace(clock),
+        pace=NodeRateLimiter(clock),
         released=lambda: policies.add(POLICY),
         clock=clock,
         metrics=metrics,
@@ -282,7 +282,7 @@ def node_controllers(
             ),
         ),
     )
-    report = NodeReport(
+    report = NodeStatusPart(
         facts=facts,
         nodes=controller,
         rollout=rollout,
@@ -337,7 +337,7 @@ def pod_controllers(
         metrics=metrics,
         uniform=random.random,
     )
-    finishes = ChangedPods(
+    finishes = ImageChangeHandler(
         process.client, images=images, writes=writes, post=post, is_leading=is_leading, metrics=metrics
     )
     controller = PodController(
@@ -360,7 +360,7 @@ def pod_controllers(
         metrics=metrics,
     )
 
-    def seen(change: Change[Pod]) -> None:
+    def seen(change: ObjectChange[Pod]) -> None:
         queue.add(change.key, Priority.LOW if change.initial else Priority.NORMAL)
 
     unscheduled.add_handler(seen)
@@ -437,7 +437,7 @@ def template_controllers(
         is_connected=lambda: not daemon_sets.broken_seconds,
     )
 
-    def seen(change: Change[DaemonSet]) -> None:
+    def seen(change: ObjectChange[DaemonSet]) -> None:
         queue.add(change.key, Priority.LOW if change.initial else Priority.NORMAL)
 
     daemon_sets.add_handler(seen)

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from polyarch.kube import x509
-from polyarch.kube.x509 import Issued, Purpose, Subject
+from polyarch.kube.x509 import IssuedCertificate, Purpose, Subject
 from polyarch.sandbox.files import write_private
 from polyarch.sandbox.state import LOOPBACK
 
@@ -51,14 +51,14 @@ class PairFiles(msgspec.Struct, frozen=True):
     def of(cls, folder: Path, name: str) -> "PairFiles":
         return cls(str(folder / f"{name}.crt"), str(folder / f"{name}.key"))
 
-    def read(self) -> Issued | None:
+    def read(self) -> IssuedCertificate | None:
         """The pair; None if a file is missing or damaged, or the two do not belong together."""
         try:
             return x509.issued_of(Path(self.certificate).read_bytes(), Path(self.key).read_bytes())
         except FileNotFoundError:
             return None
 
-    def write(self, issued: Issued) -> None:
+    def write(self, issued: IssuedCertificate) -> None:
         write_private(Path(self.certificate), issued.certificate_pem)
         write_private(Path(self.key), issued.key_pem)
 
@@ -108,7 +108,7 @@ class Pki:
         _keep(files, self._authority("ca", now), Subject(name), now, serves=True, addresses=addresses)
         return files
 
-    def _authority(self, name: str, now: dt.datetime) -> Issued:
+    def _authority(self, name: str, now: dt.datetime) -> IssuedCertificate:
         files = PairFiles.of(self.folder, name)
         authority = files.read()
         if authority is None:
@@ -120,7 +120,7 @@ class Pki:
 
 def _keep(
     files: PairFiles,
-    authority: Issued,
+    authority: IssuedCertificate,
     subject: Subject,
     now: dt.datetime,
     *,

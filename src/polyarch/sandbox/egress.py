@@ -26,7 +26,7 @@ import structlog
 
 from polyarch.kube import config
 from polyarch.kube.client import Client
-from polyarch.kube.informer import Informers
+from polyarch.kube.informer import InformerFactory
 from polyarch.kube.resources import ENDPOINT_SLICES, SERVICES
 from polyarch.kube.store import Store
 from polyarch.objects import ObjectMeta
@@ -359,7 +359,7 @@ async def serve(folder: Folder) -> None:
         return await asyncio.open_connection(route.loopback, route.port)
 
     async with Client(config.load(str(folder.kubeconfig_of("egress"))), role="egress") as client:
-        informers = Informers(client)
+        informers = InformerFactory(client)
         services = informers.informer(SERVICES, Service)
         slices = informers.informer(ENDPOINT_SLICES, EndpointSlice)
         routes = Routes(services.store, slices.store, pod_network=state.pod_network)

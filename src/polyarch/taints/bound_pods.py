@@ -13,22 +13,22 @@ import structlog
 
 from polyarch.clock import Clock, deadline
 from polyarch.images.resolver import LowPriorityLookups
-from polyarch.kube.controller import Patches, Written, write_guarded
+from polyarch.kube.controller import Patches, PatchStatus, write_guarded
 from polyarch.kube.errors import KubernetesError
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import PODS, Resource
 from polyarch.kube.watch import Page
 from polyarch.objects import Pod
-from polyarch.taints.decision import Outcome, PodDecision, Progress
+from polyarch.taints.decision import LookupProgress, PodDecision, TolerationOutcome
 from polyarch.taints.image_waiting import image_request
 from polyarch.taints.metrics import COUNTED, TaintMetrics
 from polyarch.taints.patch import stored_patch
-from polyarch.taints.pod_rules import Case, Facts, decide, examine
+from polyarch.taints.pod_rules import Case, PodFacts, decide, examine
 from polyarch.taints.settings import TaintSettings
 
 log = structlog.get_logger(__name__)
 
-BOUND: Final = Selection("", "", "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
+BOUND: Final = ListOptions("", "", "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
 PER_SECOND: Final = 20.0
 PAGE: Final = 500
 AGAIN: Final = 300.0
@@ -39,7 +39,7 @@ class BoundClient(Patches, Protocol):
     """The part of the client that is needed here."""
 
     async def list_page(
-        self, resource: Resource, selection: Selection, *, type: type[Pod], continue_token: str = "", limit: int = ...
+        self, resource: Resource, selection: ListOptions, *, type: type[Pod], continue_token: str = "", limit: int = ...
     ) -> Page[Pod]: ...
 
 
@@ -52,7 +52,7 @@ class KnowsFacts(Protocol):
     @property
     def settings(self) -> TaintSettings | None: ...
 
-    def about(self, pod: Pod, namespace: str, *, stored: bool) -> Facts | None: ...
+    def about(self, pod: Pod, namespace: str, *, stored: bool) -> PodFacts | None: ...
 
     def on_change(self, handler: Callable[[str | None], None]) -> None: ...
 
@@ -120,8 +120,8 @@ class BoundPods:
                     result = await self._look_at(pod)
                     if result is None:
                         continue
-                    written += result is Written.DONE
-                    complete = complete and result is Written.DONE
+                    written += result is PatchStatus.DONE
+                    complete = complete and result is PatchStatus.DONE
                     await self._clock.sleep(1 / PER_SECOND)
                 if not (token := page.continue_token):
                     break
@@ -131,27 +131,27 @@ class BoundPods:
         log.info("pods on nodes were looked at", written=written, complete=complete)
         return complete
 
-    async def _look_at(self, pod: Pod) -> Written | None:
+    async def _look_at(self, pod: Pod) -> PatchStatus | None:
         """None if the pod needs nothing; ``UNANSWERED`` as well if an image is not known."""
         facts = self._facts.about(pod, pod.metadata.namespace, stored=True)
         if facts is None:
-            return Written.UNANSWERED
+            return PatchStatus.UNANSWERED
         case = examine(facts)
         if case.rule is not None:
             return None
         decision = await self._decision(case)
-        result = Written.UNANSWERED if decision.unresolved else None
-        if decision.outcome is Outcome.TOLERATED:
+        result = PatchStatus.UNANSWERED if decision.unresolved else None
+        if decision.outcome is TolerationOutcome.TOLERATED:
             metadata = pod.metadata
             operations = stored_patch(case, decision)
             write = await write_guarded(self._client, PODS, metadata.key, operations, metadata.resource_version)
             self._metrics.wrote("pod", COUNTED[write.result])
-            if write.result is Written.DONE:
+            if write.result is PatchStatus.DONE:
                 self._metrics.decided(decision.reason.value)
-                return result or Written.DONE
+                return result or PatchStatus.DONE
             return write.result
         return result
 
     async def _decision(self, case: Case) -> PodDecision:
         answers = await self._images.inspections(image_request(case))
-        return decide(case, answers, Progress.UNGUARDED)
+        return decide(case, answers, LookupProgress.UNGUARDED)

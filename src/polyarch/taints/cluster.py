@@ -27,7 +27,7 @@ from polyarch.kube.resources import (
     STATEFULSETS,
     Resource,
 )
-from polyarch.kube.responses import Listing
+from polyarch.kube.responses import ListResult
 from polyarch.objects import (
     CronJob,
     DaemonSet,
@@ -82,7 +82,7 @@ TYPES: Final[Mapping[Resource, type[Any]]] = {
 class Lists(Protocol):
     """The part of the client that is needed here."""
 
-    async def list(self, resource: Resource, *, type: Any) -> Listing[Any]: ...
+    async def list(self, resource: Resource, *, type: Any) -> ListResult[Any]: ...
 
 
 async def read_inventory(client: Lists) -> Inventory:

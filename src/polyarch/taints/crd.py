@@ -16,8 +16,8 @@ from polyarch.kube.schema import (
     LABEL_FORM,
     LABEL_KEY,
     LABEL_KEY_LENGTH,
-    Departure,
     Schema,
+    SchemaViolation,
     array,
     boolean,
     cel_text,
@@ -405,7 +405,7 @@ def _status() -> Schema:
 class InvalidConfiguration(ValueError):  # noqa: N818 - what is the case
     """The object would be refused; ``problems`` are all the reasons, each with its field."""
 
-    def __init__(self, problems: tuple[Departure, ...]) -> None:
+    def __init__(self, problems: tuple[SchemaViolation, ...]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = problems
 
@@ -418,25 +418,25 @@ def validated(document: Any) -> ArchitectureTaints:
     return msgspec.convert(without_nulls(document), ArchitectureTaints)
 
 
-def _problems(document: Any) -> Iterator[Departure]:
+def _problems(document: Any) -> Iterator[SchemaViolation]:
     if not isinstance(document, Mapping):
-        yield Departure("", f"the file must contain one {ARCHITECTURE_TAINTS.kind}, not {document!r:.60}")
+        yield SchemaViolation("", f"the file must contain one {ARCHITECTURE_TAINTS.kind}, not {document!r:.60}")
         return
     document = without_nulls(document)
     for field, wanted in (("apiVersion", ARCHITECTURE_TAINTS.api_version), ("kind", ARCHITECTURE_TAINTS.kind)):
         if document.get(field) != wanted:
-            yield Departure(field, f"must be {wanted}, not {document.get(field)!r:.60}")
+            yield SchemaViolation(field, f"must be {wanted}, not {document.get(field)!r:.60}")
     stored: Schema = architecture_taints()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     wrong = [*departures(stored, document)]
     yield from wrong
     metadata = document.get("metadata")
     if not isinstance(metadata, Mapping) or metadata.get("name") != SINGLETON:
-        yield Departure("metadata.name", NAMED_CLUSTER)
+        yield SchemaViolation("metadata.name", NAMED_CLUSTER)
     if not wrong:  # the API server does not ask the rules about a value of another shape either
         yield from _broken_rules(document.get("spec", {}))
 
 
-def _broken_rules(spec: Mapping[str, Any]) -> Iterator[Departure]:
+def _broken_rules(spec: Mapping[str, Any]) -> Iterator[SchemaViolation]:
     taint, nodes, pods = (spec.get(name, {}) for name in ("taint", "nodes", "pods"))
     yield from _taint_problems(taint)
     for field, holder, member in (
@@ -447,38 +447,38 @@ def _broken_rules(spec: Mapping[str, Any]) -> Iterator[Departure]:
         yield from _selector_problems(field, holder.get(member, {}))
     for index, name in enumerate(pods.get("excludeNamespaces", ())):
         if not any(re.fullmatch(form, name, re.ASCII) for form in (NAMESPACE, NAMESPACE_PREFIX)):
-            yield Departure(f"spec.pods.excludeNamespaces[{index}]", EXCLUDED_FORM)
+            yield SchemaViolation(f"spec.pods.excludeNamespaces[{index}]", EXCLUDED_FORM)
     yield from _duration_problems("spec.pods.gateTimeout", pods.get("gateTimeout"), settings.GATE_TIMEOUT)
     rollout_timeout = spec.get("daemonSets", {}).get("rolloutTimeout")
     yield from _duration_problems("spec.daemonSets.rolloutTimeout", rollout_timeout, settings.ROLLOUT_TIMEOUT)
     for index, each in enumerate(spec.get("compatibility", ())):
         if each["node"] in each["runs"]:
-            yield Departure(f"spec.compatibility[{index}]", RUNS_ITSELF)
+            yield SchemaViolation(f"spec.compatibility[{index}]", RUNS_ITSELF)
     compiled = settings.TaintSettings.of(msgspec.convert(spec, ArchitectureTaintsSpec))
     if compiled.given and not compiled.tainted:
-        yield Departure("spec", NOTHING_TAINTED)
+        yield SchemaViolation("spec", NOTHING_TAINTED)
 
 
-def _taint_problems(taint: Mapping[str, Any]) -> Iterator[Departure]:
+def _taint_problems(taint: Mapping[str, Any]) -> Iterator[SchemaViolation]:
     key, custom = taint.get("key"), taint.get("preset", DEFAULTS.preset) == "custom"
     if custom and key is None:
-        yield Departure("spec.taint", KEY_MISSING)
+        yield SchemaViolation("spec.taint", KEY_MISSING)
     if not custom and key is not None:
-        yield Departure("spec.taint", KEY_FORBIDDEN)
+        yield SchemaViolation("spec.taint", KEY_FORBIDDEN)
     if key is not None and re.fullmatch(LABEL_KEY, key, re.ASCII) is None:
-        yield Departure("spec.taint.key", KEY_INVALID)
+        yield SchemaViolation("spec.taint.key", KEY_INVALID)
     if taint.get("effect") == NO_EXECUTE and not taint.get("acknowledgeEviction"):
-        yield Departure("spec.taint", UNACKNOWLEDGED)
+        yield SchemaViolation("spec.taint", UNACKNOWLEDGED)
 
 
-def _selector_problems(field: str, selector: Mapping[str, Any]) -> Iterator[Departure]:
+def _selector_problems(field: str, selector: Mapping[str, Any]) -> Iterator[SchemaViolation]:
     try:
         Selector.parse(selector)
     except InvalidSelector as error:
-        yield Departure(f"{field}.{error.field}" if error.field else field, error.problem)
+        yield SchemaViolation(f"{field}.{error.field}" if error.field else field, error.problem)
 
 
-def _duration_problems(field: str, text: str | None, bounds: tuple[float, float]) -> Iterator[Departure]:
+def _duration_problems(field: str, text: str | None, bounds: tuple[float, float]) -> Iterator[SchemaViolation]:
     least, most = bounds
     if text is not None and not least <= parse_duration(text) <= most:
-        yield Departure(field, f"must be a duration from {format_duration(least)} to {format_duration(most)}")
+        yield SchemaViolation(field, f"must be a duration from {format_duration(least)} to {format_duration(most)}")

@@ -15,19 +15,26 @@ import structlog
 from polyarch.clock import Clock
 from polyarch.images import backoff
 from polyarch.images.lookup_runner import PodImageState
-from polyarch.kube.controller import After, Done, Patches, Result, Written, write_guarded
+from polyarch.kube.controller import NoRequeue, Patches, PatchStatus, RequeueAfter, Result, write_guarded
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.rbac import rule
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import DAEMONSETS, PODS, Resource
 from polyarch.kube.watch import Page
 from polyarch.objects import DaemonSet, Key, LocalObjectReference, Node, Pod
 from polyarch.taints import daemonset_rollouts
-from polyarch.taints.api import Contribution, Problem
-from polyarch.taints.daemonset_rollouts import SLOW, TAKEN_BACK, Rewrites, RolloutTurns, Verdict, verdict_of
+from polyarch.taints.api import Problem, StatusPart
+from polyarch.taints.daemonset_rollouts import (
+    SLOW,
+    TAKEN_BACK,
+    RewriteBackoff,
+    RolloutQueue,
+    TemplateDecision,
+    verdict_of,
+)
 from polyarch.taints.decision import PodDecision, Reason
 from polyarch.taints.events import events_for, with_problems
-from polyarch.taints.image_waiting import ImageWaiting, Waiter, image_request, waiter_of
+from polyarch.taints.image_waiting import ImageWaiting, WaitingObject, image_request, waiter_of
 from polyarch.taints.metrics import COUNTED, TaintMetrics
 from polyarch.taints.patch import stored_template_patch
 from polyarch.taints.pod_rules import Case, TemplateFacts, assess, decide, examine_template
@@ -49,7 +56,7 @@ class ListsPods(Protocol):
     """The part of the client that is needed here."""
 
     async def list_page(
-        self, resource: Resource, selection: Selection, *, type: type[Pod], continue_token: str = "", limit: int = ...
+        self, resource: Resource, selection: ListOptions, *, type: type[Pod], continue_token: str = "", limit: int = ...
     ) -> Page[Pod]: ...
 
 
@@ -77,7 +84,7 @@ class PodPullSecrets:
         if now - self._looked_at.get(key, float("-inf")) < SECRETS_EVERY or daemon_set.spec.selector is None:
             return False
         self._looked_at[key] = now
-        selection = Selection(key.namespace, daemon_set.spec.selector.query)
+        selection = ListOptions(key.namespace, daemon_set.spec.selector.query)
         try:
             page = await self._client.list_page(PODS, selection, type=Pod, limit=LOOKED_AT)
         except KubernetesError as error:
@@ -173,11 +180,11 @@ class TemplateController:
         self._is_leading = is_leading
         self._is_connected = is_connected
         self._uniform = uniform
-        self._turns = RolloutTurns(enqueue)
-        self._rewrites = Rewrites()
+        self._turns = RolloutQueue(enqueue)
+        self._rewrites = RewriteBackoff()
         self._pull_secrets = PodPullSecrets(client, clock)
-        self._verdicts: dict[Key, Verdict] = {}
-        self._waiters: dict[Key, Waiter] = {}
+        self._verdicts: dict[Key, TemplateDecision] = {}
+        self._waiters: dict[Key, WaitingObject] = {}
         self._unanswered = 0
         facts.on_change(self.facts_changed)
 
@@ -224,10 +231,10 @@ class TemplateController:
         """Number of templates that cannot be decided, or that no node can run."""
         return sum(each.is_blocked for each in self._verdicts.values())
 
-    def contribution(self) -> Contribution:
+    def contribution(self) -> StatusPart:
         """For the status."""
         several = self._verdicts.values()
-        return Contribution(
+        return StatusPart(
             fields=daemonset_rollouts.fields(several),
             conditions=(daemonset_rollouts.condition(several),),
             problems=(
@@ -244,15 +251,15 @@ class TemplateController:
         if daemon_set is None or daemon_set.metadata.deletion_timestamp is not None:
             self._forget(key)
             self._call()
-            return Done()
+            return NoRequeue()
         if not self._is_leading():
-            return Done()
+            return NoRequeue()
         if not self._facts.is_ready:
-            return After(FACTS_AGAIN)
+            return RequeueAfter(FACTS_AGAIN)
         facts = self._facts.about_template(daemon_set, key.namespace)
         if facts is None:
             self._forget(key)
-            return Done() if self._facts.settings is None else After(FACTS_AGAIN)
+            return NoRequeue() if self._facts.settings is None else RequeueAfter(FACTS_AGAIN)
         waiter = self._waiter(key, daemon_set)
         again = self._watch(daemon_set, facts.settings)
         result = await self._judge(key, facts, waiter)
@@ -268,16 +275,18 @@ class TemplateController:
             self._post(daemon_set, reason=SLOW, note=f"{_slow_note(key)}.", action="Wait")
         return left
 
-    async def _judge(self, key: Key, facts: TemplateFacts, waiter: Waiter) -> Result:
+    async def _judge(self, key: Key, facts: TemplateFacts, waiter: WaitingObject) -> Result:
         case = self._with_pull_secrets(key, examine_template(_as_if_reconciled(facts)))
         known = PodImageState({})
         if case.rule is None:
             found = self._images.inquiry.resolve(image_request(case), waiter_of(key), waiter)
             if found is None:
-                return Done()  # its pull secrets are being read, which wakes it
+                return NoRequeue()  # its pull secrets are being read, which wakes it
             known = found
         if known.undecidable:
-            self._verdicts[key] = Verdict(key, case.pod, Reason.ARCHITECTURE_UNKNOWN, is_unknown=True, is_pending=True)
+            self._verdicts[key] = TemplateDecision(
+                key, case.pod, Reason.ARCHITECTURE_UNKNOWN, is_unknown=True, is_pending=True
+            )
             return self._park(key, known)
         decision = decide(case, known.inspections)
         possible = assess(case, known.inspections).known.managed if case.rule is None else frozenset()
@@ -291,14 +300,14 @@ class TemplateController:
         self._images.waiting.leave(waiter_of(key))
         if not decision.added or facts.settings.templates != "reconcile":
             self._turns.leave(key)
-            return Done()
+            return NoRequeue()
         if rest := self._rewrites.rest(key, decision.added, self._clock.monotonic()):
             self._turns.leave(key)
-            return After(rest)
+            return RequeueAfter(rest)
         self._turns.line_up(key)
         most = facts.settings.max_concurrent_rollouts
         if not self.all_judged or not self._turns.is_turn_of(key, most=most):
-            return Done()  # it is called when its turn comes
+            return NoRequeue()  # it is called when its turn comes
         return await self._write(case, facts.daemon_set, decision)
 
     def _with_pull_secrets(self, key: Key, case: Case) -> Case:
@@ -311,7 +320,7 @@ class TemplateController:
         """The template waits for answers, and in line for nothing."""
         self._turns.leave(key)
         self._images.waiting.park(waiter_of(key), (*known.wants, *known.answered))
-        return Done()
+        return NoRequeue()
 
     async def _write(self, case: Case, daemon_set: DaemonSet, decision: PodDecision) -> Result:
         metadata = daemon_set.metadata
@@ -326,27 +335,29 @@ class TemplateController:
         )
         self._metrics.wrote("daemonset", COUNTED[write.result])
         match write.result:
-            case Written.DONE:
+            case PatchStatus.DONE:
                 self._unanswered = 0
                 self._note_write(metadata.key, write.version)
                 now = self._clock.monotonic()
                 self._turns.begin(metadata.key, now)
                 self._rewrites.wrote(metadata.key, decision.added, now)
-                self._verdicts[metadata.key] = Verdict(metadata.key, case.pod, decision.reason)
+                self._verdicts[metadata.key] = TemplateDecision(metadata.key, case.pod, decision.reason)
                 log.info("a template got tolerations", daemon_set=str(metadata.key), architectures=decision.added)
-                return Done()
-            case Written.MOVED_ON:
-                return After(MOVED_ON)
-            case Written.REFUSED:
+                return NoRequeue()
+            case PatchStatus.MOVED_ON:
+                return RequeueAfter(MOVED_ON)
+            case PatchStatus.REFUSED:
                 self._turns.leave(metadata.key)
                 log.warning(
                     "the API server refuses to change a template", daemon_set=str(metadata.key), error=str(write.error)
                 )
-                return After(REFUSED)
+                return RequeueAfter(REFUSED)
         self._unanswered += 1
-        return After(backoff.delay(self._unanswered, uniform=self._uniform()))
+        return RequeueAfter(backoff.delay(self._unanswered, uniform=self._uniform()))
 
-    def _tell(self, daemon_set: DaemonSet, decision: PodDecision, waiter: Waiter, problems: tuple[str, ...]) -> None:
+    def _tell(
+        self, daemon_set: DaemonSet, decision: PodDecision, waiter: WaitingObject, problems: tuple[str, ...]
+    ) -> None:
         """The events of a decision, each cause once; ``problems`` are those of the pull secrets."""
         for event in with_problems(events_for(decision), problems):
             if waiter.is_news(event.reason.value, event.cause):
@@ -357,11 +368,11 @@ class TemplateController:
         if settings is not None and self.all_judged:
             self._turns.call(most=settings.max_concurrent_rollouts)
 
-    def _waiter(self, key: Key, daemon_set: DaemonSet) -> Waiter:
+    def _waiter(self, key: Key, daemon_set: DaemonSet) -> WaitingObject:
         waiter = self._waiters.get(key)
         if waiter is None or waiter.uid != daemon_set.metadata.uid:
             self._forget(key)
-            waiter = self._waiters[key] = Waiter(daemon_set.metadata.uid, self._clock.monotonic())
+            waiter = self._waiters[key] = WaitingObject(daemon_set.metadata.uid, self._clock.monotonic())
         return waiter
 
     def _forget(self, key: Key) -> None:
@@ -398,5 +409,5 @@ def _taken_back_note(key: Key) -> str:
     )
 
 
-def _sooner(result: Result, seconds: float) -> After:
-    return After(min(result.seconds, seconds) if isinstance(result, After) else seconds)
+def _sooner(result: Result, seconds: float) -> RequeueAfter:
+    return RequeueAfter(min(result.seconds, seconds) if isinstance(result, RequeueAfter) else seconds)

@@ -19,10 +19,10 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock
-from polyarch.kube.informer import OnDemand, Shares
-from polyarch.kube.lease import Lease, RecordAge
+from polyarch.kube.informer import OnDemandInformer, Shares
+from polyarch.kube.lease import Lease, LeaseAge
 from polyarch.kube.resources import LEASES, NAMESPACES
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Key, PartialObjectMetadata, Pod
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
@@ -51,18 +51,20 @@ class TaintFacts:
     ) -> None:
         self._given = given
         self._clock = clock
-        self._objects = OnDemand(informers, ARCHITECTURE_TAINTS, ArchitectureTaints, self._object_changed)
-        self._namespaces = OnDemand(informers, NAMESPACES, PartialObjectMetadata, self._namespace_changed)
-        self._opted_out = OnDemand(
+        self._objects = OnDemandInformer(informers, ARCHITECTURE_TAINTS, ArchitectureTaints, self._object_changed)
+        self._namespaces = OnDemandInformer(informers, NAMESPACES, PartialObjectMetadata, self._namespace_changed)
+        self._opted_out = OnDemandInformer(
             informers,
             NAMESPACES,
             PartialObjectMetadata,
             self._namespace_changed,
             label_selector=f"{names.OPT_OUT}={names.DISABLED}",
         )
-        self._lease = OnDemand(informers, LEASES, Lease, self._lease_changed, namespace=namespace, name=names.LEASE)
+        self._lease = OnDemandInformer(
+            informers, LEASES, Lease, self._lease_changed, namespace=namespace, name=names.LEASE
+        )
         self._lease_key = Key(namespace, names.LEASE)
-        self._age: RecordAge | None = None
+        self._age: LeaseAge | None = None
         self._settings: TaintSettings | None = None
         self._existing: frozenset[str] = frozenset()
         self._short_names_searched = False
@@ -222,17 +224,17 @@ class TaintFacts:
         self._compile(None)
 
     @property
-    def _read(self) -> tuple[OnDemand[ArchitectureTaints] | OnDemand[PartialObjectMetadata], ...]:
+    def _read(self) -> tuple[OnDemandInformer[ArchitectureTaints] | OnDemandInformer[PartialObjectMetadata], ...]:
         """What has to be read before anything is decided."""
         return self._objects, self._namespaces, self._opted_out
 
     @property
-    def _wanted_namespaces(self) -> OnDemand[PartialObjectMetadata]:
+    def _wanted_namespaces(self) -> OnDemandInformer[PartialObjectMetadata]:
         return self._namespaces if self._namespaces.is_wanted else self._opted_out
 
     # -- handlers ------------------------------------------------------------------------------------------------------
 
-    def _object_changed(self, change: Change[ArchitectureTaints]) -> None:
+    def _object_changed(self, change: ObjectChange[ArchitectureTaints]) -> None:
         if change.key == OBJECT:
             self._compile(change.new)
 
@@ -255,15 +257,15 @@ class TaintFacts:
         self._namespaces.want(selects)
         self._opted_out.want(settings is not None and not selects)
         if (settings is None) != (self._age is None):
-            self._age = None if settings is None else RecordAge(self._clock, blind=lambda: self._lease.blind_seconds)
+            self._age = None if settings is None else LeaseAge(self._clock, blind=lambda: self._lease.blind_seconds)
             self._lease.want(settings is not None)
 
-    def _namespace_changed(self, change: Change[PartialObjectMetadata]) -> None:
+    def _namespace_changed(self, change: ObjectChange[PartialObjectMetadata]) -> None:
         old, new = change.old, change.new
         if (old.metadata.labels if old else None) != (new.metadata.labels if new else None):
             self._tell(change.key.name)
 
-    def _lease_changed(self, change: Change[Lease]) -> None:
+    def _lease_changed(self, change: ObjectChange[Lease]) -> None:
         if self._age is not None:
             self._age.observe(change.new)
 

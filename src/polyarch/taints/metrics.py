@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from prometheus_client import Counter
 
-from polyarch.kube.controller import Written
+from polyarch.kube.controller import PatchStatus
 from polyarch.kube.metrics import Metrics
 
 Kind = Literal["node", "pod", "daemonset", "policy"]
@@ -18,12 +18,12 @@ KINDS: Final[tuple[Kind, ...]] = ("node", "pod", "daemonset", "policy")
 Result = Literal["done", "changed", "refused", "unanswered"]
 """How a write ended. ``changed``: the object had changed since it was read, and is decided again."""
 RESULTS: Final[tuple[Result, ...]] = ("done", "changed", "refused", "unanswered")
-COUNTED: Final[Mapping[Written, Result]] = {
-    Written.DONE: "done",
-    Written.MOVED_ON: "changed",
-    Written.REFUSED: "refused",
-    Written.UNANSWERED: "unanswered",
-    Written.UNREACHED: "unanswered",
+COUNTED: Final[Mapping[PatchStatus, Result]] = {
+    PatchStatus.DONE: "done",
+    PatchStatus.MOVED_ON: "changed",
+    PatchStatus.REFUSED: "refused",
+    PatchStatus.UNANSWERED: "unanswered",
+    PatchStatus.UNREACHED: "unanswered",
 }
 
 GATE_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)

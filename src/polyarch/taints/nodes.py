@@ -16,11 +16,11 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock
-from polyarch.kube.controller import Done, Result
+from polyarch.kube.controller import NoRequeue, Result
 from polyarch.kube.errors import ApiError, Conflict, Forbidden, Invalid, KubernetesError, NotFound
 from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import NODES, Resource
-from polyarch.kube.store import Change, Store
+from polyarch.kube.store import ObjectChange, Store
 from polyarch.objects import Key, Node, PartialObjectMetadata
 from polyarch.taints import events
 from polyarch.taints.events import NodeEvent
@@ -383,7 +383,7 @@ class NodeController:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def seen(self, change: Change[Node]) -> None:
+    def seen(self, change: ObjectChange[Node]) -> None:
         """A node came, changed or went. Kubelets change their node's status all the time, which is none of this."""
         name = change.key.name
         if change.new is None:
@@ -444,7 +444,7 @@ class NodeController:
         node = self._nodes.store.get(key)
         if node is None or self._facts.settings is None:
             self._done(name)
-            return Done()
+            return NoRequeue()
         try:
             write = await write_node(
                 self._client, node, self._decision, changed=lambda: self._metrics.wrote("node", "changed")
@@ -457,7 +457,7 @@ class NodeController:
             self._metrics.wrote("node", "done")
             self._wrote(write.node, write.decision)
         self._done(name)
-        return Done()
+        return NoRequeue()
 
     def _decide(self, node: Node, *, at_once: bool) -> None:
         name = node.metadata.name

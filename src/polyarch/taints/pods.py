@@ -19,23 +19,32 @@ import structlog
 from polyarch.clock import Clock
 from polyarch.images import backoff
 from polyarch.images.lookup_runner import PodImageState
-from polyarch.kube.controller import After, Done, Outage, Patches, Result, Write, Written, write_guarded
-from polyarch.kube.errors import Causes, Conflict, KubernetesError, NotFound, TooManyRequests
+from polyarch.kube.controller import (
+    NoRequeue,
+    OutageBackoff,
+    Patches,
+    PatchResult,
+    PatchStatus,
+    RequeueAfter,
+    Result,
+    write_guarded,
+)
+from polyarch.kube.errors import Conflict, KubernetesError, NotFound, SeenErrors, TooManyRequests
 from polyarch.kube.informer import Informer
 from polyarch.kube.patches import Operation
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import PODS
 from polyarch.objects import Key, Pod
 from polyarch.taints import names
-from polyarch.taints.api import Contribution
+from polyarch.taints.api import StatusPart
 from polyarch.taints.decision import PodDecision, Reason
 from polyarch.taints.events import HOURLY, PodEvent, events_for, shrunk, with_problems
-from polyarch.taints.image_waiting import ImageWaiting, Waiter, image_request
+from polyarch.taints.image_waiting import ImageWaiting, WaitingObject, image_request
 from polyarch.taints.metrics import COUNTED, TaintMetrics
 from polyarch.taints.patch import bare_release, stored_patch
 from polyarch.taints.pod_rules import (
     Case,
-    Facts,
+    PodFacts,
     Waited,
     assess,
     decide_after,
@@ -98,7 +107,7 @@ PATIENCE: Final = 8.0
 after a restart the first answers are a moment away."""
 
 
-class PodMemory:
+class PodState:
     """One pod."""
 
     __slots__ = (
@@ -115,7 +124,7 @@ class PodMemory:
     )
 
     def __init__(self, uid: str, now: float) -> None:
-        self.waiter: Final = Waiter(uid, now)
+        self.waiter: Final = WaitingObject(uid, now)
         self.settled: object = None
         """What the last decision was made from, if nothing but a change of that can make it another one."""
         self.is_judged = False
@@ -134,7 +143,7 @@ class PodMemory:
         """When it was last said that the gate stays beyond its time."""
 
 
-def waited(pod: Pod, memory: PodMemory, *, now: float, moment: datetime) -> float:
+def waited(pod: Pod, memory: PodState, *, now: float, moment: datetime) -> float:
     """Seconds for which the pod has waited: since its creation, but at least since this process has seen it.
 
     By the wall clock, as nothing else outlives the process that saw the pod first; if that clock is slow, pods wait
@@ -151,7 +160,7 @@ def waited(pod: Pod, memory: PodMemory, *, now: float, moment: datetime) -> floa
     return max(age, since_seen)
 
 
-def counted(pod: Pod, memory: PodMemory, limit: float, *, pending: bool, now: float, moment: datetime) -> float:
+def counted(pod: Pod, memory: PodState, limit: float, *, pending: bool, now: float, moment: datetime) -> float:
     """The same, as it counts towards ``limit``: less than that while an image is asked for that is worth a last moment
     of patience. ``pending``: one has neither answered nor failed yet."""
     seconds = waited(pod, memory, now=now, moment=moment)
@@ -198,40 +207,40 @@ class PodWrites:
         self._clock = clock
         self._metrics = metrics
         self._uniform = uniform
-        self._outage = Outage(wake, uniform)
+        self._outage = OutageBackoff(wake, uniform)
 
-    async def release(self, key: Key, pod: Pod, memory: PodMemory) -> Result | None:
+    async def release(self, key: Key, pod: Pod, memory: PodState) -> Result | None:
         """Lifts our gate and changes nothing else."""
         return await self.write(key, pod, bare_release(pod), memory)
 
-    async def write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], memory: PodMemory) -> Result | None:
+    async def write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], memory: PodState) -> Result | None:
         """One PATCH of this version of the pod; None if it is done, else when to look at the pod again."""
         version = pod.metadata.resource_version
         write = await write_guarded(self._client, PODS, key, operations, version, is_connected=self._is_connected)
         self._metrics.wrote("pod", COUNTED[write.result])
-        if write.result is not Written.UNREACHED:
+        if write.result is not PatchStatus.UNREACHED:
             self._outage.over()
         match write.result:
-            case Written.DONE:
+            case PatchStatus.DONE:
                 memory.refusals = memory.unanswered = 0
                 self._note_write(key, write.version)
                 return None
-            case Written.MOVED_ON:
-                return After(MOVED_ON)
-            case Written.REFUSED:
-                return After(self._refused(key, memory, write))
-            case Written.UNREACHED:
-                return After(self._outage.holds(key))
+            case PatchStatus.MOVED_ON:
+                return RequeueAfter(MOVED_ON)
+            case PatchStatus.REFUSED:
+                return RequeueAfter(self._refused(key, memory, write))
+            case PatchStatus.UNREACHED:
+                return RequeueAfter(self._outage.holds(key))
         memory.unanswered += 1
-        return After(backoff.delay(memory.unanswered, uniform=self._uniform()))
+        return RequeueAfter(backoff.delay(memory.unanswered, uniform=self._uniform()))
 
-    def _refused(self, key: Key, memory: PodMemory, write: Write) -> float:
+    def _refused(self, key: Key, memory: PodState, write: PatchResult) -> float:
         if not memory.refusals:
             log.warning("the API server refuses to change a pod", pod=str(key), error=str(write.error))
         memory.refusals += 1
         return min(2.0 ** min(memory.refusals, 10), REFUSED_LAST) * (0.75 + 0.5 * self._uniform())
 
-    def tell(self, pod: Pod, decision: PodDecision, memory: PodMemory, problems: tuple[str, ...] = ()) -> None:
+    def tell(self, pod: Pod, decision: PodDecision, memory: PodState, problems: tuple[str, ...] = ()) -> None:
         """The events of a decision, each cause once per pod; that a gate stays beyond its time every hour.
 
         ``pod`` is as it was before the write: what is said about a gate is said of pods that had one. ``problems`` are
@@ -248,7 +257,7 @@ class PodWrites:
             if is_due:
                 self._post(pod, event)
 
-    def next_telling(self, memory: PodMemory) -> float:
+    def next_telling(self, memory: PodState) -> float:
         """Seconds until what is told hourly is due again."""
         return (memory.repeated_at or self._clock.monotonic()) + HOUR - self._clock.monotonic()
 
@@ -275,7 +284,7 @@ class Evicts(Protocol):
     async def evict(self, namespace: str, pod: str, *, uid: str | None = None) -> None: ...
 
 
-class ChangedPods:
+class ImageChangeHandler:
     """Finishes what an image change began; called by the controller of pods."""
 
     def __init__(
@@ -301,20 +310,20 @@ class ChangedPods:
         waits for its answers, and its gate has a time."""
         return not has_gate(pod) and (pod.metadata.labels or {}).get(names.GATED_LABEL) == names.CHANGED
 
-    async def go_on(self, key: Key, facts: Facts, memory: PodMemory) -> Result:
+    async def go_on(self, key: Key, facts: PodFacts, memory: PodState) -> Result:
         """One pass over such a pod."""
         if not self._is_leading() or facts.settings.state == "paused":
-            return Done()
+            return NoRequeue()
         case = examine_change(_as_stored(facts), facts.pod)
         known = self._images.inquiry.resolve(image_request(case), key, memory.waiter)
         if known is None:
-            return Done()  # its pull secrets are being read, which wakes it
+            return NoRequeue()  # its pull secrets are being read, which wakes it
         change = decide_change(case, known.inspections, facts.pod)
         if known.undecidable or change.decision.unresolved:
             memory.is_judged = True
             self._writes.tell(facts.pod, change.decision, memory, known.problems)
             self._images.waiting.park(key, (*known.wants, *known.answered))
-            return Done()
+            return NoRequeue()
         self._images.waiting.leave(key)
         event = shrunk(change)
         images = (use.text for use in case.images)
@@ -325,24 +334,24 @@ class ChangedPods:
         again = await self._writes.write(key, facts.pod, stored_patch(case, change.decision), memory)
         if again is None:
             self._metrics.decided(change.decision.reason.value)
-        return again or Done()
+        return again or NoRequeue()
 
-    async def _evict(self, key: Key, pod: Pod, memory: PodMemory) -> Result:
+    async def _evict(self, key: Key, pod: Pod, memory: PodState) -> Result:
         try:
             await self._client.evict(key.namespace, key.name, uid=pod.metadata.uid)
         except (NotFound, Conflict):
-            return Done()  # it is gone, or another pod has its name
+            return NoRequeue()  # it is gone, or another pod has its name
         except TooManyRequests:
-            return After(EVICT_AGAIN)
+            return RequeueAfter(EVICT_AGAIN)
         except KubernetesError as error:
             if memory.waiter.is_news("eviction refused"):
                 log.warning("a pod could not be evicted after a change of its image", pod=str(key), error=str(error))
-            return After(REFUSED_LAST)
+            return RequeueAfter(REFUSED_LAST)
         log.info("evicted a pod after a change of its image", pod=str(key))
-        return Done()
+        return NoRequeue()
 
 
-def _as_stored(facts: Facts) -> Facts:
+def _as_stored(facts: PodFacts) -> PodFacts:
     """A change that happened cannot be refused any more; it is reported."""
     if facts.settings.image_change != "deny":
         return facts
@@ -374,7 +383,7 @@ class KnowsFacts(Protocol):
     @property
     def settings(self) -> TaintSettings | None: ...
 
-    def about(self, pod: Pod, namespace: str, *, stored: bool) -> Facts | None: ...
+    def about(self, pod: Pod, namespace: str, *, stored: bool) -> PodFacts | None: ...
 
     def on_change(self, handler: Callable[[str | None], None]) -> None: ...
 
@@ -389,13 +398,13 @@ class Pods(Protocol):
     def unscheduled(self) -> Collection[Pod] | None: ...
 
 
-class Judged(NamedTuple):
+class PodEvaluation(NamedTuple):
     """What a pass has found."""
 
     key: Key
     case: Case
     decision: PodDecision
-    memory: PodMemory
+    memory: PodState
     known: PodImageState
 
 
@@ -410,7 +419,7 @@ class PodController:
         facts: KnowsFacts,
         images: ImageWaiting,
         writes: PodWrites,
-        changed: ChangedPods,
+        changed: ImageChangeHandler,
         enqueue: Callable[[Key], None],
         clock: Clock,
         metrics: TaintMetrics,
@@ -429,8 +438,8 @@ class PodController:
         self._is_leading = is_leading
         self._is_held = is_held
         self._uniform = uniform
-        self._memories: dict[Key, PodMemory] = {}
-        self._causes = Causes()
+        self._memories: dict[Key, PodState] = {}
+        self._causes = SeenErrors()
         facts.on_change(self.facts_changed)
 
     # -- notifications ------------------------------------------------------------------------------------------------
@@ -474,10 +483,10 @@ class PodController:
         """Number of pods that no node can run."""
         return sum(memory.is_blocked for memory in self._memories.values())
 
-    def contribution(self) -> Contribution:
+    def contribution(self) -> StatusPart:
         """For the status."""
         pods = {"gated": self.gated, "unknown": self.unknown, "blocked": self.blocked}
-        return Contribution(fields={"pods": pods})
+        return StatusPart(fields={"pods": pods})
 
     def undecided(self, architecture: str) -> list[str] | None:
         """Pods that may be for this architecture and wait for an answer; None: not all are judged yet. A pod
@@ -510,41 +519,41 @@ class PodController:
         pod = self._pods.get(key)
         if pod is None or pod.metadata.deletion_timestamp is not None:
             self._forget(key)
-            return Done()
+            return NoRequeue()
         memory = self._remember(key, pod)
         if not self._facts.is_ready:
-            return After(FACTS_AGAIN)
+            return RequeueAfter(FACTS_AGAIN)
         if self._is_held(pod):
             self._settle(key, memory)
             memory.is_judged = True
-            return After(HELD_AGAIN)
+            return RequeueAfter(HELD_AGAIN)
         if not self._is_leading() and (rest := self._left_to_leader(pod, memory)) is not None:
             return rest
         settings = self._facts.settings
         if settings is None:
             self._settle(key, memory)
             again = await self._writes.release(key, pod, memory) if has_gate(pod) else None
-            return again or Done()
+            return again or NoRequeue()
         facts = self._facts.about(pod, key.namespace, stored=True)
         if facts is None:
-            return After(FACTS_AGAIN)
+            return RequeueAfter(FACTS_AGAIN)
         if self._changed.is_about(pod):
             return await self._changed.go_on(key, facts, memory)
         case = examine(facts)
         if memory.settled == _grounds(case):
-            return Done()
+            return NoRequeue()
         return await self._judge(key, case, memory)
 
-    def _left_to_leader(self, pod: Pod, memory: PodMemory) -> Result | None:
+    def _left_to_leader(self, pod: Pod, memory: PodState) -> Result | None:
         """When a standby looks again; None: it does what the leader should have done."""
         settings = self._facts.settings
         if settings is None or not has_gate(pod) or settings.on_timeout == "keep":
-            return Done()
+            return NoRequeue()
         limit = settings.gate_timeout + STANDBY
         left = limit - waited(pod, memory, now=self._clock.monotonic(), moment=self._clock.now())
-        return After(left) if left > 0 else None
+        return RequeueAfter(left) if left > 0 else None
 
-    async def _judge(self, key: Key, case: Case, memory: PodMemory) -> Result:
+    async def _judge(self, key: Key, case: Case, memory: PodState) -> Result:
         known: PodImageState | None = PodImageState({})
         if case.rule is None:
             known = self._images.inquiry.resolve(image_request(case), key, memory.waiter)
@@ -552,15 +561,15 @@ class PodController:
         seconds = self._counted(case.pod, memory, case.settings, pending=pending)
         left = case.settings.gate_timeout - seconds
         if known is None and left > 0:
-            return After(left)  # its pull secrets are being read, which wakes it
+            return RequeueAfter(left)  # its pull secrets are being read, which wakes it
         known = known or PodImageState({})
         if known.undecidable and left > 0:
             self._park(key, known)
-            return After(left)
+            return RequeueAfter(left)
         decision = decide_after(case, known.inspections, Waited(seconds, pending))
-        return await self._carry_out(Judged(key, case, decision, memory, known), left if left > 0 else None)
+        return await self._carry_out(PodEvaluation(key, case, decision, memory, known), left if left > 0 else None)
 
-    def _counted(self, pod: Pod, memory: PodMemory, settings: TaintSettings, *, pending: bool) -> float:
+    def _counted(self, pod: Pod, memory: PodState, settings: TaintSettings, *, pending: bool) -> float:
         return counted(
             pod,
             memory,
@@ -570,7 +579,7 @@ class PodController:
             moment=self._clock.now(),
         )
 
-    async def _carry_out(self, judged: Judged, left: float | None) -> Result:
+    async def _carry_out(self, judged: PodEvaluation, left: float | None) -> Result:
         """``left``: seconds until time alone changes the decision; None: it is over."""
         key, case, decision, memory, known = judged
         operations = stored_patch(case, decision)
@@ -581,7 +590,7 @@ class PodController:
                     memory.is_judged = True
                     memory.is_waiting = memory.is_waiting and bool(decision.unresolved)
                 if memory.refusals and decision.timed_out and has_gate(case.pod):
-                    return await self._writes.release(key, case.pod, memory) or Done()
+                    return await self._writes.release(key, case.pod, memory) or NoRequeue()
                 return again
             self._count(judged)
         if self._is_leading():
@@ -592,14 +601,14 @@ class PodController:
         memory.is_waiting = memory.is_unknown and (decision.keeps_gate or not decision.timed_out)
         if not decision.unresolved:
             self._settle(key, memory, settled=_grounds(case, decision.added))
-            return Done()
+            return NoRequeue()
         memory.architectures = _possible(case, known)
         self._park(key, known)
         if decision.keeps_gate and decision.timed_out:
-            return After(self._writes.next_telling(memory))
-        return After(left) if left is not None else Done()
+            return RequeueAfter(self._writes.next_telling(memory))
+        return RequeueAfter(left) if left is not None else NoRequeue()
 
-    def _count(self, judged: Judged) -> None:
+    def _count(self, judged: PodEvaluation) -> None:
         pod, decision = judged.case.pod, judged.decision
         self._metrics.decided(decision.reason.value)
         if has_gate(pod) and not decision.keeps_gate:
@@ -609,17 +618,17 @@ class PodController:
     def _park(self, key: Key, known: PodImageState) -> None:
         self._images.waiting.park(key, (*known.wants, *known.answered))
 
-    def _settle(self, key: Key, memory: PodMemory, *, settled: object = None) -> None:
+    def _settle(self, key: Key, memory: PodState, *, settled: object = None) -> None:
         """The pod waits for no image."""
         self._images.waiting.leave(key)
         memory.settled = settled
         memory.is_unknown = memory.is_waiting = False
 
-    def _remember(self, key: Key, pod: Pod) -> PodMemory:
+    def _remember(self, key: Key, pod: Pod) -> PodState:
         memory = self._memories.get(key)
         if memory is None or memory.waiter.uid != pod.metadata.uid:
             self._forget(key)
-            memory = self._memories[key] = PodMemory(pod.metadata.uid, self._clock.monotonic())
+            memory = self._memories[key] = PodState(pod.metadata.uid, self._clock.monotonic())
         return memory
 
     def _forget(self, key: Key) -> None:
@@ -635,10 +644,10 @@ class PodController:
         log.error("a pass over a pod met a bug", pod=str(key), exc_info=error if self._causes.is_new(error) else None)
         pod, memory, settings = self._pods.get(key), self._memories.get(key), self._facts.settings
         if pod is None or memory is None or settings is None or not has_gate(pod):
-            return After(backoff.MAX_DELAY)
+            return RequeueAfter(backoff.MAX_DELAY)
         if self._counted(pod, memory, settings, pending=True) < settings.gate_timeout:
-            return After(backoff.delay(1, uniform=self._uniform()))
-        return await self._writes.release(key, pod, memory) or Done()
+            return RequeueAfter(backoff.delay(1, uniform=self._uniform()))
+        return await self._writes.release(key, pod, memory) or NoRequeue()
 
 
 def _possible(case: Case, known: PodImageState) -> tuple[str, ...]:

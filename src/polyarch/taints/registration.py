@@ -13,9 +13,9 @@ import structlog
 
 from polyarch.clock import Clock
 from polyarch.kube.adoption import foreign, taking
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import Forbidden, Invalid, KubernetesError, NotFound
-from polyarch.kube.informer import OnDemand, Shares
+from polyarch.kube.informer import OnDemandInformer, Shares
 from polyarch.kube.managed_fields import differences
 from polyarch.kube.patches import JsonPatch
 from polyarch.kube.rbac import rule
@@ -73,7 +73,7 @@ class _Kind:
 
     def __init__(self, informers: Shares, resource: Resource, wake: Callable[[], None]) -> None:
         self.resource = resource
-        self.watch = OnDemand(informers, resource, Unstructured, lambda _: wake(), name=REGISTRATION_POLICY)
+        self.watch = OnDemandInformer(informers, resource, Unstructured, lambda _: wake(), name=REGISTRATION_POLICY)
         self.watch.want(True)
         self._sent = b""
         self._answered = ""
@@ -140,22 +140,22 @@ class RegistrationKeeper:
     async def reconcile(self, key: Key) -> Result:
         """One pass."""
         if not self._facts.is_ready:  # a configuration that cannot be read now may be there nevertheless
-            return After(FACTS_AGAIN)
+            return RequeueAfter(FACTS_AGAIN)
         settings = self._facts.settings
         if settings is not None and settings.state == "paused":
-            return Done()
+            return NoRequeue()
         version = await self._found()
         if version is None:
-            return After(ASK_AGAIN)
+            return RequeueAfter(ASK_AGAIN)
         unknown = [kind.watch for kind in self._kinds if not kind.watch.is_known]
         if unknown:
             self.problem = next((watch.problem for watch in unknown if watch.problem), "")
-            return After(REFUSED_LOOK if self.problem else SYNC_LOOK)
+            return RequeueAfter(REFUSED_LOOK if self.problem else SYNC_LOOK)
         try:
             if settings is not None and settings.state == "active" and settings.at_registration == "policy":
                 released = self._released()
                 if released is None:
-                    return After(SYNC_LOOK)
+                    return RequeueAfter(SYNC_LOOK)
                 await self._keep(registration_policy(settings, released, version=version))
             else:
                 await self._remove()
@@ -165,7 +165,7 @@ class RegistrationKeeper:
             self.problem = f"the policy for nodes at registration is not up to date: {error}"
             raise
         self.problem = ""
-        return Done()
+        return NoRequeue()
 
     async def _found(self) -> str | None:
         """Asks for the version once; a cluster without one is asked again now and then."""

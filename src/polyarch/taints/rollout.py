@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import structlog
 
 from polyarch.clock import Clock
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.informer import Informer
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import ENDPOINT_SLICES, MUTATING_WEBHOOKS
@@ -254,7 +254,7 @@ class TaintRollout:
         """One pass."""
         settings = self._facts.settings
         if not self._is_begun:
-            return Done()
+            return NoRequeue()
         if self._outdated:
             self._outdated = False
             self._judged.clear()
@@ -264,7 +264,7 @@ class TaintRollout:
             self._holds = {}
             self._metrics.show_nodes({})
             await self._release(frozenset())
-            return Done()
+            return NoRequeue()
         self._pace.per_minute = settings.per_minute
         self._accept_pods()
         self._look(settings)
@@ -273,7 +273,7 @@ class TaintRollout:
         wait = self._give_turns(settings)
         self._metrics.show_nodes(self._nodes.census.counts)
         watching = self._nodes.is_busy or self._holds or self._is_watching
-        return After(min(wait, LOOK_EVERY if watching else IDLE_LOOK))
+        return RequeueAfter(min(wait, LOOK_EVERY if watching else IDLE_LOOK))
 
     def _forget_former(self, settings: TaintSettings | None) -> None:
         """Another key or effect is another taint, which no node carries yet."""

@@ -14,7 +14,7 @@ import structlog
 
 from polyarch.clock import Clock
 from polyarch.kube.conditions import merged
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import Resource
 from polyarch.objects import Condition, Key, PartialObjectMetadata
@@ -89,17 +89,17 @@ class StatusWriter:
         found = self._facts.configuration
         if found is None:
             self.is_degraded = False
-            return Done()
+            return NoRequeue()
         rest = 0.0 if self._written_at is None else self._written_at + EVERY - self._clock.monotonic()
         if rest > 0:
-            return After(rest)
+            return RequeueAfter(rest)
         status = self._status(found)
         self.is_degraded = any((each["type"], each["status"]) == (DEGRADED, "True") for each in status["conditions"])
         if self._from_file:
             self._log(status)
         elif not self._is_there(status, found):
             await self._write(status, found)
-        return After(EVERY)
+        return RequeueAfter(EVERY)
 
     def _status(self, found: ArchitectureTaints) -> dict[str, Any]:
         fields, conditions = composed(part() for part in self._parts)

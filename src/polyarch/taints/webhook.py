@@ -18,19 +18,19 @@ from polyarch.images.pod_mutation import NO_MUTATION, MutationContext, PodMutati
 from polyarch.images.pull_secrets import PullSecretNames
 from polyarch.images.resolver import AdmissionLookups, PodImageRequest
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Failure, Route
-from polyarch.kube.errors import Causes
+from polyarch.kube.errors import SeenErrors
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import DAEMONSETS, PODS
 from polyarch.objects import DaemonSet, Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.taints import names
-from polyarch.taints.decision import Outcome, PodDecision, Progress, Reason
+from polyarch.taints.decision import LookupProgress, PodDecision, Reason, TolerationOutcome
 from polyarch.taints.facts import TaintFacts
 from polyarch.taints.metrics import TaintMetrics
 from polyarch.taints.patch import admission_patch, change_patch, recorded_tolerations, template_patch
 from polyarch.taints.pod_rules import (
     Case,
-    Facts,
+    PodFacts,
     assess,
     changes_images,
     decide,
@@ -54,50 +54,50 @@ BYTES: Final = 512 * 1024
 """Limit of all keys together; the cached values take up to ten times as much."""
 
 
-class Said(NamedTuple):
+class TolerationResult(NamedTuple):
     """What is added to a pod, and the decision behind it."""
 
     decision: PodDecision
     addition: PodMutation
 
 
-class _Known(NamedTuple):
+class _CachedResult(NamedTuple):
     answers: Mapping[str, Inspection]
-    progress: Progress
-    said: Said
+    progress: LookupProgress
+    said: TolerationResult
 
 
-class Look:
+class CachedDecision:
     """One series; ``case`` was made for its first pod and is valid for all."""
 
     __slots__ = ("_known", "case")
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self._known: _Known | None = None
+        self._known: _CachedResult | None = None
 
-    def said(self, answers: Mapping[str, Inspection], progress: Progress) -> Said:
+    def said(self, answers: Mapping[str, Inspection], progress: LookupProgress) -> TolerationResult:
         """What is added for these answers; what was said before if they are the same."""
         known = self._known
         if known is not None and known.progress is progress and known.answers == answers:
             return known.said
         decision = decide(self.case, answers, progress)
-        said = Said(decision, addition(decision, admission_patch(self.case, decision)))
+        said = TolerationResult(decision, addition(decision, admission_patch(self.case, decision)))
         if are_few(answers.values()):
-            self._known = _Known(dict(answers), progress, said)
+            self._known = _CachedResult(dict(answers), progress, said)
         return said
 
 
-def recent_series() -> DecisionCache[Facts, Look]:
+def recent_series() -> DecisionCache[PodFacts, CachedDecision]:
     """The series recently admitted by this process."""
     return DecisionCache(_look, _holds, capacity=CAPACITY, weight=BYTES)
 
 
-def _look(facts: Facts, pod: Pod) -> Look:
-    return Look(examine(msgspec.structs.replace(facts, pod=pod)))
+def _look(facts: PodFacts, pod: Pod) -> CachedDecision:
+    return CachedDecision(examine(msgspec.structs.replace(facts, pod=pod)))
 
 
-def _holds(look: Look, now: Facts) -> bool:
+def _holds(look: CachedDecision, now: PodFacts) -> bool:
     then = look.case.facts
     return (
         then.settings is now.settings
@@ -110,7 +110,7 @@ def _holds(look: Look, now: Facts) -> bool:
 
 def addition(decision: PodDecision, operations: tuple[Operation, ...]) -> PodMutation:
     """What a decision, carried out by these operations, adds to the answer about a pod."""
-    if decision.outcome is Outcome.DENIED:
+    if decision.outcome is TolerationOutcome.DENIED:
         return PodMutation(denial=decision.message)
     return PodMutation(operations) if operations else NO_MUTATION
 
@@ -142,7 +142,7 @@ class PodAdmission:
         self._metrics = metrics
         self._failed = failed
         self._series = recent_series()
-        self._causes = Causes()
+        self._causes = SeenErrors()
 
     def route(self) -> Route[Pod]:
         """The route for the admission server. On any error the pod is allowed unchanged."""
@@ -204,7 +204,7 @@ class PodAdmission:
         known = self._known(look.case, answers, since=request.arrived_at)
         if not alongside.gated:
             await self._ask(look.case, known, until=until, since=request.arrived_at)
-        progress = Progress.FIRST if self._facts.leader_lives else Progress.UNGUARDED
+        progress = LookupProgress.FIRST if self._facts.leader_lives else LookupProgress.UNGUARDED
         said = look.said(known, progress)
         if said.addition.denial:
             await self._look_closer(look.case, known, until=until)
@@ -214,7 +214,7 @@ class PodAdmission:
         self._metrics.decided(said.decision.reason.value)
         return said.addition
 
-    async def _of_change(self, facts: Facts, old: Pod, *, until: float, since: float) -> PodMutation:
+    async def _of_change(self, facts: PodFacts, old: Pod, *, until: float, since: float) -> PodMutation:
         """To an update of a pod that exists."""
         if not changes_images(old, facts.pod):
             return NO_MUTATION
@@ -222,7 +222,7 @@ class PodAdmission:
         known = self._known(case, {}, since=since)
         await self._ask(case, known, until=until, since=since)
         change = decide_change(case, known, old)
-        if change.decision.outcome is Outcome.DENIED:
+        if change.decision.outcome is TolerationOutcome.DENIED:
             await self._look_closer(case, known, until=until)
             change = decide_change(case, known, old)
         added = self._told(change.decision, change_patch(case, change))
@@ -236,7 +236,7 @@ class PodAdmission:
             return NO_MUTATION
         case = examine(facts)
         known = self._known(case, answers, since=self._clock.monotonic())
-        decision = decide(case, known, Progress.ENDED)
+        decision = decide(case, known, LookupProgress.ENDED)
         return self._told(decision, admission_patch(case, decision, gated_elsewhere=not case.is_gated))
 
     def _known(self, case: Case, answers: Mapping[str, Inspection], *, since: float) -> dict[str, Inspection]:
@@ -316,7 +316,7 @@ class TemplateAdmission:
             until = since + min(TEMPLATE_BUDGET, request.timeout_seconds / 2)
             await self._lookups.inspect_until(until, _image_request(case), known, since=since)
         decision = decide(case, known)
-        if decision.outcome is Outcome.BLOCKED and request.old_object is not None:
+        if decision.outcome is TolerationOutcome.BLOCKED and request.old_object is not None:
             decision = _with_kept(case, decision, request.old_object)
         patch = template_patch(daemon_set, decision, facts.settings)
         return AdmissionResponse(patch=patch, warnings=(decision.message,) if _is_worth_saying(decision) else ())
@@ -329,11 +329,11 @@ class TemplateAdmission:
 def _with_kept(case: Case, decision: PodDecision, old: DaemonSet) -> PodDecision:
     """What cannot be decided now is as it was decided before, for the same images."""
     added = kept(case, old, recorded_tolerations(old.metadata.annotations))
-    return msgspec.structs.replace(decision, outcome=Outcome.TOLERATED, added=added) if added else decision
+    return msgspec.structs.replace(decision, outcome=TolerationOutcome.TOLERATED, added=added) if added else decision
 
 
 def _is_worth_saying(decision: PodDecision) -> bool:
-    return decision.outcome is Outcome.BLOCKED or decision.reason is Reason.NO_COMMON_ARCHITECTURE
+    return decision.outcome is TolerationOutcome.BLOCKED or decision.reason is Reason.NO_COMMON_ARCHITECTURE
 
 
 def _image_request(case: Case) -> PodImageRequest:

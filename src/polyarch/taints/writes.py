@@ -16,7 +16,7 @@ from polyarch.kube.managed_fields import differences
 from polyarch.kube.patches import JsonPatch, Operation
 from polyarch.kube.requests import FIELD_MANAGER
 from polyarch.kube.resources import Ref, Resource
-from polyarch.kube.responses import Listing
+from polyarch.kube.responses import ListResult
 from polyarch.objects import Key, ObjectMeta
 from polyarch.oci.traffic.concurrency import map_concurrently
 
@@ -37,7 +37,7 @@ class KubernetesApi(Protocol):
 
     async def list(
         self, resource: Resource, *, type: type[Any], label_selector: str = "", field_selector: str = ""
-    ) -> Listing[Any]: ...
+    ) -> ListResult[Any]: ...
 
     async def patch(
         self, resource: Resource, name: str, patch: Any, *, namespace: str = "", dry_run: bool = False

@@ -8,7 +8,7 @@ from polyarch.installation import objects, preflight
 from polyarch.installation.preflight import Check, Facts, Whose, whose
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.errors import Forbidden
-from polyarch.kube.rbac import Access
+from polyarch.kube.rbac import Permission
 from polyarch.kube.resources import NAMESPACES, Ref
 from polyarch.objects import Key
 from polyarch.operator.components.operator_rbac import PREDECESSOR
@@ -66,7 +66,7 @@ def test_kubernetes_from_1_30_on(version: tuple[int, int], passes: bool) -> None
 
 @pytest.mark.req("IN-002")
 def test_missing_rights_are_named_with_their_namespace() -> None:
-    denied = ((Access("create", "", "secrets"), HERE), (Access("patch", "apps", "deployments", "x"), ""))
+    denied = ((Permission("create", "", "secrets"), HERE), (Permission("patch", "apps", "deployments", "x"), ""))
     (found,) = refused(list(preflight.checks(Facts((1, 31), ABSENT, (), denied), namespace=HERE)))
     assert found.message == f"not allowed: create secrets in namespace {HERE}, patch deployments.apps x"
 

@@ -8,7 +8,7 @@ from polyarch.installation.operator import OPERATOR
 from polyarch.installation.wait import NotInTime, available
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, Resource
-from polyarch.kube.responses import Listing
+from polyarch.kube.responses import ListResult
 from polyarch.placement import names
 
 pytestmark = pytest.mark.req("IN-002")
@@ -35,7 +35,7 @@ class Api:
         return self.deployments[name]
 
     async def list(self, *_: Any, **__: Any) -> Any:
-        return Listing(items=list(self.pods), resource_version="1")
+        return ListResult(items=list(self.pods), resource_version="1")
 
 
 def deployment(available: int, pod: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from polyarch.installation import wait
 from polyarch.installation.operator import OPERATOR
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, Resource
-from polyarch.kube.responses import Listing
+from polyarch.kube.responses import ListResult
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
@@ -46,7 +46,7 @@ class Cluster:
         return self.deployments[name]
 
     async def list(self, *_: Any, **__: Any) -> Any:
-        return Listing(items=list(self.pods), resource_version="1")
+        return ListResult(items=list(self.pods), resource_version="1")
 
     def monotonic(self) -> float:
         return self.time

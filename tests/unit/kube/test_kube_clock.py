@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from manual_clock import ManualClock
 
-from polyarch.clock import Alarm, Clock, SystemClock, deadline
+from polyarch.clock import Clock, SystemClock, Timer, deadline
 
 
 async def test_sleepers_wake_in_the_order_of_their_deadlines():
@@ -68,7 +68,7 @@ async def test_the_system_clock_gives_utc_and_sleeps():
 
 async def test_an_alarm_rings_once_at_the_time_last_set():
     clock, rung = ManualClock(start=0), []
-    alarm = Alarm(clock, lambda: rung.append(clock.monotonic()))
+    alarm = Timer(clock, lambda: rung.append(clock.monotonic()))
     alarm.set(10)
     alarm.set(4)
     await clock.run(20)

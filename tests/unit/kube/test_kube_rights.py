@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.kube.rbac import Access, Rule, granting, grants, missing, path_rule, role, rule, union, unused
+from polyarch.kube.rbac import Permission, PolicyRule, granting, grants, missing, path_rule, role, rule, union, unused
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, NAMESPACES, NODES, PODS, SECRETS
 
 
@@ -29,7 +29,7 @@ def test_a_path_is_a_rule_of_its_own():
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
         {"nonResourceURLs": ["/numa/state", "/metrics"], "verbs": ["get"]},
     ]
-    assert unused(rules, [Access("get", "", "nodes")]) == []
+    assert unused(rules, [Permission("get", "", "nodes")]) == []
     assert granting([role("reader", rules)]) == rules
 
 
@@ -63,12 +63,12 @@ def test_the_union_grants_the_same_in_fewer_words():
     )
     united = union(*rules)
     assert united == (
-        Rule("", ("pods",), ("get", "list", "patch")),
-        Rule("", ("nodes", "namespaces"), ("list", "get")),
-        Rule("", ("secrets",), ("get",), ("a", "b")),
-        Rule("coordination.k8s.io", ("leases",), ("get",)),
+        PolicyRule("", ("pods",), ("get", "list", "patch")),
+        PolicyRule("", ("nodes", "namespaces"), ("list", "get")),
+        PolicyRule("", ("secrets",), ("get",), ("a", "b")),
+        PolicyRule("coordination.k8s.io", ("leases",), ("get",)),
     )
-    assert set(grants(united)) == set(grants(rules)) - {Access("get", "coordination.k8s.io", "leases", "mine")}
+    assert set(grants(united)) == set(grants(rules)) - {Permission("get", "coordination.k8s.io", "leases", "mine")}
     assert union(*united) == united
 
 
@@ -76,10 +76,10 @@ def test_the_union_grants_the_same_in_fewer_words():
 def test_what_was_asked_is_compared_with_what_is_allowed():
     rules = (rule(PODS, "get", "patch"), rule(SECRETS, "get", names=["a", "b"]), rule(LEASES, "create"))
     asked = [
-        Access("get", "", "pods", "web"),
-        Access("get", "", "secrets", "a"),
-        Access("get", "", "secrets", "c"),
-        Access("delete", "", "pods", "web"),
+        Permission("get", "", "pods", "web"),
+        Permission("get", "", "secrets", "a"),
+        Permission("get", "", "secrets", "c"),
+        Permission("delete", "", "pods", "web"),
     ]
     assert [str(each) for each in missing(rules, asked)] == ["delete pods web", "get secrets c"]
     assert [str(each) for each in unused(rules, asked)] == [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.objects import Key
 from polyarch.operator.reconciler import InitialSync
 
@@ -11,7 +11,7 @@ KEY = Key("", "cluster")
 
 @pytest.mark.req("IN-002")
 async def test_every_controller_has_to_have_had_its_pass() -> None:
-    answers: list[Result | Exception] = [After(0.2), ValueError("no API server"), After(5.0)]
+    answers: list[Result | Exception] = [RequeueAfter(0.2), ValueError("no API server"), RequeueAfter(5.0)]
 
     async def slow(_: Key) -> Result:
         answer = answers.pop(0)
@@ -20,15 +20,15 @@ async def test_every_controller_has_to_have_had_its_pass() -> None:
         return answer
 
     async def quick(_: Key) -> Result:
-        return Done()
+        return NoRequeue()
 
     first = InitialSync(("slow", "quick"))
     watched = first.of("slow", slow)
-    assert await first.of("quick", quick)(KEY) == Done()
+    assert await first.of("quick", quick)(KEY) == NoRequeue()
     assert not first.is_complete
-    assert await watched(KEY) == After(0.2)
+    assert await watched(KEY) == RequeueAfter(0.2)
     with pytest.raises(ValueError, match="no API server"):
         await watched(KEY)
     assert not first.is_complete
-    assert await watched(KEY) == After(5.0)
+    assert await watched(KEY) == RequeueAfter(5.0)
     assert first.is_complete

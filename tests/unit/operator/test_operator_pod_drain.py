@@ -7,7 +7,7 @@ from manual_clock import ManualClock
 
 from polyarch import names
 from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, SERVICE_ACCOUNTS, Ref, Resource
-from polyarch.kube.responses import Listing
+from polyarch.kube.responses import ListResult
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 from polyarch.operator.apply_sets import POD_DRAIN_TIMEOUT, PodDrain
 
@@ -27,7 +27,7 @@ class Pods:
         self.running = running
         self.asked: list[str] = []
 
-    async def list(self, resource: Resource, **selection: Any) -> Listing[PartialObjectMetadata]:
+    async def list(self, resource: Resource, **selection: Any) -> ListResult[PartialObjectMetadata]:
         assert selection["namespace"] == HOME
         assert "Succeeded" in selection["field_selector"]
         self.asked.append(selection["label_selector"])
@@ -37,7 +37,7 @@ class Pods:
             if name in selection["label_selector"]
             for number in range(count)
         ]
-        return Listing(items, "1")
+        return ListResult(items, "1")
 
 
 @pytest.mark.req("TN-073")

@@ -13,7 +13,7 @@ from polyarch.clock import SystemClock
 from polyarch.images.metrics import LookupMetrics
 from polyarch.kube.certificates import FileCertificates
 from polyarch.kube.events import Recorder
-from polyarch.kube.informer import Informers
+from polyarch.kube.informer import InformerFactory
 from polyarch.kube.metrics import Metrics, QueueMetrics, RequestMetrics
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.objects import Condition
@@ -67,7 +67,7 @@ def exported(folder: str) -> dict[str, set[str]]:
     QueueMetrics(metrics, "pods", depth=lambda: 0, oldest_age=lambda: 0)
     clock = SystemClock()
     FileCertificates(folder, clock=clock, metrics=metrics)
-    Informers(object(), clock=clock, metrics=metrics)
+    InformerFactory(object(), clock=clock, metrics=metrics)
     Recorder(object(), controller="any", instance="any", clock=clock, metrics=metrics)
     found = {}
     for collector in {*metrics.registry._collector_to_names}:

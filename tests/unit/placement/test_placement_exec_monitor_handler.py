@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from manual_clock import ManualClock
 
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
@@ -109,7 +109,7 @@ class World:
 @pytest.mark.req("PL-610")
 async def test_the_pod_gets_an_event_and_a_label_and_the_report_goes() -> None:
     world = World()
-    assert await world.reconcile() == Done()
+    assert await world.reconcile() == NoRequeue()
     assert world.requests == ["get pods cart", "get nodes worker-1", "patch pods cart", "delete enoexecevents e"]
     assert world.pod["metadata"]["labels"] == {names.EXEC_FORMAT_ERROR_LABEL: "true"}
     ((pod, note),) = world.told
@@ -205,11 +205,11 @@ async def test_an_event_in_another_namespace_is_labelled_and_left() -> None:
 async def test_an_event_without_status_is_left_alone_for_a_minute() -> None:
     """The node side writes the status after the object."""
     world = World(None)
-    assert await world.reconcile() == After(60.0)
+    assert await world.reconcile() == RequeueAfter(60.0)
     world.clock.advance(30)
-    assert await world.reconcile() == After(30.0)
+    assert await world.reconcile() == RequeueAfter(30.0)
     world.clock.advance(30)
-    assert await world.reconcile() == Done()
+    assert await world.reconcile() == NoRequeue()
     assert world.error == "pod-not-found"
     world.requests.clear()
     await world.reconcile()
@@ -277,8 +277,8 @@ async def test_an_event_that_is_gone_already_is_fine(error: ApiError) -> None:
         raise error
 
     world.delete = delete  # type: ignore[method-assign]
-    assert await world.reconcile() == Done()
-    assert await world.reconcile() == Done()
+    assert await world.reconcile() == NoRequeue()
+    assert await world.reconcile() == NoRequeue()
 
 
 @pytest.mark.req("PL-610")

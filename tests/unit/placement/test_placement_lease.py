@@ -11,7 +11,7 @@ from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, f
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pull_secrets import PullSecrets
 from polyarch.kube.errors import Conflict, NotFound
-from polyarch.kube.lease import Lease, RecordAge
+from polyarch.kube.lease import Lease, LeaseAge
 from polyarch.kube.manager import Process
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.settings import ProcessSettings
@@ -31,7 +31,7 @@ class Leases:
         self.clock = clock
         self.content: dict[str, Any] | None = None
         self.version = 0
-        self.age = RecordAge(clock)
+        self.age = LeaseAge(clock)
 
     async def get(self, resource: Any, name: str, **_: Any) -> dict[str, Any]:
         if self.content is None:

@@ -12,7 +12,7 @@ from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, f
 from polyarch.images.pull_secrets import PullSecrets
 from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.errors import Forbidden, NotFound, ServerTimeout, TooManyRequests
-from polyarch.kube.responses import Listing
+from polyarch.kube.responses import ListResult
 from polyarch.kube.watch import Page
 from polyarch.objects import Key, PartialObjectMetadata, Pod
 from polyarch.placement import names
@@ -67,14 +67,14 @@ class Cluster:
         assert (type, resource_version) == (PartialObjectMetadata, "0")
         if resource.plural == "namespaces":
             labelled = [{"metadata": {"name": "team", "labels": {"placed": "yes"}}}, {"metadata": {"name": "other"}}]
-            return Listing([msgspec.convert(each, PartialObjectMetadata) for each in labelled], "1")
+            return ListResult([msgspec.convert(each, PartialObjectMetadata) for each in labelled], "1")
         assert resource.plural == "nodes"
         if self.nodes is None:
             raise Forbidden(403, reason="Forbidden", verb="list", resource="nodes")
         documents = [
             {"metadata": {"name": name, "labels": {names.ARCH_KEY: arch}}} for name, arch in self.nodes.items()
         ]
-        return Listing([msgspec.convert(each, PartialObjectMetadata) for each in documents], "1")
+        return ListResult([msgspec.convert(each, PartialObjectMetadata) for each in documents], "1")
 
     async def list_page(self, resource, selection, *, type, continue_token="", limit=0):
         assert selection.field_selector == "spec.nodeName!="

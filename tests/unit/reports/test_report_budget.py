@@ -12,7 +12,7 @@ import pytest
 from report_world import cluster, reading, workload
 
 from polyarch.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICASETS, Resource
-from polyarch.kube.responses import Listing
+from polyarch.kube.responses import ListResult
 from polyarch.reports.facts import Answers
 from polyarch.reports.gather import Place, gather
 from polyarch.reports.report import Wishes, make_report
@@ -77,8 +77,8 @@ class Encoded:
             ),
         }
 
-    async def list(self, resource: Resource, *, type: Any) -> Listing[Any]:
-        return Listing(msgspec.json.decode(self.bodies.get(resource, b"[]"), type=list[type]), "1")  # type: ignore[valid-type]
+    async def list(self, resource: Resource, *, type: Any) -> ListResult[Any]:
+        return ListResult(msgspec.json.decode(self.bodies.get(resource, b"[]"), type=list[type]), "1")  # type: ignore[valid-type]
 
 
 @pytest.mark.req("RP-040")

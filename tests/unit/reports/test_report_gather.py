@@ -9,7 +9,7 @@ from report_world import ARM64, report_of
 
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import CRONJOBS, DEPLOYMENTS, NODES, PODS, SECRETS, Resource
-from polyarch.kube.responses import Listing
+from polyarch.kube.responses import ListResult
 from polyarch.placement.api import ENOEXECEVENTS, POLICIES
 from polyarch.reports.facts import Answers, Facts, decode_snapshot, encode_snapshot
 from polyarch.reports.gather import TYPES, Place, gather
@@ -36,11 +36,11 @@ class FakeLists:
         self.refused = refused or {}
         self.asked: list[Resource] = []
 
-    async def list(self, resource: Resource, *, type: Any) -> Listing[Any]:
+    async def list(self, resource: Resource, *, type: Any) -> ListResult[Any]:
         self.asked.append(resource)
         if resource in self.refused:
             raise self.refused[resource]
-        return Listing([msgspec.convert(each, type) for each in self.objects.get(resource, [])], "1")
+        return ListResult([msgspec.convert(each, type) for each in self.objects.get(resource, [])], "1")
 
 
 def gathered(lists: FakeLists) -> Facts:

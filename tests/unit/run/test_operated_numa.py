@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from manual_clock import ManualClock
 
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import Resource
@@ -19,7 +19,7 @@ from polyarch.operator.settings import OperatorSettings
 from polyarch.run.numa_component import BACKOFF, MAX_BACKOFF, NAMES, START, NumaComponent
 from polyarch.run.numa_controllers import NumaControllers
 
-DONE = Done()
+DONE = NoRequeue()
 LOADED = """
 import sys, polyarch.run.operator
 print(*sorted(each for each in sys.modules if each.startswith(("polyarch.numa.", "polyarch.operator.components.numa"))))
@@ -61,7 +61,7 @@ class Controllers(NumaControllers):
     """Every pass ends as a test says."""
 
     def __init__(self) -> None:
-        self.ends: Result = Done()
+        self.ends: Result = NoRequeue()
 
     async def reconcile(self, name: str, key: Key) -> Result:
         return self.ends
@@ -101,7 +101,7 @@ async def test_an_operator_has_looked_when_each_custom_resource_that_is_there_ha
     assert not numa.is_synced
     await numa.passes_over(EXPORTERS)
     assert not numa.is_synced
-    await numa.passes_over(SCHEDULER, ends=After(5.0))
+    await numa.passes_over(SCHEDULER, ends=RequeueAfter(5.0))
     assert numa.is_synced
 
 
@@ -129,7 +129,7 @@ def test_without_the_definitions_or_the_feature_there_is_nothing_to_look_at() ->
 @pytest.mark.parametrize(
     "empty",
     [
-        {"ends": After(0.2)},
+        {"ends": RequeueAfter(0.2)},
         {"key": "another"},
         {"key": START.name},
     ],

@@ -7,7 +7,7 @@ import pytest
 from manual_clock import ManualClock
 
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Key
 from polyarch.run.exec_monitor import handler_side
 
@@ -34,7 +34,7 @@ def test_a_standby_keeps_no_key_of_an_event_that_the_leader_has_handled(leads: b
     [passes] = leadership.controllers
     [seen] = handlers
     event: Any = object()
-    seen(Change("apply", KEY, None, event, False))
+    seen(ObjectChange("apply", KEY, None, event, False))
     assert len(passes.queue) == 1
-    seen(Change("delete", KEY, event, None, False))
+    seen(ObjectChange("delete", KEY, event, None, False))
     assert len(passes.queue) == kept

@@ -8,7 +8,7 @@ from manual_clock import ManualClock
 
 from polyarch.kube.lease import Lease, LeaseSpec
 from polyarch.kube.settings import ProcessSettings
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Key
 from polyarch.run.services import lease_watch
 
@@ -23,19 +23,19 @@ class Process:
         self.settings = ProcessSettings(namespace=KEY.namespace)
         self.asked_for: dict[str, str] = {}
         self.blind_seconds = 0.0
-        self._handlers: list[Callable[[Change[Lease]], None]] = []
+        self._handlers: list[Callable[[ObjectChange[Lease]], None]] = []
 
     def informer(self, resource: Any, type: Any, **selection: str) -> "Process":
         self.asked_for = selection
         return self
 
-    def add_handler(self, handler: Callable[[Change[Lease]], None]) -> None:
+    def add_handler(self, handler: Callable[[ObjectChange[Lease]], None]) -> None:
         self._handlers.append(handler)
 
     def renew(self, time: str | None, holder: str = "a") -> None:
         lease = None if time is None else Lease(spec=LeaseSpec(holder_identity=holder, renew_time=time))
         for handler in self._handlers:
-            handler(Change("apply" if lease else "delete", KEY, None, lease))
+            handler(ObjectChange("apply" if lease else "delete", KEY, None, lease))
 
 
 @pytest.fixture

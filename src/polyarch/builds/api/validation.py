@@ -14,7 +14,7 @@ from polyarch.builds.api.crd import image_builds
 from polyarch.builds.api.resources import ImageBuild, ImageBuildSpec
 from polyarch.builds.names import IMAGE_BUILDS
 from polyarch.durations import format_duration, parse_duration
-from polyarch.kube.schema import DNS_SUBDOMAIN, Departure, Schema, departures, without_nulls
+from polyarch.kube.schema import DNS_SUBDOMAIN, Schema, SchemaViolation, departures, without_nulls
 from polyarch.selectors import InvalidSelector, Selector
 from polyarch.tolerations import NO_EXECUTE
 
@@ -27,7 +27,7 @@ _NAME_LENGTH: Final = 253
 class InvalidBuild(ValueError):  # noqa: N818 - what is the case
     """The object would be refused; ``problems`` are all the reasons, each with its field."""
 
-    def __init__(self, problems: tuple[Departure, ...]) -> None:
+    def __init__(self, problems: tuple[SchemaViolation, ...]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = problems
 
@@ -39,46 +39,46 @@ def validated(document: Any) -> ImageBuild:
     return msgspec.convert(without_nulls(document), ImageBuild)
 
 
-def object_problems(document: Any) -> tuple[Departure, ...]:
+def object_problems(document: Any) -> tuple[SchemaViolation, ...]:
     """Everything that is wrong with an ImageBuild, in the order of the object; empty: nothing."""
     return tuple(_of_object(document))
 
 
-def spec_problems(spec: ImageBuildSpec) -> tuple[Departure, ...]:
+def spec_problems(spec: ImageBuildSpec) -> tuple[SchemaViolation, ...]:
     """What the API server refuses of a spec that has been read; its fields begin with ``spec``."""
     return tuple(_of_spec(msgspec.to_builtins(spec)))
 
 
-def _of_object(document: Any) -> Iterator[Departure]:
+def _of_object(document: Any) -> Iterator[SchemaViolation]:
     if not isinstance(document, Mapping):
-        yield Departure("", f"must be one {IMAGE_BUILDS.kind}, not {document!r:.60}")
+        yield SchemaViolation("", f"must be one {IMAGE_BUILDS.kind}, not {document!r:.60}")
         return
     document = without_nulls(document)
     for field, wanted in (("apiVersion", IMAGE_BUILDS.api_version), ("kind", IMAGE_BUILDS.kind)):
         if document.get(field) != wanted:
-            yield Departure(field, f"must be {wanted}, not {document.get(field)!r:.60}")
+            yield SchemaViolation(field, f"must be {wanted}, not {document.get(field)!r:.60}")
     metadata = document.get("metadata")
     yield from _name(metadata.get("name") if isinstance(metadata, Mapping) else None)
     around = {name: value for name, value in document.items() if name not in ("spec", "status")}
     yield from departures(_ROOT | {"required": []}, around)
     if "spec" not in document:
-        yield Departure("spec", "is required")
+        yield SchemaViolation("spec", "is required")
     else:
         yield from _of_spec(document["spec"])
 
 
-def _name(name: Any) -> Iterator[Departure]:
+def _name(name: Any) -> Iterator[SchemaViolation]:
     if not isinstance(name, str) or not name:
-        yield Departure("metadata.name", "is required")
+        yield SchemaViolation("metadata.name", "is required")
     elif len(name) > _NAME_LENGTH or not formats.matches(DNS_SUBDOMAIN, name):
-        yield Departure(
+        yield SchemaViolation(
             "metadata.name",
             f"{name[:60]!r} is not a name: write up to {_NAME_LENGTH} lower-case letters, digits, '-' and '.', "
             "beginning and ending with a letter or digit",
         )
 
 
-def _of_spec(spec: Any) -> Iterator[Departure]:
+def _of_spec(spec: Any) -> Iterator[SchemaViolation]:
     wrong = tuple(departures(_ROOT["properties"]["spec"], spec, "spec"))
     yield from wrong
     if not wrong:  # the rules are for values of the right shape
@@ -94,10 +94,10 @@ def _of_spec(spec: Any) -> Iterator[Departure]:
         yield from _rebuild(spec.get("rebuild", {}))
 
 
-def _source(source: Document) -> Iterator[Departure]:
+def _source(source: Document) -> Iterator[SchemaViolation]:
     overrides = source.get("overrides", ())
     if not any("containerfile" in each or "containerfileFrom" in each for each in (source, *overrides)):
-        yield Departure("spec.source", formats.NO_CONTAINERFILE)
+        yield SchemaViolation("spec.source", formats.NO_CONTAINERFILE)
     yield from _containerfile("spec.source", source)
     for index, override in enumerate(overrides):
         field = f"spec.source.overrides[{index}]"
@@ -106,137 +106,137 @@ def _source(source: Document) -> Iterator[Departure]:
     yield from _context(source.get("context", {}))
 
 
-def _containerfile(field: str, holder: Document) -> Iterator[Departure]:
+def _containerfile(field: str, holder: Document) -> Iterator[SchemaViolation]:
     if "containerfile" in holder and "containerfileFrom" in holder:
-        yield Departure(field, formats.TWO_CONTAINERFILES)
+        yield SchemaViolation(field, formats.TWO_CONTAINERFILES)
     if len(holder.get("containerfile", "").encode()) > formats.CONTAINERFILE_BYTES:
-        yield Departure(f"{field}.containerfile", formats.CONTAINERFILE_TOO_LONG)
+        yield SchemaViolation(f"{field}.containerfile", formats.CONTAINERFILE_TOO_LONG)
     for name, value in holder.get("buildArgs", {}).items():
         place = f"{field}.buildArgs.{name[:60]}"
         if not formats.matches(formats.ARGUMENT_NAME, name):
-            yield Departure(place, formats.ARGUMENT_NAMES)
+            yield SchemaViolation(place, formats.ARGUMENT_NAMES)
         if name in formats.AUTOMATIC_ARGUMENTS:
-            yield Departure(place, formats.AUTOMATIC)
+            yield SchemaViolation(place, formats.AUTOMATIC)
         if not formats.matches(formats.ARGUMENT_VALUE, value):
-            yield Departure(place, formats.ARGUMENT_LINES)
+            yield SchemaViolation(place, formats.ARGUMENT_LINES)
 
 
-def _context(context: Document) -> Iterator[Departure]:
+def _context(context: Document) -> Iterator[SchemaViolation]:
     field, kind = "spec.source.context", context.get("type", "None")
     for needing, member in formats.MEMBERS.items():
         if (kind == needing) != (member in context):
-            yield Departure(field, formats.union_member(needing, member))
+            yield SchemaViolation(field, formats.union_member(needing, member))
     image = context.get("image")
     if image is not None and not formats.matches(formats.BY_DIGEST, image["reference"]):
-        yield Departure(f"{field}.image.reference", formats.IMAGE_BY_DIGEST)
+        yield SchemaViolation(f"{field}.image.reference", formats.IMAGE_BY_DIGEST)
     git = context.get("git")
     if git is None:
         return
     url = git["url"]
     if not formats.matches(formats.HTTP, url):
-        yield Departure(f"{field}.git.url", formats.URL_SCHEME)
+        yield SchemaViolation(f"{field}.git.url", formats.URL_SCHEME)
     if formats.matches(formats.USER_INFO, url):
-        yield Departure(f"{field}.git.url", formats.URL_USER)
+        yield SchemaViolation(f"{field}.git.url", formats.URL_USER)
     elif formats.matches(formats.HTTP, url) and not formats.matches(formats.GIT_URL, url):
-        yield Departure(f"{field}.git.url", formats.URL_FORM)
+        yield SchemaViolation(f"{field}.git.url", formats.URL_FORM)
     if not formats.matches(formats.COMMIT, git["commit"]):
-        yield Departure(f"{field}.git.commit", formats.COMMIT_FORM)
+        yield SchemaViolation(f"{field}.git.commit", formats.COMMIT_FORM)
     directory = git.get("directory", "")
     if directory.startswith("/") or ".." in directory:
-        yield Departure(f"{field}.git.directory", formats.DIRECTORY_FORM)
+        yield SchemaViolation(f"{field}.git.directory", formats.DIRECTORY_FORM)
 
 
-def _base_images(base_images: Document) -> Iterator[Departure]:
+def _base_images(base_images: Document) -> Iterator[SchemaViolation]:
     interval = base_images.get("interval")
     if base_images.get("policy") == "Interval" and interval is None:
-        yield Departure("spec.baseImages", formats.NEEDS_INTERVAL)
+        yield SchemaViolation("spec.baseImages", formats.NEEDS_INTERVAL)
     yield from _at_least("spec.baseImages.interval", interval, formats.MIN_INTERVAL)
 
 
-def _architectures(wanted: Document) -> Iterator[Departure]:
+def _architectures(wanted: Document) -> Iterator[SchemaViolation]:
     field, explicit = "spec.architectures", wanted.get("mode") == "Explicit"
     if explicit and "list" not in wanted:
-        yield Departure(field, formats.NEEDS_LIST)
+        yield SchemaViolation(field, formats.NEEDS_LIST)
     if not explicit and "list" in wanted:
-        yield Departure(field, formats.LIST_FORBIDDEN)
+        yield SchemaViolation(field, formats.LIST_FORBIDDEN)
     if explicit and ("include" in wanted or "exclude" in wanted):
-        yield Departure(field, formats.ONLY_AUTO)
+        yield SchemaViolation(field, formats.ONLY_AUTO)
     if set(wanted.get("include", ())) & set(wanted.get("exclude", ())):
-        yield Departure(field, formats.OVERLAP)
+        yield SchemaViolation(field, formats.OVERLAP)
     for name in ("list", "include", "exclude"):
         yield from _names(f"{field}.{name}", wanted.get(name, ()))
     if (settle := wanted.get("settle")) is not None:
         least, most = formats.SETTLE
         if not least <= parse_duration(settle) <= most:
             bounds = f"{format_duration(least)} to {format_duration(most)}"
-            yield Departure(f"{field}.settle", f"must be a duration from {bounds}")
+            yield SchemaViolation(f"{field}.settle", f"must be a duration from {bounds}")
     try:
         Selector.parse(wanted.get("nodeSelector", {}))
     except InvalidSelector as error:
-        yield Departure(f"{field}.nodeSelector.{error.field}".rstrip("."), error.problem)
+        yield SchemaViolation(f"{field}.nodeSelector.{error.field}".rstrip("."), error.problem)
 
 
-def _output(output: Document, wanted: Document) -> Iterator[Departure]:
+def _output(output: Document, wanted: Document) -> Iterator[SchemaViolation]:
     if output.get("index") == "Never" and len(wanted.get("list", ())) > 1:
-        yield Departure("spec", formats.INDEX_NEEDED)
+        yield SchemaViolation("spec", formats.INDEX_NEEDED)
     for name in ("repository", "stagingRepository"):
         if name in output:
             yield from _repository(f"spec.output.{name}", output[name])
     if output.get("stagingRepository") == output["repository"]:
-        yield Departure("spec.output", formats.SAME_STAGING)
+        yield SchemaViolation("spec.output", formats.SAME_STAGING)
     for index, tag in enumerate(output.get("tags", ())):
         if not formats.matches(formats.TAG, tag):
-            yield Departure(f"spec.output.tags[{index}]", formats.TAG_FORM)
+            yield SchemaViolation(f"spec.output.tags[{index}]", formats.TAG_FORM)
     if output.get("format") == "Docker" and output.get("annotations"):
-        yield Departure("spec.output", formats.LIST_ANNOTATIONS)
+        yield SchemaViolation("spec.output", formats.LIST_ANNOTATIONS)
     yield from _names("spec.output.partial.required", output.get("partial", {}).get("required", ()))
 
 
-def _repository(field: str, text: str) -> Iterator[Departure]:
+def _repository(field: str, text: str) -> Iterator[SchemaViolation]:
     if not formats.matches(formats.HOST, text):
-        yield Departure(field, f"{text[:80]!r} {formats.NEEDS_HOST}")
+        yield SchemaViolation(field, f"{text[:80]!r} {formats.NEEDS_HOST}")
     elif formats.matches(formats.TAGGED, text):
-        yield Departure(field, f"{text[:80]!r} {formats.HAS_SELECTOR}")
+        yield SchemaViolation(field, f"{text[:80]!r} {formats.HAS_SELECTOR}")
     elif not formats.matches(formats.REPOSITORY, text):
-        yield Departure(field, f"{text[:80]!r} {formats.REPOSITORY_FORM}")
+        yield SchemaViolation(field, f"{text[:80]!r} {formats.REPOSITORY_FORM}")
 
 
-def _scheduling(field: str, entry: Document) -> Iterator[Departure]:
+def _scheduling(field: str, entry: Document) -> Iterator[SchemaViolation]:
     yield from _names(f"{field}.architecture", entry["architecture"])
     if set(entry.get("nodeSelector", {})) & set(formats.PLATFORM_LABELS):
-        yield Departure(f"{field}.nodeSelector", formats.PLATFORM_SELECTED)
+        yield SchemaViolation(f"{field}.nodeSelector", formats.PLATFORM_SELECTED)
     for index, toleration in enumerate(entry.get("tolerations", ())):
         yield from _toleration(f"{field}.tolerations[{index}]", toleration)
     yield from _at_least(f"{field}.buildTimeout", entry.get("buildTimeout"), formats.MIN_TIMEOUT)
 
 
-def _toleration(field: str, toleration: Document) -> Iterator[Departure]:
+def _toleration(field: str, toleration: Document) -> Iterator[SchemaViolation]:
     everything = toleration.get("operator") == "Exists"
     if not toleration.get("key") and not everything:
-        yield Departure(field, formats.KEYLESS)
+        yield SchemaViolation(field, formats.KEYLESS)
     if toleration.get("value") and everything:
-        yield Departure(field, formats.EXISTS_VALUE)
+        yield SchemaViolation(field, formats.EXISTS_VALUE)
     if "tolerationSeconds" in toleration and toleration.get("effect") != NO_EXECUTE:
-        yield Departure(field, formats.SECONDS_EFFECT)
+        yield SchemaViolation(field, formats.SECONDS_EFFECT)
 
 
-def _rebuild(rebuild: Document) -> Iterator[Departure]:
+def _rebuild(rebuild: Document) -> Iterator[SchemaViolation]:
     architectures = rebuild.get("architectures", ())
     if architectures and not rebuild.get("token"):
-        yield Departure("spec.rebuild", formats.NEEDS_TOKEN)
+        yield SchemaViolation("spec.rebuild", formats.NEEDS_TOKEN)
     yield from _names("spec.rebuild.architectures", architectures)
 
 
-def _names(field: str, names: str | Sequence[str]) -> Iterator[Departure]:
+def _names(field: str, names: str | Sequence[str]) -> Iterator[SchemaViolation]:
     """One architecture, or a list of them."""
     if isinstance(names, str):
         if not formats.is_architecture(names):
-            yield Departure(field, formats.architecture_problem(names))
+            yield SchemaViolation(field, formats.architecture_problem(names))
         return
     for index, name in enumerate(names):
         yield from _names(f"{field}[{index}]", name)
 
 
-def _at_least(field: str, text: str | None, least: float) -> Iterator[Departure]:
+def _at_least(field: str, text: str | None, least: float) -> Iterator[SchemaViolation]:
     if text is not None and not least <= parse_duration(text) <= formats.MAX_DURATION:
-        yield Departure(field, f"must be a duration of at least {format_duration(least)}")
+        yield SchemaViolation(field, f"must be a duration of at least {format_duration(least)}")

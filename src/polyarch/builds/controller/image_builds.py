@@ -41,10 +41,10 @@ from polyarch.builds.names import record_name
 from polyarch.builds.plan.document import BuildPlan, Write
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
-from polyarch.kube.controller import Done, Result
+from polyarch.kube.controller import NoRequeue, Result
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Key, Namespace
 from polyarch.oci.lru_cache import LRUCache
 
@@ -201,7 +201,7 @@ class ImageBuildReader:
         informers.records.add_handler(lambda change: self._wake_owner(change.new or change.old))
         informers.namespaces.add_handler(self._namespace_changed)
 
-    def _run_changed(self, change: Change[StoredRun]) -> None:
+    def _run_changed(self, change: ObjectChange[StoredRun]) -> None:
         run = change.new or change.old
         if run is None:
             return
@@ -210,7 +210,7 @@ class ImageBuildReader:
             self._converted.pop(change.key)
         self._enqueue(self._ref(Key(change.key.namespace, run.spec.image_build.name)))
 
-    def _job_changed(self, change: Change[JobObject]) -> None:
+    def _job_changed(self, change: ObjectChange[JobObject]) -> None:
         job = change.new or change.old
         self._wake_owner(job)
         ended = change.old is not None and not is_finished(change.old)
@@ -224,10 +224,10 @@ class ImageBuildReader:
         for ref in [each for each, attention in self._attention.items() if attention.is_queued]:
             self._enqueue(ref)
 
-    def _pod_changed(self, change: Change[PodObject]) -> None:
+    def _pod_changed(self, change: ObjectChange[PodObject]) -> None:
         self._wake_owner(change.new or change.old)
 
-    def _node_changed(self, change: Change[NodeObject]) -> None:
+    def _node_changed(self, change: ObjectChange[NodeObject]) -> None:
         if change.new is not None:
             effect = self._nodes.put(node_facts(change.new))
         else:
@@ -240,7 +240,7 @@ class ImageBuildReader:
                 if labels in effect.membership or self._attention[ref].is_busy:
                     self._enqueue(ref)
 
-    def _namespace_changed(self, change: Change[Namespace]) -> None:
+    def _namespace_changed(self, change: ObjectChange[Namespace]) -> None:
         if pod_security(change.old) != pod_security(change.new) and not change.initial:
             for ref in self._attention:
                 if ref.namespace == change.key.name:
@@ -352,11 +352,11 @@ class ArchitecturesConfigMap:
         """Writes the ConfigMap if it says something else."""
         architectures = self._architectures()
         if architectures is None:
-            return Done()
+            return NoRequeue()
         wanted = architectures_config_map(key.namespace, architectures)
         stored = self._stored(key)
         text = stored.data.architectures if stored is not None and stored.data is not None else None
         if text != wanted["data"][names.ARCHITECTURES_FILE]:
             made = await self._client.apply(CONFIGMAPS, wanted, namespace=key.namespace)
             self._wrote(key, made.metadata.resource_version)
-        return Done()
+        return NoRequeue()

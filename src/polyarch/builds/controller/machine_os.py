@@ -33,7 +33,7 @@ from polyarch.builds.plan.document import BuildPlan, Write
 from polyarch.builds.registry import PruneResult
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.informer import Informer, Shares
@@ -41,7 +41,7 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.owners import remove_finalizer
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, JOBS, SECRETS, Resource
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Key, ObjectMeta, Unstructured
 from polyarch.selectors import LabelSelector
 
@@ -100,12 +100,12 @@ class MachineOSImages:
         for repository, leaving in several.items():
             found = await self._delete_images(repository, leaving)
             later += [found] if found is not None else []
-        return After(min(later)) if later else Done()
+        return RequeueAfter(min(later)) if later else NoRequeue()
 
     def subscribe(self, enqueue: Callable[[Key], None]) -> None:
         """Calls ``enqueue`` when a record is to go."""
 
-        def changed(change: Change[RecordConfigMap]) -> None:
+        def changed(change: ObjectChange[RecordConfigMap]) -> None:
             if change.new is not None and _is_terminating(change.new, self._namespace):
                 enqueue(self.key)
 
@@ -576,7 +576,7 @@ class MachineOSConfigReader:
         for ref in self._known():
             self._enqueue(ref)
 
-    def _config_changed(self, change: Change[Unstructured]) -> None:
+    def _config_changed(self, change: ObjectChange[Unstructured]) -> None:
         self._own_metrics.show_configs(len(self._known()))
         if change.old is not None and not _is_deleted(change.old) and (change.new is None or _is_deleted(change.new)):
             note = f"MachineOSConfig {change.key.name} is deleted, and its builds with it."
@@ -597,7 +597,7 @@ class MachineOSConfigReader:
                 active[(build.metadata.labels or {}).get(api.POOL_LABEL, "")] += 1
         self._own_metrics.show_active(active)
 
-    def _node_changed(self, change: Change[NodeObject]) -> None:
+    def _node_changed(self, change: ObjectChange[NodeObject]) -> None:
         known = self._nodes.get(change.key.name)
         if change.new is None:
             self._nodes.pop(change.key.name, None)
@@ -606,7 +606,7 @@ class MachineOSConfigReader:
         if known != self._nodes.get(change.key.name):
             self._wake()
 
-    def _object_changed(self, change: Change[Any]) -> None:
+    def _object_changed(self, change: ObjectChange[Any]) -> None:
         """A Job, a pod or a record of a machine OS build."""
         changed = change.new or change.old
         labels = (changed.metadata.labels if changed is not None else None) or {}

@@ -40,14 +40,14 @@ from polyarch.builds.pruning import (
 from polyarch.builds.registry import PruneResult, UndeletableImage
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import AlreadyExists, Forbidden, NotFound
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.owners import remove_finalizer
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Key
 from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.oci.lru_cache import LRUCache
@@ -293,7 +293,7 @@ class ImagePruner:
         if build is not None and build.metadata.deletion_timestamp is None:
             later.append(await self._delete_runs(build, runs))
         soonest = [each for each in later if each is not None]
-        return After(min(soonest)) if soonest else Done()
+        return RequeueAfter(min(soonest)) if soonest else NoRequeue()
 
     # -- Runs ----------------------------------------------------------------------------------------------------------
 
@@ -487,7 +487,7 @@ def _noted(run: RunReader, annotation: str) -> str:
 def subscribe(informers: BuildInformers, enqueue: Callable[[BuildRef], None]) -> None:
     """Call ``enqueue`` with every build of which Runs may have to go, also one that is gone itself."""
 
-    def run_changed(change: Change[StoredRun]) -> None:
+    def run_changed(change: ObjectChange[StoredRun]) -> None:
         run = change.new or change.old
         if run is not None:
             enqueue(BuildRef("ImageBuild", change.key.namespace, run.spec.image_build.name))
@@ -568,7 +568,7 @@ class PruneJobs:
 def subscribe_prune_jobs(informers: BuildInformers, enqueue: Callable[[BuildRef], None]) -> None:
     """Call ``enqueue`` with the build for whose Runs a Job has deleted images."""
 
-    def job_changed(change: Change[JobObject]) -> None:
+    def job_changed(change: ObjectChange[JobObject]) -> None:
         job = change.new or change.old
         if job is not None and (job.metadata.labels or {}).get(names.ROLE_LABEL) == names.PRUNE_ROLE:
             labels, annotations = job.metadata.labels or {}, job.metadata.annotations or {}

@@ -26,7 +26,7 @@ from polyarch.builds.plan.conditions import STATUS_INTERVAL
 from polyarch.builds.plan.document import BuildPlan, EventObject, PlannedEvent, Write
 from polyarch.builds.plan.update import PUSH, retry_pause
 from polyarch.clock import Clock
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.oci.auth.credential_stores import CredentialStore
 
@@ -82,12 +82,12 @@ class BuildReconciler:
         facts = self._reader.facts(ref)
         if facts is None:
             self._forget(ref)
-            return Done()
+            return NoRequeue()
         async with self._locks.of(facts.request.spec.output.repository) as waited:
             if self._expectations.is_stale(ref) or self._expectations.is_stale(jobs_of(ref.namespace)):
-                return After(SETTLING)  # the pass before wrote what this one has to see
+                return RequeueAfter(SETTLING)  # the pass before wrote what this one has to see
             if waited and (facts := self._reader.facts(ref)) is None:
-                return Done()
+                return NoRequeue()
             failures = self._failures.get(ref) or self._rest(ref)
             facts = _with(failures, await self._inputs.fill(ref, facts))
             credentials = self._inputs.credentials(ref.namespace, named_by(facts.request.spec).registry_secrets)
@@ -135,18 +135,18 @@ class BuildReconciler:
         later = False
         for write in plan.writes:
             if not self._is_leading():
-                return Done()
+                return NoRequeue()
             result = await self._one(ref, write, credentials)
             if result is WriteResult.DONE and write.step is BuildStep.ADOPT_JOB:
                 self._count_adoption(plan, write)
             if isinstance(result, WriteFailure):
                 if any(_is_same(result, each) for each in told):
                     self._failures.pop(ref, None)
-                    return After(UNANSWERED)
+                    return RequeueAfter(UNANSWERED)
                 self._failures[ref] = (*told, result)
-                return After(0.0)
+                return RequeueAfter(0.0)
             if result is WriteResult.MOVED_ON:
-                return After(MOVED_ON)
+                return RequeueAfter(MOVED_ON)
             later = later or result is WriteResult.LATER
         self._settle(ref)
         if later:
@@ -292,4 +292,4 @@ def _is_same(failure: WriteFailure, told: WriteFailure) -> bool:
 
 def _soonest(*seconds: float | None) -> Result:
     known = [each for each in seconds if each is not None]
-    return After(min(known)) if known else Done()
+    return RequeueAfter(min(known)) if known else NoRequeue()

@@ -32,10 +32,10 @@ from polyarch.builds.facts.objects import (
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden, NotFound
-from polyarch.kube.informer import OnDemand, Shares
+from polyarch.kube.informer import OnDemandInformer, Shares
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, RUNTIME_CLASSES, SECRETS
-from polyarch.kube.store import Change, older
+from polyarch.kube.store import ObjectChange, older
 from polyarch.objects import DOCKER_CONFIG, Key, PartialObjectMetadata
 from polyarch.oci.auth.credential_stores import CredentialStore, KeyringCredentials
 from polyarch.oci.auth.credentials import Credential, CredentialWarning, Document
@@ -250,7 +250,7 @@ class SpecInputs:
         self._clock = clock
         self._namespace = namespace
         self._enqueue = enqueue
-        self._watches: dict[str, OnDemand[PartialObjectMetadata]] = {}
+        self._watches: dict[str, OnDemandInformer[PartialObjectMetadata]] = {}
         self._users: defaultdict[Key, set[BuildRef]] = defaultdict(set)
         self._used: dict[BuildRef, frozenset[Key]] = {}
         self._contents: LRUCache[Key, _Content] = LRUCache(CONTENTS[0], weight=CONTENTS[1])
@@ -334,7 +334,7 @@ class SpecInputs:
         watched = any(key.namespace == ref.namespace for key in self._users)
         watch = self._watches.get(ref.namespace)
         if watched and watch is None:
-            watch = self._watches[ref.namespace] = OnDemand(
+            watch = self._watches[ref.namespace] = OnDemandInformer(
                 self._informers, CONFIGMAPS, PartialObjectMetadata, self._changed, namespace=ref.namespace
             )
             watch.want(True)
@@ -342,7 +342,7 @@ class SpecInputs:
             watch.want(False)
             del self._watches[ref.namespace]
 
-    def _changed(self, change: Change[PartialObjectMetadata]) -> None:
+    def _changed(self, change: ObjectChange[PartialObjectMetadata]) -> None:
         if change.initial:
             return
         for ref in tuple(self._users.get(change.key, ())):

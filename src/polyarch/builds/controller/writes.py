@@ -59,7 +59,7 @@ from polyarch.kube.errors import (
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, SECRETS
-from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.store import Store, WriteExpectations
 from polyarch.objects import DOCKER_CONFIG_JSON, Key, ObjectMeta, Unstructured
 from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.oci.auth.credentials import MalformedDocument
@@ -81,7 +81,7 @@ class BuildExpectations(Generic[K]):
         self._clock = clock
         self._pending: dict[K, list[Callable[[], bool]]] = {}
 
-    def wrote(self, build: K, writes: OwnWrites[Any], key: Key, resource_version: str) -> None:
+    def wrote(self, build: K, writes: WriteExpectations[Any], key: Key, resource_version: str) -> None:
         """The API server answered a write to the object ``key`` of a cache with this resourceVersion."""
         writes.note_write(key, resource_version)
         self._note(build, lambda: writes.is_stale(key))

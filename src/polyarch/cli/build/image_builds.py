@@ -31,7 +31,7 @@ from polyarch.cli.build.options import BuildFlags
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.input.objects import STDIN, FileDocument, read_documents
 from polyarch.cli.options.images import RegistryOptions
-from polyarch.kube.schema import Departure
+from polyarch.kube.schema import SchemaViolation
 from polyarch.oci.documents import OCI_MANIFEST, digest_of
 from polyarch.oci.image.contents import RegistryConnection
 from polyarch.oci.inspector import InspectorOptions, open_inspector
@@ -95,7 +95,7 @@ _OPTIONS: Final = {
 }
 
 
-def _in_options(problem: Departure) -> str:
+def _in_options(problem: SchemaViolation) -> str:
     found = next((option for field, option in _OPTIONS.items() if problem.field.startswith(field)), "")
     return f"{found} ({problem.field}): {problem.reason}" if found else str(problem)
 

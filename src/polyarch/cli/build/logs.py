@@ -26,7 +26,7 @@ from polyarch.cli.output.terminal import printable, styled, takes_colour
 from polyarch.clock import SystemClock
 from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError, NotFound
-from polyarch.kube.informer import Informers
+from polyarch.kube.informer import InformerFactory
 from polyarch.kube.resources import PODS
 from polyarch.objects import Key
 
@@ -218,7 +218,7 @@ class LogFollower:
         self._key = Key(run.metadata.namespace, run.metadata.name)
         self._printer = printer
         self._changed = asyncio.Event()
-        self._informers = Informers(client, clock=SystemClock())
+        self._informers = InformerFactory(client, clock=SystemClock())
         self._runs = self._informers.informer(
             names.IMAGE_BUILD_RUNS,
             ImageBuildRun,

@@ -43,7 +43,7 @@ from polyarch.clock import Clock, SystemClock
 from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ConfigurationError, Conflict, Invalid, KubernetesError, NotFound
-from polyarch.kube.informer import Informers
+from polyarch.kube.informer import InformerFactory
 from polyarch.kube.managed_fields import applied, conflicts_of
 from polyarch.kube.resources import PODS
 from polyarch.objects import Key, PartialObjectMetadata
@@ -344,7 +344,9 @@ class Board(Protocol):
 class BuildFollower:
     """One build, and what was seen of it last."""
 
-    def __init__(self, client: Client, informers: Informers, key: Key, goal: AwaitedGeneration, board: Board) -> None:
+    def __init__(
+        self, client: Client, informers: InformerFactory, key: Key, goal: AwaitedGeneration, board: Board
+    ) -> None:
         self._client = client
         self._key = key
         self._goal = goal
@@ -416,7 +418,7 @@ async def follow(
     clock: Clock | None = None,
 ) -> dict[Key, tuple[BuildProgress, BuildResult]]:
     """Follow all of them at once; after ``timeout`` seconds those that are not over end as unfinished."""
-    informers = Informers(client, clock=clock or SystemClock())
+    informers = InformerFactory(client, clock=clock or SystemClock())
     watched = {key: BuildFollower(client, informers, key, goal, board) for key, goal in goals.items()}
     watching = asyncio.create_task(informers.run())
     ends: dict[Key, BuildResult] = {}

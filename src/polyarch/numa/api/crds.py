@@ -11,8 +11,8 @@ from typing import Any, Final, get_args
 from polyarch.durations import GO_PATTERN, InvalidDuration, parse_go_duration
 from polyarch.kube.resources import Resource
 from polyarch.kube.schema import (
-    Departure,
     Schema,
+    SchemaViolation,
     array,
     boolean,
     cel_text,
@@ -358,21 +358,21 @@ def _crd(resource: Resource, only: str, description: str, spec: Schema, status: 
 Document = Mapping[str, Any]
 
 
-def operator_violations(document: Document) -> tuple[Departure, ...]:
+def operator_violations(document: Document) -> tuple[SchemaViolation, ...]:
     """All violations in the spec of a NUMAResourcesOperator, each with its field."""
     spec = _spec(document)
     wrong = tuple(_schema_violations(operator_spec(), spec))
     return wrong or tuple(_operator_violations(spec))
 
 
-def scheduler_violations(document: Document) -> tuple[Departure, ...]:
+def scheduler_violations(document: Document) -> tuple[SchemaViolation, ...]:
     """All violations in the spec and the annotations of a NUMAResourcesScheduler."""
     spec = _spec(document)
     wrong = tuple(_schema_violations(scheduler_spec(), spec))
     return wrong or (*_scheduler_violations(spec), *_annotation_violations(document))
 
 
-def unknown_members(document: Document, schema: Schema) -> tuple[Departure, ...]:
+def unknown_members(document: Document, schema: Schema) -> tuple[SchemaViolation, ...]:
     """Members that the schema of the spec does not have: the API server drops them, and nobody else would report a
     misspelt one in a file.
     """
@@ -386,11 +386,11 @@ def _spec(document: Document) -> Any:
     return {} if spec is None else spec
 
 
-def _schema_violations(schema: Schema, spec: Any) -> Iterator[Departure]:
+def _schema_violations(schema: Schema, spec: Any) -> Iterator[SchemaViolation]:
     return departures(schema, pruned(schema, spec), "spec")
 
 
-def _operator_violations(spec: Document) -> Iterator[Departure]:
+def _operator_violations(spec: Document) -> Iterator[SchemaViolation]:
     for index, group in enumerate(spec.get("nodeGroups", ())):
         field = f"spec.nodeGroups[{index}]"
         config = group.get("config", {})
@@ -401,41 +401,43 @@ def _operator_violations(spec: Document) -> Iterator[Departure]:
         yield from _duration_violations(f"{field}.annotations[{HEARTBEAT}]", annotations.get(HEARTBEAT))
         root = annotations.get(KUBELET_ROOT)
         if root is not None and (not root.startswith("/") or root == "/" or posixpath.normpath(root) != root):
-            yield Departure(
+            yield SchemaViolation(
                 f"{field}.annotations[{KUBELET_ROOT}]",
                 f"{root[:80]!r} is not the directory of a kubelet: write an absolute path without a slash at the end, "
                 "such as /var/lib/kubelet",
             )
 
 
-def _scheduler_violations(spec: Document) -> Iterator[Departure]:
+def _scheduler_violations(spec: Document) -> Iterator[SchemaViolation]:
     yield from _duration_violations("spec.cacheResyncPeriod", spec.get("cacheResyncPeriod"))
 
 
-def _annotation_violations(document: Document) -> Iterator[Departure]:
+def _annotation_violations(document: Document) -> Iterator[SchemaViolation]:
     annotations = (document.get("metadata") or {}).get("annotations") or {}
     for name, values in ANNOTATION_VALUES.items():
         value = annotations.get(name)
         if value is not None and value not in values:
             allowed = f"{values[0]} to {values[-1]}" if len(values) > 4 else ", ".join(values)
-            yield Departure(f"metadata.annotations[{name}]", f"{value[:40]!r} is not possible; expected {allowed}")
+            yield SchemaViolation(
+                f"metadata.annotations[{name}]", f"{value[:40]!r} is not possible; expected {allowed}"
+            )
 
 
-def _duration_violations(field: str, value: str | None) -> Iterator[Departure]:
+def _duration_violations(field: str, value: str | None) -> Iterator[SchemaViolation]:
     if not value:
         return
     try:
         if parse_go_duration(value) < 0:
-            yield Departure(field, f"{value[:40]!r} is negative; 0 switches it off")
+            yield SchemaViolation(field, f"{value[:40]!r} is negative; 0 switches it off")
     except InvalidDuration as error:
-        yield Departure(field, str(error))
+        yield SchemaViolation(field, str(error))
 
 
-def _toleration_violations(field: str, toleration: Document) -> Iterator[Departure]:
+def _toleration_violations(field: str, toleration: Document) -> Iterator[SchemaViolation]:
     operator = toleration.get("operator") or "Equal"
     if not toleration.get("key") and operator != "Exists":
-        yield Departure(field, "has no key, so its operator has to be Exists, which tolerates every taint")
+        yield SchemaViolation(field, "has no key, so its operator has to be Exists, which tolerates every taint")
     if toleration.get("value") and operator == "Exists":
-        yield Departure(field, "has a value, which operator Exists does not take")
+        yield SchemaViolation(field, "has a value, which operator Exists does not take")
     if toleration.get("tolerationSeconds") is not None and toleration.get("effect") != "NoExecute":
-        yield Departure(field, "has tolerationSeconds, which go with effect NoExecute alone")
+        yield SchemaViolation(field, "has tolerationSeconds, which go with effect NoExecute alone")

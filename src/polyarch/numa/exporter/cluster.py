@@ -16,12 +16,12 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, ConnectionFailed, Forbidden, KubernetesError, NotFound
 from polyarch.kube.informer import Informer
 from polyarch.kube.patches import StrategicPatch
-from polyarch.kube.rbac import Rule, rule, union
-from polyarch.kube.requests import Random, Request, Selection, backoff
+from polyarch.kube.rbac import PolicyRule, rule, union
+from polyarch.kube.requests import ListOptions, Random, Request, backoff
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.kube.responses import WatchStream
-from polyarch.kube.settings import Configuration, Pem
-from polyarch.kube.store import Change
+from polyarch.kube.settings import Configuration, PemSource
+from polyarch.kube.store import ObjectChange
 from polyarch.kube.transport import Transport, TransportSettings
 from polyarch.kube.watch import Apply, Delete, KubernetesObject, Page
 from polyarch.numa.api.topology import TOPOLOGIES
@@ -94,7 +94,7 @@ class WatchedObject(Generic[T]):
         paced = _PacedClient(
             client, clock, opened=self._opened, forbidden=self._is_forbidden, missing=self._kind_is_missing
         )
-        selection = Selection(field_selector=f"metadata.name={name}")
+        selection = ListOptions(field_selector=f"metadata.name={name}")
         self._informer = Informer(paced, resource, type, selection=selection, clock=clock, chance=chance)
         self._informer.add_handler(lambda _: self._changed())
 
@@ -212,7 +212,7 @@ class _PacedClient:
         self._missing = missing
         self._in_a_row = 0
 
-    async def list_page(self, resource: Resource, selection: Selection, *, type: type[T], **options: Any) -> Page[T]:
+    async def list_page(self, resource: Resource, selection: ListOptions, *, type: type[T], **options: Any) -> Page[T]:
         try:
             return await self._client.list_page(resource, selection, type=type, **options)
         except (Forbidden, NotFound) as error:
@@ -221,7 +221,7 @@ class _PacedClient:
 
     @asynccontextmanager
     async def watch(
-        self, resource: Resource, selection: Selection, *, type: type[T], **options: Any
+        self, resource: Resource, selection: ListOptions, *, type: type[T], **options: Any
     ) -> AsyncIterator[WatchStream[T]]:
         try:
             async with self._client.watch(resource, selection, type=type, **options) as stream:
@@ -383,7 +383,7 @@ class KubeletPort:
         """``configuration`` is that of the API server: its credentials are used, and its authority unless there is a
         file ``ca``. ``insecure``: any certificate will do.
         """
-        authority = Pem(path="--kubelet-ca", field="", file=ca) if ca else configuration.tls.ca
+        authority = PemSource(path="--kubelet-ca", field="", file=ca) if ca else configuration.tls.ca
         tls = msgspec.structs.replace(configuration.tls, ca=authority, server_name="", skip_verify=insecure)
         self._configuration = msgspec.structs.replace(configuration, tls=tls, proxy=None)
         self._clock = clock
@@ -550,7 +550,7 @@ class TerminalPods:
         """Namespace and name of each."""
         return frozenset((key.namespace, key.name) for key, pod in self._pods.store.items() if pod.is_terminal)
 
-    def _see(self, change: Change[PodPhase]) -> None:
+    def _see(self, change: ObjectChange[PodPhase]) -> None:
         before = change.old is not None and change.old.is_terminal
         now = change.new is not None and change.new.is_terminal
         if now and not before and not change.initial:
@@ -575,8 +575,8 @@ OWN_POD_PERMISSIONS: Final = (rule(PODS, "get"), rule(PODS, "patch", subresource
 class ExporterPermissions(NamedTuple):
     """Permissions in the whole cluster, and in the exporter's own namespace."""
 
-    cluster: tuple[Rule, ...]
-    namespace: tuple[Rule, ...]
+    cluster: tuple[PolicyRule, ...]
+    namespace: tuple[PolicyRule, ...]
 
 
 def exporter_permissions(settings: ExporterSettings) -> ExporterPermissions:

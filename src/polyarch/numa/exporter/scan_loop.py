@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from polyarch.clock import Clock, deadline, is_cancelled
-from polyarch.kube.errors import Causes
+from polyarch.kube.errors import SeenErrors
 from polyarch.kube.requests import Random, backoff
 from polyarch.numa import names
 from polyarch.numa.exporter.publisher import Publisher, PublishRequest
@@ -85,7 +85,7 @@ class ScanLoop:
         self._ready = ready
         self._conditions = conditions or NullConditions()
         self._status_file = status_file
-        self._causes = Causes()
+        self._causes = SeenErrors()
         self._failures = 0
         self._problem = ""
         self._stale = False

@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from polyarch.kube import events
-from polyarch.kube.rbac import Rule, rule, union
+from polyarch.kube.rbac import PolicyRule, rule, union
 from polyarch.kube.resources import NODES, POD_DISRUPTION_BUDGETS, PODS
 from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.numa.api.topology import TOPOLOGIES
@@ -17,14 +17,14 @@ READS: Final = (rule(TOPOLOGIES, "get", "list", "watch"), rule((NODES, PODS), "g
 class Rights(NamedTuple):
     """In the whole cluster, and in the extender's own namespace."""
 
-    cluster: tuple[Rule, ...]
-    namespace: tuple[Rule, ...]
+    cluster: tuple[PolicyRule, ...]
+    namespace: tuple[PolicyRule, ...]
 
 
 def rights(settings: ExtenderSettings) -> Rights:
     """Exactly what an extender with these settings uses."""
     cluster = [*READS, *events.RIGHTS, *SCRAPER_RIGHTS]
-    namespace: list[Rule] = []
+    namespace: list[PolicyRule] = []
     if settings.evicts:
         cluster += [
             rule(PODS, "create", subresource="eviction"),

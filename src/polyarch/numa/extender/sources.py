@@ -15,7 +15,7 @@ from polyarch.clock import Clock, deadline
 from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.informer import Reflector, WatchClient
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.kube.store import older
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone, KubernetesObject, Output
@@ -69,7 +69,7 @@ class UncachedInformer(Generic[T]):
         self._known: dict[Key, tuple[str, str]] = {}
         self._listed: set[Key] | None = None
         self._has_synced = False
-        self._reflector = Reflector(client, resource, Selection(), clock=clock)
+        self._reflector = Reflector(client, resource, ListOptions(), clock=clock)
         self._reflector.add(self)
 
     def __len__(self) -> int:

@@ -16,9 +16,9 @@ import structlog
 from polyarch import names as shared
 from polyarch.builds import names
 from polyarch.kube.client import Client
-from polyarch.kube.controller import Done, Result
+from polyarch.kube.controller import NoRequeue, Result
 from polyarch.kube.errors import AlreadyExists, Forbidden
-from polyarch.kube.informer import Informer, OnDemand
+from polyarch.kube.informer import Informer, OnDemandInformer
 from polyarch.kube.manager import Process
 from polyarch.kube.owners import delete_object
 from polyarch.kube.resources import ROLE_BINDINGS, ROLES, SECRETS
@@ -80,7 +80,7 @@ class BuildsReconciler:
         self._tainted = tainted
         self._placed = placed
         self._changed: Callable[..., None] = lambda _: None
-        self._hmac_key = OnDemand(
+        self._hmac_key = OnDemandInformer(
             process.informers,
             SECRETS,
             PartialObjectMetadata,
@@ -125,7 +125,7 @@ class BuildsReconciler:
             return CONTESTED
         if unusable := self._namespace.problems:  # a change of these begins another reconcile
             log.error("the builder is not deployed or changed", problems=unusable)
-            return Done()
+            return NoRequeue()
         await self._make_hmac_key()
         wanted = builds_operands(
             self._settings,
@@ -161,7 +161,7 @@ class BuildsReconciler:
     async def _remove(self) -> Result:
         self._hmac_key.want(False)
         if not self._sets.cached():
-            return Done()
+            return NoRequeue()
         found = await self._sets.live()
         if found:
             await self._sets.remove(found)
@@ -171,7 +171,7 @@ class BuildsReconciler:
         """Delete what does not go with the operator's namespace, while the operator may still do so."""
         for delete in deletions_in_cluster(self._client, self._sets):
             await delete()
-        return Done()
+        return NoRequeue()
 
 
 class MachineRoles:

@@ -15,15 +15,15 @@ import structlog
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
 from polyarch.kube.conditions import merged
-from polyarch.kube.controller import After
+from polyarch.kube.controller import RequeueAfter
 from polyarch.kube.errors import Conflict, NotFound
 from polyarch.kube.events import Recorder, Regarding
-from polyarch.kube.informer import Informer, OnDemand, Shares
+from polyarch.kube.informer import Informer, OnDemandInformer, Shares
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import MergePatch
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import CONFIGMAPS, CRDS, ENDPOINT_SLICES, NAMESPACES, NODES, PODS, Resource
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.kube.watch import KubernetesObject
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
@@ -66,7 +66,7 @@ MAX_REMEMBERED: Final = 64
 """Events of one object that are known to be posted."""
 UNINSTALL_TIMEOUT: Final = 120.0
 """Seconds after which a terminating custom resource is let go in any case."""
-UNINSTALL_INTERVAL: Final = After(1.0)
+UNINSTALL_INTERVAL: Final = RequeueAfter(1.0)
 
 
 class EndpointPort(msgspec.Struct, frozen=True, gc=False):
@@ -101,10 +101,10 @@ class NumaInformers:
         self._settings = settings
         self._changed = changed
 
-        def on_change(_: Change[Any]) -> None:
+        def on_change(_: ObjectChange[Any]) -> None:
             changed()
 
-        def on_kubelet_change(_: Change[Any]) -> None:
+        def on_kubelet_change(_: ObjectChange[Any]) -> None:
             kubelets_changed()
 
         self.operators: Informer[Unstructured] = informers.informer(OPERATORS, Unstructured, required=False)
@@ -129,10 +129,10 @@ class NumaInformers:
         self.definition.add_handler(on_change)
         self._namespace.add_handler(on_change)
         self._endpoints.add_handler(on_change)
-        self._pools = OnDemand(informers, POOLS, Unstructured, on_change)
-        self._kubelet_configs = OnDemand(informers, KUBELET_CONFIGS, Unstructured, on_kubelet_change)
-        self._api_server = OnDemand(informers, API_SERVERS, Unstructured, on_change, name="cluster")
-        self._mirrored = OnDemand(
+        self._pools = OnDemandInformer(informers, POOLS, Unstructured, on_change)
+        self._kubelet_configs = OnDemandInformer(informers, KUBELET_CONFIGS, Unstructured, on_kubelet_change)
+        self._api_server = OnDemandInformer(informers, API_SERVERS, Unstructured, on_change, name="cluster")
+        self._mirrored = OnDemandInformer(
             informers,
             CONFIGMAPS,
             Unstructured,
@@ -201,7 +201,7 @@ class NumaInformers:
         )
         return profile
 
-    def _node_changed(self, change: Change[PartialObjectMetadata]) -> None:
+    def _node_changed(self, change: ObjectChange[PartialObjectMetadata]) -> None:
         old, new = change.old, change.new
         if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
             return
@@ -415,7 +415,7 @@ async def _pages(client: Client, resource: Resource, kind: type[T], limit: int) 
     """The objects page by page. Raises ``Gone`` if the list expires in between: the next look begins again."""
     token = ""
     while True:
-        page = await client.list_page(resource, Selection(), type=kind, continue_token=token, limit=limit)
+        page = await client.list_page(resource, ListOptions(), type=kind, continue_token=token, limit=limit)
         yield page.objects
         token = page.continue_token
         if not token:

@@ -13,7 +13,7 @@ import msgspec
 from polyarch import names as shared
 from polyarch.durations import go_duration
 from polyarch.kube.owners import Owner
-from polyarch.kube.rbac import Rule, binding, role, rule
+from polyarch.kube.rbac import PolicyRule, binding, role, rule
 from polyarch.kube.resources import (
     NETWORK_POLICIES,
     NODES,
@@ -757,7 +757,7 @@ OWN_PODS: Final = (rule(PODS, "get"), rule(PODS, "patch", subresource="status"))
 """The rules in the exporters' namespace."""
 
 
-def cluster_rules(context: ExporterContext) -> tuple[Rule, ...]:
+def cluster_rules(context: ExporterContext) -> tuple[PolicyRule, ...]:
     """The rules of ClusterRole ``rte``. Nodes are always asked for by the name of the own one."""
     return (
         rule(TOPOLOGIES, "get", "list", "watch", "create", "update", "patch"),

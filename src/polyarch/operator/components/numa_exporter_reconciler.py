@@ -14,7 +14,7 @@ from polyarch import names as shared
 from polyarch.clock import Clock
 from polyarch.kube.certificate_rotation import SelfManaged, SelfManagedSettings
 from polyarch.kube.client import Client
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.informer import Informer
@@ -66,7 +66,7 @@ Decoder = Callable[[str, str], ReadDocument]
 
 EXPORTERS_KEY: Final = Key("", names.OPERATOR_SINGLETON)
 KUBELETS_KEY: Final = Key("", "kubeletconfigs")
-WAITING: Final = After(5.0)
+WAITING: Final = RequeueAfter(5.0)
 FAILED: Final = "FailedRTESync"
 MAX_NAMED_FIELDS: Final = 3
 """Fields that a log line names."""
@@ -110,7 +110,7 @@ class KubeletConfigReconciler:
 
     async def reconcile(self, _: Key) -> Result:
         if self._platform == "kubernetes":
-            return Done()
+            return NoRequeue()
         if not self._informers.has_synced:
             return STEP_TAKEN
         found = self._informers.kubelet_configs
@@ -120,7 +120,7 @@ class KubeletConfigReconciler:
         if found != self._found:
             self._found = found
             self._changed()
-        return Done()
+        return NoRequeue()
 
     def _hosted(self, config_map: Unstructured) -> ReadDocument | None:
         """None: there is nothing in it, or nothing that can be read, which is no error of ours."""
@@ -305,7 +305,7 @@ class ExporterUninstaller:
         """Take one step. ``at_once``: the operator's namespace is terminating, and its permissions with it."""
         metadata = live.metadata
         if names.FINALIZER not in (metadata.finalizers or ()):
-            return Done()
+            return NoRequeue()
         late = at_once or is_late(metadata, self._clock)
         try:
             left = await self._step(late=late) if metadata.name == names.OPERATOR_SINGLETON else []
@@ -319,7 +319,7 @@ class ExporterUninstaller:
             self._post_left(metadata, left)
         await remove_finalizer(self._client, OPERATORS, metadata, names.FINALIZER)
         log.info("exporters removed", left=left)
-        return Done()
+        return NoRequeue()
 
     async def _step(self, *, late: bool) -> list[str]:
         """What is still there; empty: the rest goes by itself.
@@ -425,7 +425,7 @@ class ExporterReconciler:
         live = self._informers.operators.store.get(key)
         if live is None:
             self._status_writer.forget(key.name)
-            return Done()
+            return NoRequeue()
         if self._informers.operators.writes.is_stale(key):
             return STEP_TAKEN
         if live.metadata.deletion_timestamp is not None or self._namespace.is_terminating:
@@ -447,7 +447,7 @@ class ExporterReconciler:
         facts = await self._facts(live, platform)
         planned = plan_exporters(facts)
         if planned.conditions is None:
-            return Done()  # paused
+            return NoRequeue()  # paused
         if planned.documents is None:
             return await self._write_status(live, planned)
         problem = await self._crd.sync(left_alone=_is_cluster_defined(live))
@@ -463,9 +463,9 @@ class ExporterReconciler:
             await self._write_status(live, _degraded(planned, f"{FAILED}: {error}"))
             raise
         result = await self._write_status(live, planned)
-        if problem and not isinstance(result, After):
+        if problem and not isinstance(result, RequeueAfter):
             return WAITING
-        return _earliest(result, *(After(seconds) for seconds in (again, waiting) if seconds is not None))
+        return _earliest(result, *(RequeueAfter(seconds) for seconds in (again, waiting) if seconds is not None))
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
@@ -550,7 +550,7 @@ class ExporterReconciler:
         status = planned.status if planned.status is not None else _without_conditions(live.status)
         if not await self._status_writer.write(live, status, planned.conditions or (), planned.events):
             return STEP_TAKEN
-        return After(planned.requeue_after) if planned.requeue_after is not None else Done()
+        return RequeueAfter(planned.requeue_after) if planned.requeue_after is not None else NoRequeue()
 
 
 def _is_cluster_defined(live: Unstructured) -> bool:
@@ -596,5 +596,5 @@ def _without_conditions(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _earliest(*results: Result) -> Result:
-    waits = [result.seconds for result in results if isinstance(result, After)]
-    return After(min(waits)) if waits else Done()
+    waits = [result.seconds for result in results if isinstance(result, RequeueAfter)]
+    return RequeueAfter(min(waits)) if waits else NoRequeue()

@@ -10,7 +10,7 @@ from typing import Final
 
 from polyarch import names as shared
 from polyarch.kube import events
-from polyarch.kube.rbac import Rule, managing, rule, union
+from polyarch.kube.rbac import PolicyRule, managing, rule, union
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -83,7 +83,7 @@ _SECRETS: Final = (names.EXPORTER_CERTIFICATE, AUTHORITY)
 def numa_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -> RolePermissions:
     """The rules beyond those that the operator has for itself."""
     home = settings.numa_home
-    namespaces: dict[str, tuple[Rule, ...]] = {
+    namespaces: dict[str, tuple[PolicyRule, ...]] = {
         home: union(
             *(managed for resource, known in _NAMED for managed in managing(resource, known)),
             rule(DAEMONSETS, "get", "list", "watch", "create", "patch", "delete"),
@@ -128,7 +128,7 @@ def numa_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -
     )
 
 
-def _on_openshift() -> tuple[Rule, ...]:
+def _on_openshift() -> tuple[PolicyRule, ...]:
     return (
         rule((POOLS, KUBELET_CONFIGS), "get", "list", "watch"),
         rule((CLUSTER_VERSIONS, INFRASTRUCTURES), "get"),

@@ -13,7 +13,7 @@ import msgspec
 from polyarch import names
 from polyarch.kube import events
 from polyarch.kube.owners import Owner
-from polyarch.kube.rbac import GROUP, Rule, granted, path_rule, rule
+from polyarch.kube.rbac import GROUP, PolicyRule, granted, path_rule, rule
 from polyarch.kube.resources import CLUSTER_ROLES, LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS, SERVICES, Resource
 from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.numa.api.resources import SchedulerSettings
@@ -97,7 +97,7 @@ def scheduler_objects(parts: SchedulerParts) -> list[Document]:
     return [owned(finished(document), parts.owner) for document in documents]
 
 
-def extender_rules(*, preempts: bool) -> tuple[Rule, ...]:
+def extender_rules(*, preempts: bool) -> tuple[PolicyRule, ...]:
     """What the extender may do in the whole cluster."""
     return (
         rule(TOPOLOGIES, "get", "list", "watch"),
@@ -116,17 +116,17 @@ def extender_rules(*, preempts: bool) -> tuple[Rule, ...]:
     )
 
 
-def reader_rules() -> tuple[Rule, ...]:
+def reader_rules() -> tuple[PolicyRule, ...]:
     """What a token of the account is good for: ``polyarch numa top`` of a user who has a certificate and no token."""
     return (path_rule(STATE_PATH, "get"),)
 
 
-def election_rules() -> tuple[Rule, ...]:
+def election_rules() -> tuple[PolicyRule, ...]:
     """The Lease of the scheduler's replicas."""
     return (rule(LEASES, "get", "update", "patch", names=[LEASE]), rule(LEASES, "create"))
 
 
-def kick_rules() -> tuple[Rule, ...]:
+def kick_rules() -> tuple[PolicyRule, ...]:
     """The object by which rejected pods are woken."""
     return (rule(CAPACITIES, "get", "patch", names=[KICK]), rule(CAPACITIES, "create"))
 

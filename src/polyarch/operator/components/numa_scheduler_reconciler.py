@@ -7,7 +7,7 @@ import structlog
 
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.owners import Owner, add_finalizer, delete_object, remove_finalizer
@@ -36,7 +36,7 @@ from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 log = structlog.get_logger(__name__)
 
 SCHEDULER_KEY: Final = Key("", names.SCHEDULER_SINGLETON)
-WAITING: Final = After(5.0)
+WAITING: Final = RequeueAfter(5.0)
 FAILED: Final = "FailedSchedulerSync"
 MAX_PODS: Final = 100
 """Pending pods that get an Event."""
@@ -55,7 +55,7 @@ class SchedulerUninstaller:
         """Take one step. ``at_once``: the operator's namespace is terminating, and its permissions with it."""
         metadata = live.metadata
         if names.FINALIZER not in (metadata.finalizers or ()):
-            return Done()
+            return NoRequeue()
         late = at_once or is_late(metadata, self._clock)
         try:
             left = metadata.name == names.SCHEDULER_SINGLETON and await self._step()
@@ -69,7 +69,7 @@ class SchedulerUninstaller:
         if left and not late:
             return UNINSTALL_INTERVAL
         await remove_finalizer(self._client, SCHEDULERS, metadata, names.FINALIZER)
-        return Done()
+        return NoRequeue()
 
     async def _step(self) -> bool:
         """Whether something is still there."""
@@ -132,7 +132,7 @@ class SchedulerReconciler:
         live = self._informers.schedulers.store.get(key)
         if live is None:
             self._status_writer.forget(key.name)
-            return Done()
+            return NoRequeue()
         if self._informers.schedulers.writes.is_stale(key):
             return STEP_TAKEN
         if live.metadata.deletion_timestamp is not None or self._namespace.is_terminating:
@@ -142,7 +142,7 @@ class SchedulerReconciler:
         if cluster is None or not self._informers.has_synced or not self._sets.is_complete:
             return STEP_TAKEN
         if (live.metadata.annotations or {}).get(names.PAUSE) == "enabled":
-            return Done()
+            return NoRequeue()
         return await self._carry_out(live, cluster)
 
     async def _carry_out(self, live: Unstructured, cluster: ClusterCapabilities) -> Result:
@@ -183,4 +183,4 @@ class SchedulerReconciler:
         conditions = (*numa_facts.four(planned.condition), *planned.extra)
         if not await self._status_writer.write(live, planned.status, conditions, planned.events):
             return STEP_TAKEN
-        return After(planned.requeue_after if planned.requeue_after is not None else POLL_INTERVAL)
+        return RequeueAfter(planned.requeue_after if planned.requeue_after is not None else POLL_INTERVAL)

@@ -12,7 +12,7 @@ from typing import Final, get_args
 from polyarch import names as shared
 from polyarch.builds import names as builds_names
 from polyarch.kube import events, lease
-from polyarch.kube.rbac import Rule, managing, rule, union
+from polyarch.kube.rbac import PolicyRule, managing, rule, union
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -80,7 +80,7 @@ def operator_permissions(settings: OperatorSettings, cluster: ClusterCapabilitie
     return RolePermissions((*union(*always.cluster), *in_cluster), namespaces)
 
 
-def _managing(kinds: Iterable[tuple[Resource, Sequence[str]]]) -> tuple[Rule, ...]:
+def _managing(kinds: Iterable[tuple[Resource, Sequence[str]]]) -> tuple[PolicyRule, ...]:
     """The rules for applying and deleting objects with these names."""
     return tuple(managed for resource, known in kinds for managed in managing(resource, known))
 
@@ -148,8 +148,8 @@ _CLUSTER: Final = (
 def placement_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -> RolePermissions:
     """The rules for itself and for placement: of its ClusterRole, and of its Role in each namespace that has one."""
     home = settings.namespace
-    cluster_rules: list[Rule] = [*_CLUSTER, rule(NAMESPACES, "patch", names=[home])]
-    namespaces: defaultdict[str, list[Rule]] = defaultdict(list)
+    cluster_rules: list[PolicyRule] = [*_CLUSTER, rule(NAMESPACES, "patch", names=[home])]
+    namespaces: defaultdict[str, list[PolicyRule]] = defaultdict(list)
     namespaces[home] += [
         *_managing(_BY_NAME),
         rule(SERVICE_ACCOUNTS, "get", names=[names.OPERATOR]),

@@ -13,7 +13,7 @@ import msgspec
 
 from polyarch.kube import events, lease
 from polyarch.kube.owners import Owner
-from polyarch.kube.rbac import Rule, rule
+from polyarch.kube.rbac import PolicyRule, rule
 from polyarch.kube.resources import (
     CONFIGMAPS,
     CRONJOBS,
@@ -299,7 +299,9 @@ def rbac(features: OptionalFeatures = OptionalFeatures()) -> list[Document]:  # 
     ]
 
 
-def _role_permissions(features: OptionalFeatures, *, cluster: Sequence[Rule], own: Sequence[Rule]) -> RolePermissions:
+def _role_permissions(
+    features: OptionalFeatures, *, cluster: Sequence[PolicyRule], own: Sequence[PolicyRule]
+) -> RolePermissions:
     """The rules of one role, with the reads that webhook and controller share."""
     reads = [*_READS, *((rule(NODES, "list", "watch"),) if features.node_aware else ())]
     images = reading_images(
@@ -314,7 +316,7 @@ def _role_permissions(features: OptionalFeatures, *, cluster: Sequence[Rule], ow
 _READS: Final = (
     rule((CPPCS, PPCS), "get", "list", "watch"),
     rule(POLICIES, "get", "list", "watch"),
-    Rule(POLICIES.group, ("architecturetaints",), ("list", "watch")),  # pods that both see get tolerations, too
+    PolicyRule(POLICIES.group, ("architecturetaints",), ("list", "watch")),  # pods that both see get tolerations, too
     rule(NAMESPACES, "get", "list", "watch"),  # only while a PlacementPolicy has overrides
 )
 _SEES_REGISTRATION: Final = rule(MUTATING_WEBHOOKS, "get", "list", "watch", names=[names.WEBHOOK_CONFIGURATION])
@@ -332,7 +334,7 @@ _REPORTED: Final = (
     rule((JOBS, CRONJOBS), "list"),
     rule((CPPCS, ENOEXECEVENTS), "list"),
     rule(POLICIES, "list"),
-    Rule(POLICIES.group, ("architecturetaints",), ("list",)),
+    PolicyRule(POLICIES.group, ("architecturetaints",), ("list",)),
 )
 """What the report is made of. It says nothing of NUMA and builds, whose permissions are those of components."""
 _KEEPS_REPORT: Final = rule(CONFIGMAPS, "get", "patch", names=[names.REPORT_CONFIGMAP])
@@ -350,7 +352,7 @@ POD_LOGS: Final = "/var/log/pods"
 NODE_AGENT: Final = "node-side"
 """Name of the node agent's container."""
 
-_PRIVILEGED: Final = Rule("security.openshift.io", ("securitycontextconstraints",), ("use",), ("privileged",))
+_PRIVILEGED: Final = PolicyRule("security.openshift.io", ("securitycontextconstraints",), ("use",), ("privileged",))
 
 
 def monitor_handler(settings: OperatorSettings, *, verbose: bool = False) -> OperandDeployment:

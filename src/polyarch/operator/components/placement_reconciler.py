@@ -13,13 +13,13 @@ import structlog
 from prometheus_client import Counter
 
 from polyarch.clock import Clock
-from polyarch.kube.apply import ApplyFailed, Outcome
+from polyarch.kube.apply import ApplyFailed, ApplyResult
 from polyarch.kube.client import Client
 from polyarch.kube.conditions import apply_status, merged
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import ApiError, Invalid, KubernetesError, NotFound
 from polyarch.kube.events import Recorder, Regarding
-from polyarch.kube.informer import OnDemand
+from polyarch.kube.informer import OnDemandInformer
 from polyarch.kube.managed_fields import differences
 from polyarch.kube.manager import Process
 from polyarch.kube.owners import Owner, add_finalizer, remove_finalizer
@@ -40,7 +40,7 @@ from polyarch.kube.resources import (
     Ref,
     few,
 )
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Condition, Key, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
@@ -112,7 +112,7 @@ class PlacementInformers:
         self.policy_documents = process.informer(POLICIES, Unstructured)
         self.namespaces_changed: Callable[[], None] = lambda: None
         """Called when the labels of namespaces may be others, while they are wanted."""
-        self._all_namespaces = OnDemand(
+        self._all_namespaces = OnDemandInformer(
             process.informers, NAMESPACES, PartialObjectMetadata, lambda _: self.namespaces_changed()
         )
         self._predecessors = process.informer(DEPLOYMENTS, Unstructured, field_selector=f"metadata.name={PREDECESSOR}")
@@ -120,7 +120,7 @@ class PlacementInformers:
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call ``changed`` with every change that a reconcile may have to answer."""
 
-        def handle(_: Change[Any]) -> None:
+        def handle(_: ObjectChange[Any]) -> None:
             changed()
 
         for informer in (self.documents, self.policies, self.configs, self._predecessors):
@@ -167,7 +167,7 @@ class PlacementInformers:
 class DeployResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one reconcile has done, and what went wrong."""
 
-    outcome: Outcome
+    outcome: ApplyResult
     problems: tuple[str, ...] = ()
     unreachable: tuple[str, ...] = ()
     """Problems because of which the pod webhook cannot be relied on."""
@@ -390,7 +390,7 @@ class PlacementReconciler:
         obstacles = self._obstacles()
         if obstacles:
             await self._write_conditions(document, self._facts(problems=obstacles))
-            return After(PREDECESSOR_INTERVAL)
+            return RequeueAfter(PREDECESSOR_INTERVAL)
         self._uninstaller.forget()
         self._is_uninstalled = False
         if not self._deployer.should_be_configured and self._deployer.is_configured:
@@ -399,7 +399,7 @@ class PlacementReconciler:
             changed = self._deployer.changed_by_others(configuration, cluster)
             facts = self._facts(problems=placement_status.unusable(unusable), unreachable=changed)
             await self._write_conditions(document, facts)
-            return Done()
+            return NoRequeue()
         wanted = placement_objects.finalizers(configuration, configs=len(self._informers.configs.store))
         if not await self._add_finalizers(document, wanted):
             return STEP_TAKEN
@@ -465,7 +465,7 @@ class PlacementReconciler:
             return None
         found = await self._sets.live()
         step = await self._uninstaller.remove_monitor(found, document.metadata)
-        return After(self._backoff.after(step, left=len(found)))
+        return RequeueAfter(self._backoff.after(step, left=len(found)))
 
     # -- uninstalled ---------------------------------------------------------------------------------------------------
 
@@ -478,9 +478,9 @@ class PlacementReconciler:
             if document is not None:
                 facts = self._facts(deleting=True, waiting_for="; ".join(self._obstacles()))
                 await self._write_conditions(document, facts)
-            return After(PREDECESSOR_INTERVAL)
+            return RequeueAfter(PREDECESSOR_INTERVAL)
         if document is None and not self._sets.cached() and self._is_uninstalled:
-            return Done()
+            return NoRequeue()
         remaining = await self._uninstaller.look(metadata)
         step = next_placement_step(remaining.left)
         if document is not None:
@@ -493,10 +493,10 @@ class PlacementReconciler:
         if step is PlacementUninstallStep.FINISHED:
             self._is_uninstalled = True
             log.info("placement is uninstalled")
-            return Done()
+            return NoRequeue()
         if step in (PlacementUninstallStep.WAIT_FOR_CONFIGS, PlacementUninstallStep.WAIT_FOR_GATES):
             return WAITING
-        return After(self._backoff.after(step, left=len(remaining.found) + len(remaining.leases)))
+        return RequeueAfter(self._backoff.after(step, left=len(remaining.found) + len(remaining.leases)))
 
     def _report_gated(self, metadata: ObjectMeta | None, remaining: RemainingObjects) -> None:
         """Log and post which gates nobody could remove."""
@@ -592,7 +592,7 @@ class StatusReconciler:
     def listen(self, queue: WorkQueue[Key]) -> None:
         """Enqueue what a change is about."""
 
-        def configs_changed(change: Change[Unstructured]) -> None:
+        def configs_changed(change: ObjectChange[Unstructured]) -> None:
             queue.add(Key(change.key.namespace, ""))
 
         def policy_changed(*_: object) -> None:
@@ -623,7 +623,7 @@ class StatusReconciler:
                 continue
             status = {"conditions": self._merged(condition, document)}
             await apply_status(self._client, PPCS, document, status, writes=self._informers.config_documents.writes)
-        return Done()
+        return NoRequeue()
 
     async def _policy(self) -> Result:
         informers = self._informers
@@ -631,7 +631,7 @@ class StatusReconciler:
         informers.want_namespaces(bool(policy is not None and policy.overrides))
         await self._read_notes()
         if policy is None or document is None or document.metadata.deletion_timestamp is not None:
-            return After(COUNTING)
+            return RequeueAfter(COUNTING)
         table = informers.policy
         condition = placement_status.of_policy(table, configured=informers.configuration is not None)
         status: dict[str, Any] = {
@@ -644,7 +644,7 @@ class StatusReconciler:
             labels = [item.metadata.labels or {} for item in informers.namespaces]
             status["overrides"] = placement_status.matched(policy, table, labels)
         await apply_status(self._client, POLICIES, document, status, writes=informers.policy_documents.writes)
-        return After(COUNTING)
+        return RequeueAfter(COUNTING)
 
     async def _read_notes(self) -> None:
         """Read what the controllers' leader reports, unless that was done shortly before."""

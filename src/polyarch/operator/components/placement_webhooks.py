@@ -17,7 +17,7 @@ import structlog
 
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route
 from polyarch.kube.client import Client
-from polyarch.kube.controller import Done, Result
+from polyarch.kube.controller import NoRequeue, Result
 from polyarch.kube.conversion import ConversionRoute, Spoke
 from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.informer import Informer
@@ -267,7 +267,7 @@ class RegistrationReconciler:
         crd = self._crds.store.get(Key("", str(CPPCS)))
         if serves and crd is not None:
             await self._convert(crd)
-        return Done() if self._sets.is_complete else WAITING
+        return NoRequeue() if self._sets.is_complete else WAITING
 
     async def _withdraw(self) -> Result:
         """The Service goes with its namespace: then nobody answers, and no custom resource could be changed."""
@@ -275,7 +275,7 @@ class RegistrationReconciler:
         if crd is not None and (crd.spec.conversion or {}).get("strategy") == "Webhook":
             await self._switch_off()
         await self._sets.apply([], keeps=lambda _: False)
-        return Done()
+        return NoRequeue()
 
     async def _owner(self) -> Owner | None:
         try:

@@ -16,15 +16,15 @@ from polyarch.clock import Clock
 from polyarch.kube.apply import ApplyFailed
 from polyarch.kube.client import Client
 from polyarch.kube.conditions import apply_status, merged, taking_over
-from polyarch.kube.controller import After, Done, Result
+from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import Invalid, NotFound
-from polyarch.kube.informer import Informer, OnDemand, Shares
-from polyarch.kube.lease import Lease, RecordAge
+from polyarch.kube.informer import Informer, OnDemandInformer, Shares
+from polyarch.kube.lease import Lease, LeaseAge
 from polyarch.kube.manager import Process
 from polyarch.kube.owners import add_finalizer, delete_object, remove_finalizer
 from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import LEASES, MUTATING_WEBHOOKS, Ref
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Condition, Key, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
@@ -112,8 +112,10 @@ class TaintsUninstaller:
         self._operands = operands
         self._namespace = namespace
         self._clock = clock
-        self._lease = OnDemand(informers, LEASES, Lease, self._lease_changed, namespace=namespace, name=names.LEASE)
-        self._age: RecordAge | None = None
+        self._lease = OnDemandInformer(
+            informers, LEASES, Lease, self._lease_changed, namespace=namespace, name=names.LEASE
+        )
+        self._age: LeaseAge | None = None
         self._registered_at: float | None = None
         self._progress: tuple[int, float] | None = None
         self._logged: TaintsUninstallStep | None = None
@@ -201,10 +203,10 @@ class TaintsUninstaller:
 
     def _watch_lease(self) -> None:
         if self._age is None:
-            self._age = RecordAge(self._clock, blind=lambda: self._lease.blind_seconds)
+            self._age = LeaseAge(self._clock, blind=lambda: self._lease.blind_seconds)
             self._lease.want(True)
 
-    def _lease_changed(self, change: Change[Lease]) -> None:
+    def _lease_changed(self, change: ObjectChange[Lease]) -> None:
         if self._age is not None:
             self._age.observe(change.new)
 
@@ -288,7 +290,7 @@ class TaintsReconciler:
             return STEP_TAKEN
         if problem := needs_newer_kubernetes(cluster, "taints"):
             await self._set_condition(document, taints_objects.not_available(RolloutStatus(), (problem,)))
-            return After(MAX_WAIT)
+            return RequeueAfter(MAX_WAIT)
         self._uninstaller.forget()
         self._is_uninstalled = False
         if not await add_finalizer(self._client, ARCHITECTURE_TAINTS, document.metadata, names.FINALIZER):
@@ -297,7 +299,7 @@ class TaintsReconciler:
         if unusable := self._namespace.problems:  # a change of these begins another reconcile
             log.error("the role is not deployed or changed", problems=unusable)
             silent = await self._write_conditions(document, taints, unusable)
-            return Done() if silent is None else After(silent)
+            return NoRequeue() if silent is None else RequeueAfter(silent)
         problems: tuple[str, ...] = ()
         failure: ApplyFailed | None = None
         wanted = self._documents(cluster, taints)
@@ -313,7 +315,7 @@ class TaintsReconciler:
         if failure is not None:
             raise failure
         result = after_apply(outcome, self._sets)
-        return After(silent) if silent is not None and isinstance(result, Done) else result
+        return RequeueAfter(silent) if silent is not None and isinstance(result, NoRequeue) else result
 
     def _documents(self, cluster: ClusterCapabilities, taints: TaintSettings) -> list[dict[str, Any]]:
         documents = [
@@ -341,19 +343,19 @@ class TaintsReconciler:
             await self._uninstaller.remove_at_once(taints, terminating)
             return WAITING
         if document is None and not self._sets.cached() and self._is_uninstalled:
-            return Done()
+            return NoRequeue()
         remaining = await self._uninstaller.look(taints, metadata)
         step = await self._uninstaller.take(remaining, taints, metadata)
         if document is not None and self._uninstaller.failures:
             await self._set_condition(document, taints_objects.not_removed(self._uninstaller.failures))
         if step is TaintsUninstallStep.FINISHED:
             self._is_uninstalled = True
-            return Done()
+            return NoRequeue()
         if step not in (TaintsUninstallStep.LET_ROLE_CLEAN, TaintsUninstallStep.CLEAN):
             self._wait = WAITING.seconds
             return WAITING if step is TaintsUninstallStep.SETTLE else STEP_TAKEN
         wait, self._wait = self._wait, min(self._wait * 2, MAX_WAIT)
-        return After(wait)
+        return RequeueAfter(wait)
 
     # -- conditions ----------------------------------------------------------------------------------------------------
 

@@ -11,9 +11,9 @@ import msgspec
 
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.informer import Informers
+from polyarch.kube.informer import InformerFactory
 from polyarch.kube.resources import NAMESPACES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.sandbox.demo import workloads
 from polyarch.sandbox.demo.workloads import WORKLOADS, Row, Workload, pull_secret
 from polyarch.sandbox.errors import ProcessFailed
@@ -66,7 +66,7 @@ class DemoRun:
     async def running(self) -> AsyncIterator[Self]:
         """Create the pods, and watch them during the block."""
         await self._prepare()
-        informers = Informers(self._client, freeze=False)
+        informers = InformerFactory(self._client, freeze=False)
         pods = informers.informer(PODS, Pod, namespace=self._namespace)
         pods.add_handler(self._seen)
         watching = asyncio.create_task(informers.run())
@@ -134,7 +134,7 @@ class DemoRun:
     def _elapsed(self, name: str) -> float:
         return round((time.monotonic() - self._asked[name]) * 1000, 1)
 
-    def _seen(self, change: Change[Pod]) -> None:
+    def _seen(self, change: ObjectChange[Pod]) -> None:
         name = change.key.name
         if change.new is not None and name in self._asked:
             self._keep(workloads.seen(self._rows[name], change.new, self._elapsed(name)))

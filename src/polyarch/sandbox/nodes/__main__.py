@@ -13,7 +13,7 @@ from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.controller import Controller
 from polyarch.kube.events import Recorder
-from polyarch.kube.informer import Informers
+from polyarch.kube.informer import InformerFactory
 from polyarch.kube.resources import NODES, PODS
 from polyarch.objects import Key
 from polyarch.oci.inspector import InspectorOptions, open_inspector
@@ -71,7 +71,7 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
         Client(configuration, role="nodes", clock=clock) as client,
         open_inspector(wiring(folder, state.settings)) as images,
     ):
-        informers = Informers(client, clock=clock)
+        informers = InformerFactory(client, clock=clock)
         # The API server has an index for this selector: it never sends us pods without a node.
         pods = informers.informer(PODS, Pod, field_selector="spec.nodeName!=")
         events = Recorder(client, controller="polyarch.dev/sandbox-nodes", instance=folder.name, clock=clock)

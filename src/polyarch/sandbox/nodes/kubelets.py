@@ -13,7 +13,7 @@ import structlog
 
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
-from polyarch.kube.controller import After, Done
+from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import Conflict, NotFound
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.patches import StrategicPatch
@@ -99,36 +99,36 @@ class Kubelets:
         self._addresses: set[str] | None = None
         """In use; None until the first one is chosen."""
 
-    async def reconcile(self, key: Key) -> Done | After:
+    async def reconcile(self, key: Key) -> NoRequeue | RequeueAfter:
         """Bring the pod ``key`` one step forward."""
         pod = self._pods.get(key)
         plan = self._plans.get(pod.spec.node_name) if pod is not None else None
         if pod is None or plan is None:
             self._forget(key)
-            return Done()
+            return NoRequeue()
         runs = any(is_run(each.image) for each in [*pod.init_containers, *pod.containers])
         try:
             if pod.metadata.deletion_timestamp is not None:
                 if runs and not pod.finished:
                     return await self._end(pod, plan, self._memory(pod, plan))
                 await self._remove(pod)
-                return Done()
+                return NoRequeue()
             if pod.finished:
                 self._numa.over(plan.name, pod.metadata.uid)
                 if runs:
                     await self._settle(self._memory(pod, plan))
                     if pod.status.phase == "Succeeded" and self._runner.fate(pod.metadata.uid) is PodFault.VANISH:
                         await self._remove(pod)
-                return Done()
+                return NoRequeue()
             memory = self._memory(pod, plan)
             if not await self._admitted(pod, plan, memory):
-                return Done()
+                return NoRequeue()
             return await self._advance(pod, plan, memory)
         except (NotFound, Conflict):
             # The pod was deleted, and perhaps created again under the same name: its watch event requeues the key.
-            return Done()
+            return NoRequeue()
 
-    async def _end(self, pod: Pod, plan: NodePlan, memory: PodState) -> Done | After:
+    async def _end(self, pod: Pod, plan: NodePlan, memory: PodState) -> NoRequeue | RequeueAfter:
         """Bring a pod that is run and being deleted to its end: its object goes when none of its processes runs."""
         bound = memory.bound
         assert bound is not None and pod.metadata.deletion_timestamp is not None  # noqa: S101, PT018  by the caller
@@ -142,11 +142,11 @@ class Kubelets:
             if not memory.ends or memory.runs != memory.reported:
                 memory.ends = True
                 await self._report(pod, plan, memory)
-            return Done()
+            return NoRequeue()
         if memory.runs != memory.reported:
             await self._report(pod, plan, memory, phase=lifecycle.last_phase(pod, memory.runs))
         await self._remove(pod)
-        return Done()
+        return NoRequeue()
 
     async def _settle(self, memory: PodState) -> None:
         """End the sidecars of a finished pod; its folder stays until its object goes."""
@@ -236,7 +236,7 @@ class Kubelets:
             if (kubelet := self._numa.of(memory.node)) is not None:
                 kubelet.started(uid, name)
 
-    async def _advance(self, pod: Pod, plan: NodePlan, memory: PodState) -> Done | After:
+    async def _advance(self, pod: Pod, plan: NodePlan, memory: PodState) -> NoRequeue | RequeueAfter:
         wait: float | None = 0.0
         if memory.bound is not None:
             await self._runner.open(memory.bound)
@@ -258,7 +258,7 @@ class Kubelets:
                 break
         if memory.runs != memory.reported:
             await self._report(pod, plan, memory)
-        return Done() if wait is None else After(max(wait, 0.01))
+        return NoRequeue() if wait is None else RequeueAfter(max(wait, 0.01))
 
     async def _start(
         self, pod: Pod, memory: PodState, now: dt.datetime

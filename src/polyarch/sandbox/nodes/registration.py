@@ -11,10 +11,10 @@ import structlog
 from polyarch.clock import Clock
 from polyarch.kube import rbac
 from polyarch.kube.client import Client
-from polyarch.kube.controller import Done
+from polyarch.kube.controller import NoRequeue
 from polyarch.kube.errors import AlreadyExists, ApiError, Conflict, ConnectionFailed, NotFound
 from polyarch.kube.patches import MergePatch, StrategicPatch
-from polyarch.kube.rbac import Rule, rule
+from polyarch.kube.rbac import PolicyRule, rule
 from polyarch.kube.resources import (
     CONFIGMAPS,
     EVENTS,
@@ -55,7 +55,7 @@ class Registration:
         """The key of every configured node, to be reconciled at the start."""
         return list(self._plans)
 
-    async def reconcile(self, key: Key) -> Done:
+    async def reconcile(self, key: Key) -> NoRequeue:
         """Make the node ``key`` match its plan, or delete it if there is none."""
         plan, node = self._plans.get(key), self._nodes.get(key)
         if plan is not None:
@@ -63,7 +63,7 @@ class Registration:
         elif node is not None:
             log.info("node that is no longer configured removed", node=key.name)
             await _remove(self._client, key.name)
-        return Done()
+        return NoRequeue()
 
     async def _keep(self, plan: NodePlan, node: Node | None) -> None:
         if node is None:
@@ -144,7 +144,7 @@ def permissions() -> list[Mapping[str, object]]:
     return process_role("nodes", rules)
 
 
-def process_role(process: str, rules: Sequence[Rule]) -> list[Mapping[str, object]]:
+def process_role(process: str, rules: Sequence[PolicyRule]) -> list[Mapping[str, object]]:
     """A ClusterRole for a process of the sandbox, and its binding to the group in the process's certificate."""
     name = f"polyarch-sandbox:{process}"
     binding = rbac.binding(name, []) | {"subjects": [{"apiGroup": rbac.GROUP, "kind": "Group", "name": name}]}

@@ -19,7 +19,7 @@ from polyarch.clock import Clock
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.events import Recorder, Regarding
-from polyarch.kube.informer import Informers
+from polyarch.kube.informer import InformerFactory
 from polyarch.kube.resources import CONFIGMAPS, PODS, SECRETS
 from polyarch.objects import Key, ObjectMeta, Secret
 from polyarch.sandbox.errors import ProcessFailed
@@ -214,7 +214,7 @@ class PodRunner:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
+        informers: InformerFactory,
         root: Path,
         *,
         cluster: Cluster,

@@ -20,7 +20,7 @@ import structlog
 from polyarch.clock import Clock, deadline
 from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError, NotFound
-from polyarch.kube.informer import Informer, Informers
+from polyarch.kube.informer import Informer, InformerFactory
 from polyarch.kube.resources import CONFIGMAPS, SECRETS
 from polyarch.objects import Key, Secret
 from polyarch.sandbox.files import write_json, write_private
@@ -201,7 +201,7 @@ class PodVolumes:
         folder: PodFolder,
         host: Path,
         client: Client,
-        informers: Informers,
+        informers: InformerFactory,
         *,
         cluster: Cluster,
         clock: Clock,

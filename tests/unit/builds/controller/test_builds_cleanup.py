@@ -18,13 +18,13 @@ from polyarch.builds.facts.build_facts import ChildRecord, Execution, PlanSettin
 from polyarch.builds.facts.objects import BuildObject, JobObject, NodeObject, PodObject, RunObject
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.registry import PruneResult, UndeletableImage
-from polyarch.kube.controller import After, Done
+from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import BadRequest, Forbidden, Invalid, TooLarge
 from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, JOBS
-from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete
 from polyarch.objects import Key, Namespace
 from polyarch.oci.auth.credential_stores import NoCredentials
@@ -79,8 +79,8 @@ class Place:
         self.pods = []
         builds, runs = Store(), Store({BY_BUILD: _build_of})
         self.informers = SimpleNamespace(
-            builds=SimpleNamespace(store=builds, writes=OwnWrites(builds, clock=self.clock)),
-            runs=SimpleNamespace(store=runs, writes=OwnWrites(runs, clock=self.clock)),
+            builds=SimpleNamespace(store=builds, writes=WriteExpectations(builds, clock=self.clock)),
+            runs=SimpleNamespace(store=runs, writes=WriteExpectations(runs, clock=self.clock)),
             nodes=SimpleNamespace(store=Store()),
             jobs=SimpleNamespace(store=Store()),
             pods=SimpleNamespace(store=Store({BY_JOB: _job_of})),
@@ -192,25 +192,25 @@ class TestRuns:
     @pytest.mark.req("BD-230")
     async def test_old_runs_are_deleted(self, place):
         await three_runs(place)
-        assert await place.go() == Done()
+        assert await place.go() == NoRequeue()
         assert (place.runs, place.registries.deleted) == (["new"], [])
 
     @pytest.mark.req("BD-346", "BD-348")
     async def test_nothing_is_asked_while_nothing_is_old(self, place):
         await three_runs(place, successful=3)
         place.api.requests.clear()
-        assert await place.go() == Done()
+        assert await place.go() == NoRequeue()
         assert (place.runs, place.lists, place.api.requests) == (["middle", "new", "old"], 0, [])
 
     @pytest.mark.req("BD-230")
     async def test_what_runs_is_kept_and_looked_at_again(self, place):
         await three_runs(place)
         place.pods = [pod("mirror.example/web:1", f"mirror.example/web@{digest('a')}")]
-        assert await place.go() == After(KEPT_BACK)
+        assert await place.go() == RequeueAfter(KEPT_BACK)
         assert place.runs == ["new", "old"]
         place.pods = []
         place.clock.advance(KEPT_BACK)
-        assert await place.go() == Done()
+        assert await place.go() == NoRequeue()
         assert place.runs == ["new"]
 
     @pytest.mark.req("BD-230")
@@ -256,7 +256,7 @@ class TestFinalizers:
         await place.build(history="Delete", current="new", image=f"{REPOSITORY}@{digest('c')}")
         await place.run("new", ("amd64", "1"), ("arm64", "4"), result="c")
         await place.run("old", ("amd64", "1"), ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
-        assert await place.go() == Done()
+        assert await place.go() == NoRequeue()
         assert place.registries.deleted == [digest("a"), digest("2")]
         assert place.metadata("old")["finalizers"] == []
         assert [(reason, name) for name, _, reason, _ in place.recorder.events] == [("ImageDeleted", "old")]
@@ -266,11 +266,11 @@ class TestFinalizers:
         """A new run reuses a child of the one that leaves, and the watch is a moment late."""
         await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
         place.informers.runs.writes.note_write(Key("team", "new"), "5000")
-        assert await place.go() == After(SETTLING)
+        assert await place.go() == RequeueAfter(SETTLING)
         assert place.registries.deleted == []
         place.api.version = 5000
         await place.run("new", ("arm64", "2"))
-        assert await place.go() == Done()
+        assert await place.go() == NoRequeue()
         assert place.registries.deleted == [digest("a")]
 
     @pytest.mark.req("BD-231")
@@ -310,7 +310,7 @@ class TestFinalizers:
             place.show()
         else:
             place.namespace("team", going=True)
-        assert await place.go() == Done()
+        assert await place.go() == NoRequeue()
         assert place.registries.deleted == [digest("a"), digest("2")]
 
     @pytest.mark.req("BD-233")
@@ -318,7 +318,7 @@ class TestFinalizers:
         """Its Runs say with which Secret."""
         mark = {names.PUSH_SECRET_ANNOTATION: "push"}
         await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z", annotations=mark)
-        assert await place.go() == Done()
+        assert await place.go() == NoRequeue()
         assert place.inputs.asked == [("team", ("push",))]
         assert (len(place.registries.deleted), place.metadata("old")["finalizers"]) == (2, [])
 
@@ -329,11 +329,11 @@ class TestFinalizers:
             remaining=tuple(each.reference for each in images), problem="quay.io: HTTP 503"
         )
         found = await place.go()
-        assert isinstance(found, After)
+        assert isinstance(found, RequeueAfter)
         assert found.seconds <= 60
         assert place.metadata("old")["finalizers"] == [names.IMAGES_FINALIZER]
         place.clock.advance(300)
-        assert await place.go() == Done()
+        assert await place.go() == NoRequeue()
         assert place.metadata("old")["finalizers"] == []
         (name, kind, reason, note), *_ = place.recorder.events
         assert (name, kind, reason) == ("old", "Warning", "ImageCleanupAbandoned")
@@ -343,7 +343,7 @@ class TestFinalizers:
     async def test_a_pause_that_a_registry_asks_for_is_kept(self, place):
         await place.run("old", ("arm64", "2"), deleting="2027-01-01T11:59:00Z")
         place.registries.answer = lambda images: PruneResult(remaining=(images[0].reference,), retry_after=90.0)
-        assert await place.go() == After(90.0)
+        assert await place.go() == RequeueAfter(90.0)
 
     @pytest.mark.req("BD-233")
     async def test_no_pause_that_a_registry_asks_for_is_longer_than_the_ten_minutes(self, place):
@@ -352,9 +352,9 @@ class TestFinalizers:
         place.registries.answer = lambda images: PruneResult(
             remaining=tuple(each.reference for each in images), problem="429", retry_after=21600.0
         )
-        assert await place.go() == After(540.0)
+        assert await place.go() == RequeueAfter(540.0)
         place.clock.advance(540)
-        assert await place.go() == Done()
+        assert await place.go() == NoRequeue()
         assert place.metadata("old")["finalizers"] == []
 
     @pytest.mark.req("BD-234")
@@ -370,7 +370,7 @@ class TestFinalizers:
             )
         )
         for name in ("one", "two"):
-            assert await place.go(BuildRef("ImageBuild", "team", name)) == Done()
+            assert await place.go(BuildRef("ImageBuild", "team", name)) == NoRequeue()
             assert place.metadata(name)["finalizers"] == []
         assert [reason for _, _, reason, _ in place.recorder.events] == ["ImageNotDeleted"]
 
@@ -440,7 +440,7 @@ class TestByJob:
     @pytest.mark.req("BD-178")
     async def test_a_job_deletes_the_images_and_then_the_run_goes(self, place):
         await self.leaving(place, result="a")
-        assert isinstance(await place.go(), After)
+        assert isinstance(await place.go(), RequeueAfter)
         (job,) = self.jobs(place)
         pod = job["spec"]["template"]["spec"]
         assert (pod["containers"][0]["image"], pod["volumes"][-1]["secret"]["secretName"]) == ("own:2", "push")
@@ -448,10 +448,10 @@ class TestByJob:
         told = msgspec.json.decode(inputs["data"]["prune.json"])["images"]
         assert [each["digest"] for each in told] == [digest("a"), digest("2")]
         assert inputs["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"], "it goes with the Job"
-        assert isinstance(await place.go(), After)
+        assert isinstance(await place.go(), RequeueAfter)
         assert place.metadata("old")["finalizers"] == [names.IMAGES_FINALIZER]
         await self.end(place, '{"v":1,"deleted":2,"kept":0}')
-        assert await place.go() == Done()
+        assert await place.go() == NoRequeue()
         assert (place.metadata("old")["finalizers"], self.jobs(place)) == ([], [])
         assert [reason for _, _, reason, _ in place.recorder.events] == ["ImageDeleted"]
         assert (place.registries.deleted, place.registries.used) == ([], []), "the builder asks no registry"
@@ -477,7 +477,7 @@ class TestByJob:
         assert place.metadata("old")["finalizers"] == [names.IMAGES_FINALIZER], "its Job was not told of the other"
         await place.go()
         await self.end(place, '{"v":1,"deleted":2,"kept":0}')
-        assert await place.go() == Done()
+        assert await place.go() == NoRequeue()
         assert place.metadata("old")["finalizers"] == place.metadata("older")["finalizers"] == []
 
     @pytest.mark.req("BD-234")
@@ -485,7 +485,7 @@ class TestByJob:
         await self.leaving(place)
         await place.go()
         await self.end(place, '{"v":1,"deleted":0,"kept":1}')
-        assert await place.go() == Done()
+        assert await place.go() == NoRequeue()
         assert [reason for _, _, reason, _ in place.recorder.events] == ["ImageNotDeleted"]
 
     @pytest.mark.req("BD-233")
@@ -493,12 +493,12 @@ class TestByJob:
         await self.leaving(place)
         await place.go()
         await self.end(place, '{"v":1,"reason":"BuildFailed","message":"HTTP 503"}', condition="Failed", code=1)
-        assert isinstance(await place.go(), After)
+        assert isinstance(await place.go(), RequeueAfter)
         assert self.jobs(place) == []
         await place.go()
         assert len(self.jobs(place)) == 1
         place.clock.advance(600)
-        assert await place.go() == Done()
+        assert await place.go() == NoRequeue()
         assert place.metadata("old")["finalizers"] == []
         assert place.recorder.events[-1][2] == "ImageCleanupAbandoned"
         (job,) = self.jobs(place)
@@ -516,11 +516,11 @@ class TestByJob:
                 raise refusal(400, reason="No", message="not here")
 
         place.api.hook = refuse
-        assert isinstance(await place.go(), After)
-        assert isinstance(await place.go(), After)
+        assert isinstance(await place.go(), RequeueAfter)
+        assert isinstance(await place.go(), RequeueAfter)
         assert place.metadata("old")["finalizers"] == [names.IMAGES_FINALIZER]
         place.clock.advance(600)
-        assert await place.go() == Done()
+        assert await place.go() == NoRequeue()
         assert place.metadata("old")["finalizers"] == []
         (_, _, reason, note) = place.recorder.events[-1]
         assert reason == "ImageCleanupAbandoned"
@@ -546,7 +546,7 @@ async def test_what_a_plan_has_just_taken_is_not_deleted_before_the_caches_show_
     await place.build(history="Delete")
     await place.run("going", ("amd64", "1"), result="1", deleting="2027-01-01T11:59:59Z")
     place.informers.runs.writes.note_write(Key("team", "new"), "999")
-    assert await place.go() == After(SETTLING)
+    assert await place.go() == RequeueAfter(SETTLING)
     assert (place.registries.deleted, place.runs) == ([], ["going"])
     place.clock.advance(60)
     await place.go()
@@ -577,7 +577,7 @@ async def test_nothing_is_deleted_while_it_is_not_known_what_the_other_kind_refe
     await place.run("going", ("amd64", "1"), result="1", deleting="2027-01-01T11:59:59Z")
     place.others = None
     held = await place.go()
-    assert isinstance(held, After)
+    assert isinstance(held, RequeueAfter)
     assert (place.registries.deleted, place.runs) == ([], ["going"])
     place.others = []
     await place.go()
@@ -589,7 +589,7 @@ async def test_what_stays_unknown_hangs_nothing_and_deletes_nothing(place):
     await place.build(history="Delete")
     await place.run("going", ("amd64", "1"), result="1", deleting="2027-01-01T11:40:00Z")
     place.others = None
-    assert await place.go() == Done()
+    assert await place.go() == NoRequeue()
     assert (place.registries.deleted, place.metadata("going")["finalizers"]) == ([], [])
     ((_, _, reason, note),) = place.recorder.events
     assert (reason, digest("1") in note) == ("ImageCleanupAbandoned", True)
@@ -604,6 +604,6 @@ async def test_a_secret_that_may_not_be_read_is_told_when_it_is_given_up(place):
         raise Forbidden(403, reason="Forbidden", message="secrets is forbidden")
 
     place.registries.answer = forbidden
-    assert await place.go() == Done()
+    assert await place.go() == NoRequeue()
     ((_, _, reason, note),) = place.recorder.events
     assert (reason, "secrets is forbidden" in note) == ("ImageCleanupAbandoned", True)

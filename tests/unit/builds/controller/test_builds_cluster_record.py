@@ -10,7 +10,7 @@ from builds_api import BuildsApi
 from polyarch.builds import names
 from polyarch.builds.controller.image_builds import ArchitecturesConfigMap
 from polyarch.builds.controller.informers import RecordConfigMap
-from polyarch.kube.controller import Done
+from polyarch.kube.controller import NoRequeue
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import Key
 
@@ -36,7 +36,7 @@ class Place:
 
     async def look(self) -> dict[str, Any] | None:
         """A pass, and what the ConfigMap says after it."""
-        assert await self.record.reconcile(KEY) == Done()
+        assert await self.record.reconcile(KEY) == NoRequeue()
         found = self.stored(KEY)
         return json.loads(found.data.architectures) if found is not None and found.data is not None else None
 

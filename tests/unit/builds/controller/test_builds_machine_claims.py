@@ -11,7 +11,7 @@ from manual_clock import ManualClock
 from polyarch.builds.controller.machine_os import MachineOSConfigReader
 from polyarch.builds.facts.build_facts import PlanSettings
 from polyarch.kube.errors import Unavailable
-from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.store import Store, WriteExpectations
 from polyarch.objects import Key
 
 
@@ -24,7 +24,7 @@ class Informers:
 
     def informer(self, resource: Any, type: Any, **_: Any) -> Any:
         store: Store[Any] = Store()
-        writes = OwnWrites(store, clock=self.clock)
+        writes = WriteExpectations(store, clock=self.clock)
         found = SimpleNamespace(
             resource=resource, store=store, writes=writes, has_synced=True, problem=None, add_handler=lambda _: None
         )

@@ -21,11 +21,11 @@ from polyarch.builds.machineos.api import name_of
 from polyarch.builds.machineos.records import recorded_executions
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.registry import PruneResult
-from polyarch.kube.controller import After, Done
+from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete
 from polyarch.objects import Key
 from polyarch.oci.auth.credential_stores import NoCredentials
@@ -45,8 +45,8 @@ class Place:
         self.records, self.nodes = Store(), Store()
         empty = Store()
         informers = SimpleNamespace(
-            builds=SimpleNamespace(store=empty, writes=OwnWrites(empty, clock=self.clock)),
-            runs=SimpleNamespace(store=empty, writes=OwnWrites(empty, clock=self.clock)),
+            builds=SimpleNamespace(store=empty, writes=WriteExpectations(empty, clock=self.clock)),
+            runs=SimpleNamespace(store=empty, writes=WriteExpectations(empty, clock=self.clock)),
             nodes=SimpleNamespace(store=self.nodes),
             namespaces=SimpleNamespace(store=Store()),
         )
@@ -160,7 +160,7 @@ async def test_the_images_of_a_deleted_build_go_with_the_push_secret_of_its_conf
     place, first = rolled()
     wanted = digests(first, place.world)
     await place.delete_build(first)
-    assert await place.go() == Done()
+    assert await place.go() == NoRequeue()
     assert set(place.deleted) == wanted
     assert place.deleted[0] not in {each.digest for each in place.executions()[0].children}
     assert place.secrets == [(NAMESPACE, ("push",))]
@@ -256,7 +256,7 @@ async def test_a_registry_that_fails_holds_a_record_for_ten_minutes(minutes):
     place.clock.advance(minutes * 60)
     found = await place.go()
     if minutes == 1:
-        assert isinstance(found, After)
+        assert isinstance(found, RequeueAfter)
         assert place.held == [api.record_name(first)]
     else:
         assert place.held == []
@@ -268,7 +268,7 @@ async def test_nothing_is_deleted_while_caches_do_not_show_who_refers_to_it():
     place, first = rolled()
     await place.delete_build(first)
     place.behind = True
-    assert isinstance(await place.go(), After)
+    assert isinstance(await place.go(), RequeueAfter)
     assert (place.deleted, place.held) == ([], [api.record_name(first)])
 
 
@@ -279,7 +279,7 @@ async def test_a_record_goes_though_nobody_learns_who_refers_to_its_images():
     await place.delete_build(first)
     place.behind = True
     place.clock.advance(11 * 60)
-    assert await place.go() == Done()
+    assert await place.go() == NoRequeue()
     assert (place.deleted, place.held) == ([], [])
     assert place.events == [("MachineOSBuild", first, "ImageCleanupAbandoned")]
 
@@ -311,5 +311,5 @@ async def test_a_record_that_is_no_builds_is_left_to_whoever_holds_it():
         metadata = {"name": name, "annotations": notes, "finalizers": [names.IMAGES_FINALIZER]}
         metadata["deletionTimestamp"] = written(place.clock.now().timestamp())
         await place.api.create(CONFIGMAPS, {"metadata": metadata}, namespace=namespace)
-    assert await place.go() == Done()
+    assert await place.go() == NoRequeue()
     assert place.held == ["note", "arch-other"]

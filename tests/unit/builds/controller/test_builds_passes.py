@@ -40,7 +40,7 @@ from polyarch.builds.plan.document import (
     Write,
     uid_placeholder,
 )
-from polyarch.kube.controller import After, Done
+from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
@@ -206,11 +206,11 @@ def world() -> World:
 
 
 async def test_a_plan_without_writes_ends_the_pass_until_it_asks_to_be_made_again(world):
-    assert await world.look() == Done()
+    assert await world.look() == NoRequeue()
     world.plans = lambda facts: plan(requeue_after=30.0)
-    assert await world.look() == After(30.0)
+    assert await world.look() == RequeueAfter(30.0)
     world.inputs.again = 10.0
-    assert await world.look() == After(10.0)
+    assert await world.look() == RequeueAfter(10.0)
     assert world.api.requests == []
 
 
@@ -230,13 +230,13 @@ async def test_progress_that_was_not_written_yet_is_written_two_seconds_later(wo
         )
 
     world.plans = lambda facts: progress("one")
-    assert await world.look() == After(60.0)
+    assert await world.look() == RequeueAfter(60.0)
     world.known.show()
     world.clock.advance(1)
     world.plans = lambda facts: progress("two")
-    assert await world.look() == After(STATUS_INTERVAL)
+    assert await world.look() == RequeueAfter(STATUS_INTERVAL)
     world.clock.advance(STATUS_INTERVAL)
-    assert await world.look() == After(60.0)
+    assert await world.look() == RequeueAfter(60.0)
     stored = world.api.read(KINDS["ImageBuildRun"], "web-1", "team")["status"]
     assert stored["architectures"][0]["message"] == "two"
 
@@ -258,7 +258,7 @@ async def test_questions_are_answered_and_the_plan_is_made_again(world):
         return plan()
 
     world.plans = asking
-    assert await world.look() == Done()
+    assert await world.look() == NoRequeue()
     assert world.registry.asked == [("inspect", tag), ("fresh inspect", tag), ("head", child)]
     last = world.seen[-1]
     assert last.existing[child].digest
@@ -293,10 +293,10 @@ async def test_a_push_that_waits_for_a_right_is_told_as_unreadable_inputs_and_tr
     world.registry_writes.answer = WriteFailure(verb="push-index", code="NamespaceNotEnabled")
     push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step=BuildStep.PUBLISH)
     world.plans = lambda facts: plan(push) if facts.inputs.readable else plan(requeue_after=60.0)
-    assert [await world.look(), await world.look()] == [After(0.0), After(60.0)]
+    assert [await world.look(), await world.look()] == [RequeueAfter(0.0), RequeueAfter(60.0)]
     assert (world.seen[-1].failures, world.seen[-1].inputs.readable) == ((), False)
     world.registry_writes.answer = WriteResult.DONE
-    assert await world.look() == Done()
+    assert await world.look() == NoRequeue()
     assert world.registry_writes.done == [push, push]
 
 
@@ -364,9 +364,9 @@ async def test_writes_are_carried_out_in_the_plans_order(world):
 async def test_a_refused_write_ends_the_round_and_is_told_to_the_next_plan_once(world):
     world.api.put(JOBS, {"metadata": {"name": "a", "namespace": "team", "uid": "theirs"}})
     world.plans = lambda facts: plan() if facts.failures else plan(create("a"), create("b"))
-    assert await world.look() == After(0.0)
+    assert await world.look() == RequeueAfter(0.0)
     assert [name for verb, _, name in world.api.requests if verb == "create"] == ["a"]
-    assert await world.look() == Done()
+    assert await world.look() == NoRequeue()
     (failure,) = world.seen[-1].failures
     assert (failure.code, failure.name) == ("NameConflict", "a")
     await world.look()
@@ -384,8 +384,8 @@ async def test_refusals_are_told_together_until_a_plan_was_carried_out(world):
         return plan(*(create(name) for name in ("a", "b", "c") if name not in refused))
 
     world.plans = others
-    assert [await world.look(), await world.look()] == [After(0.0), After(0.0)]
-    assert await world.look() == Done()
+    assert [await world.look(), await world.look()] == [RequeueAfter(0.0), RequeueAfter(0.0)]
+    assert await world.look() == NoRequeue()
     assert {each.name for each in world.seen[-1].failures} == {"a", "b"}
     world.known.show()
     await world.look()
@@ -403,7 +403,7 @@ async def test_of_several_refused_objects_the_plan_learns_of_all(world):
         return plan(*(create(name) for name in ("a", "b") if name not in refused), requeue_after=5.0)
 
     world.plans = planned
-    assert [await world.look() for _ in range(3)] == [After(0.0), After(0.0), After(5.0)]
+    assert [await world.look() for _ in range(3)] == [RequeueAfter(0.0), RequeueAfter(0.0), RequeueAfter(5.0)]
     assert [each.name for each in world.seen[-1].failures] == ["a", "b"]
 
 
@@ -411,7 +411,7 @@ async def test_of_several_refused_objects_the_plan_learns_of_all(world):
 async def test_a_refusal_that_the_plan_has_no_answer_to_is_not_repeated_without_a_pause(world):
     world.api.put(JOBS, {"metadata": {"name": "a", "namespace": "team", "uid": "theirs"}})
     world.plans = lambda facts: plan(create("a"))
-    assert [await world.look() for _ in range(4)] == [After(0.0), After(UNANSWERED)] * 2
+    assert [await world.look() for _ in range(4)] == [RequeueAfter(0.0), RequeueAfter(UNANSWERED)] * 2
 
 
 async def test_a_registry_step_that_failed_is_told_too(world):
@@ -419,8 +419,8 @@ async def test_a_registry_step_that_failed_is_told_too(world):
     world.registry_writes.answer = trouble
     push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step=BuildStep.PUBLISH)
     world.plans = lambda facts: plan(requeue_after=7.0) if facts.failures else plan(push)
-    assert await world.look() == After(0.0)
-    assert await world.look() == After(7.0)
+    assert await world.look() == RequeueAfter(0.0)
+    assert await world.look() == RequeueAfter(7.0)
     assert world.seen[-1].failures == (trouble,)
 
 
@@ -436,7 +436,7 @@ async def test_a_registry_that_is_away_is_not_asked_again_by_every_pass(world):
     assert len(world.registry_writes.done) == 1
     world.clock.advance(7.0)
     world.registry_writes.answer = WriteResult.DONE
-    assert await world.look() == Done()
+    assert await world.look() == NoRequeue()
     assert len(world.registry_writes.done) == 2
 
 
@@ -446,7 +446,7 @@ async def test_no_pass_plans_from_caches_that_do_not_show_its_last_one(world):
     await world.look()
     count = len(world.seen)
     result = await world.look()
-    assert isinstance(result, After)
+    assert isinstance(result, RequeueAfter)
     assert len(world.seen) == count
     world.known.show()
     await world.look()
@@ -456,7 +456,7 @@ async def test_no_pass_plans_from_caches_that_do_not_show_its_last_one(world):
 @pytest.mark.req("BD-093")
 async def test_a_build_waits_until_the_jobs_of_its_neighbours_are_seen(world):
     world.expectations.wrote(jobs_of("team"), world.known.writes["Job"], Key("team", "x"), "999")
-    assert isinstance(await world.look(), After)
+    assert isinstance(await world.look(), RequeueAfter)
     assert world.seen == []
 
 
@@ -464,7 +464,7 @@ async def test_a_build_waits_until_the_jobs_of_its_neighbours_are_seen(world):
 async def test_a_process_that_does_not_lead_any_more_writes_nothing(world):
     world.plans = lambda facts: plan(create("a"))
     world.leads = False
-    assert await world.look() == Done()
+    assert await world.look() == NoRequeue()
     assert world.api.requests == []
 
 
@@ -556,7 +556,7 @@ async def test_an_adoption_is_counted(world):
 
 async def test_a_build_that_is_gone_is_forgotten(world):
     world.there = False
-    assert await world.look() == Done()
+    assert await world.look() == NoRequeue()
     assert world.inputs.forgotten == [REF]
 
 
@@ -573,7 +573,7 @@ async def test_a_pass_that_waited_for_its_turn_plans_from_what_is_there_then(wor
             await asyncio.sleep(0)
         assert world.looked_up == 2
         world.there = False
-    assert await waiting == Done()
+    assert await waiting == NoRequeue()
     assert (world.looked_up, len(world.seen)) == (3, 1)
 
 

@@ -7,7 +7,7 @@ from manual_clock import ManualClock
 
 from polyarch.builds.controller.informers import BuildRef
 from polyarch.builds.controller.writes import EXPECTATION_LIFETIME, BuildExpectations, jobs_of
-from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
@@ -22,7 +22,7 @@ def test_builds_and_namespaces_that_are_gone_are_forgotten() -> None:
     """Nobody asks again whether their writes have settled: each namespace that ever had a build was kept."""
     clock = ManualClock()
     store: Store[PartialObjectMetadata] = Store()
-    writes = OwnWrites(store, clock=clock)
+    writes = WriteExpectations(store, clock=clock)
     expectations: BuildExpectations[BuildRef] = BuildExpectations(clock)
     for number in range(0, 3000, 3):
         key = Key(f"branch-{number}", "web-1-amd64")

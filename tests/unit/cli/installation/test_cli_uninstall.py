@@ -13,7 +13,7 @@ from polyarch.installation import uninstall
 from polyarch.installation.uninstall import Removal
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, Resource
-from polyarch.kube.responses import Listing
+from polyarch.kube.responses import ListResult
 from polyarch.kube.settings import Configuration
 from polyarch.objects import ObjectMeta, PartialObjectMetadata
 from polyarch.placement.api import CPPCS, POLICIES, PPCS
@@ -35,7 +35,7 @@ class Cluster:
             found = [f"{each.plural}.{each.group}" for each in self.objects] + ["widgets.example.com"]
         else:
             found = [f"{resource.plural}-{number}" for number in range(self.objects.get(resource, 0))]
-        return Listing([PartialObjectMetadata(metadata=ObjectMeta(name=each)) for each in found], "1")
+        return ListResult([PartialObjectMetadata(metadata=ObjectMeta(name=each)) for each in found], "1")
 
     async def discover(self, group: str) -> tuple[Resource, ...]:
         assert group != "example.com", "it is not ours"

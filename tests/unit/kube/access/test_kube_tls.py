@@ -12,7 +12,7 @@ from polyarch.kube import errors
 from polyarch.kube.client import Client
 from polyarch.kube.credentials import ClientCertificate, Credential, TlsContexts
 from polyarch.kube.resources import PODS
-from polyarch.kube.settings import Pem, TlsSettings
+from polyarch.kube.settings import PemSource, TlsSettings
 
 
 @pytest.fixture(scope="module")
@@ -20,11 +20,11 @@ def authority():
     return trustme.CA()
 
 
-def pem(data: bytes | None = None, *, file: Path | None = None, field: str = "x") -> Pem:
-    return Pem(path="/kubeconfig", field=field, data=data, file=str(file or ""))
+def pem(data: bytes | None = None, *, file: Path | None = None, field: str = "x") -> PemSource:
+    return PemSource(path="/kubeconfig", field=field, data=data, file=str(file or ""))
 
 
-def trusting(authority: trustme.CA) -> Pem:
+def trusting(authority: trustme.CA) -> PemSource:
     return pem(authority.cert_pem.bytes(), field="certificate-authority-data")
 
 

@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from polyarch.kube import requests
 from polyarch.kube.patches import ApplyPatch, JsonPatch, MergePatch, StrategicPatch, add, remove, replace, test
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import (
     CLUSTER_ROLES,
     CONFIGMAPS,
@@ -171,7 +171,7 @@ def test_a_streaming_list_asks_for_the_end_mark():
     """sendInitialEvents with resourceVersionMatch, bookmarks always."""
     request = requests.watch(
         PODS,
-        Selection("demo", "a=b,c!=d", "spec.nodeName="),
+        ListOptions("demo", "a=b,c!=d", "spec.nodeName="),
         resource_version="",
         timeout_seconds=301,
         initial_events=True,
@@ -186,7 +186,7 @@ def test_a_streaming_list_asks_for_the_end_mark():
         "sendInitialEvents": "true",
         "resourceVersionMatch": "NotOlderThan",
     }
-    plain = requests.watch(PODS, Selection(), resource_version="7", timeout_seconds=301)
+    plain = requests.watch(PODS, ListOptions(), resource_version="7", timeout_seconds=301)
     assert query(plain)["resourceVersion"] == "7"
     assert "sendInitialEvents" not in query(plain)
 
@@ -194,9 +194,9 @@ def test_a_streaming_list_asks_for_the_end_mark():
 @pytest.mark.req("KR-003")
 def test_a_continued_page_does_not_repeat_the_resource_version():
     """The server answers 400 to a continue token together with a resourceVersion."""
-    first = requests.list_page(PODS, Selection(), limit=500, resource_version="0")
+    first = requests.list_page(PODS, ListOptions(), limit=500, resource_version="0")
     assert query(first) == {"limit": "500", "resourceVersion": "0"}
-    later = requests.list_page(PODS, Selection(), limit=500, continue_token="abc", resource_version="0")
+    later = requests.list_page(PODS, ListOptions(), limit=500, continue_token="abc", resource_version="0")
     assert query(later) == {"limit": "500", "continue": "abc"}
 
 
@@ -222,7 +222,7 @@ def test_who_owns_another_part_of_an_object_names_its_own_manager():
 
 @pytest.mark.req("KR-055")
 def test_a_collection_is_deleted_by_selector_and_never_as_a_whole():
-    chosen = Selection("demo", label_selector="a=b")
+    chosen = ListOptions("demo", label_selector="a=b")
     request = requests.delete_collection(EVENTS, chosen, propagation="Background", grace_period_seconds=0)
     assert (request.method, request.verb) == ("DELETE", "deletecollection")
     assert request.path == "/apis/events.k8s.io/v1/namespaces/demo/events"
@@ -234,7 +234,7 @@ def test_a_collection_is_deleted_by_selector_and_never_as_a_whole():
         "gracePeriodSeconds": 0,
     }
     with pytest.raises(ValueError, match="needs a label or field selector"):
-        requests.delete_collection(EVENTS, Selection("demo"))
+        requests.delete_collection(EVENTS, ListOptions("demo"))
 
 
 @pytest.mark.req("KR-055")

@@ -6,7 +6,7 @@ import pytest
 from manual_clock import ManualClock
 
 from polyarch.kube.errors import Conflict, NotFound
-from polyarch.kube.owners import StillThere, delete_object, delete_object_and_wait
+from polyarch.kube.owners import DeletionTimeout, delete_object, delete_object_and_wait
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
@@ -85,6 +85,6 @@ async def test_waiting_has_an_end_that_says_what_holds_the_object():
     await clock.run(59)
     assert not running.done()
     await clock.run(2)
-    with pytest.raises(StillThere, match=r"configmaps n/c is still there after 60 s, held by finalizers a/b, c/d"):
+    with pytest.raises(DeletionTimeout, match=r"configmaps n/c is still there after 60 s, held by finalizers a/b, c/d"):
         await running
     assert api.reads < 60, "it does not look all the time"

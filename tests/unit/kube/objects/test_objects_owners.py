@@ -2,9 +2,9 @@
 
 import pytest
 
-from polyarch.kube.owners import Owner, Owns, owned_by
+from polyarch.kube.owners import EnqueueOwner, Owner, owned_by
 from polyarch.kube.resources import Resource
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import Key, ObjectMeta, OwnerReference, PartialObjectMetadata
 
 WIDGETS = Resource("example.dev", "v1", "widgets", "Widget")
@@ -53,26 +53,28 @@ def test_only_the_controller_counts_among_owners():
 @pytest.mark.parametrize(
     ("change", "keys"),
     [
-        pytest.param(Change("apply", Key("demo", "d"), None, owned()), [Key("demo", "w")], id="made"),
-        pytest.param(Change("delete", Key("demo", "d"), owned(), None), [Key("demo", "w")], id="deleted"),
-        pytest.param(Change("apply", Key("demo", "d"), owned(), owned()), [Key("demo", "w")], id="changed"),
+        pytest.param(ObjectChange("apply", Key("demo", "d"), None, owned()), [Key("demo", "w")], id="made"),
+        pytest.param(ObjectChange("delete", Key("demo", "d"), owned(), None), [Key("demo", "w")], id="deleted"),
+        pytest.param(ObjectChange("apply", Key("demo", "d"), owned(), owned()), [Key("demo", "w")], id="changed"),
         pytest.param(
-            Change("apply", Key("demo", "d"), owned(), owned(by="v")),
+            ObjectChange("apply", Key("demo", "d"), owned(), owned(by="v")),
             [Key("demo", "w"), Key("demo", "v")],
             id="taken by another",
         ),
         pytest.param(
-            Change("apply", Key("demo", "d"), None, owned(version="example.dev/v1alpha1")),
+            ObjectChange("apply", Key("demo", "d"), None, owned(version="example.dev/v1alpha1")),
             [Key("demo", "w")],
             id="by an older version",
         ),
-        pytest.param(Change("apply", Key("demo", "d"), None, owned(kind="Fleet")), [], id="of another kind"),
-        pytest.param(Change("apply", Key("demo", "d"), None, owned(version="v1")), [], id="of another group"),
-        pytest.param(Change("apply", Key("demo", "d"), None, owned(controller=False)), [], id="not its controller"),
+        pytest.param(ObjectChange("apply", Key("demo", "d"), None, owned(kind="Fleet")), [], id="of another kind"),
+        pytest.param(ObjectChange("apply", Key("demo", "d"), None, owned(version="v1")), [], id="of another group"),
+        pytest.param(
+            ObjectChange("apply", Key("demo", "d"), None, owned(controller=False)), [], id="not its controller"
+        ),
     ],
 )
 def test_a_change_of_an_owned_object_leads_to_its_owners(change, keys):
-    assert list(Owns(WIDGETS).keys(change)) == keys
+    assert list(EnqueueOwner(WIDGETS).keys(change)) == keys
 
 
 @pytest.mark.req("KR-052")
@@ -83,5 +85,5 @@ def test_an_owner_of_the_cluster_has_no_namespace():
         def add(self, key: Key) -> None:
             queue.append(key)
 
-    Owns(FLEETS).into(Queue())(Change("apply", Key("demo", "d"), None, owned(kind="Fleet")))
+    EnqueueOwner(FLEETS).into(Queue())(ObjectChange("apply", Key("demo", "d"), None, owned(kind="Fleet")))
     assert queue == [Key("", "w")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.kube.rbac import Rule, granted, granting, managing, rule
+from polyarch.kube.rbac import PolicyRule, granted, granting, managing, rule
 from polyarch.kube.resources import DEPLOYMENTS, NODES, PODS
 
 
@@ -33,12 +33,12 @@ def test_whoever_grants_rights_holds_them():
         *granted("x", [rule(PODS, "get"), rule(NODES, "list")], [("home", "x")]),
         *granted("y", [rule(PODS, "patch", "get")], [("home", "y")], namespace="n"),
     ]
-    assert granting(documents) == (Rule("", ("pods",), ("get", "patch")), Rule("", ("nodes",), ("list",)))
+    assert granting(documents) == (PolicyRule("", ("pods",), ("get", "patch")), PolicyRule("", ("nodes",), ("list",)))
 
 
 @pytest.mark.req("KR-054")
 def test_objects_of_an_apply_set_are_managed_by_name_as_far_as_that_goes():
     assert managing(DEPLOYMENTS, ["web"]) == (
-        Rule("apps", ("deployments",), ("get", "patch", "delete"), ("web",)),
-        Rule("apps", ("deployments",), ("list", "watch", "create")),
+        PolicyRule("apps", ("deployments",), ("get", "patch", "delete"), ("web",)),
+        PolicyRule("apps", ("deployments",), ("list", "watch", "create")),
     )

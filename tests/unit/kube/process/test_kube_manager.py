@@ -16,14 +16,14 @@ from memory_api import MemoryApi
 
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route, Webhooks
 from polyarch.kube.certificates import CertificateError, Certificates, KeyPair
-from polyarch.kube.controller import Controller, Done, Result
+from polyarch.kube.controller import Controller, NoRequeue, Result
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.lease import LeaderElection
 from polyarch.kube.manager import Components, Leadership, Manager, ManagerSettings, leader_check
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import LEASES, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
-from polyarch.kube.server import Checks, Health, HttpServer, LoopWatch, MetricsPage, ScraperAuthorization
+from polyarch.kube.server import EventLoopMonitor, Health, HealthChecks, HttpServer, MetricsPage, ScraperAuthorization
 
 CA = trustme.CA()
 
@@ -124,7 +124,7 @@ class Process:
                 self.passes.append(f"{name} {key} finished")
             if key == "stuck":
                 await asyncio.Event().wait()
-            return Done()
+            return NoRequeue()
 
         return reconcile
 
@@ -436,7 +436,7 @@ async def test_without_an_election_every_controller_runs():
 
     async def reconcile(key: str) -> Result:
         passes.append(key)
-        return Done()
+        return NoRequeue()
 
     controller = Controller("only", reconcile, clock=clock)
     components = Components(leaderships=(Leadership(election=None, controllers=(controller,)),))
@@ -528,7 +528,7 @@ async def test_a_roles_own_checks_are_told_beside_the_processs():
 
 
 def test_checks_are_told_by_name_and_a_broken_check_is_a_failed_one():
-    checks = Checks("readyz")
+    checks = HealthChecks("readyz")
     checks.add("caches", lambda: None)
     checks.add("certificate", lambda: "Secret a/b\ndoes not exist")
     checks.add("broken", lambda: 1 / 0)
@@ -556,7 +556,7 @@ async def test_a_ready_process_says_what_it_does_without():
 @pytest.mark.req("PL-531")
 async def test_liveness_fails_when_the_event_loop_stood_still_for_10_seconds():
     clock = ManualClock()
-    watch = LoopWatch(clock)
+    watch = EventLoopMonitor(clock)
     task = asyncio.create_task(watch.run())
     await clock.run(30)
     assert watch.check() is None

@@ -7,11 +7,11 @@ import pytest
 import structlog
 from manual_clock import ManualClock
 
-from polyarch.kube.controller import After, Controller, Done, Result, Terminal
+from polyarch.kube.controller import Controller, NoRequeue, RequeueAfter, Result, TerminalError
 from polyarch.kube.errors import TooManyRequests
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
-from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
@@ -27,7 +27,7 @@ class Script:
     async def __call__(self, key: str) -> Result:
         self.passes.append((self.clock.monotonic(), key))
         if not self.steps:
-            return Done()
+            return NoRequeue()
         result = self.steps.pop(0)()
         return await result if isinstance(result, Awaitable) else result
 
@@ -76,7 +76,7 @@ async def test_done_ends_a_key_until_it_is_added_again(clock, run):
 
 @pytest.mark.req("KR-021")
 async def test_after_brings_the_key_back_in_that_time(clock, run):
-    script = Script(clock, lambda: After(30), lambda: After(5))
+    script = Script(clock, lambda: RequeueAfter(30), lambda: RequeueAfter(5))
     run(script).queue.add("a")
     await clock.run(100)
     assert script.times == [0, 30, 35]
@@ -84,7 +84,7 @@ async def test_after_brings_the_key_back_in_that_time(clock, run):
 
 @pytest.mark.req("KR-021")
 async def test_a_failure_is_retried_with_growing_delays_and_success_forgets_it(clock, run):
-    script = Script(clock, *[raising(RuntimeError("no luck"))] * 3, Done, raising(RuntimeError("again")))
+    script = Script(clock, *[raising(RuntimeError("no luck"))] * 3, NoRequeue, raising(RuntimeError("again")))
     controller = run(script)
     controller.queue.add("a")
     await clock.run(10)
@@ -113,7 +113,7 @@ async def test_a_worker_outlives_the_cancellation_of_what_its_pass_awaits(clock,
 
 @pytest.mark.req("KR-021")
 async def test_a_terminal_failure_is_not_retried(clock, run):
-    script = Script(clock, raising(Terminal("the selector does not parse")))
+    script = Script(clock, raising(TerminalError("the selector does not parse")))
     run(script).queue.add("a")
     with structlog.testing.capture_logs() as logs:
         await clock.run(1000)
@@ -125,7 +125,7 @@ async def test_a_terminal_failure_is_not_retried(clock, run):
 async def test_a_pass_that_hangs_is_ended_at_its_timeout_and_retried(clock, run):
     async def hang() -> Result:
         await asyncio.Event().wait()
-        return Done()
+        return NoRequeue()
 
     script = Script(clock, hang)
     controller = run(script, timeout=20, workers=1)
@@ -152,7 +152,7 @@ async def test_one_failing_object_does_not_hold_up_the_others(clock):
 
     async def reconcile(key: str) -> Result:
         script.passes.append((clock.monotonic(), key))
-        return always_broken() if key == "bad" else Done()
+        return always_broken() if key == "bad" else NoRequeue()
 
     script = Script(clock)
     controller = Controller("things", reconcile, clock=clock, workers=1)
@@ -191,7 +191,7 @@ async def test_passes_of_different_keys_run_at_the_same_time(clock, run):
 
     async def wait() -> Result:
         await gate.wait()
-        return Done()
+        return NoRequeue()
 
     script = Script(clock, wait, wait, wait)
     controller = run(script, workers=2)
@@ -212,7 +212,7 @@ async def test_a_key_whose_pass_was_cut_off_is_the_next_ones(clock):
     async def reconcile(key: str) -> Result:
         await clock.sleep(10)
         finished.append(key)
-        return Done()
+        return NoRequeue()
 
     controller = Controller("things", reconcile, clock=clock, workers=1)
     controller.queue.add("a")
@@ -231,7 +231,7 @@ async def test_a_key_whose_pass_was_cut_off_is_the_next_ones(clock):
 
 
 async def test_stopping_finishes_what_is_ready_and_ends_the_workers(clock, run):
-    script = Script(clock, lambda: After(1))
+    script = Script(clock, lambda: RequeueAfter(1))
     controller = run(script)
     controller.queue.add("a")
     controller.queue.add("b")
@@ -243,7 +243,7 @@ async def test_stopping_finishes_what_is_ready_and_ends_the_workers(clock, run):
 async def test_stopping_gives_up_on_a_pass_that_does_not_end(clock, run):
     async def hang() -> Result:
         await asyncio.Event().wait()
-        return Done()
+        return NoRequeue()
 
     controller = run(Script(clock, hang))
     controller.queue.add("a")
@@ -256,7 +256,7 @@ async def test_stopping_gives_up_on_a_pass_that_does_not_end(clock, run):
 @pytest.mark.req("KR-021")
 async def test_passes_are_counted_by_how_they_ended(clock, run):
     metrics = Metrics()
-    steps = [Done, lambda: After(1), raising(Terminal("no")), raising(ValueError("x"))]
+    steps = [NoRequeue, lambda: RequeueAfter(1), raising(TerminalError("no")), raising(ValueError("x"))]
     controller = run(Script(clock, *steps), metrics=metrics, workers=1)
     for key in "abcd":
         controller.queue.add(key)
@@ -287,12 +287,12 @@ KEY = Key("demo", "a")
 
 @pytest.mark.req("KR-022")
 async def test_no_pass_begins_on_a_cache_that_has_not_seen_our_own_write(clock, run, store):
-    writes = OwnWrites(store, clock=clock)
+    writes = WriteExpectations(store, clock=clock)
 
     async def write_once() -> Result:
         if store.get(KEY).metadata.resource_version == "7":
             writes.note_write(KEY, "8")
-        return Done()
+        return NoRequeue()
 
     script = Script(clock, write_once, write_once)
     controller = run(script, writes=writes)
@@ -309,7 +309,7 @@ async def test_no_pass_begins_on_a_cache_that_has_not_seen_our_own_write(clock, 
 
 @pytest.mark.req("KR-022")
 async def test_a_write_that_never_shows_up_in_the_cache_does_not_block_for_ever(clock, run, store):
-    writes = OwnWrites(store, clock=clock, keep=60)
+    writes = WriteExpectations(store, clock=clock, keep=60)
     writes.note_write(KEY, "8")
     script = Script(clock)
     run(script, writes=writes).queue.add(KEY)

@@ -11,9 +11,9 @@ from scripted_api import bookmark, document, drop, event, listing, pod, serving,
 
 from polyarch.kube import errors, responses
 from polyarch.kube.client import Client
-from polyarch.kube.informer import Informer, Informers, OnDemand
+from polyarch.kube.informer import Informer, InformerFactory, OnDemandInformer
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.kube.watch import Bookmark
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
@@ -242,7 +242,7 @@ async def test_a_watch_that_falls_silent_is_given_up_just_above_its_timeout(api,
     monkeypatch.setattr(responses, "IDLE_MARGIN", responses.IDLE_MARGIN - 14.9)
 
     async def read():
-        async with client.watch(PODS, Selection(), type=Pod, resource_version="1", timeout_seconds=0) as events:
+        async with client.watch(PODS, ListOptions(), type=Pod, resource_version="1", timeout_seconds=0) as events:
             async for batch in events:
                 batches.append(batch)  # noqa: PERF401 - what came before the failure counts
 
@@ -264,7 +264,7 @@ async def test_failures_wait_with_jitter_and_do_not_end_the_informer(api, inform
 @pytest.mark.req("KR-012")
 async def test_a_refusal_says_which_verb_on_which_resource_is_missing(api, client, clock):
     """Readiness is off while it lasts, the process goes on, and recovers by itself."""
-    informers = Informers(client, clock=clock, chance=lambda: 0.5, freeze=False)
+    informers = InformerFactory(client, clock=clock, chance=lambda: 0.5, freeze=False)
     informer = informers.informer(PODS, Pod, namespace="demo")
     message = 'pods is forbidden: User "robot" cannot watch resource "pods" in API group "" in the namespace "demo"'
     allowed = asyncio.Event()
@@ -335,7 +335,7 @@ async def test_an_unreachable_server_does_not_turn_readiness_off(api, informer):
 async def test_a_watch_that_is_lost_shows_in_a_metric_and_a_line_each_minute(api, client, clock, capsys):
     """No restart brings the API server back, so that is all that happens."""
     metrics = Metrics()
-    informers = Informers(client, clock=clock, chance=lambda: 1.0, metrics=metrics, freeze=False)
+    informers = InformerFactory(client, clock=clock, chance=lambda: 1.0, metrics=metrics, freeze=False)
     informer = informers.informer(PODS, Pod, namespace="demo")
     api.script(stream(*STREAMED), *[drop()] * 80, stream(then="hold"))
 
@@ -359,7 +359,7 @@ async def test_a_watch_that_is_lost_shows_in_a_metric_and_a_line_each_minute(api
 @pytest.mark.req("KR-015")
 async def test_one_watch_serves_everybody_who_asks_for_the_same(api, client, clock):
     """And indexes add up."""
-    informers = Informers(client, clock=clock, freeze=False)
+    informers = InformerFactory(client, clock=clock, freeze=False)
     by_name = {"name": lambda object_: [object_.metadata.name]}
     by_uid = {"uid": lambda object_: [object_.metadata.uid]}
     one = informers.informer(PODS, Pod, label_selector="a=b", indexes=by_name)
@@ -392,7 +392,7 @@ def odd(version, node_name="not a number"):
 @pytest.mark.parametrize("streaming", [True, False], ids=["streaming list", "pages"])
 async def test_several_types_of_one_resource_share_one_watch(api, client, clock, streaming):
     """Before, the second type was a ValueError, and two roles could not stand in one process."""
-    informers = Informers(client, clock=clock, freeze=False)
+    informers = InformerFactory(client, clock=clock, freeze=False)
     pods = informers.informer(PODS, Pod)
     metadata = informers.informer(PODS, PartialObjectMetadata, indexes={"name": lambda each: [each.metadata.name]})
     strict = informers.informer(PODS, Strict)
@@ -421,7 +421,7 @@ async def test_several_types_of_one_resource_share_one_watch(api, client, clock,
 
 @pytest.mark.req("KR-050")
 async def test_an_object_that_ceases_to_fit_one_type_is_gone_for_that_type_alone(api, client, clock):
-    informers = Informers(client, clock=clock, freeze=False)
+    informers = InformerFactory(client, clock=clock, freeze=False)
     pods, strict = informers.informer(PODS, Pod), informers.informer(PODS, Strict)
     api.script(stream(event("ADDED", odd(1, 5)), bookmark(2, end=True), event("MODIFIED", odd(4)), then="hold"))
     async with running(informers):
@@ -432,7 +432,7 @@ async def test_an_object_that_ceases_to_fit_one_type_is_gone_for_that_type_alone
 @pytest.mark.req("KR-050")
 async def test_another_type_asked_for_later_begins_the_watch_anew(api, client, clock):
     """Objects have to be read again; those who have them already keep them meanwhile."""
-    informers = Informers(client, clock=clock, freeze=False)
+    informers = InformerFactory(client, clock=clock, freeze=False)
     first = informers.informer(PODS, Pod)
     api.otherwise = stream(*STREAMED, then="hold")
     async with running(informers):
@@ -451,7 +451,7 @@ async def test_another_type_asked_for_later_begins_the_watch_anew(api, client, c
 @pytest.mark.req("KR-055")
 async def test_metadata_alone_is_asked_for_where_nobody_wants_more(api, client, clock):
     """The API server leaves out the rest, which of Nodes and ConfigMaps is most."""
-    informers = Informers(client, clock=clock, freeze=False)
+    informers = InformerFactory(client, clock=clock, freeze=False)
     informers.informer(NODES, PartialObjectMetadata)
     async with running(informers):
         await until(lambda: api.requests)
@@ -462,9 +462,9 @@ async def test_metadata_alone_is_asked_for_where_nobody_wants_more(api, client, 
 async def test_an_informer_on_demand_watches_only_while_it_is_wanted(api, client, clock):
     """And nobody waits for it, as it may be refused."""
     metrics = Metrics()
-    informers = Informers(client, clock=clock, metrics=metrics, freeze=False)
+    informers = InformerFactory(client, clock=clock, metrics=metrics, freeze=False)
     heard = []
-    pods = OnDemand(informers, PODS, Pod, lambda change: heard.append(change.key.name))
+    pods = OnDemandInformer(informers, PODS, Pod, lambda change: heard.append(change.key.name))
     api.otherwise = status(403, "Forbidden", "no")
     async with running(informers):
         await informers.synced()
@@ -498,10 +498,10 @@ async def test_an_informer_on_demand_watches_only_while_it_is_wanted(api, client
 @pytest.mark.req("KR-015")
 async def test_nobody_waits_for_an_informer_that_was_released_before_its_first_list(api, client, clock):
     """A setting that asks for objects and is taken back at once must not hold up the start for ever."""
-    informers = Informers(client, clock=clock, freeze=False)
+    informers = InformerFactory(client, clock=clock, freeze=False)
     api.otherwise = status(403, "Forbidden", "no")
     required = informers.informer(PODS, Pod)
-    passing = OnDemand(informers, NODES, Pod, lambda change: None)
+    passing = OnDemandInformer(informers, NODES, Pod, lambda change: None)
     async with running(informers):
         passing.want(True)
         waiting = [asyncio.create_task(each.synced()) for each in (informers, passing)]
@@ -513,10 +513,10 @@ async def test_nobody_waits_for_an_informer_that_was_released_before_its_first_l
 
 
 async def test_an_informer_on_demand_leaves_what_others_need(api, client, clock):
-    informers = Informers(client, clock=clock, freeze=False)
+    informers = InformerFactory(client, clock=clock, freeze=False)
     lasting = informers.informer(PODS, Pod)
     heard = []
-    passing = OnDemand(informers, PODS, Pod, lambda change: heard.append(change.key.name))
+    passing = OnDemandInformer(informers, PODS, Pod, lambda change: heard.append(change.key.name))
     gate = asyncio.Event()
     api.otherwise = stream(*STREAMED, gate, event("ADDED", pod("c", 9)), then="hold")
     async with running(informers):
@@ -573,7 +573,7 @@ async def test_a_handler_that_fails_harms_nobody_else(api, informer, capsys):
 
 @pytest.mark.req("KR-015")
 async def test_an_informer_asked_for_later_starts_at_once(api, client, clock):
-    informers = Informers(client, clock=clock, freeze=False)
+    informers = InformerFactory(client, clock=clock, freeze=False)
     informers.informer(PODS, Pod)
     api.otherwise = stream(*STREAMED, then="hold")
     async with running(informers):
@@ -587,7 +587,7 @@ async def test_an_informer_asked_for_later_starts_at_once(api, client, clock):
 
 @pytest.mark.req("KR-014")
 async def test_after_the_first_sync_the_caches_are_out_of_the_collectors_way(api, client, clock):
-    informers = Informers(client, clock=clock)
+    informers = InformerFactory(client, clock=clock)
     informers.informer(PODS, Pod)
     api.otherwise = stream(*STREAMED, then="hold")
     gc.unfreeze()
@@ -649,7 +649,7 @@ async def test_a_cancellation_that_was_not_meant_for_the_watch_does_not_end_the_
 
 
 def test_an_informer_is_named_as_people_name_it(client):
-    selected = Informer(client, PODS, Pod, selection=Selection("demo", "app=web", "spec.nodeName="))
+    selected = Informer(client, PODS, Pod, selection=ListOptions("demo", "app=web", "spec.nodeName="))
     assert str(selected) == "pods in demo (app=web, spec.nodeName=)"
 
 
@@ -691,7 +691,7 @@ class Definitions:
 async def test_a_process_does_without_a_kind_and_takes_it_up_when_it_is_there(api, client, clock):
     """An operator that is newer than the definitions in the cluster works for those that exist."""
     api.otherwise = definitions = Definitions()
-    informers = Informers(client, clock=clock, chance=lambda: 0.5)
+    informers = InformerFactory(client, clock=clock, chance=lambda: 0.5)
     informer = informers.informer(THINGS, Pod)
     changes = []
     informer.add_handler(changes.append)
@@ -711,7 +711,7 @@ async def test_a_process_does_without_a_kind_and_takes_it_up_when_it_is_there(ap
 @pytest.mark.req("KR-012")
 async def test_a_kind_whose_definition_is_deleted_has_no_objects_left(api, client, clock):
     api.otherwise = definitions = Definitions("v1")
-    informers = Informers(client, clock=clock, chance=lambda: 0.5)
+    informers = InformerFactory(client, clock=clock, chance=lambda: 0.5)
     informer = informers.informer(THINGS, Pod)
     async with running(informers):
         await informers.synced()
@@ -733,7 +733,7 @@ async def test_a_kind_whose_definition_is_deleted_has_no_objects_left(api, clien
 async def test_a_404_alone_does_not_say_that_there_are_no_objects(api, client, clock, definitions):
     """An operator would remove what it made."""
     api.otherwise = definitions()
-    informers = Informers(client, clock=clock, chance=lambda: 0.5)
+    informers = InformerFactory(client, clock=clock, chance=lambda: 0.5)
     informer = informers.informer(THINGS, Pod)
     async with running(informers):
         await until(lambda: len(api.requests) > 20)
@@ -746,7 +746,7 @@ async def test_a_404_alone_does_not_say_that_there_are_no_objects(api, client, c
 @pytest.mark.req("KR-012", "KR-050")
 async def test_a_second_type_of_a_missing_kind_is_complete_as_well(api, client, clock):
     api.otherwise = Definitions()
-    informers = Informers(client, clock=clock, chance=lambda: 0.5)
+    informers = InformerFactory(client, clock=clock, chance=lambda: 0.5)
     informers.informer(THINGS, Pod)
     async with running(informers):
         await informers.synced()

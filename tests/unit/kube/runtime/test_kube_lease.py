@@ -8,7 +8,7 @@ from manual_clock import ManualClock
 from memory_api import MemoryApi
 
 from polyarch.kube.errors import Unavailable
-from polyarch.kube.lease import LeaderElection, LeadershipError, Lease, LeaseSpec, RecordAge
+from polyarch.kube.lease import LeaderElection, LeadershipError, Lease, LeaseAge, LeaseSpec
 from polyarch.kube.resources import LEASES
 
 NAME = "ppc-controllers-208d7abd.multiarch.openshift.io"
@@ -352,7 +352,7 @@ def test_settings_under_which_two_could_lead_are_refused(api, duration, renew_de
 
 @pytest.mark.req("PL-107")
 def test_the_age_of_a_record_is_the_time_since_it_changed_here(clock):
-    age = RecordAge(clock)
+    age = LeaseAge(clock)
     clock.advance(5)
     assert age.age() == 5
     lease = Lease(spec=LeaseSpec(holder_identity="a", renew_time="2020-01-01T00:00:00.000000Z"))

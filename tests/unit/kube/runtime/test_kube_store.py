@@ -5,7 +5,7 @@ import gc
 import msgspec
 import pytest
 
-from polyarch.kube.store import Change, Store
+from polyarch.kube.store import ObjectChange, Store
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
@@ -68,7 +68,7 @@ def test_what_vanished_meanwhile_is_deleted_after_the_swap(filled):
     """A handler that looks into the store during the delete finds the new content."""
     changes = take(filled, Init(), InitApply(thing("b", 2, app="x")), InitApply(thing("c", 9, app="x")), InitDone())
     assert brief(changes) == [("apply", "c", False), ("delete", "a", False)]
-    assert changes[1] == Change("delete", key("a"), thing("a", 1, app="x"), None)
+    assert changes[1] == ObjectChange("delete", key("a"), thing("a", 1, app="x"), None)
     assert filled.by_index("label", "app=x") == [key("b"), key("c")]
 
 
@@ -98,10 +98,10 @@ def test_a_list_that_was_begun_again_forgets_the_first_half(filled):
 
 def test_live_changes_carry_what_was_and_what_is(filled):
     assert take(filled, Apply(thing("a", 5, app="y"))) == [
-        Change("apply", key("a"), thing("a", 1, app="x"), thing("a", 5, app="y"))
+        ObjectChange("apply", key("a"), thing("a", 1, app="x"), thing("a", 5, app="y"))
     ]
-    assert take(filled, Apply(thing("c", 6))) == [Change("apply", key("c"), None, thing("c", 6))]
-    assert take(filled, Delete(key("b"), "7")) == [Change("delete", key("b"), thing("b", 2, app="x"), None)]
+    assert take(filled, Apply(thing("c", 6))) == [ObjectChange("apply", key("c"), None, thing("c", 6))]
+    assert take(filled, Delete(key("b"), "7")) == [ObjectChange("delete", key("b"), thing("b", 2, app="x"), None)]
     assert take(filled, Delete(key("b"), "7")) == []
     assert len(filled) == 2
     assert key("b") not in filled

@@ -3,7 +3,7 @@
 import pytest
 from manual_clock import ManualClock
 
-from polyarch.kube.store import OwnWrites, Store
+from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
@@ -29,7 +29,7 @@ def store():
 
 @pytest.fixture
 def writes(store, clock):
-    return OwnWrites(store, clock=clock, keep=60)
+    return WriteExpectations(store, clock=clock, keep=60)
 
 
 @pytest.mark.req("KR-022")
@@ -120,7 +120,7 @@ def test_versions_that_are_no_numbers(clock):
     store = Store()
     for output in (Init(), InitApply(thing("x")), InitDone()):
         store.take(output)
-    writes = OwnWrites(store, clock=clock)
+    writes = WriteExpectations(store, clock=clock)
     writes.note_write(A, "y")
     assert writes.is_stale(A)
     store.take(Apply(thing("z")))

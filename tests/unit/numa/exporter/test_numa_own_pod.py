@@ -11,7 +11,7 @@ from manual_clock import ManualClock
 
 from polyarch.kube.errors import NotFound, Unavailable
 from polyarch.kube.informer import Informer
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import PODS
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone, Page
 from polyarch.numa import names
@@ -149,7 +149,7 @@ def pod(name, phase, version):
 @pytest.mark.req("NE-068")
 async def test_pods_that_succeeded_or_failed_are_terminal_from_the_first_scan_on():
     ended = []
-    informer = Informer(Nothing(), PODS, PodPhase, selection=Selection(field_selector=pods_of_node("worker-1")))
+    informer = Informer(Nothing(), PODS, PodPhase, selection=ListOptions(field_selector=pods_of_node("worker-1")))
     terminal = TerminalPods(informer, changed=lambda: ended.append(True))
     waiting = asyncio.create_task(terminal.known())
     await asyncio.sleep(0)

@@ -9,7 +9,7 @@ import trustme
 from manual_clock import ManualClock
 from scripted_api import ScriptedApi, document, serving, status
 
-from polyarch.kube.settings import Configuration, Pem, TlsSettings, User
+from polyarch.kube.settings import Configuration, PemSource, TlsSettings, User
 from polyarch.numa.exporter.cluster import KubeletPort
 from polyarch.numa.facts import HostSettings
 from polyarch.numa.host.kubelet import ConfigzUnavailable, KubeletSettingsSource
@@ -31,7 +31,9 @@ def server_context(authority: trustme.CA) -> ssl.SSLContext:
 
 def port(api: ScriptedApi, authority: trustme.CA | None, **settings: object) -> KubeletPort:
     """The kubelet that ``api`` plays, for a pod whose API server is somewhere else."""
-    ca = Pem(path="in-cluster", field="ca.crt", data=authority.cert_pem.bytes()) if authority is not None else None
+    ca = (
+        PemSource(path="in-cluster", field="ca.crt", data=authority.cert_pem.bytes()) if authority is not None else None
+    )
     configuration = Configuration(
         server="https://api.example:6443",
         tls=TlsSettings(ca=ca, server_name="api.example", skip_verify=True),

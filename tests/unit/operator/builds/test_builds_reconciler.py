@@ -10,8 +10,8 @@ from memory_api import MemoryApi
 
 from polyarch import names as shared
 from polyarch.builds import names
-from polyarch.kube.apply import Outcome
-from polyarch.kube.controller import After, Done
+from polyarch.kube.apply import ApplyResult
+from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, ROLE_BINDINGS, ROLES, SECRETS, Ref
 from polyarch.kube.store import Store
@@ -60,12 +60,12 @@ class Sets:
     def serve(self, _: Any) -> None: ...
     def add_handler(self, _: Any) -> None: ...
 
-    async def apply(self, documents: Any, *, keeps: Any) -> Outcome:
+    async def apply(self, documents: Any, *, keeps: Any) -> ApplyResult:
         self.applied = list(documents)
         for each in self.applied:
             kind = DEPLOYMENTS if each["kind"] == "Deployment" else CLUSTER_ROLES
             self.there[Ref(kind, Key(each["metadata"].get("namespace", ""), each["metadata"]["name"]))] = each
-        return Outcome((), (), (), ())
+        return ApplyResult((), (), (), ())
 
     def cached(self) -> list[Ref]:
         return list(self.there)
@@ -157,7 +157,7 @@ class World:
 @pytest.mark.req("BD-002")
 async def test_on_it_runs_whatever_there_is() -> None:
     world = World(builds="on")
-    assert isinstance(await world.look(), Done)
+    assert isinstance(await world.look(), NoRequeue)
     assert world.runs
     (deployment,) = (each for each in world.sets.applied if each["kind"] == "Deployment")
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
@@ -170,7 +170,7 @@ async def test_with_settings_that_the_builder_would_refuse_it_stays_as_it_is() -
     """It would end as it starts, again and again."""
     world = World(builds="on")
     world.problems = ("'10.0.0/8' is not an address range",)
-    assert isinstance(await world.look(), Done)
+    assert isinstance(await world.look(), NoRequeue)
     assert not world.runs
     world.problems = ()
     await world.look()
@@ -184,9 +184,9 @@ async def test_off_what_a_former_setting_left_is_removed() -> None:
     await world.look()
     off = World(builds="off")
     off.sets.there = world.sets.there
-    assert isinstance(await off.look(), After)
+    assert isinstance(await off.look(), RequeueAfter)
     assert not off.runs
-    assert isinstance(await off.look(), Done)
+    assert isinstance(await off.look(), NoRequeue)
     assert off.api.requests == []
 
 
@@ -224,7 +224,7 @@ async def test_a_role_of_somebody_else_with_that_name_stays() -> None:
 async def test_an_operator_that_may_not_look_for_them_deploys_the_builder_all_the_same() -> None:
     world = World(builds="on")
     world.api.older = True
-    assert isinstance(await world.look(), Done)
+    assert isinstance(await world.look(), NoRequeue)
     assert world.runs
 
 
@@ -233,7 +233,7 @@ async def test_auto_it_runs_while_there_are_builds_or_runs_of_them() -> None:
     """Images of the last runs are deleted by the builder, so it stays until they are gone."""
     world = World(builds="auto")
     builds, runs = world.caches
-    assert isinstance(await world.look(), After)
+    assert isinstance(await world.look(), RequeueAfter)
     assert not world.runs, "nobody knows yet"
     builds.shows()
     runs.shows()
@@ -274,7 +274,7 @@ async def test_a_builder_for_machine_os_images_is_not_removed_before_the_cluster
     for each in world.caches:
         each.shows()
     world.sets.there[Ref(DEPLOYMENTS, Key(HOME, names.ROLE))] = {}
-    assert isinstance(await world.look(), After)
+    assert isinstance(await world.look(), RequeueAfter)
     assert world.runs
 
 
@@ -283,7 +283,7 @@ async def test_a_builder_that_runs_is_not_removed_before_the_builds_are_known() 
     """A new operator has seen nothing yet."""
     world = World(builds="auto")
     world.sets.there[Ref(DEPLOYMENTS, Key(HOME, names.ROLE))] = {}
-    assert isinstance(await world.look(), After)
+    assert isinstance(await world.look(), RequeueAfter)
     assert world.runs
 
 
@@ -295,7 +295,7 @@ async def test_nothing_is_made_before_the_cluster_and_its_authority_are_known(la
         world.cluster = None
     else:
         world.is_known = False
-    assert isinstance(await world.look(), After)
+    assert isinstance(await world.look(), RequeueAfter)
     assert world.sets.applied == []
 
 
@@ -303,7 +303,7 @@ async def test_nothing_is_made_before_the_cluster_and_its_authority_are_known(la
 async def test_on_a_kubernetes_that_is_too_old_nothing_is_made() -> None:
     world = World(builds="on")
     world.cluster = ClusterCapabilities(version=(1, 29))
-    assert isinstance(await world.look(), After)
+    assert isinstance(await world.look(), RequeueAfter)
     assert not world.runs
 
 
@@ -373,6 +373,6 @@ async def test_in_a_namespace_that_is_being_deleted_only_the_rest_of_the_cluster
         deleted.append(f"{resource} {name}")
 
     world.client.delete = deletes
-    assert isinstance(await world.look(), Done)
+    assert isinstance(await world.look(), NoRequeue)
     assert deleted == [f"{CLUSTER_ROLES} {names.ROLE}"]
     assert world.sets.applied == []

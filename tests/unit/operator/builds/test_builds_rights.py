@@ -13,7 +13,7 @@ from polyarch.builds.controller.pruner import PRUNE_JOB_RIGHTS, PRUNER_RIGHTS
 from polyarch.builds.controller.resolver import CONFIG_MAP_RIGHTS, HMAC_RIGHTS, NAMED_OBJECT_RIGHTS, SECRET_RIGHTS
 from polyarch.builds.controller.writes import MACHINE_RIGHTS, NAMESPACE_RIGHTS, SECRET_COPY_RIGHTS, WRITE_RIGHTS
 from polyarch.kube import events, lease
-from polyarch.kube.rbac import Access, granting, grants, missing, unused
+from polyarch.kube.rbac import Permission, granting, grants, missing, unused
 from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.operator.components import builds_objects, operator_rbac
 from polyarch.operator.components.operator_rbac import operator_permissions
@@ -77,9 +77,9 @@ def test_secrets_only_by_name_and_where_an_admin_bound_the_role(openshift: bool)
     assert [each for each in grants(granted.cluster) if each.resource == "secrets"] == []
     of_namespaces = [each for rules in granted.namespaces.values() for each in grants(rules)]
     assert [each for each in of_namespaces if each.resource == "secrets"] == [
-        Access("get", "", "secrets", names.HMAC_SECRET)
+        Permission("get", "", "secrets", names.HMAC_SECRET)
     ]
-    assert grants(builds_objects.IN_NAMESPACES) == [Access("get", "", "secrets")]
+    assert grants(builds_objects.IN_NAMESPACES) == [Permission("get", "", "secrets")]
     documents = builds_objects.rbac(OperatorSettings(), ClusterCapabilities(openshift=openshift))
     bound = {each["roleRef"]["name"] for each in documents if each["kind"].endswith("Binding")}
     assert bound == {names.ROLE}
@@ -126,8 +126,8 @@ def test_people_get_builds_with_the_roles_of_kubernetes() -> None:
     view, edit = (grants(granting([documents[name]])) for name in (builds_objects.VIEW_ROLE, builds_objects.EDIT_ROLE))
     assert {each.verb for each in view} == {"get", "list", "watch"}
     assert {each.resource for each in (*view, *edit)} == {"imagebuilds", "imagebuildruns"}
-    assert Access("create", "polyarch.dev", "imagebuilds") in edit
-    assert Access("create", "polyarch.dev", "imagebuildruns") not in edit  # the builder alone makes them
+    assert Permission("create", "polyarch.dev", "imagebuilds") in edit
+    assert Permission("create", "polyarch.dev", "imagebuildruns") not in edit  # the builder alone makes them
 
 
 @pytest.mark.req("BD-331")
@@ -148,11 +148,11 @@ def test_the_operator_has_rights_for_builds_only_where_they_are_on(builds: Build
     """Who may make Jobs everywhere can run anything; off, it can only remove what was there."""
     held = operator_permissions(OperatorSettings(builds=builds, numa="off"), ClusterCapabilities())
     on = builds != "off"
-    assert (Access("create", "batch", "jobs") in grants(held.cluster)) == on
-    assert (Access("create", "polyarch.dev", "imagebuilds") in grants(held.cluster)) == on
-    deletes = Access("delete", "rbac.authorization.k8s.io", "clusterroles", names.ROLE)
+    assert (Permission("create", "batch", "jobs") in grants(held.cluster)) == on
+    assert (Permission("create", "polyarch.dev", "imagebuilds") in grants(held.cluster)) == on
+    deletes = Permission("delete", "rbac.authorization.k8s.io", "clusterroles", names.ROLE)
     assert deletes in grants(held.cluster)
-    assert Access("delete", "apps", "deployments", names.ROLE) in grants(held.namespaces[HOME])
+    assert Permission("delete", "apps", "deployments", names.ROLE) in grants(held.namespaces[HOME])
 
 
 @pytest.mark.req("BD-331")
@@ -212,7 +212,7 @@ def test_the_operator_has_rights_for_machine_os_images_only_where_they_are_wante
     held = operator_permissions(settings, ClusterCapabilities(openshift=openshift))
     assert ("machines" in held.namespaces) == expected
     assert any(each.resource.startswith("machineos") for each in grants(held.cluster)) == expected
-    deletes = Access("delete", "rbac.authorization.k8s.io", "clusterroles", builds_objects.MACHINE_ROLE)
+    deletes = Permission("delete", "rbac.authorization.k8s.io", "clusterroles", builds_objects.MACHINE_ROLE)
     assert deletes in grants(held.cluster)
 
 

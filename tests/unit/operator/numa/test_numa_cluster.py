@@ -7,10 +7,10 @@ import pytest
 from manual_clock import ManualClock
 from numa_api import NumaApi
 
-from polyarch.kube.controller import Done
+from polyarch.kube.controller import NoRequeue
 from polyarch.kube.errors import Forbidden, Unavailable
 from polyarch.kube.resources import CRDS, NODES, Resource
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import topology_crd
@@ -242,7 +242,7 @@ async def test_a_change_wakes_the_exporters_and_a_deletion_is_one() -> None:
     caches: Any = watched
     controller = KubeletConfigReconciler(caches, changed=lambda: woken.append(controller.documents), decode=decode)
     assert controller.expect("kubernetes")
-    assert await controller.reconcile(KUBELETS_KEY) == Done()
+    assert await controller.reconcile(KUBELETS_KEY) == NoRequeue()
     assert woken == []
     assert not controller.expect("openshift"), "not looked at yet"
     watched.kubelet_configs = ({"metadata": {"name": "a"}},)
@@ -316,7 +316,7 @@ def test_of_nodes_only_labels_count_and_only_metadata_is_asked_for() -> None:
         (node("2", role="worker"), node("3", role="other")),
         (node("3", role="other"), None),
     ):
-        handle(Change("apply" if new else "delete", Key("", "a"), old, new, False))
+        handle(ObjectChange("apply" if new else "delete", Key("", "a"), old, new, False))
     assert (len(woken), watched.node_arrivals) == (3, 3), "a heartbeat wakes nobody"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from numa_cluster import PREFIX, Json, flags, found, operator, planned, pool
 
-from polyarch.kube.rbac import Access, grants
+from polyarch.kube.rbac import Permission, grants
 from polyarch.numa.exporter.cluster import exporter_permissions
 from polyarch.numa.exporter.configuration import load_configuration
 from polyarch.numa.exporter.settings import ExporterSettings
@@ -179,7 +179,7 @@ class TestUnderstood:
             made = planned(WORKERS, **facts)
             for kind, rules in (("ClusterRole", needed.cluster), ("Role", needed.namespace)):
                 given = [
-                    Access(verb, group, resource)
+                    Permission(verb, group, resource)
                     for each in found(made, kind)["rules"]
                     for group in each["apiGroups"]
                     for resource in each["resources"]

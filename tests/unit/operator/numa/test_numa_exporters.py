@@ -8,7 +8,7 @@ from manual_clock import ManualClock
 from numa_api import NumaApi, Shown, Told
 from numa_cluster import PRIVILEGED, WORKER, operator
 
-from polyarch.kube.apply import Outcome
+from polyarch.kube.apply import ApplyResult
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import Resource
@@ -33,8 +33,8 @@ class Applied:
     def cached(self) -> list[Any]:
         return []
 
-    async def apply(self, documents: Any, *, keeps: Any) -> Outcome:
-        return Outcome((), (), (), ())
+    async def apply(self, documents: Any, *, keeps: Any) -> ApplyResult:
+        return ApplyResult((), (), (), ())
 
 
 class World:

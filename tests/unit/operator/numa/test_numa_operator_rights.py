@@ -3,7 +3,7 @@
 import pytest
 
 from polyarch.installation.settings import InstallationSettings
-from polyarch.kube.rbac import Access, granting, grants, missing
+from polyarch.kube.rbac import Permission, granting, grants, missing
 from polyarch.operator.components import numa_exporter_objects as exporters
 from polyarch.operator.components.numa_exporter_objects import ExporterContext
 from polyarch.operator.components.numa_operator_rbac import numa_permissions as for_numa
@@ -57,7 +57,7 @@ def test_openshift_s_objects_are_asked_for_on_openshift_alone() -> None:
     groups = {each.group for each in grants(for_numa(SETTINGS, ClusterCapabilities()).cluster)}
     assert not [each for each in groups if each.endswith("openshift.io") and not each.startswith("nodetopology")]
     on_openshift = grants(for_numa(SETTINGS, ClusterCapabilities(openshift=True)).cluster)
-    assert Access("get", "config.openshift.io", "clusterversions") in on_openshift
+    assert Permission("get", "config.openshift.io", "clusterversions") in on_openshift
 
 
 @pytest.mark.req("NO-120")

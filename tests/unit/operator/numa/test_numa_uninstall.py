@@ -6,7 +6,7 @@ import pytest
 from manual_clock import ManualClock
 from numa_api import NumaApi, Told
 
-from polyarch.kube.controller import After, Done
+from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, Ref, Resource
 from polyarch.numa import names
@@ -79,15 +79,15 @@ def world() -> World:
 @pytest.mark.req("NO-072")
 async def test_exporters_first_then_what_they_published_then_the_object(world: World) -> None:
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
-    assert await world.exporters.uninstall(live, at_once=False) == After(1.0)
+    assert await world.exporters.uninstall(live, at_once=False) == RequeueAfter(1.0)
     assert world.api.deleted == [DAEMON_SET.key.name]
-    assert await world.exporters.uninstall(live, at_once=False) == After(1.0)
+    assert await world.exporters.uninstall(live, at_once=False) == RequeueAfter(1.0)
     assert world.api.deleted == [DAEMON_SET.key.name], "its pod would write the object again"
     await world.api.delete(PODS, "exporter", namespace=HOME)
     await world.exporters.uninstall(live, at_once=False)
     assert world.api.deleted[-1] == "a"
     assert not world.is_free(OPERATORS, names.OPERATOR_SINGLETON)
-    assert await world.exporters.uninstall(live, at_once=False) == Done()
+    assert await world.exporters.uninstall(live, at_once=False) == NoRequeue()
     assert world.is_free(OPERATORS, names.OPERATOR_SINGLETON)
     assert (TOPOLOGIES, "", "foreign") in world.api.objects
     assert world.told.events == []
@@ -101,7 +101,7 @@ async def test_after_two_minutes_it_is_let_go_and_an_event_says_what_is_left(wor
     await world.exporters.uninstall(live, at_once=False)
     assert not world.is_free(OPERATORS, names.OPERATOR_SINGLETON)
     world.clock.advance(1)
-    assert await world.exporters.uninstall(live, at_once=False) == Done()
+    assert await world.exporters.uninstall(live, at_once=False) == NoRequeue()
     assert world.is_free(OPERATORS, names.OPERATOR_SINGLETON)
     ((reason, _, note),) = world.told.events
     assert reason == "CleanupIncomplete"
@@ -114,18 +114,18 @@ async def test_a_node_that_is_down_does_not_keep_the_topologies_of_all_others(wo
     world.put(TOPOLOGIES, "up", labels={names.NODE_GROUP_LABEL: "all"})
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
     await world.exporters.uninstall(live, at_once=False)
-    assert await world.exporters.uninstall(live, at_once=False) == After(1.0)
+    assert await world.exporters.uninstall(live, at_once=False) == RequeueAfter(1.0)
     assert (TOPOLOGIES, "", "up") not in world.api.objects
     assert (TOPOLOGIES, "", "a") in world.api.objects
     world.clock.advance(120)
-    assert await world.exporters.uninstall(live, at_once=False) == Done()
+    assert await world.exporters.uninstall(live, at_once=False) == NoRequeue()
     assert (TOPOLOGIES, "", "a") not in world.api.objects
 
 
 @pytest.mark.req("NO-072")
 async def test_when_the_namespace_goes_the_topologies_go_before_the_rights(world: World) -> None:
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
-    assert await world.exporters.uninstall(live, at_once=True) == Done()
+    assert await world.exporters.uninstall(live, at_once=True) == NoRequeue()
     assert world.api.deleted == [DAEMON_SET.key.name, "a"]
     assert (TOPOLOGIES, "", "foreign") in world.api.objects
     ((reason, _, note),) = world.told.events
@@ -137,7 +137,7 @@ async def test_when_the_namespace_goes_the_topologies_go_before_the_rights(world
 async def test_an_object_of_another_name_takes_nothing_with_it(world: World) -> None:
     """A manifest that was copied with its finalizer, under a definition that does not check names."""
     live = world.deleted(OPERATORS, "copied")
-    assert await world.exporters.uninstall(live, at_once=False) == Done()
+    assert await world.exporters.uninstall(live, at_once=False) == NoRequeue()
     assert world.is_free(OPERATORS, "copied")
     assert world.api.deleted == []
 
@@ -153,7 +153,7 @@ async def test_a_missing_right_does_not_keep_the_object_for_ever(world: World) -
     with pytest.raises(Forbidden):
         await world.exporters.uninstall(live, at_once=False)
     world.clock.advance(120)
-    assert await world.exporters.uninstall(live, at_once=False) == Done()
+    assert await world.exporters.uninstall(live, at_once=False) == NoRequeue()
     ((_, _, note),) = world.told.events
     assert "delete daemonsets.apps" in note
 
@@ -181,10 +181,10 @@ async def test_the_scheduler_goes_with_its_kick_object_and_pods_that_wait_are_to
     for number in range(120):
         world.put(PODS, f"pending-{number}", namespace="team")
     live = world.deleted(SCHEDULERS, names.SCHEDULER_SINGLETON, schedulerName="numa")
-    assert await world.scheduler.uninstall(live, at_once=False) == After(1.0)
+    assert await world.scheduler.uninstall(live, at_once=False) == RequeueAfter(1.0)
     assert world.api.deleted == [names.SCHEDULER, "polyarch-numa-kick"]
     assert world.told.events == []
-    assert await world.scheduler.uninstall(live, at_once=False) == Done()
+    assert await world.scheduler.uninstall(live, at_once=False) == NoRequeue()
     assert world.is_free(SCHEDULERS, names.SCHEDULER_SINGLETON)
     assert len(world.told.events) == 100
     selector = "spec.schedulerName=numa,spec.nodeName=,status.phase=Pending"

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from test_placement_objects import ANYWHERE, MONITORED, OPENSHIFT, OWNER, made, of_kind
 
-from polyarch.kube.rbac import Access, grants
+from polyarch.kube.rbac import Permission, grants
 from polyarch.operator.components import placement_objects
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
@@ -132,14 +132,14 @@ def test_the_node_side_may_write_reports_and_read_nothing():
     assert rights.cluster == ()
     group = names.GROUP
     assert grants(rights.namespaces[SETTINGS.namespace]) == [
-        Access("create", group, "enoexecevents"),
-        Access("patch", group, "enoexecevents/status"),
+        Permission("create", group, "enoexecevents"),
+        Permission("patch", group, "enoexecevents/status"),
     ]
     on_openshift = placement_objects.monitor_permissions(SETTINGS, ClusterCapabilities(openshift=True))[
         names.ENOEXEC_DAEMON
     ]
     assert grants(on_openshift.cluster) == [
-        Access("use", "security.openshift.io", "securitycontextconstraints", "privileged")
+        Permission("use", "security.openshift.io", "securitycontextconstraints", "privileged")
     ]
     assert daemon_pod(cluster=OPENSHIFT)["metadata"]["annotations"] == {"openshift.io/required-scc": "privileged"}
 

@@ -13,7 +13,7 @@ from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.rbac import grants
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NODES
-from polyarch.kube.responses import Listing
+from polyarch.kube.responses import ListResult
 from polyarch.operator.components import placement_objects
 from polyarch.placement import names
 from polyarch.reports.gather import TYPES
@@ -48,7 +48,7 @@ class Cluster:
         self.listed.append(resource)
         if resource in self.refused:
             raise self.refused[resource]
-        return Listing([msgspec.convert(each, type) for each in self.objects.get(resource, ())], "1")
+        return ListResult([msgspec.convert(each, type) for each in self.objects.get(resource, ())], "1")
 
     async def get(self, resource, name, *, namespace=""):
         assert (resource, name, namespace) == (CONFIGMAPS, "polyarch-report", OPERATOR)

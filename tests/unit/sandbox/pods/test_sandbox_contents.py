@@ -10,7 +10,7 @@ import pytest
 from manual_clock import ManualClock
 
 from polyarch.kube.client import Client
-from polyarch.kube.informer import Informers
+from polyarch.kube.informer import InformerFactory
 from polyarch.kube.responses import IssuedToken
 from polyarch.sandbox.pods.environment import ContainerFacts
 from polyarch.sandbox.pods.spec import PodDocument
@@ -46,7 +46,7 @@ async def test_a_token_is_replaced_when_four_fifths_of_its_life_are_over(tmp_pat
     client = cast("Client", issuer)
     cluster = Cluster("https://127.0.0.1:1", tmp_path / "ca.crt")
     contents = PodVolumes(
-        pod, folder, tmp_path, client, Informers(client), cluster=cluster, clock=clock, changed=lambda: None
+        pod, folder, tmp_path, client, InformerFactory(client), cluster=cluster, clock=clock, changed=lambda: None
     )
     keeping = asyncio.create_task(contents.keep(lambda: facts))
     await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from taint_nodes import Json, document, record_of, taint
 
 from polyarch.kube.errors import Conflict, Forbidden, Unavailable
 from polyarch.kube.resources import NODES
-from polyarch.kube.store import Change
+from polyarch.kube.store import ObjectChange
 from polyarch.taints.api import ArchitectureStatus
 from polyarch.taints.node_rules import (
     ClientConfig,
@@ -197,7 +197,7 @@ async def test_a_late_watch_does_not_cause_a_second_write(worlds: Any) -> None:
     await world.run(1)
     assert late == ["b"]
     stale = world.store.get(next(iter(world.store)))
-    world.controller.seen(Change("apply", stale.metadata.key, None, stale))
+    world.controller.seen(ObjectChange("apply", stale.metadata.key, None, stale))
     await world.run(20)
     world.show("b")
     await world.run(20)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from manual_clock import ManualClock
 
-from polyarch.kube.controller import After, Done
+from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import Resource
@@ -106,7 +106,7 @@ class World:
 )
 async def test_the_newest_served_version_is_used(versions: tuple[str, ...], used: str) -> None:
     world = World(*versions)
-    assert await world.look() == Done()
+    assert await world.look() == NoRequeue()
     assert world.api.requests[1:] == [
         ("apply", "MutatingAdmissionPolicy"),
         ("apply", "MutatingAdmissionPolicyBinding"),
@@ -121,9 +121,9 @@ async def test_a_leader_that_knows_little_yet_leaves_the_policy_as_it_is() -> No
     await world.look()
     before = world.api.spec(policies("v1"))
     world.settings, world.is_ready = None, False
-    assert isinstance(await world.look(), After)
+    assert isinstance(await world.look(), RequeueAfter)
     world.settings, world.is_ready, world.released = TaintSettings(), True, None
-    assert isinstance(await world.look(), After)
+    assert isinstance(await world.look(), RequeueAfter)
     assert world.api.requests == []
     assert world.api.spec(policies("v1")) == before
 
@@ -136,13 +136,13 @@ def test_one_kind_alone_is_not_enough() -> None:
 @pytest.mark.req("TN-027")
 async def test_where_it_is_not_served_that_is_known_and_asked_again_later() -> None:
     world = World()
-    assert await world.look() == After(600.0)
+    assert await world.look() == RequeueAfter(600.0)
     assert world.keeper.is_served is False
     world.api.served = [policies("v1"), bindings("v1")]
     await world.look()
     assert world.api.requests == []
     world.clock.advance(600)
-    assert await world.look() == Done()
+    assert await world.look() == NoRequeue()
     assert world.keeper.is_served is True
 
 
@@ -202,7 +202,7 @@ async def test_it_is_deleted_when_it_is_not_wanted_binding_first(settings: Taint
 @pytest.mark.req("TN-010")
 async def test_paused_does_not_touch_it() -> None:
     world = World("v1", settings=TaintSettings(state="paused"))
-    assert await world.look() == Done()
+    assert await world.look() == NoRequeue()
     assert world.api.requests == []
 
 
@@ -224,7 +224,7 @@ async def test_a_policy_that_may_not_be_read_is_told_and_not_asked_for_all_the_t
     await world.look()
     refused = world.api.watches[policies("v1")]
     refused.has_synced, refused.problem = False, "may not watch mutatingadmissionpolicies"  # type: ignore[assignment]
-    assert await world.look() == After(10.0)
+    assert await world.look() == RequeueAfter(10.0)
     assert world.keeper.problem == "may not watch mutatingadmissionpolicies"
 
 

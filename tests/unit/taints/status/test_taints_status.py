@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from manual_clock import ManualClock
 
-from polyarch.kube.controller import After, Done
+from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import NotFound
 from polyarch.objects import Condition, Key, ObjectMeta
 from polyarch.taints.api import (
@@ -51,7 +51,7 @@ class World:
 @pytest.mark.req("TN-014")
 async def test_it_is_written_when_it_changed_and_not_otherwise() -> None:
     world = World()
-    assert await world.look() == After(10.0)
+    assert await world.look() == RequeueAfter(10.0)
     assert [each["metadata"] for each in world.applied] == [{"name": "cluster", "uid": "u1"}]
     status = world.applied[0]["status"]
     assert status["observedGeneration"] == 3
@@ -82,7 +82,7 @@ async def test_at_most_every_ten_seconds() -> None:
     world = World()
     await world.look()
     world.contribution = Contribution(fields={"nodes": {"managed": 3}})
-    assert await world.look(4) == After(6.0)
+    assert await world.look(4) == RequeueAfter(6.0)
     assert len(world.applied) == 1
     await world.look(6)
     assert len(world.applied) == 2
@@ -109,7 +109,7 @@ async def test_without_the_object_nothing_is_written() -> None:
     world.gone = True
     await world.look()
     world.configuration = None
-    assert await world.look(60) == Done()
+    assert await world.look(60) == NoRequeue()
     assert world.applied == []
 
 

@@ -15,7 +15,7 @@ from polyarch.images.pull_secrets import PullSecrets
 from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.requests import Selection
+from polyarch.kube.requests import ListOptions
 from polyarch.kube.watch import Page
 from polyarch.objects import Key, Pod
 from polyarch.taints.bound_pods import BOUND, BoundPods
@@ -34,7 +34,7 @@ class BoundApi(TaintApi):
         self.down = False
 
     async def list_page(
-        self, resource: Any, selection: Selection, *, type: Any, continue_token: str = "", limit: int = 500
+        self, resource: Any, selection: ListOptions, *, type: Any, continue_token: str = "", limit: int = 500
     ) -> Page[Pod]:
         assert selection == BOUND
         if self.down:

@@ -9,7 +9,7 @@ from manual_clock import ManualClock
 
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.resources import PODS
-from polyarch.kube.watch import Apply, Bookmark, Delete, Init, InitApply, InitDone, Seen
+from polyarch.kube.watch import Apply, Bookmark, Delete, Init, InitApply, InitDone, ObjectChanged
 from polyarch.numa.extender.sources import UncachedInformer
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
@@ -169,6 +169,6 @@ async def test_an_open_watch_that_says_nothing_is_stale_once_its_bookmark_is_ove
     running.api.events.put_nowait(Bookmark("5"))
     await running.clock.run(1)
     assert running.feed.stale_seconds == 0
-    running.api.events.put_nowait(Seen(msgspec.structs.replace(pod("late", 6))))
+    running.api.events.put_nowait(ObjectChanged(msgspec.structs.replace(pod("late", 6))))
     await running.clock.run(1)
     assert "+late@6" in running.told

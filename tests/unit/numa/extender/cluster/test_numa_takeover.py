@@ -6,7 +6,7 @@ import pytest
 from manual_clock import ManualClock
 
 from polyarch.kube.errors import ConnectionFailed
-from polyarch.kube.responses import Listing
+from polyarch.kube.responses import ListResult
 from polyarch.numa.extender.sources import FailoverBarrier
 from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
 
@@ -27,7 +27,7 @@ class World:
         if self.error is not None:
             raise self.error
         metadata = (ObjectMeta(name=name, namespace="demo", resource_version=version) for name, version in self.pods)
-        return Listing([PartialObjectMetadata(metadata=each) for each in metadata], "9")
+        return ListResult([PartialObjectMetadata(metadata=each) for each in metadata], "9")
 
     def has(self, key, version):
         return (key, version) in self.shown

@@ -11,7 +11,7 @@ from numa_extender import OURS, Extender
 from numa_nodes import cell, container, node, pod
 
 from polyarch.kube.errors import Conflict, ConnectionFailed
-from polyarch.kube.rbac import Access, grants
+from polyarch.kube.rbac import Permission, grants
 from polyarch.kube.resources import NODES
 from polyarch.numa import names
 from polyarch.numa.api.resources import SchedulerSettings
@@ -25,17 +25,17 @@ from polyarch.numa.reservations import StaleExporter
 from polyarch.operator.components import numa_scheduler_objects
 
 WATCHED = {
-    Access(verb, group, plural)
+    Permission(verb, group, plural)
     for verb in ("get", "list", "watch")
     for group, plural in (("topology.node.k8s.io", "noderesourcetopologies"), ("", "nodes"), ("", "pods"))
 }
-TOLD = {Access(verb, "events.k8s.io", "events") for verb in ("create", "patch")}
+TOLD = {Permission(verb, "events.k8s.io", "events") for verb in ("create", "patch")}
 REVIEWS = {
-    Access("create", "authentication.k8s.io", "tokenreviews"),
-    Access("create", "authorization.k8s.io", "subjectaccessreviews"),
+    Permission("create", "authentication.k8s.io", "tokenreviews"),
+    Permission("create", "authorization.k8s.io", "subjectaccessreviews"),
 }
 USUAL = WATCHED | TOLD | REVIEWS
-BUDGETS = {Access(verb, "policy", "poddisruptionbudgets") for verb in ("list", "watch")}
+BUDGETS = {Permission(verb, "policy", "poddisruptionbudgets") for verb in ("list", "watch")}
 
 
 @pytest.mark.req("NS-165")
@@ -43,9 +43,12 @@ BUDGETS = {Access(verb, "policy", "poddisruptionbudgets") for verb in ("list", "
     ("settings", "further"),
     [
         ({}, set()),
-        ({"bind": True}, {Access("create", "", "pods/binding")}),
-        ({"kick": "node-annotation"}, {Access("patch", "", "nodes")}),
-        ({"preempt": True}, {Access("create", "", "pods/eviction"), Access("patch", "", "pods/status")} | BUDGETS),
+        ({"bind": True}, {Permission("create", "", "pods/binding")}),
+        ({"kick": "node-annotation"}, {Permission("patch", "", "nodes")}),
+        (
+            {"preempt": True},
+            {Permission("create", "", "pods/eviction"), Permission("patch", "", "pods/status")} | BUDGETS,
+        ),
     ],
     ids=["usual", "bind", "kick", "preempt"],
 )
@@ -55,11 +58,11 @@ def test_each_right_comes_with_the_setting_that_uses_it(settings, further):
 
 @pytest.mark.req("NS-165")
 def test_in_its_own_namespace_an_extender_may_kick_and_nothing_if_it_does_not():
-    one = Access("get", "storage.k8s.io", "csistoragecapacities", names.KICK)
+    one = Permission("get", "storage.k8s.io", "csistoragecapacities", names.KICK)
     assert set(grants(rights(ExtenderSettings()).namespace)) == {
         one,
         one._replace(verb="patch"),
-        Access("create", "storage.k8s.io", "csistoragecapacities"),
+        Permission("create", "storage.k8s.io", "csistoragecapacities"),
     }
     assert rights(ExtenderSettings(kick="none")).namespace == ()
 
