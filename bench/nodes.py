@@ -27,7 +27,7 @@ from polyarch.run.settings import TaintRoleSettings
 from polyarch.run.taints import TaintServices, node_controllers
 from polyarch.taints.api import ArchitectureTaints
 from polyarch.taints.metrics import TaintMetrics
-from polyarch.taints.nodes import State
+from polyarch.taints.nodes import NodeTaintState
 from polyarch.taints.settings import TaintSettings
 
 NODES: Final = 5000
@@ -231,12 +231,12 @@ async def _nodes(say: Say) -> list[Figure]:
                 first, cpu = time.perf_counter() - begin, time.thread_time() - spent
                 grown = resident_mib(os.getpid()) - memory
                 known = sum(census.counts.values())
-                say(f"{known} nodes known; tainting {census.number(State.WAITING)}")
+                say(f"{known} nodes known; tainting {census.number(NodeTaintState.WAITING)}")
                 began = time.perf_counter()
                 working = [tasks.create_task(each.run()) for each in made.group.led_controllers]
                 working += [tasks.create_task(run_led(each)) for each in made.group.led.values()]
                 for _ in range(6000):
-                    if not census.number(State.WAITING):
+                    if not census.number(NodeTaintState.WAITING):
                         break
                     await asyncio.sleep(0.05)
                 lasted = time.perf_counter() - began

@@ -108,9 +108,9 @@ def _toleration_rules() -> Iterator[Figure]:
     for name, document in (("small", _small_pod()), ("busy", _busy_pod())):
         pod = msgspec.convert(document, Pod)
         known = _answers(pod)
-        facts = tolerations.Facts(pod=pod, namespace="d", settings=using)
+        facts = tolerations.PodFacts(pod=pod, namespace="d", settings=using)
 
-        def admission(facts: tolerations.Facts = facts, known: dict[str, Inspection] = known) -> object:
+        def admission(facts: tolerations.PodFacts = facts, known: dict[str, Inspection] = known) -> object:
             case = tolerations.examine(facts)
             return pod_patch.admission_patch(case, tolerations.decide(case, known))
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from polyarch.objects import DaemonSet, DaemonSetStatus, Key, ObjectMeta
 from polyarch.taints import names
-from polyarch.taints.daemonset_rollouts import RolloutTurns, rollout_rank
+from polyarch.taints.daemonset_rollouts import RolloutQueue, rollout_rank
 
 KEYS = [Key("team", "agent"), Key("team", "my-cni"), Key("kube-system", "proxy"), Key("other", "agent")]
 EVENTS = st.sampled_from(["line up", "done", "confirmed", "leaves", "gone"])
@@ -18,7 +18,7 @@ class Cluster:
     def __init__(self, most: int) -> None:
         self.most = most
         self.called: list[Key] = []
-        self.turns = RolloutTurns(self.called.append)
+        self.turns = RolloutQueue(self.called.append)
         self.rolling: set[Key] = set()
         """Under way and not confirmed."""
         self.in_line: set[Key] = set()

@@ -23,8 +23,8 @@ from polyarch.taints.api import ArchitectureTaintsSpec
 from polyarch.taints.events import PodEvent
 from polyarch.taints.image_waiting import ImageWaiting
 from polyarch.taints.metrics import TaintMetrics
-from polyarch.taints.pod_rules import Facts
-from polyarch.taints.pods import ChangedPods, PodController, PodWrites
+from polyarch.taints.pod_rules import PodFacts
+from polyarch.taints.pods import ImageChangeHandler, PodController, PodWrites
 from polyarch.taints.settings import TaintSettings
 
 KEY = "supported-arch"
@@ -40,10 +40,10 @@ class FakeFacts:
         self.labels: dict[str, dict[str, str]] = {}
         self._handlers: list[Callable[[str | None], None]] = []
 
-    def about(self, pod: Pod, namespace: str, *, stored: bool) -> Facts | None:
+    def about(self, pod: Pod, namespace: str, *, stored: bool) -> PodFacts | None:
         if self.settings is None:
             return None
-        return Facts(
+        return PodFacts(
             pod=pod,
             namespace=namespace,
             settings=self.settings,
@@ -176,7 +176,7 @@ class World:
             facts=self.facts,
             images=self.images,
             writes=writes,
-            changed=ChangedPods(
+            changed=ImageChangeHandler(
                 self.api,
                 images=self.images,
                 writes=writes,

@@ -20,11 +20,11 @@ from polyarch.objects import Key, Node, ObjectMeta
 from polyarch.taints.api import ArchitectureTaints, ArchitectureTaintsStatus
 from polyarch.taints.events import NodeEvent
 from polyarch.taints.metrics import TaintMetrics
-from polyarch.taints.node_rules import Safety
-from polyarch.taints.nodes import NodeController, Pace
+from polyarch.taints.node_rules import RolloutPreconditions
+from polyarch.taints.nodes import NodeController, NodeRateLimiter
 from polyarch.taints.rollout import TaintRollout
 from polyarch.taints.settings import TaintSettings
-from polyarch.taints.status import NodeReport
+from polyarch.taints.status import NodeStatusPart
 
 KEY = Key("", "cluster")
 
@@ -54,7 +54,7 @@ class NodeWorld:
         self.writes: WriteExpectations[Node] = WriteExpectations(self.store, clock=self.clock)
         self.metrics = Metrics()
         self.leading = True
-        self.safety: dict[str, Safety] = {}
+        self.safety: dict[str, RolloutPreconditions] = {}
         self.pending: dict[str, dict[str, str]] = {}
         self.posted: list[tuple[str, NodeEvent]] = []
         self.asked: list[str] = []
@@ -83,14 +83,14 @@ class NodeWorld:
             facts=self.facts,
             safety=SimpleNamespace(of=self._safety_of),
             pending=lambda settings: self.pending,
-            pace=Pace(self.clock),
+            pace=NodeRateLimiter(self.clock),
             released=lambda: self.released.append(self.controller.released),
             clock=self.clock,
             metrics=taint_metrics,
         )
         self.registration = SimpleNamespace(is_served=True, problem="")
         self.admission = ""
-        self.report = NodeReport(
+        self.report = NodeStatusPart(
             facts=self.facts,
             nodes=self.controller,
             rollout=self.rollout,
@@ -117,9 +117,9 @@ class NodeWorld:
         asyncio.get_running_loop().call_soon(self.deliver, name)
         return written
 
-    def _safety_of(self, architecture: str) -> Safety:
+    def _safety_of(self, architecture: str) -> RolloutPreconditions:
         self.asked.append(architecture)
-        return self.safety.get(architecture, Safety())
+        return self.safety.get(architecture, RolloutPreconditions())
 
     # -- the watch -----------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from placement_cases import Document
 from polyarch.kube.patches import Operation, apply_patch
 from polyarch.objects import DaemonSet, Pod
 from polyarch.oci.inspection import Inspection
-from polyarch.taints.decision import PodDecision, Progress
+from polyarch.taints.decision import LookupProgress, PodDecision
 from polyarch.taints.patch import admission_patch, stored_patch, stored_template_patch, template_patch
-from polyarch.taints.pod_rules import Case, Facts, TemplateFacts, decide, examine, examine_template
+from polyarch.taints.pod_rules import Case, PodFacts, TemplateFacts, decide, examine, examine_template
 from polyarch.taints.settings import TaintSettings
 from polyarch.tolerations import Toleration
 
@@ -41,9 +41,9 @@ def settings(**changes: Any) -> TaintSettings:
     return msgspec.structs.replace(EVERYWHERE, **changes)
 
 
-def facts(document: Document, using: TaintSettings | None = None, **more: Any) -> Facts:
+def facts(document: Document, using: TaintSettings | None = None, **more: Any) -> PodFacts:
     given: dict[str, Any] = {"namespace": "shop", "settings": using or EVERYWHERE} | more
-    return Facts(pod=msgspec.convert(document, Pod), **given)
+    return PodFacts(pod=msgspec.convert(document, Pod), **given)
 
 
 def admitted(
@@ -51,7 +51,7 @@ def admitted(
     answers: Mapping[str, Inspection],
     using: TaintSettings | None = None,
     *,
-    progress: Progress = Progress.FIRST,
+    progress: LookupProgress = LookupProgress.FIRST,
     gated_elsewhere: bool = False,
     **more: Any,
 ) -> Judged:
@@ -67,7 +67,7 @@ def reconciled(
     answers: Mapping[str, Inspection],
     using: TaintSettings | None = None,
     *,
-    progress: Progress = Progress.FAILING,
+    progress: LookupProgress = LookupProgress.FAILING,
     **more: Any,
 ) -> Judged:
     """A stored pod."""

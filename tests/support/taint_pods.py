@@ -10,13 +10,13 @@ from placement_pods import pods as plain_pods
 from polyarch.kube.patches import apply_patch
 from polyarch.objects import Pod
 from polyarch.taints import names
-from polyarch.taints.decision import PodDecision, Progress
+from polyarch.taints.decision import LookupProgress, PodDecision
 from polyarch.taints.patch import admission_patch, stored_patch
-from polyarch.taints.pod_rules import Case, Facts, decide, examine
+from polyarch.taints.pod_rules import Case, PodFacts, decide, examine
 from polyarch.taints.settings import TaintSettings
 
 KEY = "supported-arch"
-PROGRESS = st.sampled_from(list(Progress))
+PROGRESS = st.sampled_from(list(LookupProgress))
 
 tolerations = st.fixed_dictionaries(
     {},
@@ -62,11 +62,11 @@ def pods(draw: st.DrawFn, *, ours: bool = True, broken: bool = False) -> Json:
 
 
 def case_of(document: Json, using: TaintSettings, **more: Any) -> Case:
-    return examine(Facts(pod=msgspec.convert(document, Pod), namespace="shop", settings=using, **more))
+    return examine(PodFacts(pod=msgspec.convert(document, Pod), namespace="shop", settings=using, **more))
 
 
 def admitted(
-    document: Json, known: Answers, using: TaintSettings, reached: Progress = Progress.FIRST
+    document: Json, known: Answers, using: TaintSettings, reached: LookupProgress = LookupProgress.FIRST
 ) -> tuple[Json, PodDecision]:
     """The pod after one admission."""
     case = case_of(document, using)
@@ -75,7 +75,7 @@ def admitted(
 
 
 def written(
-    document: Json, known: Answers, using: TaintSettings, reached: Progress = Progress.FAILING
+    document: Json, known: Answers, using: TaintSettings, reached: LookupProgress = LookupProgress.FAILING
 ) -> tuple[Json, PodDecision]:
     """The stored pod after one PATCH."""
     case = case_of(document, using, stored=True)

@@ -37,9 +37,9 @@ from polyarch.placement.api import CPPCS
 from polyarch.taints import names as taint_names
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.inventory import RECORDED_ONLY
-from polyarch.taints.removal import Removal as TaintRemoval
+from polyarch.taints.removal import TaintRemover
 from polyarch.taints.settings import TaintSettings
-from polyarch.taints.writes import Outcome, Writer
+from polyarch.taints.writes import StepResult, Writer
 
 Tell = Callable[[str], None]
 SECONDS: Final = 240.0
@@ -464,8 +464,8 @@ async def remove_taints(client: Client) -> tuple[str, ...]:
         settings = TaintSettings.of(found.spec)
     except NotFound:
         settings = RECORDED_ONLY
-    removal = TaintRemoval(Writer(client), settings)
-    outcome = Outcome.of((await removal.registration(), await removal.taints(), await removal.gates()))
+    removal = TaintRemover(Writer(client), settings)
+    outcome = StepResult.of((await removal.registration(), await removal.taints(), await removal.gates()))
     return tuple(map(str, outcome.failed))
 
 

@@ -27,9 +27,9 @@ from polyarch.reports.document import Answer, Drift, NodeDrift, Reason, Verdict
 from polyarch.reports.facts import Answers, Facts, NodeFact, PodFact, WorkloadFact, target_name
 from polyarch.reports.wording import excludes, lacks
 from polyarch.taints import pod_rules as taints
-from polyarch.taints.decision import Progress as TaintProgress
+from polyarch.taints.decision import LookupProgress as TaintProgress
 from polyarch.taints.settings import TaintSettings
-from polyarch.taints.simulation import BY_CONTROLLER, Guest, Landscape, Site
+from polyarch.taints.simulation import BY_CONTROLLER, ClusterView, NodeView, PodRequirements
 from polyarch.tolerations import REPELS, Taint, Toleration, uncovered
 
 EXCLUDING: Final = frozenset(
@@ -158,7 +158,7 @@ class Judge:
         """The tolerations that a pod gets when it is created."""
         if self._taints is None or self._taints.state != "active":
             return
-        facts = taints.Facts(
+        facts = taints.PodFacts(
             pod=workload.template,
             namespace=workload.namespace,
             settings=self._taints,
@@ -213,7 +213,7 @@ class Ground:
     def __init__(self, nodes: Iterable[NodeFact]) -> None:
         nodes = tuple(nodes)
         self._numbers = Counter(node.platform for node in nodes)
-        self._landscape = Landscape(map(_site, nodes))
+        self._landscape = ClusterView(map(_site, nodes))
         self._taints = {
             platform: _common(_lasting(node) for node in nodes if node.platform == platform)
             for platform in self._numbers
@@ -242,26 +242,26 @@ class Ground:
         if not self.nodes(target):
             return tuple(_without_nodes(pod, target, path))
         own = (*(pod.spec.tolerations or ()), *(BY_CONTROLLER if by_controller else ()), *added)
-        guest = Guest.of(pod)
-        if self._takes(Guest(guest.node_selector, guest.terms, own), target):
+        guest = PodRequirements.of(pod)
+        if self._takes(PodRequirements(guest.node_selector, guest.terms, own), target):
             return ()
         return tuple(self._why(guest, own, pod, target, path))
 
-    def _takes(self, guest: Guest, target: NodePlatform) -> bool:
+    def _takes(self, guest: PodRequirements, target: NodePlatform) -> bool:
         return bool(self._landscape.fate(guest).before.get(target_name(target)))
 
     def _why(
-        self, guest: Guest, own: tuple[Toleration, ...], pod: Pod, target: NodePlatform, path: str
+        self, guest: PodRequirements, own: tuple[Toleration, ...], pod: Pod, target: NodePlatform, path: str
     ) -> Iterator[Reason]:
         found = False
         for key, value in guest.node_selector.items():
-            if not self._takes(Guest({key: value}, None, _ANYTHING), target):
+            if not self._takes(PodRequirements({key: value}, None, _ANYTHING), target):
                 found = True
                 yield _selected(key, value, target, path)
-        if not self._takes(Guest({}, guest.terms, _ANYTHING), target):
+        if not self._takes(PodRequirements({}, guest.terms, _ANYTHING), target):
             found = True
             yield _required(pod, target, path)
-        if not self._takes(Guest({}, None, own), target):
+        if not self._takes(PodRequirements({}, None, own), target):
             found = True
             taints = uncovered(self._taints[target], own)
             value = ", ".join(map(str, taints)) or "different taints on different nodes"
@@ -330,8 +330,8 @@ def _term(term: NodeSelectorTerm) -> str:
     return " and ".join(parts) or "an empty term, which matches no node"
 
 
-def _site(node: NodeFact) -> Site:
-    return Site(node.name, target_name(node.platform), node.labels, before=_lasting(node))
+def _site(node: NodeFact) -> NodeView:
+    return NodeView(node.name, target_name(node.platform), node.labels, before=_lasting(node))
 
 
 def _lasting(node: NodeFact) -> tuple[Taint, ...]:

@@ -1,7 +1,7 @@
 """The custom resource ArchitectureTaints: its types, and how its status is put together. Pure.
 
 Decoding is tolerant: ``crd`` has the schema, ``settings`` says what the values mean. The parts of the role do not write
-the status themselves: each gives a :class:`Contribution`, and ``status`` writes what :func:`composed` makes of all.
+the status themselves: each gives a :class:`StatusPart`, and ``status`` writes what :func:`composed` makes of all.
 """
 
 from collections.abc import Iterable, Mapping
@@ -174,7 +174,7 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
-class Contribution(msgspec.Struct, frozen=True, kw_only=True):
+class StatusPart(msgspec.Struct, frozen=True, kw_only=True):
     """One part's share. ``fields`` are members of ``status`` as JSON; no two parts give the same one."""
 
     fields: Mapping[str, Any] = {}
@@ -185,7 +185,7 @@ class Contribution(msgspec.Struct, frozen=True, kw_only=True):
     """Each makes ``Ready`` false."""
 
 
-def composed(contributions: Iterable[Contribution]) -> tuple[dict[str, Any], tuple[Condition, ...]]:
+def composed(contributions: Iterable[StatusPart]) -> tuple[dict[str, Any], tuple[Condition, ...]]:
     """The fields of the status, and all conditions in their order. Raises ValueError if two parts give the same."""
     several = list(contributions)
     fields: dict[str, Any] = {}

@@ -1,9 +1,9 @@
 """The steps of ``polyarch taint bootstrap`` and ``apply``, with a controller that does the work or without one.
 
-:class:`Delegated` sets the controller's object and watches its status. Without a controller :class:`Direct` writes
-templates, the registration policy and pods, and :class:`Tainting` the nodes: each writes what a fresh judgement lacks,
-decided again for an object that has changed meanwhile. So a run that is stopped anywhere is continued by the next one,
-and two runs at once do no harm.
+:class:`ControllerBootstrap` sets the controller's object and watches its status. Without a controller
+:class:`DirectBootstrap` writes templates, the registration policy and pods, and :class:`NodeTainter` the nodes: each
+writes what a fresh plan lacks, decided again for an object that has changed meanwhile. So a run that is stopped
+anywhere is continued by the next one, and two runs at once do no harm.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -34,21 +34,30 @@ from polyarch.taints.names import REGISTRATION_POLICY, ROLLOUT_CONFIRMED_ANNOTAT
 from polyarch.taints.node_rules import (
     SETTLED,
     WINDOW,
-    HoldReason,
     Kind,
     NodeDecision,
     Pending,
-    PendingWatch,
+    PendingPodMonitor,
+    RolloutPauseReason,
     decide_node,
     in_order,
     pending_because_of_taints,
 )
-from polyarch.taints.nodes import Pace
+from polyarch.taints.nodes import NodeRateLimiter
 from polyarch.taints.patch import guarded, node_patch, stored_template_patch
-from polyarch.taints.plan import Judge, Judgement, held, is_held, released
+from polyarch.taints.plan import ClusterEvaluation, PlanBuilder, held, is_held, released
 from polyarch.taints.removal import WITHOUT_NODE
 from polyarch.taints.settings import TaintSettings
-from polyarch.taints.writes import NOTHING, Change, Failure, KubernetesApi, Outcome, Proposal, Tell, Writer
+from polyarch.taints.writes import (
+    NOTHING,
+    AppliedChange,
+    FailedChange,
+    KubernetesApi,
+    ProposedPatch,
+    StepResult,
+    Tell,
+    Writer,
+)
 
 # -- by the controller: its object is set, and its status watched ------------------------------------------------------
 # The object is created if there is none. ``bootstrap`` creates it with its nodes held back, so that everything else
@@ -59,7 +68,7 @@ LOOK_EVERY: Final = 1.0
 OBJECT: Final = Ref(ARCHITECTURE_TAINTS, Key("", SINGLETON))
 
 
-class Progressed(msgspec.Struct, frozen=True):
+class BootstrapProgress(msgspec.Struct, frozen=True):
     """What the status says now."""
 
     done: bool = False
@@ -75,7 +84,7 @@ class NotInTime(Exception):  # noqa: N818 - what is the case
     """The controller has not finished; the text is what it waits for."""
 
 
-class Delegated:
+class ControllerBootstrap:
     """One object, and the controller that reads it."""
 
     def __init__(self, api: KubernetesApi, *, clock: Clock, dry_run: bool = False, tell: Tell = lambda _: None) -> None:
@@ -101,7 +110,7 @@ class Delegated:
         version = live.metadata.resource_version
         operations = (test("/metadata/resourceVersion", version), replace("/spec", document["spec"]))
         await self._api.patch(ARCHITECTURE_TAINTS, SINGLETON, JsonPatch(operations), dry_run=self._dry_run)
-        self._tell(Change(OBJECT, "gets another spec"))
+        self._tell(AppliedChange(OBJECT, "gets another spec"))
 
     async def release(self, document: Mapping[str, Any], live: ArchitectureTaints | None) -> None:
         """Lets nodes be tainted."""
@@ -130,20 +139,20 @@ class Delegated:
 
     async def wait(
         self,
-        progressed: Callable[[ArchitectureTaints], Progressed],
+        progressed: Callable[[ArchitectureTaints], BootstrapProgress],
         *,
         seconds: float,
-        seen: Callable[[Progressed], None] = lambda _: None,
-    ) -> Progressed:
+        seen: Callable[[BootstrapProgress], None] = lambda _: None,
+    ) -> BootstrapProgress:
         """Returns when the status says that it is done or stopped; ``seen`` is told whenever it says something new.
 
         Raises :class:`NotInTime`.
         """
         until = self._clock.monotonic() + seconds
-        last = Progressed(waits_for="the status of the object")
+        last = BootstrapProgress(waits_for="the status of the object")
         while True:
             live = await self.found()
-            now = progressed(live) if live is not None else Progressed(waits_for="the object, which is gone")
+            now = progressed(live) if live is not None else BootstrapProgress(waits_for="the object, which is gone")
             if now != last:
                 seen(now)
             if now.done or now.stopped:
@@ -155,37 +164,37 @@ class Delegated:
 
     async def _create(self, document: Mapping[str, Any], what: str) -> None:
         await self._api.create(ARCHITECTURE_TAINTS, document, dry_run=self._dry_run)
-        self._tell(Change(OBJECT, what))
+        self._tell(AppliedChange(OBJECT, what))
 
     async def _set(self, spec: Mapping[str, Any], what: str) -> None:
         await self._api.patch(ARCHITECTURE_TAINTS, SINGLETON, MergePatch({"spec": spec}), dry_run=self._dry_run)
-        self._tell(Change(OBJECT, what))
+        self._tell(AppliedChange(OBJECT, what))
 
 
-def ready(live: ArchitectureTaints) -> Progressed:
+def ready(live: ArchitectureTaints) -> BootstrapProgress:
     """The webhook is there, and the controller works."""
     return _of(live, (READY,))
 
 
-def tainted(live: ArchitectureTaints) -> Progressed:
+def tainted(live: ArchitectureTaints) -> BootstrapProgress:
     """All nodes carry their taints."""
     return _of(live, (READY, NODES_TAINTED))
 
 
-def observed(live: ArchitectureTaints) -> Progressed:
+def observed(live: ArchitectureTaints) -> BootstrapProgress:
     """The controller has seen the object as it is now."""
     return _of(live, ())
 
 
-def _of(live: ArchitectureTaints, wanted: tuple[str, ...]) -> Progressed:
+def _of(live: ArchitectureTaints, wanted: tuple[str, ...]) -> BootstrapProgress:
     status = live.status
     waiting = sum(each.waiting for each in status.architectures or ())
-    nodes = Progressed(tainted=status.nodes.tainted, waiting=waiting)
+    nodes = BootstrapProgress(tainted=status.nodes.tainted, waiting=waiting)
     if status.observed_generation < live.metadata.generation:
         return msgspec.structs.replace(nodes, waits_for="the controller, which has not seen the object yet")
     conditions = {each.type: each for each in status.conditions or ()}
     degraded = conditions.get(DEGRADED)
-    if degraded is not None and degraded.status == "True" and degraded.reason == HoldReason.PODS_BECAME_PENDING:
+    if degraded is not None and degraded.status == "True" and degraded.reason == RolloutPauseReason.PODS_BECAME_PENDING:
         return msgspec.structs.replace(nodes, stopped=degraded.message)
     for name in wanted:
         condition = conditions.get(name)
@@ -206,10 +215,10 @@ ROLLOUT_LOOK_EVERY: Final = 2.0
 """Seconds between two looks at a rollout."""
 
 
-class Direct:
+class DirectBootstrap:
     """The steps of one judgement."""
 
-    def __init__(self, writer: Writer, judge: Judge, judgement: Judgement) -> None:
+    def __init__(self, writer: Writer, judge: PlanBuilder, judgement: ClusterEvaluation) -> None:
         self._writer = writer
         self._judge = judge
         self._judgement = judgement
@@ -217,32 +226,32 @@ class Direct:
 
     # -- DaemonSets ---------------------------------------------------------------------------------------------------
 
-    async def daemon_sets(self, rolling: Iterable[Key] = (), *, waits: bool = True) -> Outcome:
+    async def daemon_sets(self, rolling: Iterable[Key] = (), *, waits: bool = True) -> StepResult:
         """Adds tolerations to templates, and waits for the rollouts, at most ``maxConcurrentRollouts`` at a time.
 
         ``rolling``: those that an earlier run has written and that are not rolled out; not ``waits``: they are left to
         themselves. A rollout that takes longer than ``rolloutTimeout`` is a failure, and no other is begun after it.
         """
         if self._settings.templates != "reconcile":
-            return Outcome()
+            return StepResult()
         templates = [each for each in self._judgement.templates if each.template.is_daemon_set and each.decision.added]
         rollouts: dict[Key, Template | None] = dict.fromkeys(rolling if waits else ())
         rollouts.update({each.template.key: each.template for each in templates})
         stopped = False
 
-        async def one(key: Key) -> Outcome:
+        async def one(key: Key) -> StepResult:
             nonlocal stopped
             if stopped:
-                return Outcome()
+                return StepResult()
             outcome = await self._rolled_out(key, rollouts[key])
             stopped = stopped or bool(outcome.failed)
             return outcome
 
         ordered = sorted(rollouts, key=rollout_rank)
-        return Outcome.of(await map_concurrently(one, ordered, at_once=self._settings.max_concurrent_rollouts))
+        return StepResult.of(await map_concurrently(one, ordered, at_once=self._settings.max_concurrent_rollouts))
 
-    async def _rolled_out(self, key: Key, template: Template | None) -> Outcome:
-        written = Outcome()
+    async def _rolled_out(self, key: Key, template: Template | None) -> StepResult:
+        written = StepResult()
         if template is not None and template.workload is not None:
             written = await self._writer.patch(
                 DAEMONSETS, template.workload, lambda found: self._proposal(template, found)
@@ -250,9 +259,13 @@ class Direct:
         if written.failed or self._writer.dry_run:
             return written
         problem = await self._waited(key)
-        return Outcome.of((written, Outcome(failed=(Failure(Ref(DAEMONSETS, key), problem),)))) if problem else written
+        return (
+            StepResult.of((written, StepResult(failed=(FailedChange(Ref(DAEMONSETS, key), problem),))))
+            if problem
+            else written
+        )
 
-    async def confirm(self, rolling: Iterable[Key]) -> Outcome:
+    async def confirm(self, rolling: Iterable[Key]) -> StepResult:
         """Tells the controller not to wait for these rollouts any longer."""
         wanted = set(rolling)
         found = [each for each in self._judge.inventory.daemon_sets if each.metadata.key in wanted]
@@ -277,27 +290,27 @@ class Direct:
                 return f"not rolled out within {limit:.0f} s; correct what keeps its pods, or go on with --continue"
             await clock.sleep(ROLLOUT_LOOK_EVERY)
 
-    def _proposal(self, template: Template, found: DaemonSet) -> Proposal:
+    def _proposal(self, template: Template, found: DaemonSet) -> ProposedPatch:
         present = msgspec.structs.replace(template, workload=found)
         _, decision = self._judge.template(present)
-        return Proposal(stored_template_patch(found, decision, self._settings), _tolerates(decision))
+        return ProposedPatch(stored_template_patch(found, decision, self._settings), _tolerates(decision))
 
     # -- admission ----------------------------------------------------------------------------------------------------
 
-    async def admission(self, more: Iterable[str] = ()) -> Outcome:
+    async def admission(self, more: Iterable[str] = ()) -> StepResult:
         """Has the API server taint nodes when they register, if it can: those of architectures for which some node
         carries the taint, and of ``more``. An architecture that is in the policy stays there."""
         if self._settings.at_registration == "none":
-            return Outcome()
+            return StepResult()
         version = newest_served(await self._writer.api.discover(GROUP))
         if version is None:
-            return Outcome()
+            return StepResult()
         carried = {each.decision.architecture for each in self._judgement.nodes if each.decision.carried}
         documents = registration_policy(
             self._settings, carried.union(more, await self._released(version)), version=version
         )
         kinds = (policies(version), bindings(version))
-        return Outcome.of(
+        return StepResult.of(
             [await self._writer.apply(kind, document) for kind, document in zip(kinds, documents, strict=True)]
         )
 
@@ -310,18 +323,18 @@ class Direct:
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
-    async def pods(self) -> Outcome:
+    async def pods(self) -> StepResult:
         """Adds tolerations to unscheduled pods, and to bound ones if the configuration says so."""
         judged = (*self._judgement.unscheduled, *self._judgement.bound)
         lacking = [each.pod for each in judged if each.operations]
         return await self._writer.patch_all(PODS, lacking, self._pod_proposal)
 
-    def _pod_proposal(self, pod: Pod) -> Proposal:
+    def _pod_proposal(self, pod: Pod) -> ProposedPatch:
         judged = self._judge.pod(pod)
-        return Proposal(judged.operations, _tolerates(judged.decision))
+        return ProposedPatch(judged.operations, _tolerates(judged.decision))
 
 
-def _confirmed(daemon_set: DaemonSet) -> Proposal:
+def _confirmed(daemon_set: DaemonSet) -> ProposedPatch:
     metadata = daemon_set.metadata
     present, generation = metadata.annotations or {}, str(metadata.generation)
     if present.get(ROLLOUT_CONFIRMED_ANNOTATION) == generation or daemon_set.is_rolled_out:
@@ -331,7 +344,7 @@ def _confirmed(daemon_set: DaemonSet) -> Proposal:
         if metadata.annotations is None
         else add(pointer("metadata", "annotations", ROLLOUT_CONFIRMED_ANNOTATION), generation)
     )
-    return Proposal(guarded(metadata, (change,)), "is not waited for any longer")
+    return ProposedPatch(guarded(metadata, (change,)), "is not waited for any longer")
 
 
 def _tolerates(decision: PodDecision) -> str:
@@ -343,22 +356,22 @@ def _tolerates(decision: PodDecision) -> str:
 # node of an architecture, pods are listed: if some appear that only the new taint keeps pending, nothing else is
 # tainted.
 
-Register = Callable[[frozenset[str]], Awaitable[Outcome]]
+Register = Callable[[frozenset[str]], Awaitable[StepResult]]
 
 BATCH: Final = 5
 
 
-class Tainted(msgspec.Struct, frozen=True):
+class NodeTainterResult(msgspec.Struct, frozen=True):
     """How it ended."""
 
-    outcome: Outcome = Outcome()
+    outcome: StepResult = StepResult()
     stopped_at: str = ""
     """The architecture whose taint made pods pending; empty: none did."""
     pods: tuple[str, ...] = ()
     """Those pods."""
 
 
-class Tainting:
+class NodeTainter:
     """One run over all nodes."""
 
     def __init__(
@@ -380,10 +393,10 @@ class Tainting:
         self._window = watch
         self._register = register
         self._started = started
-        self._pace = Pace(writer.clock, settings.per_minute)
+        self._pace = NodeRateLimiter(writer.clock, settings.per_minute)
         self._labels: Mapping[str, Mapping[str, str]] = {}
 
-    async def taint(self) -> Tainted:
+    async def taint(self) -> NodeTainterResult:
         """Taints every node that lacks its taint, and corrects and removes what is ours and wrong."""
         nodes = (await self._writer.api.list(NODES, type=Node)).items
         by_architecture: dict[str, list[Node]] = {}
@@ -392,7 +405,7 @@ class Tainting:
             if decision.kind is not Kind.NONE:
                 by_architecture.setdefault(decision.architecture, []).append(node)
         numbers = {each: sum(self._decision(node).architecture == each for node in nodes) for each in by_architecture}
-        outcomes: list[Outcome] = []
+        outcomes: list[StepResult] = []
         released = {self._decision(node).architecture for node in nodes if self._decision(node).carried}
         for architecture in in_order(numbers, self._settings.primary):
             found = sorted(by_architecture[architecture], key=lambda node: node.metadata.name)
@@ -403,13 +416,13 @@ class Tainting:
             outcome, pods = await self._architecture(architecture, found)
             outcomes.append(outcome)
             if pods:
-                return Tainted(Outcome.of(outcomes), architecture, pods)
-        return Tainted(Outcome.of(outcomes))
+                return NodeTainterResult(StepResult.of(outcomes), architecture, pods)
+        return NodeTainterResult(StepResult.of(outcomes))
 
-    async def _architecture(self, architecture: str, nodes: list[Node]) -> tuple[Outcome, tuple[str, ...]]:
+    async def _architecture(self, architecture: str, nodes: list[Node]) -> tuple[StepResult, tuple[str, ...]]:
         """The outcome, and the pods that became pending."""
         clock, outcomes = self._writer.clock, []
-        watch = await self._looked(PendingWatch(), architecture)
+        watch = await self._looked(PendingPodMonitor(), architecture)
         for at in range(0, len(nodes), self._batch):
             for node in nodes[at : at + self._batch]:
                 if not self._writer.dry_run:
@@ -419,16 +432,16 @@ class Tainting:
             watch = watch.tainted(clock.monotonic())
             watch = await self._settled(await self._looked(watch, architecture), architecture)
             if watch.stopped:
-                return Outcome.of(outcomes), watch.names
+                return StepResult.of(outcomes), watch.names
         until = clock.monotonic() + self._window
         while not self._writer.dry_run and clock.monotonic() < until:
             await clock.sleep(LOOK_EVERY)
             watch = await self._settled(await self._looked(watch, architecture), architecture)
             if watch.stopped:
-                return Outcome.of(outcomes), watch.names
-        return Outcome.of(outcomes), ()
+                return StepResult.of(outcomes), watch.names
+        return StepResult.of(outcomes), ()
 
-    async def _settled(self, watch: PendingWatch, architecture: str) -> PendingWatch:
+    async def _settled(self, watch: PendingPodMonitor, architecture: str) -> PendingPodMonitor:
         """Looks until the pods that are pending count, or are pending no more."""
         until = self._writer.clock.monotonic() + SETTLED + LOOK_EVERY
         while watch.since and not watch.stopped and self._writer.clock.monotonic() < until:
@@ -436,7 +449,7 @@ class Tainting:
             watch = await self._looked(watch, architecture)
         return watch
 
-    async def _looked(self, watch: PendingWatch, architecture: str) -> PendingWatch:
+    async def _looked(self, watch: PendingPodMonitor, architecture: str) -> PendingPodMonitor:
         pending = await self._pending()
         return watch.looked(self._writer.clock.monotonic(), pending.get(architecture, {}))
 
@@ -454,7 +467,7 @@ class Tainting:
     def _decision(self, node: Node) -> NodeDecision:
         return decide_node(node, self._settings)
 
-    def _proposal(self, node: Node) -> Proposal:
+    def _proposal(self, node: Node) -> ProposedPatch:
         decision = self._decision(node)
         what = f"gets {decision.desired}" if decision.desired is not None else "loses our taint"
-        return Proposal(node_patch(node, decision), what)
+        return ProposedPatch(node_patch(node, decision), what)

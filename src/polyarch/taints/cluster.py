@@ -41,7 +41,7 @@ from polyarch.objects import (
 )
 from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.taints.documents import GROUP, KINDS, NodeTemplate, bindings, lacking, newest_served, policies
-from polyarch.taints.inventory import Inventory, unscheduled
+from polyarch.taints.inventory import ClusterSnapshot, unscheduled
 from polyarch.taints.names import ADDED_TOLERATIONS_ANNOTATION, REGISTRATION_POLICY, ROLE
 from polyarch.taints.node_rules import (
     SERVICE_LABEL,
@@ -50,7 +50,7 @@ from polyarch.taints.node_rules import (
     admission_problem,
     pending_because_of_taints,
 )
-from polyarch.taints.plan import Admission, Live, Policy
+from polyarch.taints.plan import Admission, PlanFacts, Policy
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.writes import KubernetesApi
 
@@ -85,14 +85,14 @@ class Lists(Protocol):
     async def list(self, resource: Resource, *, type: Any) -> ListResult[Any]: ...
 
 
-async def read_inventory(client: Lists) -> Inventory:
+async def read_inventory(client: Lists) -> ClusterSnapshot:
     """The cluster as it is. Raises ``KubernetesError`` if a list cannot be read: a plan of a part would be no plan."""
 
     async def items(resource: Resource) -> tuple[Any, ...]:
         return tuple((await client.list(resource, type=TYPES[resource])).items)
 
     lists = dict(zip(TYPES, await map_concurrently(items, TYPES, at_once=AT_ONCE), strict=True))
-    return Inventory(
+    return ClusterSnapshot(
         nodes=lists[NODES],
         pods=lists[PODS],
         daemon_sets=lists[DAEMONSETS],
@@ -111,11 +111,13 @@ def _secrets(accounts: tuple[ServiceAccount, ...]) -> Mapping[Key, tuple[str, ..
 # -- who adds tolerations and taints, which DaemonSets roll out, which autoscalers make nodes --------------------------
 
 
-async def read_live(api: KubernetesApi, inventory: Inventory, settings: TaintSettings, *, comes: bool) -> Live:
+async def read_live(
+    api: KubernetesApi, inventory: ClusterSnapshot, settings: TaintSettings, *, comes: bool
+) -> PlanFacts:
     """``comes``: a controller, or an operator that makes one, will bring what is missing of the admission."""
     notes: list[str] = []
     admission = Admission(await webhook_problem(api), await _policy(api, settings), comes)
-    return Live(
+    return PlanFacts(
         admission=admission,
         rolling=rolling(inventory),
         pending=pending(inventory, settings),
@@ -124,7 +126,7 @@ async def read_live(api: KubernetesApi, inventory: Inventory, settings: TaintSet
     )
 
 
-def rolling(inventory: Inventory) -> tuple[Key, ...]:
+def rolling(inventory: ClusterSnapshot) -> tuple[Key, ...]:
     """The DaemonSets that got tolerations from us and whose pods are not all new yet."""
     ours = [
         each
@@ -134,7 +136,7 @@ def rolling(inventory: Inventory) -> tuple[Key, ...]:
     return tuple(sorted(each.metadata.key for each in ours))
 
 
-def pending(inventory: Inventory, settings: TaintSettings) -> Mapping[str, tuple[str, ...]]:
+def pending(inventory: ClusterSnapshot, settings: TaintSettings) -> Mapping[str, tuple[str, ...]]:
     """The pods that nothing but a taint of ours keeps pending, by its architecture."""
     pods = unscheduled(inventory.pods)
     found = pending_because_of_taints(pods, inventory.nodes, settings, inventory.namespaces.get)

@@ -16,7 +16,7 @@ from polyarch.taints import names
 from polyarch.taints.api import AS_EXPECTED, DAEMON_SETS_COVERED
 from polyarch.taints.decision import PodDecision, Reason
 from polyarch.taints.node_rules import architecture_of, named
-from polyarch.taints.simulation import Guest, Landscape, Site
+from polyarch.taints.simulation import ClusterView, NodeView, PodRequirements
 
 # -- verdicts: what is known of each template, for the status and for who taints nodes ---------------------------------
 # A template is *covered* if nothing is to be added to it, or if its DaemonSet opted out or is not selected. One that
@@ -26,7 +26,7 @@ MOST_SHOWN: Final = 50
 """Entries of ``status.blockedTemplates``."""
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class TemplateDecision(msgspec.Struct, frozen=True, gc=False):
     """One DaemonSet."""
 
     key: Key
@@ -59,10 +59,10 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 def verdict_of(
     key: Key, pod: Pod, decision: PodDecision, possible: Iterable[str], *, is_pending: bool = False
-) -> Verdict:
+) -> TemplateDecision:
     """``possible``: the tainted architectures that the known answers leave to the template."""
     unknown = bool(decision.unresolved)
-    return Verdict(
+    return TemplateDecision(
         key=key,
         pod=pod,
         reason=Reason.ARCHITECTURE_UNKNOWN if unknown else decision.reason,
@@ -72,7 +72,7 @@ def verdict_of(
     )
 
 
-def uncovered(verdicts: Iterable[Verdict], architecture: str, nodes: Iterable[Node]) -> list[str]:
+def uncovered(verdicts: Iterable[TemplateDecision], architecture: str, nodes: Iterable[Node]) -> list[str]:
     """The DaemonSets with pods on nodes of that architecture whose templates would get none there any more.
 
     Their pods are not looked at: the DaemonSet controller has one on every node that takes it.
@@ -80,18 +80,20 @@ def uncovered(verdicts: Iterable[Verdict], architecture: str, nodes: Iterable[No
     lacking = [each for each in verdicts if architecture in each.lacking]
     if not lacking:
         return []
-    landscape = Landscape(_sites(nodes, architecture))
-    return [str(each.key) for each in lacking if landscape.fate(Guest.of(each.pod, by_controller=True)).before]
+    landscape = ClusterView(_sites(nodes, architecture))
+    return [
+        str(each.key) for each in lacking if landscape.fate(PodRequirements.of(each.pod, by_controller=True)).before
+    ]
 
 
-def _sites(nodes: Iterable[Node], architecture: str) -> Iterator[Site]:
+def _sites(nodes: Iterable[Node], architecture: str) -> Iterator[NodeView]:
     for node in nodes:
         if architecture_of(node) == architecture:
             taints = tuple(node.spec.taints or ())
-            yield Site(node.metadata.name, architecture, node.metadata.labels or {}, before=taints, after=taints)
+            yield NodeView(node.metadata.name, architecture, node.metadata.labels or {}, before=taints, after=taints)
 
 
-def fields(verdicts: Iterable[Verdict]) -> Mapping[str, Any]:
+def fields(verdicts: Iterable[TemplateDecision]) -> Mapping[str, Any]:
     """Members of the status."""
     blocked = sorted((each for each in verdicts if each.is_blocked), key=lambda each: each.key)
     return {
@@ -100,7 +102,7 @@ def fields(verdicts: Iterable[Verdict]) -> Mapping[str, Any]:
     }
 
 
-def condition(verdicts: Iterable[Verdict]) -> Condition:
+def condition(verdicts: Iterable[TemplateDecision]) -> Condition:
     """``DaemonSetsCovered``."""
     several = sorted((each for each in verdicts if each.lacking or each.is_unknown), key=lambda each: each.key)
     if not several:
@@ -149,7 +151,7 @@ class _Rollout:
         self.is_confirmed = False
 
 
-class RolloutTurns:
+class RolloutQueue:
     """``wake`` looks at a DaemonSet again: its turn has come."""
 
     def __init__(self, wake: Callable[[Key], None]) -> None:
@@ -268,7 +270,7 @@ TAKEN_BACK: Final = "TolerationsTakenBack"
 """Reason of the problem in ``Degraded``."""
 
 
-class Rewrites:
+class RewriteBackoff:
     """What this process has added to each DaemonSet, and how often again."""
 
     def __init__(self) -> None:

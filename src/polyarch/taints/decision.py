@@ -44,7 +44,7 @@ SOURCES: Final = (Reason.IMAGES, Reason.PRIMARY_FALLBACK, Reason.ALL_FALLBACK, R
 """The values of the annotation ``tolerations-reason``; of several the rightmost is written."""
 
 
-class Outcome(StrEnum):
+class TolerationOutcome(StrEnum):
     """What becomes of the pod. Our gate is lifted by every outcome but ``GATED``."""
 
     UNCHANGED = "unchanged"
@@ -61,7 +61,7 @@ class Outcome(StrEnum):
     """A template whose answers are missing: it has no gate, so nothing is added until they arrive."""
 
 
-class Progress(StrEnum):
+class LookupProgress(StrEnum):
     """How far the search for answers is, which decides what missing ones mean."""
 
     FIRST = "first"
@@ -80,7 +80,7 @@ class PodDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The decision for one pod, or for the pods of a template. ``message`` is one sentence."""
 
     reason: Reason
-    outcome: Outcome
+    outcome: TolerationOutcome
     message: str = ""
     architectures: tuple[str, ...] = ()
     """The architectures that could run the pod, or what a fallback makes of them; sorted."""
@@ -101,7 +101,7 @@ class PodDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def keeps_gate(self) -> bool:
-        return self.outcome is Outcome.GATED
+        return self.outcome is TolerationOutcome.GATED
 
 
 def missing_answers(images: Iterable[ImageFacts]) -> tuple[ImageFacts, ...]:
@@ -170,9 +170,9 @@ _CORRECT: Final = "correct the image or its pull secret"
 
 def _waiting(decision: PodDecision) -> str:
     match decision.outcome:
-        case Outcome.GATED if decision.timed_out:
+        case TolerationOutcome.GATED if decision.timed_out:
             return f"stays gated by spec.pods.onTimeout keep, though the time of the gate is over; {_CORRECT}"
-        case Outcome.GATED:
+        case TolerationOutcome.GATED:
             return "stays gated until its architectures are known"
         case _ if decision.timed_out:
             return f"gets no toleration though the time of its gate is over; {_CORRECT}"

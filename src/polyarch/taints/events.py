@@ -13,7 +13,7 @@ import msgspec
 
 from polyarch.images.pod_images import failed
 from polyarch.objects import Node
-from polyarch.taints.decision import Outcome, PodDecision, Reason
+from polyarch.taints.decision import PodDecision, Reason, TolerationOutcome
 from polyarch.taints.node_rules import Kind, NodeDecision, NodeReason, decide_node
 from polyarch.taints.pod_rules import Case, ImageChange
 from polyarch.taints.settings import TaintSettings
@@ -51,7 +51,7 @@ def events_for(decision: PodDecision) -> tuple[PodEvent, ...]:
 
 def _due(decision: PodDecision) -> Iterator[PodEvent]:
     if decision.reason is Reason.NO_COMMON_ARCHITECTURE:
-        if decision.outcome is not Outcome.DENIED:
+        if decision.outcome is not TolerationOutcome.DENIED:
             yield PodEvent(PodEventReason.NO_COMMON, decision.message, "Tolerate")
         return
     for finding in decision.unresolved:
@@ -72,7 +72,7 @@ def with_problems(events: Iterable[PodEvent], problems: Sequence[str]) -> Iterat
 
 def shrunk(change: ImageChange) -> PodEvent | None:
     """The event for tolerations that a changed image no longer justifies, unless the change was refused."""
-    if not change.lost or change.decision.outcome is Outcome.DENIED:
+    if not change.lost or change.decision.outcome is TolerationOutcome.DENIED:
         return None
     action = "Evict" if change.policy == "evict" else "Report"
     return PodEvent(PodEventReason.SHRUNK, change.message, action, ",".join(change.lost))

@@ -30,7 +30,7 @@ from polyarch.taints.settings import TaintSettings
 
 if TYPE_CHECKING:
     from polyarch.objects import DaemonSet
-    from polyarch.taints.pod_rules import Facts, TemplateFacts
+    from polyarch.taints.pod_rules import PodFacts, TemplateFacts
 
 log = structlog.get_logger(__name__)
 
@@ -91,7 +91,7 @@ class TaintFacts:
         """What the object means; None without one. While it is being deleted, its state is ``removing``."""
         return self._settings
 
-    def about(self, pod: Pod, namespace: str, *, stored: bool, os: str = "") -> "Facts | None":
+    def about(self, pod: Pod, namespace: str, *, stored: bool, os: str = "") -> "PodFacts | None":
         """The facts for a pod; None: nothing is decided, as there is no configuration, or not all is known yet.
 
         ``os``: the operating system that placement writes to the pod in the same patch.
@@ -99,9 +99,9 @@ class TaintFacts:
         settings, labels = self._settings, self._labels_if_ready(namespace)
         if settings is None or labels is None:
             return None
-        from polyarch.taints.pod_rules import Facts
+        from polyarch.taints.pod_rules import PodFacts
 
-        return Facts(
+        return PodFacts(
             pod=pod,
             namespace=namespace,
             settings=settings,

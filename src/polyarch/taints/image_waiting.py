@@ -116,7 +116,7 @@ _NONE_FAILED: Final[dict[str, Inspection]] = {}
 """Shared by all without such a failure; never changed."""
 
 
-class Waiter:
+class WaitingObject:
     """One pod or template; what ``images.attempts`` remembers, too. Times are ``Clock.monotonic()``."""
 
     __slots__ = ("_told", "failed_once", "seen_at", "uid")

@@ -51,7 +51,7 @@ class Template(msgspec.Struct, frozen=True):
         return f"{self.kind} {self.key}"
 
 
-class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes, workloads and pods of a cluster, each list read once."""
 
     nodes: tuple[Node, ...] = ()
@@ -91,7 +91,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
         for job in self.cron_jobs:
             yield Template("CronJob", job.metadata.key, job.template.pod(job.metadata, kind="Job"))
         for pod in self.pods:
-            if not _is_made(pod.metadata) and not is_over(pod):
+            if not _is_made(pod.metadata) and not is_terminal(pod):
                 yield Template("Pod", pod.metadata.key, _unbound(pod))
 
     def _hosts(self) -> dict[str, set[str]]:
@@ -101,7 +101,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
         for pod in self.pods:
             owner = pod.metadata.controller
             here = architectures.get(pod.spec.node_name)
-            if owner is not None and owner.kind == "DaemonSet" and here and not is_over(pod):
+            if owner is not None and owner.kind == "DaemonSet" and here and not is_terminal(pod):
                 found.setdefault(owner.uid, set()).add(here)
         return found
 
@@ -116,7 +116,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(template, pod=msgspec.structs.replace(template.pod, spec=spec))
 
 
-def is_over(pod: Pod) -> bool:
+def is_terminal(pod: Pod) -> bool:
     """Nothing of the pod will run again."""
     ended = pod.status is not None and pod.status.phase in _PHASES_DONE
     return ended or pod.metadata.deletion_timestamp is not None
@@ -124,7 +124,7 @@ def is_over(pod: Pod) -> bool:
 
 def unscheduled(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     """Those that wait for a node."""
-    return tuple(pod for pod in pods if not pod.spec.node_name and not is_over(pod))
+    return tuple(pod for pod in pods if not pod.spec.node_name and not is_terminal(pod))
 
 
 def _is_made(metadata: ObjectMeta) -> bool:
@@ -173,7 +173,7 @@ def is_evictable(pod: Pod, *, bare: bool = False) -> bool:
     """Whether a pod carries our tolerations and a controller replaces it without them; ``bare``: whether it is such a
     pod without an owner, which nobody replaces."""
     annotations = pod.metadata.annotations or {}
-    if TOLERATIONS_ANNOTATION not in annotations or MIRROR_ANNOTATION in annotations or is_over(pod):
+    if TOLERATIONS_ANNOTATION not in annotations or MIRROR_ANNOTATION in annotations or is_terminal(pod):
         return False
     owner = pod.metadata.controller
     if owner is None:

@@ -3,7 +3,7 @@
 A node that is managed and whose architecture is tainted carries the desired taint; of the other taints only those that
 are ours are touched, and the rest keep their content and their order. :func:`decide_node` says which taints are
 replaced, removed and appended, by index in the list as read; ``patch.node_patch`` makes the patch of it. Deciding again
-about the outcome finds nothing to do. :func:`held_back` and :class:`PendingWatch` say when to begin and when to stop.
+about the result finds nothing to do. :func:`held_back` and :class:`PendingPodMonitor` say when to begin and to stop.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from polyarch.taints.names import (
 )
 from polyarch.taints.pod_rules import Circumstances, is_terminating, opted_out
 from polyarch.taints.settings import TaintSettings
-from polyarch.taints.simulation import Guest, Landscape, Site
+from polyarch.taints.simulation import ClusterView, NodeView, PodRequirements
 from polyarch.tolerations import NO_EXECUTE, REPELS, Taint, is_tolerated
 
 # -- the taints of one node --------------------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ SETTLED: Final = 5.0
 """Seconds that a pod is pending before it counts: one that the webhook missed gets its tolerations meanwhile."""
 
 
-class HoldReason(StrEnum):
+class RolloutPauseReason(StrEnum):
     """Why no node of an architecture is tainted, as ``status.architectures[].reason`` says it."""
 
     ADMISSION_NOT_READY = "AdmissionNotReady"
@@ -358,14 +358,14 @@ class HoldReason(StrEnum):
     PODS_BECAME_PENDING = "PodsBecamePending"
 
 
-class Hold(msgspec.Struct, frozen=True, gc=False):
+class RolloutPause(msgspec.Struct, frozen=True, gc=False):
     """Why the nodes of an architecture wait; the message is a sentence without its full stop."""
 
-    reason: HoldReason
+    reason: RolloutPauseReason
     message: str
 
 
-class Safety(msgspec.Struct, frozen=True, kw_only=True):
+class RolloutPreconditions(msgspec.Struct, frozen=True, kw_only=True):
     """What has to be known of an architecture before its first node is tainted. None: not known yet."""
 
     admission: str = ""
@@ -378,28 +378,33 @@ class Safety(msgspec.Struct, frozen=True, kw_only=True):
     """Pods on nodes have the tolerations that they should have."""
 
 
-def held_back(architecture: str, settings: TaintSettings, safety: Safety) -> Hold | None:
+def held_back(architecture: str, settings: TaintSettings, safety: RolloutPreconditions) -> RolloutPause | None:
     """Why the first node of an architecture must not be tainted yet; None: it may."""
     if settings.rollout == "immediate":
         return None
     if safety.admission:
-        return Hold(HoldReason.ADMISSION_NOT_READY, safety.admission)
+        return RolloutPause(RolloutPauseReason.ADMISSION_NOT_READY, safety.admission)
     if settings.templates != "ignore":
         if safety.uncovered is None:
-            return Hold(HoldReason.DAEMON_SETS_NOT_COVERED, "the DaemonSets of the cluster are not known yet")
+            return RolloutPause(
+                RolloutPauseReason.DAEMON_SETS_NOT_COVERED, "the DaemonSets of the cluster are not known yet"
+            )
         if safety.uncovered:
             what = f"DaemonSets with pods on {architecture} nodes whose templates do not tolerate the taint"
-            return Hold(HoldReason.DAEMON_SETS_NOT_COVERED, f"{what}: {named(safety.uncovered)}")
+            return RolloutPause(RolloutPauseReason.DAEMON_SETS_NOT_COVERED, f"{what}: {named(safety.uncovered)}")
     if settings.effect == NO_EXECUTE and not safety.running_prepared:
-        return Hold(
-            HoldReason.PODS_UNDECIDED, "pods on nodes are still getting their tolerations; NoExecute would evict them"
+        return RolloutPause(
+            RolloutPauseReason.PODS_UNDECIDED,
+            "pods on nodes are still getting their tolerations; NoExecute would evict them",
         )
     if settings.mode != "secondary-only":
         if safety.undecided is None:
-            return Hold(HoldReason.PODS_UNDECIDED, "the unscheduled pods of the cluster are not known yet")
+            return RolloutPause(
+                RolloutPauseReason.PODS_UNDECIDED, "the unscheduled pods of the cluster are not known yet"
+            )
         if safety.undecided:
             what = f"unscheduled pods that may run on {architecture} and wait for the answers about their images"
-            return Hold(HoldReason.PODS_UNDECIDED, f"{what}: {named(safety.undecided)}")
+            return RolloutPause(RolloutPauseReason.PODS_UNDECIDED, f"{what}: {named(safety.undecided)}")
     return None
 
 
@@ -415,7 +420,7 @@ def named(names: Iterable[str]) -> str:
     return ", ".join(several[:NAMED]) + more
 
 
-class PendingWatch(msgspec.Struct, frozen=True, kw_only=True):
+class PendingPodMonitor(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to pods since nodes of one architecture were tainted.
 
     Pods are given by uid, with their names. Those that were pending already when the watch began, or that somebody has
@@ -433,11 +438,11 @@ class PendingWatch(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the pods that count, at the last look."""
     quiet_since: float | None = None
 
-    def tainted(self, now: float) -> "PendingWatch":
+    def tainted(self, now: float) -> "PendingPodMonitor":
         """A node of the architecture was tainted."""
         return msgspec.structs.replace(self, tainted_at=now)
 
-    def looked(self, now: float, pending: Mapping[str, str]) -> "PendingWatch":
+    def looked(self, now: float, pending: Mapping[str, str]) -> "PendingPodMonitor":
         """The state after a look at the pods that only the taint of this architecture keeps pending."""
         if self.known is None:
             known = frozenset() if self.stopped else frozenset(pending)
@@ -451,10 +456,10 @@ class PendingWatch(msgspec.Struct, frozen=True, kw_only=True):
         )
         return seen._resumed(now) if self.stopped else seen._halted(now)
 
-    def accepted(self) -> "PendingWatch":
+    def accepted(self) -> "PendingPodMonitor":
         """Somebody changed the configuration knowing of these pods: they count no more."""
         known = None if self.known is None else self.known | self.since.keys()
-        return PendingWatch(tainted_at=self.tainted_at, known=known)
+        return PendingPodMonitor(tainted_at=self.tainted_at, known=known)
 
     def is_open(self, now: float) -> bool:
         """A node was tainted less than a minute ago."""
@@ -464,16 +469,16 @@ class PendingWatch(msgspec.Struct, frozen=True, kw_only=True):
         """Pods that appeared while the window was open and are not settled yet."""
         return frozenset(uid for uid in self.since if uid in pending)
 
-    def _halted(self, now: float) -> "PendingWatch":
+    def _halted(self, now: float) -> "PendingPodMonitor":
         stops = any(now - first >= SETTLED for first in self.since.values())
         return msgspec.structs.replace(self, stopped=True) if stops else self
 
-    def _resumed(self, now: float) -> "PendingWatch":
+    def _resumed(self, now: float) -> "PendingPodMonitor":
         if self.since:
             return msgspec.structs.replace(self, quiet_since=None)
         quiet_since = now if self.quiet_since is None else self.quiet_since
         if now - quiet_since >= QUIET:
-            return PendingWatch(tainted_at=self.tainted_at, known=self.known)
+            return PendingPodMonitor(tainted_at=self.tainted_at, known=self.known)
         return msgspec.structs.replace(self, quiet_since=quiet_since)
 
 
@@ -518,10 +523,10 @@ def pending_because_of_taints(
     suspects = [pod for pod in pods if _is_suspect(pod, taints, settings, labels_of)]
     if not suspects:
         return {}
-    landscape = Landscape(_sites(fleet, settings))
+    landscape = ClusterView(_sites(fleet, settings))
     found: dict[str, dict[str, str]] = {}
     for pod in suspects:
-        fate = landscape.fate(Guest.of(pod))
+        fate = landscape.fate(PodRequirements.of(pod))
         for architecture in fate.before if fate.is_blocked else ():
             found.setdefault(architecture, {})[pod.metadata.uid] = str(pod.metadata.key)
     return found
@@ -548,12 +553,12 @@ def _is_ours(taint: Taint, settings: TaintSettings) -> bool:
     return (taint.key, taint.effect) == (settings.key, settings.effect) and settings.is_tainted(taint.value)
 
 
-def _sites(nodes: Iterable[Node], settings: TaintSettings) -> Iterator[Site]:
+def _sites(nodes: Iterable[Node], settings: TaintSettings) -> Iterator[NodeView]:
     """The nodes with all their taints, and (as they were before) without ours."""
     for node in nodes:
         taints = tuple(node.spec.taints or ())
         others = tuple(taint for taint in taints if not _is_ours(taint, settings))
-        yield Site(
+        yield NodeView(
             name=node.metadata.name,
             architecture=architecture_of(node),
             labels=node.metadata.labels or {},

@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 # It is kept up to date with every decision, so that a status costs no walk over all nodes.
 
 
-class State(StrEnum):
+class NodeTaintState(StrEnum):
     """What one node counts as."""
 
     TAINTED = "tainted"
@@ -49,29 +49,29 @@ class State(StrEnum):
     """Its architecture is not known."""
 
 
-MANAGED = frozenset({State.TAINTED, State.WAITING, State.UNTAINTED})
+MANAGED = frozenset({NodeTaintState.TAINTED, NodeTaintState.WAITING, NodeTaintState.UNTAINTED})
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
+class IndexedNode(msgspec.Struct, frozen=True, gc=False):
     """What is kept of the decision about one node."""
 
     architecture: str
-    state: State
+    state: NodeTaintState
     marked: bool
     """It carries the desired taint, or one that is ours."""
 
 
-class Census:
+class TaintedNodeIndex:
     """The nodes by name, and their numbers."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Seen] = {}
+        self._nodes: dict[str, IndexedNode] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
         self._marked: dict[str, None] = {}
 
     def put(self, name: str, decision: NodeDecision) -> None:
         """The node as it was last decided about."""
-        seen = Seen(decision.architecture, _state(decision), decision.marked)
+        seen = IndexedNode(decision.architecture, _state(decision), decision.marked)
         if self._nodes.get(name) == seen:
             return
         self.drop(name)
@@ -96,7 +96,7 @@ class Census:
         """Known architectures of all nodes, sorted."""
         return sorted({architecture for architecture, _ in self._counts if architecture})
 
-    def number(self, *states: State, architecture: str | None = None) -> int:
+    def number(self, *states: NodeTaintState, architecture: str | None = None) -> int:
         """Nodes in these states, of one architecture or of all."""
         return sum(
             count
@@ -119,14 +119,14 @@ class Census:
         return (name for name, seen in list(self._nodes.items()) if seen.architecture in architectures)
 
 
-def _state(decision: NodeDecision) -> State:
+def _state(decision: NodeDecision) -> NodeTaintState:
     if not decision.architecture:
-        return State.UNKNOWN
+        return NodeTaintState.UNKNOWN
     if not decision.managed:
-        return State.SKIPPED
+        return NodeTaintState.SKIPPED
     if decision.waiting:
-        return State.WAITING
-    return State.TAINTED if decision.carried else State.UNTAINTED
+        return NodeTaintState.WAITING
+    return NodeTaintState.TAINTED if decision.carried else NodeTaintState.UNTAINTED
 
 
 # -- nodes that are due, in the order of their turns -------------------------------------------------------------------
@@ -134,7 +134,7 @@ def _state(decision: NodeDecision) -> State:
 # architecture, in the order of their names.
 
 
-class Due:
+class NodeWriteQueue:
     """Names of nodes, each once. A node that waits in the rollout stays there, whatever happens to it meanwhile."""
 
     def __init__(self) -> None:
@@ -200,7 +200,7 @@ class Due:
 MINUTE: Final = 60.0
 
 
-class Pace:
+class NodeRateLimiter:
     """Turns to write; ``per_minute`` may be changed at any time."""
 
     def __init__(self, clock: Clock, per_minute: int = 60) -> None:
@@ -252,7 +252,7 @@ class WritesNodes(Protocol):
     ) -> PartialObjectMetadata: ...
 
 
-class Contended(KubernetesError):  # noqa: N818 - what happened
+class ConflictRetriesExceeded(KubernetesError):  # noqa: N818 - what happened
     """The node changed between every read and write; it is tried again later."""
 
 
@@ -280,7 +280,7 @@ async def write_node(
 ) -> NodeWrite:
     """Decides about the node and writes it. ``changed`` is called when somebody else's write came in between.
 
-    Raises :class:`Contended` after six tries, and ``KubernetesError`` for what the API server does not accept.
+    Raises :class:`ConflictRetriesExceeded` after six tries, and ``KubernetesError`` for what the API server rejects.
     """
     name = node.metadata.name
     for attempt in range(AGAIN + 1):
@@ -306,7 +306,9 @@ async def write_node(
             node = await client.get(NODES, name, type=Node)
         except NotFound:
             return NodeWrite(None)
-    raise Contended(f"node {name} changed between every read and write, {AGAIN + 1} times; it is tried again later")
+    raise ConflictRetriesExceeded(
+        f"node {name} changed between every read and write, {AGAIN + 1} times; it is tried again later"
+    )
 
 
 # -- the controller ----------------------------------------------------------------------------------------------------
@@ -360,8 +362,8 @@ class NodeController:
         clock: Clock,
         metrics: TaintMetrics,
     ) -> None:
-        self.census = Census()
-        self.due = Due()
+        self.census = TaintedNodeIndex()
+        self.due = NodeWriteQueue()
         self.released: frozenset[str] = frozenset()
         """Architectures whose nodes may be tainted now."""
         self._nodes = nodes
@@ -501,7 +503,7 @@ class NodeController:
         name = node.metadata.name
         refused = isinstance(error, Forbidden | Invalid)
         result: Literal["changed", "refused", "unanswered"] = "refused" if refused else "unanswered"
-        self._metrics.wrote("node", "changed" if isinstance(error, Contended) else result)
+        self._metrics.wrote("node", "changed" if isinstance(error, ConflictRetriesExceeded) else result)
         if refused and name not in self._unwritten and isinstance(error, ApiError):
             self._post(node, events.refused(self._decision(node), error.message or error.reason))
         self._unwritten[name] = str(error)

@@ -13,7 +13,7 @@ import msgspec
 from polyarch.kube.patches import Operation, add, pointer, remove, replace, test
 from polyarch.objects import DaemonSet, Node, ObjectMeta, Pod
 from polyarch.taints import names
-from polyarch.taints.decision import SOURCES, Outcome, PodDecision, Reason
+from polyarch.taints.decision import SOURCES, PodDecision, Reason, TolerationOutcome
 from polyarch.taints.names import MANAGED_TAINTS_ANNOTATION
 from polyarch.taints.node_rules import Kind, NodeDecision
 from polyarch.taints.pod_rules import Case, ImageChange, has_gate, recorded
@@ -36,7 +36,7 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 def admission_patch(case: Case, decision: PodDecision, *, gated_elsewhere: bool = False) -> tuple[Operation, ...]:
     """The patch at admission. ``gated_elsewhere``: placement gates the pod, and its gate serves us, too."""
-    if decision.outcome is Outcome.DENIED:
+    if decision.outcome is TolerationOutcome.DENIED:
         return ()
     wants_gate = decision.keeps_gate and not gated_elsewhere
     label = names.GATED if wants_gate else ""
@@ -47,7 +47,7 @@ def change_patch(case: Case, change: ImageChange) -> tuple[Operation, ...]:
     """The patch at admission of an update that changes an image. If something is left to do, which may be events and an
     eviction, the label tells the leader of the role ``taints``."""
     pod, decision = case.pod, change.decision
-    if decision.outcome is Outcome.DENIED:
+    if decision.outcome is TolerationOutcome.DENIED:
         return ()
     keeps_gate = decision.keeps_gate and has_gate(pod)
     present = (pod.metadata.labels or _NOTHING).get(names.GATED_LABEL)

@@ -21,15 +21,24 @@ from polyarch.oci.inspection import Inspection
 from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.selectors import LabelSelector, LabelSelectorRequirement
 from polyarch.taints.api import ArchitectureTaintsSpec
-from polyarch.taints.decision import PodDecision, Progress
+from polyarch.taints.decision import LookupProgress, PodDecision
 from polyarch.taints.documents import NodeTemplate
-from polyarch.taints.inventory import Inventory, Template, is_over
+from polyarch.taints.inventory import ClusterSnapshot, Template, is_terminal
 from polyarch.taints.names import OPT_OUT, REGISTRATION_POLICY, ROLE
-from polyarch.taints.node_rules import HoldReason, Kind, NodeDecision, decide_node, in_order
+from polyarch.taints.node_rules import Kind, NodeDecision, RolloutPauseReason, decide_node, in_order
 from polyarch.taints.patch import stored_patch
-from polyarch.taints.pod_rules import Assessment, Case, Facts, TemplateFacts, assess, decide, examine, examine_template
+from polyarch.taints.pod_rules import (
+    Assessment,
+    Case,
+    PodFacts,
+    TemplateFacts,
+    assess,
+    decide,
+    examine,
+    examine_template,
+)
 from polyarch.taints.settings import TaintSettings
-from polyarch.taints.simulation import Fate, Guest, Landscape, Site
+from polyarch.taints.simulation import ClusterView, FitResult, NodeView, PodRequirements
 from polyarch.tolerations import Taint
 
 # -- the judgement of an inventory -------------------------------------------------------------------------------------
@@ -38,7 +47,7 @@ Answers = Callable[[Pod], Mapping[str, Inspection]]
 """What the images of a pod say, by their texts; an absent one has no answer."""
 
 
-class JudgedNode(msgspec.Struct, frozen=True):
+class NodeEvaluation(msgspec.Struct, frozen=True):
     """A node and what becomes of its taints."""
 
     node: Node
@@ -57,7 +66,7 @@ class JudgedNode(msgspec.Struct, frozen=True):
         return (*kept, decision.appended) if decision.appended is not None else tuple(kept)
 
 
-class JudgedTemplate(msgspec.Struct, frozen=True):
+class TemplateEvaluation(msgspec.Struct, frozen=True):
     """A template, what its pods get, and where they may run before and after."""
 
     template: Template
@@ -65,10 +74,10 @@ class JudgedTemplate(msgspec.Struct, frozen=True):
     decision: PodDecision
     architectures: tuple[str, ...] | None
     """A, sorted; None if an image has no answer."""
-    fate: Fate
+    fate: FitResult
 
 
-class JudgedPod(msgspec.Struct, frozen=True):
+class PodEvaluation(msgspec.Struct, frozen=True):
     """A pod that exists, and what it gets."""
 
     pod: Pod
@@ -81,7 +90,7 @@ class JudgedPod(msgspec.Struct, frozen=True):
         return stored_patch(self.case, self.decision)
 
 
-class Surplus(msgspec.Struct, frozen=True):
+class UnjustifiedTolerations(msgspec.Struct, frozen=True):
     """Tolerations of a pod that its images do not justify; only a new pod would be without them."""
 
     pod: Pod
@@ -90,19 +99,19 @@ class Surplus(msgspec.Struct, frozen=True):
     """What its images justify; None if that is not known."""
 
 
-class Judgement(msgspec.Struct, frozen=True):
+class ClusterEvaluation(msgspec.Struct, frozen=True):
     """Everything that a plan is made of."""
 
     settings: TaintSettings
-    nodes: tuple[JudgedNode, ...]
-    templates: tuple[JudgedTemplate, ...]
-    unscheduled: tuple[JudgedPod, ...]
-    bound: tuple[JudgedPod, ...]
+    nodes: tuple[NodeEvaluation, ...]
+    templates: tuple[TemplateEvaluation, ...]
+    unscheduled: tuple[PodEvaluation, ...]
+    bound: tuple[PodEvaluation, ...]
     """Pods on nodes, if the configuration lets them be written."""
-    surplus: tuple[Surplus, ...]
+    surplus: tuple[UnjustifiedTolerations, ...]
 
 
-class Judge:
+class PlanBuilder:
     """Judges one inventory. The images of :meth:`pods` have to be known before :meth:`judgement`.
 
     ``age``: seconds since a pod was created, after which a gate ends.
@@ -110,7 +119,7 @@ class Judge:
 
     def __init__(
         self,
-        inventory: Inventory,
+        inventory: ClusterSnapshot,
         settings: TaintSettings,
         answers: Answers,
         age: Callable[[Pod], float] = lambda _: 0.0,
@@ -121,7 +130,7 @@ class Judge:
         self._age = age
         self._existing = inventory.architectures
         self._templates = inventory.templates()
-        living = [pod for pod in inventory.pods if not is_over(pod)]
+        living = [pod for pod in inventory.pods if not is_terminal(pod)]
         tolerate = settings.running == "tolerate"
         self._unscheduled = [pod for pod in living if not pod.spec.node_name]
         self._bound = [pod for pod in living if pod.spec.node_name] if tolerate else []
@@ -137,11 +146,11 @@ class Judge:
         """Those of them that could run on no node. Their indexes may be operator bundles."""
         return (pod for pod in self.pods() if self._assessment(pod).is_impossible)
 
-    def judgement(self) -> Judgement:
+    def judgement(self) -> ClusterEvaluation:
         """Everything, as the images say it now."""
-        nodes = tuple(JudgedNode(node, decide_node(node, self.settings)) for node in self.inventory.nodes)
-        landscape = Landscape(map(_site, nodes))
-        return Judgement(
+        nodes = tuple(NodeEvaluation(node, decide_node(node, self.settings)) for node in self.inventory.nodes)
+        landscape = ClusterView(map(_site, nodes))
+        return ClusterEvaluation(
             settings=self.settings,
             nodes=nodes,
             templates=tuple(self._judged(template, landscape) for template in self._templates),
@@ -150,11 +159,11 @@ class Judge:
             surplus=tuple(self._surplus()),
         )
 
-    def pod(self, pod: Pod) -> JudgedPod:
+    def pod(self, pod: Pod) -> PodEvaluation:
         """One pod that exists, also in a state that is newer than the inventory."""
         case = self._pod_case(pod)
-        progress = Progress.ENDED if self._age(pod) >= self.settings.gate_timeout else Progress.FAILING
-        return JudgedPod(pod, case, decide(case, self._answers(pod), progress))
+        progress = LookupProgress.ENDED if self._age(pod) >= self.settings.gate_timeout else LookupProgress.FAILING
+        return PodEvaluation(pod, case, decide(case, self._answers(pod), progress))
 
     def template(self, template: Template) -> tuple[Case, PodDecision]:
         """What the pods of a template get, also of one that is newer than the inventory."""
@@ -170,18 +179,18 @@ class Judge:
                 existing=self._existing,
             )
             case = examine_template(facts)
-        return case, decide(case, self._answers(template.pod), Progress.ENDED)
+        return case, decide(case, self._answers(template.pod), LookupProgress.ENDED)
 
     # -- templates ----------------------------------------------------------------------------------------------------
 
-    def _judged(self, template: Template, landscape: Landscape) -> JudgedTemplate:
+    def _judged(self, template: Template, landscape: ClusterView) -> TemplateEvaluation:
         case, decision = self.template(template)
         # Without the reconciler a template keeps what it has until somebody changes it.
         stays = template.is_daemon_set and self.settings.templates != "reconcile"
         added = () if stays else map(self.settings.toleration, decision.added)
-        guest = Guest.of(template.pod, added, by_controller=template.is_daemon_set)
+        guest = PodRequirements.of(template.pod, added, by_controller=template.is_daemon_set)
         assessment = self._assessment(template.pod)
-        return JudgedTemplate(
+        return TemplateEvaluation(
             template=template,
             case=case,
             decision=decision,
@@ -207,9 +216,9 @@ class Judge:
     def _pod_case(self, pod: Pod) -> Case:
         return examine(self._facts(pod, stored=True))
 
-    def _facts(self, pod: Pod, *, stored: bool) -> Facts:
+    def _facts(self, pod: Pod, *, stored: bool) -> PodFacts:
         namespace = pod.metadata.namespace
-        return Facts(
+        return PodFacts(
             pod=pod,
             namespace=namespace,
             settings=self.settings,
@@ -218,7 +227,7 @@ class Judge:
             stored=stored,
         )
 
-    def _surplus(self) -> Iterator[Surplus]:
+    def _surplus(self) -> Iterator[UnjustifiedTolerations]:
         for pod in self._suspects:
             assessment = self._assessment(pod)
             values = _values(pod, self.settings)
@@ -229,7 +238,7 @@ class Judge:
                 justified = tuple(sorted(assessment.known.possible))
                 wrong = tuple(value for value in values if value not in justified)
             if wrong:
-                yield Surplus(pod, wrong, justified)
+                yield UnjustifiedTolerations(pod, wrong, justified)
 
 
 def _values(pod: Pod, settings: TaintSettings) -> tuple[str, ...]:
@@ -244,9 +253,9 @@ def _names_value(operator: str) -> bool:
     return operator in ("", "Equal")
 
 
-def _site(judged: JudgedNode) -> Site:
+def _site(judged: NodeEvaluation) -> NodeView:
     node = judged.node
-    return Site(
+    return NodeView(
         name=node.metadata.name,
         architecture=judged.decision.architecture or "unknown",
         labels=node.metadata.labels or {},
@@ -271,7 +280,7 @@ class StepState(StrEnum):
     BLOCKED = "blocked"
 
 
-class Step(msgspec.Struct, frozen=True):
+class BootstrapStep(msgspec.Struct, frozen=True):
     """One of the seven. ``writes``: objects that it has still to write; ``detail`` is a sentence without full stop."""
 
     id: str
@@ -291,16 +300,16 @@ class Blocker(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Blocked(StrEnum):
+class BlockerReason(StrEnum):
     """Reasons of blockers; those of the nodes' controller are used where they say the same."""
 
     NO_NODE_LEFT = "NoNodeLeft"
     """No node would take the pods of a template."""
     DAEMON_SET_LEAVES = "DaemonSetLeavesNodes"
     """A DaemonSet has pods on nodes of an architecture and would have none there."""
-    ADMISSION_NOT_READY = HoldReason.ADMISSION_NOT_READY.value
-    PODS_UNDECIDED = HoldReason.PODS_UNDECIDED.value
-    PODS_BECAME_PENDING = HoldReason.PODS_BECAME_PENDING.value
+    ADMISSION_NOT_READY = RolloutPauseReason.ADMISSION_NOT_READY.value
+    PODS_UNDECIDED = RolloutPauseReason.PODS_UNDECIDED.value
+    PODS_BECAME_PENDING = RolloutPauseReason.PODS_BECAME_PENDING.value
 
 
 Policy = Literal["present", "missing", "unserved", "unwanted"]
@@ -317,7 +326,7 @@ class Admission(msgspec.Struct, frozen=True):
     """A controller runs, or an operator that makes one, and will bring what is missing."""
 
 
-class Live(msgspec.Struct, frozen=True):
+class PlanFacts(msgspec.Struct, frozen=True):
     """What a plan knows besides the judged objects."""
 
     admission: Admission = Admission()
@@ -344,26 +353,26 @@ class ArchitectureRow(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """What there is, what will be written, and what is in the way."""
 
-    judgement: Judgement
-    live: Live
+    judgement: ClusterEvaluation
+    live: PlanFacts
     architectures: tuple[ArchitectureRow, ...]
     """In the order in which they are tainted."""
     blockers: tuple[Blocker, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[BootstrapStep, ...]
 
     @property
     def is_done(self) -> bool:
         return all(step.state is StepState.DONE for step in self.steps)
 
 
-def plan(judgement: Judgement, live: Live) -> Plan:
+def plan(judgement: ClusterEvaluation, live: PlanFacts) -> Plan:
     """The plan for a judged inventory."""
     blockers = (*_admission_blockers(live), *_template_blockers(judgement), *_pod_blockers(judgement, live))
     rows = _architectures(judgement)
     return Plan(judgement, live, rows, blockers, tuple(_steps(judgement, live, rows, blockers)))
 
 
-def _architectures(judgement: Judgement) -> tuple[ArchitectureRow, ...]:
+def _architectures(judgement: ClusterEvaluation) -> tuple[ArchitectureRow, ...]:
     nodes: Counter[str] = Counter()
     tainted: Counter[str] = Counter()
     to_write: Counter[str] = Counter()
@@ -381,27 +390,27 @@ def _architectures(judgement: Judgement) -> tuple[ArchitectureRow, ...]:
 # -- blockers ----------------------------------------------------------------------------------------------------------
 
 
-def _admission_blockers(live: Live) -> Iterator[Blocker]:
+def _admission_blockers(live: PlanFacts) -> Iterator[Blocker]:
     admission = live.admission
     if admission.webhook and not admission.comes:
         yield Blocker(
             "MutatingWebhookConfiguration",
             "",
             ROLE,
-            Blocked.ADMISSION_NOT_READY,
+            BlockerReason.ADMISSION_NOT_READY,
             f"{admission.webhook}; install polyarch with its component taints, or start its role",
         )
 
 
-def _template_blockers(judgement: Judgement) -> Iterator[Blocker]:
+def _template_blockers(judgement: ClusterEvaluation) -> Iterator[Blocker]:
     for each in judgement.templates:
         if each.fate.is_blocked:
             template = each.template
-            reason = Blocked.DAEMON_SET_LEAVES if template.is_daemon_set else Blocked.NO_NODE_LEFT
+            reason = BlockerReason.DAEMON_SET_LEAVES if template.is_daemon_set else BlockerReason.NO_NODE_LEFT
             yield Blocker(template.kind, template.key.namespace, template.key.name, reason, _why_blocked(each))
 
 
-def _why_blocked(each: JudgedTemplate) -> str:
+def _why_blocked(each: TemplateEvaluation) -> str:
     because = each.decision.message.rstrip(".")
     if each.template.is_daemon_set:
         return f"it has pods on {' and '.join(each.fate.lost)} nodes and would have none there. {because}"
@@ -409,18 +418,20 @@ def _why_blocked(each: JudgedTemplate) -> str:
     return f"its pods fit {before} now, and no node once these are tainted. {because}"
 
 
-def _pod_blockers(judgement: Judgement, live: Live) -> Iterator[Blocker]:
+def _pod_blockers(judgement: ClusterEvaluation, live: PlanFacts) -> Iterator[Blocker]:
     for architecture, pods in live.pending.items():
         for key in pods:
             namespace, _, name = key.partition("/")
             detail = f"only the taint of {architecture} nodes keeps it pending: give it the toleration, or other images"
-            yield Blocker("Pod", namespace, name, Blocked.PODS_BECAME_PENDING, detail)
+            yield Blocker("Pod", namespace, name, BlockerReason.PODS_BECAME_PENDING, detail)
     if judgement.settings.mode == "secondary-only":
         return
     for each in judgement.unscheduled:
         if each.decision.unresolved and not each.decision.added:
             place = each.pod.metadata.key
-            yield Blocker("Pod", place.namespace, place.name, Blocked.PODS_UNDECIDED, each.decision.message.rstrip("."))
+            yield Blocker(
+                "Pod", place.namespace, place.name, BlockerReason.PODS_UNDECIDED, each.decision.message.rstrip(".")
+            )
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
@@ -437,8 +448,8 @@ _TITLES: Final = {
 
 
 def _steps(
-    judgement: Judgement, live: Live, rows: tuple[ArchitectureRow, ...], blockers: tuple[Blocker, ...]
-) -> Iterator[Step]:
+    judgement: ClusterEvaluation, live: PlanFacts, rows: tuple[ArchitectureRow, ...], blockers: tuple[Blocker, ...]
+) -> Iterator[BootstrapStep]:
     settings = judgement.settings
     yield _step("inventory", 0, detail=f"{len(judgement.nodes)} nodes, {len(judgement.templates)} templates")
     sets = 0
@@ -450,7 +461,7 @@ def _steps(
     written = [*judgement.unscheduled, *judgement.bound]
     pods = sum(bool(each.operations) for each in written)
     yield _step("pods", pods)
-    found = [each for each in blockers if each.reason != Blocked.ADMISSION_NOT_READY]
+    found = [each for each in blockers if each.reason != BlockerReason.ADMISSION_NOT_READY]
     said = f"{len(found)} {'blocker' if len(found) == 1 else 'blockers'}" if found else ""
     yield _step("simulate", 0, is_blocked=bool(found), detail=said)
     nodes = sum(row.to_write for row in rows)
@@ -460,7 +471,7 @@ def _steps(
     yield _step("verify", 0, is_open=waiting)
 
 
-def _admission_step(admission: Admission) -> Step:
+def _admission_step(admission: Admission) -> BootstrapStep:
     missing = [admission.webhook] if admission.webhook else []
     if admission.policy == "missing":
         missing.append(f"there is no MutatingAdmissionPolicy {REGISTRATION_POLICY}")
@@ -469,9 +480,9 @@ def _admission_step(admission: Admission) -> Step:
     return _step("admission", writes, is_open=bool(missing), is_blocked=blocked, detail="; ".join(missing))
 
 
-def _step(id: str, writes: int, *, is_open: bool = False, is_blocked: bool = False, detail: str = "") -> Step:
+def _step(id: str, writes: int, *, is_open: bool = False, is_blocked: bool = False, detail: str = "") -> BootstrapStep:
     state = StepState.BLOCKED if is_blocked else StepState.TODO if writes or is_open else StepState.DONE
-    return Step(id, _TITLES[id], state, writes, detail)
+    return BootstrapStep(id, _TITLES[id], state, writes, detail)
 
 
 # -- nodes are held back while a cluster is prepared -------------------------------------------------------------------

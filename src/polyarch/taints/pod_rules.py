@@ -21,10 +21,10 @@ from polyarch.platforms import ASSUMED_ARCHITECTURES, NodePlatform, PlatformSet
 from polyarch.selectors import is_listed
 from polyarch.taints import names
 from polyarch.taints.decision import (
-    Outcome,
+    LookupProgress,
     PodDecision,
-    Progress,
     Reason,
+    TolerationOutcome,
     missing_answers,
     sentence,
     shrunk,
@@ -119,7 +119,7 @@ def eligibility(case: Circumstances) -> Reason | None:
 # A.
 
 
-class Architectures(msgspec.Struct, frozen=True, gc=False):
+class PodArchitectures(msgspec.Struct, frozen=True, gc=False):
     """What is known of a pod's architectures."""
 
     possible: frozenset[str]
@@ -140,7 +140,7 @@ def architectures_of(
     system: str,
     existing: frozenset[str],
     limit: frozenset[str] | None = None,
-) -> Architectures:
+) -> PodArchitectures:
     """A, as far as the answers are known.
 
     ``existing``: architectures of the cluster's nodes. ``limit``: the architectures that a fallback assumes;
@@ -162,7 +162,7 @@ def architectures_of(
     if limit is not None:
         direct, possible = direct & limit, possible & limit
     managed = settings.managed
-    return Architectures(possible, possible & managed, direct & managed, common.is_everything)
+    return PodArchitectures(possible, possible & managed, direct & managed, common.is_everything)
 
 
 def neutral(settings: TaintSettings, existing: frozenset[str]) -> frozenset[str]:
@@ -176,7 +176,7 @@ STALE_FOR: Final = 6 * 3600.0
 """How old the last good reading of an image may be while its registry fails, by default."""
 
 
-class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The pod and what its decision depends on, without the answers."""
 
     pod: Pod
@@ -201,7 +201,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An examined pod: whether it is touched at all, and which images decide."""
 
-    facts: Facts
+    facts: PodFacts
     rule: Reason | None
     """The rule by which it is not touched, whatever the answers are."""
     constraints: NodeConstraints = OPEN
@@ -232,7 +232,7 @@ class Assessment(NamedTuple):
     """What is known of the pod's images, independent of how long it has waited."""
 
     images: tuple[ImageFacts, ...]
-    known: Architectures
+    known: PodArchitectures
 
     @property
     def unresolved(self) -> tuple[ImageFacts, ...]:
@@ -247,7 +247,7 @@ class Assessment(NamedTuple):
         return not self.known.is_open or not self.unresolved
 
 
-def examine(facts: Facts, *, needs_images: bool = False) -> Case:
+def examine(facts: PodFacts, *, needs_images: bool = False) -> Case:
     """Whether the pod is touched, and its images.
 
     ``needs_images``: A is asked for even if no toleration can be missing.
@@ -287,20 +287,22 @@ def assess(case: Case, answers: Mapping[str, Inspection], *, final: bool = False
     return Assessment(read, _architectures(case, read))
 
 
-def _architectures(case: Case, read: Iterable[ImageFacts], limit: frozenset[str] | None = None) -> Architectures:
+def _architectures(case: Case, read: Iterable[ImageFacts], limit: frozenset[str] | None = None) -> PodArchitectures:
     return architectures_of(
         read, case.constraints, case.settings, system=case.system, existing=case.facts.existing, limit=limit
     )
 
 
-def decide(case: Case, answers: Mapping[str, Inspection], progress: Progress = Progress.FIRST) -> PodDecision:
+def decide(
+    case: Case, answers: Mapping[str, Inspection], progress: LookupProgress = LookupProgress.FIRST
+) -> PodDecision:
     """The outcome for these answers."""
     if case.rule is not None:
         return _untouched(case, case.rule)
-    return conclude(case, assess(case, answers, final=progress is Progress.ENDED), progress)
+    return conclude(case, assess(case, answers, final=progress is LookupProgress.ENDED), progress)
 
 
-def conclude(case: Case, assessment: Assessment, progress: Progress) -> PodDecision:
+def conclude(case: Case, assessment: Assessment, progress: LookupProgress) -> PodDecision:
     """The outcome for an assessment of the images and the progress of waiting."""
     if case.rule is not None:
         return _untouched(case, case.rule)
@@ -309,12 +311,12 @@ def conclude(case: Case, assessment: Assessment, progress: Progress) -> PodDecis
     if not assessment.unresolved:
         return _tolerating(case, assessment, assessment.known, Reason.IMAGES)
     if case.facts.is_template:
-        return _told(case, assessment, Reason.ARCHITECTURE_UNKNOWN, Outcome.BLOCKED)
-    timed_out = progress is Progress.ENDED
+        return _told(case, assessment, Reason.ARCHITECTURE_UNKNOWN, TolerationOutcome.BLOCKED)
+    timed_out = progress is LookupProgress.ENDED
     settings = case.settings
     match _policy(case, progress):
         case "gate":
-            return _told(case, assessment, Reason.ARCHITECTURE_UNKNOWN, Outcome.GATED, timed_out=timed_out)
+            return _told(case, assessment, Reason.ARCHITECTURE_UNKNOWN, TolerationOutcome.GATED, timed_out=timed_out)
         case "primary-only":
             limited = _architectures(case, assessment.images, settings.primary)
             return _tolerating(case, assessment, limited, Reason.PRIMARY_FALLBACK, timed_out=timed_out)
@@ -323,18 +325,18 @@ def conclude(case: Case, assessment: Assessment, progress: Progress) -> PodDecis
             limited = _architectures(case, assessment.images, everything)
             return _tolerating(case, assessment, limited, Reason.ALL_FALLBACK, timed_out=timed_out)
         case _:
-            return _told(case, assessment, Reason.ARCHITECTURE_UNKNOWN, Outcome.PASSED, timed_out=timed_out)
+            return _told(case, assessment, Reason.ARCHITECTURE_UNKNOWN, TolerationOutcome.PASSED, timed_out=timed_out)
 
 
-def _policy(case: Case, progress: Progress) -> str:
+def _policy(case: Case, progress: LookupProgress) -> str:
     """What missing answers mean now: a value of ``onUnknown``."""
     settings = case.settings
-    if settings.on_unknown != "gate" and progress is not Progress.WAITING:
+    if settings.on_unknown != "gate" and progress is not LookupProgress.WAITING:
         return settings.on_unknown
-    if settings.on_timeout != "keep" and progress is Progress.ENDED:
+    if settings.on_timeout != "keep" and progress is LookupProgress.ENDED:
         return settings.on_timeout
     is_held = case.is_gated and case.facts.stored
-    return "gate" if is_held or progress is Progress.FIRST else "none"
+    return "gate" if is_held or progress is LookupProgress.FIRST else "none"
 
 
 def wanted(architectures: Iterable[str], settings: TaintSettings) -> tuple[Taint, ...]:
@@ -349,29 +351,29 @@ def missing(wanted: Iterable[Taint], tolerations: Iterable[Toleration] | None) -
 
 
 def _tolerating(
-    case: Case, assessment: Assessment, found: Architectures, reason: Reason, *, timed_out: bool = False
+    case: Case, assessment: Assessment, found: PodArchitectures, reason: Reason, *, timed_out: bool = False
 ) -> PodDecision:
     settings = case.settings
     added = missing(wanted(found.managed, settings), case.pod.spec.tolerations)
     if not found.direct.issuperset(added):
         reason = Reason.COMPATIBILITY
     if added:
-        outcome = Outcome.TOLERATED
+        outcome = TolerationOutcome.TOLERATED
     elif assessment.unresolved:
-        outcome = Outcome.PASSED
+        outcome = TolerationOutcome.PASSED
     else:
-        reason, outcome = Reason.COVERED, Outcome.UNCHANGED
+        reason, outcome = Reason.COVERED, TolerationOutcome.UNCHANGED
     return _told(case, assessment, reason, outcome, found=found, added=added, timed_out=timed_out)
 
 
 def _impossible(case: Case, assessment: Assessment) -> PodDecision:
     denied = case.settings.on_no_common == "deny" and not case.facts.stored
-    outcome = Outcome.DENIED if denied else Outcome.UNCHANGED
+    outcome = TolerationOutcome.DENIED if denied else TolerationOutcome.UNCHANGED
     return _told(case, assessment, Reason.NO_COMMON_ARCHITECTURE, outcome)
 
 
 def _untouched(case: Case, rule: Reason) -> PodDecision:
-    decision = PodDecision(reason=rule, outcome=Outcome.UNCHANGED, system=case.system)
+    decision = PodDecision(reason=rule, outcome=TolerationOutcome.UNCHANGED, system=case.system)
     return msgspec.structs.replace(decision, message=untouched(decision, case.facts.namespace))
 
 
@@ -379,9 +381,9 @@ def _told(
     case: Case,
     assessment: Assessment,
     reason: Reason,
-    outcome: Outcome,
+    outcome: TolerationOutcome,
     *,
-    found: Architectures | None = None,
+    found: PodArchitectures | None = None,
     added: tuple[str, ...] = (),
     timed_out: bool = False,
 ) -> PodDecision:
@@ -414,11 +416,11 @@ class Waited(NamedTuple):
     """Placement lifts its gate now, so the pod cannot wait any longer."""
 
 
-def progress(settings: TaintSettings, waited: Waited) -> Progress:
+def progress(settings: TaintSettings, waited: Waited) -> LookupProgress:
     """What missing answers mean after this time."""
     if waited.released or waited.seconds >= settings.gate_timeout:
-        return Progress.ENDED
-    return Progress.WAITING if waited.pending else Progress.FAILING
+        return LookupProgress.ENDED
+    return LookupProgress.WAITING if waited.pending else LookupProgress.FAILING
 
 
 def decide_after(case: Case, answers: Mapping[str, Inspection], waited: Waited) -> PodDecision:
@@ -469,24 +471,24 @@ def changes_images(old: Pod, new: Pod) -> bool:
     )
 
 
-def examine_change(facts: Facts, old: Pod) -> Case:
+def examine_change(facts: PodFacts, old: Pod) -> Case:
     """The case of the pod as it will be. Its images matter even if it tolerates every taint, because of ``lost``."""
     return examine(facts, needs_images=bool(recorded(old)))
 
 
 def decide_change(case: Case, answers: Mapping[str, Inspection], old: Pod) -> ImageChange:
     """The decision about the update of ``old``. While an answer is missing, nothing counts as lost."""
-    decision = decide(case, answers, Progress.UNGUARDED)
+    decision = decide(case, answers, LookupProgress.UNGUARDED)
     settings = case.settings
     if decision.reason is Reason.NO_COMMON_ARCHITECTURE and settings.on_no_common == "deny":
-        decision = msgspec.structs.replace(decision, outcome=Outcome.DENIED)
+        decision = msgspec.structs.replace(decision, outcome=TolerationOutcome.DENIED)
     lost = lost_of(case, decision, old)
     if not lost:
         return ImageChange(decision)
     policy = settings.image_change
     message = shrunk(decision, lost, policy)
-    if policy == "deny" and decision.outcome is not Outcome.DENIED:
-        decision = msgspec.structs.replace(decision, outcome=Outcome.DENIED, message=message)
+    if policy == "deny" and decision.outcome is not TolerationOutcome.DENIED:
+        decision = msgspec.structs.replace(decision, outcome=TolerationOutcome.DENIED, message=message)
     return ImageChange(decision, lost, policy, message)
 
 
@@ -523,7 +525,7 @@ class TemplateFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 def examine_template(facts: TemplateFacts) -> Case:
     """The case of the template's pods, for :func:`decide` as for any pod."""
     daemon_set = facts.daemon_set
-    of_pods = Facts(
+    of_pods = PodFacts(
         pod=daemon_set.template.pod(daemon_set.metadata, kind=DAEMON_SET),
         namespace=facts.namespace,
         settings=facts.settings,

@@ -99,7 +99,7 @@ class _Kind:
         log.info("object applied", object=f"{self.resource} {REGISTRATION_POLICY}")
 
 
-class RegistrationKeeper:
+class RegistrationPolicyController:
     """A controller with one key. ``released``: the architectures whose nodes are tainted now; None: not known yet, and
     the policy stays as the leader before left it."""
 

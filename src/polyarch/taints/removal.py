@@ -17,7 +17,7 @@ from polyarch.taints.inventory import is_evictable, is_marked, owned_taints
 from polyarch.taints.node_rules import decide_node
 from polyarch.taints.patch import bare_release, node_patch, restoring_patch
 from polyarch.taints.settings import TaintSettings
-from polyarch.taints.writes import NOTHING, Change, Failure, Outcome, Proposal, Writer
+from polyarch.taints.writes import NOTHING, AppliedChange, FailedChange, ProposedPatch, StepResult, Writer
 
 ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
 POLICY_PLURALS: Final = ("mutatingadmissionpolicybindings", "mutatingadmissionpolicies")
@@ -31,30 +31,30 @@ EVICTIONS: Final = 4
 """At the same time."""
 
 
-class Removal:
+class TaintRemover:
     """The steps of a removal. ``settings`` say which taints are ours: key and ownership."""
 
     def __init__(self, writer: Writer, settings: TaintSettings) -> None:
         self._writer = writer
         self._settings = settings
 
-    async def registration(self) -> Outcome:
+    async def registration(self) -> StepResult:
         """Removes what adds taints and tolerations to new nodes, pods and templates: policy, binding, webhook."""
         served = await self._writer.api.discover(ADMISSION_GROUP)
         found = [next((each for each in served if each.plural == plural), None) for plural in POLICY_PLURALS]
         policies = [await self._writer.delete(each, names.REGISTRATION_POLICY) for each in found if each is not None]
-        return Outcome.of((*policies, await self._writer.delete(MUTATING_WEBHOOKS, names.ROLE)))
+        return StepResult.of((*policies, await self._writer.delete(MUTATING_WEBHOOKS, names.ROLE)))
 
-    async def taints(self) -> Outcome:
+    async def taints(self) -> StepResult:
         """Removes our taints, and the record of them, from all nodes."""
         nodes = (await self._writer.api.list(NODES, type=Node)).items
         return await self._writer.patch_all(NODES, nodes, self._without_taints)
 
-    async def gates(self) -> Outcome:
+    async def gates(self) -> StepResult:
         """Lifts our gates from all pods; their labels go, too."""
         return await self._writer.patch_all(PODS, await self._marked(), _without_gate)
 
-    async def templates(self) -> Outcome:
+    async def templates(self) -> StepResult:
         """Removes the recorded tolerations from DaemonSets, which then replace their pods."""
         daemon_sets = (await self._writer.api.list(DAEMONSETS, type=DaemonSet)).items
         return await self._writer.patch_all(DAEMONSETS, daemon_sets, _without_tolerations)
@@ -73,34 +73,34 @@ class Removal:
         pods = (await self._writer.api.list(PODS, type=Pod)).items
         return [pod for pod in pods if is_evictable(pod, bare=bare)]
 
-    async def evict(self, pods: list[Pod], *, waiting: Callable[[Pod], None] = lambda _: None) -> Outcome:
+    async def evict(self, pods: list[Pod], *, waiting: Callable[[Pod], None] = lambda _: None) -> StepResult:
         """Evicts these pods; ``waiting`` is told of one that its PodDisruptionBudget keeps for now."""
 
-        async def one(pod: Pod) -> Outcome:
+        async def one(pod: Pod) -> StepResult:
             return await self._evict(pod, waiting)
 
-        return Outcome.of(await map_concurrently(one, pods, at_once=EVICTIONS))
+        return StepResult.of(await map_concurrently(one, pods, at_once=EVICTIONS))
 
-    async def _evict(self, pod: Pod, waiting: Callable[[Pod], None]) -> Outcome:
+    async def _evict(self, pod: Pod, waiting: Callable[[Pod], None]) -> StepResult:
         writer, metadata = self._writer, pod.metadata
         ref = Ref(PODS, metadata.key)
         until = writer.clock.monotonic() + PATIENCE
         while True:
             try:
                 await writer.api.evict(metadata.namespace, metadata.name, uid=metadata.uid, dry_run=writer.dry_run)
-                return writer.done(Change(ref, "is evicted"))
+                return writer.done(AppliedChange(ref, "is evicted"))
             except (NotFound, Conflict):  # it is gone, or another pod has its name
-                return Outcome()
+                return StepResult()
             except TooManyRequests as error:
                 if writer.dry_run:
-                    return writer.done(Change(ref, "is evicted as soon as its PodDisruptionBudget allows it"))
+                    return writer.done(AppliedChange(ref, "is evicted as soon as its PodDisruptionBudget allows it"))
                 wait = error.retry_after or BETWEEN
                 if writer.clock.monotonic() + wait > until:
-                    return Outcome(failed=(Failure(ref, f"not evicted: {error.message or error}"),))
+                    return StepResult(failed=(FailedChange(ref, f"not evicted: {error.message or error}"),))
                 waiting(pod)
                 await writer.clock.sleep(wait)
             except KubernetesError as error:
-                return Outcome(failed=(Failure(ref, str(error)),))
+                return StepResult(failed=(FailedChange(ref, str(error)),))
 
     # -- proposals ----------------------------------------------------------------------------------------------------
 
@@ -111,17 +111,17 @@ class Removal:
         found = {pod.metadata.uid: pod for pod in (*waiting.items, *labelled.items) if is_marked(pod)}
         return [pod for pod in found.values() if pod.metadata.deletion_timestamp is None]
 
-    def _without_taints(self, node: Node) -> Proposal:
+    def _without_taints(self, node: Node) -> ProposedPatch:
         decision = decide_node(node, self._settings, leaving=True)
         lost = ", ".join(map(str, owned_taints(node, self._settings)))
-        return Proposal(
+        return ProposedPatch(
             node_patch(node, decision), f"loses {lost}" if lost else f"loses {names.MANAGED_TAINTS_ANNOTATION}"
         )
 
 
-def _without_gate(pod: Pod) -> Proposal:
-    return Proposal(bare_release(pod), f"loses {names.GATE}") if is_marked(pod) else NOTHING
+def _without_gate(pod: Pod) -> ProposedPatch:
+    return ProposedPatch(bare_release(pod), f"loses {names.GATE}") if is_marked(pod) else NOTHING
 
 
-def _without_tolerations(daemon_set: DaemonSet) -> Proposal:
-    return Proposal(restoring_patch(daemon_set), "loses the tolerations that were added to its template")
+def _without_tolerations(daemon_set: DaemonSet) -> ProposedPatch:
+    return ProposedPatch(restoring_patch(daemon_set), "loses the tolerations that were added to its template")

@@ -25,18 +25,18 @@ from polyarch.taints.names import ROLE
 from polyarch.taints.node_rules import (
     SERVICE_LABEL,
     EndpointSlice,
-    Hold,
-    HoldReason,
     Pending,
-    PendingWatch,
-    Safety,
+    PendingPodMonitor,
+    RolloutPause,
+    RolloutPauseReason,
+    RolloutPreconditions,
     WebhookConfiguration,
     admission_problem,
     held_back,
     in_order,
     stop_message,
 )
-from polyarch.taints.nodes import MANAGED, NodeController, Pace, State
+from polyarch.taints.nodes import MANAGED, NodeController, NodeRateLimiter, NodeTaintState
 from polyarch.taints.settings import TaintSettings
 
 log = structlog.get_logger(__name__)
@@ -54,7 +54,7 @@ RIGHTS_AT_HOME: Final = (rule(ENDPOINT_SLICES, "list", "watch"),)
 class KnowsSafety(Protocol):
     """What is known of an architecture before its first node is tainted."""
 
-    def of(self, architecture: str) -> Safety: ...
+    def of(self, architecture: str) -> RolloutPreconditions: ...
 
 
 class KnowsUncovered(Protocol):
@@ -95,7 +95,7 @@ class Watches(Protocol):
     ) -> Informer[Any]: ...
 
 
-class ClusterSafety:
+class ClusterPreconditions:
     """The facts, from caches. ``namespace`` is where polyarch runs."""
 
     def __init__(
@@ -123,9 +123,9 @@ class ClusterSafety:
         for informer in (self._configurations, self._slices):
             informer.add_handler(lambda _: handler())
 
-    def of(self, architecture: str) -> Safety:
+    def of(self, architecture: str) -> RolloutPreconditions:
         """What is known of one architecture."""
-        return Safety(
+        return RolloutPreconditions(
             admission=self.admission,
             uncovered=self._daemon_sets.uncovered(architecture),
             undecided=self._pods.undecided(architecture),
@@ -161,7 +161,7 @@ class _Judged(NamedTuple):
     """What was found at a time: looking means walking over nodes and pods, so it is not done for every event."""
 
     at: float
-    hold: Hold | None
+    hold: RolloutPause | None
 
 
 class TaintRollout:
@@ -174,7 +174,7 @@ class TaintRollout:
         facts: Configured,
         safety: KnowsSafety,
         pending: Callable[[TaintSettings], Pending | None],
-        pace: Pace,
+        pace: NodeRateLimiter,
         released: Callable[[], None],
         clock: Clock,
         metrics: TaintMetrics,
@@ -198,14 +198,14 @@ class TaintRollout:
         """Architectures that some node carried the taint for."""
         self._taint: object = None
         self._judged: dict[str, _Judged] = {}
-        self._holds: dict[str, Hold] = {}
-        self._watches: dict[str, PendingWatch] = {}
+        self._holds: dict[str, RolloutPause] = {}
+        self._watches: dict[str, PendingPodMonitor] = {}
         nodes.on_tainted = self._tainted
 
     # -- what others are told ------------------------------------------------------------------------------------------
 
     @property
-    def holds(self) -> dict[str, Hold]:
+    def holds(self) -> dict[str, RolloutPause]:
         """Why no node of an architecture is tainted now."""
         return dict(self._holds)
 
@@ -236,17 +236,17 @@ class TaintRollout:
         self._judged.clear()
 
     def _tainted(self, architecture: str) -> None:
-        watch = self._watches.get(architecture, PendingWatch(known=frozenset() if self._has_looked else None))
+        watch = self._watches.get(architecture, PendingPodMonitor(known=frozenset() if self._has_looked else None))
         self._watches[architecture] = watch.tainted(self._clock.monotonic())
 
-    def _stopped_before(self) -> dict[str, PendingWatch]:
+    def _stopped_before(self) -> dict[str, PendingPodMonitor]:
         """Stops that the leader before this one wrote to the status, unless the object was changed since."""
         found = self._facts.configuration
         if found is None or found.status.observed_generation != found.metadata.generation:
             return {}
-        stopped = HoldReason.PODS_BECAME_PENDING
+        stopped = RolloutPauseReason.PODS_BECAME_PENDING
         rows = found.status.architectures or ()
-        return {row.name: PendingWatch(stopped=True) for row in rows if row.reason == stopped}
+        return {row.name: PendingPodMonitor(stopped=True) for row in rows if row.reason == stopped}
 
     # -- one pass ------------------------------------------------------------------------------------------------------
 
@@ -284,9 +284,9 @@ class TaintRollout:
     def _safe(self, settings: TaintSettings) -> frozenset[str]:
         """The architectures whose nodes may be tainted now; the others are on hold."""
         census = self._nodes.census
-        present = {each for each in settings.tainted if census.number(State.TAINTED, architecture=each)}
+        present = {each for each in settings.tainted if census.number(NodeTaintState.TAINTED, architecture=each)}
         self._carried = (self._carried | present) & settings.tainted
-        holds: dict[str, Hold] = {}
+        holds: dict[str, RolloutPause] = {}
         if settings.state == "active":
             for architecture in sorted(settings.tainted):
                 hold = self._hold(architecture, settings)
@@ -298,22 +298,22 @@ class TaintRollout:
         self._holds = {}
         return settings.tainted if settings.state == "removing" else self._nodes.released
 
-    def _hold(self, architecture: str, settings: TaintSettings) -> Hold | None:
+    def _hold(self, architecture: str, settings: TaintSettings) -> RolloutPause | None:
         watch = self._watches.get(architecture)
         if watch is not None and watch.stopped:
-            return Hold(HoldReason.PODS_BECAME_PENDING, stop_message(architecture, watch.names))
+            return RolloutPause(RolloutPauseReason.PODS_BECAME_PENDING, stop_message(architecture, watch.names))
         if architecture in self._carried:
             return None
         now = self._clock.monotonic()
-        waits = self._nodes.census.number(State.WAITING, architecture=architecture) > 0
+        waits = self._nodes.census.number(NodeTaintState.WAITING, architecture=architecture) > 0
         known = self._judged.get(architecture)
         if known is None or now - known.at >= (LOOK_EVERY if waits else IDLE_LOOK):
             hold = held_back(architecture, settings, self._safety.of(architecture))
             known = self._judged[architecture] = _Judged(now, hold)
         return known.hold
 
-    def _tell(self, holds: Mapping[str, Hold]) -> None:
-        waiting = {each for each in holds if self._nodes.census.number(State.WAITING, architecture=each)}
+    def _tell(self, holds: Mapping[str, RolloutPause]) -> None:
+        waiting = {each for each in holds if self._nodes.census.number(NodeTaintState.WAITING, architecture=each)}
         for architecture in sorted(waiting):
             if self._holds.get(architecture) != holds[architecture]:
                 hold = holds[architecture]
@@ -364,5 +364,5 @@ class TaintRollout:
         now = self._clock.monotonic()
         self._has_looked = True
         for architecture in self._watches.keys() | found.keys():
-            watch = self._watches.get(architecture, PendingWatch())
+            watch = self._watches.get(architecture, PendingPodMonitor())
             self._watches[architecture] = watch.looked(now, found.get(architecture, {}))

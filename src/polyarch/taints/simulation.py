@@ -30,7 +30,7 @@ BY_CONTROLLER: Final = (
 """What the DaemonSet controller adds to its pods (``pkg/controller/daemon/util/daemonset_util.go``)."""
 
 
-class Site(msgspec.Struct, frozen=True):
+class NodeView(msgspec.Struct, frozen=True):
     """A node, with its taints as they are and as they are planned."""
 
     name: str
@@ -40,7 +40,7 @@ class Site(msgspec.Struct, frozen=True):
     after: tuple[Taint, ...] = ()
 
 
-class Guest(msgspec.Struct, frozen=True):
+class PodRequirements(msgspec.Struct, frozen=True):
     """What decides where pods of a template may run."""
 
     node_selector: Mapping[str, str]
@@ -50,7 +50,7 @@ class Guest(msgspec.Struct, frozen=True):
     after: tuple[Toleration, ...] = ()
 
     @classmethod
-    def of(cls, pod: Pod, added: Iterable[Toleration] = (), *, by_controller: bool = False) -> "Guest":
+    def of(cls, pod: Pod, added: Iterable[Toleration] = (), *, by_controller: bool = False) -> "PodRequirements":
         """``added``: the tolerations that the pod gets; ``by_controller``: it is a DaemonSet's."""
         required = pod.required
         own = (*(pod.spec.tolerations or ()), *(BY_CONTROLLER if by_controller else ()))
@@ -72,7 +72,7 @@ class Guest(msgspec.Struct, frozen=True):
         return any(term.fields for term in self.terms or ())
 
 
-class Fate(msgspec.Struct, frozen=True):
+class FitResult(msgspec.Struct, frozen=True):
     """How many nodes of each architecture take the pods; an architecture without one is absent."""
 
     before: Mapping[str, int]
@@ -85,14 +85,14 @@ class Fate(msgspec.Struct, frozen=True):
         return bool(self.lost)
 
 
-class Landscape:
+class ClusterView:
     """The nodes of a cluster. Asking about many templates costs little more than about the different ones."""
 
-    def __init__(self, sites: Iterable[Site]) -> None:
+    def __init__(self, sites: Iterable[NodeView]) -> None:
         self._sites = tuple(sites)
-        self._views: dict[frozenset[str], list[_Group]] = {}
+        self._views: dict[frozenset[str], list[_NodeClass]] = {}
 
-    def fate(self, guest: Guest, *, hosts: frozenset[str] | None = None) -> Fate:
+    def fate(self, guest: PodRequirements, *, hosts: frozenset[str] | None = None) -> FitResult:
         """What the planned taints do to pods of a template.
 
         ``hosts``: of a DaemonSet, the architectures on which it has pods now; each of them counts for itself. For
@@ -111,26 +111,26 @@ class Landscape:
             lost = {each for each in hosts if before[each] and not after[each]}
         else:
             lost = set() if after else set(before)
-        return Fate(dict(sorted(before.items())), dict(sorted(after.items())), tuple(sorted(lost)))
+        return FitResult(dict(sorted(before.items())), dict(sorted(after.items())), tuple(sorted(lost)))
 
-    def _groups(self, guest: Guest) -> list["_Group"]:
+    def _groups(self, guest: PodRequirements) -> list["_NodeClass"]:
         """The nodes that differ for this guest, each with the number of those like it."""
         if guest.names_nodes:
-            return [_Group(site, 1) for site in self._sites]
+            return [_NodeClass(site, 1) for site in self._sites]
         keys = guest.keys
         if keys not in self._views:
-            alike: dict[object, list[Site]] = {}
+            alike: dict[object, list[NodeView]] = {}
             for site in self._sites:
                 asked = tuple((key, site.labels[key]) for key in sorted(keys) if key in site.labels)
                 alike.setdefault((site.architecture, asked, site.before, site.after), []).append(site)
-            self._views[keys] = [_Group(sites[0], len(sites)) for sites in alike.values()]
+            self._views[keys] = [_NodeClass(sites[0], len(sites)) for sites in alike.values()]
         return self._views[keys]
 
 
-class _Group(NamedTuple):
+class _NodeClass(NamedTuple):
     """Nodes that are alike: one of them, and how many there are."""
 
-    site: Site
+    site: NodeView
     number: int
 
 
@@ -143,7 +143,7 @@ def _parsed(terms: Iterable[object]) -> Iterator[NodeTerm]:
             continue
 
 
-def _admitted(guest: Guest, site: Site) -> bool:
+def _admitted(guest: PodRequirements, site: NodeView) -> bool:
     return admits(guest.terms, site.labels, node_selector=guest.node_selector, node_name=site.name)
 
 

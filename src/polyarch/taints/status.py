@@ -2,7 +2,7 @@
 
 The leader runs it as a controller with one key. Each pass asks the parts of the role for their contributions and looks
 again in 10 s; a change of the object is answered at once, unless the last write was less than 10 s ago. A configuration
-from a file has no status: there the same values are logged. The contribution about nodes, :class:`NodeReport`, is made
+from a file has no status: there the same values are logged. The part about nodes, :class:`NodeStatusPart`, is made
 here, since census, rollout and registration policy all have a share in it.
 """
 
@@ -26,15 +26,15 @@ from polyarch.taints.api import (
     ArchitectureStatus,
     ArchitectureTaints,
     ArchitectureTaintsStatus,
-    Contribution,
     NodesStatus,
     Problem,
+    StatusPart,
     composed,
 )
 from polyarch.taints.names import REGISTRATION_POLICY, SINGLETON
-from polyarch.taints.node_rules import HoldReason, named
-from polyarch.taints.nodes import MANAGED, Census, HasSettings, NodeController, State
-from polyarch.taints.registration import RegistrationKeeper
+from polyarch.taints.node_rules import RolloutPauseReason, named
+from polyarch.taints.nodes import MANAGED, HasSettings, NodeController, NodeTaintState, TaintedNodeIndex
+from polyarch.taints.registration import RegistrationPolicyController
 from polyarch.taints.rollout import TaintRollout
 from polyarch.taints.settings import TaintSettings
 
@@ -44,7 +44,7 @@ EVERY: Final = 10.0
 """Least seconds between two writes, and between two looks."""
 OBJECT: Final = Key("", SINGLETON)
 
-Part = Callable[[], Contribution]
+Part = Callable[[], StatusPart]
 
 
 class Configured(Protocol):
@@ -151,7 +151,7 @@ NOT_SERVED: Final = (
 )
 
 
-class NodeReport:
+class NodeStatusPart:
     """Its contribution; ``admission`` says why the webhook for pods is not available, or nothing."""
 
     def __init__(
@@ -160,7 +160,7 @@ class NodeReport:
         facts: HasSettings,
         nodes: NodeController,
         rollout: TaintRollout,
-        registration: RegistrationKeeper,
+        registration: RegistrationPolicyController,
         admission: Callable[[], str],
     ) -> None:
         self._facts = facts
@@ -169,14 +169,14 @@ class NodeReport:
         self._registration = registration
         self._admission = admission
 
-    def contribution(self) -> Contribution:
+    def contribution(self) -> StatusPart:
         """What is said of nodes now."""
         settings = self._facts.settings or TaintSettings()
         census = self._nodes.census
         admission = self._admission()
         managed, tainted = census.number(*MANAGED), census.marked
-        meant = census.number(State.TAINTED, State.WAITING)
-        return Contribution(
+        meant = census.number(NodeTaintState.TAINTED, NodeTaintState.WAITING)
+        return StatusPart(
             fields={
                 "key": settings.key,
                 "architectures": [msgspec.to_builtins(each) for each in self._rows(census)],
@@ -184,29 +184,29 @@ class NodeReport:
                     NodesStatus(
                         managed=managed,
                         tainted=tainted,
-                        skipped=census.number(State.SKIPPED),
-                        unknown=census.number(State.UNKNOWN),
+                        skipped=census.number(NodeTaintState.SKIPPED),
+                        unknown=census.number(NodeTaintState.UNKNOWN),
                         summary=f"{tainted}/{meant}",
                     )
                 ),
             },
             conditions=(self._tainted(settings), self._safe(settings)),
             problems=tuple(self._problems()),
-            unready=(Problem(HoldReason.ADMISSION_NOT_READY, admission),) if admission else (),
+            unready=(Problem(RolloutPauseReason.ADMISSION_NOT_READY, admission),) if admission else (),
         )
 
-    def _rows(self, census: Census) -> list[ArchitectureStatus]:
+    def _rows(self, census: TaintedNodeIndex) -> list[ArchitectureStatus]:
         """The architectures of all nodes, managed or not: images that fit any run there, too."""
         holds = self._rollout.holds
         rows = []
         for architecture in census.architectures:
-            waiting = census.number(State.WAITING, architecture=architecture)
+            waiting = census.number(NodeTaintState.WAITING, architecture=architecture)
             hold = holds.get(architecture) if waiting else None
             rows.append(
                 ArchitectureStatus(
                     name=architecture,
                     nodes=census.number(*MANAGED, architecture=architecture),
-                    tainted=census.number(State.TAINTED, architecture=architecture),
+                    tainted=census.number(NodeTaintState.TAINTED, architecture=architecture),
                     waiting=waiting,
                     reason=str(hold.reason) if hold is not None else "",
                 )
@@ -215,7 +215,7 @@ class NodeReport:
 
     def _tainted(self, settings: TaintSettings) -> Condition:
         census = self._nodes.census
-        waiting, done = census.number(State.WAITING), census.number(State.TAINTED)
+        waiting, done = census.number(NodeTaintState.WAITING), census.number(NodeTaintState.TAINTED)
         if settings.state == "removing":
             left = census.marked
             message = f"{left} nodes still carry a taint of polyarch" if left else "no node carries a taint of polyarch"
@@ -243,14 +243,18 @@ class NodeReport:
         return Condition(SAFE_TO_TAINT, "False", str(next(iter(held.values())).reason), message)
 
     def _waits(self, architecture: str) -> bool:
-        return self._nodes.census.number(State.WAITING, architecture=architecture) > 0
+        return self._nodes.census.number(NodeTaintState.WAITING, architecture=architecture) > 0
 
     def _has_no_policy(self, settings: TaintSettings) -> bool:
         return settings.at_registration == "policy" and self._registration.is_served is False
 
     def _problems(self) -> list[Problem]:
         holds = self._rollout.holds.values()
-        found = [Problem(hold.reason, hold.message) for hold in holds if hold.reason is HoldReason.PODS_BECAME_PENDING]
+        found = [
+            Problem(hold.reason, hold.message)
+            for hold in holds
+            if hold.reason is RolloutPauseReason.PODS_BECAME_PENDING
+        ]
         unwritten = self._nodes.unwritten
         if unwritten:
             first = next(iter(unwritten.values()))

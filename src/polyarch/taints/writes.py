@@ -64,7 +64,7 @@ class HasMetadata(Protocol):
 M = TypeVar("M", bound=HasMetadata)
 
 
-class Change(NamedTuple):
+class AppliedChange(NamedTuple):
     """What was done to one object, or would be."""
 
     ref: Ref
@@ -72,7 +72,7 @@ class Change(NamedTuple):
     """As the rest of a sentence: ``loses supported-arch=arm64:NoSchedule``."""
 
 
-class Failure(NamedTuple):
+class FailedChange(NamedTuple):
     """What could not be done, and why."""
 
     ref: Ref
@@ -82,14 +82,14 @@ class Failure(NamedTuple):
         return f"{self.ref.resource.kind} {self.ref.key}: {self.problem}"
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class StepResult(msgspec.Struct, frozen=True):
     """What came of a step."""
 
-    changed: tuple[Change, ...] = ()
-    failed: tuple[Failure, ...] = ()
+    changed: tuple[AppliedChange, ...] = ()
+    failed: tuple[FailedChange, ...] = ()
 
     @classmethod
-    def of(cls, outcomes: Iterable["Outcome"]) -> "Outcome":
+    def of(cls, outcomes: Iterable["StepResult"]) -> "StepResult":
         """All of them together."""
         several = tuple(outcomes)
         return cls(
@@ -98,15 +98,15 @@ class Outcome(msgspec.Struct, frozen=True):
         )
 
 
-class Proposal(NamedTuple):
+class ProposedPatch(NamedTuple):
     """A patch and what it does; without operations there is nothing to do."""
 
     operations: tuple[Operation, ...] = ()
     what: str = ""
 
 
-NOTHING: Final = Proposal()
-Tell = Callable[[Change], None]
+NOTHING: Final = ProposedPatch()
+Tell = Callable[[AppliedChange], None]
 """Is told of each change when it is made."""
 
 
@@ -126,22 +126,24 @@ class Writer:
         self.clock: Clock = clock or SystemClock()
         self._tell = tell
 
-    async def patch_all(self, resource: Resource, objects: Iterable[M], propose: Callable[[M], Proposal]) -> Outcome:
+    async def patch_all(
+        self, resource: Resource, objects: Iterable[M], propose: Callable[[M], ProposedPatch]
+    ) -> StepResult:
         """Patches each object as proposed for it, several at a time."""
 
-        async def one(thing: M) -> Outcome:
+        async def one(thing: M) -> StepResult:
             return await self.patch(resource, thing, propose)
 
-        return Outcome.of(await map_concurrently(one, objects, at_once=AT_ONCE))
+        return StepResult.of(await map_concurrently(one, objects, at_once=AT_ONCE))
 
-    async def patch(self, resource: Resource, thing: M, propose: Callable[[M], Proposal]) -> Outcome:
+    async def patch(self, resource: Resource, thing: M, propose: Callable[[M], ProposedPatch]) -> StepResult:
         """Patches one object; what was proposed for an old state is proposed anew for the present one."""
         ref = Ref(resource, thing.metadata.key)
         problem = "it keeps changing"
         for attempt in range(AT_MOST):
             proposal = propose(thing)
             if not proposal.operations:
-                return Outcome()
+                return StepResult()
             try:
                 await self.api.patch(
                     resource,
@@ -150,9 +152,9 @@ class Writer:
                     namespace=ref.key.namespace,
                     dry_run=self.dry_run,
                 )
-                return self.done(Change(ref, proposal.what))
+                return self.done(AppliedChange(ref, proposal.what))
             except NotFound:
-                return Outcome()
+                return StepResult()
             except (Conflict, Invalid) as error:
                 problem = str(error)
                 if isinstance(error, Invalid) and not error.is_failed_test:
@@ -165,13 +167,13 @@ class Writer:
             try:
                 thing = await self.api.get(resource, ref.key.name, namespace=ref.key.namespace, type=type(thing))
             except NotFound:
-                return Outcome()
+                return StepResult()
             except KubernetesError as error:
                 problem = str(error)
                 break
-        return Outcome(failed=(Failure(ref, problem),))
+        return StepResult(failed=(FailedChange(ref, problem),))
 
-    async def apply(self, resource: Resource, document: Mapping[str, Any]) -> Outcome:
+    async def apply(self, resource: Resource, document: Mapping[str, Any]) -> StepResult:
         """Brings an object of the cluster to what the document says, unless it says so already."""
         name = document["metadata"]["name"]
         ref = Ref(resource, Key("", name))
@@ -181,25 +183,27 @@ class Writer:
             except NotFound:
                 live = None
             if live is not None and not differences(document, live, manager=FIELD_MANAGER):
-                return Outcome()
+                return StepResult()
             await self.api.apply(resource, document, dry_run=self.dry_run)
         except KubernetesError as error:
-            return Outcome(failed=(Failure(ref, str(error)),))
-        return self.done(Change(ref, "is brought up to date" if live is not None else "is created"))
+            return StepResult(failed=(FailedChange(ref, str(error)),))
+        return self.done(AppliedChange(ref, "is brought up to date" if live is not None else "is created"))
 
-    async def delete(self, resource: Resource, name: str, *, namespace: str = "", what: str = "is deleted") -> Outcome:
+    async def delete(
+        self, resource: Resource, name: str, *, namespace: str = "", what: str = "is deleted"
+    ) -> StepResult:
         """Deletes an object if it is there."""
         ref = Ref(resource, Key(namespace, name))
         try:
             await self.api.get(resource, name, namespace=namespace, type=dict)
             await self.api.delete(resource, name, namespace=namespace, dry_run=self.dry_run)
         except NotFound:
-            return Outcome()
+            return StepResult()
         except KubernetesError as error:
-            return Outcome(failed=(Failure(ref, str(error)),))
-        return self.done(Change(ref, what))
+            return StepResult(failed=(FailedChange(ref, str(error)),))
+        return self.done(AppliedChange(ref, what))
 
-    def done(self, change: Change) -> Outcome:
+    def done(self, change: AppliedChange) -> StepResult:
         """Tells of a change that was made."""
         self._tell(change)
-        return Outcome(changed=(change,))
+        return StepResult(changed=(change,))

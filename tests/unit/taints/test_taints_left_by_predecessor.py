@@ -12,11 +12,11 @@ from taints_predecessor import CONSISTENT, WRONG, Case
 
 from polyarch.objects import Pod
 from polyarch.oci.inspection import Inspection
-from polyarch.taints.decision import Outcome, PodDecision, Reason
+from polyarch.taints.decision import PodDecision, Reason, TolerationOutcome
 from polyarch.taints.node_rules import Kind, NodeDecision, decide_node
 from polyarch.taints.patch import node_patch, stored_patch
 from polyarch.taints.pod_rules import Case as Examined
-from polyarch.taints.pod_rules import Facts, decide, examine
+from polyarch.taints.pod_rules import PodFacts, decide, examine
 from polyarch.taints.settings import TaintSettings
 
 AS_BEFORE = TaintSettings(mode="tolerations", primary=frozenset({"amd64"}))
@@ -38,7 +38,7 @@ def judged(case: Case, *tolerations: str) -> tuple[Examined, PodDecision]:
         "tolerations": [predecessor.toleration(each) for each in tolerations],
     }
     document = {"metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7"}, "spec": spec}
-    facts = Facts(pod=msgspec.convert(document, Pod), namespace="n", settings=AS_BEFORE, stored=True)
+    facts = PodFacts(pod=msgspec.convert(document, Pod), namespace="n", settings=AS_BEFORE, stored=True)
     examined = examine(facts)
     return examined, decide(examined, {each: looked_up(each, image) for each, image in (images | early).items()})
 
@@ -47,7 +47,7 @@ def judged(case: Case, *tolerations: str) -> tuple[Examined, PodDecision]:
 @pytest.mark.parametrize("case", list(CONSISTENT), ids=lambda case: case.name)
 def test_a_pod_that_it_left_as_it_should_be_is_not_written(case: Case) -> None:
     examined, decision = judged(case, *case.left)
-    assert (decision.outcome, decision.added) == (Outcome.UNCHANGED, ())
+    assert (decision.outcome, decision.added) == (TolerationOutcome.UNCHANGED, ())
     assert stored_patch(examined, decision) == ()
 
 

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 from polyarch.cli.explain.pods import Configuration, GivenPod
 from polyarch.oci.inspection import Inspection
-from polyarch.taints.decision import Progress
+from polyarch.taints.decision import LookupProgress
 from polyarch.taints.events import explain_tolerations
 from polyarch.taints.node_rules import architecture_of
-from polyarch.taints.pod_rules import Case, Facts, Waited, decide, decide_after, examine
+from polyarch.taints.pod_rules import Case, PodFacts, Waited, decide, decide_after, examine
 
 
 class TolerationExplainer(NamedTuple):
@@ -22,7 +22,7 @@ class TolerationExplainer(NamedTuple):
     def explained(self, answers: Mapping[str, Inspection]) -> dict[str, Any]:
         """The member of the pod's entry."""
         if self.age is None:
-            decision = decide(self.case, answers, Progress.FIRST)
+            decision = decide(self.case, answers, LookupProgress.FIRST)
         else:
             decision = decide_after(self.case, answers, Waited(self.age))
         return explain_tolerations(self.case, decision, self.configuration.machines)
@@ -34,7 +34,7 @@ def tolerated(given: GivenPod, configuration: Configuration, *, age: float | Non
     if settings is None:
         return None
     existing = frozenset(filter(None, map(architecture_of, configuration.machines)))
-    facts = Facts(
+    facts = PodFacts(
         pod=given.pod,
         namespace=given.namespace,
         settings=settings,

@@ -25,11 +25,19 @@ from polyarch.clock import SystemClock
 from polyarch.kube.client import Client
 from polyarch.kube.resources import few
 from polyarch.placement.names import OPERATOR_LEASE
-from polyarch.taints.bootstrap import Delegated, Direct, NotInTime, Progressed, Tainting, ready, tainted
+from polyarch.taints.bootstrap import (
+    BootstrapProgress,
+    ControllerBootstrap,
+    DirectBootstrap,
+    NodeTainter,
+    NotInTime,
+    ready,
+    tainted,
+)
 from polyarch.taints.cluster import is_renewed, read_inventory, read_live
 from polyarch.taints.names import LEASE
-from polyarch.taints.plan import Blocker, Judge, Plan, StepState, is_held, plan
-from polyarch.taints.writes import Change, Outcome, Writer
+from polyarch.taints.plan import Blocker, Plan, PlanBuilder, StepState, is_held, plan
+from polyarch.taints.writes import AppliedChange, StepResult, Writer
 
 LOOK_EVERY: Final = 5.0
 """Seconds between two looks at a cluster in which a controller works."""
@@ -58,7 +66,7 @@ class RunOptions:
 class ClusterState(msgspec.Struct, frozen=True):
     """The cluster as it is, judged."""
 
-    judge: Judge
+    judge: PlanBuilder
     plan: Plan
 
 
@@ -167,7 +175,7 @@ class _BootstrapRun:
         if not self._manner.taints or not self._goes_on(third.plan.blockers):
             return
         with self._step("taint", third):
-            run = Tainting(
+            run = NodeTainter(
                 self._writer,
                 self._found.settings,
                 batch=self._manner.batch,
@@ -184,13 +192,13 @@ class _BootstrapRun:
                 "the toleration, or images for other nodes, and run the same command again"
             )
 
-    def _steps(self, look: ClusterState) -> Direct:
-        return Direct(self._writer, look.judge, look.plan.judgement)
+    def _steps(self, look: ClusterState) -> DirectBootstrap:
+        return DirectBootstrap(self._writer, look.judge, look.plan.judgement)
 
     # -- with a controller --------------------------------------------------------------------------------------------
 
     async def _delegated(self, first: ClusterState) -> None:
-        delegated = Delegated(self._client, clock=self._clock, dry_run=self._manner.dry_run, tell=self._tell)
+        delegated = ControllerBootstrap(self._client, clock=self._clock, dry_run=self._manner.dry_run, tell=self._tell)
         if self._found.source == "file" and self._found.live is not None:
             await delegated.configure(self._found.document, self._found.live)
         await delegated.prepare(self._found.document, self._found.live)
@@ -207,7 +215,7 @@ class _BootstrapRun:
         except NotInTime as error:
             self._ended.problem = f"not done within {self._manner.timeout:.0f} s: the controller waits for {error}"
 
-    async def _prepared(self, delegated: Delegated) -> ClusterState:
+    async def _prepared(self, delegated: ControllerBootstrap) -> ClusterState:
         """Returns when the controller has done what it can about templates and pods."""
         until = self._clock.monotonic() + self._manner.timeout
         await delegated.wait(ready, seconds=self._manner.timeout, seen=self._said)
@@ -221,7 +229,7 @@ class _BootstrapRun:
             self._messages.detail(", ".join(f"{step.id}: {step.writes} to write" for step in waiting))
             await self._clock.sleep(LOOK_EVERY)
 
-    async def _tainted(self, delegated: Delegated, prepared: ClusterState) -> None:
+    async def _tainted(self, delegated: ControllerBootstrap, prepared: ClusterState) -> None:
         forced = bool(self._ended.accepted) and self._found.settings.rollout == "safe"
         if forced:  # the controller, too, would wait for what is accepted here
             await delegated.roll_out("immediate")
@@ -231,7 +239,7 @@ class _BootstrapRun:
             with self._messages.progress("6 taint", total) as shown:
                 before = 0
 
-                def seen(now: Progressed) -> None:
+                def seen(now: BootstrapProgress) -> None:
                     nonlocal before
                     for _ in range(max(0, now.tainted - before)):
                         shown.advance()
@@ -247,7 +255,7 @@ class _BootstrapRun:
                 await delegated.roll_out("safe")
         self._ended.stopped = ended.stopped
 
-    async def _release(self, delegated: Delegated) -> None:
+    async def _release(self, delegated: ControllerBootstrap) -> None:
         live = await delegated.found()
         if live is None or is_held(live.spec):
             await delegated.release(self._found.document, live)
@@ -273,7 +281,7 @@ class _BootstrapRun:
             yield
         self._shown = None
 
-    def _tell(self, change: Change) -> None:
+    def _tell(self, change: AppliedChange) -> None:
         self._ended.changes.append(change)
         said = f"{change.ref.resource.kind} {change.ref.key} {change.what}"
         if self._manner.dry_run:
@@ -284,10 +292,10 @@ class _BootstrapRun:
             self._shown.remark(said)
             self._shown.advance()
 
-    def _said(self, now: Progressed) -> None:
+    def _said(self, now: BootstrapProgress) -> None:
         if now.waits_for:
             self._messages.remark(f"3 admission: waits for {now.waits_for}")
 
-    def _took(self, outcome: Outcome) -> bool:
+    def _took(self, outcome: StepResult) -> bool:
         self._ended.failures += outcome.failed
         return not outcome.failed

@@ -20,12 +20,12 @@ from polyarch.clock import Clock, SystemClock
 from polyarch.kube.resources import Ref, few
 from polyarch.objects import Pod
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
-from polyarch.taints.bootstrap import Delegated, NotInTime, observed
+from polyarch.taints.bootstrap import ControllerBootstrap, NotInTime, observed
 from polyarch.taints.cluster import is_renewed
 from polyarch.taints.names import LEASE
-from polyarch.taints.removal import Removal
+from polyarch.taints.removal import TaintRemover
 from polyarch.taints.settings import ADOPTING, PRESET_KEYS, Ownership, Preset, TaintSettings
-from polyarch.taints.writes import Change, Failure, KubernetesApi, Outcome, Writer
+from polyarch.taints.writes import AppliedChange, FailedChange, KubernetesApi, StepResult, Writer
 
 SCHEMA_VERSION: Final = "polyarch.dev/taint-clean/v1"
 COMMAND: Final = "taint clean"
@@ -53,8 +53,8 @@ class CleanResult(msgspec.Struct, kw_only=True):
 
     dry_run: bool
     key: str = ""
-    changes: list[Change] = []
-    failures: list[Failure] = []
+    changes: list[AppliedChange] = []
+    failures: list[FailedChange] = []
     left: tuple[Ref, ...] = ()
     """What is still there by a fresh list, although it should not be."""
     bare: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ class TaintCleaner:
         settings = self._settings(live)
         self._cleaned.key = settings.key
         await self._stop_controller(live)
-        removal = Removal(self._writer, settings)
+        removal = TaintRemover(self._writer, settings)
         await self._step("registration and webhook", removal.registration)
         await self._step("taints of nodes", removal.taints)
         await self._step("gates of pods", removal.gates)
@@ -127,7 +127,7 @@ class TaintCleaner:
 
     async def _live(self) -> ArchitectureTaints | None:
         """The object; None also if the cluster does not have the kind any more."""
-        return await Delegated(self._client, clock=self._clock).found()
+        return await ControllerBootstrap(self._client, clock=self._clock).found()
 
     def _settings(self, live: ArchitectureTaints | None) -> TaintSettings:
         """What decides what is ours: the object, unless the command line names another key."""
@@ -151,7 +151,7 @@ class TaintCleaner:
                     "the taints back; stop `polyarch run taints` first, or give --force"
                 )
             return
-        delegated = Delegated(self._client, clock=self._clock, dry_run=dry_run, tell=self._tell)
+        delegated = ControllerBootstrap(self._client, clock=self._clock, dry_run=dry_run, tell=self._tell)
         if live.spec.state != "removing" and live.metadata.deletion_timestamp is None:
             await delegated.remove()
         if not renewed:
@@ -165,12 +165,12 @@ class TaintCleaner:
                     "at its logs, or give --force"
                 ) from None
 
-    async def _step(self, what: str, work: Callable[[], Awaitable[Outcome]]) -> None:
+    async def _step(self, what: str, work: Callable[[], Awaitable[StepResult]]) -> None:
         self._messages.detail(what)
         outcome = await work()
         self._cleaned.failures += outcome.failed
 
-    async def _evict(self, removal: Removal) -> None:
+    async def _evict(self, removal: TaintRemover) -> None:
         pods = await removal.evictable()
         bare = await removal.evictable(bare=True)
         if bare:
@@ -193,7 +193,7 @@ class TaintCleaner:
     def _waits(self, pod: Pod) -> None:
         self._messages.detail(f"{pod.metadata.key}: its PodDisruptionBudget does not allow an eviction yet")
 
-    def _tell(self, change: Change) -> None:
+    def _tell(self, change: AppliedChange) -> None:
         self._cleaned.changes.append(change)
         dry = " (dry run)" if self._asked.dry_run else ""
         self._messages.remark(f"{change.ref.resource.kind} {change.ref.key} {change.what}{dry}")

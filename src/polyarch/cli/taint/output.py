@@ -12,9 +12,9 @@ from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.output.terminal import printable, styled
 from polyarch.cli.taint.configuration import TaintConfiguration
-from polyarch.taints.plan import Blocker, JudgedTemplate, Plan, Step, StepState
+from polyarch.taints.plan import Blocker, BootstrapStep, Plan, StepState, TemplateEvaluation
 from polyarch.taints.simulation import IGNORED
-from polyarch.taints.writes import Change, Failure
+from polyarch.taints.writes import AppliedChange, FailedChange
 
 PLAN_SCHEMA_VERSION: Final = "polyarch.dev/taint-plan/v1"
 STYLES: Final = {StepState.DONE: "green", StepState.TODO: "", StepState.BLOCKED: "red"}
@@ -31,7 +31,7 @@ def plan_text(plan: Plan, configured: TaintConfiguration, *, colour: bool) -> st
     return "\n".join(parts) + f"\nNot looked at: {IGNORED}.\n"
 
 
-def steps_text(steps: tuple[Step, ...], *, colour: bool) -> str:
+def steps_text(steps: tuple[BootstrapStep, ...], *, colour: bool) -> str:
     """The seven steps, each with how far it is."""
     rows = [
         Row(
@@ -125,7 +125,7 @@ def _templates(plan: Plan, colour: bool) -> str:
     return table(("TEMPLATE", "RUNS ON", "TOLERATES NEWLY", "NODES AFTERWARDS", "NOTE"), rows, colour=colour)
 
 
-def _note(each: JudgedTemplate) -> str:
+def _note(each: TemplateEvaluation) -> str:
     """What is not to be seen from the other columns."""
     decision = each.decision
     if decision.unresolved:
@@ -230,7 +230,7 @@ def plan_document(plan: Plan, configured: TaintConfiguration) -> Document:
     }
 
 
-def steps_document(steps: tuple[Step, ...]) -> list[Document]:
+def steps_document(steps: tuple[BootstrapStep, ...]) -> list[Document]:
     """The seven steps."""
     return [
         {"id": each.id, "title": each.title, "state": each.state.value, "writes": each.writes, "detail": each.detail}
@@ -238,7 +238,7 @@ def steps_document(steps: tuple[Step, ...]) -> list[Document]:
     ]
 
 
-def _template(each: JudgedTemplate) -> Document:
+def _template(each: TemplateEvaluation) -> Document:
     decision, fate = each.decision, each.fate
     return {
         "kind": each.template.kind,
@@ -268,8 +268,8 @@ class BootstrapResult(msgspec.Struct, kw_only=True):
 
     dry_run: bool
     controller: bool = False
-    changes: list[Change] = []
-    failures: list[Failure] = []
+    changes: list[AppliedChange] = []
+    failures: list[FailedChange] = []
     accepted: tuple[Blocker, ...] = ()
     stopped: str = ""
     """Why tainting was stopped."""
@@ -317,6 +317,6 @@ def _document(ended: BootstrapResult) -> dict[str, Any]:
     }
 
 
-def change_document(change: Change) -> dict[str, Any]:
+def change_document(change: AppliedChange) -> dict[str, Any]:
     """A change as documents of the command line have it."""
     return {**change.ref.document(), "change": change.what}

@@ -38,10 +38,10 @@ from polyarch.taints.documents import (
     registration_policy,
     runtime_classes,
 )
-from polyarch.taints.inventory import Inventory
+from polyarch.taints.inventory import ClusterSnapshot
 from polyarch.taints.names import LEASE
 from polyarch.taints.node_rules import architecture_of
-from polyarch.taints.plan import Judge, Plan, plan
+from polyarch.taints.plan import Plan, PlanBuilder, plan
 from polyarch.taints.settings import TaintSettings
 
 BRIEFLY = 8.0
@@ -130,10 +130,10 @@ async def opened(client: Client, images: ImageOptions, messages: Messages) -> As
         raise UsageError(str(error)) from None
 
 
-async def judge_of(inventory: Inventory, settings: TaintSettings, looked: PodImages) -> Judge:
+async def judge_of(inventory: ClusterSnapshot, settings: TaintSettings, looked: PodImages) -> PlanBuilder:
     """A judge of the inventory who knows what its images say."""
     now = datetime.now(UTC)
-    judge = Judge(inventory, settings, looked.of, lambda pod: _age(pod, now))
+    judge = PlanBuilder(inventory, settings, looked.of, lambda pod: _age(pod, now))
     await looked.ask(judge.pods())
     await looked.look_again(judge.nowhere())
     return judge

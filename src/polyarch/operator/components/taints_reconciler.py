@@ -49,9 +49,9 @@ from polyarch.selectors import InvalidSelector, Selector
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.inventory import RECORDED_ONLY
-from polyarch.taints.removal import ADMISSION_GROUP, POLICY_PLURALS, Removal
+from polyarch.taints.removal import ADMISSION_GROUP, POLICY_PLURALS, TaintRemover
 from polyarch.taints.settings import NOTHING, TaintSettings
-from polyarch.taints.writes import Outcome, Writer
+from polyarch.taints.writes import StepResult, Writer
 
 log = structlog.get_logger(__name__)
 
@@ -165,7 +165,7 @@ class TaintsUninstaller:
                 self._note_failures(await self._removal(settings).registration())
             case TaintsUninstallStep.CLEAN:
                 removal = self._removal(settings)
-                self._note_failures(Outcome.of((await removal.taints(), await removal.gates())))
+                self._note_failures(StepResult.of((await removal.taints(), await removal.gates())))
             case TaintsUninstallStep.REMOVE_ROLE:
                 self.failures = ()
                 await self._operands.remove(remaining.operands)
@@ -186,10 +186,10 @@ class TaintsUninstaller:
             parts.append(partial(remove_finalizer, self._client, ARCHITECTURE_TAINTS, terminating, names.FINALIZER))
         await attempt_all(parts)
 
-    def _removal(self, settings: TaintSettings | None) -> Removal:
-        return Removal(Writer(self._client, clock=self._clock), settings or RECORDED_ONLY)
+    def _removal(self, settings: TaintSettings | None) -> TaintRemover:
+        return TaintRemover(Writer(self._client, clock=self._clock), settings or RECORDED_ONLY)
 
-    def _note_failures(self, outcome: Outcome) -> None:
+    def _note_failures(self, outcome: StepResult) -> None:
         self.failures = tuple(map(str, outcome.failed))
         for failure in self.failures:
             log.warning("not removed", problem=failure)

@@ -12,8 +12,8 @@ from polyarch.images.pod_mutation import NO_MUTATION
 from polyarch.objects import Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.reference import parse
-from polyarch.taints.decision import Progress
-from polyarch.taints.pod_rules import Facts
+from polyarch.taints.decision import LookupProgress
+from polyarch.taints.pod_rules import PodFacts
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.webhook import CAPACITY, recent_series
 
@@ -23,9 +23,9 @@ SETTINGS = TaintSettings(mode="tolerations", given=frozenset({"amd64", "arm64"})
 EXISTING = frozenset({"amd64"})
 
 
-def facts(document: dict[str, Any] | None = None, **change: Any) -> Facts:
+def facts(document: dict[str, Any] | None = None, **change: Any) -> PodFacts:
     usual: dict[str, Any] = {"namespace": "team", "settings": SETTINGS, "existing": EXISTING, "namespace_labels": {}}
-    return Facts(pod=msgspec.convert(document or pod("app:1"), Pod), **usual | change)
+    return PodFacts(pod=msgspec.convert(document or pod("app:1"), Pod), **usual | change)
 
 
 def answers(*platforms: str) -> dict[str, Inspection]:
@@ -36,8 +36,8 @@ def answers(*platforms: str) -> dict[str, Inspection]:
 def test_the_pods_of_one_template_are_decided_once():
     """What is added is the same value, whatever the pod is called."""
     series = recent_series()
-    first = series.get(facts(pod("app:1", name="a"))).said(answers(*BOTH), Progress.FIRST)
-    second = series.get(facts(pod("app:1", name="b"))).said(answers(*BOTH), Progress.FIRST)
+    first = series.get(facts(pod("app:1", name="a"))).said(answers(*BOTH), LookupProgress.FIRST)
+    second = series.get(facts(pod("app:1", name="b"))).said(answers(*BOTH), LookupProgress.FIRST)
     assert second.addition is first.addition
     assert len(series) == 1
 
@@ -81,11 +81,11 @@ def test_another_pod_is_another_decision(change):
 @pytest.mark.req("TN-046")
 def test_other_answers_and_the_end_of_the_leader_are_another_decision():
     look = recent_series().get(facts())
-    both = look.said(answers(*BOTH), Progress.FIRST)
-    one = look.said(answers("linux/amd64"), Progress.FIRST)
+    both = look.said(answers(*BOTH), LookupProgress.FIRST)
+    one = look.said(answers("linux/amd64"), LookupProgress.FIRST)
     assert (both.decision.added, one.decision.added) == (("amd64", "arm64"), ("amd64",))
-    assert look.said({}, Progress.FIRST).addition.operations
-    assert look.said({}, Progress.UNGUARDED).addition is NO_MUTATION
+    assert look.said({}, LookupProgress.FIRST).addition.operations
+    assert look.said({}, LookupProgress.UNGUARDED).addition is NO_MUTATION
 
 
 @pytest.mark.req("PL-810", "PL-854")
@@ -100,7 +100,7 @@ def test_what_pods_make_us_remember_is_bounded():
     assert len(large) == 0
     look = series.get(facts())
     many = answers(*["linux/amd64"] * (MAX_INSPECTION_ENTRIES + 1))
-    assert look.said(many, Progress.FIRST) is not look.said(many, Progress.FIRST)
+    assert look.said(many, LookupProgress.FIRST) is not look.said(many, LookupProgress.FIRST)
     last_good = msgspec.structs.replace(failed(parse("app:1"), "network"), last_good=many["app:1"])
     failing = {"app:1": last_good}
-    assert look.said(failing, Progress.FIRST) is not look.said(failing, Progress.FIRST)
+    assert look.said(failing, LookupProgress.FIRST) is not look.said(failing, LookupProgress.FIRST)

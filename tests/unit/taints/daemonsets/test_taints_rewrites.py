@@ -3,13 +3,13 @@
 import pytest
 
 from polyarch.objects import Key
-from polyarch.taints.daemonset_rollouts import FIRST_PAUSE, LONGEST_PAUSE, Rewrites
+from polyarch.taints.daemonset_rollouts import FIRST_PAUSE, LONGEST_PAUSE, RewriteBackoff
 
 AGENT, OTHER = Key("team", "agent"), Key("team", "other")
 
 
-def written(*times: float) -> Rewrites:
-    rewrites = Rewrites()
+def written(*times: float) -> RewriteBackoff:
+    rewrites = RewriteBackoff()
     for at in times:
         rewrites.wrote(AGENT, ["arm64"], at)
     return rewrites

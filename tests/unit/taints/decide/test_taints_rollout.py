@@ -2,7 +2,14 @@
 
 import pytest
 
-from polyarch.taints.node_rules import HoldReason, PendingWatch, Safety, held_back, in_order, stop_message
+from polyarch.taints.node_rules import (
+    PendingPodMonitor,
+    RolloutPauseReason,
+    RolloutPreconditions,
+    held_back,
+    in_order,
+    stop_message,
+)
 from polyarch.taints.settings import TaintSettings
 
 BOTH = TaintSettings(mode="both")
@@ -13,36 +20,42 @@ USUAL = TaintSettings()
 @pytest.mark.parametrize(
     ("safety", "settings", "reason"),
     [
-        (Safety(), USUAL, None),
-        (Safety(admission="no webhook"), USUAL, HoldReason.ADMISSION_NOT_READY),
-        (Safety(uncovered=["a/b"]), USUAL, HoldReason.DAEMON_SETS_NOT_COVERED),
-        (Safety(uncovered=None), USUAL, HoldReason.DAEMON_SETS_NOT_COVERED),
-        (Safety(uncovered=["a/b"]), TaintSettings(templates="ignore"), None),
-        (Safety(undecided=["a/b"]), USUAL, None),
-        (Safety(undecided=["a/b"]), BOTH, HoldReason.PODS_UNDECIDED),
-        (Safety(undecided=None), BOTH, HoldReason.PODS_UNDECIDED),
-        (Safety(running_prepared=False), USUAL, None),
-        (Safety(running_prepared=False), TaintSettings(effect="NoExecute"), HoldReason.PODS_UNDECIDED),
+        (RolloutPreconditions(), USUAL, None),
+        (RolloutPreconditions(admission="no webhook"), USUAL, RolloutPauseReason.ADMISSION_NOT_READY),
+        (RolloutPreconditions(uncovered=["a/b"]), USUAL, RolloutPauseReason.DAEMON_SETS_NOT_COVERED),
+        (RolloutPreconditions(uncovered=None), USUAL, RolloutPauseReason.DAEMON_SETS_NOT_COVERED),
+        (RolloutPreconditions(uncovered=["a/b"]), TaintSettings(templates="ignore"), None),
+        (RolloutPreconditions(undecided=["a/b"]), USUAL, None),
+        (RolloutPreconditions(undecided=["a/b"]), BOTH, RolloutPauseReason.PODS_UNDECIDED),
+        (RolloutPreconditions(undecided=None), BOTH, RolloutPauseReason.PODS_UNDECIDED),
+        (RolloutPreconditions(running_prepared=False), USUAL, None),
         (
-            Safety(admission="no webhook", uncovered=["a/b"], undecided=["a/b"]),
-            BOTH,
-            HoldReason.ADMISSION_NOT_READY,
+            RolloutPreconditions(running_prepared=False),
+            TaintSettings(effect="NoExecute"),
+            RolloutPauseReason.PODS_UNDECIDED,
         ),
         (
-            Safety(admission="no webhook", uncovered=["a/b"], undecided=["a/b"]),
+            RolloutPreconditions(admission="no webhook", uncovered=["a/b"], undecided=["a/b"]),
+            BOTH,
+            RolloutPauseReason.ADMISSION_NOT_READY,
+        ),
+        (
+            RolloutPreconditions(admission="no webhook", uncovered=["a/b"], undecided=["a/b"]),
             TaintSettings(rollout="immediate"),
             None,
         ),
     ],
 )
-def test_what_holds_the_first_node_back(safety: Safety, settings: TaintSettings, reason: HoldReason | None) -> None:
+def test_what_holds_the_first_node_back(
+    safety: RolloutPreconditions, settings: TaintSettings, reason: RolloutPauseReason | None
+) -> None:
     hold = held_back("arm64", settings, safety)
     assert (hold.reason if hold is not None else None) == reason
 
 
 @pytest.mark.req("TN-025")
 def test_the_first_five_are_named() -> None:
-    hold = held_back("arm64", USUAL, Safety(uncovered=[f"kube-system/d{number}" for number in range(7)]))
+    hold = held_back("arm64", USUAL, RolloutPreconditions(uncovered=[f"kube-system/d{number}" for number in range(7)]))
     assert hold is not None
     assert "kube-system/d4 and 2 more" in hold.message
     assert "d5" not in hold.message
@@ -59,8 +72,8 @@ def test_other_architectures_come_before_the_primary_ones() -> None:
 POD = {"u1": "demo/app"}
 
 
-def watched(*looks: tuple[float, dict[str, str]], tainted: float = 0.0) -> PendingWatch:
-    watch = PendingWatch().looked(-1.0, {}).tainted(tainted)
+def watched(*looks: tuple[float, dict[str, str]], tainted: float = 0.0) -> PendingPodMonitor:
+    watch = PendingPodMonitor().looked(-1.0, {}).tainted(tainted)
     for now, pending in looks:
         watch = watch.looked(now, pending)
     return watch
@@ -85,7 +98,7 @@ def test_pods_that_appear_later_stop_nothing() -> None:
 
 @pytest.mark.req("TN-026")
 def test_pods_that_were_pending_before_stop_nothing() -> None:
-    watch = PendingWatch().looked(0.0, POD).tainted(1.0).looked(2.0, POD).looked(9.0, POD)
+    watch = PendingPodMonitor().looked(0.0, POD).tainted(1.0).looked(2.0, POD).looked(9.0, POD)
     assert not watch.stopped
 
 
@@ -120,6 +133,6 @@ def test_a_change_of_the_object_accepts_the_pods_there_are() -> None:
 
 @pytest.mark.req("TN-026")
 def test_a_stop_outlives_a_restart() -> None:
-    watch = PendingWatch(stopped=True).looked(0.0, POD).looked(700.0, POD)
+    watch = PendingPodMonitor(stopped=True).looked(0.0, POD).looked(700.0, POD)
     assert watch.stopped
     assert watch.names == ("demo/app",)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from polyarch.taints.nodes import Due
+from polyarch.taints.nodes import NodeWriteQueue
 
 
 @pytest.mark.req("TN-026")
 def test_what_a_single_event_asks_for_comes_first_then_the_rollout_by_architecture_and_name() -> None:
-    due = Due()
+    due = NodeWriteQueue()
     for name, architecture in (("b", "s390x"), ("d", "arm64"), ("c", "arm64"), ("a", "ppc64le")):
         due.put(name, architecture, at_once=False)
     due.put("new", "s390x", at_once=True)
@@ -18,7 +18,7 @@ def test_what_a_single_event_asks_for_comes_first_then_the_rollout_by_architectu
 @pytest.mark.req("TN-026")
 def test_nodes_that_need_nothing_any_more_are_forgotten() -> None:
     """Those of an autoscaler have new names each time, and a rollout that is on hold takes none of them."""
-    due = Due()
+    due = NodeWriteQueue()
     for number in range(1000):
         due.put(f"node-{number}", "arm64", at_once=False)
         due.drop(f"node-{number}")

@@ -14,7 +14,7 @@ from polyarch.taints.node_rules import (
     Endpoint,
     EndpointConditions,
     EndpointSlice,
-    Safety,
+    RolloutPreconditions,
     ServiceReference,
     Webhook,
     WebhookConfiguration,
@@ -28,7 +28,7 @@ ARM = "supported-arch=arm64:NoSchedule"
 AMD = "supported-arch=amd64:NoSchedule"
 S390X = "supported-arch=s390x:NoSchedule"
 FAST = {"per_minute": 600}
-HOLD = Safety(admission="no webhook")
+HOLD = RolloutPreconditions(admission="no webhook")
 
 
 def numbered(architecture: str, count: int) -> list[Json]:
@@ -245,7 +245,7 @@ async def test_the_columns_name_the_key_and_count_what_is_to_be_tainted(worlds: 
 @pytest.mark.req("TN-025")
 async def test_nodes_wait_until_it_is_safe(worlds: Any) -> None:
     world = worlds(document("a", "amd64"), document("b", "arm64"), lead=False, **FAST)
-    world.safety["arm64"] = Safety(uncovered=["kube-system/cni"])
+    world.safety["arm64"] = RolloutPreconditions(uncovered=["kube-system/cni"])
     world.lead()
     await world.run(60)
     assert world.taints()["b"] == []
@@ -255,7 +255,7 @@ async def test_nodes_wait_until_it_is_safe(worlds: Any) -> None:
     safe = next(each for each in contribution.conditions if each.type == "SafeToTaint")
     assert (safe.status, safe.reason) == ("False", "DaemonSetsNotCovered")
     assert "kube-system/cni" in safe.message
-    world.safety["arm64"] = Safety()
+    world.safety["arm64"] = RolloutPreconditions()
     await world.run(5)
     assert world.taints()["b"] == [ARM]
     conditions = {each.type: each.status for each in world.report.contribution().conditions}
@@ -294,7 +294,7 @@ async def test_new_nodes_of_a_tainted_architecture_do_not_wait(worlds: Any) -> N
 async def test_another_effect_is_another_taint_and_is_judged_anew(worlds: Any) -> None:
     world = worlds(document("b", "arm64", ARM), **FAST)
     await world.run(1)
-    world.safety["arm64"] = Safety(uncovered=["kube-system/cni"])
+    world.safety["arm64"] = RolloutPreconditions(uncovered=["kube-system/cni"])
     world.configure(TaintSettings(effect="NoExecute", per_minute=600))
     await world.run(30)
     assert world.taints()["b"] == [ARM]
@@ -316,7 +316,7 @@ async def test_architectures_are_released_before_their_first_node_comes(worlds: 
     world.lead()
     await world.run(1)
     assert world.released == [frozenset({"arm64"})]
-    world.safety["s390x"] = Safety()
+    world.safety["s390x"] = RolloutPreconditions()
     await world.run(11)
     assert world.released[-1] == frozenset({"arm64", "s390x"})
 

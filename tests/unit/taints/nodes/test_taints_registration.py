@@ -13,7 +13,7 @@ from polyarch.objects import Key, Unstructured
 from polyarch.selectors import Requirement, Selector
 from polyarch.taints.documents import bindings, newest_served, policies, registration_policy
 from polyarch.taints.metrics import TaintMetrics
-from polyarch.taints.registration import RegistrationKeeper
+from polyarch.taints.registration import RegistrationPolicyController
 from polyarch.taints.settings import TaintSettings
 
 NAME = "polyarch-architecture-taints"
@@ -84,7 +84,7 @@ class World:
         self.settings: TaintSettings | None = settings or TaintSettings()
         self.is_ready = True
         self.released: frozenset[str] | None = frozenset({"arm64"})
-        self.keeper = RegistrationKeeper(
+        self.keeper = RegistrationPolicyController(
             facts=self,  # type: ignore[arg-type]
             client=self.api,
             informers=self.api,  # type: ignore[arg-type]

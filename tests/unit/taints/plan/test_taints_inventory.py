@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from polyarch.objects import CronJob, DaemonSet, Key, Node, Pod, Workload
-from polyarch.taints.inventory import Inventory, unscheduled
+from polyarch.taints.inventory import ClusterSnapshot, unscheduled
 
 
 def node(name: str, architecture: str = "", label: str = "") -> Node:
@@ -31,13 +31,13 @@ def workload(name: str, owner: tuple[str, str] | None = None, *, status: Any = N
     return msgspec.convert({"metadata": metadata(name, owner), "spec": spec, "status": status or {}}, Workload)
 
 
-def listed(inventory: Inventory) -> list[str]:
+def listed(inventory: ClusterSnapshot) -> list[str]:
     return [str(each) for each in inventory.templates()]
 
 
 @pytest.mark.req("TN-060")
 def test_each_workload_counts_once() -> None:
-    inventory = Inventory(
+    inventory = ClusterSnapshot(
         daemon_sets=(msgspec.convert({"metadata": metadata("agent")}, DaemonSet),),
         workloads={
             "Deployment": (workload("web"),),
@@ -76,7 +76,7 @@ def test_each_workload_counts_once() -> None:
 
 @pytest.mark.req("TN-060")
 def test_a_bare_pod_is_judged_as_before_it_was_scheduled() -> None:
-    [template] = Inventory(pods=(pod("bare", nodeName="node-1"),)).templates()
+    [template] = ClusterSnapshot(pods=(pod("bare", nodeName="node-1"),)).templates()
     assert template.pod.spec.node_name == ""
 
 
@@ -84,7 +84,7 @@ def test_a_bare_pod_is_judged_as_before_it_was_scheduled() -> None:
 def test_a_daemonset_knows_the_architectures_on_which_it_has_pods() -> None:
     owner = ("apps/v1", "DaemonSet")
     made = msgspec.convert({"metadata": metadata("o")}, DaemonSet)
-    inventory = Inventory(
+    inventory = ClusterSnapshot(
         nodes=(node("a", "amd64"), node("b", label="aarch64"), node("c", "s390x")),
         daemon_sets=(made,),
         pods=(
@@ -99,7 +99,7 @@ def test_a_daemonset_knows_the_architectures_on_which_it_has_pods() -> None:
 
 @pytest.mark.req("TN-031")
 def test_the_architectures_of_a_cluster_are_those_that_are_known() -> None:
-    assert Inventory(nodes=(node("a", "amd64"), node("b"), node("c", "quantum"))).architectures == {"amd64"}
+    assert ClusterSnapshot(nodes=(node("a", "amd64"), node("b"), node("c", "quantum"))).architectures == {"amd64"}
 
 
 @pytest.mark.req("TN-060")
@@ -112,7 +112,7 @@ def test_a_template_without_pull_secrets_gets_those_of_its_service_account() -> 
         {"spec": {"serviceAccountName": "nobody"}},
     ]
     made = tuple(workload(f"w-{number}", template=each) for number, each in enumerate(templates))
-    found = Inventory(workloads={"Deployment": made}, accounts=accounts).templates()
+    found = ClusterSnapshot(workloads={"Deployment": made}, accounts=accounts).templates()
     names = [[each.name for each in template.pod.spec.image_pull_secrets or ()] for template in found]
     assert names == [["team"], ["theirs", "ours"], ["own"], []]
 

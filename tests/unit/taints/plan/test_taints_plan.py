@@ -8,7 +8,7 @@ from taint_nodes import document
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NODES, PODS
 from polyarch.objects import Key
 from polyarch.taints.cluster import read_inventory
-from polyarch.taints.plan import Admission, Judge, Judgement, Live, Plan, StepState, plan
+from polyarch.taints.plan import Admission, ClusterEvaluation, Plan, PlanBuilder, PlanFacts, StepState, plan
 from polyarch.taints.settings import TaintSettings
 
 USUAL = TaintSettings()
@@ -16,12 +16,12 @@ ALL_TAINTED = TaintSettings(mode="tolerations")
 TOLERATION = {"key": "supported-arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}
 
 
-async def judged(api: TaintApi, settings: TaintSettings = USUAL) -> Judgement:
-    return Judge(await read_inventory(api), settings, answers).judgement()
+async def judged(api: TaintApi, settings: TaintSettings = USUAL) -> ClusterEvaluation:
+    return PlanBuilder(await read_inventory(api), settings, answers).judgement()
 
 
-async def planned(api: TaintApi, settings: TaintSettings = USUAL, live: Live | None = None) -> Plan:
-    return plan(await judged(api, settings), live or Live())
+async def planned(api: TaintApi, settings: TaintSettings = USUAL, live: PlanFacts | None = None) -> Plan:
+    return plan(await judged(api, settings), live or PlanFacts())
 
 
 def states(found: Plan) -> dict[str, tuple[str, int]]:
@@ -39,7 +39,7 @@ async def test_every_list_is_read_once_and_nothing_is_written() -> None:
 
 @pytest.mark.req("TN-061")
 async def test_a_cluster_without_taints_has_everything_to_do_in_this_order() -> None:
-    found = await planned(shop(), live=Live(Admission("no entry", "missing", comes=True)))
+    found = await planned(shop(), live=PlanFacts(Admission("no entry", "missing", comes=True)))
     assert list(states(found)) == ["inventory", "daemonsets", "admission", "pods", "simulate", "taint", "verify"]
     assert states(found) == {
         "inventory": ("done", 0),
@@ -130,7 +130,9 @@ async def test_a_daemonset_whose_templates_nobody_reconciles_keeps_what_it_has()
 
 @pytest.mark.req("TN-061")
 async def test_a_webhook_that_nobody_brings_is_a_blocker() -> None:
-    found = await planned(shop(), live=Live(Admission("MutatingWebhookConfiguration polyarch-taints is not there")))
+    found = await planned(
+        shop(), live=PlanFacts(Admission("MutatingWebhookConfiguration polyarch-taints is not there"))
+    )
     [blocker] = found.blockers
     assert (blocker.name, blocker.reason) == ("polyarch-taints", "AdmissionNotReady")
     assert states(found)["admission"] == ("blocked", 0)
@@ -147,12 +149,12 @@ async def test_a_webhook_that_nobody_brings_is_a_blocker() -> None:
     ],
 )
 async def test_the_registration_policy_belongs_to_admission(admission, state) -> None:
-    assert states(await planned(shop(), live=Live(admission)))["admission"] == state
+    assert states(await planned(shop(), live=PlanFacts(admission)))["admission"] == state
 
 
 @pytest.mark.req("TN-061")
 async def test_a_daemonset_that_rolls_out_is_waited_for() -> None:
-    found = await planned(shop(), live=Live(rolling=(Key("shop", "agent"),)))
+    found = await planned(shop(), live=PlanFacts(rolling=(Key("shop", "agent"),)))
     assert found.steps[1].state is StepState.TODO
     assert "shop/agent" in found.steps[1].detail
 
@@ -178,7 +180,7 @@ async def test_pods_without_an_answer_block_only_where_every_node_gets_a_taint()
 
 @pytest.mark.req("TN-026")
 async def test_pods_that_our_taint_keeps_pending_are_blockers() -> None:
-    [blocker] = (await planned(cluster(), live=Live(pending={"arm64": ("shop/web-1",)}))).blockers
+    [blocker] = (await planned(cluster(), live=PlanFacts(pending={"arm64": ("shop/web-1",)}))).blockers
     assert (blocker.namespace, blocker.name, blocker.reason) == ("shop", "web-1", "PodsBecamePending")
 
 
@@ -220,13 +222,13 @@ async def test_nothing_is_asked_about_pods_that_nothing_can_change() -> None:
     """Pods of templates share their images; those on nodes are left alone unless the configuration says otherwise."""
     api = cluster(objects={PODS: [pod("web-1", "arm", owner=("ReplicaSet", "web"), nodeName="arm-0")]})
     inventory = await read_inventory(api)
-    assert list(Judge(inventory, TaintSettings(running="skip"), answers).pods()) == []
-    assert [each.metadata.name for each in Judge(inventory, USUAL, answers).pods()] == ["web-1"]
+    assert list(PlanBuilder(inventory, TaintSettings(running="skip"), answers).pods()) == []
+    assert [each.metadata.name for each in PlanBuilder(inventory, USUAL, answers).pods()] == ["web-1"]
 
 
 @pytest.mark.req("RG-046")
 async def test_pods_that_could_run_nowhere_are_looked_at_again() -> None:
     nowhere = workload("nowhere", "arm", nodeSelector={"kubernetes.io/arch": "s390x"})
     api = cluster(objects={DEPLOYMENTS: [nowhere, workload("fine"), workload("away", "away")]})
-    judge = Judge(await read_inventory(api), USUAL, answers)
+    judge = PlanBuilder(await read_inventory(api), USUAL, answers)
     assert [each.metadata.owner_references[0].name for each in judge.nowhere()] == ["nowhere"]

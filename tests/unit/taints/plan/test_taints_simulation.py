@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from polyarch.objects import Pod
-from polyarch.taints.simulation import Guest, Landscape, Site
+from polyarch.taints.simulation import ClusterView, NodeView, PodRequirements
 from polyarch.tolerations import Taint, Toleration
 
 ARCH = "kubernetes.io/arch"
@@ -21,12 +21,12 @@ def toleration(architecture: str) -> Toleration:
 
 def site(
     name: str, architecture: str, *, foreign: tuple[Taint, ...] = (), planned: bool = False, **labels: str
-) -> Site:
+) -> NodeView:
     after = (*foreign, ours(architecture)) if planned else foreign
-    return Site(name, architecture, {ARCH: architecture, **labels}, foreign, after)
+    return NodeView(name, architecture, {ARCH: architecture, **labels}, foreign, after)
 
 
-CLUSTER = Landscape(
+CLUSTER = ClusterView(
     [
         site("a-1", "amd64"),
         site("a-2", "amd64", zone="east"),
@@ -92,43 +92,43 @@ def wants(*values: str) -> dict[str, object]:
     ],
 )
 def test_a_template_is_blocked_if_the_taints_leave_it_no_node(spec, added, before, after, lost) -> None:
-    fate = CLUSTER.fate(Guest.of(pod(**spec), map(toleration, added)))
+    fate = CLUSTER.fate(PodRequirements.of(pod(**spec), map(toleration, added)))
     assert (fate.before, fate.after, fate.lost) == (before, after, lost)
     assert fate.is_blocked == bool(lost)
 
 
 @pytest.mark.req("TN-062")
 def test_a_daemonset_is_blocked_for_each_architecture_on_which_it_has_pods() -> None:
-    guest = Guest.of(pod(), by_controller=True)
+    guest = PodRequirements.of(pod(), by_controller=True)
     assert CLUSTER.fate(guest, hosts=frozenset({"amd64", "arm64"})).lost == ("arm64",)
     assert CLUSTER.fate(guest, hosts=frozenset({"amd64"})).lost == ()
-    assert CLUSTER.fate(Guest.of(pod(), [toleration("arm64")]), hosts=frozenset({"arm64"})).lost == ()
+    assert CLUSTER.fate(PodRequirements.of(pod(), [toleration("arm64")]), hosts=frozenset({"arm64"})).lost == ()
 
 
 @pytest.mark.req("TN-062")
 def test_a_cordoned_node_takes_pods_of_daemonsets_only() -> None:
     cordon = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-    cordoned = Landscape([site("a-1", "amd64", foreign=(cordon,))])
-    assert cordoned.fate(Guest.of(pod())).before == {}
-    assert cordoned.fate(Guest.of(pod(), by_controller=True)).before == {"amd64": 1}
+    cordoned = ClusterView([site("a-1", "amd64", foreign=(cordon,))])
+    assert cordoned.fate(PodRequirements.of(pod())).before == {}
+    assert cordoned.fate(PodRequirements.of(pod(), by_controller=True)).before == {"amd64": 1}
 
 
 @pytest.mark.req("TN-062")
 def test_a_taint_that_only_makes_a_node_less_wanted_blocks_nothing() -> None:
-    soft = Site("b-1", "arm64", {ARCH: "arm64"}, (), (ours("arm64", "PreferNoSchedule"),))
-    assert Landscape([soft]).fate(Guest.of(pod())).after == {"arm64": 1}
+    soft = NodeView("b-1", "arm64", {ARCH: "arm64"}, (), (ours("arm64", "PreferNoSchedule"),))
+    assert ClusterView([soft]).fate(PodRequirements.of(pod())).after == {"arm64": 1}
 
 
 @pytest.mark.req("TN-062")
 def test_a_toleration_that_expires_keeps_nothing_on_a_node() -> None:
-    hard = Site("b-1", "arm64", {ARCH: "arm64"}, (), (ours("arm64", "NoExecute"),))
+    hard = NodeView("b-1", "arm64", {ARCH: "arm64"}, (), (ours("arm64", "NoExecute"),))
     for_a_minute = {"key": "supported-arch", "operator": "Exists", "tolerationSeconds": 60}
-    assert Landscape([hard]).fate(Guest.of(pod(tolerations=[for_a_minute]))).is_blocked
+    assert ClusterView([hard]).fate(PodRequirements.of(pod(tolerations=[for_a_minute]))).is_blocked
 
 
 @pytest.mark.req("TN-062")
 def test_a_thousand_nodes_that_are_alike_are_looked_at_once() -> None:
     many = [site(f"n-{number}", "arm64", planned=True, hostname=f"n-{number}") for number in range(1000)]
-    landscape = Landscape(many)
-    assert landscape.fate(Guest.of(pod(nodeSelector={ARCH: "arm64"}))).before == {"arm64": 1000}
-    assert len(landscape._groups(Guest.of(pod(nodeSelector={ARCH: "arm64"})))) == 1
+    landscape = ClusterView(many)
+    assert landscape.fate(PodRequirements.of(pod(nodeSelector={ARCH: "arm64"}))).before == {"arm64": 1000}
+    assert len(landscape._groups(PodRequirements.of(pod(nodeSelector={ARCH: "arm64"})))) == 1

@@ -8,9 +8,9 @@ from taint_cluster import answers, pod
 from taint_nodes import document, node
 
 from polyarch.objects import Pod
-from polyarch.taints.decision import Progress
+from polyarch.taints.decision import LookupProgress
 from polyarch.taints.events import explain_tolerations
-from polyarch.taints.pod_rules import Facts, decide, examine
+from polyarch.taints.pod_rules import PodFacts, decide, examine
 from polyarch.taints.settings import TaintSettings
 
 TAINT = "supported-arch=arm64:NoSchedule"
@@ -26,8 +26,8 @@ NODES = [node(document(name, architecture, *taints)) for name, architecture, *ta
 def explained(image: str, **spec: Any) -> dict[str, Any]:
     given = msgspec.convert(pod("p", image, **spec), Pod)
     settings = TaintSettings()
-    case = examine(Facts(pod=given, namespace="shop", settings=settings, existing=frozenset({"amd64", "arm64"})))
-    return explain_tolerations(case, decide(case, answers(given), Progress.FIRST), NODES)
+    case = examine(PodFacts(pod=given, namespace="shop", settings=settings, existing=frozenset({"amd64", "arm64"})))
+    return explain_tolerations(case, decide(case, answers(given), LookupProgress.FIRST), NODES)
 
 
 @pytest.mark.req("TN-084")

@@ -13,8 +13,8 @@ from polyarch.taints.api import (
     ARCHITECTURE_TAINTS,
     ArchitectureTaints,
     ArchitectureTaintsStatus,
-    Contribution,
     Problem,
+    StatusPart,
     composed,
 )
 from polyarch.taints.api import StatusCondition as Stored
@@ -29,7 +29,7 @@ class World:
         self.configuration: ArchitectureTaints | None = ArchitectureTaints(
             metadata=ObjectMeta(name="cluster", uid="u1", generation=3)
         )
-        self.contribution = Contribution(fields={"nodes": {"managed": 2, "tainted": 1}})
+        self.contribution = StatusPart(fields={"nodes": {"managed": 2, "tainted": 1}})
         self.applied: list[Any] = []
         self.gone = False
         self.writer = StatusWriter(self, self, [lambda: self.contribution], clock=self.clock, **options)
@@ -81,7 +81,7 @@ async def test_conditions_of_others_are_left_alone() -> None:
 async def test_at_most_every_ten_seconds() -> None:
     world = World()
     await world.look()
-    world.contribution = Contribution(fields={"nodes": {"managed": 3}})
+    world.contribution = StatusPart(fields={"nodes": {"managed": 3}})
     assert await world.look(4) == RequeueAfter(6.0)
     assert len(world.applied) == 1
     await world.look(6)
@@ -91,11 +91,11 @@ async def test_at_most_every_ten_seconds() -> None:
 @pytest.mark.req("TN-014")
 async def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     world = World()
-    world.contribution = Contribution(conditions=(Condition("NodesTainted", "False", "InProgress", "1 of 2"),))
+    world.contribution = StatusPart(conditions=(Condition("NodesTainted", "False", "InProgress", "1 of 2"),))
     await world.look()
-    world.contribution = Contribution(conditions=(Condition("NodesTainted", "False", "InProgress", "2 of 3"),))
+    world.contribution = StatusPart(conditions=(Condition("NodesTainted", "False", "InProgress", "2 of 3"),))
     await world.look(60)
-    world.contribution = Contribution(conditions=(Condition("NodesTainted", "True", "AllTainted"),))
+    world.contribution = StatusPart(conditions=(Condition("NodesTainted", "True", "AllTainted"),))
     await world.look(60)
     times = [
         next(each["lastTransitionTime"] for each in document["status"]["conditions"] if each["type"] == "NodesTainted")
@@ -125,9 +125,9 @@ async def test_a_configuration_from_a_file_is_only_logged(capsys: pytest.Capture
 def test_parts_make_one_status_together() -> None:
     fields, conditions = composed(
         [
-            Contribution(fields={"nodes": 1}, conditions=(Condition("NodesTainted", "True", "AllTainted"),)),
-            Contribution(fields={"pods": 2}, problems=(Problem("A", "first"), Problem("B", "second"))),
-            Contribution(problems=(Problem("C", "first"),), unready=(Problem("AdmissionNotReady", "no webhook"),)),
+            StatusPart(fields={"nodes": 1}, conditions=(Condition("NodesTainted", "True", "AllTainted"),)),
+            StatusPart(fields={"pods": 2}, problems=(Problem("A", "first"), Problem("B", "second"))),
+            StatusPart(problems=(Problem("C", "first"),), unready=(Problem("AdmissionNotReady", "no webhook"),)),
         ]
     )
     assert fields == {"nodes": 1, "pods": 2}
@@ -140,9 +140,9 @@ def test_parts_make_one_status_together() -> None:
 
 @pytest.mark.parametrize(
     "part",
-    [Contribution(fields={"nodes": 1}), Contribution(conditions=(Condition("NodesTainted", "True", "AllTainted"),))],
+    [StatusPart(fields={"nodes": 1}), StatusPart(conditions=(Condition("NodesTainted", "True", "AllTainted"),))],
 )
-def test_two_parts_do_not_give_the_same(part: Contribution) -> None:
+def test_two_parts_do_not_give_the_same(part: StatusPart) -> None:
     with pytest.raises(ValueError, match="two parts"):
         composed([part, part])
 
@@ -153,7 +153,7 @@ async def test_an_alert_can_see_whether_it_is_degraded() -> None:
     world = World()
     await world.look()
     assert not world.writer.is_degraded
-    world.contribution = Contribution(problems=(Problem("PodsBecamePending", "stopped"),))
+    world.contribution = StatusPart(problems=(Problem("PodsBecamePending", "stopped"),))
     await world.look(10)
     assert world.writer.is_degraded
     world.configuration = None

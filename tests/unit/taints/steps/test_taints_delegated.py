@@ -10,7 +10,7 @@ from taint_api import TaintApi
 
 from polyarch.kube.resources import LEASES
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
-from polyarch.taints.bootstrap import Delegated, NotInTime, Progressed, observed, ready, tainted
+from polyarch.taints.bootstrap import BootstrapProgress, ControllerBootstrap, NotInTime, observed, ready, tainted
 from polyarch.taints.cluster import is_renewed
 from polyarch.taints.plan import held, is_held, released
 
@@ -40,7 +40,7 @@ class Lived:
         self.api = TaintApi()
         self.clock = ManualClock()
         self.told: list[str] = []
-        self.delegated = Delegated(
+        self.delegated = ControllerBootstrap(
             self.api, clock=self.clock, tell=lambda change: self.told.append(f"{change.ref.key} {change.what}")
         )
 
@@ -109,7 +109,7 @@ async def test_a_file_replaces_the_spec_of_an_object_unless_it_means_the_same() 
 async def test_the_status_counts_once_the_controller_has_seen_the_object() -> None:
     world = Lived()
     await world.delegated.release(DOCUMENT, None)
-    seen: list[Progressed] = []
+    seen: list[BootstrapProgress] = []
     work = asyncio.create_task(world.delegated.wait(tainted, seconds=600, seen=seen.append))
     world.says(0, Ready="True", NodesTainted="True")
     await world.clock.run(5)

@@ -13,12 +13,12 @@ from taint_nodes import document, record_of, taints_of
 from polyarch.kube.errors import Conflict, Forbidden, Unavailable
 from polyarch.kube.resources import DAEMONSETS, NODES, PODS
 from polyarch.objects import Key
-from polyarch.taints.bootstrap import Direct, Tainting
+from polyarch.taints.bootstrap import DirectBootstrap, NodeTainter
 from polyarch.taints.cluster import read_inventory, rolling
 from polyarch.taints.documents import released_by
-from polyarch.taints.plan import Judge, Live, StepState, plan
+from polyarch.taints.plan import PlanBuilder, PlanFacts, StepState, plan
 from polyarch.taints.settings import TaintSettings
-from polyarch.taints.writes import Change, Writer
+from polyarch.taints.writes import AppliedChange, Writer
 
 USUAL = TaintSettings()
 ADDED = {"key": "supported-arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}
@@ -32,12 +32,12 @@ class Run:
         self.api = api
         self.settings = settings
         self.clock = ManualClock()
-        self.told: list[Change] = []
+        self.told: list[AppliedChange] = []
         self.writer = Writer(api, dry_run=dry_run, clock=self.clock, tell=self.told.append)
 
-    async def steps(self) -> Direct:
-        judge = Judge(await read_inventory(self.api), self.settings, answers)
-        return Direct(self.writer, judge, judge.judgement())
+    async def steps(self) -> DirectBootstrap:
+        judge = PlanBuilder(await read_inventory(self.api), self.settings, answers)
+        return DirectBootstrap(self.writer, judge, judge.judgement())
 
     async def passing(self, work: Any) -> Any:
         task = asyncio.create_task(work)
@@ -54,8 +54,8 @@ class Run:
         register = (await self.steps()).admission
         return await self.passing(self.tainting(register=register, **options).taint())
 
-    def tainting(self, **options: Any) -> Tainting:
-        return Tainting(self.writer, self.settings, **options)
+    def tainting(self, **options: Any) -> NodeTainter:
+        return NodeTainter(self.writer, self.settings, **options)
 
 
 def tolerations(api: TaintApi, name: str = "agent") -> list[dict[str, Any]]:
@@ -255,7 +255,7 @@ async def test_new_nodes_of_an_architecture_are_tainted_from_the_moment_its_node
     api = cluster(arm64=1)
     api.put(NODES, document("z-1", "s390x", "supported-arch=s390x:NoSchedule"))
     run = Run(api)
-    policy = Direct.admission
+    policy = DirectBootstrap.admission
     steps = await run.steps()
     asked: list[frozenset[str]] = []
 
@@ -324,7 +324,7 @@ async def test_a_run_that_is_cut_off_anywhere_is_continued_by_the_next(at: int) 
     api.hook = None
     await Run(api).everything()
     assert plain(api) == plain(untouched)
-    found = plan(Judge(await read_inventory(api), USUAL, answers).judgement(), Live())
+    found = plan(PlanBuilder(await read_inventory(api), USUAL, answers).judgement(), PlanFacts())
     assert all(step.state is StepState.DONE for step in found.steps)
     writes = len(api.writes())
     await Run(api).everything()

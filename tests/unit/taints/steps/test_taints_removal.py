@@ -11,7 +11,7 @@ from taint_nodes import document, record_of, taints_of
 
 from polyarch.kube.errors import Conflict, Forbidden, TooManyRequests
 from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NODES, PODS
-from polyarch.taints.removal import Removal
+from polyarch.taints.removal import TaintRemover
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.writes import Writer
 
@@ -51,8 +51,8 @@ def api() -> TaintApi:
     return TaintApi()
 
 
-def removal(api: TaintApi, settings: TaintSettings = ADOPTING, **options: Any) -> Removal:
-    return Removal(Writer(api, **options), settings)
+def removal(api: TaintApi, settings: TaintSettings = ADOPTING, **options: Any) -> TaintRemover:
+    return TaintRemover(Writer(api, **options), settings)
 
 
 async def passing(clock: ManualClock, work: Any) -> Any:
