@@ -16,7 +16,7 @@ from fault_installation import restart_api_server
 from fault_proxy import FaultProxy, server_tls
 
 from polyarch.installation import uninstall
-from polyarch.installation.inventory import Survey, survey
+from polyarch.installation.inventory import ClusterInventory, survey
 from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import NODES
@@ -47,7 +47,12 @@ class Stage:
     """What parts of a soak ask of it."""
 
     def __init__(
-        self, sandbox: Sandbox, client: Client, api: FaultProxy, hosts: Mapping[str, FaultProxy], before: Survey
+        self,
+        sandbox: Sandbox,
+        client: Client,
+        api: FaultProxy,
+        hosts: Mapping[str, FaultProxy],
+        before: ClusterInventory,
     ) -> None:
         self.sandbox, self.client, self.api, self.hosts = sandbox, client, api, hosts
         self._before = before

@@ -13,7 +13,7 @@ import pytest
 from audited import Audited
 from operator_world import World, eventually
 
-from polyarch.installation.inventory import Survey, survey
+from polyarch.installation.inventory import ClusterInventory, survey
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, NODES, PODS, SECRETS, Resource
@@ -64,7 +64,7 @@ async def condition(world: World, kind: str) -> dict[str, Any]:
     return next((each for each in status.get("conditions", ()) if each["type"] == kind), {})
 
 
-async def new_since(world: World, before: Survey, *, seconds: float = 20.0) -> list[str]:
+async def new_since(world: World, before: ClusterInventory, *, seconds: float = 20.0) -> list[str]:
     """What was not there before, once what goes by itself has had time to."""
     end = time.monotonic() + seconds
     while True:

@@ -15,8 +15,8 @@ from polyarch.placement.rules import decide, examine
 from polyarch.placement.settings import Settings
 from polyarch.platforms import NodePlatform
 from polyarch.reports.document import Report, Verdict
-from polyarch.reports.facts import Answers, Reading
-from polyarch.reports.report import Wishes, make_report
+from polyarch.reports.facts import ImageInspections, ImageRecord
+from polyarch.reports.report import ReportOptions, make_report
 
 ARCHITECTURES = ("amd64", "arm64", "s390x")
 IMAGES = tuple(f"quay.io/acme/image-{number}:1" for number in range(5))
@@ -24,7 +24,7 @@ TARGETS = tuple(NodePlatform("linux", architecture) for architecture in ARCHITEC
 
 
 @st.composite
-def readings(draw: st.DrawFn) -> tuple[Reading, ...]:
+def readings(draw: st.DrawFn) -> tuple[ImageRecord, ...]:
     found = []
     for image in IMAGES:
         kind = draw(st.sampled_from(("index", "index", "index", "neutral", "error")))
@@ -32,9 +32,9 @@ def readings(draw: st.DrawFn) -> tuple[Reading, ...]:
             platforms = draw(st.sets(st.sampled_from(ARCHITECTURES), min_size=1))
             found.append(reading(image, *(f"linux/{each}" for each in sorted(platforms))))
         elif kind == "neutral":
-            found.append(Reading(image, Status.NEUTRAL, kind="artifact"))
+            found.append(ImageRecord(image, Status.NEUTRAL, kind="artifact"))
         else:
-            found.append(Reading(image, Status.ERROR, code="network", host="quay.io"))
+            found.append(ImageRecord(image, Status.ERROR, code="network", host="quay.io"))
     return tuple(found)
 
 
@@ -43,7 +43,9 @@ selectors = st.one_of(st.just({}), st.fixed_dictionaries({"kubernetes.io/arch": 
 workloads = st.lists(st.tuples(images, selectors, st.integers(0, 3000), st.integers(0, 3)), min_size=1, max_size=6)
 
 
-def made(given: list[tuple[list[str], dict[str, str], int, int]], answers: tuple[Reading, ...], seed: int) -> Report:
+def made(
+    given: list[tuple[list[str], dict[str, str], int, int]], answers: tuple[ImageRecord, ...], seed: int
+) -> Report:
     """The same facts in an order that the seed decides."""
     several = [
         workload(
@@ -56,17 +58,19 @@ def made(given: list[tuple[list[str], dict[str, str], int, int]], answers: tuple
     for each in (several, nodes, mixed):
         Random(seed).shuffle(each)
     facts = cluster(*several, nodes=tuple(nodes))
-    return make_report(facts, Answers(mixed), Wishes(targets=TARGETS, prices={"amd64": 2.0, "arm64": 1.0}))
+    return make_report(
+        facts, ImageInspections(mixed), ReportOptions(targets=TARGETS, prices={"amd64": 2.0, "arm64": 1.0})
+    )
 
 
 @pytest.mark.req("RP-010")
 @settings(max_examples=40)
 @given(workloads, readings())
 def test_what_is_runnable_is_what_placement_would_admit(
-    given: list[tuple[list[str], dict[str, str], int, int]], answers: tuple[Reading, ...]
+    given: list[tuple[list[str], dict[str, str], int, int]], answers: tuple[ImageRecord, ...]
 ) -> None:
     report = made(given, answers, 0)
-    known = Answers(answers).of("shop")
+    known = ImageInspections(answers).of("shop")
     rows = {row.name: row for row in report.workloads}
     for at, (names, selector, _, _) in enumerate(given):
         bare = workload("w", *names).template
@@ -88,7 +92,7 @@ def test_what_is_runnable_is_what_placement_would_admit(
 @settings(max_examples=40)
 @given(workloads, readings(), st.integers())
 def test_the_order_of_what_was_read_changes_no_byte(
-    given: list[tuple[list[str], dict[str, str], int, int]], answers: tuple[Reading, ...], seed: int
+    given: list[tuple[list[str], dict[str, str], int, int]], answers: tuple[ImageRecord, ...], seed: int
 ) -> None:
     assert msgspec.json.encode(made(given, answers, seed)) == msgspec.json.encode(made(given, answers, 0))
 
@@ -97,7 +101,7 @@ def test_the_order_of_what_was_read_changes_no_byte(
 @settings(max_examples=40)
 @given(workloads, readings())
 def test_the_sums_fit_together(
-    given: list[tuple[list[str], dict[str, str], int, int]], answers: tuple[Reading, ...]
+    given: list[tuple[list[str], dict[str, str], int, int]], answers: tuple[ImageRecord, ...]
 ) -> None:
     report = made(given, answers, 0)
     for number, sums in enumerate(report.sums):

@@ -18,7 +18,7 @@ from fault_crowd import NAMESPACE_PREFIX, POLICY, Crowd, Expected, crowd_in, see
 from placement_cluster import is_gated, labels, pod, until
 
 from polyarch.installation import apply, preflight, uninstall, wait
-from polyarch.installation.inventory import Found, Survey, survey
+from polyarch.installation.inventory import ClusterInventory, InventoryObject, survey
 from polyarch.installation.objects import documents
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client import Client
@@ -53,7 +53,7 @@ async def restart_api_server(sandbox: Sandbox, *, away: float) -> float:
 class Installed:
     """``before``: every object that was there before polyarch."""
 
-    def __init__(self, sandbox: Sandbox, client: Client, before: Survey) -> None:
+    def __init__(self, sandbox: Sandbox, client: Client, before: ClusterInventory) -> None:
         self.sandbox = sandbox
         self.client = client
         self.before = before
@@ -118,7 +118,7 @@ class Installed:
         )
         return names.SCHEDULING_GATE_LABEL in labels(seen)
 
-    async def remove(self, **how: Any) -> uninstall.Removal:
+    async def remove(self, **how: Any) -> uninstall.UninstallResult:
         """As ``polyarch uninstall``, also through a restart of the API server."""
         while True:
             try:
@@ -165,7 +165,7 @@ class Installed:
         return [each["metadata"]["name"] for each in found.items if is_gated(each)]
 
 
-def _of_a_scenario(found: Found) -> bool:
+def _of_a_scenario(found: InventoryObject) -> bool:
     ref = found.ref
     name = ref.key.name if ref.resource == NAMESPACES else ref.key.namespace
     return name.startswith(NAMESPACE_PREFIX)

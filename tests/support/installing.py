@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from polyarch.cli import main
-from polyarch.installation.inventory import Found, survey
+from polyarch.installation.inventory import InventoryObject, survey
 from polyarch.kube.client import Client
 from polyarch.sandbox.cluster import Sandbox
 
@@ -49,7 +49,7 @@ class Cluster:
         assert code in (None, done.returncode), done.stderr
         return Ran(done.returncode, done.stdout, done.stderr)
 
-    async def everything(self) -> dict[str, Found]:
+    async def everything(self) -> dict[str, InventoryObject]:
         """Every object of the API server, by name; without the Leases and addresses that Kubernetes itself renews."""
         seen = await survey(self.client)
         assert not seen.unread

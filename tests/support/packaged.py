@@ -8,7 +8,7 @@ from typing import Any
 from placement_cluster import pod
 
 from polyarch.installation import uninstall, wait
-from polyarch.installation.inventory import Found, survey
+from polyarch.installation.inventory import InventoryObject, survey
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, NAMESPACES, PODS, Resource
@@ -24,7 +24,7 @@ Document = dict[str, Any]
 class Packaged:
     """The cluster before, with and after polyarch."""
 
-    def __init__(self, sandbox: Sandbox, client: Client, before: dict[str, Found]) -> None:
+    def __init__(self, sandbox: Sandbox, client: Client, before: dict[str, InventoryObject]) -> None:
         self.sandbox = sandbox
         self.client = client
         self._before = before
@@ -76,7 +76,7 @@ class Packaged:
         return (await everything(self.client)).keys() - self._before.keys()
 
 
-async def everything(client: Client) -> dict[str, Found]:
+async def everything(client: Client) -> dict[str, InventoryObject]:
     seen = await survey(client)
     assert not seen.unread
     return {str(each.ref): each for each in seen.found}

@@ -7,19 +7,19 @@ import msgspec
 from polyarch.objects import ObjectMeta
 from polyarch.oci.inspection import Status
 from polyarch.platforms import NodePlatform
-from polyarch.reports.document import Answer, Report, Source
+from polyarch.reports.document import Report, Source, TargetVerdict
 from polyarch.reports.facts import (
-    Answers,
-    Facts,
+    ImageInspections,
+    ImageRecord,
     NodeFact,
     PodFact,
     PodSpecObject,
-    Reading,
+    ReportFacts,
     Requests,
     RunningImage,
     WorkloadFact,
 )
-from polyarch.reports.report import Wishes, make_report
+from polyarch.reports.report import ReportOptions, make_report
 from polyarch.reports.workloads import TEMPLATE_PATH, pod_of
 from polyarch.tolerations import Taint
 
@@ -38,17 +38,17 @@ DIGEST = "sha256:" + "1" * 64
 OLD_DIGEST = "sha256:" + "9" * 64
 
 
-def reading(image: str, *platforms: str, digest: str = DIGEST, namespace: str = "") -> Reading:
+def reading(image: str, *platforms: str, digest: str = DIGEST, namespace: str = "") -> ImageRecord:
     digests = tuple(f"sha256:{number:064x}" for number in range(2, 2 + len(platforms)))
-    return Reading(image, Status.RESOLVED, namespace, "index", digest, tuple(platforms), digests)
+    return ImageRecord(image, Status.RESOLVED, namespace, "index", digest, tuple(platforms), digests)
 
 
 READINGS = (
     reading(BOTH, "linux/amd64", "linux/arm64"),
     reading(ONLY, "linux/amd64"),
     reading(OTHER, "linux/amd64"),
-    Reading(AWAY, Status.ERROR, code="network", host="quay.io"),
-    Reading(DATA, Status.NEUTRAL, kind="artifact", digest=DIGEST),
+    ImageRecord(AWAY, Status.ERROR, code="network", host="quay.io"),
+    ImageRecord(DATA, Status.NEUTRAL, kind="artifact", digest=DIGEST),
 )
 
 
@@ -90,24 +90,24 @@ def workload(
     )
 
 
-def cluster(*workloads: WorkloadFact, nodes: tuple[NodeFact, ...] | None = None, **members: Any) -> Facts:
+def cluster(*workloads: WorkloadFact, nodes: tuple[NodeFact, ...] | None = None, **members: Any) -> ReportFacts:
     """With one node of each architecture unless told otherwise."""
     if nodes is None:
         nodes = (node("a1"), node("m1", "arm64"))
     source = members.pop("source", Source("cluster", "https://example:6443", "2026-03-01T12:00:00Z"))
-    return Facts(source=source, nodes=nodes, workloads=workloads, **members)
+    return ReportFacts(source=source, nodes=nodes, workloads=workloads, **members)
 
 
-def report_of(facts: Facts, *readings: Reading, **wishes: Any) -> Report:
+def report_of(facts: ReportFacts, *readings: ImageRecord, **wishes: Any) -> Report:
     wishes.setdefault("targets", (ARM64,))
-    return make_report(facts, Answers((*READINGS, *readings)), Wishes(**wishes))
+    return make_report(facts, ImageInspections((*READINGS, *readings)), ReportOptions(**wishes))
 
 
-def answer_of(report: Report, name: str, target: str = "arm64") -> Answer:
+def answer_of(report: Report, name: str, target: str = "arm64") -> TargetVerdict:
     """What is said of one workload."""
     row = next(each for each in report.workloads if each.name == name)
     return next(each for each in row.answers if each.target == target)
 
 
-def codes(answer: Answer) -> list[str]:
+def codes(answer: TargetVerdict) -> list[str]:
     return [each.code for each in answer.reasons]

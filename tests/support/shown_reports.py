@@ -3,18 +3,17 @@
 from itertools import islice
 
 from polyarch.reports.document import (
-    Answer,
     Blocker,
     Change,
     Comparison,
     CurvePoint,
     Drift,
+    FeatureSection,
     Group,
     GroupShare,
     NamedPods,
     NodeDrift,
     NodeKind,
-    Part,
     PartRow,
     PlacementPart,
     Reason,
@@ -24,6 +23,7 @@ from polyarch.reports.document import (
     Source,
     Suggestion,
     TargetSums,
+    TargetVerdict,
     Verdict,
     VerdictSum,
     Weight,
@@ -88,8 +88,8 @@ def _workload(number: int, count: int) -> WorkloadRow:
         images=images,
         runs_on=("amd64", "arm64") if verdict is Verdict.RUNS else ("amd64",),
         answers=(
-            Answer("amd64", Verdict.RUNS, pods=replicas),
-            Answer(
+            TargetVerdict("amd64", Verdict.RUNS, pods=replicas),
+            TargetVerdict(
                 "arm64",
                 verdict,
                 _reasons(verdict, images[0]),
@@ -209,7 +209,7 @@ def report(count: int) -> Report:
             (NamedPods("Constrained", count, ("team-00/checkout-0",)), NamedPods("Neutral", 3, ("team-01/debug",))),
             (NamedPods("Held", 7, tuple(f"team-02/mailer-{number}" for number in range(5)), "Nobody could be asked."),),
         ),
-        numa=Part((PartRow("Nodes with single-numa-node", 4, (), "Nine whole zones are free."),)),
+        numa=FeatureSection((PartRow("Nodes with single-numa-node", 4, (), "Nine whole zones are free."),)),
         node_drift=(NodeDrift("arm-1", "arm64", ("team-03/feed-1",), ("Its image has no arm64 any more.",)),),
         comparison=Comparison(
             "2026-10-01T12:00:00Z",

@@ -15,8 +15,8 @@ from polyarch.clock import Clock, SystemClock
 from polyarch.installation.preflight import (
     MANAGER,
     OURS,
-    Facts,
-    Whose,
+    Ownership,
+    PreflightFacts,
     advice,
     changes,
     in_the_way,
@@ -24,7 +24,7 @@ from polyarch.installation.preflight import (
     ref_of,
     whose,
 )
-from polyarch.installation.wait import NotInTime, established
+from polyarch.installation.wait import WaitTimeout, established
 from polyarch.kube import apply
 from polyarch.kube.adoption import adoption, taking
 from polyarch.kube.apply import can_insist, insist
@@ -41,7 +41,7 @@ SERVED_SECONDS: Final = 15.0
 POLL: Final = 0.2
 
 
-class Applied(msgspec.Struct, frozen=True):
+class AppliedObject(msgspec.Struct, frozen=True):
     """What became of one object."""
 
     ref: Ref
@@ -64,25 +64,25 @@ class ApplyRefused(Exception):  # noqa: N818 - what happened
 async def apply_all(
     client: Client,
     documents: Iterable[Document],
-    facts: Facts,
+    facts: PreflightFacts,
     *,
     dry_run: bool = False,
-    tell: Callable[[Applied], None] = lambda _: None,
+    tell: Callable[[AppliedObject], None] = lambda _: None,
     clock: Clock | None = None,
-) -> tuple[Applied, ...]:
+) -> tuple[AppliedObject, ...]:
     """Applies them in the order given, and calls ``tell`` after each. Raises :class:`ApplyRefused`.
 
     ``dry_run``: asks the API server what it would do, where that can be asked, and writes nothing.
     """
     clock = clock or SystemClock()
-    done: list[Applied] = []
+    done: list[AppliedObject] = []
     awaited: list[Ref] = []
     for document in documents:
         ref = ref_of(document)
         if awaited and ref.resource != CRDS and not dry_run:
             try:
                 await established(client, [each.key.name for each in awaited], clock=clock)
-            except NotInTime as error:
+            except WaitTimeout as error:
                 raise ApplyRefused(awaited[-1], str(error)) from None
             awaited = []
         try:
@@ -100,24 +100,26 @@ def wanted(document: Document, live: Document | None) -> Document:
     """The document for an object that is there. A namespace of somebody else gets no label that says it is ours: an
     uninstall leaves it."""
     ref = ref_of(document)
-    if live is None or ref.resource != NAMESPACES or whose(ref, live) is not Whose.SHARED:
+    if live is None or ref.resource != NAMESPACES or whose(ref, live) is not Ownership.SHARED:
         return document
     metadata = document["metadata"]
     labels = {key: value for key, value in metadata["labels"].items() if not key.startswith("app.kubernetes.io/")}
     return {**document, "metadata": {**metadata, "labels": labels}}
 
 
-async def _apply(client: Client, ref: Ref, document: Document, facts: Facts, *, dry_run: bool, clock: Clock) -> Applied:
+async def _apply(
+    client: Client, ref: Ref, document: Document, facts: PreflightFacts, *, dry_run: bool, clock: Clock
+) -> AppliedObject:
     live = facts.live.get(ref)
     document = wanted(document, live)
     if not changes(document, live):
-        return Applied(ref, "unchanged")
+        return AppliedObject(ref, "unchanged")
     verb: Verb = "created" if live is None else "configured"
     if dry_run and not is_ready_for(ref, facts.live):
-        return Applied(ref, "untried")
+        return AppliedObject(ref, "untried")
     if live is None:
         await _until_served(client, ref, document, dry_run=dry_run, clock=clock)
-        return Applied(ref, verb)
+        return AppliedObject(ref, verb)
     others = in_the_way(document, live)
     taken = (*overridden(document, live, manager=MANAGER), *(each.conflict() for each in others))
 
@@ -131,14 +133,14 @@ async def _apply(client: Client, ref: Ref, document: Document, facts: Facts, *, 
                 client, ref, live, lambda read: taking(read, in_the_way(document, read), manager=MANAGER)
             )
         if await send() == live["metadata"].get("resourceVersion"):
-            return Applied(ref, "unchanged")  # the API server stores a value in another form
+            return AppliedObject(ref, "unchanged")  # the API server stores a value in another form
     except Invalid as error:
         if not dry_run:
             done = await insist(client, ref, document, error, manager=MANAGER, send=send)
             taken = (*taken, *done.taken)
         elif not await can_insist(client, ref, document, error):
             raise
-    return Applied(ref, verb, tuple(dict.fromkeys(map(str, taken))))
+    return AppliedObject(ref, verb, tuple(dict.fromkeys(map(str, taken))))
 
 
 async def take_over(client: Client, ref: Ref, live: Document) -> None:

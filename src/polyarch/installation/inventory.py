@@ -44,7 +44,7 @@ IN_EVERY_NAMESPACE: Final = frozenset({(CONFIGMAPS, "kube-root-ca.crt"), (SERVIC
 """Objects that Kubernetes makes in each namespace."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class InventoryObject(msgspec.Struct, frozen=True):
     """One object."""
 
     ref: Ref
@@ -54,13 +54,13 @@ class Found(msgspec.Struct, frozen=True):
         return str(self.ref)
 
 
-class Survey(msgspec.Struct, frozen=True):
+class ClusterInventory(msgspec.Struct, frozen=True):
     """All objects, and the kinds that could not be listed, with the reason."""
 
-    found: tuple[Found, ...]
+    found: tuple[InventoryObject, ...]
     unread: dict[str, str]
 
-    def since(self, earlier: "Survey") -> tuple[Found, ...]:
+    def since(self, earlier: "ClusterInventory") -> tuple[InventoryObject, ...]:
         """Objects that were not there earlier, whatever the version of their kind."""
         known = {_identity(each) for each in earlier.found}
         return tuple(each for each in self.found if _identity(each) not in known)
@@ -94,11 +94,11 @@ class _Groups(msgspec.Struct, frozen=True):
     items: list[_Group]
 
 
-async def survey(client: Client) -> Survey:
+async def survey(client: Client) -> ClusterInventory:
     """Every object of every kind that can be listed. Takes about 100 requests."""
     resources, unread = await kinds(client)
 
-    async def listed(resource: Resource) -> list[Found]:
+    async def listed(resource: Resource) -> list[InventoryObject]:
         try:
             page = await client.list(resource, type=PartialObjectMetadata)
         except (NotFound, MethodNotAllowed):
@@ -106,11 +106,11 @@ async def survey(client: Client) -> Survey:
         except (ApiError, UnreadableAnswer) as error:
             unread[str(resource)] = str(error)
             return []
-        return [Found(Ref(resource, each.metadata.key), each.metadata) for each in page.items]
+        return [InventoryObject(Ref(resource, each.metadata.key), each.metadata) for each in page.items]
 
     found = await together(listed(resource) for resource in resources)
     ordered = sorted((each for some in found for each in some), key=lambda each: (str(each.ref.resource), each.ref.key))
-    return Survey(tuple(ordered), unread)
+    return ClusterInventory(tuple(ordered), unread)
 
 
 async def kinds(client: Client) -> tuple[list[Resource], dict[str, str]]:
@@ -139,7 +139,7 @@ def _resource(group: str, version: str, each: _Resource) -> Resource:
     return Resource(group, version, each.resource, kind, namespaced=each.scope == "Namespaced")
 
 
-def _identity(found: Found) -> tuple[str, str, str, str]:
+def _identity(found: InventoryObject) -> tuple[str, str, str, str]:
     resource, key = found.ref
     return resource.group, resource.plural, key.namespace, key.name
 
@@ -203,14 +203,14 @@ RIGHTS: Final = "rbac.authorization.k8s.io"
 """The API group of Roles, which an installation grants in other namespaces, too."""
 
 
-class Belongings(msgspec.Struct, frozen=True):
+class OwnedObjects(msgspec.Struct, frozen=True):
     """What is ours of all objects, and what only looks so."""
 
-    ours: tuple[Found, ...]
-    unproven: tuple[Found, ...]
+    ours: tuple[InventoryObject, ...]
+    unproven: tuple[InventoryObject, ...]
     """With a label of ours, but nothing says that we made it. What belongs to another object is not listed."""
 
-    def foreign_in(self, namespace: str, seen: Survey) -> list[Found]:
+    def foreign_in(self, namespace: str, seen: ClusterInventory) -> list[InventoryObject]:
         """Objects of a namespace that are not ours, nor made by Kubernetes."""
         ours = {each.metadata.uid for each in self.ours}
         return [
@@ -221,13 +221,13 @@ class Belongings(msgspec.Struct, frozen=True):
             and (each.ref.resource, each.ref.key.name) not in IN_EVERY_NAMESPACE
         ]
 
-    def foreign_topologies(self, seen: Survey) -> list[Found]:
+    def foreign_topologies(self, seen: ClusterInventory) -> list[InventoryObject]:
         """NodeResourceTopologies that are not ours: whoever publishes them needs the definition."""
         ours = {each.metadata.uid for each in self.ours}
         return [each for each in seen.found if _is_topology(each) and each.metadata.uid not in ours]
 
 
-def belongings(seen: Survey, namespace: str, proven: Collection[str] = ()) -> Belongings:
+def belongings(seen: ClusterInventory, namespace: str, proven: Collection[str] = ()) -> OwnedObjects:
     """For the installation in this namespace. ``proven``: uids of objects that are known to be ours."""
     there = {each.metadata.uid for each in seen.found}
     listed = [each for each in seen.found if _claims(each) and _is_listed(each, namespace)]
@@ -244,20 +244,20 @@ def belongings(seen: Survey, namespace: str, proven: Collection[str] = ()) -> Be
     resources = [each for each in seen.found if str(each.ref.resource) in definitions and not _is_topology(each)]
     ours = _with_dependents(seen, {each.metadata.uid for each in (*listed, *sure, *resources)}, there)
     unproven = (each for each in seen.found if _claims(each) and not _owners(each) & there)
-    return Belongings(
+    return OwnedObjects(
         ours=tuple(each for each in seen.found if each.metadata.uid in ours),
         unproven=tuple(each for each in unproven if each.metadata.uid not in ours),
     )
 
 
-def _claims(found: Found) -> bool:
+def _claims(found: InventoryObject) -> bool:
     """It has a label of ours, or is the definition of a kind in one of our API groups."""
     labels = found.metadata.labels or {}
     is_ours = found.ref.resource == CRDS and found.ref.key.name.endswith(tuple(f".{group}" for group in GROUPS))
     return is_ours or labels.get(operator.PART_OF) == operator.PRODUCT or names.OPERAND_LABEL in labels
 
 
-def _is_ours_by_name(found: Found, namespace: str) -> bool:
+def _is_ours_by_name(found: InventoryObject, namespace: str) -> bool:
     """By its name alone, whatever its labels are."""
     resource, key = found.ref
     if resource == CRDS:
@@ -267,7 +267,7 @@ def _is_ours_by_name(found: Found, namespace: str) -> bool:
     return found.ref in WEBHOOKS or (key.namespace == namespace and key.name in NAMED.get(str(resource), ()))
 
 
-def _is_topology(found: Found) -> bool:
+def _is_topology(found: InventoryObject) -> bool:
     return str(found.ref.resource) == str(TOPOLOGIES)
 
 
@@ -278,7 +278,7 @@ def is_our_definition(metadata: ObjectMeta) -> bool:
     return metadata.name in _DEFINED and (metadata.labels or {}).get(operator.PART_OF) == operator.PRODUCT
 
 
-def _is_listed(found: Found, namespace: str) -> bool:
+def _is_listed(found: InventoryObject, namespace: str) -> bool:
     """Whether it has a kind and a name that an installation in this namespace gives."""
     resource, key = found.ref
     if resource == NAMESPACES:
@@ -289,26 +289,26 @@ def _is_listed(found: Found, namespace: str) -> bool:
     return is_operand or (resource.group, resource.plural, key.name) in _INSTALLED
 
 
-def _release(found: Found) -> tuple[str, ...]:
+def _release(found: InventoryObject) -> tuple[str, ...]:
     """Namespace and name of the Helm release that an object is of; empty: of none."""
     annotations = found.metadata.annotations or {}
     return tuple(annotations[name] for name in RELEASE if name in annotations)
 
 
-def _owners(found: Found) -> set[str]:
+def _owners(found: InventoryObject) -> set[str]:
     return {owner.uid for owner in found.metadata.owner_references or ()}
 
 
-def _is_for_our_pods(found: Found, namespace: str) -> bool:
+def _is_for_our_pods(found: InventoryObject, namespace: str) -> bool:
     """Whether it is a pod of ours, or what Kubernetes makes for our pods. It may outlive its owner by seconds."""
     labels = found.metadata.labels or {}
     is_of_role = _claims(found) or labels.get(names.CONTROLLER_LABEL) in ROLES
     return is_of_role and found.ref.key.namespace == namespace and bool(found.metadata.owner_references)
 
 
-def _with_dependents(seen: Survey, sure: AbstractSet[str], there: AbstractSet[str]) -> set[str]:
+def _with_dependents(seen: ClusterInventory, sure: AbstractSet[str], there: AbstractSet[str]) -> set[str]:
     """These uids, and those of all objects that belong to nothing else that is there."""
-    dependents: dict[str, list[Found]] = {}
+    dependents: dict[str, list[InventoryObject]] = {}
     for each in seen.found:
         for owner in _owners(each):
             dependents.setdefault(owner, []).append(each)

@@ -46,7 +46,7 @@ OURS: Final = {(each.api_version, each.kind): each for each in _OURS}
 VERBS: Final = ("get", "create", "patch")
 
 
-class Check(msgspec.Struct, frozen=True, rename="camel"):
+class PreflightCheck(msgspec.Struct, frozen=True, rename="camel"):
     """One line of the checks before an installation."""
 
     name: str
@@ -56,7 +56,7 @@ class Check(msgspec.Struct, frozen=True, rename="camel"):
     """What to do about a refusal."""
 
 
-class Facts(msgspec.Struct, frozen=True):
+class PreflightFacts(msgspec.Struct, frozen=True):
     """What was read of a cluster."""
 
     version: tuple[int, int]
@@ -78,7 +78,7 @@ def ref_of(document: Mapping[str, Any]) -> Ref:
     return Ref(resource, Key(metadata.get("namespace", ""), metadata["name"]))
 
 
-async def gather(client: Client, documents: Iterable[Document]) -> Facts:
+async def gather(client: Client, documents: Iterable[Document]) -> PreflightFacts:
     """Reads everything that :func:`checks` judges; writes nothing."""
     wanted = {ref_of(document): document for document in documents}
     version = version_of(msgspec.json.decode(await client.raw("GET", "/version")))
@@ -90,10 +90,10 @@ async def gather(client: Client, documents: Iterable[Document]) -> Facts:
         tried = [ref for ref in wanted if is_ready_for(ref, live) and changes(wanted[ref], live[ref])]
         said = await together(_tried(client, ref, wanted[ref]) for ref in tried)
         refusals = {ref: error for ref, error in zip(tried, said, strict=True) if error is not None}
-    return Facts(version, live, tuple(each for some in named for each in some), denied, refusals)
+    return PreflightFacts(version, live, tuple(each for some in named for each in some), denied, refusals)
 
 
-def checks(facts: Facts, *, namespace: str) -> tuple[Check, ...]:
+def checks(facts: PreflightFacts, *, namespace: str) -> tuple[PreflightCheck, ...]:
     """The list; pure."""
     return (
         _version(facts.version),
@@ -127,23 +127,23 @@ def is_ready_for(ref: Ref, live: Mapping[Ref, Document | None]) -> bool:
     return all(live.get(each) is not None for each in needed if each is not None and each in live)
 
 
-def _version(version: tuple[int, int]) -> Check:
+def _version(version: tuple[int, int]) -> PreflightCheck:
     found, oldest = (".".join(map(str, each)) for each in (version, OLDEST_KUBERNETES))
     if version < OLDEST_KUBERNETES:
-        return Check(
+        return PreflightCheck(
             "Kubernetes",
             "refused",
             f"the API server is version {found}",
             f"upgrade the cluster: polyarch needs {oldest} or newer",
         )
-    return Check("Kubernetes", "ok", f"version {found}; {oldest} or newer is needed")
+    return PreflightCheck("Kubernetes", "ok", f"version {found}; {oldest} or newer is needed")
 
 
-def _rights(facts: Facts) -> Check:
+def _rights(facts: PreflightFacts) -> PreflightCheck:
     if not facts.denied:
-        return Check("Rights", "ok", "everything that is needed is allowed")
+        return PreflightCheck("Rights", "ok", "everything that is needed is allowed")
     listed = [f"{access}{f' in namespace {namespace}' if namespace else ''}" for access, namespace in facts.denied]
-    return Check(
+    return PreflightCheck(
         "Rights",
         "refused",
         f"not allowed: {few(listed)}",
@@ -151,8 +151,8 @@ def _rights(facts: Facts) -> Check:
     )
 
 
-def _same_names(facts: Facts) -> list[Check]:
-    found: dict[Whose, list[str]] = {}
+def _same_names(facts: PreflightFacts) -> list[PreflightCheck]:
+    found: dict[Ownership, list[str]] = {}
     for ref, live in facts.live.items():
         if live is not None:
             said = f"{ref.resource.kind} {ref.key}{manager_of(live)}"
@@ -160,14 +160,14 @@ def _same_names(facts: Facts) -> list[Check]:
     lines = []
     for owner, objects in found.items():
         check = OBJECTS[owner]
-        which = f"{len(objects)} objects" if owner is Whose.OURS and len(objects) > 1 else few(objects)
+        which = f"{len(objects)} objects" if owner is Ownership.OURS and len(objects) > 1 else few(objects)
         lines.append(msgspec.structs.replace(check, message=f"{which}: {check.message}"))
-    return lines or [Check("Objects", "ok", "none of the names is taken")]
+    return lines or [PreflightCheck("Objects", "ok", "none of the names is taken")]
 
 
-def _dry_run(facts: Facts) -> list[Check]:
+def _dry_run(facts: PreflightFacts) -> list[PreflightCheck]:
     return [
-        Check("Dry run", "refused", f"{ref}: {error.message or error}", advice(error))
+        PreflightCheck("Dry run", "refused", f"{ref}: {error.message or error}", advice(error))
         for ref, error in facts.refusals.items()
     ]
 
@@ -278,7 +278,7 @@ DEPLOYMENT_NAMES: Final = (operator.OPERATOR, PREDECESSOR, names.CONTROLLER, nam
 """Deployments by which an installation is known."""
 
 
-class Whose(Enum):
+class Ownership(Enum):
     """To whom an object belongs that has the name of one of ours."""
 
     OURS = "ours"
@@ -291,25 +291,25 @@ class Whose(Enum):
     FOREIGN = "foreign"
 
 
-OBJECTS: Final[Mapping[Whose, Check]] = {
-    Whose.OURS: Check("Objects", "ok", "installed by polyarch before"),
-    Whose.SHARED: Check("Objects", "ok", "there already; what you have set in it stays"),
-    Whose.EARLIER: Check(
+OBJECTS: Final[Mapping[Ownership, PreflightCheck]] = {
+    Ownership.OURS: PreflightCheck("Objects", "ok", "installed by polyarch before"),
+    Ownership.SHARED: PreflightCheck("Objects", "ok", "there already; what you have set in it stays"),
+    Ownership.EARLIER: PreflightCheck(
         "Objects", "note", "left by an earlier polyarch or by the Multiarch Tuning Operator; taken over"
     ),
-    Whose.HELM: Check(
+    Ownership.HELM: PreflightCheck(
         "Objects",
         "refused",
         "installed by Helm",
         "use helm upgrade; or helm uninstall first, and then polyarch install",
     ),
-    Whose.OLM: Check(
+    Ownership.OLM: PreflightCheck(
         "Objects",
         "refused",
         "installed by OLM",
         "upgrade it by its Subscription; or delete Subscription and ClusterServiceVersion first",
     ),
-    Whose.FOREIGN: Check(
+    Ownership.FOREIGN: PreflightCheck(
         "Objects",
         "refused",
         "not polyarch's, although it has the same name",
@@ -319,33 +319,33 @@ OBJECTS: Final[Mapping[Whose, Check]] = {
 """What a check says about existing objects, by whom they belong to; their names come before the message."""
 
 
-def whose(ref: Ref, live: Mapping[str, Any]) -> Whose:
+def whose(ref: Ref, live: Mapping[str, Any]) -> Ownership:
     """To whom the object belongs."""
     metadata = live.get("metadata") or {}
     labels = metadata.get("labels") or {}
     if labels.get("app.kubernetes.io/managed-by") == "Helm" and ref.resource != CRDS:
-        return Whose.HELM
+        return Ownership.HELM
     if any(label in ("olm.owner", "olm.managed") for label in labels):
-        return Whose.OLM
+        return Ownership.OLM
     if ref.resource == NAMESPACES:
         return _whose_namespace(ref.key.name, live)
     if labels.get(operator.PART_OF) == operator.PRODUCT:
-        return Whose.OURS
+        return Ownership.OURS
     if ref.resource.group in (names.GROUP, names.OWN_GROUP):
-        return Whose.SHARED
+        return Ownership.SHARED
     if ref.resource == CRDS or names.OPERAND_LABEL in labels:
-        return Whose.EARLIER
-    return Whose.FOREIGN
+        return Ownership.EARLIER
+    return Ownership.FOREIGN
 
 
-def _whose_namespace(name: str, live: Mapping[str, Any]) -> Whose:
+def _whose_namespace(name: str, live: Mapping[str, Any]) -> Ownership:
     """The default is a name that nobody else would choose. Any other namespace may be labelled as ours by its owner."""
     if is_written_by_us(live):
-        return Whose.OURS
+        return Ownership.OURS
     if name != DEFAULT_NAMESPACE:
-        return Whose.SHARED
+        return Ownership.SHARED
     labels = (live.get("metadata") or {}).get("labels") or {}
-    return Whose.OURS if labels.get(operator.PART_OF) == operator.PRODUCT else Whose.EARLIER
+    return Ownership.OURS if labels.get(operator.PART_OF) == operator.PRODUCT else Ownership.EARLIER
 
 
 def is_written_by_us(live: Mapping[str, Any]) -> bool:
@@ -363,7 +363,7 @@ def manager_of(live: Mapping[str, Any]) -> str:
     return f" (managed by {managers[-1]})" if managers and managers[-1] else ""
 
 
-def installations(deployments: Iterable[Mapping[str, Any]], namespace: str) -> list[Check]:
+def installations(deployments: Iterable[Mapping[str, Any]], namespace: str) -> list[PreflightCheck]:
     """What the Deployments say of installations, for one into ``namespace``."""
     by_name: dict[str, dict[str, Mapping[str, Any]]] = {}
     for each in deployments:
@@ -378,17 +378,17 @@ def installations(deployments: Iterable[Mapping[str, Any]], namespace: str) -> l
             found.append(_elsewhere("an earlier polyarch without operator, or what a predecessor left", place))
         else:
             text = f"an earlier polyarch without operator is in namespace {place}; it is taken over"
-            found.append(Check("Installation", "note", text))
+            found.append(PreflightCheck("Installation", "note", text))
     if namespace in own:
         version = (own[namespace]["metadata"].get("labels") or {}).get(operator.VERSION, "unknown")
-        found.append(Check("Installation", "ok", f"polyarch {version} is in namespace {namespace}"))
-    return found or [Check("Installation", "ok", "there is none yet")]
+        found.append(PreflightCheck("Installation", "ok", f"polyarch {version} is in namespace {namespace}"))
+    return found or [PreflightCheck("Installation", "ok", "there is none yet")]
 
 
-def _predecessor(place: str, live: Mapping[str, Any], namespace: str) -> Check:
+def _predecessor(place: str, live: Mapping[str, Any], namespace: str) -> PreflightCheck:
     name = "Predecessor"
     if (live.get("spec") or {}).get("replicas", 1):
-        return Check(
+        return PreflightCheck(
             name,
             "refused",
             f"the Multiarch Tuning Operator runs in namespace {place}",
@@ -396,17 +396,19 @@ def _predecessor(place: str, live: Mapping[str, Any], namespace: str) -> Check:
             "if OLM installed it, delete its Subscription and ClusterServiceVersion instead",
         )
     if place != namespace:
-        return Check(
+        return PreflightCheck(
             name,
             "refused",
             f"the Multiarch Tuning Operator is in namespace {place}, stopped",
             f"take it over in its place with --namespace {place}",
         )
-    return Check(name, "note", f"the Multiarch Tuning Operator in namespace {place} is stopped; it is taken over")
+    return PreflightCheck(
+        name, "note", f"the Multiarch Tuning Operator in namespace {place} is stopped; it is taken over"
+    )
 
 
-def _elsewhere(what: str, place: str) -> Check:
-    return Check(
+def _elsewhere(what: str, place: str) -> PreflightCheck:
+    return PreflightCheck(
         "Installation",
         "refused",
         f"{what} is in namespace {place}",

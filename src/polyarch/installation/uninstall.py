@@ -17,7 +17,15 @@ from polyarch import names as shared
 from polyarch.builds import names as build_names
 from polyarch.clock import Clock, SystemClock
 from polyarch.installation import operator, preflight
-from polyarch.installation.inventory import WEBHOOKS, Belongings, Found, Survey, belongings, is_our_definition, survey
+from polyarch.installation.inventory import (
+    WEBHOOKS,
+    ClusterInventory,
+    InventoryObject,
+    OwnedObjects,
+    belongings,
+    is_our_definition,
+    survey,
+)
 from polyarch.installation.objects import COMPONENTS
 from polyarch.installation.preflight import together
 from polyarch.installation.wait import conditions
@@ -51,7 +59,7 @@ PATIENCE: Final = 30.0
 LOOK_EVERY: Final = 1.0
 
 
-class Removal(msgspec.Struct, kw_only=True):
+class UninstallResult(msgspec.Struct, kw_only=True):
     """What was done, and what is left."""
 
     deleted: list[Ref] = []
@@ -65,7 +73,7 @@ class Removal(msgspec.Struct, kw_only=True):
     """What is still there, although it should not be."""
 
 
-class NotOurs(Exception):  # noqa: N818 - what is the case
+class ManagedElsewhere(Exception):  # noqa: N818 - what is the case
     """Another tool looks after this installation."""
 
 
@@ -81,18 +89,20 @@ async def find(client: Client) -> str | None:
 
 
 async def refuse_foreign(client: Client, namespace: str) -> None:
-    """Raises :class:`NotOurs` if Helm or OLM installed it."""
+    """Raises :class:`ManagedElsewhere` if Helm or OLM installed it."""
     ref = Ref(DEPLOYMENTS, Key(namespace, operator.OPERATOR))
     try:
         live = await client.get(DEPLOYMENTS, operator.OPERATOR, namespace=namespace)
     except NotFound:
         return
     match preflight.whose(ref, live):
-        case preflight.Whose.HELM:
+        case preflight.Ownership.HELM:
             release = (live["metadata"].get("annotations") or {}).get("meta.helm.sh/release-name", "RELEASE")
-            raise NotOurs(f"Helm installed it: run helm uninstall {release} -n {namespace}, or give --force")
-        case preflight.Whose.OLM:
-            raise NotOurs("OLM installed it: delete its Subscription and ClusterServiceVersion, or give --force")
+            raise ManagedElsewhere(f"Helm installed it: run helm uninstall {release} -n {namespace}, or give --force")
+        case preflight.Ownership.OLM:
+            raise ManagedElsewhere(
+                "OLM installed it: delete its Subscription and ClusterServiceVersion, or give --force"
+            )
         case _:
             return
 
@@ -105,12 +115,12 @@ async def remove(
     force: bool = False,
     tell: Tell = lambda _: None,
     clock: Clock | None = None,
-) -> Removal:
+) -> UninstallResult:
     """Removes the installation in this namespace. ``tell`` gets each new word about what waits for what.
 
     Returns when nothing is left, or after :data:`SECONDS`; then ``left`` says what there is.
     """
-    remover = _Remover(client, namespace, keep_crds=keep_crds, force=force, tell=tell, clock=clock or SystemClock())
+    remover = _Uninstaller(client, namespace, keep_crds=keep_crds, force=force, tell=tell, clock=clock or SystemClock())
     return await remover.run()
 
 
@@ -119,7 +129,7 @@ NAMED_AT_MOST: Final = 3
 """Objects that are told by name; more are told by number."""
 
 
-class _Remover:
+class _Uninstaller:
     """One uninstall."""
 
     def __init__(
@@ -139,9 +149,9 @@ class _Remover:
         """The uids of objects whose managers were read."""
         self._proven: set[str] = set()
         """The uids of objects that are ours."""
-        self.removal = Removal()
+        self.removal = UninstallResult()
 
-    async def run(self) -> Removal:
+    async def run(self) -> UninstallResult:
         served = await self._served()
         switches = [each for component in COMPONENTS.values() for each in component.switches if str(each) in served]
         for resource in switches:
@@ -274,7 +284,7 @@ class _Remover:
             await self._delete_next(mine)
             await self._clock.sleep(LOOK_EVERY / 2)
 
-    async def _belongings(self, seen: Survey) -> Belongings:
+    async def _belongings(self, seen: ClusterInventory) -> OwnedObjects:
         """What is ours. Who wrote our label is asked for, once for each object of which nothing else says it."""
         unproven = belongings(seen, self._namespace, self._proven).unproven
         asked = [each for each in unproven if each.metadata.uid not in self._asked]
@@ -285,14 +295,14 @@ class _Remover:
         self._proven |= {each.metadata.uid for each in found.ours}  # also when what proves it is gone
         return found
 
-    async def _is_written_by_us(self, found: Found) -> bool:
+    async def _is_written_by_us(self, found: InventoryObject) -> bool:
         resource, key = found.ref
         try:
             return preflight.is_written_by_us(await self._client.get(resource, key.name, namespace=key.namespace))
         except NotFound:
             return False
 
-    def _without_kept(self, found: Belongings, seen: Survey) -> list[Found]:
+    def _without_kept(self, found: OwnedObjects, seen: ClusterInventory) -> list[InventoryObject]:
         """What is to be deleted: no definitions that are to be kept, or that others use, and no namespace with objects
         of others."""
         kept = [f"{_named(each.ref)}: {UNPROVEN}" for each in found.unproven]
@@ -310,13 +320,13 @@ class _Remover:
         self.removal.kept = kept
         return mine
 
-    async def _delete_next(self, mine: list[Found]) -> None:
+    async def _delete_next(self, mine: list[InventoryObject]) -> None:
         """The objects of the first phase that is not over; what they own goes with them."""
         roots = [each for each in mine if not each.metadata.owner_references] or mine
         first = min(_phase(each.ref) for each in roots)
         await together(self._delete(each) for each in roots if _phase(each.ref) == first)
 
-    async def _delete(self, found: Found) -> None:
+    async def _delete(self, found: InventoryObject) -> None:
         metadata, resource = found.metadata, found.ref.resource
         if metadata.deletion_timestamp is not None:
             await remove_finalizers(self._client, resource, [PartialObjectMetadata(metadata=metadata)])
@@ -379,7 +389,7 @@ def _once(tell: Tell) -> Tell:
 # -- what would go, for whoever is asked before an uninstall begins: custom resources, and gates of pods ---------------
 
 
-class Affected(msgspec.Struct, frozen=True):
+class UninstallImpact(msgspec.Struct, frozen=True):
     """What would go."""
 
     resources: Mapping[str, int]
@@ -393,7 +403,7 @@ class Affected(msgspec.Struct, frozen=True):
         return f"custom resources: {counted or 'none'}{f'; {pods}' if self.gated else ''}"
 
 
-async def affected(client: Client) -> Affected:
+async def affected(client: Client) -> UninstallImpact:
     """By a fresh look. Raises ``KubernetesError``."""
     defined = (await client.list(CRDS, type=PartialObjectMetadata)).items
     ours = {each.metadata.name for each in defined if is_our_definition(each.metadata)}
@@ -408,7 +418,7 @@ async def affected(client: Client) -> Affected:
                 continue
             if number:
                 found[resource.kind] = number
-    return Affected(dict(sorted(found.items())), len(await gated_pods(client)))
+    return UninstallImpact(dict(sorted(found.items())), len(await gated_pods(client)))
 
 
 # -- without an operator: pods are released, webhooks, taints and finalizers removed -----------------------------------

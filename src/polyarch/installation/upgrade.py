@@ -11,7 +11,7 @@ import msgspec
 
 from polyarch import __version__
 from polyarch.installation import apply, operator
-from polyarch.installation.preflight import MANAGER, OURS, Facts, changes, is_ready_for, ref_of, together
+from polyarch.installation.preflight import MANAGER, OURS, PreflightFacts, changes, is_ready_for, ref_of, together
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, Ref, few
@@ -20,7 +20,7 @@ Document = dict[str, Any]
 SERVER_SET: Final = ("managedFields", "resourceVersion", "generation", "creationTimestamp", "uid", "selfLink")
 
 
-class Change(msgspec.Struct, frozen=True):
+class PlannedChange(msgspec.Struct, frozen=True):
     """One object that would change."""
 
     ref: Ref
@@ -29,14 +29,14 @@ class Change(msgspec.Struct, frozen=True):
     after: Document
 
 
-class Finding(msgspec.Struct, frozen=True):
+class UpgradeWarning(msgspec.Struct, frozen=True):
     """Something to know before an upgrade; ``refused`` stands in its way."""
 
     outcome: Literal["note", "refused"]
     message: str
 
 
-async def compare(client: Client, documents: Iterable[Document], facts: Facts) -> list[Change]:
+async def compare(client: Client, documents: Iterable[Document], facts: PreflightFacts) -> list[PlannedChange]:
     """The objects that would change, in the order of applying."""
     tried = []
     for document in documents:
@@ -48,7 +48,7 @@ async def compare(client: Client, documents: Iterable[Document], facts: Facts) -
     return [change for change in await together(_change(client, *each, facts) for each in tried) if change is not None]
 
 
-async def findings(client: Client, documents: Iterable[Document], facts: Facts) -> list[Finding]:
+async def findings(client: Client, documents: Iterable[Document], facts: PreflightFacts) -> list[UpgradeWarning]:
     """Versions that do not fit, storage versions that would be lost, fields that would be."""
     found = _skew(facts)
     for document in documents:
@@ -59,7 +59,7 @@ async def findings(client: Client, documents: Iterable[Document], facts: Facts) 
         name = ref.key.name
         if lost := lost_versions(live, document):
             text = f"{name}: objects are stored as {', '.join(lost)}, which this version does not have"
-            found.append(Finding("refused", text))
+            found.append(UpgradeWarning("refused", text))
         removed = removed_fields(live, document)
         if not removed:
             continue
@@ -68,11 +68,11 @@ async def findings(client: Client, documents: Iterable[Document], facts: Facts) 
             users = using(objects, path)
             where = f"; used by {few(users)}" if users else ""
             text = f"{name}: this version does not have the field {shown(path)}{where}"
-            found.append(Finding("refused" if users else "note", text))
+            found.append(UpgradeWarning("refused" if users else "note", text))
     return found
 
 
-def installed_version(facts: Facts, namespace: str) -> str:
+def installed_version(facts: PreflightFacts, namespace: str) -> str:
     """The version of the operator in this namespace; empty if there is none."""
     for each in facts.deployments:
         metadata = each["metadata"]
@@ -90,14 +90,14 @@ def plain(document: Mapping[str, Any]) -> Document:
     return made
 
 
-def _skew(facts: Facts) -> list[Finding]:
+def _skew(facts: PreflightFacts) -> list[UpgradeWarning]:
     found = []
     for each in facts.deployments:
         metadata = each["metadata"]
         version = (metadata.get("labels") or {}).get(operator.VERSION, "")
         if metadata["name"] == operator.OPERATOR and version and _number(version) > _number(__version__):
             text = f"polyarch {version} is installed, and this command is {__version__}: use the command of {version}"
-            found.append(Finding("refused", text))
+            found.append(UpgradeWarning("refused", text))
     return found
 
 
@@ -105,14 +105,16 @@ def _number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("+")[0].split(".") if part.isdigit())
 
 
-async def _change(client: Client, ref: Ref, live: Document | None, wanted: Document, facts: Facts) -> Change | None:
+async def _change(
+    client: Client, ref: Ref, live: Document | None, wanted: Document, facts: PreflightFacts
+) -> PlannedChange | None:
     if not is_ready_for(ref, facts.live):
-        return Change(ref, None, wanted)
+        return PlannedChange(ref, None, wanted)
     after: Document = await client.apply(
         ref.resource, wanted, namespace=ref.key.namespace, field_manager=MANAGER, type=dict, dry_run=True
     )
     before = plain(live) if live is not None else None
-    return None if before == plain(after) else Change(ref, before, plain(after))
+    return None if before == plain(after) else PlannedChange(ref, before, plain(after))
 
 
 async def _objects(client: Client, definition: str) -> list[Document]:

@@ -34,7 +34,7 @@ LOOK_EVERY: Final = 1.0
 """Usual seconds between looks at what takes seconds."""
 
 
-class NotInTime(Exception):  # noqa: N818 - what happened
+class WaitTimeout(Exception):  # noqa: N818 - what happened
     """It took longer than was given; the text says what is missing."""
 
 
@@ -50,14 +50,14 @@ def is_true(document: Mapping[str, Any], type: str) -> bool:
 
 
 async def established(client: Client, definitions: Iterable[str], *, clock: Clock | None = None) -> None:
-    """Until the API server serves these CustomResourceDefinitions. Raises :class:`NotInTime`."""
+    """Until the API server serves these CustomResourceDefinitions. Raises :class:`WaitTimeout`."""
     clock = clock or SystemClock()
     end = clock.monotonic() + ESTABLISHED_SECONDS
     for name in definitions:
         while not is_true(definition := await client.get(CRDS, name), "Established"):
             if clock.monotonic() >= end:
                 said = "; ".join(str(each.get("message")) for each in conditions(definition).values())
-                raise NotInTime(
+                raise WaitTimeout(
                     f"{name} is not established after {ESTABLISHED_SECONDS:.0f} s: {said or 'no condition'}"
                 )
             await clock.sleep(POLL)
@@ -78,7 +78,7 @@ async def available(
     What is available but Degraded is waited for a little: after a takeover the Deployments of before are available.
     While the operator itself is replaced, its predecessor's word is all there is: until the new one leads and says in
     its Lease that it has looked at everything. Then the pods that it replaces are waited for.
-    ``tell`` gets each new word about what is waited for. Raises :class:`NotInTime` with the last one.
+    ``tell`` gets each new word about what is waited for. Raises :class:`WaitTimeout` with the last one.
     """
     clock = clock or SystemClock()
     begun, said = clock.monotonic(), ""
@@ -100,7 +100,7 @@ async def available(
             said = missing
             tell(said)
         if clock.monotonic() >= end:
-            raise NotInTime(f"not available after {seconds:.0f} s: {said}")
+            raise WaitTimeout(f"not available after {seconds:.0f} s: {said}")
         await clock.sleep(every)
 
 

@@ -61,7 +61,7 @@ class Reason(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The reference as the workload writes it, if the reason is about one."""
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class TargetVerdict(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One workload and one target."""
 
     target: str
@@ -97,7 +97,7 @@ class WorkloadRow(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only
     images: tuple[str, ...]
     runs_on: tuple[str, ...] = ()
     """The platforms of the nodes that its pods are on, as targets are spelled."""
-    answers: tuple[Answer, ...]
+    answers: tuple[TargetVerdict, ...]
     drift: tuple[Drift, ...] = ()
     problems: tuple[str, ...] = ()
     """What makes no sense in it, such as a request that is no quantity: its weight is 0 then."""
@@ -244,7 +244,7 @@ class PartRow(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     message: str = ""
 
 
-class Part(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class FeatureSection(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """What another feature of polyarch says about this cluster."""
 
     rows: tuple[PartRow, ...]
@@ -332,9 +332,9 @@ class Report(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True
     team_label: str = ""
     teams: tuple[Group, ...] = ()
     placement: PlacementPart | None = None
-    numa: Part | None = None
-    taints: Part | None = None
-    builds: Part | None = None
+    numa: FeatureSection | None = None
+    taints: FeatureSection | None = None
+    builds: FeatureSection | None = None
     node_drift: tuple[NodeDrift, ...] | None = None
     """Null unless it was asked for."""
     comparison: Comparison | None = None

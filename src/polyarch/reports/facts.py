@@ -107,7 +107,7 @@ class ExecFormatError(msgspec.Struct, frozen=True, gc=False):
     created: str
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class ReportFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was read, without what images say."""
 
     source: Source
@@ -152,7 +152,7 @@ def target_name(platform: NodePlatform) -> str:
 # snapshot is made by the same functions as one from a cluster.
 
 
-class Reading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class ImageRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What one image says."""
 
     image: str
@@ -171,7 +171,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     http_status: int | None = None
 
     @classmethod
-    def of(cls, image: str, answer: Inspection, *, namespace: str = "") -> "Reading":
+    def of(cls, image: str, answer: Inspection, *, namespace: str = "") -> "ImageRecord":
         """What is kept of an answer; the last good reading of a registry that fails now counts as its answer."""
         if answer.status is Status.ERROR and answer.last_good is not None:
             answer = answer.last_good
@@ -212,10 +212,10 @@ def _can_be_read_again(entry: Entry) -> bool:
         return False
 
 
-class Answers:
+class ImageInspections:
     """Answers by namespace and by the text of the reference; one without a namespace holds for all."""
 
-    def __init__(self, readings: Iterable[Reading] = ()) -> None:
+    def __init__(self, readings: Iterable[ImageRecord] = ()) -> None:
         self.readings = tuple(sorted(readings, key=lambda each: (each.namespace, each.image)))
         self._shared: dict[str, Inspection] = {}
         self._own: dict[str, dict[str, Inspection]] = {}
@@ -265,13 +265,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What one report is made of."""
 
     schema_version: str = SNAPSHOT_SCHEMA
-    facts: Facts
-    readings: tuple[Reading, ...] = ()
+    facts: ReportFacts
+    readings: tuple[ImageRecord, ...] = ()
     complete: bool = True
 
     @property
-    def answers(self) -> Answers:
-        return Answers(self.readings)
+    def answers(self) -> ImageInspections:
+        return ImageInspections(self.readings)
 
 
 class _Head(msgspec.Struct):
@@ -280,7 +280,7 @@ class _Head(msgspec.Struct):
     kind: str = ""
 
 
-def encode_snapshot(facts: Facts, answers: Answers, *, complete: bool = True) -> bytes:
+def encode_snapshot(facts: ReportFacts, answers: ImageInspections, *, complete: bool = True) -> bytes:
     """The content of the file: equal facts, equal bytes."""
     snapshot = Snapshot(facts=facts, readings=answers.readings, complete=complete)
     return msgspec.json.encode(snapshot, order="deterministic") + b"\n"

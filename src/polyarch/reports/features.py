@@ -9,16 +9,18 @@ from polyarch.builds.api.resources import ImageBuild
 from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.fit.facts import CPU, MEMORY, NodeFacts, ZoneFacts, node_facts
 from polyarch.placement.decision import Reason
-from polyarch.reports.document import NamedPods, Part, PartRow, PlacementPart
-from polyarch.reports.facts import Answers, Facts, WorkloadFact
-from polyarch.reports.verdicts import Judged, misplaced
+from polyarch.reports.document import FeatureSection, NamedPods, PartRow, PlacementPart
+from polyarch.reports.facts import ImageInspections, ReportFacts, WorkloadFact
+from polyarch.reports.verdicts import WorkloadAssessment, misplaced
 from polyarch.taints.settings import TaintSettings
 
 MOST_NAMES: Final = 5
 DAY: Final = timedelta(days=1)
 
 
-def outcome_of(judged: Sequence[Judged], facts: Facts, answers: Answers) -> PlacementPart | None:
+def outcome_of(
+    judged: Sequence[WorkloadAssessment], facts: ReportFacts, answers: ImageInspections
+) -> PlacementPart | None:
     """None if placement is neither configured nor has ever decided about one of these pods."""
     by_reason: dict[str, list[str]] = {}
     held, unplaced = [], []
@@ -51,7 +53,7 @@ def outcome_of(judged: Sequence[Judged], facts: Facts, answers: Answers) -> Plac
     )
 
 
-def _recent(facts: Facts) -> list[str]:
+def _recent(facts: ReportFacts) -> list[str]:
     """The pods of the last day before the facts were read."""
     taken = _time(facts.source.taken_at)
     return [
@@ -74,7 +76,7 @@ def _named(what: str, names: Iterable[str], message: str = "") -> NamedPods:
     return NamedPods(what, len(found), tuple(found[:MOST_NAMES]), message)
 
 
-def taints_part(judged: Iterable[Judged], facts: Facts) -> Part | None:
+def taints_part(judged: Iterable[WorkloadAssessment], facts: ReportFacts) -> FeatureSection | None:
     """Pods that wait for a toleration, if taints are configured."""
     if facts.taints is None:
         return None
@@ -87,7 +89,7 @@ def taints_part(judged: Iterable[Judged], facts: Facts) -> Part | None:
         if not pod.node
     )
     tainted = sum(any(taint.key == key for taint in node.taints) for node in facts.nodes)
-    return Part(
+    return FeatureSection(
         (
             PartRow("TaintedNodes", tainted, message=f"nodes that carry {key}"),
             PartRow("WaitingPods", len(waiting), tuple(waiting[:MOST_NAMES]), "wait for a node and lack a toleration"),

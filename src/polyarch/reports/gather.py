@@ -44,19 +44,19 @@ from polyarch.placement.api import (
 )
 from polyarch.reports.document import Source
 from polyarch.reports.facts import (
-    Answers,
     CronJobObject,
     ExecFormatError,
-    Facts,
+    ImageInspections,
     NodeFact,
     NodeObject,
     PodObject,
+    ReportFacts,
     WorkloadObject,
     cores_of,
     platform_of,
 )
 from polyarch.reports.features import build_rows, numa_rows
-from polyarch.reports.verdicts import Judge
+from polyarch.reports.verdicts import WorkloadAssessor
 from polyarch.reports.workloads import of_cron_job, of_workload, workloads_of
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 
@@ -86,7 +86,7 @@ class Lists(Protocol):
     async def list(self, resource: Resource, *, type: Any) -> ListResult[Any]: ...
 
 
-class Place(NamedTuple):
+class ClusterIdentity(NamedTuple):
     """What is known of the cluster that is read."""
 
     name: str = ""
@@ -96,7 +96,9 @@ class Place(NamedTuple):
     """Its nodes search several registries for short names."""
 
 
-async def gather(client: Lists, place: Place, *, taken_at: str, without: Collection[Resource] = ()) -> Facts:
+async def gather(
+    client: Lists, place: ClusterIdentity, *, taken_at: str, without: Collection[Resource] = ()
+) -> ReportFacts:
     """The facts of a cluster. ``taken_at``: now, RFC 3339; ``without``: kinds that are not asked for. Raises
     ``KubernetesError`` if the API server cannot be asked at all."""
     unread: list[str] = []
@@ -118,12 +120,12 @@ async def gather(client: Lists, place: Place, *, taken_at: str, without: Collect
     return msgspec.structs.replace(facts, home=place.home, short_names_searched=place.short_names_searched)
 
 
-def assembled(lists: Mapping[Resource, Sequence[Any]], source: Source, *, unread: Sequence[str] = ()) -> Facts:
+def assembled(lists: Mapping[Resource, Sequence[Any]], source: Source, *, unread: Sequence[str] = ()) -> ReportFacts:
     """The facts of objects that were listed."""
     makers = [of_workload(kind.kind, each) for kind in WORKLOADS for each in lists[kind]]
     makers += map(of_cron_job, lists[CRONJOBS])
     workloads = workloads_of(makers, lists[PODS])
-    return Facts(
+    return ReportFacts(
         source=source,
         nodes=nodes_of(lists[NODES]),
         workloads=workloads,
@@ -174,7 +176,7 @@ def _exec_format_error(event: ENoExecEvent) -> ExecFormatError:
 # there alone.
 
 
-class Question(NamedTuple):
+class ImageLookup(NamedTuple):
     """An image, and the pull secrets that it is asked with; without them it is asked for all."""
 
     image: str
@@ -186,9 +188,9 @@ class Question(NamedTuple):
         return self.source.namespace if self.source is not None else ""
 
 
-def questions_of(facts: Facts, *, with_secrets: bool) -> Iterator[Question]:
+def questions_of(facts: ReportFacts, *, with_secrets: bool) -> Iterator[ImageLookup]:
     """The images of workloads that are not only counted."""
-    for judged in Judge(facts, Answers(), ()).judged():
+    for judged in WorkloadAssessor(facts, ImageInspections(), ()).judged():
         if judged.is_excluded:
             continue
         workload = judged.workload
@@ -197,10 +199,10 @@ def questions_of(facts: Facts, *, with_secrets: bool) -> Iterator[Question]:
             source = None
         for use in images_of(workload.template, searched=facts.short_names_searched):
             if use.reference is not None:
-                yield Question(use.text, use.reference, source)
+                yield ImageLookup(use.text, use.reference, source)
 
 
-def plain(images: Iterable[str]) -> Iterator[Question]:
+def plain(images: Iterable[str]) -> Iterator[ImageLookup]:
     """About images of no namespace. Raises ``InvalidReference``."""
     for image in images:
-        yield Question(image, parse(image), None)
+        yield ImageLookup(image, parse(image), None)

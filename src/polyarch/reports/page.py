@@ -13,26 +13,26 @@ from pathlib import Path
 from urllib.parse import quote
 
 from polyarch.reports.document import (
-    Answer,
     Blocker,
     Change,
     Comparison,
+    FeatureSection,
     Group,
     NamedPods,
     NodeDrift,
-    Part,
     PartRow,
     Reason,
     Report,
     Suggestion,
     TargetSums,
+    TargetVerdict,
     Verdict,
     WorkloadRow,
 )
 from polyarch.reports.page_markup import (
-    Choice,
     Column,
     Content,
+    FilterColumn,
     Markup,
     bar,
     cell,
@@ -326,7 +326,7 @@ def blockers(report: Report) -> Markup | None:
         )
 
     targets = list(dict.fromkeys(blocker.target for blocker in report.blockers))
-    choices = [Choice("Lacks", 1, targets)] if len(targets) > 1 else []
+    choices = [FilterColumn("Lacks", 1, targets)] if len(targets) > 1 else []
     return section(
         "blockers",
         "Images in the way",
@@ -408,7 +408,7 @@ def features(report: Report) -> list[Markup]:
                 _facts("placement-notable", "Pods to look at", placement.notable),
             )
         )
-    parts: list[tuple[str, str, Part | None]] = [
+    parts: list[tuple[str, str, FeatureSection | None]] = [
         ("taints", "Taints", report.taints),
         ("numa", "NUMA", report.numa),
         ("builds", "Builds", report.builds),
@@ -519,7 +519,7 @@ def all_workloads(report: Report) -> Markup:
         Column("In the way"),
     ]
     first = len(columns) - 1 - len(report.targets)
-    choices = [Choice(target, first + place, ANSWERED) for place, target in enumerate(report.targets)]
+    choices = [FilterColumn(target, first + place, ANSWERED) for place, target in enumerate(report.targets)]
 
     def one(workload: WorkloadRow) -> Markup:
         return row(
@@ -541,7 +541,7 @@ def all_workloads(report: Report) -> Markup:
     )
 
 
-def verdict_cell(answer: Answer) -> Markup:
+def verdict_cell(answer: TargetVerdict) -> Markup:
     return cell(answer.verdict.value, class_=answer.verdict.value, order=_RANK[answer.verdict])
 
 

@@ -116,7 +116,7 @@ def items(contents: Iterable[Content]) -> Markup | None:
     return tag("ul", *found) if found else None
 
 
-class Choice(NamedTuple):
+class FilterColumn(NamedTuple):
     """A column of which one may choose what to see."""
 
     name: str
@@ -124,7 +124,7 @@ class Choice(NamedTuple):
     options: Sequence[str]
 
 
-def controls(table_name: str, what: str, choices: Iterable[Choice] = ()) -> Markup:
+def controls(table_name: str, what: str, choices: Iterable[FilterColumn] = ()) -> Markup:
     """What filters a table: a text that its rows contain, and choices. Hidden where there is no script."""
     search = tag("input", type="search", autocomplete="off", spellcheck="false")
     fields = [tag("label", f"Find {what} ", search)]

@@ -14,14 +14,14 @@ from polyarch.reports.document import (
     Blocker,
     Change,
     Comparison,
+    FeatureSection,
     NodeKind,
-    Part,
     Report,
     ShareChange,
     Verdict,
     WorkloadRow,
 )
-from polyarch.reports.facts import Answers, Facts, target_name
+from polyarch.reports.facts import ImageInspections, ReportFacts, target_name
 from polyarch.reports.features import MOST_NAMES, outcome_of, taints_part
 from polyarch.reports.sums import (
     Prices,
@@ -37,7 +37,7 @@ from polyarch.reports.sums import (
     team_of,
     total,
 )
-from polyarch.reports.verdicts import Judge, Judged, drift_of, node_drift
+from polyarch.reports.verdicts import WorkloadAssessment, WorkloadAssessor, drift_of, node_drift
 
 TEAM_LABEL: Final = "team"
 DEFAULT_TARGET: Final = NodePlatform("linux", "arm64")
@@ -47,7 +47,7 @@ class NoTarget(ValueError):  # noqa: N818 - what is the case
     """There is no node, and no target was given."""
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked besides the facts."""
 
     targets: tuple[NodePlatform, ...] = ()
@@ -59,7 +59,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     node_drift: bool = False
 
 
-def targets_of(facts: Facts, given: Sequence[NodePlatform] = ()) -> tuple[NodePlatform, ...]:
+def targets_of(facts: ReportFacts, given: Sequence[NodePlatform] = ()) -> tuple[NodePlatform, ...]:
     """The platforms that a report asks about. Raises :class:`NoTarget`."""
     if given:
         return tuple(dict.fromkeys(given))
@@ -71,10 +71,12 @@ def targets_of(facts: Facts, given: Sequence[NodePlatform] = ()) -> tuple[NodePl
     return tuple(sorted({*found, DEFAULT_TARGET}, key=lambda each: (each.os != "linux", each)))
 
 
-def make_report(facts: Facts, answers: Answers, wishes: Wishes, *, complete: bool = True) -> Report:
+def make_report(
+    facts: ReportFacts, answers: ImageInspections, wishes: ReportOptions, *, complete: bool = True
+) -> Report:
     """``complete``: all images were asked for. Raises :class:`NoTarget`."""
     targets = targets_of(facts, wishes.targets)
-    judge = Judge(facts, answers, targets)
+    judge = WorkloadAssessor(facts, answers, targets)
     everything = judge.judged()
     judged = [each for each in everything if not each.is_excluded]
     excluded = [each for each in everything if each.is_excluded]
@@ -116,15 +118,15 @@ def make_report(facts: Facts, answers: Answers, wishes: Wishes, *, complete: boo
         team_label=wishes.team_label if has_teams else "",
         teams=teams if has_teams else (),
         placement=outcome_of(everything, facts, answers),
-        numa=Part(facts.numa) if facts.numa else None,
+        numa=FeatureSection(facts.numa) if facts.numa else None,
         taints=taints_part(judged, facts),
-        builds=Part(facts.builds) if facts.builds else None,
+        builds=FeatureSection(facts.builds) if facts.builds else None,
         node_drift=node_drift(judged, facts) if wishes.node_drift else None,
         notes=tuple(_notes(facts, judge, basis, has_workloads=bool(judged))),
     )
 
 
-def _row(judged: Judged, answers: Answers, team_label: str) -> WorkloadRow:
+def _row(judged: WorkloadAssessment, answers: ImageInspections, team_label: str) -> WorkloadRow:
     workload = judged.workload
     return WorkloadRow(
         namespace=workload.namespace,
@@ -141,7 +143,7 @@ def _row(judged: Judged, answers: Answers, team_label: str) -> WorkloadRow:
     )
 
 
-def _nodes(facts: Facts, judged: Iterable[Judged]) -> tuple[NodeKind, ...]:
+def _nodes(facts: ReportFacts, judged: Iterable[WorkloadAssessment]) -> tuple[NodeKind, ...]:
     """Also pods of workloads that are excluded take room on nodes."""
     platforms = {node.name: node.platform for node in facts.nodes}
     pods: dict[NodePlatform, int] = {}
@@ -164,7 +166,7 @@ def _nodes(facts: Facts, judged: Iterable[Judged]) -> tuple[NodeKind, ...]:
     )
 
 
-def _notes(facts: Facts, judge: Judge, basis: str, *, has_workloads: bool) -> Iterator[str]:
+def _notes(facts: ReportFacts, judge: WorkloadAssessor, basis: str, *, has_workloads: bool) -> Iterator[str]:
     for each in facts.unread:
         yield f"not allowed to list {each}: what it would have told is left out"
     for problem in judge.table.problems:

@@ -12,8 +12,8 @@ import msgspec
 from polyarch.reports.document import (
     Basis,
     Blocker,
+    FeatureSection,
     NodeKind,
-    Part,
     PlacementPart,
     Report,
     Source,
@@ -58,7 +58,7 @@ class Summary(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=Tru
     sums: tuple[TargetSums, ...]
     nodes: tuple[NodeKind, ...]
     placement: PlacementPart | None = None
-    taints: Part | None = None
+    taints: FeatureSection | None = None
     blockers: tuple[SummaryBlocker, ...]
     blocker_count: int
     """Of the report; the heaviest of them are listed."""

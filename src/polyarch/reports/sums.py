@@ -29,8 +29,8 @@ from polyarch.reports.document import (
     VerdictSum,
     Weight,
 )
-from polyarch.reports.facts import Answers, Facts, WorkloadFact, target_name
-from polyarch.reports.verdicts import MOVABLE, Judged
+from polyarch.reports.facts import ImageInspections, ReportFacts, WorkloadFact, target_name
+from polyarch.reports.verdicts import MOVABLE, WorkloadAssessment
 
 HOURS_A_MONTH: Final = 730
 """A year's 8 760 hours, divided by 12."""
@@ -40,18 +40,18 @@ Prices = Mapping[str, float]
 
 
 def sums_of(
-    judged: Sequence[Judged],
+    judged: Sequence[WorkloadAssessment],
     target: NodePlatform,
     number: int,
     *,
-    excluded: Sequence[Judged],
+    excluded: Sequence[WorkloadAssessment],
     nodes: int,
     basis: Basis,
     blockers: Sequence[Blocker],
     prices: Prices,
 ) -> TargetSums:
     """Of the target that has this ``number`` in each workload's answers."""
-    by_verdict: dict[Verdict, list[Judged]] = {verdict: [] for verdict in Verdict}
+    by_verdict: dict[Verdict, list[WorkloadAssessment]] = {verdict: [] for verdict in Verdict}
     for each in judged:
         by_verdict[each.answers[number].verdict].append(each)
     by_verdict[Verdict.EXCLUDED] = list(excluded)
@@ -72,7 +72,9 @@ def sums_of(
     )
 
 
-def share_of(judged: Sequence[Judged], number: int, verdicts: Sequence[Verdict], basis: Basis) -> float | None:
+def share_of(
+    judged: Sequence[WorkloadAssessment], number: int, verdicts: Sequence[Verdict], basis: Basis
+) -> float | None:
     """How much of the weight has one of these verdicts."""
     part = whole = 0
     for each in judged:
@@ -83,7 +85,7 @@ def share_of(judged: Sequence[Judged], number: int, verdicts: Sequence[Verdict],
     return share(part, whole)
 
 
-def saving_of(judged: Sequence[Judged], target: NodePlatform, number: int, prices: Prices) -> Saving | None:
+def saving_of(judged: Sequence[WorkloadAssessment], target: NodePlatform, number: int, prices: Prices) -> Saving | None:
     """An estimate for everything that is ready for the target and runs elsewhere. None if a price is missing."""
     name = target_name(target)
     if name not in prices:
@@ -115,7 +117,7 @@ DIGITS: Final = 4
 """Decimals of a share."""
 
 
-class Load(msgspec.Struct, frozen=True, gc=False):
+class WorkloadWeight(msgspec.Struct, frozen=True, gc=False):
     """CPU and memory in thousandths, desired replicas, and pods that exist."""
 
     cpu: int = 0
@@ -132,23 +134,23 @@ class Load(msgspec.Struct, frozen=True, gc=False):
         return self.cpu if basis == "cores" else self.replicas
 
 
-def load_of(workload: WorkloadFact) -> Load:
+def load_of(workload: WorkloadFact) -> WorkloadWeight:
     """Of all its replicas."""
     asked, replicas = workload.requests, workload.replicas
-    return Load(asked.cpu * replicas, asked.memory * replicas, replicas, len(workload.pods))
+    return WorkloadWeight(asked.cpu * replicas, asked.memory * replicas, replicas, len(workload.pods))
 
 
-def total(judged: Iterable[Judged]) -> Load:
+def total(judged: Iterable[WorkloadAssessment]) -> WorkloadWeight:
     """Of several workloads together."""
     cpu = memory = replicas = pods = 0
     for each in judged:
         load = load_of(each.workload)
         cpu, memory = cpu + load.cpu, memory + load.memory
         replicas, pods = replicas + load.replicas, pods + load.pods
-    return Load(cpu, memory, replicas, pods)
+    return WorkloadWeight(cpu, memory, replicas, pods)
 
 
-def basis_of(judged: Iterable[Judged]) -> Basis:
+def basis_of(judged: Iterable[WorkloadAssessment]) -> Basis:
     """What shares are of."""
     return "cores" if total(judged).cpu else "replicas"
 
@@ -171,38 +173,41 @@ NONE = ""
 
 
 def groups_of(
-    judged: Iterable[Judged], key: Callable[[Judged], str], targets: Sequence[NodePlatform], basis: Basis
+    judged: Iterable[WorkloadAssessment],
+    key: Callable[[WorkloadAssessment], str],
+    targets: Sequence[NodePlatform],
+    basis: Basis,
 ) -> tuple[Group, ...]:
     """The groups, the heaviest first."""
-    found: dict[str, list[Judged]] = {}
+    found: dict[str, list[WorkloadAssessment]] = {}
     for each in judged:
         found.setdefault(key(each), []).append(each)
     groups = [_group(name, several, targets, basis) for name, several in found.items()]
     return tuple(sorted(groups, key=lambda each: (-each.weight.cores, -each.weight.replicas, each.name)))
 
 
-def pool_of(facts: Facts, label: str) -> Callable[[Judged], str]:
+def pool_of(facts: ReportFacts, label: str) -> Callable[[WorkloadAssessment], str]:
     """The pool that most pods of a workload are on, by a label of the nodes; of several the first by name."""
     pools = {node.name: node.labels.get(label, NONE) for node in facts.nodes}
 
-    def pool(judged: Judged) -> str:
+    def pool(judged: WorkloadAssessment) -> str:
         counted = Counter(pools.get(pod.node, NONE) for pod in judged.workload.pods if pod.node)
         return min(counted, key=lambda name: (-counted[name], name), default=NONE)
 
     return pool
 
 
-def team_of(label: str) -> Callable[[Judged], str]:
+def team_of(label: str) -> Callable[[WorkloadAssessment], str]:
     """By a label of the pods."""
     return lambda judged: (judged.workload.template.metadata.labels or {}).get(label, NONE)
 
 
-def namespace_of(judged: Judged) -> str:
+def namespace_of(judged: WorkloadAssessment) -> str:
     """By namespace."""
     return judged.workload.namespace
 
 
-def _group(name: str, several: Sequence[Judged], targets: Sequence[NodePlatform], basis: Basis) -> Group:
+def _group(name: str, several: Sequence[WorkloadAssessment], targets: Sequence[NodePlatform], basis: Basis) -> Group:
     shares = []
     for number, target in enumerate(targets):
         counted = Counter(each.answers[number].verdict for each in several)
@@ -227,18 +232,18 @@ Suggestions = Mapping[tuple[str, str], Suggestion]
 """Known ways out, by target and image."""
 
 
-class _Held(NamedTuple):
+class _BlockedWork(NamedTuple):
     """What one image holds back."""
 
     image: str
-    alone: Load
-    together: Load
+    alone: WorkloadWeight
+    together: WorkloadWeight
     names: tuple[str, ...]
     platforms: tuple[str, ...]
 
 
 def blockers_of(
-    judged: Sequence[Judged], target: NodePlatform, number: int, *, basis: Basis, suggestions: Suggestions
+    judged: Sequence[WorkloadAssessment], target: NodePlatform, number: int, *, basis: Basis, suggestions: Suggestions
 ) -> tuple[Blocker, ...]:
     """The blockers of the target, which is the one with this ``number`` in each workload's answers."""
     name = target_name(target)
@@ -262,7 +267,7 @@ def publish(image: str, target: str) -> Suggestion:
 
 
 def curve_of(
-    judged: Sequence[Judged], target: NodePlatform, number: int, blockers: Iterable[Blocker], basis: Basis
+    judged: Sequence[WorkloadAssessment], target: NodePlatform, number: int, blockers: Iterable[Blocker], basis: Basis
 ) -> tuple[CurvePoint, ...]:
     """What could run when the blockers are fixed one after another, in their order."""
     whole = sum(load_of(each.workload).by(basis) for each in judged)
@@ -289,9 +294,9 @@ def curve_of(
     return tuple(points)
 
 
-def _held(judged: Sequence[Judged], target: NodePlatform, number: int, basis: Basis) -> list[_Held]:
-    alone: dict[str, list[Judged]] = {}
-    together: dict[str, list[Judged]] = {}
+def _held(judged: Sequence[WorkloadAssessment], target: NodePlatform, number: int, basis: Basis) -> list[_BlockedWork]:
+    alone: dict[str, list[WorkloadAssessment]] = {}
+    together: dict[str, list[WorkloadAssessment]] = {}
     platforms: dict[str, tuple[str, ...]] = {}
     for each in judged:
         answer = each.answers[number]
@@ -305,7 +310,7 @@ def _held(judged: Sequence[Judged], target: NodePlatform, number: int, basis: Ba
             if finding.text in lacking and finding.effect is Contribution.CONSTRAINS:
                 platforms.setdefault(finding.text, tuple(map(target_name, finding.platforms)))
     found = [
-        _Held(
+        _BlockedWork(
             image,
             total(alone.get(image, ())),
             total(together.get(image, ())),
@@ -318,7 +323,7 @@ def _held(judged: Sequence[Judged], target: NodePlatform, number: int, basis: Ba
     return found
 
 
-def _names(several: Iterable[Judged], basis: Basis) -> Iterable[str]:
+def _names(several: Iterable[WorkloadAssessment], basis: Basis) -> Iterable[str]:
     heaviest = sorted(several, key=lambda each: (-load_of(each.workload).by(basis), each.workload.full_name))
     return (each.workload.full_name for each in heaviest)
 
@@ -340,7 +345,9 @@ class _Version(NamedTuple):
     numbers: tuple[int, ...]
 
 
-def suggestions_of(blockers: Iterable[Blocker], answers: Answers, substitutes: Mapping[str, str]) -> Suggestions:
+def suggestions_of(
+    blockers: Iterable[Blocker], answers: ImageInspections, substitutes: Mapping[str, str]
+) -> Suggestions:
     """By target and image, where something better than publishing is known."""
     known = answers.everywhere
     tags = _tags(known)

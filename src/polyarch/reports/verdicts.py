@@ -23,8 +23,8 @@ from polyarch.placement.decision import LookupProgress
 from polyarch.placement.decision import Reason as PlacementReason
 from polyarch.placement.settings import SettingsTable
 from polyarch.platforms import NodePlatform
-from polyarch.reports.document import Answer, Drift, NodeDrift, Reason, Verdict
-from polyarch.reports.facts import Answers, Facts, NodeFact, PodFact, WorkloadFact, target_name
+from polyarch.reports.document import Drift, NodeDrift, Reason, TargetVerdict, Verdict
+from polyarch.reports.facts import ImageInspections, NodeFact, PodFact, ReportFacts, WorkloadFact, target_name
 from polyarch.reports.wording import excludes, lacks
 from polyarch.taints import pod_rules as taints
 from polyarch.taints.decision import LookupProgress as TaintProgress
@@ -44,12 +44,12 @@ EXCLUDING: Final = frozenset(
 MOVABLE: Final = (Verdict.RUNS, Verdict.READY)
 
 
-class Judged(msgspec.Struct, frozen=True):
+class WorkloadAssessment(msgspec.Struct, frozen=True):
     """One workload, and what is to be said of it."""
 
     workload: WorkloadFact
     images: tuple[ImageFacts, ...] = ()
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[TargetVerdict, ...] = ()
     """One for each target, in their order."""
     runs_on: tuple[NodePlatform, ...] = ()
     """The platforms of the nodes that its pods are on, sorted."""
@@ -65,13 +65,13 @@ class Judged(msgspec.Struct, frozen=True):
         return any(each.effect is Contribution.UNRESOLVED for each in self.images)
 
 
-class Judge:
+class WorkloadAssessor:
     """Judges the workloads of one set of facts."""
 
-    def __init__(self, facts: Facts, answers: Answers, targets: Sequence[NodePlatform]) -> None:
+    def __init__(self, facts: ReportFacts, answers: ImageInspections, targets: Sequence[NodePlatform]) -> None:
         self.facts = facts
         self.targets = tuple(targets)
-        self.ground = Ground(facts.nodes)
+        self.ground = NodeFit(facts.nodes)
         self.table = SettingsTable.of(
             facts.policy,
             facts.cppc or ClusterPodPlacementConfig(),
@@ -84,7 +84,7 @@ class Judge:
         self._existing = frozenset(filter(None, (node.labels.get("kubernetes.io/arch") for node in facts.nodes)))
         self._architectures = frozenset(node.architecture for node in facts.nodes if node.architecture)
 
-    def judged(self) -> tuple[Judged, ...]:
+    def judged(self) -> tuple[WorkloadAssessment, ...]:
         """Every workload, in the order of the facts."""
         return tuple(map(self.of, self.facts.workloads))
 
@@ -92,12 +92,12 @@ class Judge:
         """The node that a pod is on, if it is known."""
         return self._nodes.get(pod.node)
 
-    def of(self, workload: WorkloadFact) -> Judged:
+    def of(self, workload: WorkloadFact) -> WorkloadAssessment:
         """One workload."""
         answers = self._answers.of(workload.namespace)
         case = placement.examine(self._facts(workload))
         if case.rule in EXCLUDING or _is_of_system(workload.namespace):
-            return Judged(workload, is_excluded=True)
+            return WorkloadAssessment(workload, is_excluded=True)
         images = images_of(workload.template, searched=case.settings.short_names_searched)
         read = image_facts(images, answers, final=True, stale_for=case.settings.images_stale_for)
         decision = placement.decide(case, answers, LookupProgress.ENDED)
@@ -108,7 +108,7 @@ class Judge:
         on = [(node.platform, pod) for pod in workload.pods if (node := self._nodes.get(pod.node)) is not None]
         running = Counter(platform for platform, pod in on if not pod.waits_for)
         added = tuple(self._added(workload, answers))
-        return Judged(
+        return WorkloadAssessment(
             workload,
             read,
             tuple(self._answer(workload, read, target, running[target], added, narrowed) for target in self.targets),
@@ -123,7 +123,7 @@ class Judge:
         pods: int,
         added: tuple[Toleration, ...],
         narrowed: frozenset[str],
-    ) -> Answer:
+    ) -> TargetVerdict:
         read = tuple(read)
         name = target_name(target)
         lacking = tuple(_image_reason(each, name) for each in read if _lacks(each, target))
@@ -143,7 +143,7 @@ class Judge:
         else:
             verdict = Verdict.RUNS if pods else Verdict.READY
         blocks = workload.is_daemon_set and verdict not in MOVABLE and not any(map(names_platforms, obstacles))
-        return Answer(name, verdict, reasons, pods, blocks)
+        return TargetVerdict(name, verdict, reasons, pods, blocks)
 
     def _facts(self, workload: WorkloadFact) -> placement.PodFacts:
         labels = self.facts.labels(workload.namespace)
@@ -207,7 +207,7 @@ _PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 _ANYTHING: Final = (Toleration(operator="Exists"),)
 
 
-class Ground:
+class NodeFit:
     """The nodes, by target."""
 
     def __init__(self, nodes: Iterable[NodeFact]) -> None:
@@ -366,7 +366,7 @@ def running_reference(image_id: str) -> str:
         return ""
 
 
-def to_ask(facts: Facts, answers: Answers) -> tuple[str, ...]:
+def to_ask(facts: ReportFacts, answers: ImageInspections) -> tuple[str, ...]:
     """References that run and are not what the template's image is now: each has to be asked about, too."""
     found = {
         running
@@ -377,7 +377,7 @@ def to_ask(facts: Facts, answers: Answers) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def drift_of(workload: WorkloadFact, answers: Answers) -> tuple[Drift, ...]:
+def drift_of(workload: WorkloadFact, answers: ImageInspections) -> tuple[Drift, ...]:
     """Each container and image that runs with other platforms than the next pod would have."""
     known = answers.of(workload.namespace)
     found = {}
@@ -390,7 +390,7 @@ def drift_of(workload: WorkloadFact, answers: Answers) -> tuple[Drift, ...]:
     return tuple(found[key] for key in sorted(found))
 
 
-def node_drift(judged: Iterable[Judged], facts: Facts) -> tuple[NodeDrift, ...]:
+def node_drift(judged: Iterable[WorkloadAssessment], facts: ReportFacts) -> tuple[NodeDrift, ...]:
     """By node: the pods that run on it although it could not run their successors."""
     nodes = {node.name: node for node in facts.nodes}
     found: dict[str, dict[str, str]] = {}
@@ -414,7 +414,7 @@ def node_drift(judged: Iterable[Judged], facts: Facts) -> tuple[NodeDrift, ...]:
     )
 
 
-def _running(workload: WorkloadFact, answers: Answers) -> Iterator[tuple[str, str, str, Inspection | None]]:
+def _running(workload: WorkloadFact, answers: ImageInspections) -> Iterator[tuple[str, str, str, Inspection | None]]:
     """Container, image of the template, reference of what runs, and the answer for the template's image."""
     spec = workload.template.spec
     images = {each.name: each.image for each in (*(spec.containers or ()), *(spec.init_containers or ()))}
@@ -441,7 +441,9 @@ def _platforms(answer: Inspection | None) -> tuple[str, ...] | None:
     return tuple(map(target_name, answer.node_platforms))
 
 
-def misplaced(judged: Iterable[Judged], facts: Facts, answers: Answers) -> Iterator[tuple[str, str]]:
+def misplaced(
+    judged: Iterable[WorkloadAssessment], facts: ReportFacts, answers: ImageInspections
+) -> Iterator[tuple[str, str]]:
     """Pods on nodes that what they run does not support: the pod and one sentence."""
     nodes = {node.name: node for node in facts.nodes}
     for each in judged:
@@ -464,7 +466,7 @@ def misplaced(judged: Iterable[Judged], facts: Facts, answers: Answers) -> Itera
                     break
 
 
-def _findings_by_container(judged: Judged) -> dict[str, tuple[NodePlatform, ...]]:
+def _findings_by_container(judged: WorkloadAssessment) -> dict[str, tuple[NodePlatform, ...]]:
     """The platforms of the template's images by container, where they restrict."""
     spec = judged.workload.template.spec
     platforms = {each.text: each.platforms for each in judged.images if each.effect is Contribution.CONSTRAINS}

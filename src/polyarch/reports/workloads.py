@@ -37,7 +37,7 @@ _ENDED: Final = ("Complete", "Failed")
 _OWN_PREFIXES: Final = (f"{GROUP}/", f"{OWN_GROUP}/")
 
 
-class Maker(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Workload(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An object with a pod template."""
 
     kind: str
@@ -50,12 +50,12 @@ class Maker(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     source: str = ""
 
 
-def of_workload(kind: str, workload: WorkloadObject, *, source: str = "") -> Maker:
+def of_workload(kind: str, workload: WorkloadObject, *, source: str = "") -> Workload:
     """Of every kind whose template is at :data:`TEMPLATE_PATH`."""
     replicas = _replicas(kind, workload)
     done = any(each.type in _ENDED and each.status == "True" for each in workload.status.conditions or ())
     has_ended = (kind == "Job" and done) or (kind == "ReplicaSet" and replicas == 0)
-    return Maker(
+    return Workload(
         kind=kind,
         metadata=workload.metadata,
         template=workload.spec.template,
@@ -65,10 +65,10 @@ def of_workload(kind: str, workload: WorkloadObject, *, source: str = "") -> Mak
     )
 
 
-def of_cron_job(job: CronJobObject, *, source: str = "") -> Maker:
+def of_cron_job(job: CronJobObject, *, source: str = "") -> Workload:
     """It weighs what one of its runs does."""
     spec = job.spec.job_template.spec
-    return Maker(
+    return Workload(
         kind="CronJob",
         metadata=job.metadata,
         template=spec.template,
@@ -108,7 +108,7 @@ def own_annotations(annotations: Mapping[str, str] | None) -> dict[str, str] | N
     return {key: value for key, value in (annotations or {}).items() if key.startswith(_OWN_PREFIXES)} or None
 
 
-def is_over(pod: PodObject) -> bool:
+def is_terminal(pod: PodObject) -> bool:
     """Nothing of the pod will run again."""
     return pod.status.phase in ("Succeeded", "Failed") or pod.metadata.deletion_timestamp is not None
 
@@ -157,8 +157,8 @@ class _Members:
     __slots__ = ("made", "maker", "pods")
 
     def __init__(self) -> None:
-        self.maker: Maker | None = None
-        self.made: list[Maker] = []
+        self.maker: Workload | None = None
+        self.made: list[Workload] = []
         self.pods: list[PodObject] = []
 
     @property
@@ -168,7 +168,7 @@ class _Members:
         return bool(self.pods) or not all(each.has_ended for each in makers)
 
 
-def workloads_of(makers: Iterable[Maker], pods: Iterable[PodObject]) -> tuple[WorkloadFact, ...]:
+def workloads_of(makers: Iterable[Workload], pods: Iterable[PodObject]) -> tuple[WorkloadFact, ...]:
     """Every workload with its pods that have not ended, by namespace, kind and name."""
     makers = tuple(makers)
     owners = _Owners(makers)
@@ -181,7 +181,7 @@ def workloads_of(makers: Iterable[Maker], pods: Iterable[PodObject]) -> tuple[Wo
         else:
             members.made.append(maker)
     for pod in pods:
-        if not is_over(pod):
+        if not is_terminal(pod):
             found.setdefault(owners.top("Pod", pod.metadata), _Members()).pods.append(pod)
     return tuple(_fact(top, found[top]) for top in sorted(found) if found[top].lives)
 
@@ -189,9 +189,9 @@ def workloads_of(makers: Iterable[Maker], pods: Iterable[PodObject]) -> tuple[Wo
 class _Owners:
     """Who owns what, by uid; in files, which have none, by kind and name."""
 
-    def __init__(self, makers: Iterable[Maker]) -> None:
-        self._by_uid: dict[str, Maker] = {}
-        self._by_name: dict[_Top, Maker] = {}
+    def __init__(self, makers: Iterable[Workload]) -> None:
+        self._by_uid: dict[str, Workload] = {}
+        self._by_name: dict[_Top, Workload] = {}
         for maker in makers:
             if maker.metadata.uid:
                 self._by_uid[maker.metadata.uid] = maker
@@ -228,7 +228,7 @@ class _Owners:
             seen.add(here)
         return here
 
-    def _found(self, owner: OwnerReference, namespace: str) -> Maker | None:
+    def _found(self, owner: OwnerReference, namespace: str) -> Workload | None:
         if owner.uid in self._by_uid:
             return self._by_uid[owner.uid]
         found = self._by_name.get(_Top(namespace, owner.kind, owner.name))
@@ -268,7 +268,7 @@ def _fact(top: _Top, members: _Members) -> WorkloadFact:
     )
 
 
-def _newest(made: list[Maker]) -> Maker | None:
+def _newest(made: list[Workload]) -> Workload | None:
     made = [each for each in made if not each.has_ended] or made
     return max(made, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name), default=None)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from polyarch.installation.apply import Applied
+from polyarch.installation.apply import AppliedObject
 from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.resources import PODS
@@ -235,7 +235,7 @@ class Sandbox:
         elif self.state.installed:
             await self.uninstall(progress)
 
-    async def install(self, progress: Progress) -> tuple[Applied, ...]:
+    async def install(self, progress: Progress) -> tuple[AppliedObject, ...]:
         """Install polyarch, or what has changed of its installation; returns what was done with each object."""
         progress.step("installing polyarch")
         self._remember(installed=True)

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from polyarch.installation import apply, objects, preflight, uninstall, wait
-from polyarch.installation.apply import Applied, ApplyRefused
+from polyarch.installation.apply import AppliedObject, ApplyRefused
 from polyarch.installation.settings import (
     Builds,
     ComponentName,
@@ -25,7 +25,7 @@ from polyarch.installation.settings import (
     Toleration,
     recorded,
 )
-from polyarch.installation.wait import NotInTime
+from polyarch.installation.wait import WaitTimeout
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, PODS, Resource
@@ -112,7 +112,7 @@ def check(settings: Settings) -> None:
         )
 
 
-async def start(layout: Layout, client: Client, settings: Settings, progress: Progress) -> tuple[Applied, ...]:
+async def start(layout: Layout, client: Client, settings: Settings, progress: Progress) -> tuple[AppliedObject, ...]:
     """Install polyarch, or what has changed of it; when this returns, the next pod is placed.
 
     Returns what was done with each object.
@@ -130,7 +130,7 @@ async def start(layout: Layout, client: Client, settings: Settings, progress: Pr
             tell=progress.step,
             every=LOOK_SECONDS,
         )
-    except (ApplyRefused, NotInTime) as error:
+    except (ApplyRefused, WaitTimeout) as error:
         raise ProcessFailed(f"polyarch in the sandbox: {error}") from error
     await _until_rolled_out(client, settings)
     await until_asked(client)

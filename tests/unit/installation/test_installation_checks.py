@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from polyarch.installation import objects, preflight
-from polyarch.installation.preflight import Check, Facts, Whose, whose
+from polyarch.installation.preflight import Ownership, PreflightCheck, PreflightFacts, whose
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.rbac import Permission
@@ -38,12 +38,12 @@ def deployment(name: str, namespace: str, replicas: int = 1, labels: Json | None
 
 def said(
     found: Json | None = None, *deployments: Json, version: tuple[int, int] = (1, 31), kind: str = "ClusterRole"
-) -> list[Check]:
-    facts = Facts(version, {**ABSENT, ref(kind): found}, deployments)
+) -> list[PreflightCheck]:
+    facts = PreflightFacts(version, {**ABSENT, ref(kind): found}, deployments)
     return list(preflight.checks(facts, namespace=HERE))
 
 
-def refused(checks: list[Check]) -> list[Check]:
+def refused(checks: list[PreflightCheck]) -> list[PreflightCheck]:
     return [each for each in checks if each.outcome == "refused"]
 
 
@@ -67,7 +67,7 @@ def test_kubernetes_from_1_30_on(version: tuple[int, int], passes: bool) -> None
 @pytest.mark.req("IN-002")
 def test_missing_rights_are_named_with_their_namespace() -> None:
     denied = ((Permission("create", "", "secrets"), HERE), (Permission("patch", "apps", "deployments", "x"), ""))
-    (found,) = refused(list(preflight.checks(Facts((1, 31), ABSENT, (), denied), namespace=HERE)))
+    (found,) = refused(list(preflight.checks(PreflightFacts((1, 31), ABSENT, (), denied), namespace=HERE)))
     assert found.message == f"not allowed: create secrets in namespace {HERE}, patch deployments.apps x"
 
 
@@ -130,12 +130,12 @@ def test_other_installations(deployments: list[Json], outcome: str, words: str) 
 @pytest.mark.parametrize(
     ("name", "manager", "expected"),
     [
-        pytest.param("team", "kubectl", Whose.SHARED, id="somebody else's, who labelled it so"),
-        pytest.param("team", "polyarch-install", Whose.OURS, id="made by polyarch install"),
-        pytest.param(HERE, "kubectl", Whose.OURS, id="the usual one, made by kubectl apply -k"),
+        pytest.param("team", "kubectl", Ownership.SHARED, id="somebody else's, who labelled it so"),
+        pytest.param("team", "polyarch-install", Ownership.OURS, id="made by polyarch install"),
+        pytest.param(HERE, "kubectl", Ownership.OURS, id="the usual one, made by kubectl apply -k"),
     ],
 )
-def test_a_namespace_is_ours_if_polyarch_labelled_it(name: str, manager: str, expected: Whose) -> None:
+def test_a_namespace_is_ours_if_polyarch_labelled_it(name: str, manager: str, expected: Ownership) -> None:
     part_of = "app.kubernetes.io/part-of"
     fields = {"f:metadata": {"f:labels": {f"f:{part_of}": {}}}}
     entries = [{"manager": manager, "operation": "Apply", "fieldsV1": fields}]
@@ -146,7 +146,7 @@ def test_a_namespace_is_ours_if_polyarch_labelled_it(name: str, manager: str, ex
 @pytest.mark.req("IN-002")
 def test_what_the_dry_run_was_told_is_passed_on_with_what_to_do() -> None:
     problem = Forbidden(403, message="user bob is attempting to grant RBAC permissions not currently held")
-    facts = Facts((1, 31), ABSENT, (), (), {ref("ClusterRole"): problem})
+    facts = PreflightFacts((1, 31), ABSENT, (), (), {ref("ClusterRole"): problem})
     (found,) = refused(list(preflight.checks(facts, namespace=HERE)))
     assert problem.message in found.message
     assert "only who has a right may grant it" in found.action

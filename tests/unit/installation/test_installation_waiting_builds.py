@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from polyarch.installation.operator import OPERATOR
-from polyarch.installation.wait import NotInTime, available
+from polyarch.installation.wait import WaitTimeout, available
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, Resource
 from polyarch.kube.responses import ListResult
@@ -61,9 +61,11 @@ async def test_nothing_is_missing(builds: str, builder: int | None) -> None:
 
 @pytest.mark.req("BD-002")
 async def test_the_builder_is_waited_for_and_what_keeps_it_is_said() -> None:
-    with pytest.raises(NotInTime, match="builds: the operator has not begun"):
+    with pytest.raises(WaitTimeout, match="builds: the operator has not begun"):
         await wait(Api("on", builder=None))
     state = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
     pod = {"metadata": {"name": "polyarch-builder-1"}, "status": {"containerStatuses": [{"state": state}]}}
-    with pytest.raises(NotInTime, match=r"builds: no pod is available \(polyarch-builder-1: ImagePullBackOff: no such"):
+    with pytest.raises(
+        WaitTimeout, match=r"builds: no pod is available \(polyarch-builder-1: ImagePullBackOff: no such"
+    ):
         await wait(Api("on", builder=0, pods=(pod,)))

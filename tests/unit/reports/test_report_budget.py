@@ -13,9 +13,9 @@ from report_world import cluster, reading, workload
 
 from polyarch.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICASETS, Resource
 from polyarch.kube.responses import ListResult
-from polyarch.reports.facts import Answers
-from polyarch.reports.gather import Place, gather
-from polyarch.reports.report import Wishes, make_report
+from polyarch.reports.facts import ImageInspections
+from polyarch.reports.gather import ClusterIdentity, gather
+from polyarch.reports.report import ReportOptions, make_report
 from polyarch.reports.sums import suggestions_of
 
 PODS_THERE, WORKLOADS, IMAGES, NODES_THERE = 2_000, 200, 80, 100
@@ -85,12 +85,12 @@ class Encoded:
 def test_a_large_cluster_costs_little_cpu() -> None:
     lists = Encoded()
     platforms = ("linux/amd64", "linux/arm64")
-    answers = Answers(
+    answers = ImageInspections(
         reading(f"quay.io/acme/app{number}:1", *platforms[: 1 + (number % 3 > 0)]) for number in range(IMAGES)
     )
     began = time.process_time()
-    facts = asyncio.run(gather(lists, Place("large"), taken_at="2026-03-01T00:00:00Z"))
-    report = make_report(facts, answers, Wishes(pool_label="pool", node_drift=True))
+    facts = asyncio.run(gather(lists, ClusterIdentity("large"), taken_at="2026-03-01T00:00:00Z"))
+    report = make_report(facts, answers, ReportOptions(pool_label="pool", node_drift=True))
     assert time.process_time() - began <= CPU_SECONDS
     assert len(report.workloads) == WORKLOADS
     assert sum(each.weight.pods for each in report.workloads) == PODS_THERE
@@ -99,11 +99,11 @@ def test_a_large_cluster_costs_little_cpu() -> None:
 @pytest.mark.req("RP-040")
 def test_ways_out_of_many_images_are_found_in_one_pass() -> None:
     """Each image is looked at once, not once for each other: 800 of them took seconds."""
-    answers = Answers(
+    answers = ImageInspections(
         reading(f"quay.io/acme/app{number}:1.{tag}", "linux/amd64") for number in range(800) for tag in (0, 1)
     )
     workloads = [workload(f"w{number}", f"quay.io/acme/app{number}:1.0") for number in range(800)]
-    blockers = make_report(cluster(*workloads), answers, Wishes()).blockers
+    blockers = make_report(cluster(*workloads), answers, ReportOptions()).blockers
     assert len(blockers) == 800
     began = time.process_time()
     assert suggestions_of(blockers, answers, {}) == {}

@@ -11,8 +11,8 @@ from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.resources import CRONJOBS, DEPLOYMENTS, NODES, PODS, SECRETS, Resource
 from polyarch.kube.responses import ListResult
 from polyarch.placement.api import ENOEXECEVENTS, POLICIES
-from polyarch.reports.facts import Answers, Facts, decode_snapshot, encode_snapshot
-from polyarch.reports.gather import TYPES, Place, gather
+from polyarch.reports.facts import ImageInspections, ReportFacts, decode_snapshot, encode_snapshot
+from polyarch.reports.gather import TYPES, ClusterIdentity, gather
 
 SECRET_TEXTS = ("hunter2", "--password=hunter3", "last-applied-hunter4")
 SPEC = {
@@ -43,8 +43,8 @@ class FakeLists:
         return ListResult([msgspec.convert(each, type) for each in self.objects.get(resource, [])], "1")
 
 
-def gathered(lists: FakeLists) -> Facts:
-    return asyncio.run(gather(lists, Place("c"), taken_at="2026-03-01T00:00:00Z"))
+def gathered(lists: FakeLists) -> ReportFacts:
+    return asyncio.run(gather(lists, ClusterIdentity("c"), taken_at="2026-03-01T00:00:00Z"))
 
 
 CLUSTER: dict[Resource, list[Any]] = {
@@ -81,7 +81,7 @@ def test_each_kind_is_listed_once_and_nothing_else_is_asked() -> None:
 @pytest.mark.req("RP-002")
 def test_no_secret_environment_command_or_foreign_annotation_is_kept() -> None:
     facts = gathered(FakeLists(CLUSTER))
-    content = encode_snapshot(facts, Answers()).decode()
+    content = encode_snapshot(facts, ImageInspections()).decode()
     assert "quay.io/acme/both:1" in content
     assert not [text for text in SECRET_TEXTS if text in content]
 
@@ -123,7 +123,7 @@ def test_what_is_forbidden_is_left_out_and_named() -> None:
 @pytest.mark.req("RP-002")
 def test_a_report_from_a_snapshot_is_equal() -> None:
     facts = gathered(FakeLists(CLUSTER))
-    answers = Answers()
+    answers = ImageInspections()
     again = decode_snapshot(encode_snapshot(facts, answers))
     assert encode_snapshot(again.facts, again.answers) == encode_snapshot(facts, answers)
     assert report_of(again.facts, targets=(ARM64,)) == report_of(facts, targets=(ARM64,))

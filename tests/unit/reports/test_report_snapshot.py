@@ -5,15 +5,15 @@ import pytest
 from report_world import AMD64, ARM64, BOTH, ONLY, READINGS, cluster, report_of, workload
 
 from polyarch.reports.document import Report
-from polyarch.reports.facts import Answers, InvalidFile, decode_report, decode_snapshot, encode_snapshot
+from polyarch.reports.facts import ImageInspections, InvalidFile, decode_report, decode_snapshot, encode_snapshot
 from polyarch.reports.report import compare
 
 
 @pytest.mark.req("RP-002")
 def test_answers_survive_the_file() -> None:
     facts = cluster(workload("a", BOTH), workload("b", ONLY))
-    kept = decode_snapshot(encode_snapshot(facts, Answers(READINGS), complete=False))
-    assert kept.readings == Answers(READINGS).readings
+    kept = decode_snapshot(encode_snapshot(facts, ImageInspections(READINGS), complete=False))
+    assert kept.readings == ImageInspections(READINGS).readings
     assert not kept.complete
 
 
@@ -39,7 +39,7 @@ def test_what_is_no_snapshot_is_refused_with_what_was_expected(content: bytes, f
 @pytest.mark.req("RP-050")
 def test_text_that_no_decoder_takes_is_refused_too() -> None:
     report = msgspec.json.encode(report_of(cluster(workload("a", BOTH))))
-    facts = encode_snapshot(cluster(workload("a", BOTH)), Answers(READINGS))
+    facts = encode_snapshot(cluster(workload("a", BOTH)), ImageInspections(READINGS))
     for content, decode in ((report, decode_report), (facts, decode_snapshot)):
         deep = content.rstrip().removesuffix(b"}") + b',"more":' + b"[" * 200_000
         for each in (content.replace(b"Deployment", b"\xff\xfe"), deep):
@@ -49,7 +49,9 @@ def test_text_that_no_decoder_takes_is_refused_too() -> None:
 
 @pytest.mark.req("RP-050")
 def test_a_snapshot_with_an_error_that_does_not_exist_is_refused() -> None:
-    content = encode_snapshot(cluster(workload("a", BOTH)), Answers(READINGS)).replace(b'"network"', b'"no-such"')
+    content = encode_snapshot(cluster(workload("a", BOTH)), ImageInspections(READINGS)).replace(
+        b'"network"', b'"no-such"'
+    )
     with pytest.raises(InvalidFile, match="no-such"):
         decode_snapshot(content)
 

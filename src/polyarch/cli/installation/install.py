@@ -15,9 +15,9 @@ from polyarch.cli.options.common import ClusterFlags, Output, emit
 from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.messages import Messages
 from polyarch.installation import apply, preflight, wait
-from polyarch.installation.apply import Applied, ApplyRefused
+from polyarch.installation.apply import AppliedObject, ApplyRefused
 from polyarch.installation.objects import UnknownComponent, component, documents, images, remembering
-from polyarch.installation.preflight import Check
+from polyarch.installation.preflight import PreflightCheck
 from polyarch.installation.settings import Image, InstallationSettings, Registries, of_record
 from polyarch.kube.client import Client
 from polyarch.kube.resources import Ref
@@ -45,8 +45,8 @@ class InstallResult(msgspec.Struct, kw_only=True):
     settings: InstallationSettings
     namespace: str
     dry_run: str
-    checks: tuple[Check, ...] = ()
-    applied: list[Applied] = []
+    checks: tuple[PreflightCheck, ...] = ()
+    applied: list[AppliedObject] = []
     refused: ApplyRefused | None = None
     available: bool | None = None
     problem: str = ""
@@ -93,7 +93,7 @@ def install(
     outcome = InstallResult(settings=settings, namespace=namespace, dry_run=manner.dry_run)
     if manner.dry_run == "client":
         outcome.applied = [
-            Applied(preflight.ref_of(each), "untried") for each in documents(settings, namespace=namespace)
+            AppliedObject(preflight.ref_of(each), "untried") for each in documents(settings, namespace=namespace)
         ]
     else:
         asyncio.run(on_cluster("install", cluster, lambda client: _install(client, outcome, manner, messages)))
@@ -121,7 +121,7 @@ async def _install(client: Client, outcome: InstallResult, manner: RunOptions, m
         return
     with messages.progress("Installing", len(wanted)) as progress:
 
-        def tell(applied: Applied) -> None:
+        def tell(applied: AppliedObject) -> None:
             outcome.applied.append(applied)
             if applied.verb != "unchanged":
                 taken = f" ({'; '.join(applied.taken)}: taken over)" if applied.taken else ""
@@ -141,12 +141,12 @@ async def _install(client: Client, outcome: InstallResult, manner: RunOptions, m
                 client, outcome.namespace, switched_on=switched_on, seconds=manner.wait, tell=messages.remark
             )
             outcome.available = True
-        except wait.NotInTime as error:
+        except wait.WaitTimeout as error:
             outcome.available = False
             outcome.problem = f"install: {error}; kubectl get pods -n {outcome.namespace} shows more"
 
 
-def tell_checks(checks: Sequence[Check], messages: Messages) -> None:
+def tell_checks(checks: Sequence[PreflightCheck], messages: Messages) -> None:
     """One line each."""
     for check in checks:
         action = f"; {check.action}" if check.action else ""
@@ -157,7 +157,7 @@ def _shown(ref: Ref) -> str:
     return f"{ref.resource.kind} {ref.key}"
 
 
-def _word(applied: Applied, dry_run: str) -> str:
+def _word(applied: AppliedObject, dry_run: str) -> str:
     if applied.verb == "untried":
         return "would be applied" if dry_run == "client" else "would be created (cannot be tried before others exist)"
     return f"would be {applied.verb}" if dry_run else applied.verb

@@ -17,7 +17,7 @@ from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages, confirm
 from polyarch.cli.output.terminal import is_terminal
 from polyarch.installation import uninstall as removing
-from polyarch.installation.uninstall import NotOurs, Removal, affected
+from polyarch.installation.uninstall import ManagedElsewhere, UninstallResult, affected
 from polyarch.kube.client import Client
 from polyarch.kube.resources import few
 from polyarch.names import DEFAULT_NAMESPACE
@@ -25,12 +25,12 @@ from polyarch.names import DEFAULT_NAMESPACE
 SCHEMA_VERSION = "polyarch.dev/uninstall/v1"
 
 
-class UninstallResult(msgspec.Struct, kw_only=True):
+class UninstallCommandResult(msgspec.Struct, kw_only=True):
     """One uninstall, when it has ended."""
 
     namespace: str
     seconds: float
-    removal: Removal
+    removal: UninstallResult
 
 
 def uninstall(
@@ -55,7 +55,7 @@ def uninstall(
         home, taken = await home_of(client), await affected(client)
         return f"This removes polyarch from namespace {home} of {client.configuration.server}; {taken}. Go on?"
 
-    async def work(client: Client) -> UninstallResult:
+    async def work(client: Client) -> UninstallCommandResult:
         began = time.monotonic()
         home = await home_of(client)
 
@@ -63,13 +63,13 @@ def uninstall(
             messages.remark(f"{time.monotonic() - began:5.1f} s  {text}")
 
         removal = await removing.remove(client, home, keep_crds=keep_crds, force=force, tell=tell)
-        return UninstallResult(namespace=home, seconds=time.monotonic() - began, removal=removal)
+        return UninstallCommandResult(namespace=home, seconds=time.monotonic() - began, removal=removal)
 
     try:
         if not yes and is_terminal(sys.stdin):  # a script has decided, and nobody could answer
             confirm("uninstall", yes=False, question=asyncio.run(on_cluster("uninstall", cluster, question)))
         done = asyncio.run(on_cluster("uninstall", cluster, work))
-    except NotOurs as error:
+    except ManagedElsewhere as error:
         raise CouldNotComplete(f"uninstall: {error}") from None
     emit(chosen, lambda form, colour: _text(done) if form == "text" else document_text(_document(done), form))
     if done.removal.left:
@@ -77,7 +77,7 @@ def uninstall(
     return 0
 
 
-def _text(done: UninstallResult) -> str:
+def _text(done: UninstallCommandResult) -> str:
     removal = done.removal
     lines = [f"kept: {each}" for each in removal.kept]
     if removal.by_force:
@@ -93,7 +93,7 @@ def _text(done: UninstallResult) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _document(done: UninstallResult) -> dict[str, Any]:
+def _document(done: UninstallCommandResult) -> dict[str, Any]:
     removal = done.removal
     return {
         "schemaVersion": SCHEMA_VERSION,

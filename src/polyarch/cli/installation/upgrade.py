@@ -19,9 +19,9 @@ from polyarch.cli.output.terminal import styled
 from polyarch.installation import preflight, uninstall
 from polyarch.installation.objects import VALUES
 from polyarch.installation.operator import OPERATOR
-from polyarch.installation.preflight import Check
+from polyarch.installation.preflight import PreflightCheck
 from polyarch.installation.settings import InstallationSettings
-from polyarch.installation.upgrade import Change, Finding, compare, findings, installed_version
+from polyarch.installation.upgrade import PlannedChange, UpgradeWarning, compare, findings, installed_version
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS
@@ -43,9 +43,9 @@ class Comparison(msgspec.Struct, kw_only=True):
 
     namespace: str
     installed: str
-    checks: tuple[Check, ...]
-    findings: list[Finding]
-    changes: list[Change]
+    checks: tuple[PreflightCheck, ...]
+    findings: list[UpgradeWarning]
+    changes: list[PlannedChange]
 
     @property
     def refused(self) -> list[str]:

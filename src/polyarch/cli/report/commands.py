@@ -133,9 +133,9 @@ def make_report(
             f"{given}: with --snapshot nobody is asked, for it holds the answers; give this where --save writes it"
         )
     refuse_overwriting(wanted, [*(file or ()), snapshot, compare, substitutes, images.platforms_file], saved=save)
-    from polyarch.cli.report.report import ReportOptions, run_report
+    from polyarch.cli.report.report import ReportCommandOptions, run_report
 
-    asked = ReportOptions(
+    asked = ReportCommandOptions(
         files=tuple(file or ()),
         snapshot=snapshot,
         save=save,

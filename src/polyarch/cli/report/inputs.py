@@ -37,20 +37,20 @@ from polyarch.placement.api import CPPCS, POLICIES, ClusterPodPlacementConfig, P
 from polyarch.platforms import NodePlatform
 from polyarch.reports.document import Source
 from polyarch.reports.facts import (
-    Answers,
     CronJobObject,
-    Facts,
+    ImageInspections,
+    ImageRecord,
     NodeObject,
     PodObject,
-    Reading,
+    ReportFacts,
     TemplateObject,
     WorkloadObject,
 )
-from polyarch.reports.gather import WORKLOADS, Question, nodes_of, plain, questions_of
+from polyarch.reports.gather import WORKLOADS, ImageLookup, nodes_of, plain, questions_of
 from polyarch.reports.report import targets_of
 from polyarch.reports.sums import newer_tags
 from polyarch.reports.verdicts import to_ask
-from polyarch.reports.workloads import Maker, of_cron_job, of_workload, workloads_of
+from polyarch.reports.workloads import Workload, of_cron_job, of_workload, workloads_of
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 
 
@@ -66,18 +66,18 @@ class AlternativeOptions(NamedTuple):
 class ImageAnswers(msgspec.Struct, frozen=True):
     """What was learned."""
 
-    answers: Answers
+    answers: ImageInspections
     complete: bool
 
 
 async def ask(
-    facts: Facts, options: ImageOptions, messages: Messages, *, client: Client | None, beyond: AlternativeOptions
+    facts: ReportFacts, options: ImageOptions, messages: Messages, *, client: Client | None, beyond: AlternativeOptions
 ) -> ImageAnswers:
     """Everything that a report needs to know of images. ``client``: with it pull secrets are read. Raises
     ``InvalidSetting`` for options that cannot be used."""
     secrets = PullSecrets(_reader(client), SystemClock()) if client is not None else None
     own = options.access.credentials()
-    known: dict[Question, Inspection] = {}
+    known: dict[ImageLookup, Inspection] = {}
     complete = True
     try:
         async with open_inspector(wiring_of(options), notice=messages.detail) as inspector:
@@ -109,7 +109,7 @@ class _Asker:
         own: CredentialStore,
         options: ImageOptions,
         messages: Messages,
-        known: dict[Question, Inspection],
+        known: dict[ImageLookup, Inspection],
     ) -> None:
         self._inspector = inspector
         self._secrets = secrets
@@ -118,13 +118,13 @@ class _Asker:
         self._messages = messages
         self._known = known
 
-    async def ask(self, questions: Iterable[Question]) -> None:
+    async def ask(self, questions: Iterable[ImageLookup]) -> None:
         missing = [each for each in dict.fromkeys(questions) if each not in self._known]
         if not missing:
             return
         with self._messages.progress("inspecting images", len(missing)) as shown:
 
-            async def one(question: Question) -> None:
+            async def one(question: ImageLookup) -> None:
                 self._known[question] = await self._inspected(question)
                 shown.advance()
 
@@ -132,7 +132,7 @@ class _Asker:
         for question in missing:
             self._messages.detail(how(self._known[question]))
 
-    async def newer(self, facts: Facts, targets: tuple[NodePlatform, ...]) -> list[str]:
+    async def newer(self, facts: ReportFacts, targets: tuple[NodePlatform, ...]) -> list[str]:
         """Newer tags of images that lack a target, a few of each. What a registry does not list has none."""
         wanted = targets_of(facts, targets)
         lacking = {
@@ -159,7 +159,7 @@ class _Asker:
             f"{each.name}:{tag}" for each in lacking.values() for tag in newer_tags(each.tag or "", tags[each.name])
         ]
 
-    async def _inspected(self, question: Question) -> Inspection:
+    async def _inspected(self, question: ImageLookup) -> Inspection:
         store = self._own
         if question.source is not None and self._secrets is not None:
             store = ChainedCredentials([self._secrets.lazy(question.source), self._own])
@@ -169,14 +169,14 @@ class _Asker:
         return answer
 
 
-def _substitutes(known: Mapping[Question, Inspection], beyond: AlternativeOptions) -> Iterator[str]:
+def _substitutes(known: Mapping[ImageLookup, Inspection], beyond: AlternativeOptions) -> Iterator[str]:
     """Those of images that are in use."""
     return (beyond.substitutes[each.image] for each in known if each.image in beyond.substitutes)
 
 
-def _answers(known: Mapping[Question, Inspection]) -> Answers:
-    return Answers(
-        Reading.of(question.image, answer, namespace=question.namespace) for question, answer in known.items()
+def _answers(known: Mapping[ImageLookup, Inspection]) -> ImageInspections:
+    return ImageInspections(
+        ImageRecord.of(question.image, answer, namespace=question.namespace) for question, answer in known.items()
     )
 
 
@@ -194,7 +194,7 @@ _KINDS: Final = frozenset(each.kind for each in WORKLOADS)
 DEFAULT_NAMESPACE: Final = "default"
 
 
-def facts_from(paths: Sequence[str], note: "Notes") -> Facts:
+def facts_from(paths: Sequence[str], note: "Notes") -> ReportFacts:
     """Of all files; :class:`UsageError` names file and line of what cannot be used. Found in a directory or by a
     pattern, that is noted and left out."""
     documents = [each for each in documents_in(paths, note) if each.kind]
@@ -217,7 +217,7 @@ def facts_from(paths: Sequence[str], note: "Notes") -> Facts:
     workloads = workloads_of(found.makers, found.pods)
     if not workloads:
         raise UsageError(f"{', '.join(paths)}: nothing to report on; expected pods or objects with pod templates")
-    return Facts(
+    return ReportFacts(
         source=Source("files", ", ".join(paths)),
         nodes=nodes_of(found.nodes),
         workloads=workloads,
@@ -244,7 +244,7 @@ class _Found:
 
     def __init__(self, note: Notes) -> None:
         self._note = note
-        self.makers: list[Maker] = []
+        self.makers: list[Workload] = []
         self.pods: list[PodObject] = []
         self.nodes: list[NodeObject] = []
         self.labels: dict[str, dict[str, str]] = {}
@@ -275,7 +275,7 @@ class _Found:
             case _:
                 self.makers += _others(document)
 
-    def _add(self, maker: Maker) -> None:
+    def _add(self, maker: Workload) -> None:
         """Another group's kind of the same name, such as Volcano's Job, has its pods elsewhere: that nothing is in the
         way of it cannot be said."""
         if maker.template.spec.containers:
@@ -302,13 +302,13 @@ def _refuse_two_clusters(documents: Iterable[FileDocument]) -> None:
             )
 
 
-def _others(document: FileDocument) -> Iterator[Maker]:
+def _others(document: FileDocument) -> Iterator[Workload]:
     """Every other kind with pod templates: each of them is a workload."""
     made = list(templates_of(document, namespace=document.namespace or DEFAULT_NAMESPACE))
     for each in made:
         pod = each.into(PodObject)
         name = pod.metadata.generate_name.rstrip("-") if len(made) > 1 else document.name
-        yield Maker(
+        yield Workload(
             kind=document.kind,
             metadata=ObjectMeta(name=name or document.kind.lower(), namespace=document.namespace or DEFAULT_NAMESPACE),
             template=TemplateObject(pod.metadata, pod.spec),

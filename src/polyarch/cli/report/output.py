@@ -16,15 +16,15 @@ from polyarch.cli.output.terminal import printable, styled, terminal_width
 from polyarch.manifests.output.csv import guarded
 from polyarch.manifests.output.markdown import escaped
 from polyarch.reports.document import (
-    Answer,
     Blocker,
     Change,
+    FeatureSection,
     Group,
     NamedPods,
-    Part,
     Reason,
     Report,
     TargetSums,
+    TargetVerdict,
     Verdict,
     Weight,
     WorkloadRow,
@@ -187,7 +187,7 @@ def _workloads(report: Report, look: TextStyle) -> str:
     return look.table(header, rows) if rows else ""
 
 
-def _cells(report: Report, row: WorkloadRow, answer: Answer, targets: Sequence[str]) -> Sequence[str]:
+def _cells(report: Report, row: WorkloadRow, answer: TargetVerdict, targets: Sequence[str]) -> Sequence[str]:
     """Every line says which workload it is about, so that lines can be searched for."""
     return (
         full_name(row),
@@ -234,7 +234,7 @@ def _groups(title: str, groups: Sequence[Group], report: Report, look: TextStyle
 def _parts(report: Report, look: TextStyle) -> Iterator[str]:
     if report.placement is not None:
         yield _named("PLACEMENT", (*report.placement.reasons, *report.placement.notable), look)
-    parts: tuple[tuple[str, Part | None], ...] = (
+    parts: tuple[tuple[str, FeatureSection | None], ...] = (
         ("NUMA", report.numa),
         ("TAINTS", report.taints),
         ("BUILDS", report.builds),
@@ -410,7 +410,7 @@ def report_csv(report: Report) -> str:
     return stream.getvalue()
 
 
-def _row(row: WorkloadRow, answer: Answer) -> list[str]:
+def _row(row: WorkloadRow, answer: TargetVerdict) -> list[str]:
     texts = (row.namespace, row.kind, row.name, row.team, answer.target, answer.verdict.value)
     numbers = (row.weight.cores, row.weight.memory_bytes, row.weight.replicas, row.weight.pods, answer.pods)
     cells = (
@@ -448,9 +448,9 @@ def why(reasons: Sequence[Reason], targets: Sequence[str] = ()) -> str:
     return "; ".join(f"{message} ({path})" if path else message for message, path in said)
 
 
-def joined(answers: Iterable[Answer]) -> list[tuple[Answer, list[str]]]:
+def joined(answers: Iterable[TargetVerdict]) -> list[tuple[TargetVerdict, list[str]]]:
     """One of the answers that differ in nothing but the target, with all of these targets."""
-    found: dict[Hashable, tuple[Answer, list[str]]] = {}
+    found: dict[Hashable, tuple[TargetVerdict, list[str]]] = {}
     for each in answers:
         found.setdefault((each.verdict, tuple(map(_alike, each.reasons))), (each, []))[1].append(each.target)
     return list(found.values())

@@ -24,15 +24,22 @@ from polyarch.oci.reference import InvalidReference, parse
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
 from polyarch.reports.document import Report, Verdict
-from polyarch.reports.facts import Facts, InvalidFile, decode_report, decode_snapshot, encode_snapshot, target_name
-from polyarch.reports.gather import NECESSARY, Place, gather
-from polyarch.reports.report import NoTarget, Wishes, compare, make_report, targets_of
+from polyarch.reports.facts import (
+    InvalidFile,
+    ReportFacts,
+    decode_report,
+    decode_snapshot,
+    encode_snapshot,
+    target_name,
+)
+from polyarch.reports.gather import NECESSARY, ClusterIdentity, gather
+from polyarch.reports.report import NoTarget, ReportOptions, compare, make_report, targets_of
 from polyarch.reports.sums import suggestions_of
 from polyarch.reports.wording import counted, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions:
+class ReportCommandOptions:
     """The command line of ``polyarch report`` without the options that it shares."""
 
     files: Sequence[str] = ()
@@ -56,15 +63,17 @@ class ReportOptions:
 class ReportInputs:
     """Facts, and what images say. Without a representation: asyncio makes one of a result, and this one is long."""
 
-    facts: Facts
+    facts: ReportFacts
     found: ImageAnswers
 
 
-def run_report(asked: ReportOptions, images: ImageOptions, outputs: Sequence[Output], *, messages: Messages) -> int:
+def run_report(
+    asked: ReportCommandOptions, images: ImageOptions, outputs: Sequence[Output], *, messages: Messages
+) -> int:
     """Make the report and print it; returns the exit code."""
     errors_only(verbose=messages.verbose)
     images.check()
-    wishes = Wishes(
+    wishes = ReportOptions(
         targets=targets_from(asked.targets),
         prices=prices_of(asked.prices),
         pool_label=asked.by,
@@ -108,9 +117,9 @@ def run_report(asked: ReportOptions, images: ImageOptions, outputs: Sequence[Out
 
 
 def _known(
-    asked: ReportOptions,
+    asked: ReportCommandOptions,
     images: ImageOptions,
-    wishes: Wishes,
+    wishes: ReportOptions,
     beyond: AlternativeOptions,
     notes: Notes,
     messages: Messages,
@@ -134,19 +143,23 @@ def _known(
 
 
 async def _of_cluster(
-    asked: ReportOptions, images: ImageOptions, wishes: Wishes, beyond: AlternativeOptions, messages: Messages
+    asked: ReportCommandOptions,
+    images: ImageOptions,
+    wishes: ReportOptions,
+    beyond: AlternativeOptions,
+    messages: Messages,
 ) -> ReportInputs:
     configuration = config.load(asked.cluster.kubeconfig, asked.cluster.context)
     async with Client(configuration, role="cli") as client:
         now = datetime.now(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
-        facts = await gather(client, Place(configuration.context), taken_at=now)
+        facts = await gather(client, ClusterIdentity(configuration.context), taken_at=now)
         _check_targets(facts, wishes)
         secrets = client if asked.pull_secrets else None
         found = await ask(facts, images, messages, client=secrets, beyond=beyond)
     return ReportInputs(facts, found)
 
 
-def _check_targets(facts: Facts, wishes: Wishes) -> None:
+def _check_targets(facts: ReportFacts, wishes: ReportOptions) -> None:
     """Before anybody is asked about images."""
     try:
         targets_of(facts, wishes.targets)

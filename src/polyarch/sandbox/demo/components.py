@@ -10,8 +10,8 @@ import msgspec
 
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun
 from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
-from polyarch.installation.apply import Applied
-from polyarch.installation.inventory import IN_EVERY_NAMESPACE, Found, Survey, survey
+from polyarch.installation.apply import AppliedObject
+from polyarch.installation.inventory import IN_EVERY_NAMESPACE, ClusterInventory, InventoryObject, survey
 from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, NotFound
 from polyarch.kube.patches import MergePatch
@@ -56,7 +56,7 @@ OF_KUBERNETES: Final = frozenset({PODS, REPLICASETS, ENDPOINT_SLICES})
 class RoundTrip:
     """An installation and its uninstall, compared with the objects of before."""
 
-    def __init__(self, sandbox: Sandbox, client: Client, before: Survey, *, besides: Collection[str]) -> None:
+    def __init__(self, sandbox: Sandbox, client: Client, before: ClusterInventory, *, besides: Collection[str]) -> None:
         self._sandbox = sandbox
         self._client = client
         self._before = before
@@ -88,11 +88,11 @@ class RoundTrip:
         self._line = msgspec.structs.replace(self._line, uninstall_seconds=seconds, left=left)
         return self._line
 
-    def _new(self, now: Survey) -> list[Found]:
+    def _new(self, now: ClusterInventory) -> list[InventoryObject]:
         return [each for each in now.since(self._before) if not _is_of(each.ref, self._besides)]
 
 
-def made(new: Iterable[Found], applied: Iterable[Applied]) -> list[Ref]:
+def made(new: Iterable[InventoryObject], applied: Iterable[AppliedObject]) -> list[Ref]:
     """The objects among ``new`` that neither the installation applied nor Kubernetes' controllers made. Pure."""
     ours = {each.ref for each in applied}
     return [

@@ -10,7 +10,7 @@ import pytest
 from polyarch.cli import main
 from polyarch.cli.installation import uninstall as teardown
 from polyarch.installation import uninstall
-from polyarch.installation.uninstall import Removal
+from polyarch.installation.uninstall import UninstallResult
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import CRDS, Resource
 from polyarch.kube.responses import ListResult
@@ -60,9 +60,9 @@ def removed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     async def on_cluster(_: str, __: Any, work: Callable[[Any], Awaitable[Any]]) -> Any:
         return await work(Cluster())
 
-    async def remove(_: Any, namespace: str, **__: Any) -> Removal:
+    async def remove(_: Any, namespace: str, **__: Any) -> UninstallResult:
         found.append(namespace)
-        return Removal()
+        return UninstallResult()
 
     async def gated(_: Any) -> list[str]:
         return ["one", "two"]

@@ -14,7 +14,7 @@ from polyarch.cli.output.messages import Messages
 from polyarch.cli.report.inputs import AlternativeOptions, ask
 from polyarch.kube.errors import NotFound
 from polyarch.objects import DOCKER_CONFIG_JSON, ObjectMeta, Secret
-from polyarch.reports.report import Wishes
+from polyarch.reports.report import ReportOptions
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_pull_secrets_are_read_by_name_and_count_in_their_namespace(start_regist
     )
     options = ImageOptions(no_cache=True, access=RegistryOptions())
     found = asyncio.run(ask(facts, options, Messages(quiet=True), client=client, beyond=AlternativeOptions()))
-    report = make_report(facts, found.answers, Wishes(targets=(ARM64,)))
+    report = make_report(facts, found.answers, ReportOptions(targets=(ARM64,)))
     assert answer_of(report, "with").verdict == "ready"
     assert answer_of(report, "without").verdict == "unknown"
     assert set(client.read) == {"shop/pull"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from polyarch.installation import preflight
-from polyarch.installation.inventory import Belongings, Found, Survey, belongings
+from polyarch.installation.inventory import ClusterInventory, InventoryObject, OwnedObjects, belongings
 from polyarch.kube.resources import (
     CLUSTER_ROLES,
     CONFIGMAPS,
@@ -39,7 +39,7 @@ def an_object(
     labels: dict[str, str] | None = None,
     owners: tuple[str, ...] = (),
     release: str = "",
-) -> Found:
+) -> InventoryObject:
     """Its uid is its name; ``owners`` are uids."""
     helm = {"meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": HOME}
     metadata = ObjectMeta(
@@ -50,12 +50,12 @@ def an_object(
         annotations=helm if release else None,
         owner_references=[OwnerReference(uid=each) for each in owners] or None,
     )
-    return Found(Ref(resource, Key(namespace, name)), metadata)
+    return InventoryObject(Ref(resource, Key(namespace, name)), metadata)
 
 
-def sorted_out(*found: Found, home: str = HOME, proven: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
+def sorted_out(*found: InventoryObject, home: str = HOME, proven: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
     """Names of what is ours, and of what only looks so."""
-    result: Belongings = belongings(Survey(found, {}), home, proven)
+    result: OwnedObjects = belongings(ClusterInventory(found, {}), home, proven)
     return [each.metadata.name for each in result.ours], [each.metadata.name for each in result.unproven]
 
 
@@ -77,7 +77,7 @@ def sorted_out(*found: Found, home: str = HOME, proven: tuple[str, ...] = ()) ->
         ),
     ],
 )
-def test_what_an_installation_gives_a_name_is_ours(found: Found) -> None:
+def test_what_an_installation_gives_a_name_is_ours(found: InventoryObject) -> None:
     assert sorted_out(found) == ([found.metadata.name], [])
 
 
@@ -95,7 +95,7 @@ def test_what_an_installation_gives_a_name_is_ours(found: Found) -> None:
         pytest.param(an_object(CRDS, str(THINGS)), id="an unknown definition in our API group"),
     ],
 )
-def test_a_label_alone_is_no_proof_but_who_wrote_it_is(found: Found) -> None:
+def test_a_label_alone_is_no_proof_but_who_wrote_it_is(found: InventoryObject) -> None:
     name = found.metadata.name
     assert sorted_out(found) == ([], [name])
     assert sorted_out(found, proven=(name,)) == ([name], [])
@@ -111,7 +111,7 @@ def test_a_label_alone_is_no_proof_but_who_wrote_it_is(found: Found) -> None:
         pytest.param(an_object(NAMESPACES, HOME), id="a namespace that we have not marked"),
     ],
 )
-def test_what_is_not_labelled_is_neither_deleted_nor_named(found: Found) -> None:
+def test_what_is_not_labelled_is_neither_deleted_nor_named(found: InventoryObject) -> None:
     assert sorted_out(found) == ([], [])
 
 
@@ -154,7 +154,7 @@ def test_objects_of_our_helm_release_are_ours() -> None:
 
 @pytest.mark.req("IN-003")
 def test_a_namespace_is_kept_for_what_is_not_ours_in_it() -> None:
-    seen = Survey(
+    seen = ClusterInventory(
         (
             an_object(NAMESPACES, HOME, labels=LABELLED),
             an_object(CONFIGMAPS, "kube-root-ca.crt", HOME),

@@ -6,7 +6,7 @@ import pytest
 
 from polyarch import __version__
 from polyarch.installation import objects, operator, preflight, upgrade
-from polyarch.installation.preflight import Facts
+from polyarch.installation.preflight import PreflightFacts
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.resources import Ref
 from polyarch.objects import Key
@@ -18,9 +18,9 @@ LIVE: dict[Ref, Json | None] = {preflight.ref_of(each): each for each in DOCUMEN
 MAJOR = int(__version__.partition(".")[0])
 
 
-def facts(version: str | None, name: str = operator.OPERATOR, live: dict[Ref, Json | None] = LIVE) -> Facts:
+def facts(version: str | None, name: str = operator.OPERATOR, live: dict[Ref, Json | None] = LIVE) -> PreflightFacts:
     labels = {operator.VERSION: version} if version is not None else {}
-    return Facts((1, 31), live, ({"metadata": {"name": name, "namespace": HERE, "labels": labels}},))
+    return PreflightFacts((1, 31), live, ({"metadata": {"name": name, "namespace": HERE, "labels": labels}},))
 
 
 class DryRuns:

@@ -14,7 +14,7 @@ from report_world import (
     workload,
 )
 
-from polyarch.reports.facts import Answers
+from polyarch.reports.facts import ImageInspections
 from polyarch.reports.verdicts import running_reference, to_ask
 
 REPOSITORY = "quay.io/acme/only"
@@ -34,7 +34,7 @@ def test_the_same_digest_and_the_digest_of_a_child_are_no_drift_and_cost_no_ques
     child = "sha256:" + f"{2:064x}"
     pods = (pod("w-1", "a1", image_id=f"{REPOSITORY}@{DIGEST}"), pod("w-2", "a1", image_id=f"{REPOSITORY}@{child}"))
     facts = cluster(workload("w", ONLY, pods=pods))
-    assert to_ask(facts, Answers(READINGS)) == ()
+    assert to_ask(facts, ImageInspections(READINGS)) == ()
     assert report_of(facts).workloads[0].drift == ()
 
 
@@ -42,14 +42,14 @@ def test_the_same_digest_and_the_digest_of_a_child_are_no_drift_and_cost_no_ques
 def test_a_child_of_several_is_no_drift() -> None:
     child = "sha256:" + f"{3:064x}"
     facts = cluster(workload("w", BOTH, pods=(pod("w-1", "m1", image_id=f"quay.io/acme/both@{child}"),)))
-    assert to_ask(facts, Answers(READINGS)) == ()
+    assert to_ask(facts, ImageInspections(READINGS)) == ()
 
 
 @pytest.mark.req("RP-004")
 def test_another_digest_is_asked_about_once() -> None:
     pods = tuple(pod(f"w-{at}", "a1", image_id=f"docker-pullable://{REPOSITORY}@{OLD_DIGEST}") for at in range(3))
     facts = cluster(workload("w", ONLY, pods=pods))
-    assert to_ask(facts, Answers(READINGS)) == (f"{REPOSITORY}@{OLD_DIGEST}",)
+    assert to_ask(facts, ImageInspections(READINGS)) == (f"{REPOSITORY}@{OLD_DIGEST}",)
 
 
 @pytest.mark.req("RP-004")
@@ -58,7 +58,7 @@ def test_what_only_another_namespace_knows_is_asked_about() -> None:
     facts = cluster(workload("w", ONLY, pods=(pod("w-1", "a1", image_id=running),)))
     for namespace, asked in (("bank", (running,)), ("shop", ()), ("", ())):
         known = reading(running, "linux/arm64", namespace=namespace)
-        assert to_ask(facts, Answers((*READINGS, known))) == asked
+        assert to_ask(facts, ImageInspections((*READINGS, known))) == asked
 
 
 @pytest.mark.req("RP-004")

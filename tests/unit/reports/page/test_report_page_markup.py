@@ -12,7 +12,7 @@ from report_world import BOTH, ONLY, cluster, report_of, workload
 from shown_reports import HOSTILE, TARGETS, report
 
 from polyarch.quantity import MOST
-from polyarch.reports.document import SCHEMA, Part, PartRow, Report, Source, Verdict, Weight
+from polyarch.reports.document import SCHEMA, FeatureSection, PartRow, Report, Source, Verdict, Weight
 from polyarch.reports.page import html_page
 from polyarch.reports.page_markup import Markup, bar, escaped, join, shown, tag
 
@@ -137,7 +137,7 @@ def test_a_bar_has_its_parts_side_by_side_and_as_wide_as_their_share() -> None:
 @pytest.mark.req("RP-021")
 def test_every_part_of_a_report_has_its_table() -> None:
     whole = report(3)
-    part = Part((PartRow("Something to know", 1),))
+    part = FeatureSection((PartRow("Something to know", 1),))
     shown = Seen(html_page(msgspec.structs.replace(whole, taints=part, builds=part, numa=part)))
     names = {each.get("id") for each in shown.named("table")}
     assert {"placement-reasons", "placement-notable", "taints", "numa", "builds"} <= names
@@ -145,7 +145,7 @@ def test_every_part_of_a_report_has_its_table() -> None:
 
 
 def test_of_many_names_the_first_are_listed_and_the_others_are_counted() -> None:
-    part = Part((PartRow("Few", 2, ("a", "b")), PartRow("Many", 9, ("c", "d")), PartRow("Unnamed", 4)))
+    part = FeatureSection((PartRow("Few", 2, ("a", "b")), PartRow("Many", 9, ("c", "d")), PartRow("Unnamed", 4)))
     text = " ".join(Seen(html_page(msgspec.structs.replace(report(3), numa=part))).texts)
     assert text.count("and 7 more") == 1
     assert "and 4 more" not in text

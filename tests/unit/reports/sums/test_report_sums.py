@@ -23,12 +23,12 @@ from polyarch.oci.inspection import Status
 from polyarch.placement.api import ClusterPodPlacementConfig
 from polyarch.reports.document import PartRow, Source
 from polyarch.reports.facts import (
-    Answers,
     ExecFormatError,
-    Facts,
+    ImageInspections,
+    ImageRecord,
     NodeFact,
     PodFact,
-    Reading,
+    ReportFacts,
     RunningImage,
     WorkloadFact,
 )
@@ -58,7 +58,7 @@ def test_images_are_ordered_by_what_they_hold_back_alone_then_together() -> None
 def test_a_substitute_or_a_newer_tag_that_has_the_target_is_suggested() -> None:
     newer = "quay.io/acme/only:2"
     report = report_of(cluster(workload("a", ONLY), workload("b", OTHER)))
-    known = Answers((*READINGS, reading(newer, "linux/arm64")))
+    known = ImageInspections((*READINGS, reading(newer, "linux/arm64")))
     found = suggestions_of(report.blockers, known, {OTHER: BOTH})
     assert found["arm64", ONLY].reference == newer
     assert (found["arm64", OTHER].kind, found["arm64", OTHER].reference) == ("substitute", BOTH)
@@ -67,7 +67,7 @@ def test_a_substitute_or_a_newer_tag_that_has_the_target_is_suggested() -> None:
 @pytest.mark.req("RP-012")
 def test_a_substitute_or_a_tag_without_the_target_is_not() -> None:
     report = report_of(cluster(workload("a", ONLY), workload("b", OTHER)))
-    known = Answers(
+    known = ImageInspections(
         (*READINGS, reading("quay.io/acme/only:2", "linux/amd64"), reading("quay.io/acme/only:0", "linux/arm64"))
     )
     assert suggestions_of(report.blockers, known, {OTHER: ONLY}) == {}
@@ -78,8 +78,8 @@ def test_what_one_namespace_was_told_counts_although_another_was_refused() -> No
     newer = "quay.io/acme/only:2"
     report = report_of(cluster(workload("a", ONLY)))
     for told, refused in (("bank", "shop"), ("shop", "bank"), ("shop", ""), ("", "shop")):
-        error = Reading(newer, Status.ERROR, refused, code="unauthorized", host="quay.io")
-        known = Answers((*READINGS, reading(newer, "linux/arm64", namespace=told), error))
+        error = ImageRecord(newer, Status.ERROR, refused, code="unauthorized", host="quay.io")
+        known = ImageInspections((*READINGS, reading(newer, "linux/arm64", namespace=told), error))
         assert suggestions_of(report.blockers, known, {})["arm64", ONLY].reference == newer
 
 
@@ -198,7 +198,7 @@ def test_pods_by_reason_and_what_is_notable_with_five_names_at_most() -> None:
     }
 
 
-def notable(facts: Facts, *readings: Reading) -> dict[str, tuple[int, tuple[str, ...]]]:
+def notable(facts: ReportFacts, *readings: ImageRecord) -> dict[str, tuple[int, tuple[str, ...]]]:
     part = report_of(facts, *readings).placement
     return {each.what: (each.count, each.names) for each in part.notable} if part is not None else {}
 
@@ -253,13 +253,13 @@ def test_a_pod_of_several_containers_is_misplaced_once() -> None:
         (BOTH, (reading("quay.io/acme/both@sha256:" + "9" * 64, "linux/amd64"),), True),
         (ONLY, (reading("quay.io/acme/only@sha256:" + "9" * 64, "linux/amd64", "linux/arm64"),), False),
         (AWAY, (), False),
-        (BOTH, (Reading("quay.io/acme/both@sha256:" + "9" * 64, Status.ERROR, code="network"),), False),
+        (BOTH, (ImageRecord("quay.io/acme/both@sha256:" + "9" * 64, Status.ERROR, code="network"),), False),
         (DATA, (), False),
     ],
     ids=["an older image", "a newer image", "nobody knows", "nobody knows what runs", "fits every platform"],
 )
 def test_what_a_pod_runs_decides_whether_it_is_misplaced(
-    image: str, reads: tuple[Reading, ...], misplaced: bool
+    image: str, reads: tuple[ImageRecord, ...], misplaced: bool
 ) -> None:
     running = image.removesuffix(":1") + "@sha256:" + "9" * 64
     facts = cluster(workload("w", image, pods=(pod("w-1", "m1", image_id=running),)), cppc=ClusterPodPlacementConfig())

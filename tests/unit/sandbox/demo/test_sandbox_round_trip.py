@@ -2,8 +2,8 @@
 
 import pytest
 
-from polyarch.installation.apply import Applied
-from polyarch.installation.inventory import Found
+from polyarch.installation.apply import AppliedObject
+from polyarch.installation.inventory import InventoryObject
 from polyarch.kube.resources import (
     CONFIGMAPS,
     DEPLOYMENTS,
@@ -20,8 +20,10 @@ from polyarch.objects import Key, ObjectMeta
 from polyarch.sandbox.demo.components import made
 
 
-def found(resource: Resource, name: str) -> Found:
-    return Found(Ref(resource, Key("polyarch-system", name)), ObjectMeta(name=name, namespace="polyarch-system"))
+def found(resource: Resource, name: str) -> InventoryObject:
+    return InventoryObject(
+        Ref(resource, Key("polyarch-system", name)), ObjectMeta(name=name, namespace="polyarch-system")
+    )
 
 
 @pytest.mark.req("SB-007")
@@ -36,5 +38,5 @@ def test_objects_of_the_installation_and_of_kubernetes_are_not_the_operators() -
         found(SECRETS, "polyarch-ca"),
         found(SERVICES, "pod-placement-web-hook"),
     ]
-    applied = [Applied(new[0].ref, "created")]
+    applied = [AppliedObject(new[0].ref, "created")]
     assert [ref.key.name for ref in made(new, applied)] == ["polyarch-ca", "pod-placement-web-hook"]
