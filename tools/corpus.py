@@ -22,7 +22,7 @@ from polyarch.cli.output.tables import Row, table
 from polyarch.manifests.fix import FixRequest, FixResult, fix
 from polyarch.manifests.rules.options import FixOptions, LintOptions
 from polyarch.manifests.scan.scanning import scan, worth_reading
-from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.manifests.scan.text import SourceText, UnreadableText
 from polyarch.oci.inspection import Entry, Inspection, Status
 from polyarch.oci.platforms_file import AnswerFile
@@ -121,7 +121,7 @@ def changed_outside(result: FixResult) -> int:
 def examine(paths: Sequence[str], *, platforms_file: str | None = None) -> Corpus:
     """Lint, fix and fix again every file; nothing is written."""
     file = load_platforms_file(platforms_file) if platforms_file is not None else None
-    answers = Answers(Invented(file))
+    answers = ImageInspections(Invented(file))
     corpus = Corpus()
     given = find_files(paths)
     kustomizations = read_kustomizations(given)

@@ -36,7 +36,7 @@ from polyarch.manifests.rules.catalogue import DOCUMENT_RULES
 from polyarch.manifests.rules.options import FixOptions, LintOptions
 from polyarch.manifests.scan.nodes import compose
 from polyarch.manifests.scan.scanning import scan
-from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.manifests.scan.text import SourceText, splice
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import parse
@@ -359,7 +359,7 @@ def test_a_fix_changes_what_it_lists_and_nothing_that_only_shares_its_text(rando
     """What PyYAML reads differs at the listed places only, and these are those of pods' constraints."""
     text = yaml.dump(objects(random), Dumper=Dumper, sort_keys=False, default_flow_style=random.random() < 0.3 or None)
     file = AnswerFile.from_mapping(IMAGES)
-    known = Answers({image: answer for image in IMAGES if (answer := file.get(parse(image))) is not None})
+    known = ImageInspections({image: answer for image in IMAGES if (answer := file.get(parse(image))) is not None})
     options = LintOptions(fixes=FixOptions(widen=flags, replace=flags))
     result = fix(SourceText.of("web.yaml", text.encode()), known, FixRequest(options=options))
     account = FixReport("write")

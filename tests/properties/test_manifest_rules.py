@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from polyarch.manifests import operations as tree
 from polyarch.manifests.edit.editor import render
 from polyarch.manifests.fix import prove
-from polyarch.manifests.rules.engine import Problem, lint
+from polyarch.manifests.rules.engine import RepairableFinding, lint
 from polyarch.manifests.rules.options import FixOptions, LintOptions
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.scanning import scan
@@ -86,8 +86,8 @@ pairs = st.one_of(
 )
 
 
-def answered(platforms: dict[str, set[NodePlatform]]) -> sets.Answers:
-    return sets.Answers(
+def answered(platforms: dict[str, set[NodePlatform]]) -> sets.ImageInspections:
+    return sets.ImageInspections(
         {
             image: Inspection(
                 parse(image),
@@ -100,15 +100,15 @@ def answered(platforms: dict[str, set[NodePlatform]]) -> sets.Answers:
     )
 
 
-def found(text: str, answers: sets.Answers, options: LintOptions) -> tuple[Problem, ...]:
+def found(text: str, answers: sets.ImageInspections, options: LintOptions) -> tuple[RepairableFinding, ...]:
     return lint(scan(SourceText.of("pod.yaml", text.encode())), answers, options)
 
 
-def name(problem: Problem) -> str:
+def name(problem: RepairableFinding) -> str:
     return f"{problem.finding.rule}/{problem.finding.sub}"
 
 
-def settled(text: str, answers: sets.Answers, options: LintOptions) -> tuple[str, list[str]]:
+def settled(text: str, answers: sets.ImageInspections, options: LintOptions) -> tuple[str, list[str]]:
     """The text after all repairs, edited and proven one after the other, and the rules applied."""
     applied: list[str] = []
     for _ in range(20):

@@ -8,9 +8,9 @@ from linting import answers, scanned
 
 from polyarch.manifests import operations as tree
 from polyarch.manifests.bundle import Bundle, BundleTree, load
-from polyarch.manifests.rules.engine import Problem, lint, wanted
+from polyarch.manifests.rules.engine import RepairableFinding, lint, wanted
 from polyarch.manifests.rules.options import LintOptions
-from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.sets import ImageInspections
 
 ARCH = "operatorframework.io/arch."
 OS = "operatorframework.io/os."
@@ -90,21 +90,21 @@ def dumped(document: Mapping[str, Any]) -> str:
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 
 
-def known(document: Mapping[str, Any], images: Mapping[str, Any]) -> Answers:
+def known(document: Mapping[str, Any], images: Mapping[str, Any]) -> ImageInspections:
     """Answers for all that a ClusterServiceVersion names."""
     return answers(images, wanted(scanned(dumped(document)), LintOptions()))
 
 
-def judged(document: Mapping[str, Any], images: Mapping[str, Any], **options: Any) -> tuple[Problem, ...]:
+def judged(document: Mapping[str, Any], images: Mapping[str, Any], **options: Any) -> tuple[RepairableFinding, ...]:
     """All problems of a ClusterServiceVersion."""
     return lint(scanned(dumped(document)), known(document, images), LintOptions(**options))
 
 
-def of(found: Sequence[Problem], rule: str, sub: str = "") -> list[Problem]:
+def of(found: Sequence[RepairableFinding], rule: str, sub: str = "") -> list[RepairableFinding]:
     return [each for each in found if each.finding.rule == rule and (not sub or each.finding.sub == sub)]
 
 
-def repaired(document: Mapping[str, Any], problem: Problem) -> Any:
+def repaired(document: Mapping[str, Any], problem: RepairableFinding) -> Any:
     """The document after the repair."""
     assert problem.repair is not None
     assert problem.repair.operations, problem.repair.note

@@ -7,10 +7,10 @@ import msgspec
 import yaml
 
 from polyarch.manifests import operations as tree
-from polyarch.manifests.rules.engine import Problem, lint
+from polyarch.manifests.rules.engine import RepairableFinding, lint
 from polyarch.manifests.rules.options import LintOptions
 from polyarch.manifests.scan.scanning import Scan, scan
-from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.manifests.scan.text import SourceText
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import InvalidReference, parse
@@ -18,7 +18,7 @@ from polyarch.oci.reference import InvalidReference, parse
 ROUNDS = 20
 
 
-def answers(images: Mapping[str, Any], texts: Sequence[str] = ()) -> Answers:
+def answers(images: Mapping[str, Any], texts: Sequence[str] = ()) -> ImageInspections:
     """Answers as a platforms file says them, for its own keys and for more texts."""
     file = AnswerFile.from_mapping(images)
     found = {}
@@ -29,31 +29,31 @@ def answers(images: Mapping[str, Any], texts: Sequence[str] = ()) -> Answers:
             continue
         if answer is not None:
             found[text] = answer
-    return Answers(found)
+    return ImageInspections(found)
 
 
 def scanned(text: str, path: str = "web.yaml") -> Scan:
     return scan(SourceText.of(path, text.encode()))
 
 
-def problems(text: str, images: Mapping[str, Any], **options: Any) -> tuple[Problem, ...]:
+def problems(text: str, images: Mapping[str, Any], **options: Any) -> tuple[RepairableFinding, ...]:
     file = scanned(text)
     texts = [use.resolved_text for pod_spec in file.pod_specs for use in pod_spec.images]
     return lint(file, answers(images, texts), LintOptions(**options))
 
 
-def names(found: Sequence[Problem]) -> list[str]:
+def names(found: Sequence[RepairableFinding]) -> list[str]:
     """Rules with their sub, ``MA107/mixed``."""
     return [f"{each.finding.rule}/{each.finding.sub}".rstrip("/") for each in found]
 
 
-def rule(found: Sequence[Problem], name: str) -> Problem:
+def rule(found: Sequence[RepairableFinding], name: str) -> RepairableFinding:
     """The only problem of a rule."""
     (problem,) = [each for each in found if each.finding.rule == name]
     return problem
 
 
-def repaired(text: str, problem: Problem) -> Any:
+def repaired(text: str, problem: RepairableFinding) -> Any:
     """The document after one repair."""
     assert problem.repair is not None
     assert problem.repair.operations, problem.repair.note

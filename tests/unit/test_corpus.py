@@ -8,7 +8,7 @@ from commands import FIXED, WEB
 from tools import corpus
 
 from polyarch.manifests.fix import FixResult
-from polyarch.manifests.scan.text import Edit, SourceText
+from polyarch.manifests.scan.text import SourceText, TextEdit
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_crash_is_counted_and_named(
 def test_what_changes_outside_of_edits_is_seen() -> None:
     """The replay is another way than the editor's: a wrong splice does not pass."""
     at = WEB.index(", s390x")
-    edits = ((Edit(at, at + len(", s390x"), ""),),)
+    edits = ((TextEdit(at, at + len(", s390x"), ""),),)
     source = SourceText.of("web.yaml", WEB.encode())
     assert corpus.changed_outside(FixResult(source=source, text=FIXED, rounds=edits)) == 0
     assert corpus.changed_outside(FixResult(source=source, text=FIXED.replace("kind", "kine"), rounds=edits)) == 1

@@ -31,7 +31,7 @@ from polyarch.manifests.report import (
 from polyarch.manifests.rules import bundle_run
 from polyarch.manifests.rules.bundles import BundleImageAnswer
 from polyarch.manifests.scan.nodes import value
-from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.oci.platforms_file import AnswerFile
 
 COMPAT_FORMATS = ("text", "json-alpha1")
@@ -118,7 +118,7 @@ def judge_native(directory: str, images: ImageOptions, *, file: AnswerFile | Non
     return [problem.finding for problem in bundle_run.validate(bundle, answers)], bundle
 
 
-def _shipped(text: str | None, answers: Answers) -> BundleImageAnswer | None:
+def _shipped(text: str | None, answers: ImageInspections) -> BundleImageAnswer | None:
     if text is None:
         return None
     answer = answers.of(text)

@@ -176,7 +176,7 @@ SUPPORTED = "supported"
 
 
 @dataclass(frozen=True, eq=False)
-class Axis:
+class LabelDimension:
     """Architectures or operating systems: their labels, and their half of a platform."""
 
     noun: str
@@ -188,7 +188,7 @@ class Axis:
     of: Callable[[NodePlatform], str]
 
 
-ARCHITECTURES = Axis(
+ARCHITECTURES = LabelDimension(
     noun="architecture",
     plural="architectures",
     prefix=ARCHITECTURE_PREFIX,
@@ -197,7 +197,7 @@ ARCHITECTURES = Axis(
     meant=meant_architecture,
     of=lambda platform: platform.architecture,
 )
-SYSTEMS = Axis(
+SYSTEMS = LabelDimension(
     noun="operating system",
     plural="operating systems",
     prefix=SYSTEM_PREFIX,
@@ -212,7 +212,7 @@ SYSTEMS = Axis(
 class AxisLabels:
     """The labels of one prefix."""
 
-    axis: Axis
+    axis: LabelDimension
     entries: tuple[LabelEntry, ...]
 
     def name(self, entry: LabelEntry) -> str:
@@ -269,7 +269,7 @@ def promised_architectures(scan: Scan) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _axis_labels(axis: Axis, entries: Iterable[LabelEntry]) -> AxisLabels:
+def _axis_labels(axis: LabelDimension, entries: Iterable[LabelEntry]) -> AxisLabels:
     return AxisLabels(axis, tuple(each for each in entries if each.key.startswith(axis.prefix)))
 
 

@@ -20,7 +20,7 @@ from polyarch.manifests.edit.layout import CannotEdit, commented_affinity
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.operations import (
     Add,
-    Misfit,
+    OperationError,
     Remove,
     Rename,
     TreeOperation,
@@ -32,7 +32,7 @@ from polyarch.manifests.operations import (
 )
 from polyarch.manifests.rules.catalogue import RULES
 from polyarch.manifests.rules.documents import unproven
-from polyarch.manifests.rules.engine import OBJECT_CHECKS, ObjectCheck, Problem, lint, lint_source, selected
+from polyarch.manifests.rules.engine import OBJECT_CHECKS, ObjectCheck, RepairableFinding, lint, lint_source, selected
 from polyarch.manifests.rules.options import LintOptions, Selection
 from polyarch.manifests.rules.repairs import SharedText, shared_texts
 from polyarch.manifests.rules.source_files import is_source
@@ -40,11 +40,11 @@ from polyarch.manifests.rules.suppression import suppressed
 from polyarch.manifests.scan.nodes import Document, SyntaxProblem, chunks, compose
 from polyarch.manifests.scan.pod_specs import PodSpec
 from polyarch.manifests.scan.scanning import NO_KUSTOMIZATIONS, Kustomizations, Scan, scan
-from polyarch.manifests.scan.sets import Answers
-from polyarch.manifests.scan.text import Edit, SourceText, offset_before, splice
+from polyarch.manifests.scan.sets import ImageInspections
+from polyarch.manifests.scan.text import SourceText, TextEdit, offset_before, splice
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class UnfixedFinding(msgspec.Struct, frozen=True):
     """A finding that was not fixed, and why."""
 
     finding: Finding
@@ -76,7 +76,7 @@ class FixResult:
     """As it was."""
     text: str
     applied: tuple[Finding, ...] = ()
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[UnfixedFinding, ...] = ()
     remaining: tuple[Finding, ...] = ()
     """Findings of the new text, suppressed ones included."""
     before: tuple[Finding, ...] = ()
@@ -87,7 +87,7 @@ class FixResult:
     """Why findings of the old text are not fixed, with lines of the old text, by :func:`identity`."""
     added: dict[int, tuple[object, ...]] = field(default_factory=dict)
     """Objects added as documents, by the number of the document before them."""
-    rounds: tuple[tuple[Edit, ...], ...] = ()
+    rounds: tuple[tuple[TextEdit, ...], ...] = ()
     """The edits of each round, against the text of the round before; added documents come last."""
     unproven: Finding | None = None
     """MA904: the file was left as it was."""
@@ -116,7 +116,7 @@ class FixResult:
             self,
             remaining=tuple(moved.values()),
             refused=tuple(
-                Refusal(moved[id(each.finding)], self.notes.get(identity(each.finding), each.note))
+                UnfixedFinding(moved[id(each.finding)], self.notes.get(identity(each.finding), each.note))
                 for each in self.refused
             ),
         )
@@ -139,24 +139,24 @@ _ORDER = {rule: place for place, rule in enumerate(RULES)}
 class _Change:
     """A repair to write in this round, or several that edit the same shared text."""
 
-    problems: tuple[Problem, ...]
+    problems: tuple[RepairableFinding, ...]
     document: int
     operations: tuple[TreeOperation, ...]
-    edits: tuple[Edit, ...]
+    edits: tuple[TextEdit, ...]
     uncommented: str | None = None
 
 
-class _Unproven(Exception):  # noqa: N818 - the name says what happened
+class _VerificationError(Exception):
     pass
 
 
 def fix(
     source: SourceText,
-    answers: Answers,
+    answers: ImageInspections,
     request: FixRequest,
     *,
     kustomizations: Kustomizations = NO_KUSTOMIZATIONS,
-    mark: Callable[[Iterable[Problem]], tuple[Problem, ...]] = tuple,
+    mark: Callable[[Iterable[RepairableFinding]], tuple[RepairableFinding, ...]] = tuple,
 ) -> FixResult:
     """Fixes everything in the file that can be fixed and was requested.
 
@@ -179,23 +179,23 @@ class _Fixing:
     """The state of fixing one file."""
 
     source: SourceText
-    answers: Answers
+    answers: ImageInspections
     request: FixRequest
     kustomizations: Kustomizations
-    mark: Callable[[Iterable[Problem]], tuple[Problem, ...]]
+    mark: Callable[[Iterable[RepairableFinding]], tuple[RepairableFinding, ...]]
     applied: list[Finding] = field(default_factory=list)
     impossible: dict[tuple[str, str, str, int], str] = field(default_factory=dict)
     """Why the editor could not write a repair, by the finding's identity."""
     uncommented: set[tuple[int, str]] = field(default_factory=set)
     """Document number and pointer of the pod specifications whose affinity was uncommented."""
     operations: dict[int, tuple[TreeOperation, ...]] = field(default_factory=dict)
-    rounds: list[tuple[Edit, ...]] = field(default_factory=list)
+    rounds: list[tuple[TextEdit, ...]] = field(default_factory=list)
     added: dict[int, tuple[object, ...]] = field(default_factory=dict)
 
     def result(self) -> FixResult:
         text = self.source.text
         earlier = {text}
-        before: tuple[Problem, ...] | None = None
+        before: tuple[RepairableFinding, ...] | None = None
         notes: dict[tuple[str, str, str, int], str] = {}
         try:
             for _ in range(ROUNDS):
@@ -211,13 +211,13 @@ class _Fixing:
                 text = self._written(found, changes)
                 if text in earlier:
                     rules = sorted({problem.finding.rule for change in changes for problem in change.problems})
-                    raise _Unproven(f"the fixes of {' and '.join(rules)} change nothing, or undo each other")
+                    raise _VerificationError(f"the fixes of {' and '.join(rules)} change nothing, or undo each other")
                 earlier.add(text)
             if self.added:
                 text = self._with_additions(text)
             found = self._scan(text)
             problems = self._problems(found)
-        except _Unproven as failure:
+        except _VerificationError as failure:
             return self._left(before or (), str(failure))
         return FixResult(
             source=self.source,
@@ -235,7 +235,7 @@ class _Fixing:
     def _scan(self, text: str) -> Scan:
         return scan(self.source.replaced(text), kustomizations=self.kustomizations)
 
-    def _problems(self, found: Scan) -> tuple[Problem, ...]:
+    def _problems(self, found: Scan) -> tuple[RepairableFinding, ...]:
         options = self.request.options
         problems = lint(found, self.answers, options, object_checks=self.request.object_checks)
         if self.uncommented:
@@ -249,7 +249,7 @@ class _Fixing:
             problems = tuple(repairs.get(identity(problem.finding), problem) for problem in problems)
         return self.mark(suppressed(found, problems, selected=lambda rule: selected(options, rule)))
 
-    def _changes(self, found: Scan, problems: Iterable[Problem]) -> list[_Change]:
+    def _changes(self, found: Scan, problems: Iterable[RepairableFinding]) -> list[_Change]:
         """The repairs of this round: one per pod specification, and none that overlaps another."""
         taken: set[tuple[int, str]] = set()
         touched: dict[int, list[str]] = {}
@@ -272,7 +272,7 @@ class _Fixing:
                 changes.append(change)
         return changes
 
-    def _candidates(self, problems: Iterable[Problem]) -> Iterator[Problem]:
+    def _candidates(self, problems: Iterable[RepairableFinding]) -> Iterator[RepairableFinding]:
         for problem in problems:
             finding = problem.finding
             if finding.suppressed is not None or not is_wanted(finding, self.request.only):
@@ -280,7 +280,7 @@ class _Fixing:
             if problem.repair and problem.repair.operations and identity(finding) not in self.impossible:
                 yield problem
 
-    def _change(self, found: Scan, group: Sequence[Problem]) -> _Change | None:
+    def _change(self, found: Scan, group: Sequence[RepairableFinding]) -> _Change | None:
         """The repairs as edits; None if the editor cannot write them, with the reason in ``impossible``."""
         repairs = [problem.repair for problem in group if problem.repair is not None]
         document = found.document(repairs[0].document)
@@ -292,12 +292,12 @@ class _Fixing:
         operations = tuple(operation for own in once.values() for operation in own)
         try:
             edits = render(found.source, document, operations)
-        except (CannotEdit, Misfit) as error:
+        except (CannotEdit, OperationError) as error:
             self.impossible |= {identity(problem.finding): str(error) for problem in group}
             return None
         return _Change(tuple(group), document.index, operations, edits)
 
-    def _uncommented(self, found: Scan, problem: Problem, document: Document) -> _Change | None:
+    def _uncommented(self, found: Scan, problem: RepairableFinding, document: Document) -> _Change | None:
         pod_spec = _pod_spec(found, problem.finding)
         if pod_spec is None or problem.repair is None:
             return None
@@ -319,7 +319,7 @@ class _Fixing:
 
     def _written(self, found: Scan, changes: Sequence[_Change]) -> str:
         """The verified text after the changes of a round."""
-        edits: list[Edit] = []
+        edits: list[TextEdit] = []
         done: list[tuple[Document, tuple[TreeOperation, ...]]] = []
         for number in sorted({change.document for change in changes}):
             document = found.document(number)
@@ -338,7 +338,7 @@ class _Fixing:
         text = splice(found.source.text, edits)
         problem = prove(found.source, done, text)
         if problem is not None:
-            raise _Unproven(problem)
+            raise _VerificationError(problem)
         self.rounds.append(tuple(edits))
         return text
 
@@ -348,7 +348,7 @@ class _Fixing:
             return text
         edits = add_documents(self.source.replaced(text), self.added)
         if isinstance(edits, CannotAdd):
-            raise _Unproven(edits.problem)
+            raise _VerificationError(edits.problem)
         self.rounds.append(edits)
         return splice(text, edits)
 
@@ -356,18 +356,18 @@ class _Fixing:
         pod_spec = _pod_spec(found, finding)
         return finding.document, pod_spec.pointer if pod_spec is not None else finding.path
 
-    def _refusals(self, problems: Iterable[Problem]) -> Iterator[Refusal]:
+    def _refusals(self, problems: Iterable[RepairableFinding]) -> Iterator[UnfixedFinding]:
         for problem in problems:
             finding = problem.finding
             if finding.suppressed is not None or not is_wanted(finding, self.request.only):
                 continue
             note = self.impossible.get(identity(finding)) or (problem.repair.note if problem.repair else "")
             if note:
-                yield Refusal(finding, note)
+                yield UnfixedFinding(finding, note)
             elif problem.repair and problem.repair.operations:
-                yield Refusal(finding, f"it is still there after {ROUNDS} rounds; run polyarch fix again")
+                yield UnfixedFinding(finding, f"it is still there after {ROUNDS} rounds; run polyarch fix again")
 
-    def _left(self, problems: Sequence[Problem], problem: str) -> FixResult:
+    def _left(self, problems: Sequence[RepairableFinding], problem: str) -> FixResult:
         finding = unproven(self.source, problem)
         findings = (finding, *(each.finding for each in problems))
         return FixResult(source=self.source, text=self.source.text, remaining=findings, unproven=finding)
@@ -375,20 +375,20 @@ class _Fixing:
 
 def _fix_source(
     source: SourceText,
-    answers: Answers,
+    answers: ImageInspections,
     request: FixRequest,
-    mark: Callable[[Iterable[Problem]], tuple[Problem, ...]],
+    mark: Callable[[Iterable[RepairableFinding]], tuple[RepairableFinding, ...]],
 ) -> FixResult:
     """Fixes a build file: its repairs are edits of lines, which the rule itself has verified."""
     options = request.options
     applied: list[Finding] = []
-    rounds: list[tuple[Edit, ...]] = []
+    rounds: list[tuple[TextEdit, ...]] = []
 
-    def problems_of(text: SourceText) -> tuple[Problem, ...]:
+    def problems_of(text: SourceText) -> tuple[RepairableFinding, ...]:
         found = lint_source(text, answers, options)
         return mark(suppressed(Scan(text), found, selected=lambda rule: selected(options, rule)))
 
-    def is_asked(problem: Problem) -> bool:
+    def is_asked(problem: RepairableFinding) -> bool:
         return problem.finding.suppressed is None and is_wanted(problem.finding, request.only)
 
     now, before = source, problems_of(source)
@@ -405,7 +405,9 @@ def _fix_source(
         text=now.text,
         applied=tuple(applied),
         refused=tuple(
-            Refusal(each.finding, each.repair.note) for each in left if each.repair is not None and is_asked(each)
+            UnfixedFinding(each.finding, each.repair.note)
+            for each in left
+            if each.repair is not None and is_asked(each)
         ),
         remaining=tuple(problem.finding for problem in left),
         before=tuple(problem.finding for problem in before),
@@ -413,7 +415,7 @@ def _fix_source(
     )
 
 
-def _together(source: SourceText, document: Document, changes: list[_Change]) -> tuple[list[_Change], list[Edit]]:
+def _together(source: SourceText, document: Document, changes: list[_Change]) -> tuple[list[_Change], list[TextEdit]]:
     """The edits of several changes of a document, rendered together; if that is impossible, those of the first change
     alone.
     """
@@ -425,7 +427,7 @@ def _together(source: SourceText, document: Document, changes: list[_Change]) ->
     try:
         written = render(source, document, [each for change in others for each in change.operations])
         splice(source.text, [*edits, *written])
-    except (CannotEdit, Misfit, ValueError):
+    except (CannotEdit, OperationError, ValueError):
         first = changes[0]
         return [first], list(first.edits)
     return [*uncommented, *others], [*edits, *written]
@@ -441,11 +443,11 @@ def _pod_spec(found: Scan, finding: Finding) -> PodSpec | None:
     return max(fitting, key=lambda pod_spec: len(pod_spec.pointer), default=None)
 
 
-def _by_shared_text(found: Scan, problems: Sequence[Problem]) -> list[list[Problem]]:
+def _by_shared_text(found: Scan, problems: Sequence[RepairableFinding]) -> list[list[RepairableFinding]]:
     """The problems in the same order, with those together whose repairs edit the same shared text alike: one cannot be
     written without the other.
     """
-    groups: dict[int, list[Problem]] = {number: [problem] for number, problem in enumerate(problems)}
+    groups: dict[int, list[RepairableFinding]] = {number: [problem] for number, problem in enumerate(problems)}
     group_of: dict[SharedText, int] = {}
     for number, problem in enumerate(problems):
         repair, finding = problem.repair, problem.finding
@@ -453,7 +455,7 @@ def _by_shared_text(found: Scan, problems: Sequence[Problem]) -> list[list[Probl
             continue
         try:
             texts = shared_texts(found.document(repair.document), repair.operations, finding.rule, finding.sub)
-        except (CannotEdit, Misfit):
+        except (CannotEdit, OperationError):
             continue
         joined = sorted({number, *(group_of[text] for text in texts if text in group_of)})
         for other in joined[1:]:
@@ -463,7 +465,7 @@ def _by_shared_text(found: Scan, problems: Sequence[Problem]) -> list[list[Probl
     return list(groups.values())
 
 
-def _place_in_order(problem: Problem) -> tuple[int, tuple[str, int, int, str, str, str]]:
+def _place_in_order(problem: RepairableFinding) -> tuple[int, tuple[str, int, int, str, str, str]]:
     """The order of the list of rules."""
     finding = problem.finding
     rule = finding.sub if finding.rule == "MA205" and finding.sub in _ORDER else finding.rule
@@ -512,7 +514,7 @@ def prove(source: SourceText, changes: Iterable[tuple[Document, Iterable[TreeOpe
         operations = changed[before.index][1] if before.index in changed else ()
         try:
             expected = apply(before.value, operations)
-        except Misfit as misfit:
+        except OperationError as misfit:
             return f"the edit does not fit the document: {misfit}"
         if not same(expected, found.value):
             place = difference(expected, found.value) or "(whole document)"

@@ -12,7 +12,7 @@ from typing import NoReturn
 import msgspec
 from yaml.nodes import MappingNode, Node
 
-from polyarch.manifests.rules.options import Locked
+from polyarch.manifests.rules.options import LockEntry
 from polyarch.manifests.scan.nodes import (
     Document,
     SyntaxProblem,
@@ -24,7 +24,7 @@ from polyarch.manifests.scan.nodes import (
     is_null,
     text_of,
 )
-from polyarch.manifests.scan.sets import Answer
+from polyarch.manifests.scan.sets import ImageInspection
 from polyarch.manifests.scan.text import SourceText
 from polyarch.oci.inspection import Status
 from polyarch.oci.reference import InvalidReference, check_digest, parse
@@ -48,7 +48,7 @@ class Difference(msgspec.Struct, frozen=True):
     """The platforms that a changed reference lost."""
 
 
-def read(source: SourceText) -> dict[str, Locked]:
+def read(source: SourceText) -> dict[str, LockEntry]:
     """Raises :class:`InvalidLock`."""
     try:
         documents = compose(source)
@@ -59,7 +59,7 @@ def read(source: SourceText) -> dict[str, Locked]:
     return _Reader(documents[0]).read()
 
 
-def write(locked: Mapping[str, Locked]) -> str:
+def write(locked: Mapping[str, LockEntry]) -> str:
     """The text of the file; the same entries give the same text."""
     lines = [HEADER, "images:\n" if locked else "images: {}\n"]
     for reference in sorted(locked):
@@ -71,7 +71,7 @@ def write(locked: Mapping[str, Locked]) -> str:
     return "".join(lines)
 
 
-def update(old: Mapping[str, Locked], answers: Iterable[Answer]) -> dict[str, Locked]:
+def update(old: Mapping[str, LockEntry], answers: Iterable[ImageInspection]) -> dict[str, LockEntry]:
     """The new entries: every image that a run resolved by tag. An image that could not be resolved keeps its entry; one
     that no file names any more loses it.
     """
@@ -81,13 +81,13 @@ def update(old: Mapping[str, Locked], answers: Iterable[Answer]) -> dict[str, Lo
             continue
         canonical, inspection = answer.reference.canonical, answer.inspection
         if inspection is not None and inspection.status is Status.RESOLVED and inspection.digest:
-            found[canonical] = Locked(inspection.digest, tuple(sorted(inspection.node_platforms)))
+            found[canonical] = LockEntry(inspection.digest, tuple(sorted(inspection.node_platforms)))
         elif canonical in old:
             found[canonical] = old[canonical]
     return found
 
 
-def without_digest(answers: Iterable[Answer]) -> tuple[str, ...]:
+def without_digest(answers: Iterable[ImageInspection]) -> tuple[str, ...]:
     """Images by tag with known platforms but no digest, as in a platforms file written by hand."""
     return tuple(
         answer.text
@@ -100,7 +100,7 @@ def without_digest(answers: Iterable[Answer]) -> tuple[str, ...]:
     )
 
 
-def difference(old: Mapping[str, Locked], new: Mapping[str, Locked]) -> Difference:
+def difference(old: Mapping[str, LockEntry], new: Mapping[str, LockEntry]) -> Difference:
     """Compares two lock files."""
     changed = tuple(name for name in sorted(old.keys() & new.keys()) if old[name] != new[name])
     gone = {name: sorted(set(old[name].platforms) - set(new[name].platforms)) for name in changed}
@@ -126,7 +126,7 @@ class _Reader:
         line, column = source.place(self.document.start(node))
         raise InvalidLock(f"{source.path}:{line}:{column}: {problem}; {ANEW}")
 
-    def read(self) -> dict[str, Locked]:
+    def read(self) -> dict[str, LockEntry]:
         root = self.document.root
         images = get(root, "images")
         if not isinstance(root, MappingNode) or images is None:
@@ -146,7 +146,7 @@ class _Reader:
             found[reference.canonical] = self.entry(key, entry)
         return found
 
-    def entry(self, key: str, node: Node) -> Locked:
+    def entry(self, key: str, node: Node) -> LockEntry:
         digest = text_of(get(node, "digest")) or ""
         problem = check_digest(digest)
         if problem:
@@ -157,4 +157,4 @@ class _Reader:
                 platforms.append(Platform.parse(text_of(element) or "").node)
             except InvalidPlatform as error:
                 self.fail(element, f"{key}: {error}")
-        return Locked(digest, tuple(sorted(platforms)))
+        return LockEntry(digest, tuple(sorted(platforms)))

@@ -51,7 +51,7 @@ class Rename(msgspec.Struct, frozen=True, tag="rename"):
 TreeOperation = Add | Remove | Replace | Rename
 
 
-class Misfit(ValueError):  # noqa: N818 - reads as a noun
+class OperationError(ValueError):
     """An operation that does not fit the object, and why."""
 
     def __init__(self, operation: TreeOperation, problem: str) -> None:
@@ -138,7 +138,7 @@ def rebase(operations: Iterable[TreeOperation], old: str, new: str) -> tuple[Tre
 def apply(value: Any, operations: Iterable[TreeOperation]) -> Any:
     """The object after all operations, in order. The argument is not changed; unchanged parts are shared with it.
 
-    Raises :class:`Misfit`; keys keep their order, a new one comes last.
+    Raises :class:`OperationError`; keys keep their order, a new one comes last.
     """
     for operation in operations:
         value = _edit(value, segments(operation.pointer), operation)
@@ -164,7 +164,7 @@ def to_json_patch(operations: Iterable[TreeOperation], before: Any) -> tuple[pat
     """The operations as a JSON 6902 patch of the object ``before``.
 
     The patch tests each value that it replaces, removes or renames, so that it fails on an object that has changed.
-    Raises :class:`Misfit`.
+    Raises :class:`OperationError`.
     """
     patch: list[patches.Operation] = []
     for operation in operations:
@@ -195,7 +195,7 @@ def _edit(value: Any, path: tuple[str, ...], operation: TreeOperation) -> Any:
     if not path:
         if isinstance(operation, Replace):
             return operation.value
-        raise Misfit(operation, "the whole document can only be replaced")
+        raise OperationError(operation, "the whole document can only be replaced")
     if len(path) == 1:
         return _change(value, path[0], operation)
     return _at(value, path[0], operation, lambda member: _edit(member, path[1:], operation))
@@ -213,13 +213,13 @@ def _place(value: Any, segment: str, operation: TreeOperation) -> str | int:
     if isinstance(value, dict):
         if segment in value:
             return segment
-        raise Misfit(operation, f"there is no member {segment!r}")
+        raise OperationError(operation, f"there is no member {segment!r}")
     if isinstance(value, list):
         place = index(segment)
         if place is not None and place < len(value):
             return place
-        raise Misfit(operation, f"there is no element {segment} in a list of {len(value)}")
-    raise Misfit(operation, f"{segment!r} cannot be looked up in a scalar")
+        raise OperationError(operation, f"there is no element {segment} in a list of {len(value)}")
+    raise OperationError(operation, f"{segment!r} cannot be looked up in a scalar")
 
 
 def _change(value: Any, segment: str, operation: TreeOperation) -> Any:
@@ -236,23 +236,23 @@ def _change(value: Any, segment: str, operation: TreeOperation) -> Any:
         case Rename():
             place = _place(value, segment, operation)
             if not isinstance(value, dict):
-                raise Misfit(operation, "an element of a list has no key")
+                raise OperationError(operation, "an element of a list has no key")
             if operation.key in value:
-                raise Misfit(operation, f"there is a member {operation.key!r} already")
+                raise OperationError(operation, f"there is a member {operation.key!r} already")
             return {operation.key if key == place else key: member for key, member in value.items()}
 
 
 def _added(value: Any, segment: str, operation: Add) -> Any:
     if isinstance(value, dict):
         if segment in value:
-            raise Misfit(operation, f"there is a member {segment!r} already")
+            raise OperationError(operation, f"there is a member {segment!r} already")
         return {**value, segment: operation.value}
     if isinstance(value, list):
         place = len(value) if segment == "-" else index(segment)
         if place is None or place > len(value):
-            raise Misfit(operation, f"cannot insert at {segment} in a list of {len(value)}")
+            raise OperationError(operation, f"cannot insert at {segment} in a list of {len(value)}")
         return [*value[:place], operation.value, *value[place:]]
-    raise Misfit(operation, f"{segment!r} cannot be added to a scalar")
+    raise OperationError(operation, f"{segment!r} cannot be added to a scalar")
 
 
 # -- readers for values of unchecked types: a member of another type counts as empty -----------------------------------

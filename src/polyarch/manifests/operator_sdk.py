@@ -23,7 +23,7 @@ from polyarch.manifests.bundle import ARCHITECTURE_PREFIX, MANAGER, PROXY, SUPPO
 from polyarch.manifests.finding import Finding, Severity
 from polyarch.manifests.operations import at, elements, mapping
 from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS
-from polyarch.manifests.scan.sets import ARCHITECTURE_KEY, OS_KEY, Answers
+from polyarch.manifests.scan.sets import ARCHITECTURE_KEY, OS_KEY, ImageInspections
 from polyarch.oci.inspection import Status
 
 Level = Literal["error", "warning"]
@@ -65,7 +65,9 @@ def no_service_version() -> Output:
     return Output("error", "bundle csv is nil", type="BundleNotValid")
 
 
-def validate(service_version: Mapping[str, Any], answers: Answers, *, container_tool: str = "") -> tuple[Output, ...]:
+def validate(
+    service_version: Mapping[str, Any], answers: ImageInspections, *, container_tool: str = ""
+) -> tuple[Output, ...]:
     """The validator's messages about a ClusterServiceVersion in its order: warnings, then errors.
 
     ``container_tool`` is checked, as the validator does, but otherwise ignored: nothing is pulled (V0b).
@@ -172,7 +174,7 @@ def _pairs(pod_spec: Mapping[str, Any]) -> list[Pair]:
     return found
 
 
-def _inspect(images: Images, answers: Answers) -> Iterator[str]:
+def _inspect(images: Images, answers: ImageInspections) -> Iterator[str]:
     """Fills in the platforms of a group; V1 for those without an answer."""
     for image, platforms in images.items():
         answer = answers.of(image)

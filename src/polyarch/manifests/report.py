@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from polyarch.manifests.finding import Finding, ObjectReference, Severity
-from polyarch.manifests.scan.sets import Answer
+from polyarch.manifests.scan.sets import ImageInspection
 from polyarch.oci.inspection import Status
 from polyarch.oci.reference import InvalidReference, parse
 
@@ -151,7 +151,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return 1 if any(map(self.fails, self.findings)) else 0
 
 
-def image_answers(answers: Iterable[Answer]) -> list[ImageAnswer]:
+def image_answers(answers: Iterable[ImageInspection]) -> list[ImageAnswer]:
     """Summaries of the answers; a text that is not a reference is unknown."""
     found = []
     for answer in answers:

@@ -6,7 +6,7 @@ from linting import answers, deployment, names, problems
 
 from polyarch.manifests import lockfile
 from polyarch.manifests.lockfile import InvalidLock
-from polyarch.manifests.rules.options import Locked
+from polyarch.manifests.rules.options import LockEntry
 from polyarch.manifests.scan.text import SourceText
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import parse
@@ -14,10 +14,10 @@ from polyarch.platforms import NodePlatform
 
 ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 AMD, ARM = NodePlatform("linux", "amd64"), NodePlatform("linux", "arm64")
-LOCKED = {"quay.io/acme/web:2": Locked(ONE, (AMD, ARM)), "docker.io/library/nginx:1": Locked(TWO, (AMD,))}
+LOCKED = {"quay.io/acme/web:2": LockEntry(ONE, (AMD, ARM)), "docker.io/library/nginx:1": LockEntry(TWO, (AMD,))}
 
 
-def read(text: str) -> dict[str, Locked]:
+def read(text: str) -> dict[str, LockEntry]:
     return lockfile.read(SourceText.of("polyarch.lock", text.encode()))
 
 
@@ -50,7 +50,7 @@ def test_an_update_takes_what_is_resolved_by_tag_and_keeps_what_is_not() -> None
     )
     texts = ("quay.io/acme/web:2", f"quay.io/acme/pinned@{ONE}", "nginx:1", "$(IMAGE)")
     new = lockfile.update(LOCKED, map(known.of, texts))
-    assert new == {"quay.io/acme/web:2": Locked(TWO, (AMD,)), "docker.io/library/nginx:1": Locked(TWO, (AMD,))}
+    assert new == {"quay.io/acme/web:2": LockEntry(TWO, (AMD,)), "docker.io/library/nginx:1": LockEntry(TWO, (AMD,))}
     difference = lockfile.difference(LOCKED, new)
     assert difference.changed == ("quay.io/acme/web:2",)
     assert difference.lost == {"quay.io/acme/web:2": ("linux/arm64",)}

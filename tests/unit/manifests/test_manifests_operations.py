@@ -8,7 +8,7 @@ from polyarch.kube.patches import apply_patch
 from polyarch.manifests.finding import ObjectReference, Severity, fingerprint
 from polyarch.manifests.operations import (
     Add,
-    Misfit,
+    OperationError,
     Remove,
     Rename,
     Replace,
@@ -85,7 +85,7 @@ def test_renaming_keeps_the_place_of_a_key() -> None:
     ],
 )
 def test_an_operation_that_does_not_fit_says_why(operation: TreeOperation, problem: str) -> None:
-    with pytest.raises(Misfit) as misfit:
+    with pytest.raises(OperationError) as misfit:
         apply(OBJECT, [operation])
     assert misfit.value.problem == problem
     assert type(operation).__name__ in str(misfit.value)

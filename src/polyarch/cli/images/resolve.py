@@ -12,7 +12,7 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.options.images import ImageOptions, cache_directory
 from polyarch.cli.output.messages import USUAL, Messages
 from polyarch.manifests.rules.engine import wanted_indexes
-from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.oci.inspection import Inspection, InspectionError, Status
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import InvalidReference, Reference, parse
@@ -84,7 +84,7 @@ class Images:
         self._indexes: dict[str, Inspection] = {}
         self._wants_indexes = indexes
         self._file = file
-        self.answers = Answers(self._known, self._indexes)
+        self.answers = ImageInspections(self._known, self._indexes)
 
     def missing(self, texts: Iterable[str]) -> tuple[str, ...]:
         """Those that name an image of which nothing is known yet; offline nothing is missing, for nobody is asked."""
@@ -106,7 +106,7 @@ class Images:
         shown = {text: found[tag] for text, tag in tags.items() if found[tag].status is Status.RESOLVED}
         self._indexes.update(shown)
         self._known.remember(shown.values())
-        self.answers = Answers(self._known, self._indexes)
+        self.answers = ImageInspections(self._known, self._indexes)
 
     def _offline(self, texts: Iterable[str]) -> None:
         for text in texts:
@@ -154,7 +154,7 @@ def resolve_all(
     *,
     file: AnswerFile | None,
     messages: Messages = USUAL,
-) -> Answers:
+) -> ImageInspections:
     """An answer for each text that names an image, and for the indexes that digests may belong to; first from
     ``file``.
     """

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from polyarch.cli.input.objects import FileDocument
 from polyarch.manifests.operations import segments
-from polyarch.manifests.scan.pod_specs import Holder, Place, places_of
+from polyarch.manifests.scan.pod_specs import ImageUser, PodSpecLocation, places_of
 
 _OWNERS: Final[Mapping[str, str]] = {
     "Deployment": "ReplicaSet",
@@ -49,7 +49,7 @@ def templates_of(document: FileDocument, *, namespace: str) -> Iterator[FileDocu
             yield from _assembled(document, place, namespace)
 
 
-def _template(document: FileDocument, place: Place, namespace: str) -> FileDocument:
+def _template(document: FileDocument, place: PodSpecLocation, namespace: str) -> FileDocument:
     """A pod template: ``metadata`` stands beside ``spec``."""
     path = segments(place.pointer)[:-1]
     template = _at(document.content, path)
@@ -58,13 +58,13 @@ def _template(document: FileDocument, place: Place, namespace: str) -> FileDocum
     return document.part(path, made)
 
 
-def _assembled(document: FileDocument, place: Place, namespace: str) -> Iterator[FileDocument]:
+def _assembled(document: FileDocument, place: PodSpecLocation, namespace: str) -> Iterator[FileDocument]:
     """A pod of containers that stand in several places; of a PipelineRun one for each task."""
     path = segments(place.pointer)
     outer = _at(document.content, segments(place.inherited.pointer)) if place.inherited is not None else {}
     inner = _at(document.content, path)
     scheduling = {key: value for each in (outer, inner) for key in _SCHEDULING if (value := each.get(key)) is not None}
-    tasks: dict[str, list[Holder]] = {}
+    tasks: dict[str, list[ImageUser]] = {}
     for holder in place.holders:
         task, found, _ = holder.pointer.rpartition(_OF_TASK)
         tasks.setdefault(task if found else place.pointer, []).append(holder)

@@ -26,11 +26,11 @@ from polyarch.cli.output.terminal import styled
 from polyarch.manifests.baseline import Baseline
 from polyarch.manifests.emit import Component
 from polyarch.manifests.finding import Finding
-from polyarch.manifests.fix import FixRequest, FixResult, Refusal, fix
+from polyarch.manifests.fix import FixRequest, FixResult, UnfixedFinding, fix
 from polyarch.manifests.output.json import finding_document
 from polyarch.manifests.output.text import counted, incomplete_lines, place_of, plain
 from polyarch.manifests.report import Incomplete, Report
-from polyarch.manifests.rules.engine import ObjectCheck, Problem
+from polyarch.manifests.rules.engine import ObjectCheck, RepairableFinding
 from polyarch.manifests.rules.options import FixOptions
 from polyarch.manifests.rules.source_files import is_source
 from polyarch.manifests.scan.text import SourceText, UnreadableText
@@ -147,7 +147,7 @@ class FixReport:
     applied: list[Finding] = field(default_factory=list)
     diffs: dict[str, str] = field(default_factory=dict)
     """Of the files that change."""
-    refused: list[Refusal] = field(default_factory=list)
+    refused: list[UnfixedFinding] = field(default_factory=list)
     remaining: list[Finding] = field(default_factory=list)
     incomplete: list[Incomplete] = field(default_factory=list)
     changes: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -332,7 +332,7 @@ def _fixed(run: LintRun, path: str, data: bytes, request: FixRequest, baseline: 
     if not is_judged(path, data):
         return FixResult(source=source, text=source.text)
 
-    def mark(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    def mark(problems: Iterable[RepairableFinding]) -> tuple[RepairableFinding, ...]:
         if baseline is None:
             return tuple(problems)
         return tuple(replace(each, finding=baseline.mark([each.finding])[0]) for each in problems)

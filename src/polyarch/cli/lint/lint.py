@@ -40,13 +40,13 @@ from polyarch.manifests.report import (
 )
 from polyarch.manifests.rules.bundle_run import lint_catalog
 from polyarch.manifests.rules.catalogue import RULES
-from polyarch.manifests.rules.engine import Problem, lint, lint_source, selected, wanted
+from polyarch.manifests.rules.engine import RepairableFinding, lint, lint_source, selected, wanted
 from polyarch.manifests.rules.options import LintOptions
 from polyarch.manifests.rules.source_files import is_source
 from polyarch.manifests.rules.sources import base_images
 from polyarch.manifests.rules.suppression import suppressed
 from polyarch.manifests.scan.scanning import Kustomizations, Scan, scan, worth_reading
-from polyarch.manifests.scan.sets import Answer
+from polyarch.manifests.scan.sets import ImageInspection
 from polyarch.manifests.scan.text import SourceText, UnreadableText
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class LintRun:
         problems = lint_source(source, self.images.answers, self.options)
         return msgspec.structs.replace(examined, findings=self._marked(Scan(source), problems))
 
-    def _marked(self, found: Scan, problems: Iterable[Problem]) -> tuple[Finding, ...]:
+    def _marked(self, found: Scan, problems: Iterable[RepairableFinding]) -> tuple[Finding, ...]:
         marked = suppressed(found, problems, selected=lambda rule: selected(self.options, rule))
         return tuple(problem.finding for problem in marked)
 
@@ -188,7 +188,7 @@ class LintRun:
         """What is found in the files of one catalogue together."""
         scans = [scan(SourceText.of(path, self.read(path))) for path in paths]
         problems = lint_catalog(scans, self.options)
-        marked: list[Problem] = []
+        marked: list[RepairableFinding] = []
         for each in scans:
             own = [problem for problem in problems if problem.finding.file == each.source.path]
             marked += suppressed(each, own, selected=lambda _: False)
@@ -203,7 +203,7 @@ class LintResult:
     files: list[ExaminedFile]
     images: list[ImageAnswer]
     incomplete: list[Incomplete]
-    answers: list[Answer]
+    answers: list[ImageInspection]
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,9 @@ def _catalogues(examined: Iterable[FileResult]) -> list[list[str]]:
     return list(found.values())
 
 
-def _answered(run: LintRun, examined: Sequence[FileResult]) -> tuple[list[ImageAnswer], list[Answer], list[Incomplete]]:
+def _answered(
+    run: LintRun, examined: Sequence[FileResult]
+) -> tuple[list[ImageAnswer], list[ImageInspection], list[Incomplete]]:
     """The images of a run, and what could not be completed."""
     texts = sorted({text for each in examined for text in each.images})
     run.images.missing(texts)  # in this process too, where others did the work

@@ -26,7 +26,7 @@ from polyarch.manifests.configuration import (
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.lockfile import InvalidLock
 from polyarch.manifests.report import FailOn
-from polyarch.manifests.rules.options import FixOptions, LintOptions, Locked, Selection
+from polyarch.manifests.rules.options import FixOptions, LintOptions, LockEntry, Selection
 from polyarch.manifests.scan.text import SourceText, UnreadableText
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.platforms import KNOWN_ARCHITECTURES, InvalidPlatform, NodePlatform
@@ -44,7 +44,7 @@ class Settings:
     ignored: IgnorePatterns
     platforms_file: AnswerFile | None
     lock_path: str | None = None
-    locked: Mapping[str, Locked] = field(default_factory=dict)
+    locked: Mapping[str, LockEntry] = field(default_factory=dict)
     """What is in the lock file; ``options.lock`` is the same unless the file is about to be written again."""
 
 
@@ -125,7 +125,7 @@ def nearest_configuration() -> str | None:
     return os.path.relpath(nearest) if nearest is not None else None
 
 
-def read_lock(path: str, *, may_be_missing: bool = False) -> dict[str, Locked]:
+def read_lock(path: str, *, may_be_missing: bool = False) -> dict[str, LockEntry]:
     """The entries of a lock file; ``UsageError`` if it cannot be used."""
     if may_be_missing and not Path(path).exists():
         return {}

@@ -1,8 +1,8 @@
 """Merges operations into one draft of the new document, on top of the nodes of the old one.
 
 Operations apply in order and their indexes count what earlier ones left, but the text is spliced once. So they are
-merged first: a :class:`Draft` is an unchanged node, a new value in its place, or a collection with kept, removed and
-new members. What an alias or merge key shares is changed once, and only if every use asks for the same: an
+merged first: a :class:`NodeDraft` is an unchanged node, a new value in its place, or a collection with kept, removed
+and new members. What an alias or merge key shares is changed once, and only if every use asks for the same: an
 operation is never repeated for another use.
 
 Pure.
@@ -19,7 +19,17 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from polyarch.kube.patches import pointer
 from polyarch.manifests.edit.layout import CannotEdit, layout
-from polyarch.manifests.operations import Add, Misfit, Remove, Rename, Replace, TreeOperation, apply, index, segments
+from polyarch.manifests.operations import (
+    Add,
+    OperationError,
+    Remove,
+    Rename,
+    Replace,
+    TreeOperation,
+    apply,
+    index,
+    segments,
+)
 from polyarch.manifests.scan.composer import children
 from polyarch.manifests.scan.nodes import Document, along, effective, entries, is_merge, item, key_of, merged_mappings
 
@@ -28,7 +38,7 @@ _ANCHOR = re.compile(r"(?:!\S*[ \t]+)?(&[^\s,\[\]{}]+)")
 
 
 @dataclass
-class Draft:
+class NodeDraft:
     """The new state of a node, or a new value if ``node`` is None."""
 
     node: Node | None
@@ -84,7 +94,7 @@ class Member:
     """One entry or element: ``place`` is its number in the text, None for a new one."""
 
     key: str | None
-    draft: Draft
+    draft: NodeDraft
     place: int | None
     renamed: bool = False
     removed: bool = False
@@ -94,9 +104,9 @@ class Member:
         return self.place is None or self.renamed or self.removed or self.draft.is_changed
 
 
-def drafted(document: Document, operations: Iterable[TreeOperation]) -> Draft:
-    """The wanted document. Raises :class:`Misfit` where an operation does not fit, :class:`CannotEdit` where it would
-    change a shared node for some of its uses only.
+def drafted(document: Document, operations: Iterable[TreeOperation]) -> NodeDraft:
+    """The wanted document. Raises :class:`OperationError` where an operation does not fit, :class:`CannotEdit` where it
+    would change a shared node for some of its uses only.
     """
     drafting = _Drafting(document)
     for operation in operations:
@@ -180,14 +190,14 @@ def _label(path: str) -> str:
 class _Drafting:
     def __init__(self, document: Document) -> None:
         self.document = document
-        self.root = Draft(document.root)
+        self.root = NodeDraft(document.root)
         self.asked: dict[int, SharedEdit] = {}
 
-    def take(self, draft: Draft, operation: TreeOperation, path: tuple[str, ...], here: str | None) -> None:
+    def take(self, draft: NodeDraft, operation: TreeOperation, path: tuple[str, ...], here: str | None) -> None:
         """Apply an operation below a draft. ``here`` is its pointer, None inside a shared node whose uses agree."""
         if not path:
             if not isinstance(operation, Replace):
-                raise Misfit(operation, "the whole document can only be replaced")
+                raise OperationError(operation, "the whole document can only be replaced")
             self._check_anchors(children(draft.node) if draft.node is not None else [])
             draft.value, draft.members = operation.value, None
             return
@@ -196,14 +206,14 @@ class _Drafting:
             return
         members = _expanded(draft)
         if members is None:
-            raise Misfit(operation, f"{path[0]!r} cannot be looked up in a scalar")
+            raise OperationError(operation, f"{path[0]!r} cannot be looked up in a scalar")
         if len(path) == 1 and not isinstance(operation, Replace):
             self._change(draft, members, operation, path[0])
             return
         member = _member(draft, path[0])
         node = member.draft.node if member else _merged_member(draft.node, path[0])
         if member is None and node is None:
-            raise Misfit(operation, f"there is no member or element {path[0]!r}")
+            raise OperationError(operation, f"there is no member or element {path[0]!r}")
         if node is not None and (member is None or self._is_shared(node, within=here is None)):
             # What an alias or a merge key brings in belongs to its anchor: changing it changes every use.
             if here is None:
@@ -238,7 +248,7 @@ class _Drafting:
         for operation in wanted[0]:
             self.take(draft, operation, segments(operation.pointer), None)
 
-    def _anchor(self, path: str) -> Draft | None:
+    def _anchor(self, path: str) -> NodeDraft | None:
         """The draft at a pointer if the node is written there, None for an alias or a merge key."""
         draft = self.root
         for segment in segments(path):
@@ -248,7 +258,7 @@ class _Drafting:
             draft = member.draft
         return draft
 
-    def _change(self, draft: Draft, members: list[Member], operation: TreeOperation, segment: str) -> None:
+    def _change(self, draft: NodeDraft, members: list[Member], operation: TreeOperation, segment: str) -> None:
         if isinstance(operation, Add):
             self._add(draft, members, operation, segment)
             return
@@ -256,7 +266,7 @@ class _Drafting:
         if member is None:
             if _merged_member(draft.node, segment) is not None:
                 raise CannotEdit(f"the key {segment} comes from a merge key")
-            raise Misfit(operation, f"there is no member or element {segment!r}")
+            raise OperationError(operation, f"there is no member or element {segment!r}")
         if _merged_member(draft.node, segment) is not None:
             raise CannotEdit(f"without it a merge key would bring in another {segment}")
         if isinstance(operation, Remove):
@@ -268,31 +278,31 @@ class _Drafting:
                 member.removed = True
         elif isinstance(operation, Rename):
             if member.key is None:
-                raise Misfit(operation, "an element of a list has no key")
+                raise OperationError(operation, "an element of a list has no key")
             self._check_absent(draft, operation, operation.key)
             member.key, member.renamed = operation.key, member.place is not None
 
-    def _add(self, draft: Draft, members: list[Member], operation: Add, segment: str) -> None:
+    def _add(self, draft: NodeDraft, members: list[Member], operation: Add, segment: str) -> None:
         if isinstance(draft.node, MappingNode):
             self._check_absent(draft, operation, segment)
-            members.append(Member(segment, Draft(None, operation.value), None))
+            members.append(Member(segment, NodeDraft(None, operation.value), None))
             return
         present = [place for place, member in enumerate(members) if not member.removed]
         number = len(present) if segment == "-" else index(segment)
         if number is None or number > len(present):
-            raise Misfit(operation, f"cannot insert at {segment} in a list of {len(present)}")
-        members.insert(present[number - 1] + 1 if number else 0, Member(None, Draft(None, operation.value), None))
+            raise OperationError(operation, f"cannot insert at {segment} in a list of {len(present)}")
+        members.insert(present[number - 1] + 1 if number else 0, Member(None, NodeDraft(None, operation.value), None))
 
-    def _is_alias(self, parent: Draft, member: Member) -> bool:
+    def _is_alias(self, parent: NodeDraft, member: Member) -> bool:
         anchor = self.document.shared.get(id(member.draft.node))
         if anchor is None or member.place is None:
             return False
         number = 2 * member.place + 1 if isinstance(parent.node, MappingNode) else member.place
         return anchor != (id(parent.node), number)
 
-    def _check_absent(self, draft: Draft, operation: TreeOperation, key: str) -> None:
+    def _check_absent(self, draft: NodeDraft, operation: TreeOperation, key: str) -> None:
         if _member(draft, key) is not None or _merged_member(draft.node, key) is not None:
-            raise Misfit(operation, f"there is a member {key!r} already")
+            raise OperationError(operation, f"there is a member {key!r} already")
 
     def _check_anchors(self, nodes: list[Node]) -> None:
         """Raises for a text that an alias elsewhere may point to."""
@@ -306,20 +316,20 @@ class _Drafting:
                 stack += children(node)
 
 
-def _expanded(draft: Draft) -> list[Member] | None:
+def _expanded(draft: NodeDraft) -> list[Member] | None:
     """The members of a draft, created on first use; a merge key has no name."""
     node = draft.node
     if draft.members is None and isinstance(node, MappingNode):
         draft.members = [
-            Member(None if is_merge(key) else key_of(key), Draft(value), place)
+            Member(None if is_merge(key) else key_of(key), NodeDraft(value), place)
             for place, (key, value) in enumerate(node.value)
         ]
     elif draft.members is None and isinstance(node, SequenceNode):
-        draft.members = [Member(None, Draft(value), place) for place, value in enumerate(node.value)]
+        draft.members = [Member(None, NodeDraft(value), place) for place, value in enumerate(node.value)]
     return draft.members
 
 
-def _member(draft: Draft, segment: str) -> Member | None:
+def _member(draft: NodeDraft, segment: str) -> Member | None:
     """By key, or by index among the remaining members."""
     present = [member for member in _expanded(draft) or () if not member.removed]
     if isinstance(draft.node, MappingNode):

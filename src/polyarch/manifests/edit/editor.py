@@ -14,8 +14,16 @@ from typing import Any
 import msgspec
 from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode
 
-from polyarch.manifests.edit.draft import Draft, Member, drafted, new_value
-from polyarch.manifests.edit.layout import CannotEdit, Entry, Layout, affinity_run, column, layout, properties_end
+from polyarch.manifests.edit.draft import Member, NodeDraft, drafted, new_value
+from polyarch.manifests.edit.layout import (
+    CannotEdit,
+    CollectionLayout,
+    Entry,
+    affinity_run,
+    column,
+    layout,
+    properties_end,
+)
 from polyarch.manifests.edit.style import (
     DEFAULT_STEP,
     BlockStyle,
@@ -34,13 +42,13 @@ from polyarch.manifests.edit.style import (
 )
 from polyarch.manifests.operations import TreeOperation, same
 from polyarch.manifests.scan.nodes import Document, SyntaxProblem, compose
-from polyarch.manifests.scan.text import Edit, SourceText, ordered, splice
+from polyarch.manifests.scan.text import SourceText, TextEdit, ordered, splice
 
 
-def render(source: SourceText, document: Document, operations: Iterable[TreeOperation]) -> tuple[Edit, ...]:
+def render(source: SourceText, document: Document, operations: Iterable[TreeOperation]) -> tuple[TextEdit, ...]:
     """The edits that make the document what the operations make of its object, in the order of the text.
 
-    Raises :class:`CannotEdit`, or :class:`polyarch.manifests.operations.Misfit` for operations that do not fit
+    Raises :class:`CannotEdit`, or :class:`polyarch.manifests.operations.OperationError` for operations that do not fit
     the object.
     """
     draft = drafted(document, operations)
@@ -85,13 +93,13 @@ class _Writer:
         self.text = source.text
         self.document = document
         self.style_of_flow = document_style(document)
-        self.edits: list[Edit] = []
+        self.edits: list[TextEdit] = []
 
     def edit(self, start: int, end: int, replacement: str) -> None:
         if start != end or replacement:
-            self.edits.append(Edit(start, end, replacement))
+            self.edits.append(TextEdit(start, end, replacement))
 
-    def collection(self, draft: Draft, node: Node, around: _Surroundings) -> None:
+    def collection(self, draft: NodeDraft, node: Node, around: _Surroundings) -> None:
         """Edits a collection that keeps some members: inner collections first, then the collection itself."""
         where = layout(self.document, node)
         around = around.inside(node, where.column)
@@ -109,7 +117,7 @@ class _Writer:
             self.remove(draft, where)
             self.insert(draft, where, around)
 
-    def member(self, draft: Draft, where: Layout, entry: Entry, around: _Surroundings) -> None:
+    def member(self, draft: NodeDraft, where: CollectionLayout, entry: Entry, around: _Surroundings) -> None:
         if not draft.is_changed:
             return
         if entry.is_alias:
@@ -140,7 +148,7 @@ class _Writer:
             raise CannotEdit("the value has a tag")
         return max(start, entry.value_start)
 
-    def flow_value(self, where: Layout, entry: Entry, value: Any) -> None:
+    def flow_value(self, where: CollectionLayout, entry: Entry, value: Any) -> None:
         style = style_of(self.source, where, self.style_of_flow)
         text = value_text(self.source, entry, value, style, old=entry.value)
         start = self.content_start(entry)
@@ -164,7 +172,7 @@ class _Writer:
         else:
             self.edit(start, entry.end, text)
 
-    def block_value(self, where: Layout, entry: Entry, value: Any, around: _Surroundings) -> None:
+    def block_value(self, where: CollectionLayout, entry: Entry, value: Any, around: _Surroundings) -> None:
         """A non-empty collection in block context; a comment on the line of the key stays there."""
         style = self.style(around, entry.start)
         lines = block_lines(value, style)
@@ -197,7 +205,7 @@ class _Writer:
 
     # Entries of block collections -------------------------------------------------------------------------------
 
-    def remove(self, draft: Draft, where: Layout) -> None:
+    def remove(self, draft: NodeDraft, where: CollectionLayout) -> None:
         """Whole lines, with the comment on them; comment lines above stay."""
         kept = {place for place, _ in draft.kept}
         for number, entry in enumerate(where.entries):
@@ -216,7 +224,7 @@ class _Writer:
             self.edit(entry.start, after + rest, "")
             kept.update(range(number + 1))
 
-    def insert(self, draft: Draft, where: Layout, around: _Surroundings) -> None:
+    def insert(self, draft: NodeDraft, where: CollectionLayout, around: _Surroundings) -> None:
         if isinstance(draft.node, MappingNode):
             is_pod_spec = around.pod_spec is draft.node
             first = [member for member in draft.fresh if is_pod_spec and member.key == "affinity"]
@@ -232,7 +240,9 @@ class _Writer:
             else:
                 self.insert_after(draft, where, last, members, around)
 
-    def insert_affinity(self, draft: Draft, where: Layout, members: list[Member], around: _Surroundings) -> None:
+    def insert_affinity(
+        self, draft: NodeDraft, where: CollectionLayout, members: list[Member], around: _Surroundings
+    ) -> None:
         """Below a commented affinity, else before the first key without a comment above it."""
         run = affinity_run(self.document, where)
         if run is not None:
@@ -248,7 +258,7 @@ class _Writer:
         return line > 0 and self.text[self.source.previous_line(line) : line].lstrip().startswith("#")
 
     def insert_after(
-        self, draft: Draft, where: Layout, place: int, members: list[Member], around: _Surroundings
+        self, draft: NodeDraft, where: CollectionLayout, place: int, members: list[Member], around: _Surroundings
     ) -> None:
         entry = where.entries[place]
         if entry.end == len(self.text) and self.ends_in_block_scalar(entry.value):
@@ -264,7 +274,9 @@ class _Writer:
             node = node.value[-1][1] if isinstance(node, MappingNode) else node.value[-1]
         return isinstance(node, ScalarNode) and node.style in ("|", ">")
 
-    def insert_before(self, where: Layout, entry: Entry, members: list[Member], around: _Surroundings) -> None:
+    def insert_before(
+        self, where: CollectionLayout, entry: Entry, members: list[Member], around: _Surroundings
+    ) -> None:
         lines, columns = self.lines(members, where, around, entry.start), where.column
         self.edit(entry.start, entry.start, self.joined(lines, columns) + self.source.newline + " " * columns)
 
@@ -275,7 +287,7 @@ class _Writer:
         ends = at > self.source.line_end(offset)
         self.edit(at, at, text + self.source.newline if ends else self.source.newline + text)
 
-    def lines(self, members: list[Member], where: Layout, around: _Surroundings, at: int) -> list[str]:
+    def lines(self, members: list[Member], where: CollectionLayout, around: _Surroundings, at: int) -> list[str]:
         return block_lines(new_value(members, where.node), self.style(around, at))
 
     def joined(self, lines: list[str], columns: int) -> str:
@@ -299,7 +311,7 @@ def document_style(document: Document) -> FlowStyle:
     return FlowStyle(json=True, compact=compact, newline=document.source.newline)
 
 
-def style_of(source: SourceText, where: Layout, style: FlowStyle) -> FlowStyle:
+def style_of(source: SourceText, where: CollectionLayout, style: FlowStyle) -> FlowStyle:
     """The style of a collection's members; several lines only in JSON that is written so."""
     if not style.json or not _stands_alone(source, where.entries[0].start):
         return style
@@ -314,7 +326,7 @@ def value_text(source: SourceText, entry: Entry, value: Any, style: FlowStyle, *
     return flow(value, style, _indent(source, entry.start))
 
 
-def member_edits(source: SourceText, where: Layout, draft: Draft, style: FlowStyle) -> list[Edit]:
+def member_edits(source: SourceText, where: CollectionLayout, draft: NodeDraft, style: FlowStyle) -> list[TextEdit]:
     """Edits for removed and new members of a collection that keeps at least one."""
     insertions = draft.insertions
     ends_new = any(following is None for _, _, following in insertions)
@@ -325,8 +337,13 @@ def member_edits(source: SourceText, where: Layout, draft: Draft, style: FlowSty
 
 
 def _insertion(
-    source: SourceText, where: Layout, new: list[Member], style: FlowStyle, last: int | None, following: int | None
-) -> list[Edit]:
+    source: SourceText,
+    where: CollectionLayout,
+    new: list[Member],
+    style: FlowStyle,
+    last: int | None,
+    following: int | None,
+) -> list[TextEdit]:
     """After the kept entry ``last``, or before the kept entry ``following`` where there is none."""
     beside = where.entries[last if last is not None else following or 0]
     own_line = _stands_alone(source, beside.start)
@@ -335,20 +352,20 @@ def _insertion(
     comma = "," if style.compact else ", "
     if last is None:
         glue = f",{source.newline}{indent}" if own_line else comma
-        return [Edit(beside.start, beside.start, "".join(part + glue for part in parts))]
+        return [TextEdit(beside.start, beside.start, "".join(part + glue for part in parts))]
     behind = beside.end if beside.comma is None else beside.comma + 1
     if not own_line or not _ends_line(source, behind):
-        return [Edit(beside.end, beside.end, "".join(comma + part for part in parts))]
+        return [TextEdit(beside.end, beside.end, "".join(comma + part for part in parts))]
     at = source.next_line(behind)
     tail = "," if following is not None or where.entries[-1].comma is not None else ""
     text = f",{source.newline}{indent}".join(parts)
-    separator = [Edit(beside.end, beside.end, ",")] if beside.comma is None else []
-    return [*separator, Edit(at, at, f"{indent}{text}{tail}{source.newline}")]
+    separator = [TextEdit(beside.end, beside.end, ",")] if beside.comma is None else []
+    return [*separator, TextEdit(at, at, f"{indent}{text}{tail}{source.newline}")]
 
 
-def _removals(source: SourceText, where: Layout, kept: list[int], *, ends_new: bool) -> list[Edit]:
+def _removals(source: SourceText, where: CollectionLayout, kept: list[int], *, ends_new: bool) -> list[TextEdit]:
     """Removes each element with one comma; if it has its own lines, the whole lines."""
-    edits: list[Edit] = []
+    edits: list[TextEdit] = []
     entries = where.entries
     number = 0
     while number < len(entries):
@@ -361,14 +378,14 @@ def _removals(source: SourceText, where: Layout, kept: list[int], *, ends_new: b
         gone = entries[first:number]
         behind = gone[-1].end if gone[-1].comma is None else gone[-1].comma + 1
         if _stands_alone(source, gone[0].start) and _ends_line(source, behind):
-            edits.append(Edit(source.line_start(gone[0].start), source.next_line(behind), ""))
+            edits.append(TextEdit(source.line_start(gone[0].start), source.next_line(behind), ""))
             comma = entries[first - 1].comma if first else None
             if number == len(entries) and comma is not None and entries[-1].comma is None and not ends_new:
-                edits.append(Edit(comma, comma + 1, ""))
+                edits.append(TextEdit(comma, comma + 1, ""))
         elif first:
-            edits.append(Edit(entries[first - 1].end, gone[-1].end, ""))
+            edits.append(TextEdit(entries[first - 1].end, gone[-1].end, ""))
         else:
-            edits.append(Edit(gone[0].start, entries[number].start, ""))
+            edits.append(TextEdit(gone[0].start, entries[number].start, ""))
     return edits
 
 
@@ -398,10 +415,10 @@ class CannotAdd(msgspec.Struct, frozen=True):
     problem: str
 
 
-def add_documents(source: SourceText, added: Mapping[int, Sequence[object]]) -> tuple[Edit, ...] | CannotAdd:
+def add_documents(source: SourceText, added: Mapping[int, Sequence[object]]) -> tuple[TextEdit, ...] | CannotAdd:
     """Edits that write ``added`` objects (JSON values, not empty) after the documents with these numbers."""
     documents = compose(source)
-    edits: list[Edit] = []
+    edits: list[TextEdit] = []
     for number in sorted(added):
         document = next(each for each in documents if each.index == number)
         if is_json(document):
@@ -409,7 +426,7 @@ def add_documents(source: SourceText, added: Mapping[int, Sequence[object]]) -> 
         end = document.chunk_end
         between = "" if source.text.endswith("\n", 0, end) else source.newline
         lines = [line for value in added[number] for line in ("---", *block_lines(value, BlockStyle()))]
-        edits.append(Edit(end, end, between + "".join(line + source.newline for line in lines)))
+        edits.append(TextEdit(end, end, between + "".join(line + source.newline for line in lines)))
     expected: list[Any] = []
     for document in documents:
         expected += [document.value, *added.get(document.index, ())]

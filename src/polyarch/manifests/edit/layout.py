@@ -15,7 +15,7 @@ from typing import Any
 from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 
 from polyarch.manifests.scan.nodes import Document, SyntaxProblem, compose, get, item
-from polyarch.manifests.scan.text import Edit, SourceText
+from polyarch.manifests.scan.text import SourceText, TextEdit
 
 # Blank, break or comment, as libyaml tells them apart: a comment ends at any of the breaks of YAML 1.1.
 _GAP = re.compile("(?:[ \t\r\n\x85\u2028\u2029\ufeff]+|#[^\r\n\x85\u2028\u2029]*)*")
@@ -53,7 +53,7 @@ class Entry:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class CollectionLayout:
     """A collection's entries in the order of the text. ``open`` and ``close`` are the offsets of its brackets, in a
     block collection both are its start; ``column`` (from 0) is that of its keys or dashes.
     """
@@ -101,7 +101,7 @@ def content_end(document: Document, node: Node) -> int:
     return document.end(node)
 
 
-def layout(document: Document, node: Node) -> Layout:
+def layout(document: Document, node: Node) -> CollectionLayout:
     """Raises :class:`CannotEdit` for explicit keys (``? key``) and pairs without braces (``[a: b]``)."""
     walk = _Walk(document)
     if isinstance(node, MappingNode):
@@ -116,7 +116,7 @@ class _Walk:
         self.document = document
         self.text = document.source.text
 
-    def block_mapping(self, node: MappingNode) -> Layout:
+    def block_mapping(self, node: MappingNode) -> CollectionLayout:
         at = self.document.start(node)
         if self.document.start(node.value[0][0]) != at:
             at = properties_end(self.text, at)
@@ -125,9 +125,9 @@ class _Walk:
             entry = self._pair(key, value, at)
             entries.append(entry)
             at = entry.end
-        return Layout(node, False, start, start, column(self.document, entries[0].start), tuple(entries))
+        return CollectionLayout(node, False, start, start, column(self.document, entries[0].start), tuple(entries))
 
-    def block_sequence(self, node: SequenceNode) -> Layout:
+    def block_sequence(self, node: SequenceNode) -> CollectionLayout:
         at = properties_end(self.text, self.document.start(node))
         start, entries = gap_end(self.text, at), []
         for value in node.value:
@@ -137,9 +137,9 @@ class _Walk:
             value_start, end, is_alias = self._value(value, dash + 1)
             entries.append(Entry(None, value, dash, dash, dash + 1, value_start, end, is_alias, None))
             at = end
-        return Layout(node, False, start, start, column(self.document, start), tuple(entries))
+        return CollectionLayout(node, False, start, start, column(self.document, start), tuple(entries))
 
-    def flow_mapping(self, node: MappingNode) -> Layout:
+    def flow_mapping(self, node: MappingNode) -> CollectionLayout:
         opening, at = self._opening(node, "{")
         entries = []
         for key, value in node.value:
@@ -148,7 +148,7 @@ class _Walk:
             at = entry.end if entry.comma is None else entry.comma + 1
         return self._closed(node, opening, "}", entries)
 
-    def flow_sequence(self, node: SequenceNode) -> Layout:
+    def flow_sequence(self, node: SequenceNode) -> CollectionLayout:
         opening, at = self._opening(node, "[")
         entries = []
         for value in node.value:
@@ -198,11 +198,11 @@ class _Walk:
             raise CannotEdit(f"line {self.document.source.place(opening)[0]} has a pair without braces")
         return opening, opening + 1
 
-    def _closed(self, node: Node, opening: int, bracket: str, entries: list[Entry]) -> Layout:
+    def _closed(self, node: Node, opening: int, bracket: str, entries: list[Entry]) -> CollectionLayout:
         close = self.document.end(node) - 1
         if not self.text.startswith(bracket, close):
             raise self._lost(close)
-        return Layout(node, True, opening, close, column(self.document, opening), tuple(entries))
+        return CollectionLayout(node, True, opening, close, column(self.document, opening), tuple(entries))
 
     def _lost(self, offset: int) -> CannotEdit:
         line, place = self.document.source.place(offset)
@@ -224,11 +224,11 @@ class CommentedAffinity:
     """A commented affinity: its value, and the edit that uncomments it."""
 
     value: Any
-    edit: Edit
+    edit: TextEdit
 
 
 @dataclass(frozen=True)
-class Run:
+class CommentBlock:
     """Consecutive comment lines, one of which has ``affinity:``."""
 
     lines: tuple[tuple[int, int], ...]
@@ -237,7 +237,7 @@ class Run:
     """The number of that line."""
 
 
-def affinity_run(document: Document, pod_spec: Layout) -> Run | None:
+def affinity_run(document: Document, pod_spec: CollectionLayout) -> CommentBlock | None:
     """The first run of comment lines between the keys of a pod specification that has a commented ``affinity:``."""
     for start, end in _gaps(document, pod_spec):
         run: list[tuple[int, int]] = []
@@ -247,7 +247,7 @@ def affinity_run(document: Document, pod_spec: Layout) -> Run | None:
                 continue
             first = next((number for number, each in enumerate(run) if _says(document, each, pod_spec.column)), None)
             if first is not None:
-                return Run(tuple(run), first)
+                return CommentBlock(tuple(run), first)
             run = []
     return None
 
@@ -267,7 +267,7 @@ def commented_affinity(document: Document, pod_spec_pointer: str) -> CommentedAf
     return _uncommented(document, run, pod_spec.column) if run else None
 
 
-def _uncommented(document: Document, run: Run, columns: int) -> CommentedAffinity | None:
+def _uncommented(document: Document, run: CommentBlock, columns: int) -> CommentedAffinity | None:
     source = document.source
     texts = [match["text"] for line in run.lines[run.first :] if (match := _COMMENT.fullmatch(source.text, *line))]
     match = _AFFINITY.match(texts[0])
@@ -289,10 +289,10 @@ def _uncommented(document: Document, run: Run, columns: int) -> CommentedAffinit
         return None
     start, end = run.lines[run.first][0], run.lines[run.first + len(kept) - 1][1]
     lines = [(" " * columns + line).rstrip() for line in kept]
-    return CommentedAffinity(value["affinity"], Edit(start, end, source.newline.join(lines)))
+    return CommentedAffinity(value["affinity"], TextEdit(start, end, source.newline.join(lines)))
 
 
-def _gaps(document: Document, pod_spec: Layout) -> Iterator[tuple[int, int]]:
+def _gaps(document: Document, pod_spec: CollectionLayout) -> Iterator[tuple[int, int]]:
     """The regions of white space and comments before the first key, between keys and after the last."""
     source = document.source
     start = source.line_start(pod_spec.entries[0].start)

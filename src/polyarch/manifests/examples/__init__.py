@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from polyarch.manifests.finding import Severity
-from polyarch.manifests.rules.options import FixOptions, LintOptions, Locked, Selection, Taints
+from polyarch.manifests.rules.options import FixOptions, LintOptions, LockEntry, Selection, Taints
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.reference import InvalidReference, parse
@@ -26,7 +26,7 @@ class ExampleOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, re
     require: tuple[str, ...] = ()
     prefer: dict[str, int] = {}
     taints: Taints | None = None
-    lock: dict[str, Locked] | None = None
+    lock: dict[str, LockEntry] | None = None
     labelled: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     flags: FixOptions = FixOptions()

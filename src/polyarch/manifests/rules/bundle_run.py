@@ -11,15 +11,23 @@ from collections.abc import Iterable, Iterator
 from polyarch.manifests.bundle import Bundle, ServiceVersion
 from polyarch.manifests.rules import bundles
 from polyarch.manifests.rules.bundles import BundleImageAnswer
-from polyarch.manifests.rules.engine import OBJECT_CHECKS, ObjectCheck, Problem, lint, problem, selected, wanted
-from polyarch.manifests.rules.facts import Draft, ObjectFacts
+from polyarch.manifests.rules.engine import (
+    OBJECT_CHECKS,
+    ObjectCheck,
+    RepairableFinding,
+    lint,
+    problem,
+    selected,
+    wanted,
+)
+from polyarch.manifests.rules.facts import FindingDraft, ObjectFacts
 from polyarch.manifests.rules.options import LintOptions
 from polyarch.manifests.rules.subscriptions import MA210, Deployment, check_catalog, check_overrides, override_drafts
 from polyarch.manifests.rules.suppression import suppressed
 from polyarch.manifests.scan.nodes import find, item, text_of, value
 from polyarch.manifests.scan.pod_specs import PodSpec
 from polyarch.manifests.scan.scanning import Scan
-from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.sets import ImageInspections
 
 
 def images(bundle: Bundle, options: LintOptions = LintOptions()) -> tuple[str, ...]:  # noqa: B008 - frozen
@@ -29,15 +37,15 @@ def images(bundle: Bundle, options: LintOptions = LintOptions()) -> tuple[str, .
 
 def validate(
     bundle: Bundle,
-    answers: Answers,
+    answers: ImageInspections,
     options: LintOptions = LintOptions(),  # noqa: B008 - frozen
     *,
     subscriptions: Iterable[Scan] = (),
     bundle_image: BundleImageAnswer | None = None,
-) -> tuple[Problem, ...]:
+) -> tuple[RepairableFinding, ...]:
     """All problems of the bundle and of its subscriptions; suppressed ones have the reason."""
 
-    def judge_image(facts: ObjectFacts) -> Iterator[Draft]:
+    def judge_image(facts: ObjectFacts) -> Iterator[FindingDraft]:
         if bundle_image is not None and facts.object is bundle.service_version.object:
             yield from bundles.check_bundle_image(facts, bundle_image)
 
@@ -58,7 +66,7 @@ def object_checks(bundle: Bundle) -> tuple[ObjectCheck, ...]:
     """
     deployments = deployments_of(bundle.service_version)
 
-    def judge_override(facts: ObjectFacts) -> Iterator[Draft]:
+    def judge_override(facts: ObjectFacts) -> Iterator[FindingDraft]:
         return override_drafts(facts.object, deployments)
 
     return (*(check for check in OBJECT_CHECKS if check is not check_overrides), judge_override)
@@ -77,7 +85,7 @@ def _name(service_version: ServiceVersion, pod_spec: PodSpec) -> str:
     return f"deployment {text_of(find(node, 'name')) or path.rpartition('/')[2]}"
 
 
-def lint_catalog(scans: Iterable[Scan], options: LintOptions = LintOptions()) -> tuple[Problem, ...]:  # noqa: B008 - frozen
+def lint_catalog(scans: Iterable[Scan], options: LintOptions = LintOptions()) -> tuple[RepairableFinding, ...]:  # noqa: B008 - frozen
     """MA210 for every package of the catalogs in these files, in their order."""
     if not selected(options, MA210.id):
         return ()

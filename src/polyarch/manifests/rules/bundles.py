@@ -31,11 +31,11 @@ from polyarch.manifests.bundle import (
 )
 from polyarch.manifests.finding import PlatformSets, Repair, Rule, Severity
 from polyarch.manifests.operations import Add, Remove, Rename, Replace, TreeOperation, ensure
-from polyarch.manifests.rules.facts import Draft, ObjectFacts, PodFacts, RuleCheck
-from polyarch.manifests.rules.images import ImagePlace
+from polyarch.manifests.rules.facts import FindingDraft, ObjectFacts, PodFacts, RuleCheck
+from polyarch.manifests.rules.images import ImageLocation
 from polyarch.manifests.scan.nodes import get
 from polyarch.manifests.scan.pod_specs import LabelEntry
-from polyarch.manifests.scan.sets import Answer, Answers, texts
+from polyarch.manifests.scan.sets import ImageInspection, ImageInspections, texts
 from polyarch.oci.inspection import Inspection, InspectionWarning, Status
 from polyarch.platforms import NodePlatform, PlatformSet
 
@@ -120,12 +120,12 @@ def in_words(platforms: PlatformSet) -> str:
     return f"only {platforms}" if platforms else "no platform that a node can have"
 
 
-def related_places(bundle: BundleFacts) -> Iterator[ImagePlace]:
+def related_places(bundle: BundleFacts) -> Iterator[ImageLocation]:
     """The related images, checked like those of pods (MA001 to MA011)."""
     facts = bundle.facts
     for place in bundle.service_version.related:
         answer = facts.answers.of(place.text)
-        yield ImagePlace(
+        yield ImageLocation(
             subject=bundle.subject,
             holder=f"related image {place.name}".strip(),
             text=place.text,
@@ -154,12 +154,12 @@ MA201 = Rule(
 )
 
 
-def check_broken_promises(bundle: BundleFacts) -> Iterator[Draft]:
+def check_broken_promises(bundle: BundleFacts) -> Iterator[FindingDraft]:
     for labels, other in bundle.labels.both:
         yield from _broken_promises(bundle, labels, other)
 
 
-def _broken_promises(bundle: BundleFacts, labels: AxisLabels, other: AxisLabels) -> Iterator[Draft]:
+def _broken_promises(bundle: BundleFacts, labels: AxisLabels, other: AxisLabels) -> Iterator[FindingDraft]:
     axis = labels.axis
     for name in labels.promised:
         entry = labels.entry(name)
@@ -173,7 +173,7 @@ def _broken_promises(bundle: BundleFacts, labels: AxisLabels, other: AxisLabels)
         names = tuple(image.text for image, _ in breaking)
         label = f"the label {axis.prefix}{name}" if entry else f"no label {axis.prefix}*, which means {name},"
         has = "; ".join(f"{image.text} has {in_words(platforms)}" for image, platforms in breaking)
-        yield Draft(
+        yield FindingDraft(
             rule=MA201,
             message=f"{bundle.subject} has {label} and promises {name}, but {has}",
             hint=f"publish the images for {name}, or remove the label (polyarch fix --remove-labels)"
@@ -217,12 +217,12 @@ MA202 = Rule(
 )
 
 
-def check_missing_labels(bundle: BundleFacts) -> Iterator[Draft]:
+def check_missing_labels(bundle: BundleFacts) -> Iterator[FindingDraft]:
     for labels, other in bundle.labels.both:
         yield from _missing_labels(bundle, labels, other)
 
 
-def _missing_labels(bundle: BundleFacts, labels: AxisLabels, other: AxisLabels) -> Iterator[Draft]:
+def _missing_labels(bundle: BundleFacts, labels: AxisLabels, other: AxisLabels) -> Iterator[FindingDraft]:
     names = addable(bundle.common, labels, other)
     if not names:
         return
@@ -231,7 +231,7 @@ def _missing_labels(bundle: BundleFacts, labels: AxisLabels, other: AxisLabels) 
     untold = [name for name in names if name not in labels.promised]
     known = "whose platforms are known " if bundle.unknown else ""
     node, where = bundle.label_place
-    yield Draft(
+    yield FindingDraft(
         rule=MA202,
         message=f"{bundle.subject} has no label for {', '.join(untold)}, which each of its images "
         f"{known}supports, so catalogs hide it there",
@@ -277,12 +277,12 @@ MA203 = Rule(
 )
 
 
-def check_misread_labels(bundle: BundleFacts) -> Iterator[Draft]:
+def check_misread_labels(bundle: BundleFacts) -> Iterator[FindingDraft]:
     for labels, _ in bundle.labels.both:
         yield from _misread_labels(bundle, labels)
 
 
-def _misread_labels(bundle: BundleFacts, labels: AxisLabels) -> Iterator[Draft]:
+def _misread_labels(bundle: BundleFacts, labels: AxisLabels) -> Iterator[FindingDraft]:
     axis = labels.axis
     for entry in labels.entries:
         name = labels.name(entry)
@@ -335,8 +335,8 @@ def _renamed(labels: AxisLabels, entry: LabelEntry, meant: str) -> tuple[TreeOpe
 
 def _label_draft(
     bundle: BundleFacts, entry: LabelEntry, *, sub: str, message: str, hint: str, operations: tuple[TreeOperation, ...]
-) -> Draft:
-    return Draft(
+) -> FindingDraft:
+    return FindingDraft(
         rule=MA203,
         sub=sub,
         message=message,
@@ -360,7 +360,7 @@ MA204 = Rule(
 )
 
 
-def check_manager_architectures(bundle: BundleFacts) -> Iterator[Draft]:
+def check_manager_architectures(bundle: BundleFacts) -> Iterator[FindingDraft]:
     labels, systems = bundle.labels.both[0]
     known = (bundle.facts.answers.of(use.resolved_text).platforms for use in bundle.service_version.managers())
     manager = reduce(and_, (each for each in known if each is not None), PlatformSet.EVERYTHING)
@@ -370,7 +370,7 @@ def check_manager_architectures(bundle: BundleFacts) -> Iterator[Draft]:
     for image, platforms in bundle.judged:
         lacking = sorted(name for name in wanted if not keeps(platforms, name, labels, systems))
         if lacking:
-            yield Draft(
+            yield FindingDraft(
                 rule=MA204,
                 message=f"{bundle.subject} could support {', '.join(lacking)}, as its manager does, but {image.text} "
                 f"has {in_words(platforms)}",
@@ -402,7 +402,7 @@ MA205 = Rule(
 )
 
 
-def bundled(facts: PodFacts, draft: Draft) -> Draft:
+def bundled(facts: PodFacts, draft: FindingDraft) -> FindingDraft:
     """The draft as MA205, if it is of a rule that MA205 stands for, in a ClusterServiceVersion."""
     base = draft.rule
     if base.id not in MA205.subs or facts.pod_spec.object.kind != KIND:
@@ -427,12 +427,12 @@ MA206 = Rule(
 )
 
 
-def check_related_images(bundle: BundleFacts) -> Iterator[Draft]:
+def check_related_images(bundle: BundleFacts) -> Iterator[FindingDraft]:
     yield from _unlisted_images(bundle)
     yield from _unused_related_images(bundle)
 
 
-def _unlisted_images(bundle: BundleFacts) -> Iterator[Draft]:
+def _unlisted_images(bundle: BundleFacts) -> Iterator[FindingDraft]:
     service_version = bundle.service_version
     listed = {_identity(bundle, place.text) for place in service_version.related}
     if not listed:
@@ -446,7 +446,7 @@ def _unlisted_images(bundle: BundleFacts) -> Iterator[Draft]:
     for image in missing:
         first = image.first
         place = f"variable {first.name}" if first.where == "variable" else f"container {first.name}"
-        yield Draft(
+        yield FindingDraft(
             rule=MA206,
             sub="missing",
             message=f"{bundle.subject} does not list {image.text} of {place} in relatedImages, so mirrors do not "
@@ -486,12 +486,12 @@ def _entry_name(place: ImageText) -> str:
     return place.name or "image"
 
 
-def _unused_related_images(bundle: BundleFacts) -> Iterator[Draft]:
+def _unused_related_images(bundle: BundleFacts) -> Iterator[FindingDraft]:
     service_version = bundle.service_version
     used = {_identity(bundle, place.text) for place in (*service_version.deployed, *service_version.variables)}
     for place in service_version.related:
         if _identity(bundle, place.text) not in used and not service_version.mentions(place.text):
-            yield Draft(
+            yield FindingDraft(
                 rule=MA206,
                 sub="stale",
                 severity=Severity.INFO,
@@ -524,7 +524,7 @@ MA207 = Rule(
 )
 
 
-def check_unpinned_images(bundle: BundleFacts) -> Iterator[Draft]:
+def check_unpinned_images(bundle: BundleFacts) -> Iterator[FindingDraft]:
     answers = bundle.facts.answers
     for image in bundle.service_version.images:
         answer = answers.of(image.text)
@@ -554,7 +554,7 @@ def check_unpinned_images(bundle: BundleFacts) -> Iterator[Draft]:
             )
 
 
-def parent(answers: Answers, answer: Answer) -> Inspection | None:
+def parent(answers: ImageInspections, answer: ImageInspection) -> Inspection | None:
     """The index that a digest is a child of, if known (MA004)."""
     index = answers.indexes.get(answer.text)
     if index is None or answer.reference is None or answer.reference.digest in (None, index.digest):
@@ -579,9 +579,9 @@ def _pin(
     digest: str,
     note: str,
     severity: Severity | None = None,
-) -> Draft:
+) -> FindingDraft:
     first = image.first
-    return Draft(
+    return FindingDraft(
         rule=MA207,
         sub=sub,
         severity=severity,
@@ -642,12 +642,12 @@ class BundleImageAnswer:
     inspection: Inspection
 
 
-def check_bundle_image(facts: ObjectFacts, image: BundleImageAnswer) -> Iterator[Draft]:
+def check_bundle_image(facts: ObjectFacts, image: BundleImageAnswer) -> Iterator[FindingDraft]:
     platforms = image.inspection.node_platforms
     if len(image.inspection.entries) <= 1 and platforms in ((), (_BUNDLE_PLATFORM,)):
         return
     listed = ", ".join(map(str, image.inspection.platforms))
-    yield Draft(
+    yield FindingDraft(
         rule=MA208,
         message=f"the bundle image {image.text} of {facts.object.reference} has {listed}, but catalog tools expect "
         f"{_BUNDLE_PLATFORM} alone",
@@ -669,7 +669,7 @@ MA211 = Rule(
 )
 
 
-def check_missing_children(facts: ObjectFacts) -> Iterator[Draft]:
+def check_missing_children(facts: ObjectFacts) -> Iterator[FindingDraft]:
     seen: set[str] = set()
     for place in _places(facts):
         answer = facts.answers.of(place.text)
@@ -683,9 +683,9 @@ def check_missing_children(facts: ObjectFacts) -> Iterator[Draft]:
             yield _incomplete(str(facts.object.reference), place, gone, host)
 
 
-def _incomplete(subject: str, place: ImageText, gone: list[InspectionWarning], host: str) -> Draft:
+def _incomplete(subject: str, place: ImageText, gone: list[InspectionWarning], host: str) -> FindingDraft:
     missing = "; ".join(warning.message or "a manifest that the index names is not there" for warning in gone)
-    return Draft(
+    return FindingDraft(
         rule=MA211,
         message=f"{subject} uses {place.text}, but {host or 'the registry'} lacks a part of it: {missing}",
         hint="copy the whole index to the registry, with all of its platforms",

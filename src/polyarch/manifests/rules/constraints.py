@@ -13,10 +13,10 @@ from yaml.nodes import Node
 from polyarch.manifests.finding import PlatformSets, Repair, Rule, Severity
 from polyarch.manifests.operations import Add, TreeOperation
 from polyarch.manifests.rules import repairs
-from polyarch.manifests.rules.facts import Draft, PodFacts, Refused, RuleCheck, needs_flag, repair
+from polyarch.manifests.rules.facts import FindingDraft, PodFacts, RepairError, RuleCheck, needs_flag, repair
 from polyarch.manifests.rules.repairs import add_systems, non_empty, restrict, without_entries
 from polyarch.manifests.scan import sets
-from polyarch.manifests.scan.pod_specs import Required, Term
+from polyarch.manifests.scan.pod_specs import RequiredNodeAffinity, Term
 from polyarch.manifests.scan.sets import DEFAULT_UNIVERSE, SupportedImage, listed, meant_architecture, texts
 from polyarch.platforms import NodePlatform
 
@@ -25,7 +25,7 @@ from polyarch.platforms import NodePlatform
 # platform, MA107 explains why, instead of MA104.
 
 
-def check_constraints(facts: PodFacts) -> Iterator[Draft]:
+def check_constraints(facts: PodFacts) -> Iterator[FindingDraft]:
     """The first of the five that applies, and empty terms besides."""
     if facts.supported.neutral:
         return
@@ -84,11 +84,11 @@ MA101 = Rule(
 )
 
 
-def unconstrained_draft(facts: PodFacts) -> Draft:
+def unconstrained_draft(facts: PodFacts) -> FindingDraft:
     reason, images = shortfalls(facts, facts.excess)
     usual = ", ".join(sorted(each.architecture for each in DEFAULT_UNIVERSE))
     assumed = "" if facts.options.platforms else f"; nodes may be {usual}, unless --platforms names yours"
-    return Draft(
+    return FindingDraft(
         rule=MA101,
         severity=Severity.ERROR if facts.options.platforms else None,
         message=f"{facts.subject} admits {listed(facts.excess)}, but {reason}",
@@ -114,10 +114,10 @@ MA102 = Rule(
 )
 
 
-def excess_draft(facts: PodFacts) -> Draft:
+def excess_draft(facts: PodFacts) -> FindingDraft:
     reason, images = shortfalls(facts, facts.excess)
     node, where = architecture_place(facts, facts.excess)
-    return Draft(
+    return FindingDraft(
         rule=MA102,
         message=f"{facts.subject} admits {listed(facts.excess)}, but {reason}",
         hint=f"remove the platforms that the images lack, which leaves {listed(facts.admitted - facts.excess)}, "
@@ -145,14 +145,14 @@ MA103 = Rule(
 )
 
 
-def check_unused_platforms(facts: PodFacts) -> Iterator[Draft]:
+def check_unused_platforms(facts: PodFacts) -> Iterator[FindingDraft]:
     """Needs an exact P."""
     unused = unused_platforms(facts)
     if unused and not only_in_selector(facts):
         message = f"{facts.subject} excludes {listed(unused)}, which its images support"
         hint = "add the architectures, unless they are excluded on purpose (polyarch fix --widen)"
         node, where = architecture_place(facts, ())
-        yield Draft(
+        yield FindingDraft(
             rule=MA103,
             message=message,
             hint=hint,
@@ -189,7 +189,7 @@ def unused_platforms(facts: PodFacts) -> frozenset[NodePlatform]:
 def _widened_lists(facts: PodFacts) -> list[TreeOperation]:
     """Adds the missing architectures to the In lists; what NotIn excludes is taken as intended."""
     if facts.selector_architectures:
-        raise Refused("its nodeSelector names an architecture, too; remove that first")
+        raise RepairError("its nodeSelector names an architecture, too; remove that first")
     unused = unused_platforms(facts) & facts.target.platforms
     operations: list[TreeOperation] = []
     for term in non_empty(facts):
@@ -202,7 +202,7 @@ def _widened_lists(facts: PodFacts) -> list[TreeOperation]:
             known = set(map(meant_architecture, clause.values))
             operations += [Add(f"{clause.pointer}/values/-", each) for each in wanted if each not in known]
     if not operations:
-        raise Refused("they are excluded by another operator than In, which is taken as intended")
+        raise RepairError("they are excluded by another operator than In, which is taken as intended")
     return operations
 
 
@@ -220,7 +220,7 @@ MA104 = Rule(
 )
 
 
-def nowhere_draft(facts: PodFacts) -> Draft:
+def nowhere_draft(facts: PodFacts) -> FindingDraft:
     places = [(entry.value_node, entry.pointer) for entry in (*facts.selector_architectures, *facts.selector_systems)]
     places += [
         (clause.node, clause.pointer)
@@ -229,7 +229,7 @@ def nowhere_draft(facts: PodFacts) -> Draft:
     ]
     node, where = next(iter(places), (facts.pod_spec.node, facts.pod_spec.pointer))
     names = tuple(dict.fromkeys(image.name for image, _ in facts.supported.constraining))
-    return Draft(
+    return FindingDraft(
         rule=MA104,
         message=f"{facts.subject} can run nowhere: {_why_nowhere(facts, names)}",
         hint=f"require {supported_architectures(facts)} (polyarch fix --replace), "
@@ -263,7 +263,7 @@ MA105 = Rule(
 )
 
 
-def conflict_draft(facts: PodFacts) -> Draft:
+def conflict_draft(facts: PodFacts) -> FindingDraft:
     conflict = facts.supported.conflict
     names = tuple(dict.fromkeys(image.name for image in conflict))
     if len(conflict) == 1:
@@ -273,7 +273,7 @@ def conflict_draft(facts: PodFacts) -> Draft:
         each = "; ".join(f"{image.name} has {in_words(image)}" for image in conflict)
         message = f"{facts.subject} can run nowhere: its images have no platform in common ({each})"
         hint = "publish one of these images for a platform of the others, or move it to a pod of its own"
-    return Draft(
+    return FindingDraft(
         rule=MA105,
         message=message,
         hint=hint,
@@ -298,7 +298,7 @@ MA106 = Rule(
 )
 
 
-def check_missing_system(facts: PodFacts) -> Iterator[Draft]:
+def check_missing_system(facts: PodFacts) -> Iterator[FindingDraft]:
     unsaid = facts.has_architectures and not facts.selector_systems and not facts.supported.neutral
     if unsaid and not facts.pod_spec.is_patch:
         terms = non_empty(facts)
@@ -306,12 +306,12 @@ def check_missing_system(facts: PodFacts) -> Iterator[Draft]:
             yield _without_system(facts)
 
 
-def _without_system(facts: PodFacts) -> Draft:
+def _without_system(facts: PodFacts) -> FindingDraft:
     platforms = facts.platforms
     systems = "linux" if platforms.is_everything or not platforms else ", ".join(platforms.systems())
     mixed = any(each.os != "linux" for each in facts.universe)
     node, where = architecture_place(facts, ())
-    return Draft(
+    return FindingDraft(
         rule=MA106,
         severity=Severity.WARNING if mixed else None,
         message=f"{facts.subject} requires an architecture but no operating system",
@@ -338,12 +338,12 @@ MA107 = Rule(
 )
 
 
-def mixed(facts: PodFacts, without: tuple[Term, ...]) -> Draft:
+def mixed(facts: PodFacts, without: tuple[Term, ...]) -> FindingDraft:
     indexes = [term.pointer.rpartition("/")[2] for term in without]
     which = f"term {indexes[0]} has" if len(indexes) == 1 else f"terms {', '.join(indexes)} have"
     reason, images = shortfalls(facts, facts.excess)
     chosen = {term.pointer for term in without}
-    return Draft(
+    return FindingDraft(
         rule=MA107,
         sub="mixed",
         message=f"{facts.subject} requires architectures in some node affinity terms, but {which} none "
@@ -357,10 +357,10 @@ def mixed(facts: PodFacts, without: tuple[Term, ...]) -> Draft:
     )
 
 
-def empty_term(facts: PodFacts, term: Term, *, every: bool) -> Draft:
+def empty_term(facts: PodFacts, term: Term, *, every: bool) -> FindingDraft:
     index = term.pointer.rpartition("/")[2]
     effect = "so no node at all matches" if every else "so it has no effect"
-    return Draft(
+    return FindingDraft(
         rule=MA107,
         sub="empty-term",
         severity=Severity.ERROR if every else Severity.WARNING,
@@ -372,8 +372,8 @@ def empty_term(facts: PodFacts, term: Term, *, every: bool) -> Draft:
     )
 
 
-def no_terms(facts: PodFacts, required: Required) -> Draft:
-    return Draft(
+def no_terms(facts: PodFacts, required: RequiredNodeAffinity) -> FindingDraft:
+    return FindingDraft(
         rule=MA107,
         sub="no-terms",
         severity=Severity.ERROR,
@@ -410,13 +410,13 @@ MA109 = Rule(
 )
 
 
-def check_node_selector(facts: PodFacts) -> Iterator[Draft]:
+def check_node_selector(facts: PodFacts) -> Iterator[FindingDraft]:
     """Needs an exact P."""
     unused = unused_platforms(facts)
     if unused and only_in_selector(facts):
         entry = facts.selector_architectures[0]
         node, where = architecture_place(facts, ())
-        yield Draft(
+        yield FindingDraft(
             rule=MA109,
             message=f"{facts.subject} requires {entry.key} {entry.value} in nodeSelector, "
             f"but its images also support {listed(unused)}",
@@ -446,7 +446,7 @@ MA115 = Rule(
 )
 
 
-def check_os_name(facts: PodFacts) -> Iterator[Draft]:
+def check_os_name(facts: PodFacts) -> Iterator[FindingDraft]:
     system = facts.supported.os_name
     if not system:
         return
@@ -464,7 +464,7 @@ def check_os_name(facts: PodFacts) -> Iterator[Draft]:
     if facts.admitted and not _admits_system(facts, system):
         reasons.append(f"its node constraints admit only {listed(facts.admitted)}")
     if node is not None and reasons:
-        yield Draft(
+        yield FindingDraft(
             rule=MA115,
             message=f"{facts.subject} has spec.os.name {system}, but {' and '.join(reasons)}",
             hint="correct spec.os.name, or what contradicts it",

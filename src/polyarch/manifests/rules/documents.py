@@ -9,7 +9,7 @@ from typing import Any
 from polyarch.kube.patches import pointer
 from polyarch.manifests.finding import NO_OBJECT, Finding, ObjectReference, Repair, Rule, Severity, Span, fingerprint
 from polyarch.manifests.operations import Add, Remove, Rename, Replace, TreeOperation
-from polyarch.manifests.rules.facts import Draft, ObjectFacts, RuleCheck
+from polyarch.manifests.rules.facts import FindingDraft, ObjectFacts, RuleCheck
 from polyarch.manifests.scan.nodes import find, get
 from polyarch.manifests.scan.pod_specs import KubeObject
 from polyarch.manifests.scan.scanning import Duplicate, Scan
@@ -39,7 +39,7 @@ POLICY: dict[str, Any] = {
 """The namespaces that the preview excluded; the current default does not."""
 
 
-def check_obsolete_object(facts: ObjectFacts) -> Iterator[Draft]:
+def check_obsolete_object(facts: ObjectFacts) -> Iterator[FindingDraft]:
     subject = facts.object
     if subject.kind != "PodPlacementConfig" or subject.api_version != f"{_GROUP}/v1alpha1":
         return
@@ -47,7 +47,7 @@ def check_obsolete_object(facts: ObjectFacts) -> Iterator[Draft]:
     if node is None or subject.patched_by is not None:
         return
     policy = "kind: PlacementPolicy" in subject.document.source.text
-    yield Draft(
+    yield FindingDraft(
         rule=MA117,
         message=f"{subject.reference} of {subject.api_version} was the cluster-wide configuration of a preview; "
         f"ClusterPodPlacementConfig of {_GROUP}/v1beta1, named {_NAME}, replaces it",

@@ -27,31 +27,31 @@ from polyarch.manifests.rules.catalogue import (
     RULES,
     SOURCE_RULES,
 )
-from polyarch.manifests.rules.facts import Draft, ObjectFacts, PodFacts
+from polyarch.manifests.rules.facts import FindingDraft, ObjectFacts, PodFacts
 from polyarch.manifests.rules.images import places_of
 from polyarch.manifests.rules.options import LintOptions
 from polyarch.manifests.rules.pods import passed_images
 from polyarch.manifests.rules.repairs import Entry, for_all_users
-from polyarch.manifests.rules.source_files import Hit
+from polyarch.manifests.rules.source_files import SourceFinding
 from polyarch.manifests.scan.nodes import named_pointer
 from polyarch.manifests.scan.pod_specs import KubeObject
 from polyarch.manifests.scan.scanning import Scan
-from polyarch.manifests.scan.sets import Answers
-from polyarch.manifests.scan.text import Edit, SourceText
+from polyarch.manifests.scan.sets import ImageInspections
+from polyarch.manifests.scan.text import SourceText, TextEdit
 from polyarch.oci.reference import InvalidReference, parse
 
-PodCheck = Callable[[PodFacts], Iterable[Draft]]
-ObjectCheck = Callable[[ObjectFacts], Iterable[Draft]]
+PodCheck = Callable[[PodFacts], Iterable[FindingDraft]]
+ObjectCheck = Callable[[ObjectFacts], Iterable[FindingDraft]]
 
 
-def check_images(facts: PodFacts) -> Iterator[Draft]:
+def check_images(facts: PodFacts) -> Iterator[FindingDraft]:
     """MA001 to MA011."""
     for place in places_of(facts):
         for rule in IMAGE_RULES:
             yield from rule.check(place)
 
 
-def check_bundle(facts: ObjectFacts) -> Iterator[Draft]:
+def check_bundle(facts: ObjectFacts) -> Iterator[FindingDraft]:
     """The rules for bundles, for a whole ClusterServiceVersion; a patch of one is skipped."""
     if facts.object.kind != KIND or facts.object.patched_by is not None:
         return
@@ -67,24 +67,24 @@ OBJECT_CHECKS: tuple[ObjectCheck, ...] = (check_bundle, *(rule.check for rule in
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class RepairableFinding:
     """A finding and its repair: operations, or a note that says why there is no automatic fix."""
 
     finding: Finding
     repair: Repair | None = None
     documents: tuple[object, ...] = ()
     """Objects that the repair adds as documents after the one it changes (MA117)."""
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[TextEdit, ...] = ()
     """Repair of a file that is not YAML (MA301): splices of its text instead of operations."""
 
 
 def lint(
     scan: Scan,
-    answers: Answers,
+    answers: ImageInspections,
     options: LintOptions = LintOptions(),  # noqa: B008 - frozen
     *,
     object_checks: tuple[ObjectCheck, ...] = OBJECT_CHECKS,
-) -> tuple[Problem, ...]:
+) -> tuple[RepairableFinding, ...]:
     """All findings of a file in text order, those about reading the file included.
 
     The caller replaces ``object_checks`` if it knows more than the file says (a bundle with its subscription).
@@ -134,7 +134,7 @@ def selected(options: LintOptions, rule: str) -> bool:
     return options.selection.selects(rule, default=default)
 
 
-def _is_selected(options: LintOptions, draft: Draft) -> bool:
+def _is_selected(options: LintOptions, draft: FindingDraft) -> bool:
     return selected(options, draft.rule.id) and (draft.rule.id != "MA205" or selected(options, draft.sub))
 
 
@@ -155,7 +155,7 @@ def _once(drafts: Iterable[Entry]) -> list[Entry]:
     return list(found.values())
 
 
-def _read(finding: Finding, options: LintOptions) -> Problem:
+def _read(finding: Finding, options: LintOptions) -> RepairableFinding:
     """A problem of the scan; without an object for a pointer, its fingerprint uses the file."""
     mark = fingerprint(
         finding.rule,
@@ -166,10 +166,10 @@ def _read(finding: Finding, options: LintOptions) -> Problem:
         named_path=finding.path,
     )
     severity = options.severity(finding.rule, finding.severity)
-    return Problem(msgspec.structs.replace(finding, severity=severity, fingerprint=mark))
+    return RepairableFinding(msgspec.structs.replace(finding, severity=severity, fingerprint=mark))
 
 
-def problem(scan: Scan, subject: KubeObject, draft: Draft, options: LintOptions) -> Problem:
+def problem(scan: Scan, subject: KubeObject, draft: FindingDraft, options: LintOptions) -> RepairableFinding:
     """Turns a draft about an object of the file into a finding."""
     rule, document = draft.rule, subject.document
     reference = subject.reference
@@ -199,13 +199,17 @@ def problem(scan: Scan, subject: KubeObject, draft: Draft, options: LintOptions)
         origin=subject.origin,
         upstream=rule.upstream,
     )
-    return Problem(finding, draft.repair, draft.documents)
+    return RepairableFinding(finding, draft.repair, draft.documents)
 
 
 # -- build files and code (MA3xx) --------------------------------------------------------------------------------------
 
 
-def lint_source(source: SourceText, answers: Answers, options: LintOptions = LintOptions()) -> tuple[Problem, ...]:  # noqa: B008 - frozen
+def lint_source(
+    source: SourceText,
+    answers: ImageInspections,
+    options: LintOptions = LintOptions(),  # noqa: B008 - frozen
+) -> tuple[RepairableFinding, ...]:
     """The findings of one build file or Go file, in order; repairs are edits of its text."""
     return tuple(
         _problem(source, hit, options)
@@ -215,7 +219,7 @@ def lint_source(source: SourceText, answers: Answers, options: LintOptions = Lin
     )
 
 
-def _problem(source: SourceText, hit: Hit, options: LintOptions) -> Problem:
+def _problem(source: SourceText, hit: SourceFinding, options: LintOptions) -> RepairableFinding:
     rule = hit.rule
     span = source.span(hit.start, hit.end)
     finding = Finding(
@@ -230,10 +234,10 @@ def _problem(source: SourceText, hit: Hit, options: LintOptions) -> Problem:
         fingerprint=_mark(source, hit),
         upstream=rule.upstream,
     )
-    return Problem(finding, Repair((), note=hit.note) if hit.note else None, edits=hit.edits)
+    return RepairableFinding(finding, Repair((), note=hit.note) if hit.note else None, edits=hit.edits)
 
 
-def _mark(source: SourceText, hit: Hit) -> str:
+def _mark(source: SourceText, hit: SourceFinding) -> str:
     """Fingerprint by the text of the line, which stays the same while other lines move."""
     line = source.text[source.line_start(hit.start) : source.line_end(hit.start)].strip()
     return fingerprint(
@@ -245,7 +249,7 @@ def _mark(source: SourceText, hit: Hit) -> str:
 
 
 def wanted(scan: Scan, options: LintOptions) -> tuple[str, ...]:
-    """The image texts that the rules look up in :class:`~polyarch.manifests.scan.sets.Answers`, in order, each once."""
+    """The image texts that the rules look up in ``sets.ImageInspections``, in order, each once."""
     return tuple(dict.fromkeys(_wanted(scan, options)))
 
 
@@ -264,7 +268,7 @@ def _wanted(scan: Scan, options: LintOptions) -> Iterator[str]:
 
 def wanted_indexes(images: Iterable[str]) -> dict[str, str]:
     """For each text with tag and digest, the reference by tag: its answer, the index that the digest may be a child of,
-    belongs into ``Answers.indexes`` (MA004). Texts with a digest alone have none.
+    belongs into ``ImageInspections.indexes`` (MA004). Texts with a digest alone have none.
     """
     found = {}
     for text in images:

@@ -1,7 +1,7 @@
 """Input and output of the rules: facts about one pod specification, and drafts of findings.
 
-A rule is a function from :class:`PodFacts` to :class:`Draft` values. The platform sets are computed on first use and
-cached, so that a pod specification without findings costs next to nothing.
+A rule is a function from :class:`PodFacts` to :class:`FindingDraft` values. The platform sets are computed on first use
+and cached, so that a pod specification without findings costs next to nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +18,7 @@ from polyarch.manifests.rules.options import LintOptions
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.nodes import get, item, text_of
 from polyarch.manifests.scan.pod_specs import Expression, KubeObject, LabelEntry, PodSpec, Term
-from polyarch.manifests.scan.sets import Answers, Constraints, Supported
+from polyarch.manifests.scan.sets import Constraints, ImageInspections, PodPlatforms
 from polyarch.platforms import NodePlatform, PlatformSet
 
 NO_SETS = PlatformSets()
@@ -35,7 +35,7 @@ class RuleCheck(Generic[Check]):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Draft:
+class FindingDraft:
     """A finding before the engine adds severity, position and fingerprint."""
 
     rule: Rule
@@ -55,12 +55,12 @@ class Draft:
     """Documents that the repair adds after the one it changes."""
 
 
-class Refused(Exception):  # noqa: N818 - the name says what happened
+class RepairError(Exception):
     """A repair cannot be written; the message becomes the note."""
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class RepairTarget:
     """The platforms that a repair makes a pod admit, and all platforms that it considers."""
 
     platforms: frozenset[NodePlatform]
@@ -72,11 +72,11 @@ class PodFacts:
     """One pod specification with its sets."""
 
     pod_spec: PodSpec
-    answers: Answers
+    answers: ImageInspections
     options: LintOptions
 
     @cached_property
-    def supported(self) -> Supported:
+    def supported(self) -> PodPlatforms:
         return sets.supported(self.pod_spec, self.answers)
 
     @property
@@ -149,33 +149,33 @@ class PodFacts:
         return str(subject.reference)
 
     def check_editable(self) -> None:
-        """Raises :class:`Refused` for a patch, and for a pod specification with duplicate keys."""
+        """Raises :class:`RepairError` for a patch, and for a pod specification with duplicate keys."""
         if self.pod_spec.is_patch:
-            raise Refused("it is a patch of a kustomization; fix the resource that it patches")
+            raise RepairError("it is a patch of a kustomization; fix the resource that it patches")
         if self.pod_spec.duplicates:
-            raise Refused(f"the key {self.pod_spec.duplicates[0][0]} is duplicated in it; remove one first")
+            raise RepairError(f"the key {self.pod_spec.duplicates[0][0]} is duplicated in it; remove one first")
 
     @cached_property
-    def target(self) -> Target:
-        """The platforms to write; raises :class:`Refused` if they are not certain."""
+    def target(self) -> RepairTarget:
+        """The platforms to write; raises :class:`RepairError` if they are not certain."""
         self.check_editable()
         supported, options = self.supported, self.options.fixes
         platforms = supported.platforms
         if not supported.exact:
             if not options.assume:
                 unknown = ", ".join(image.name for image in supported.images if image.platforms is None)
-                raise Refused(f"the platforms of {unknown} are unknown; resolve it, or state them with --assume")
+                raise RepairError(f"the platforms of {unknown} are unknown; resolve it, or state them with --assume")
             platforms = platforms & PlatformSet.of(options.assume)
             if supported.os_name:
                 platforms = PlatformSet.of(pair for pair in platforms if pair.os == supported.os_name)
         if platforms.is_everything:
-            raise Refused("no image restricts the platforms")
+            raise RepairError("no image restricts the platforms")
         members = frozenset(platforms)
         if options.limit_to_universe:
             members &= self.universe
         if not members:
-            raise Refused("no platform is left that all images support")
-        return Target(members, self.universe | members)
+            raise RepairError("no platform is left that all images support")
+        return RepairTarget(members, self.universe | members)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +184,7 @@ class ObjectFacts:
 
     object: KubeObject
     pods: tuple[PodFacts, ...]
-    answers: Answers
+    answers: ImageInspections
     options: LintOptions
 
 
@@ -193,7 +193,7 @@ def repair(facts: PodFacts, write: Callable[[], Iterable[TreeOperation]]) -> Rep
     number = facts.pod_spec.document.index
     try:
         return Repair(tuple(write()), document=number)
-    except Refused as refused:
+    except RepairError as refused:
         return Repair((), note=str(refused), document=number)
 
 

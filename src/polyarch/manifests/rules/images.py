@@ -1,6 +1,6 @@
 """The rules for images, MA001 to MA011.
 
-Images of containers and images that a bundle lists have the same type, :class:`ImagePlace`, so the rules treat them
+Images of containers and images that a bundle lists have the same type, :class:`ImageLocation`, so the rules treat them
 alike.
 
 Pure.
@@ -15,9 +15,9 @@ from yaml.nodes import Node
 
 from polyarch.manifests.finding import PlatformSets, Repair, Rule, Severity
 from polyarch.manifests.operations import Replace
-from polyarch.manifests.rules.facts import NO_SETS, Draft, PodFacts, RuleCheck
+from polyarch.manifests.rules.facts import NO_SETS, FindingDraft, PodFacts, RuleCheck
 from polyarch.manifests.rules.options import LintOptions
-from polyarch.manifests.scan.sets import Answer, listed, texts
+from polyarch.manifests.scan.sets import ImageInspection, listed, texts
 from polyarch.oci.inspection import Inspection, InspectionError, InspectionWarning, Status
 from polyarch.oci.reference import Reference
 from polyarch.platforms import KNOWN_ARCHITECTURES, NODE_SYSTEMS, NodePlatform, Platform
@@ -26,7 +26,7 @@ PUSH_AGAIN = "push the image again with a current tool"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ImagePlace:
+class ImageLocation:
     """An image reference in a text."""
 
     subject: str
@@ -35,7 +35,7 @@ class ImagePlace:
     """Name of what uses the image: ``container web``."""
     text: str
     """As it is written."""
-    answer: Answer
+    answer: ImageInspection
     index: Inspection | None
     """The index that its tag points to, if it has a digest, too (MA004)."""
     node: Node
@@ -76,9 +76,9 @@ class ImagePlace:
         severity: Severity | None = None,
         platforms: PlatformSets = NO_SETS,
         repair: Repair | None = None,
-    ) -> Draft:
+    ) -> FindingDraft:
         """A finding at this place."""
-        return Draft(
+        return FindingDraft(
             rule=rule,
             sub=sub,
             severity=severity,
@@ -92,12 +92,12 @@ class ImagePlace:
         )
 
 
-def places_of(facts: PodFacts) -> Iterator[ImagePlace]:
+def places_of(facts: PodFacts) -> Iterator[ImageLocation]:
     """The images of a pod."""
     subject = str(facts.pod_spec.object.reference)
     for image in facts.supported.images:
         use = image.use
-        yield ImagePlace(
+        yield ImageLocation(
             subject=subject,
             holder=f"{'volume' if use.role == 'volume' else 'container'} {use.container}".strip(),
             text=use.text,
@@ -135,7 +135,7 @@ _NEXT = {
 _OFFLINE = "give its platforms with --platforms-file, or leave out --offline"
 
 
-def check_unresolved_image(place: ImagePlace) -> Iterator[Draft]:
+def check_unresolved_image(place: ImageLocation) -> Iterator[FindingDraft]:
     answer, name, inspection = place.answer, place.name, place.answer.inspection
     if answer.platforms is not None:
         return
@@ -157,7 +157,7 @@ def check_unresolved_image(place: ImagePlace) -> Iterator[Draft]:
         yield from _failed(place, inspection.error)
 
 
-def _failed(place: ImagePlace, error: InspectionError) -> Iterator[Draft]:
+def _failed(place: ImageLocation, error: InspectionError) -> Iterator[FindingDraft]:
     if place.options.unresolved == "ignore" and error.error_class in _TOLERABLE:
         return
     message = f"{place.subject}: the platforms of {place.name} are unknown: {place.told(error)}"
@@ -176,7 +176,7 @@ MA002 = Rule(
 )
 
 
-def check_one_platform(place: ImagePlace) -> Iterator[Draft]:
+def check_one_platform(place: ImageLocation) -> Iterator[FindingDraft]:
     required, missing = place.options.require, missing_platforms(place)
     platforms = place.resolved.node_platforms if place.resolved is not None else ()
     if missing and len(platforms) == 1:
@@ -189,7 +189,7 @@ def check_one_platform(place: ImagePlace) -> Iterator[Draft]:
         )
 
 
-def missing_platforms(place: ImagePlace) -> tuple[NodePlatform, ...]:
+def missing_platforms(place: ImageLocation) -> tuple[NodePlatform, ...]:
     """The required platforms that the image lacks, sorted; none for an image that constrains no pod."""
     required = place.options.require
     if not required or not place.constrains or place.resolved is None:
@@ -208,7 +208,7 @@ MA003 = Rule(
 )
 
 
-def check_required_platforms(place: ImagePlace) -> Iterator[Draft]:
+def check_required_platforms(place: ImageLocation) -> Iterator[FindingDraft]:
     missing = missing_platforms(place)
     platforms = place.resolved.node_platforms if place.resolved is not None else ()
     if missing and len(platforms) != 1:
@@ -229,7 +229,7 @@ MA004 = Rule(
 )
 
 
-def check_child_digest(place: ImagePlace) -> Iterator[Draft]:
+def check_child_digest(place: ImageLocation) -> Iterator[FindingDraft]:
     reference, index = place.answer.reference, place.index
     if place.resolved is None or index is None or reference is None or reference.digest in (None, index.digest):
         return
@@ -266,7 +266,7 @@ MA005 = Rule(
 )
 
 
-def check_image_content(place: ImagePlace) -> Iterator[Draft]:
+def check_image_content(place: ImageLocation) -> Iterator[FindingDraft]:
     for warning in place.warnings(*MA005.subs):
         message = f"{place.subject}: {place.name}: {warning.message or warning.code}"
         yield place.draft(MA005, message, "build that platform of the image again", sub=warning.code)
@@ -285,7 +285,7 @@ MA006 = Rule(
 )
 
 
-def check_index_entries(place: ImagePlace) -> Iterator[Draft]:
+def check_index_entries(place: ImageLocation) -> Iterator[FindingDraft]:
     for warning in place.warnings(*MA006.subs):
         if warning.code == "no-platforms":
             message = f"{place.subject}: {place.name} has no platform: {warning.message or 'its index is empty'}"
@@ -307,7 +307,7 @@ MA007 = Rule(
 )
 
 
-def check_image_system(place: ImagePlace) -> Iterator[Draft]:
+def check_image_system(place: ImageLocation) -> Iterator[FindingDraft]:
     for warning in place.warnings("empty-os"):
         message = f"{place.subject}: {place.name}: {warning.message or warning.code}"
         yield place.draft(MA007, message, "build the image with a current tool")
@@ -329,7 +329,7 @@ MA008 = Rule(
 )
 
 
-def check_locked_image(place: ImagePlace) -> Iterator[Draft]:
+def check_locked_image(place: ImageLocation) -> Iterator[FindingDraft]:
     reference, inspection, lock = place.answer.reference, place.resolved, place.options.lock
     if inspection is None or lock is None or reference is None or reference.digest is not None:
         return
@@ -367,7 +367,7 @@ MA009 = Rule(
 )
 
 
-def check_image_variants(place: ImagePlace) -> Iterator[Draft]:
+def check_image_variants(place: ImageLocation) -> Iterator[FindingDraft]:
     platforms = place.resolved.platforms if place.resolved is not None else ()
     special = [platform for platform in platforms if _needs_more_than_labels(platform)]
     if special:
@@ -409,7 +409,7 @@ MA010 = Rule(
 )
 
 
-def check_image_format(place: ImagePlace) -> Iterator[Draft]:
+def check_image_format(place: ImageLocation) -> Iterator[FindingDraft]:
     inspection = place.answer.inspection
     if inspection is None:
         return
@@ -451,7 +451,7 @@ NAMESPACES = frozenset({"arm64v8", "arm32v7", "amd64", "s390x", "ppc64le"})
 _SUFFIXES = tuple(separator + name for name in SPELLINGS for separator in "-_.")
 
 
-def check_image_name(place: ImagePlace) -> Iterator[Draft]:
+def check_image_name(place: ImageLocation) -> Iterator[FindingDraft]:
     reference = place.answer.reference
     found = architecture_in_name(reference) if reference is not None else None
     if found is not None:

@@ -57,7 +57,7 @@ TAINT_PRESETS: Mapping[str, str] = {
 """Preset → key of the taint."""
 
 
-class Locked(msgspec.Struct, frozen=True):
+class LockEntry(msgspec.Struct, frozen=True):
     """The lock file's entry for a reference."""
 
     digest: str
@@ -86,7 +86,7 @@ class LintOptions(msgspec.Struct, frozen=True, kw_only=True):
     prefer: Mapping[str, int] = {}
     """Architecture → weight (MA112)."""
     taints: Taints | None = None
-    lock: Mapping[str, Locked] | None = None
+    lock: Mapping[str, LockEntry] | None = None
     """By canonical reference; None without a lock file."""
     selection: Selection = Selection()
     severities: Mapping[str, Severity] = {}

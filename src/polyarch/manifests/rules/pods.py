@@ -18,7 +18,15 @@ from polyarch.images.constraints import reach, system_of
 from polyarch.kube.patches import pointer
 from polyarch.manifests.finding import PlatformSets, Repair, Rule, Severity
 from polyarch.manifests.operations import Add, Remove, Rename, Replace, TreeOperation
-from polyarch.manifests.rules.facts import Draft, PodFacts, Refused, RuleCheck, needs_flag, one_operation, repair
+from polyarch.manifests.rules.facts import (
+    FindingDraft,
+    PodFacts,
+    RepairError,
+    RuleCheck,
+    needs_flag,
+    one_operation,
+    repair,
+)
 from polyarch.manifests.rules.options import Taints
 from polyarch.manifests.rules.repairs import expression, extend, in_node_affinity
 from polyarch.manifests.scan import sets
@@ -43,7 +51,7 @@ MA108 = Rule(
 _BETA = "beta."
 
 
-def check_deprecated_labels(facts: PodFacts) -> Iterator[Draft]:
+def check_deprecated_labels(facts: PodFacts) -> Iterator[FindingDraft]:
     entries = facts.pod_spec.node_selector
     for entry in entries:
         key = _current_label(entry.key)
@@ -67,9 +75,9 @@ def _current_label(key: str) -> str:
 
 def _deprecated_label_draft(
     facts: PodFacts, key: str, node: Node, where: str, operation: TreeOperation, *, both: bool
-) -> Draft:
+) -> FindingDraft:
     note = "both spellings are present; remove one of them"
-    return Draft(
+    return FindingDraft(
         rule=MA108,
         message=f"{facts.subject} uses the node label {key}, which is deprecated",
         hint=f"use {_current_label(key)}",
@@ -93,7 +101,7 @@ MA110 = Rule(
 )
 
 
-def check_unknown_values(facts: PodFacts) -> Iterator[Draft]:
+def check_unknown_values(facts: PodFacts) -> Iterator[FindingDraft]:
     for entry in facts.pod_spec.node_selector:
         meant = _meant_value(entry.key, entry.value) if entry.key in sets.PLATFORM_KEYS else entry.value
         if meant != entry.value:
@@ -105,7 +113,7 @@ def check_unknown_values(facts: PodFacts) -> Iterator[Draft]:
                 yield from _unknown_values(facts, clause)
 
 
-def _unknown_values(facts: PodFacts, clause: Expression) -> Iterator[Draft]:
+def _unknown_values(facts: PodFacts, clause: Expression) -> Iterator[FindingDraft]:
     for index, (text, node) in enumerate(zip(clause.values, clause.value_nodes, strict=True)):
         meant = _meant_value(clause.key, text)
         if meant == text:
@@ -132,13 +140,13 @@ def _meant_value(key: str, text: str) -> str:
 
 def _unknown_value_draft(
     facts: PodFacts, key: str, text: str, meant: str, node: Node, operation: Remove | Replace
-) -> Draft:
+) -> FindingDraft:
     """The finding for one value; ``operation`` is its repair where a name is meant."""
     architecture = key in sets.ARCHITECTURE_KEYS
     kind = "architecture" if architecture else "operating system"
     known = ", ".join(sorted(KNOWN_ARCHITECTURES if architecture else ("linux", "windows")))
     end = f"; use {meant}" if meant else ""
-    return Draft(
+    return FindingDraft(
         rule=MA110,
         message=f"{facts.subject} uses {key} {text!r}, which is no {kind} that node labels have{end}",
         hint=f"write {meant}" if meant else f"write one of {known}",
@@ -168,7 +176,7 @@ WRAPPED_WEIGHT = 50
 _INTEGER = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
 
 
-def check_preferred_terms(facts: PodFacts) -> Iterator[Draft]:
+def check_preferred_terms(facts: PodFacts) -> Iterator[FindingDraft]:
     for term in facts.pod_spec.preferred:
         if term.bare is not None:
             yield _misplaced_expressions(facts, term)
@@ -182,11 +190,11 @@ def _is_weight(term: PreferredTerm) -> bool:
     return type(weight) is int and 1 <= weight <= 100
 
 
-def _misplaced_expressions(facts: PodFacts, term: PreferredTerm) -> Draft:
+def _misplaced_expressions(facts: PodFacts, term: PreferredTerm) -> FindingDraft:
     def write() -> Iterator[TreeOperation]:
         facts.check_editable()
         if term.preference is not None:
-            raise Refused("it has a preference, too; merge the two by hand")
+            raise RepairError("it has a preference, too; merge the two by hand")
         keys = [key for key in ("matchExpressions", "matchFields") if get(term.node, key) is not None]
         members: dict[str, Any] = {key: value(node) for key in keys if (node := get(term.node, key)) is not None}
         yield Add(f"{term.pointer}/preference", members)
@@ -196,7 +204,7 @@ def _misplaced_expressions(facts: PodFacts, term: PreferredTerm) -> Draft:
         elif is_null(term.weight_node):
             yield Replace(f"{term.pointer}/weight", WRAPPED_WEIGHT)
 
-    return Draft(
+    return FindingDraft(
         rule=MA111,
         sub="shape",
         message=f"{facts.subject} has a preferred node affinity term with its expressions beside preference, "
@@ -208,7 +216,7 @@ def _misplaced_expressions(facts: PodFacts, term: PreferredTerm) -> Draft:
     )
 
 
-def _invalid_weight(facts: PodFacts, term: PreferredTerm) -> Draft:
+def _invalid_weight(facts: PodFacts, term: PreferredTerm) -> FindingDraft:
     where = f"{term.pointer}/weight"
 
     def write() -> Iterator[TreeOperation]:
@@ -220,10 +228,10 @@ def _invalid_weight(facts: PodFacts, term: PreferredTerm) -> Draft:
         elif _INTEGER.fullmatch(term.weight):
             yield Replace(where, min(max(int(term.weight), 1), 100))
         else:
-            raise Refused(f"{term.weight!r} is not a number; write one from 1 to 100")
+            raise RepairError(f"{term.weight!r} is not a number; write one from 1 to 100")
 
     missing = term.weight is None
-    return Draft(
+    return FindingDraft(
         rule=MA111,
         sub="weight",
         message=f"{facts.subject} has a preferred node affinity term "
@@ -235,7 +243,7 @@ def _invalid_weight(facts: PodFacts, term: PreferredTerm) -> Draft:
     )
 
 
-def _unsupported_preference(facts: PodFacts, term: PreferredTerm) -> Iterator[Draft]:
+def _unsupported_preference(facts: PodFacts, term: PreferredTerm) -> Iterator[FindingDraft]:
     if term.preference is None or facts.platforms.is_everything or not facts.platforms:
         return
     supported = facts.platforms.architectures()
@@ -250,7 +258,7 @@ def _unsupported_preference(facts: PodFacts, term: PreferredTerm) -> Iterator[Dr
         return
     architectures = ", ".join(sorted({meant_architecture(clause.values[place]) for clause, place in found}))
     first, place = found[0]
-    yield Draft(
+    yield FindingDraft(
         rule=MA111,
         sub="unsupported",
         severity=Severity.WARNING,
@@ -288,7 +296,7 @@ MA112 = Rule(
 )
 
 
-def check_missing_preferences(facts: PodFacts) -> Iterator[Draft]:
+def check_missing_preferences(facts: PodFacts) -> Iterator[FindingDraft]:
     prefer = facts.options.prefer
     if not prefer or facts.platforms.is_everything or not facts.supported.exact:
         return
@@ -301,7 +309,7 @@ def check_missing_preferences(facts: PodFacts) -> Iterator[Draft]:
             "weight": weight,
             "preference": {"matchExpressions": [expression(Requirement(ARCHITECTURE_KEY, "In", (architecture,)))]},
         }
-        yield Draft(
+        yield FindingDraft(
             rule=MA112,
             message=f"{facts.subject} does not prefer {architecture}, which the configuration prefers "
             f"with weight {weight}",
@@ -348,7 +356,7 @@ MA113 = Rule(
 )
 
 
-def check_tolerations(facts: PodFacts) -> Iterator[Draft]:
+def check_tolerations(facts: PodFacts) -> Iterator[FindingDraft]:
     """One finding for all taints of supported architectures that no toleration covers."""
     taints = facts.options.taints
     if taints is None or facts.pod_spec.object.kind != "DaemonSet" or not facts.supported.exact:
@@ -357,7 +365,7 @@ def check_tolerations(facts: PodFacts) -> Iterator[Draft]:
     missing = uncovered(wanted, _written_tolerations(facts))
     if missing:
         supported = ", ".join(taint.value for taint in missing)
-        yield Draft(
+        yield FindingDraft(
             rule=MA113,
             message=f"{facts.subject} does not tolerate {', '.join(map(str, missing))}, though its images support "
             f"{supported}",
@@ -414,7 +422,7 @@ MA114 = Rule(
 )
 
 
-def check_init_containers(facts: PodFacts) -> Iterator[Draft]:
+def check_init_containers(facts: PodFacts) -> Iterator[FindingDraft]:
     if facts.pod_spec.is_patch:  # the regular containers may be in the patched resource
         return
     ordinary = [image for image in facts.supported.images if image.use.role == "container"]
@@ -429,7 +437,7 @@ def check_init_containers(facts: PodFacts) -> Iterator[Draft]:
         if image.use.role == "init" and image.platforms is not None:
             missing = [each for each in common if each not in image.platforms]
             if missing:
-                yield Draft(
+                yield FindingDraft(
                     rule=MA114,
                     message=f"{facts.subject} could run on {listed(missing)}, "
                     f"but the image {image.name} of its init container {image.use.container} lacks it",
@@ -458,7 +466,7 @@ VARIABLE = re.compile(r"RELATED_IMAGE_.*|.*_IMAGE", re.DOTALL)
 _ARGUMENT = re.compile(r"(--[A-Za-z0-9_.-]*image)=(\S+)", re.ASCII)
 
 
-def check_passed_images(facts: PodFacts) -> Iterator[Draft]:
+def check_passed_images(facts: PodFacts) -> Iterator[FindingDraft]:
     platforms = facts.platforms
     if platforms.is_everything or not facts.supported.exact:
         return
@@ -466,7 +474,7 @@ def check_passed_images(facts: PodFacts) -> Iterator[Draft]:
         has = facts.answers.of(image.text).platforms
         missing = [each for each in platforms if has is not None and each not in has]
         if has is not None and missing:
-            yield Draft(
+            yield FindingDraft(
                 rule=MA116,
                 message=f"{facts.subject} supports {listed(missing)}, but {image.text} of {image.name} "
                 f"has only {listed(has)}",

@@ -18,12 +18,22 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 from polyarch.manifests.edit.draft import SharedEdit, shared_edits, sharing
 from polyarch.manifests.edit.layout import CannotEdit
 from polyarch.manifests.finding import Repair
-from polyarch.manifests.operations import Add, Misfit, Remove, Replace, TreeOperation, apply, is_below, read, rebase
-from polyarch.manifests.rules.facts import Draft, PodFacts, Refused
+from polyarch.manifests.operations import (
+    Add,
+    OperationError,
+    Remove,
+    Replace,
+    TreeOperation,
+    apply,
+    is_below,
+    read,
+    rebase,
+)
+from polyarch.manifests.rules.facts import FindingDraft, PodFacts, RepairError
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.nodes import Document, get, is_null, value
 from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS, Expression, KubeObject, LabelEntry, PodSpec, Term
-from polyarch.manifests.scan.sets import ARCHITECTURE_KEY, OS_KEY, Clause, meant_architecture
+from polyarch.manifests.scan.sets import ARCHITECTURE_KEY, OS_KEY, NodeRequirement, meant_architecture
 from polyarch.platforms import NodePlatform
 from polyarch.selectors import Requirement
 
@@ -71,12 +81,15 @@ def non_empty(facts: PodFacts) -> tuple[Term, ...]:
 
 
 def restrict(
-    facts: PodFacts, *, only: Callable[[Term], bool] = lambda term: True, selector: Sequence[Clause] | None = None
+    facts: PodFacts,
+    *,
+    only: Callable[[Term], bool] = lambda term: True,
+    selector: Sequence[NodeRequirement] | None = None,
 ) -> tuple[TreeOperation, ...]:
     """Make the terms that ``only`` selects admit only the target; create terms if there are none.
 
     ``selector`` replaces the node selector if another operation of the same repair changes it. Raises
-    :class:`Refused`.
+    :class:`RepairError`.
     """
     selector = facts.constraints.selector if selector is None else tuple(selector)
     scope = _Scope(facts.target.platforms, facts.target.considered, tuple(selector))
@@ -111,7 +124,7 @@ def new_terms(facts: PodFacts, terms: list[dict[str, Any]]) -> TreeOperation:
     """One operation that creates required terms, with the missing mappings above them."""
     required = facts.pod_spec.required
     if required is not None and required.terms:
-        raise Refused("none of its terms matches any node; write the expressions of one")
+        raise RepairError("none of its terms matches any node; write the expressions of one")
     return in_node_affinity(facts, (REQUIRED, TERMS), terms)[0]
 
 
@@ -124,21 +137,21 @@ def in_node_affinity(facts: PodFacts, path: tuple[str, ...], members: list[Any])
     if not rest:
         return extend(node, where, members)
     if not is_null(node):
-        raise Refused(f"{where} is not a mapping")
+        raise RepairError(f"{where} is not a mapping")
     value = reduce(lambda member, segment: {segment: member}, reversed(rest), cast("Any", members))
     return [Add(where, value) if node is None else Replace(where, value)]
 
 
 def extend(node: Node | None, where: str, members: list[Any]) -> list[TreeOperation]:
-    """Append members to the list ``node`` at ``where``, which may be missing, null or empty. Raises :class:`Refused` if
-    it is not a list.
+    """Append members to the list ``node`` at ``where``, which may be missing, null or empty. Raises
+    :class:`RepairError` if it is not a list.
     """
     if node is None:
         return [Add(where, members)]
     if is_null(node) or (isinstance(node, SequenceNode) and not node.value):
         return [Replace(where, members)]
     if not isinstance(node, SequenceNode):
-        raise Refused(f"{where} is not a list")
+        raise RepairError(f"{where} is not a list")
     return [Add(f"{where}/-", member) for member in members]
 
 
@@ -158,13 +171,13 @@ class _Scope:
 
     target: Platforms
     considered: Platforms
-    selector: tuple[Clause, ...]
+    selector: tuple[NodeRequirement, ...]
 
-    def admits(self, clauses: Iterable[Clause]) -> Platforms:
+    def admits(self, clauses: Iterable[NodeRequirement]) -> Platforms:
         every = (*self.selector, *clauses)
         return frozenset(each for each in self.considered if all(sets.holds(clause, each) for clause in every))
 
-    def reachable(self, clauses: Iterable[Clause]) -> Platforms:
+    def reachable(self, clauses: Iterable[NodeRequirement]) -> Platforms:
         return self.admits(clauses) & self.target
 
     @property
@@ -174,10 +187,10 @@ class _Scope:
     def new_terms(self) -> list[dict[str, Any]]:
         reachable = self.reachable(())
         if not reachable:
-            raise Refused("the node selector leaves no platform that all images support")
+            raise RepairError("the node selector leaves no platform that all images support")
         return [_term(self.lacking(group, ())) for group in groups(reachable)]
 
-    def lacking(self, group: Group, own: Sequence[Clause]) -> list[Requirement]:
+    def lacking(self, group: Group, own: Sequence[NodeRequirement]) -> list[Requirement]:
         """The clauses that a term with these clauses needs to admit nothing beyond a group."""
         left = self.admits(own)
         constrained = self.pins_architecture or any(map(sets.is_architecture_constraint, own))
@@ -196,7 +209,9 @@ def _restrict_term(scope: _Scope, term: Term) -> list[TreeOperation]:
         each for each in scope.target if all(sets.holds(clause, each) for clause in (*scope.selector, *systems))
     )
     removed = _superfluous(term, usable)
-    own: list[Clause] = [_without(clause, removed.get(index, ())) for index, clause in enumerate(term.expressions)]
+    own: list[NodeRequirement] = [
+        _without(clause, removed.get(index, ())) for index, clause in enumerate(term.expressions)
+    ]
     constrained = scope.pins_architecture or any(map(sets.is_architecture_constraint, own))
     left = scope.admits(own)
     if constrained and left <= scope.target:
@@ -233,14 +248,14 @@ def _superfluous(term: Term, usable: Platforms) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def _without(clause: Expression, places: tuple[int, ...]) -> Clause:
+def _without(clause: Expression, places: tuple[int, ...]) -> NodeRequirement:
     if not places:
         return clause
     values = tuple(each for place, each in enumerate(clause.values) if place not in places)
     return Requirement(clause.key, clause.operator, values)
 
 
-def _exclude(scope: _Scope, own: list[Clause], usable: Platforms) -> list[Requirement]:
+def _exclude(scope: _Scope, own: list[NodeRequirement], usable: Platforms) -> list[Requirement]:
     """The clauses that keep a term which admits nothing of the target from matching any node."""
     every = Group(tuple(sorted({each.architecture for each in usable})), tuple(sorted({each.os for each in usable})))
     candidates: list[list[Requirement]] = [[every.architecture_clause]]
@@ -262,8 +277,8 @@ def _copy(term: Term, removed: dict[int, tuple[int, ...]], clauses: Sequence[Req
 
 
 def replace_architectures(facts: PodFacts) -> tuple[TreeOperation, ...]:
-    """Replaces the required architectures with those of the target; raises :class:`Refused` if another constraint (an
-    operating system, an exclusion) still keeps the images from running.
+    """Replaces the required architectures with those of the target; raises :class:`RepairError` if another constraint
+    (an operating system, an exclusion) still keeps the images from running.
     """
     others = [
         clause
@@ -272,10 +287,10 @@ def replace_architectures(facts: PodFacts) -> tuple[TreeOperation, ...]:
     ]
     usable = frozenset(each for each in facts.target.platforms if all(sets.holds(clause, each) for clause in others))
     if not usable:
-        raise Refused("its node selector requires an operating system for which the images have no common platform")
+        raise RepairError("its node selector requires an operating system for which the images have no common platform")
     cluster = frozenset(facts.options.platforms)
     if cluster and not usable & cluster:
-        raise Refused("the cluster has no platform that all images support")
+        raise RepairError("the cluster has no platform that all images support")
     operations: list[TreeOperation] = []
     for term in non_empty(facts):
         systems = [clause for clause in term.expressions if clause.key in sets.OS_KEYS]
@@ -295,7 +310,9 @@ def replace_architectures(facts: PodFacts) -> tuple[TreeOperation, ...]:
     then = sets.constraints_of(read(after, facts.pod_spec.pointer))
     admitted = sets.admitted(then, facts.target.considered)
     if not operations or not admitted & usable & (cluster or usable):
-        raise Refused("what it excludes or requires besides architectures leaves no platform that all images support")
+        raise RepairError(
+            "what it excludes or requires besides architectures leaves no platform that all images support"
+        )
     return tuple(operations)
 
 
@@ -329,7 +346,7 @@ def _values_replaced(clause: Expression, wanted: list[str]) -> list[TreeOperatio
 # no such finding.
 
 
-Entry = tuple[KubeObject, PodFacts | None, Draft]
+Entry = tuple[KubeObject, PodFacts | None, FindingDraft]
 Operations = tuple[TreeOperation, ...]
 SharedText = tuple[str, str, int, bytes]
 """An edit of a shared node: rule, ``sub``, ``id()`` of the node, and the operations on it."""
@@ -364,7 +381,7 @@ def shared_texts(
     return found
 
 
-def _at_each_use(facts: PodFacts | None, draft: Draft) -> Draft:
+def _at_each_use(facts: PodFacts | None, draft: FindingDraft) -> FindingDraft:
     """The draft with the operations below its pod specification for each place that is this pod specification."""
     if facts is None or draft.repair is None or len(facts.pod_spec.uses) == 1:
         return draft
@@ -403,7 +420,7 @@ def _for_all_uses(entries: list[Entry], specs: list[PodSpec]) -> list[Entry]:
             found = shared_texts(subject.document, draft.repair.operations, draft.rule.id, draft.sub)
         except CannotEdit as error:
             entries[number] = subject, facts, _with(draft, (), str(error))
-        except Misfit:
+        except OperationError:
             continue  # the editor says why
         else:
             open_[number] = found
@@ -444,10 +461,10 @@ def _touches(repair: Repair | None, spec: PodSpec, document: Document) -> bool:
     return any(is_below(operation.pointer, root) for operation in repair.operations for root in roots)
 
 
-def _needs(draft: Draft) -> tuple[str, str, bytes]:
+def _needs(draft: FindingDraft) -> tuple[str, str, bytes]:
     return draft.rule.id, draft.sub, msgspec.json.encode(draft.repair.operations if draft.repair else ())
 
 
-def _with(draft: Draft, operations: Operations, note: str = "") -> Draft:
+def _with(draft: FindingDraft, operations: Operations, note: str = "") -> FindingDraft:
     repair = draft.repair or Repair(())
     return replace(draft, repair=Repair(operations, note or repair.note, repair.document))

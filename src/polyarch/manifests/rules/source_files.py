@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from polyarch.manifests.finding import Rule
-from polyarch.manifests.scan.text import Edit
+from polyarch.manifests.scan.text import TextEdit
 
 
 def is_source(path: str) -> bool:
@@ -42,7 +42,7 @@ def is_go(path: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Hit:
+class SourceFinding:
     """A finding in a build file, from ``start`` to ``end`` of the text."""
 
     rule: Rule
@@ -51,7 +51,7 @@ class Hit:
     message: str
     hint: str
     images: tuple[str, ...] = ()
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[TextEdit, ...] = ()
     note: str = ""
     """Why there is no automatic fix, where the rule has one."""
 

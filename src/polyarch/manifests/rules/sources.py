@@ -12,16 +12,16 @@ from polyarch.manifests.rules.facts import RuleCheck
 from polyarch.manifests.rules.options import LintOptions
 from polyarch.manifests.rules.source_files import (
     Dockerfile,
-    Hit,
     Instruction,
+    SourceFinding,
     is_build,
     is_dockerfile,
     is_go,
     lines,
     read_dockerfile,
 )
-from polyarch.manifests.scan.sets import Answers
-from polyarch.manifests.scan.text import Edit, SourceText, splice
+from polyarch.manifests.scan.sets import ImageInspections
+from polyarch.manifests.scan.text import SourceText, TextEdit, splice
 from polyarch.platforms import InvalidPlatform, Platform, is_architecture
 
 # -- MA301: a Dockerfile is tied to one platform -----------------------------------------------------------------------
@@ -68,7 +68,7 @@ _ASSIGNMENT = re.compile(
 """What may stand before a variable of a command."""
 
 
-def check_dockerfile(source: SourceText, answers: Answers, options: LintOptions) -> Iterator[Hit]:
+def check_dockerfile(source: SourceText, answers: ImageInspections, options: LintOptions) -> Iterator[SourceFinding]:
     if not is_dockerfile(source.path):
         return
     file = read_dockerfile(source.text)
@@ -81,7 +81,9 @@ def check_dockerfile(source: SourceText, answers: Answers, options: LintOptions)
         yield _editable(source, file, instruction, hit, reason if _TARGET in hit.edits[0].replacement else doubt)
 
 
-def _hits(source: SourceText, instruction: Instruction, answers: Answers) -> Iterator[tuple[Instruction, Hit]]:
+def _hits(
+    source: SourceText, instruction: Instruction, answers: ImageInspections
+) -> Iterator[tuple[Instruction, SourceFinding]]:
     """The findings of an instruction, each with the edit of its value."""
     if instruction.name == "FROM":
         yield from ((instruction, hit) for hit in _stage(source, instruction, answers))
@@ -93,18 +95,18 @@ def _hits(source: SourceText, instruction: Instruction, answers: Answers) -> Ite
             at, end = instruction.at(match.start("architecture")), instruction.at(match.end("architecture") - 1) + 1
             yield (
                 instruction,
-                Hit(
+                SourceFinding(
                     MA301,
                     instruction.at(match.start()),
                     end,
                     f"{source.path} builds for GOARCH {match['architecture']}, whatever the requested platform",
                     f"use {_TARGET} with ARG TARGETARCH in the stage",
-                    edits=(Edit(at, end, _TARGET),),
+                    edits=(TextEdit(at, end, _TARGET),),
                 ),
             )
 
 
-def _stage(source: SourceText, instruction: Instruction, answers: Answers) -> Iterator[Hit]:
+def _stage(source: SourceText, instruction: Instruction, answers: ImageInspections) -> Iterator[SourceFinding]:
     stage = instruction.stage
     if stage is None:
         return
@@ -112,14 +114,14 @@ def _stage(source: SourceText, instruction: Instruction, answers: Answers) -> It
     if platform and "$" not in platform:
         at, end = instruction.at(stage.start("platform")), instruction.at(stage.end("platform") - 1) + 1
         system = platform.partition("/")[0] if "/" in platform else "linux"
-        yield Hit(
+        yield SourceFinding(
             MA301,
             at,
             end,
             f"{source.path} builds a stage from {image} for {platform} only",
             f"use --platform={system}/{_TARGET}, or $BUILDPLATFORM for a stage that only compiles",
             images=(image,),
-            edits=(Edit(at, end, f"{system}/{_TARGET}"),),
+            edits=(TextEdit(at, end, f"{system}/{_TARGET}"),),
         )
     index = answers.indexes.get(image)
     digest = image.rpartition("@")[2]
@@ -127,14 +129,14 @@ def _stage(source: SourceText, instruction: Instruction, answers: Answers) -> It
         child = next((entry for entry in index.entries if entry.digest == digest), None)
         if child is not None:
             at, end = instruction.at(stage.start("image")), instruction.at(stage.end("image") - 1) + 1
-            yield Hit(
+            yield SourceFinding(
                 MA301,
                 at,
                 end,
                 f"{source.path} starts from the {child.platform} manifest of {image.rpartition('@')[0]}",
                 f"pin the index {index.digest}",
                 images=(image,),
-                edits=(Edit(end - len(digest), end, index.digest),),
+                edits=(TextEdit(end - len(digest), end, index.digest),),
             )
 
 
@@ -149,21 +151,23 @@ def base_images(source: SourceText) -> tuple[str, ...]:
 # Whether a change is certain -----------------------------------------------------------------------------------------
 
 
-def _editable(source: SourceText, file: Dockerfile, instruction: Instruction, hit: Hit, reason: str) -> Hit:
+def _editable(
+    source: SourceText, file: Dockerfile, instruction: Instruction, hit: SourceFinding, reason: str
+) -> SourceFinding:
     """The finding with all edits that it needs, or with the reason why there are none."""
     edit = hit.edits[0]
-    edits: tuple[Edit, ...] = (edit,)
+    edits: tuple[TextEdit, ...] = (edit,)
     if not reason and instruction.name != "FROM":
         stage = file.stage_of(instruction)
         if not any(_DECLARED.fullmatch(each.text) for each in stage):
             at = stage[0].end
-            edits = (Edit(at, at, f"{_DECLARATION}{source.newline}"), edit)
+            edits = (TextEdit(at, at, f"{_DECLARATION}{source.newline}"), edit)
     if not reason and not _proven(source.text, file, edits):
         reason = "the changed file would read otherwise than intended"
     return replace(hit, edits=(), note=reason) if reason else replace(hit, edits=edits)
 
 
-def _split(source: SourceText, edit: Edit) -> str:
+def _split(source: SourceText, edit: TextEdit) -> str:
     return "its value goes over two lines" if "\n" in source.text[edit.start : edit.end] else ""
 
 
@@ -171,9 +175,9 @@ def _not_certain(
     source: SourceText,
     file: Dockerfile,
     instruction: Instruction,
-    hit: Hit,
-    every: Sequence[tuple[Instruction, Hit]],
-    answers: Answers,
+    hit: SourceFinding,
+    every: Sequence[tuple[Instruction, SourceFinding]],
+    answers: ImageInspections,
 ) -> str:
     """Why a fixed architecture is not simply replaced with that of the target; empty if it is."""
     hits = [other for _, other in every]
@@ -196,7 +200,7 @@ def _not_certain(
     )
 
 
-def _architecture(source: SourceText, hit: Hit) -> str:
+def _architecture(source: SourceText, hit: SourceFinding) -> str:
     """The architecture that an edit replaces; empty for a digest and for a platform with a variant."""
     edit = hit.edits[0]
     parts = source.text[edit.start : edit.end].split("/")
@@ -204,7 +208,7 @@ def _architecture(source: SourceText, hit: Hit) -> str:
     return name if _TARGET in edit.replacement and is_architecture(name) else ""
 
 
-def _mention(source: SourceText, file: Dockerfile, hits: Sequence[Hit]) -> str:
+def _mention(source: SourceText, file: Dockerfile, hits: Sequence[SourceFinding]) -> str:
     """Where instructions name an architecture besides the findings: in a file name, a compiler, another stage."""
     known = {hit.edits[0].start + len(_prefix(source, hit)) for hit in hits}
     for each in file.instructions:
@@ -214,14 +218,16 @@ def _mention(source: SourceText, file: Dockerfile, hits: Sequence[Hit]) -> str:
     return ""
 
 
-def _prefix(source: SourceText, hit: Hit) -> str:
+def _prefix(source: SourceText, hit: SourceFinding) -> str:
     """The operating system of a platform, with its slash."""
     edit = hit.edits[0]
     system, slash, _ = source.text[edit.start : edit.end].rpartition("/")
     return system + slash
 
 
-def _stage_not_certain(source: SourceText, file: Dockerfile, instruction: Instruction, answers: Answers) -> str:
+def _stage_not_certain(
+    source: SourceText, file: Dockerfile, instruction: Instruction, answers: ImageInspections
+) -> str:
     stage = instruction.stage
     image = stage["image"] if stage else ""
     if sum(each.name == "FROM" for each in file.instructions) > 1:
@@ -236,7 +242,7 @@ def _stage_not_certain(source: SourceText, file: Dockerfile, instruction: Instru
     return _told_before(source, file)
 
 
-def _value_not_certain(source: SourceText, file: Dockerfile, instruction: Instruction, hit: Hit) -> str:
+def _value_not_certain(source: SourceText, file: Dockerfile, instruction: Instruction, hit: SourceFinding) -> str:
     text = instruction.text
     match = next(each for each in _GOARCH.finditer(text) if instruction.at(each.start()) == hit.start)
     before, behind = text[: match.start()], text[match.end() :]
@@ -283,7 +289,7 @@ def _line(source: SourceText, instruction: Instruction) -> int:
     return source.place(instruction.start)[0]
 
 
-def _proven(text: str, before: Dockerfile, edits: Sequence[Edit]) -> bool:
+def _proven(text: str, before: Dockerfile, edits: Sequence[TextEdit]) -> bool:
     """Whether the changed text reads as the same instructions with the new values, and one new declaration if any."""
     after = read_dockerfile(splice(text, edits))
     if after.doubt:
@@ -315,7 +321,7 @@ MA302 = Rule(
 _BUILD = re.compile(r"--(?P<option>platform|arch)(?:=|[ \t]+)(?P<value>[^\s\\\"']+)", re.ASCII)
 
 
-def check_build(source: SourceText, answers: Answers, options: LintOptions) -> Iterator[Hit]:
+def check_build(source: SourceText, answers: ImageInspections, options: LintOptions) -> Iterator[SourceFinding]:
     if not is_build(source.path):
         return
     found = []
@@ -328,7 +334,7 @@ def check_build(source: SourceText, answers: Answers, options: LintOptions) -> I
     missing = sorted(set(options.labelled) - built)
     for start, match in found if built and missing else ():
         if len(_architectures_built(match["value"])) == 1:
-            yield Hit(
+            yield SourceFinding(
                 MA302,
                 start + match.start(),
                 start + match.end(),
@@ -358,12 +364,12 @@ MA303 = Rule(
 )
 
 
-def check_go(source: SourceText, answers: Answers, options: LintOptions) -> Iterator[Hit]:
+def check_go(source: SourceText, answers: ImageInspections, options: LintOptions) -> Iterator[SourceFinding]:
     if not is_go(source.path) or source.path.endswith("_test.go") or "NodeAffinity" in source.text:
         return
     at = source.text.find("PodSpec{")
     if at >= 0:
-        yield Hit(
+        yield SourceFinding(
             MA303,
             at,
             at + len("PodSpec{"),

@@ -30,7 +30,7 @@ from polyarch.manifests.operations import (
     mappings,
     read,
 )
-from polyarch.manifests.rules.facts import Draft, ObjectFacts, Refused, RuleCheck
+from polyarch.manifests.rules.facts import FindingDraft, ObjectFacts, RepairError, RuleCheck
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.nodes import get, item, text_of, value
 from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS, KubeObject
@@ -69,7 +69,7 @@ class Deployment:
 
 
 @dataclass(frozen=True, eq=False)
-class Override:
+class SubscriptionOverride:
     """The config of an object, and its pointer."""
 
     object: KubeObject
@@ -99,12 +99,12 @@ class Override:
         return found
 
 
-def check_overrides(facts: ObjectFacts) -> Iterator[Draft]:
+def check_overrides(facts: ObjectFacts) -> Iterator[FindingDraft]:
     """The check without the bundle."""
     yield from override_drafts(facts.object, None)
 
 
-def override_drafts(subject: KubeObject, deployments: Sequence[Deployment] | None) -> Iterator[Draft]:
+def override_drafts(subject: KubeObject, deployments: Sequence[Deployment] | None) -> Iterator[FindingDraft]:
     """MA209 for one object, against the deployments of its bundle if they are known.
 
     A config that OLM cannot decode is skipped: the API server refuses it.
@@ -130,7 +130,7 @@ def _is_sound(deployment: Deployment, config: Mapping[str, Any]) -> bool:
     return isinstance(deployment.pod_spec.get("nodeSelector") or {}, Mapping)
 
 
-def override_of(subject: KubeObject) -> Override | None:
+def override_of(subject: KubeObject) -> SubscriptionOverride | None:
     """The config of a Subscription or ClusterExtension, if it has a valid one."""
     path = olm.config_path(subject.kind)
     if path is None:
@@ -140,11 +140,11 @@ def override_of(subject: KubeObject) -> Override | None:
         olm.apply_config({}, config)
     except olm.InvalidConfig:
         return None
-    return Override(subject, config, subject.pointer + pointer(*path)) if config else None
+    return SubscriptionOverride(subject, config, subject.pointer + pointer(*path)) if config else None
 
 
 def _override_draft(
-    override: Override,
+    override: SubscriptionOverride,
     sub: str,
     place: Sequence[str | int],
     *,
@@ -153,9 +153,9 @@ def _override_draft(
     repair: Repair,
     severity: Severity | None = None,
     excess: Iterable[NodePlatform] = (),
-) -> Draft:
+) -> FindingDraft:
     node, where = override.at(*place)
-    return Draft(
+    return FindingDraft(
         rule=MA209,
         sub=sub,
         severity=severity,
@@ -168,7 +168,7 @@ def _override_draft(
     )
 
 
-def _override_repair(override: Override, operations: Iterable[TreeOperation], note: str = "") -> Repair:
+def _override_repair(override: SubscriptionOverride, operations: Iterable[TreeOperation], note: str = "") -> Repair:
     return Repair(tuple(operations), note=note, document=override.object.document.index)
 
 
@@ -177,7 +177,7 @@ def _override_repair(override: Override, operations: Iterable[TreeOperation], no
 _NO_BUNDLE = "the lost constraint is in the bundle; name its directory with polyarch fix --bundle DIR"
 
 
-def _suspicious(override: Override) -> Iterator[Draft]:
+def _suspicious(override: SubscriptionOverride) -> Iterator[FindingDraft]:
     terms = _terms(override.config)
     without = [index for index, term in enumerate(terms) if not _constrains(term)]
     if without:
@@ -210,7 +210,7 @@ def _is_empty(attribute: object) -> bool:
 # replaces-node-affinity -----------------------------------------------------------------------------------------------
 
 
-def _replaced(override: Override, deployments: Sequence[Deployment]) -> Iterator[Draft]:
+def _replaced(override: SubscriptionOverride, deployments: Sequence[Deployment]) -> Iterator[FindingDraft]:
     lost = {each: excess for each in deployments if (excess := _no_longer_kept_out(each, override.config))}
     if not lost:
         return
@@ -245,13 +245,13 @@ def _admitted_more(before: Constraints, after: Constraints) -> frozenset[NodePla
     return sets.admitted(after, considered) - sets.admitted(before, considered)
 
 
-def _restored(override: Override, lost: Sequence[Deployment]) -> Repair:
+def _restored(override: SubscriptionOverride, lost: Sequence[Deployment]) -> Repair:
     try:
         operations = _restoring(override, _lost_expressions(lost))
         after = override.after(operations)
         if any(_no_longer_kept_out(each, after) for each in lost):
-            raise Refused("the override cannot express the constraints that are lost")
-    except Refused as refused:
+            raise RepairError("the override cannot express the constraints that are lost")
+    except RepairError as refused:
         return _override_repair(override, (), str(refused))
     return _override_repair(override, operations)
 
@@ -268,18 +268,18 @@ def _lost_expressions(lost: Sequence[Deployment]) -> list[Terms]:
         if alternatives not in found:
             found.append(alternatives)
     if len(found) != 1:
-        raise Refused("the deployments of the bundle have different constraints, but one override applies to all")
+        raise RepairError("the deployments of the bundle have different constraints, but one override applies to all")
     return found[0]
 
 
-def _restoring(override: Override, alternatives: Sequence[Terms]) -> tuple[TreeOperation, ...]:
+def _restoring(override: SubscriptionOverride, alternatives: Sequence[Terms]) -> tuple[TreeOperation, ...]:
     terms = _terms(override.config)
     where = override.pointer + pointer(*_TERMS_PATH)
     if not terms:
         try:
             return (ensure(override.document, where, [{"matchExpressions": each} for each in alternatives]),)
         except KeyError as error:
-            raise Refused(f"{error.args[0].rpartition('/')[0]} is not a mapping") from None
+            raise RepairError(f"{error.args[0].rpartition('/')[0]} is not a mapping") from None
     operations: list[TreeOperation] = []
     for index in range(len(terms) - 1, -1, -1):
         if _constrains(terms[index]):
@@ -320,7 +320,7 @@ def _constrains(term: Mapping[str, Any]) -> bool:
 # anti-affinity-erases -------------------------------------------------------------------------------------------------
 
 
-def _erased(override: Override, deployments: Sequence[Deployment]) -> Iterator[Draft]:
+def _erased(override: SubscriptionOverride, deployments: Sequence[Deployment]) -> Iterator[FindingDraft]:
     erased = [each for each in deployments if olm.exception_applies(each.pod_spec, override.config)]
     if not erased:
         return
@@ -335,7 +335,7 @@ def _erased(override: Override, deployments: Sequence[Deployment]) -> Iterator[D
     )
 
 
-def _without_erasure(override: Override, deployments: Sequence[Deployment]) -> Repair:
+def _without_erasure(override: SubscriptionOverride, deployments: Sequence[Deployment]) -> Repair:
     attribute = olm.OVERRIDDEN_AS_A_WHOLE
     if any((each.pod_spec.get("affinity") or {}).get(attribute) for each in deployments):
         return _override_repair(
@@ -354,7 +354,7 @@ def _names(deployments: Iterable[Deployment]) -> str:
 # node-selector-drops --------------------------------------------------------------------------------------------------
 
 
-def _dropped(override: Override, deployments: Sequence[Deployment]) -> Iterator[Draft]:
+def _dropped(override: SubscriptionOverride, deployments: Sequence[Deployment]) -> Iterator[FindingDraft]:
     selector = override.get("nodeSelector")
     if selector is None:
         return
@@ -414,7 +414,7 @@ class _Blob:
         return found
 
 
-def check_catalog(objects: Iterable[KubeObject]) -> Iterator[tuple[KubeObject, Draft]]:
+def check_catalog(objects: Iterable[KubeObject]) -> Iterator[tuple[KubeObject, FindingDraft]]:
     """A draft for each affected package of the catalogs in these files, with the bundle object."""
     blobs = list(_blobs(objects))
     channels = {(each.package, each.name): each for each in blobs if each.schema == "olm.channel"}
@@ -436,7 +436,7 @@ def _blobs(objects: Iterable[KubeObject]) -> Iterator[_Blob]:
 
 def _lost_labels(
     package: str, channel: _Blob, bundles: Mapping[tuple[str, str], _Blob]
-) -> Iterator[tuple[KubeObject, Draft]]:
+) -> Iterator[tuple[KubeObject, FindingDraft]]:
     entries = mappings(channel.value.get("entries"))
     superseded = {str(each.get("replaces")) for each in entries}
     superseded |= {str(skipped) for each in entries for skipped in each.get("skips") or ()}
@@ -455,7 +455,7 @@ def _lost_labels(
                     older.setdefault(key, []).append(name)
     if older:
         lost = "; ".join(f"{key} ({', '.join(holders)} had it)" for key, holders in sorted(older.items()))
-        draft = Draft(
+        draft = FindingDraft(
             rule=MA210,
             message=f"{head.name}, the head of the default channel {channel.name} of {package}, lacks labels that "
             f"older bundles have: {lost}",

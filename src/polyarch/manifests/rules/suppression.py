@@ -20,7 +20,7 @@ from polyarch.manifests.finding import NO_OBJECT, Finding, ObjectReference, Span
 from polyarch.manifests.operations import is_below
 from polyarch.manifests.rules.catalogue import RULES
 from polyarch.manifests.rules.documents import unmatched
-from polyarch.manifests.rules.engine import Problem
+from polyarch.manifests.rules.engine import RepairableFinding
 from polyarch.manifests.scan.composer import children
 from polyarch.manifests.scan.nodes import entries, find, text_of
 from polyarch.manifests.scan.scanning import Scan
@@ -67,8 +67,8 @@ class Suppression:
 
 
 def suppressed(
-    scan: Scan, problems: Iterable[Problem], *, selected: Callable[[str], bool] = lambda rule: True
-) -> tuple[Problem, ...]:
+    scan: Scan, problems: Iterable[RepairableFinding], *, selected: Callable[[str], bool] = lambda rule: True
+) -> tuple[RepairableFinding, ...]:
     """The problems, marked where they are suppressed, and an MA903 for each suppression that matches none.
 
     A suppression of a rule that did not run (``selected``) is not reported: whether it matches is unknown.
@@ -88,7 +88,7 @@ def suppressed(
         marked.append(problem)
     if selected("MA903"):
         unused = [each for each in given if not each.used and (each.problem or selected(each.rule))]
-        marked += [Problem(_unused(scan, each)) for each in unused]
+        marked += [RepairableFinding(_unused(scan, each)) for each in unused]
     return tuple(sorted(marked, key=lambda problem: problem.finding.order))
 
 

@@ -195,7 +195,7 @@ class Term:
 
 
 @dataclass(frozen=True, eq=False)
-class Required:
+class RequiredNodeAffinity:
     """``requiredDuringSchedulingIgnoredDuringExecution``; without terms the API server refuses the pod."""
 
     node: Node
@@ -242,7 +242,7 @@ def label_entries(node: Node | None, path: str) -> tuple[LabelEntry, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Inherited:
+class WorkflowDefaults:
     """The mapping whose node selector and affinity apply if the pod specification has none (Argo's workflow)."""
 
     node: Node
@@ -260,7 +260,7 @@ class PodSpec:
     pointer: str
     uses: tuple[str, ...]
     images: tuple[ImageUse, ...]
-    inherited: Inherited | None = None
+    inherited: WorkflowDefaults | None = None
     duplicates: tuple[tuple[str, Node], ...] = ()
     """Repeated keys in a mapping that holds the pod specification, or in it (MA902): it is not edited then."""
 
@@ -300,7 +300,7 @@ class PodSpec:
         return get(node, "nodeAffinity"), f"{path}/nodeAffinity"
 
     @cached_property
-    def required(self) -> Required | None:
+    def required(self) -> RequiredNodeAffinity | None:
         """None if the key is missing, or null in a patch; elsewhere null has no terms."""
         outer, path = self.node_affinity
         node = get(outer, REQUIRED)
@@ -311,7 +311,7 @@ class PodSpec:
         if self.is_patch and not elements(terms_node):
             return None
         terms = tuple(_term(term, f"{path}/{TERMS}/{index}") for index, term in enumerate(elements(terms_node)))
-        return Required(node, path, terms_node, terms)
+        return RequiredNodeAffinity(node, path, terms_node, terms)
 
     @cached_property
     def preferred(self) -> tuple[PreferredTerm, ...]:
@@ -424,7 +424,7 @@ _POD_LISTS: tuple[tuple[str, Role], ...] = (
 
 
 @dataclass(frozen=True, eq=False)
-class Holder:
+class ImageUser:
     """A container or an image volume, which holds an image in ``image`` or ``image.reference``."""
 
     node: MappingNode
@@ -434,27 +434,27 @@ class Holder:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class PodSpecLocation:
     """A mapping with ``affinity`` and ``nodeSelector``, and the containers and volumes of its pods."""
 
     node: MappingNode
     pointer: str
-    holders: tuple[Holder, ...]
-    inherited: Inherited | None = None
+    holders: tuple[ImageUser, ...]
+    inherited: WorkflowDefaults | None = None
     covers: Node | None = None
     """A mapping below it that has the shape of a pod specification and is part of this one."""
 
 
-def known_places(subject: KubeObject) -> Iterator[Place]:
+def known_places(subject: KubeObject) -> Iterator[PodSpecLocation]:
     """The pod specifications that a kind is known to have."""
     return places_of(subject.kind, subject.node, subject.pointer)
 
 
-def places_of(kind: str, node: Node, where: str = "") -> Iterator[Place]:
+def places_of(kind: str, node: Node, where: str = "") -> Iterator[PodSpecLocation]:
     """The same for a node of a kind; ``where`` is its pointer in the document."""
     for path in _PATHS.get(kind, ()):
         for found, place in _along(node, where, path):
-            yield Place(found, place, pod_holders(found, place))
+            yield PodSpecLocation(found, place, pod_holders(found, place))
     if kind in _WORKFLOWS:
         yield from _workflow(node, where, _WORKFLOWS[kind])
     elif kind in _RUNS:
@@ -463,7 +463,7 @@ def places_of(kind: str, node: Node, where: str = "") -> Iterator[Place]:
         yield from _kubeflow(node, where)
 
 
-def shaped_places(subject: KubeObject, taken: set[int]) -> Iterator[Place]:
+def shaped_places(subject: KubeObject, taken: set[int]) -> Iterator[PodSpecLocation]:
     """Every other mapping with ``containers`` that each have a name and an image.
 
     ``taken`` are the ``id()`` of the mappings that known places have or cover; each node is visited once, however many
@@ -479,12 +479,12 @@ def shaped_places(subject: KubeObject, taken: set[int]) -> Iterator[Place]:
                 continue
             visited.add(id(node))
         if isinstance(node, MappingNode) and id(node) not in taken and has_pod_shape(node):
-            yield Place(node, where, pod_holders(node, where))
+            yield PodSpecLocation(node, where, pod_holders(node, where))
         below = [(child, where + pointer(key)) for key, child in effective(node) if not isinstance(child, ScalarNode)]
         stack += reversed(below)
 
 
-def pod_holders(node: Node, where: str) -> tuple[Holder, ...]:
+def pod_holders(node: Node, where: str) -> tuple[ImageUser, ...]:
     """The containers of a pod specification in the order of their fields, then its image volumes."""
     found = [
         holder for field, role in _POD_LISTS for holder in _holders(get(node, field), where + pointer(field), role)
@@ -493,7 +493,7 @@ def pod_holders(node: Node, where: str) -> tuple[Holder, ...]:
         image = get(volume, "image")
         if isinstance(volume, MappingNode) and isinstance(image, MappingNode):
             name = text_of(get(volume, "name")) or ""
-            found.append(Holder(volume, f"{where}/volumes/{index}", "volume", name))
+            found.append(ImageUser(volume, f"{where}/volumes/{index}", "volume", name))
     return tuple(found)
 
 
@@ -512,10 +512,10 @@ def has_pod_shape(node: Node) -> bool:
     )
 
 
-def _holders(sequence: Node | None, where: str, role: Role) -> Iterator[Holder]:
+def _holders(sequence: Node | None, where: str, role: Role) -> Iterator[ImageUser]:
     for index, node in enumerate(elements(sequence)):
         if isinstance(node, MappingNode):
-            yield Holder(node, f"{where}/{index}", role, text_of(get(node, "name")) or "")
+            yield ImageUser(node, f"{where}/{index}", role, text_of(get(node, "name")) or "")
 
 
 def _along(node: Node | None, where: str, path: tuple[str, ...]) -> Iterator[tuple[MappingNode, str]]:
@@ -529,28 +529,30 @@ def _along(node: Node | None, where: str, path: tuple[str, ...]) -> Iterator[tup
         yield from _along(get(node, path[0]), where + pointer(path[0]), path[1:])
 
 
-def _workflow(workflow: Node, place: str, path: tuple[str, ...]) -> Iterator[Place]:
+def _workflow(workflow: Node, place: str, path: tuple[str, ...]) -> Iterator[PodSpecLocation]:
     """Argo: each template is a pod; the workflow's affinity and node selector hold where a template has none."""
     for spec, where in _along(workflow, place, path):
         for index, template in enumerate(elements(get(spec, "templates"))):
             here = f"{where}/templates/{index}"
             holders = list(_argo_containers(template, here))
             if isinstance(template, MappingNode) and holders:
-                yield Place(template, here, tuple(holders), Inherited(spec, where), get(template, "containerSet"))
+                yield PodSpecLocation(
+                    template, here, tuple(holders), WorkflowDefaults(spec, where), get(template, "containerSet")
+                )
 
 
-def _argo_containers(template: Node, where: str) -> Iterator[Holder]:
+def _argo_containers(template: Node, where: str) -> Iterator[ImageUser]:
     for field in ("container", "script"):
         node = get(template, field)
         if isinstance(node, MappingNode):
-            yield Holder(node, f"{where}/{field}", "container", text_of(get(node, "name")) or "main")
+            yield ImageUser(node, f"{where}/{field}", "container", text_of(get(node, "name")) or "main")
     containers = find(template, "containerSet", "containers")
     yield from _holders(containers, f"{where}/containerSet/containers", "container")
     yield from _holders(get(template, "initContainers"), f"{where}/initContainers", "init")
     yield from _holders(get(template, "sidecars"), f"{where}/sidecars", "container")
 
 
-def _tekton(run: Node, place: str) -> Iterator[Place]:
+def _tekton(run: Node, place: str) -> Iterator[PodSpecLocation]:
     """Tekton: ``podTemplate`` holds for the steps that the run itself spells out; those of a referenced task are not
     known here.
     """
@@ -562,15 +564,15 @@ def _tekton(run: Node, place: str) -> Iterator[Place]:
     for path in (("podTemplate",), ("taskRunTemplate", "podTemplate")):
         node = find(spec, *path)
         if isinstance(node, MappingNode) and holders:
-            yield Place(node, where + pointer(*path), tuple(holders))
+            yield PodSpecLocation(node, where + pointer(*path), tuple(holders))
 
 
-def _steps(task: Node | None, where: str) -> Iterator[Holder]:
+def _steps(task: Node | None, where: str) -> Iterator[ImageUser]:
     for field in ("steps", "sidecars"):
         yield from _holders(get(task, field), f"{where}/{field}", "container")
 
 
-def _kubeflow(job: Node, where: str) -> Iterator[Place]:
+def _kubeflow(job: Node, where: str) -> Iterator[PodSpecLocation]:
     """``spec.tfReplicaSpecs.Worker.template.spec`` and its siblings."""
     spec = get(job, "spec")
     if not isinstance(spec, MappingNode):
@@ -579,4 +581,4 @@ def _kubeflow(job: Node, where: str) -> Iterator[Place]:
         if key.endswith("ReplicaSpecs"):
             roles_at = where + pointer("spec", key)
             for node, place in _along(roles, roles_at, ("*", "template", "spec")):
-                yield Place(node, place, pod_holders(node, place))
+                yield PodSpecLocation(node, place, pod_holders(node, place))

@@ -28,11 +28,11 @@ from polyarch.manifests.scan.nodes import (
     text_of,
 )
 from polyarch.manifests.scan.pod_specs import (
-    Holder,
     ImageUse,
+    ImageUser,
     KubeObject,
-    Place,
     PodSpec,
+    PodSpecLocation,
     has_pod_shape,
     known_places,
     objects_of,
@@ -254,9 +254,9 @@ def _pod_specs(document: Document, objects: list[KubeObject], entries: tuple[Ima
     """
     taken: dict[int, set[int]] = {id(subject): set() for subject in objects}
     covering: set[int] = set()
-    found: dict[tuple[int, ...], list[tuple[KubeObject, Place]]] = {}
+    found: dict[tuple[int, ...], list[tuple[KubeObject, PodSpecLocation]]] = {}
 
-    def take(subject: KubeObject, place: Place) -> None:
+    def take(subject: KubeObject, place: PodSpecLocation) -> None:
         taken[id(subject)] |= {id(place.node), id(place.covers)}
         if place.covers is not None:
             covering.add(id(place.node))
@@ -279,7 +279,7 @@ def _pod_specs(document: Document, objects: list[KubeObject], entries: tuple[Ima
     return sorted(pod_specs, key=lambda pod_spec: document.start(pod_spec.node))
 
 
-def _pod_spec(found: list[tuple[KubeObject, Place]], entries: tuple[ImageEntry, ...]) -> PodSpec:
+def _pod_spec(found: list[tuple[KubeObject, PodSpecLocation]], entries: tuple[ImageEntry, ...]) -> PodSpec:
     """The pod specification at these places of one object, which share its text."""
     subject, place = found[0]
     document = subject.document
@@ -299,7 +299,7 @@ def _pod_spec(found: list[tuple[KubeObject, Place]], entries: tuple[ImageEntry, 
     )
 
 
-def _image(holder: Holder, entries: tuple[ImageEntry, ...]) -> ImageUse:
+def _image(holder: ImageUser, entries: tuple[ImageEntry, ...]) -> ImageUse:
     keys = ("image", "reference") if holder.role == "volume" else ("image",)
     node = find(holder.node, *keys)
     text = text_of(node) or ""
@@ -315,7 +315,7 @@ def _image(holder: Holder, entries: tuple[ImageEntry, ...]) -> ImageUse:
     )
 
 
-def _repeated(document: Document, place: Place) -> Iterator[tuple[str, Node]]:
+def _repeated(document: Document, place: PodSpecLocation) -> Iterator[tuple[str, Node]]:
     """Duplicate keys on the path to a pod specification, in it, its containers and its node constraints."""
     way = list(along(document.root, place.pointer))
     stack = [get(place.node, "affinity")]

@@ -50,7 +50,7 @@ _SEARCHED = 12
 
 
 @dataclass(frozen=True)
-class Answers:
+class ImageInspections:
     """Inspections of the images of a run, by the text that names them (:attr:`ImageUse.resolved_text`).
 
     ``indexes`` has the index that a digest may be a child of (MA004), from the same name with its tag or from an
@@ -59,9 +59,9 @@ class Answers:
 
     images: Mapping[str, Inspection]
     indexes: Mapping[str, Inspection] = field(default_factory=dict)
-    _read: dict[str, "Answer"] = field(default_factory=dict, compare=False, repr=False)
+    _read: dict[str, "ImageInspection"] = field(default_factory=dict, compare=False, repr=False)
 
-    def of(self, text: str) -> "Answer":
+    def of(self, text: str) -> "ImageInspection":
         """The answer for a text; one that is not an image reference has a problem instead."""
         known = self._read.get(text)
         if known is None:
@@ -70,7 +70,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ImageInspection:
     """The answer for one text: its reference (or why it is none), and the inspection, if any."""
 
     text: str
@@ -82,19 +82,19 @@ class Answer:
     """None if unknown; everything if the image does not constrain."""
 
 
-def _answer(text: str, inspection: Inspection | None) -> Answer:
+def _answer(text: str, inspection: Inspection | None) -> ImageInspection:
     if "$(" in text or "${" in text:
-        return Answer(text, None, "it has a variable that is not filled in", None, None)
+        return ImageInspection(text, None, "it has a variable that is not filled in", None, None)
     try:
         reference = parse(text)
     except InvalidReference as error:
-        return Answer(text, None, error.problem, None, None)
+        return ImageInspection(text, None, error.problem, None, None)
     platforms = None
     if inspection is not None and inspection.status is Status.RESOLVED:
         platforms = PlatformSet.of(inspection.node_platforms)
     elif inspection is not None and inspection.status is Status.NEUTRAL:
         platforms = PlatformSet.EVERYTHING
-    return Answer(text, reference, "", inspection, platforms)
+    return ImageInspection(text, reference, "", inspection, platforms)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ class SupportedImage:
     """One image of a pod and the platforms it supports; None if unknown."""
 
     use: ImageUse
-    answer: Answer
+    answer: ImageInspection
     platforms: PlatformSet | None
 
     @property
@@ -112,7 +112,7 @@ class SupportedImage:
 
 
 @dataclass(frozen=True, eq=False)
-class Supported:
+class PodPlatforms:
     """P, or its upper bound P⁺ if an answer is missing."""
 
     images: tuple[SupportedImage, ...]
@@ -163,14 +163,14 @@ class Supported:
         return tuple(different[each] for each in remaining)
 
 
-def supported(pod_spec: PodSpec, answers: Answers) -> Supported:
+def supported(pod_spec: PodSpec, answers: ImageInspections) -> PodPlatforms:
     """What the images of a pod have in common."""
     images = tuple(_supported(use, answers) for use in pod_spec.images)
     common = reduce(and_, (image.platforms for image in images if image.platforms is not None), PlatformSet.EVERYTHING)
-    return Supported(images, common, os_name=meant_system(pod_spec.os_name), partial=pod_spec.is_patch)
+    return PodPlatforms(images, common, os_name=meant_system(pod_spec.os_name), partial=pod_spec.is_patch)
 
 
-def _supported(use: ImageUse, answers: Answers) -> SupportedImage:
+def _supported(use: ImageUse, answers: ImageInspections) -> SupportedImage:
     answer = answers.of(use.resolved_text)
     platforms = answer.platforms
     if use.role == "volume" and platforms is not None:
@@ -184,7 +184,7 @@ def _supported(use: ImageUse, answers: Answers) -> SupportedImage:
 # Constraints: S -------------------------------------------------------------------------------------------------------
 
 
-class Clause(Protocol):
+class NodeRequirement(Protocol):
     """One requirement on a node's label: an ``Expression`` of a text or a :class:`Requirement`."""
 
     @property
@@ -213,7 +213,7 @@ def meant_system(value: str) -> str:
     return meant if meant in KNOWN_SYSTEMS else value
 
 
-def holds(clause: Clause, platform: NodePlatform) -> bool:
+def holds(clause: NodeRequirement, platform: NodePlatform) -> bool:
     """Whether some node of the platform could satisfy the clause."""
     key = clause.key
     if key in ARCHITECTURE_KEYS:
@@ -223,7 +223,7 @@ def holds(clause: Clause, platform: NodePlatform) -> bool:
     return not (clause.operator == "In" and not clause.values)
 
 
-def _holds(clause: Clause, label: str, meant: Callable[[str], str]) -> bool:
+def _holds(clause: NodeRequirement, label: str, meant: Callable[[str], str]) -> bool:
     match clause.operator:
         case "In":
             return any(meant(value) == label for value in clause.values)
@@ -235,11 +235,11 @@ def _holds(clause: Clause, label: str, meant: Callable[[str], str]) -> bool:
             return True
 
 
-def is_architecture_constraint(clause: Clause) -> bool:
+def is_architecture_constraint(clause: NodeRequirement) -> bool:
     return clause.key in ARCHITECTURE_KEYS and clause.operator != "Exists"
 
 
-def is_os_constraint(clause: Clause) -> bool:
+def is_os_constraint(clause: NodeRequirement) -> bool:
     return clause.key in OS_KEYS and clause.operator != "Exists"
 
 
@@ -251,8 +251,8 @@ class Constraints:
     fields alone is a term without clauses, which may match everything.
     """
 
-    selector: tuple[Clause, ...] = ()
-    terms: tuple[tuple[Clause, ...], ...] | None = None
+    selector: tuple[NodeRequirement, ...] = ()
+    terms: tuple[tuple[NodeRequirement, ...], ...] | None = None
 
     @property
     def is_unconstrained(self) -> bool:
@@ -263,7 +263,7 @@ class Constraints:
             return False
         return self.terms is None or any(all(holds(clause, platform) for clause in term) for term in self.terms)
 
-    def clauses(self) -> Iterator[Clause]:
+    def clauses(self) -> Iterator[NodeRequirement]:
         yield from self.selector
         for term in self.terms or ():
             yield from term
@@ -318,7 +318,7 @@ def constraints_of(pod_spec: Mapping[str, Any]) -> Constraints:
     return Constraints(tuple(Requirement(str(key), "In", (str(value),)) for key, value in selector.items()), terms)
 
 
-def _clause(expression: Any) -> Clause:
+def _clause(expression: Any) -> NodeRequirement:
     members = mapping(expression)
     values = tuple(str(value) for value in elements(members.get("values")))
     return Requirement(str(members.get("key") or ""), str(members.get("operator") or ""), values)

@@ -128,7 +128,7 @@ class SourceText:
 # -- edits: replacements of regions of a text, the only way in which a text changes ------------------------------------
 
 
-class Edit(msgspec.Struct, frozen=True, order=True, gc=False):
+class TextEdit(msgspec.Struct, frozen=True, order=True, gc=False):
     """The text from ``start`` to ``end`` (offsets in code points, exclusive) becomes ``replacement``."""
 
     start: int
@@ -136,7 +136,7 @@ class Edit(msgspec.Struct, frozen=True, order=True, gc=False):
     replacement: str
 
 
-def ordered(edits: Iterable[Edit]) -> tuple[Edit, ...]:
+def ordered(edits: Iterable[TextEdit]) -> tuple[TextEdit, ...]:
     """The edits in the order of the text. Insertions at one offset keep their order and come before what replaces the
     text behind it. Raises ValueError if two edits overlap.
     """
@@ -147,7 +147,7 @@ def ordered(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     return found
 
 
-def splice(text: str, edits: Iterable[Edit]) -> str:
+def splice(text: str, edits: Iterable[TextEdit]) -> str:
     """The text after the edits, which must not overlap; all offsets are those of the text given."""
     parts, at = [], 0
     for edit in ordered(edits):
@@ -156,7 +156,7 @@ def splice(text: str, edits: Iterable[Edit]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def offset_before(offset: int, edits: Iterable[Edit]) -> int:
+def offset_before(offset: int, edits: Iterable[TextEdit]) -> int:
     """Maps an offset after the edits to the text before; within a replacement, to its start."""
     grown = 0
     for edit in ordered(edits):

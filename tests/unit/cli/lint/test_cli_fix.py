@@ -18,7 +18,7 @@ from polyarch.cli.input import files
 from polyarch.cli.lint import fix as fixing
 from polyarch.cli.output.documents import unified_diff
 from polyarch.manifests.rules import constraints
-from polyarch.manifests.rules.facts import Draft, PodFacts
+from polyarch.manifests.rules.facts import FindingDraft, PodFacts
 
 
 @pytest.fixture
@@ -451,7 +451,7 @@ def test_a_bug_that_one_file_brings_out_does_not_lose_the_others(
     before, other = broken.read_text(), run.write("b.yaml")
     real = constraints.check_constraints
 
-    def check(facts: PodFacts) -> Iterator[Draft]:
+    def check(facts: PodFacts) -> Iterator[FindingDraft]:
         if facts.pod_spec.object.name == "broken":
             raise TypeError("unhashable")
         yield from real(facts)

@@ -8,7 +8,7 @@ import pytest
 from bundling import ARCH, MANAGER, ONE, OPERAND, OS, PROXY, TWO, container, csv, in_terms, known, labels
 
 from polyarch.manifests import operator_sdk
-from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.oci.inspection import Inspection, InspectionWarning, Status
 from polyarch.oci.reference import parse
 
@@ -287,7 +287,7 @@ def test_a_nested_index_is_an_error() -> None:
     nested = Inspection(
         parse(MANAGER), Status.RESOLVED, "index", warnings=(InspectionWarning(operator_sdk.NESTED_INDEX, ""),)
     )
-    found = [each.detail for each in operator_sdk.validate(csv(), Answers({MANAGER: nested}))]
+    found = [each.detail for each in operator_sdk.validate(csv(), ImageInspections({MANAGER: nested}))]
     only(found, f"unable to inspect the image ({MANAGER}) : ")
     only(found, "missing or invalid", '["error/error"]')
 
@@ -342,7 +342,7 @@ def test_the_last_in_of_a_term_counts() -> None:
 
 @pytest.mark.parametrize("spec", [None, {}, {"install": []}, {"install": {"spec": {"deployments": [None, {}]}}}])
 def test_an_odd_service_version_is_no_crash(spec: Any) -> None:
-    assert operator_sdk.validate({"kind": "ClusterServiceVersion", "spec": spec}, Answers({})) == ()
+    assert operator_sdk.validate({"kind": "ClusterServiceVersion", "spec": spec}, ImageInspections({})) == ()
 
 
 # What it prints ----------------------------------------------------------------------------------------------

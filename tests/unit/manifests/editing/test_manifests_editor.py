@@ -8,9 +8,9 @@ import pytest
 from polyarch.manifests.edit.editor import render
 from polyarch.manifests.edit.layout import CannotEdit, commented_affinity
 from polyarch.manifests.fix import prove
-from polyarch.manifests.operations import Add, Misfit, Remove, Rename, Replace, TreeOperation
+from polyarch.manifests.operations import Add, OperationError, Remove, Rename, Replace, TreeOperation
 from polyarch.manifests.scan.nodes import compose
-from polyarch.manifests.scan.text import Edit, SourceText, ordered, splice
+from polyarch.manifests.scan.text import SourceText, TextEdit, ordered, splice
 
 EXPRESSION = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "386"]}
 AFFINITY = {"nodeAffinity": {"required": {"terms": [{"matchExpressions": [EXPRESSION]}]}}}
@@ -480,7 +480,7 @@ def test_an_alias_that_goes_takes_nothing_with_it() -> None:
 
 def test_operations_that_do_not_fit_are_no_edits() -> None:
     source = SourceText.of("web.yaml", b"a: 1\n")
-    with pytest.raises(Misfit):
+    with pytest.raises(OperationError):
         render(source, compose(source)[0], [Remove("/b")])
 
 
@@ -531,7 +531,7 @@ def test_operations_that_fit_nothing_prove_nothing() -> None:
 @pytest.mark.req("MF-060")
 def test_edits_apply_from_a_set_in_any_order() -> None:
     """Disjoint, on offsets of the old text; insertions at one place keep their order."""
-    edits = [Edit(4, 5, "X"), Edit(0, 0, "<"), Edit(2, 4, ""), Edit(2, 2, "1"), Edit(2, 2, "2")]
+    edits = [TextEdit(4, 5, "X"), TextEdit(0, 0, "<"), TextEdit(2, 4, ""), TextEdit(2, 2, "1"), TextEdit(2, 2, "2")]
     assert splice("abcdef", edits) == "<ab12Xf"
     with pytest.raises(ValueError, match="overlap at offset 2"):
-        ordered([Edit(0, 3, ""), Edit(2, 4, "")])
+        ordered([TextEdit(0, 3, ""), TextEdit(2, 4, "")])

@@ -29,7 +29,7 @@ from linting import answers, deployment, problems, scanned
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.rules.engine import lint
 from polyarch.manifests.rules.options import FixOptions, LintOptions
-from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.oci.inspection import Inspection, InspectionWarning, SourceUsed, Status
 from polyarch.oci.reference import parse
 
@@ -391,7 +391,7 @@ def test_MA207_the_digest_of_one_platform() -> None:
         csv(), {MANAGER: {"children": {"linux/amd64": CHILD, "linux/arm64": "sha256:" + "c" * 64}, "digest": DIGEST}}
     ).images[MANAGER]
     child = Inspection(parse(image), Status.RESOLVED, "image", digest=CHILD, entries=index.entries[:1])
-    found = lint(scanned(dumped(document)), Answers({image: child}, {image: index}))
+    found = lint(scanned(dumped(document)), ImageInspections({image: child}, {image: index}))
     (problem,) = of(found, "MA207")
     assert (problem.finding.sub, problem.finding.severity) == ("child", Severity.WARNING)
     assert "one platform (linux/amd64)" in problem.finding.message
@@ -412,7 +412,7 @@ def test_MA211_a_mirror_without_all_platforms(related: dict[str, str] | None) ->
         warnings=(InspectionWarning("child-missing", f"{CHILD} is not there"),),
         source=SourceUsed("mirror.acme.test", mirror=True),
     )
-    (problem,) = of(lint(scanned(dumped(csv(related=related))), Answers({image: incomplete})), "MA211")
+    (problem,) = of(lint(scanned(dumped(csv(related=related))), ImageInspections({image: incomplete})), "MA211")
     assert problem.finding.severity is Severity.ERROR
     assert "mirror.acme.test lacks a part" in problem.finding.message
     assert CHILD in problem.finding.message
@@ -422,7 +422,7 @@ def test_MA211_holds_for_any_workload() -> None:
     incomplete = Inspection(
         parse("quay.io/acme/web:2"), Status.RESOLVED, "index", warnings=(InspectionWarning("child-missing", ""),)
     )
-    found = lint(scanned(deployment("")), Answers({"quay.io/acme/web:2": incomplete}))
+    found = lint(scanned(deployment("")), ImageInspections({"quay.io/acme/web:2": incomplete}))
     assert "quay.io lacks a part" in of(found, "MA211")[0].finding.message
 
 

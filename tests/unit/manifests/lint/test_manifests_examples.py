@@ -12,21 +12,21 @@ from polyarch.manifests.fix import prove
 from polyarch.manifests.rules.bundle_run import lint_catalog, validate
 from polyarch.manifests.rules.bundles import BundleImageAnswer
 from polyarch.manifests.rules.catalogue import RULES
-from polyarch.manifests.rules.engine import Problem, lint, lint_source
+from polyarch.manifests.rules.engine import RepairableFinding, lint, lint_source
 from polyarch.manifests.rules.source_files import is_source
 from polyarch.manifests.rules.suppression import suppressed
 from polyarch.manifests.scan.scanning import scan
-from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.manifests.scan.text import SourceText, splice
 
 MINE = ("MA0", "MA1", "MA2", "MA3")
 ALSO = ("MA901", "MA902", "MA903")
 
 
-def found(example: Example, text: str) -> tuple[Problem, ...]:
+def found(example: Example, text: str) -> tuple[RepairableFinding, ...]:
     source = SourceText.of(example.file, text.encode())
     images = example.images()
-    answers = Answers(images, {text: images[shown] for text, shown in example.indexes.items()})
+    answers = ImageInspections(images, {text: images[shown] for text, shown in example.indexes.items()})
     if is_source(example.file):
         return lint_source(source, answers, example.lint_options())
     scanned, options = scan(source), example.lint_options()

@@ -8,8 +8,8 @@ from linting import answers, deployment, names, problems, repaired, rule, scanne
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.rules.engine import lint, wanted, wanted_indexes
 from polyarch.manifests.rules.images import SPELLINGS, architecture_in_name
-from polyarch.manifests.rules.options import LintOptions, Locked, Selection
-from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.rules.options import LintOptions, LockEntry, Selection
+from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.oci.reference import parse
 from polyarch.platforms import NodePlatform, is_architecture
 
@@ -93,12 +93,12 @@ def test_an_image_for_one_platform_says_what_to_build() -> None:
     assert finding.platforms.missing == ("linux/arm64",)
 
 
-def pinned(digest: str) -> tuple[str, Answers]:
+def pinned(digest: str) -> tuple[str, ImageInspections]:
     index = {"platforms": ALL, "digest": f"sha256:{'a' * 64}", "children": {"linux/amd64": f"sha256:{'b' * 64}"}}
     file = answers({WEB: index})
     image = f"{WEB}@sha256:{digest * 64}"
     images = {image: answers({WEB: index}, [image]).images.get(image, file.images[WEB])}
-    return image, Answers(images, {image: file.images[WEB]})
+    return image, ImageInspections(images, {image: file.images[WEB]})
 
 
 def test_a_digest_of_one_platform_becomes_that_of_the_index() -> None:
@@ -164,7 +164,7 @@ def test_an_unsupported_media_type_is_named_besides() -> None:
 )
 def test_what_was_locked(digest: str, platforms: list[str], expected: list[Any]) -> None:
     """MA008, MF-034: an image that cannot be resolved is MA001 and never lost."""
-    lock = {WEB: Locked(f"sha256:{'a' * 64}", (AMD64, ARM64))}
+    lock = {WEB: LockEntry(f"sha256:{'a' * 64}", (AMD64, ARM64))}
     answer = {"platforms": platforms, "digest": f"sha256:{digest * 64}"}
     found = problems(deployment(""), {WEB: answer}, lock=lock)
     locked = [each.finding for each in found if each.finding.rule == "MA008"]

@@ -11,14 +11,14 @@ from polyarch.manifests.rules.engine import lint_source
 from polyarch.manifests.rules.options import LintOptions, Selection
 from polyarch.manifests.rules.source_files import is_source
 from polyarch.manifests.rules.sources import base_images
-from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.manifests.scan.text import SourceText, splice
 
 INCLUDED = Selection(include=("MA3*",))
-NOTHING = Answers({})
+NOTHING = ImageInspections({})
 
 
-def found(path: str, text: str, *, known: Answers = NOTHING, **options: Any) -> Any:
+def found(path: str, text: str, *, known: ImageInspections = NOTHING, **options: Any) -> Any:
     source = SourceText.of(path, text.encode())
     return lint_source(source, known, LintOptions(selection=INCLUDED, **options))
 
@@ -201,7 +201,7 @@ def test_a_base_pinned_to_one_platform() -> None:
         "children": {"linux/amd64": f"sha256:{'b' * 64}"},
     }
     shown = answers({"quay.io/acme/base:1": index}).images["quay.io/acme/base:1"]
-    (problem,) = found("Dockerfile", text, known=Answers({}, {image: shown}))
+    (problem,) = found("Dockerfile", text, known=ImageInspections({}, {image: shown}))
     assert "linux/amd64 manifest of quay.io/acme/base:1" in problem.finding.message
     assert splice(text, problem.edits) == text.replace("b" * 64, "a" * 64, 1)
     assert base_images(SourceText.of("Dockerfile", text.encode())) == (image,)

@@ -11,10 +11,10 @@ from linting import scanned
 from polyarch.manifests import olm
 from polyarch.manifests import operations as tree
 from polyarch.manifests.finding import Severity
-from polyarch.manifests.rules.engine import Problem, lint
+from polyarch.manifests.rules.engine import RepairableFinding, lint
 from polyarch.manifests.rules.subscriptions import Deployment, override_drafts
 from polyarch.manifests.scan import sets
-from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.platforms import NodePlatform
 
 pytestmark = pytest.mark.req("MF-083")
@@ -35,8 +35,8 @@ def subscription(config: Mapping[str, Any], kind: str = "Subscription") -> dict[
     }
 
 
-def alone(config: Mapping[str, Any], kind: str = "Subscription") -> list[Problem]:
-    return of(lint(scanned(dumped(subscription(config, kind))), Answers({})), "MA209")
+def alone(config: Mapping[str, Any], kind: str = "Subscription") -> list[RepairableFinding]:
+    return of(lint(scanned(dumped(subscription(config, kind))), ImageInspections({})), "MA209")
 
 
 def judged(config: Mapping[str, Any], *pods: Mapping[str, Any], kind: str = "Subscription") -> list[Any]:

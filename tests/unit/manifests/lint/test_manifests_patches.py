@@ -7,7 +7,7 @@ import pytest
 from linting import answers, names
 
 from polyarch.manifests.fix import FixRequest, FixResult, fix
-from polyarch.manifests.rules.engine import Problem, lint
+from polyarch.manifests.rules.engine import RepairableFinding, lint
 from polyarch.manifests.rules.options import FixOptions, LintOptions, Taints
 from polyarch.manifests.scan.nodes import compose
 from polyarch.manifests.scan.scanning import Kustomizations, read_kustomization, scan
@@ -30,7 +30,7 @@ def kustomizations(text: str, folder: str = "overlays/prod") -> Kustomizations:
 NAMED = kustomizations("patches: [{path: patches/web.yaml}]\n")
 
 
-def problems(text: str, options: LintOptions = EVERYTHING) -> tuple[Problem, ...]:
+def problems(text: str, options: LintOptions = EVERYTHING) -> tuple[RepairableFinding, ...]:
     found = scan(SourceText.of(PATCH, text.encode()), kustomizations=NAMED)
     return lint(found, answers(IMAGES), options)
 

@@ -13,7 +13,7 @@ from polyarch.kube.patches import pointer
 from polyarch.manifests import fix as fixing
 from polyarch.manifests.fix import FixRequest, FixResult, fix
 from polyarch.manifests.rules.options import FixOptions, LintOptions, Selection, Taints
-from polyarch.manifests.scan.sets import Answers
+from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.manifests.scan.text import SourceText
 from polyarch.platforms import NodePlatform
 
@@ -349,7 +349,7 @@ def test_an_image_is_pinned_anew_only_where_every_use_of_its_text_is_an_image() 
     """MA004:"""
     index = {"platforms": ["linux/amd64"], "digest": f"sha256:{'a' * 64}"}
     known = answers({"quay.io/acme/pinned:1": {**index, "children": {"linux/amd64": f"sha256:{'b' * 64}"}}}, [CHILD])
-    known = Answers(known.images, {CHILD: known.images["quay.io/acme/pinned:1"]})
+    known = ImageInspections(known.images, {CHILD: known.images["quay.io/acme/pinned:1"]})
 
     def after(text: str) -> FixResult:
         return fix(SourceText.of("web.yaml", text.encode()), known, FixRequest(only=("MA004",)))

@@ -17,7 +17,7 @@ def pod(text: str) -> PodSpec:
     return pod_spec
 
 
-def supported(spec: str, images: dict[str, object]) -> sets.Supported:
+def supported(spec: str, images: dict[str, object]) -> sets.PodPlatforms:
     return sets.supported(pod(deployment(spec, images=tuple(images))), answers(images))
 
 
