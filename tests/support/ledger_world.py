@@ -20,7 +20,7 @@ from polyarch.numa.exporter.zones import node_zones
 from polyarch.numa.facts import FingerprintMethod, ScanSettings
 from polyarch.numa.fit.evaluate import evaluate
 from polyarch.numa.fit.facts import ExactOptions, FitDecision, NodeFacts, PodFacts, PodObject, node_facts, pod_facts
-from polyarch.numa.reservations import ExactRules, ReservationCache, ReservationChange, ReservationOptions
+from polyarch.numa.reservations import ReservationCache, ReservationChange, ReservationOptions
 from polyarch.sandbox.kubelet_model import admission, cpu_manager, device_manager, memory_manager, requests
 from polyarch.sandbox.kubelet_model import machine as capacity
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
@@ -242,7 +242,7 @@ class World:
         """By uid of a pod and node: when the object was written that the filter saw."""
         self.left_at: dict[str, float] = {}
         """By node, when a pod has left it last."""
-        self.ledger = ReservationCache(ExactRules(OPTIONS))
+        self.ledger = ReservationCache(OPTIONS)
         self.known: dict[str, NodeFacts] = {}
         self.mirror: dict[str, dict[tuple[int, str], int]] = {}
         for name in self.kubelets:
@@ -257,7 +257,7 @@ class World:
         self.pod_watch.clear()
         self.node_watch.clear()
         self.mirror = {}
-        self.ledger = ReservationCache(ExactRules(OPTIONS), ReservationOptions(scheduler="ours"))
+        self.ledger = ReservationCache(OPTIONS, ReservationOptions(scheduler="ours"))
         self.known = {name: each.facts for name, each in self.kubelets.items()}
         for pod in self.pods.values():
             self._note(self.ledger.pod_seen(pod.facts, self.now))

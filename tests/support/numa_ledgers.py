@@ -7,13 +7,14 @@ import msgspec
 from numa_nodes import amounts, cell, container, node, pod
 
 from polyarch.numa.fingerprint import fingerprint
-from polyarch.numa.fit.facts import FitDecision, NodeFacts, PodFacts, ZoneFacts
-from polyarch.numa.reservations import ExactRules, ReservationCache, ReservationChange, ReservationOptions
+from polyarch.numa.fit.evaluate import evaluate
+from polyarch.numa.fit.facts import ExactOptions, FitDecision, NodeFacts, PodFacts, ZoneFacts
+from polyarch.numa.reservations import ReservationCache, ReservationChange, ReservationOptions
 
 PERIOD = 10.0
 GRACE = 2 * PERIOD + 10.0
 STARTED_AT = "2026-01-01T00:00:00Z"
-RULES = ExactRules()
+RULES = ExactOptions()
 
 
 def started_ledger(**options: Any) -> ReservationCache:
@@ -63,7 +64,7 @@ def choose(
 ) -> list[FitDecision]:
     """What a filter does: drop, evaluate, hold the nodes that fit."""
     ledger.drop(facts.uid, "again")
-    decisions = [RULES.decide(facts, each, ledger.free(each), ledger.groups(each.name)) for each in nodes]
+    decisions = [evaluate(facts, each, ledger.free(each), RULES, groups=ledger.groups(each.name)) for each in nodes]
     fitting = [each for each in decisions if each.fits]
     ledger.hold(facts, fitting, now, **others)
     return fitting

@@ -1,7 +1,9 @@
-"""A pod on its node, as far as the ledger has to know it: a hash for fingerprints, when it was admitted, whether the
-node's object shows it.
+"""Which pods a node's NodeResourceTopology accounts for, so that nothing has to be reserved for them any more.
 
-There is one for each pod of the cluster, so the pod itself is kept only where it may hold something of a cell. Pure."""
+There is one :class:`BoundPod` for each bound pod of the cluster, so the pod's facts are kept only where it may hold
+something of a zone. A version of the topology accounts for a set of pods that has its fingerprint. Where pods are not
+on the zones that were predicted, predictions are distrusted for a while. Pure.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -140,7 +142,7 @@ def _requests(pod: PodFacts) -> list[Mapping[str, int]]:
     return [*(each.requests for each in pod.containers), *of_pod]
 
 
-# -- Which pods a version of a node's object accounts for: a set of pods with the version's fingerprint.
+# -- fingerprint -------------------------------------------------------------------------------------------------------
 
 
 MOST_SETS: Final = 256
@@ -251,7 +253,7 @@ def _in_turn(walks: Sequence[Candidates]) -> Candidates:
                 left.remove(walk)
 
 
-# -- When a reservation is not needed any more, since the node's object shows the pod. Pure.
+# -- confirmation ------------------------------------------------------------------------------------------------------
 
 
 UNKNOWN_PERIOD: Final = 60.0
@@ -346,7 +348,7 @@ def _has_scanned_since(
     return is_after and exporter_ready_since is not None and exporter_ready_since <= admitted
 
 
-# -- What a node's object should say next, if pods are where they were predicted.
+# -- prediction --------------------------------------------------------------------------------------------------------
 
 
 DISTRUST: Final = 600.0

@@ -1,4 +1,4 @@
-"""Which requests of a pod are aligned to cells, and why the others are not. Pure."""
+"""What is behind a decision: which requests are aligned, what each zone has of them, where a bound pod is. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -92,7 +92,7 @@ def _what(resource: str) -> str:
     return "CPUs" if resource == CPU else "memory"
 
 
-# -- The numbers behind a decision: what each cell has of what a container needs, who holds it, what is missing.
+# -- zone numbers ------------------------------------------------------------------------------------------------------
 
 
 class ZoneNumbers(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -167,7 +167,7 @@ def _of(unit: AlignmentUnit, node: NodeSnapshot, room: FreeResources) -> Iterabl
             )
 
 
-# -- Where a bound pod is: as predicted, and as the placement vectors of its node tell. Pure.
+# -- zones of a bound pod ----------------------------------------------------------------------------------------------
 
 
 Placed = Mapping[str, tuple[int, ...]]

@@ -1,7 +1,9 @@
-"""Disruption budgets: which evictions they would refuse. Pure.
+"""Which pods have to go from the zones of a node so that a more important pod fits.
 
-As the eviction API reads them: an empty selector means every pod of the namespace, a missing one none, and a pod that
-is under two budgets cannot be evicted at all."""
+:func:`candidate_on_node` looks at one node, :func:`choose_candidate` takes one node of all. Disruption budgets are read
+as the eviction API reads them: an empty selector means every pod of the namespace, a missing one none, and a pod that
+is under two budgets cannot be evicted at all. Pure.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
@@ -89,7 +91,7 @@ def violating(pods: Sequence[PodFacts], budgets: Iterable[DisruptionBudget]) -> 
     return frozenset(refused)
 
 
-# -- Where the containers of a node really are, by its placement vectors. Pure.
+# -- actual zones ------------------------------------------------------------------------------------------------------
 
 
 def actual_zones(node: NodeFacts, shown: Iterable[PodFacts]) -> dict[str, Mapping[int, Amounts]]:
@@ -117,7 +119,7 @@ def actual_zones(node: NodeFacts, shown: Iterable[PodFacts]) -> dict[str, Mappin
     return dict(found)
 
 
-# -- A node with the pods that hold something of its cells, and what is free once some of them are gone. Pure.
+# -- usage -------------------------------------------------------------------------------------------------------------
 
 
 Cells = tuple[int, ...]
@@ -185,7 +187,7 @@ def _apart(cell: ZoneFacts, unused: Collection[int]) -> ZoneFacts:
     return cell
 
 
-# -- The pods of one node that have to go for another one. Pure.
+# -- victims -----------------------------------------------------------------------------------------------------------
 
 
 CURABLE: Final = frozenset({"short", "no-common-cell"})
@@ -319,7 +321,7 @@ class _Search:
         return victims
 
 
-# -- Where to make room: one node of all candidates, or none. Pure.
+# -- the choice --------------------------------------------------------------------------------------------------------
 
 
 PreemptionReason = Literal["Evicts", "WaitsForVictims", "NoVictims"]

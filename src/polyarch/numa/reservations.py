@@ -1,14 +1,15 @@
-"""Whether a pod will be admitted in whatever order the kubelet gets to those that are on their way to its node.
+"""What is promised and not shown yet: zones are reserved from the filter call until the node's topology has the pod.
 
-A reservation is of the cells that the kubelet would choose now. But it admits pods as they arrive, which the filter
-does not know, and room comes free meanwhile: so another pod may be on the cell that was meant for this one, and nobody
-is told until the node's object shows it. What is available without those on their way is sure; they may be on any cell.
-Here is the proof that some cell is left for everybody all the same. Pure."""
+:class:`ReservationCache` takes in the scheduler's calls, the events of the watches and the time, each with its
+monotonic seconds, and returns what changed, so that whoever keeps sums of his own can follow.
+:class:`NodeReservations` is its part for one node; an event costs as much as that node has pods, whatever the cluster
+has. Pure; mutable.
+"""
 
 import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import msgspec
 
@@ -53,7 +54,14 @@ def is_certain(
     promised: Sequence[AdmissionRequirement],
     demands: Sequence[Amounts],
 ) -> bool:
-    """``available``: by cell, without those on their way; ``promised``: the ones among these that somebody was told
+    """Whether the kubelet admits a pod in whatever order it gets to those that are on their way to its node.
+
+    A reservation is of the zones that the kubelet would choose now. But it admits pods as they arrive, which the filter
+    does not know, and room comes free meanwhile: so another pod may be on the zone that was meant for this one, and
+    nobody is told until the topology shows it. What is available without those on their way is sure; they may be on any
+    zone. This proves that some zone is left for everybody all the same.
+
+    ``available``: by cell, without those on their way; ``promised``: the ones among these that somebody was told
     would be admitted; ``demands``: all of them. True: the kubelet admits the new pod, and the promised ones as before.
     """
     if node.settings.policy not in ALIGNING or not demands:
@@ -101,7 +109,7 @@ def _sum(units: Iterable[Amounts]) -> Counter[str]:
     return total
 
 
-# -- A reservation, and what happens to one. Pure.
+# -- reservations ------------------------------------------------------------------------------------------------------
 
 
 ZoneSums = Mapping[int, Amounts]
@@ -152,7 +160,7 @@ class Reservation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ReservationChange(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a method of the ledger did. ``cells`` were added to the node's sums (``reserved``) or taken from them
+    """What a method of the cache did. ``cells`` were added to the node's sums (``reserved``) or taken from them
     (``released``); ``bound`` changes no sum."""
 
     event: Event
@@ -216,7 +224,7 @@ def _put(amounts: dict[str, int], resource: str, amount: int) -> None:
 NOTHING: Final[ZoneSums] = {}
 
 
-# -- What a ledger is told: its settings, and the rules of the mode it keeps the books for. Pure.
+# -- options -----------------------------------------------------------------------------------------------------------
 
 
 Foreign = Literal["exclusive", "all", "none"]
@@ -238,57 +246,27 @@ class ReservationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Ours; matters for ``foreign`` none alone."""
 
 
-class SchedulingRules(Protocol):
-    """Of the mode, with its options."""
-
-    def decide(self, pod: PodFacts, node: NodeFacts, free: ZoneSums, groups: MemoryGroups) -> FitDecision:
-        """Whether and where the pod fits, beside reservations that make these groups of cells."""
-        ...
-
-    def demand(self, pod: PodFacts, node: NodeFacts) -> Amounts:
-        """What has to be aligned of the pod as a whole."""
-        ...
-
-    def claim(self, pod: PodFacts, node: NodeFacts, decision: FitDecision) -> AdmissionRequirement:
-        """What the pod needs to be admitted as decided."""
-        ...
-
-    def is_listed(self, pod: PodFacts, node: NodeFacts) -> bool:
-        """Whether a container that runs as long as the pod has demand: what a kubelet lists as exclusive."""
-        ...
+def aligned_demand(pod: PodFacts, node: NodeFacts) -> Amounts:
+    """What has to be aligned of the pod as a whole."""
+    demand = PodDemandCache(pod).on(node)
+    return together(demand.containers or demand.units)
 
 
-# -- The rules of mode *exact* as the ledger asks for them. Pure.
+def admission_requirement(pod: PodFacts, node: NodeFacts, decision: FitDecision) -> AdmissionRequirement:
+    """What the pod needs to be admitted as decided."""
+    units = PodDemandCache(pod).on(node).units
+    is_tied = len(units) > 1 and any(unit.ends for unit in units)
+    is_wide = any(len(zones) > 1 for zones in decision.cells.values())
+    return AdmissionRequirement(tuple(unit.needs for unit in units), is_tied or is_wide)
 
 
-DEFAULT_EXACT_OPTIONS: Final = ExactOptions()
+def is_listed(pod: PodFacts, node: NodeFacts) -> bool:
+    """Whether a container that runs as long as the pod has demand: what a kubelet lists as exclusive."""
+    demand = PodDemandCache(pod).on(node)
+    return any(not unit.ends for unit in demand.containers or demand.units)
 
 
-class ExactRules:
-    """:class:`polyarch.numa.reservations.Rules` with these options."""
-
-    def __init__(self, options: ExactOptions = DEFAULT_EXACT_OPTIONS) -> None:
-        self._options: Final = options
-
-    def decide(self, pod: PodFacts, node: NodeFacts, free: ZoneSums, groups: MemoryGroups) -> FitDecision:
-        return evaluate(pod, node, free, self._options, groups=groups)
-
-    def demand(self, pod: PodFacts, node: NodeFacts) -> Amounts:
-        demand = PodDemandCache(pod).on(node)
-        return together(demand.containers or demand.units)
-
-    def claim(self, pod: PodFacts, node: NodeFacts, decision: FitDecision) -> AdmissionRequirement:
-        units = PodDemandCache(pod).on(node).units
-        is_tied = len(units) > 1 and any(each.ends for each in units)
-        is_wide = any(len(cells) > 1 for cells in decision.cells.values())
-        return AdmissionRequirement(tuple(each.needs for each in units), is_tied or is_wide)
-
-    def is_listed(self, pod: PodFacts, node: NodeFacts) -> bool:
-        demand = PodDemandCache(pod).on(node)
-        return any(not each.ends for each in demand.containers or demand.units)
-
-
-# -- The book of one node: its object, its pods, what is reserved there, and which pods the object does not show yet.
+# -- one node ----------------------------------------------------------------------------------------------------------
 
 
 REMEMBERED: Final = 300.0
@@ -298,9 +276,9 @@ NAMESAKES: Final = 600.0
 
 
 class NodeReservations:
-    """See the module's docstring. Methods return what changed."""
+    """Topology, bound pods and reservations of one node. Methods return what changed."""
 
-    def __init__(self, name: str, rules: SchedulingRules, options: ReservationOptions) -> None:
+    def __init__(self, name: str, rules: ExactOptions, options: ReservationOptions) -> None:
         self.name: Final = name
         self.facts: NodeFacts | None = None
         self.version: TopologyVersion | None = None
@@ -366,7 +344,7 @@ class NodeReservations:
         node = self.facts
         if node is None or not decision.taken:
             return True
-        claim = self._rules.claim(pod, node, decision)
+        claim = admission_requirement(pod, node, decision)
         if claim.is_fragile and self.explanation is not None and self.explanation.departed:
             return False
         coming, there = [], ReservationTotals()
@@ -418,7 +396,7 @@ class NodeReservations:
         self, pod: PodFacts, decision: FitDecision, now: float, reason: Reason, *, expires: float | None, spread: bool
     ) -> ReservationChange:
         node = self.facts or NodeFacts(name=self.name)
-        demand = self._rules.demand(pod, node)
+        demand = aligned_demand(pod, node)
         return self._enter(
             Reservation(
                 uid=pod.uid,
@@ -429,7 +407,7 @@ class NodeReservations:
                 demand=demand,
                 memory_groups=decision.memory_groups,
                 unseen=NOTHING if spread else decision.unseen,
-                claim=self._rules.claim(pod, node, decision) if self._is_ours(pod, reason) else None,
+                claim=admission_requirement(pod, node, decision) if self._is_ours(pod, reason) else None,
                 is_spread=spread,
                 since=now,
                 expires=expires,
@@ -567,7 +545,7 @@ class NodeReservations:
             return
         resident.is_excluded = PodExclusions.of(node.settings.pod_exclude).covers(resident.full_name)
         if pod is not None:
-            resident.is_listed = self._rules.is_listed(pod, node)
+            resident.is_listed = is_listed(pod, node)
             resident.is_listed_by_spec = is_exclusive_by_spec(pod, node)
 
     # -- explaining and settling ---------------------------------------------------------------------------------------
@@ -650,10 +628,10 @@ class NodeReservations:
     def _predict(self, resident: BoundPod, pod: PodFacts, node: NodeFacts, now: float) -> list[ReservationChange]:
         if not self._options.is_on or (self._options.foreign == "none" and not self._is_ours(pod, "seen")):
             return []
-        if not self._rules.demand(pod, node):
+        if not aligned_demand(pod, node):
             resident.placed = NOTHING
             return []
-        decision = self._rules.decide(pod, node, free(node, self.reserved), self.groups)
+        decision = evaluate(pod, node, free(node, self.reserved), self._rules, groups=self.groups)
         if decision.fits and not decision.taken:
             return []
         spread = not decision.fits or self.is_distrusted(now)
@@ -713,10 +691,11 @@ def _listing(node: NodeFacts) -> tuple[object, ...]:
     return node.settings, cells, node.has_topology
 
 
-# -- All reservations of the cluster: what the filter, the watches and the time do to them.
+# -- the cluster -------------------------------------------------------------------------------------------------------
 
 
 DEFAULT_OPTIONS: Final = ReservationOptions()
+DEFAULT_RULES: Final = ExactOptions()
 SILENCE: Final = 300.0
 """Seconds after an admission until an exporter that has not shown the pod is told of."""
 
@@ -730,9 +709,9 @@ class StaleExporter(msgspec.Struct, frozen=True):
 
 
 class ReservationCache:
-    """See the module's docstring."""
+    """All reservations of the cluster."""
 
-    def __init__(self, rules: SchedulingRules, options: ReservationOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, rules: ExactOptions = DEFAULT_RULES, options: ReservationOptions = DEFAULT_OPTIONS) -> None:
         self._rules: Final = rules
         self._options: Final = options
         self._accounts: Final[dict[str, NodeReservations]] = {}

@@ -1,6 +1,9 @@
-"""What kube-scheduler's own NodeResourcesFit counts: the requests of all pods of a node against its allocatable. Pure.
+"""What would become of pods on nodes as they are now, for people who ask before they act.
 
-Source: ``component-helpers/resource`` (PodRequests) and the plugin of that name."""
+Pods are placed one after the other, as the scheduler would with the extender beside it: zones as the extender decides,
+sums over nodes as kube-scheduler's NodeResourcesFit counts them (``component-helpers/resource``, PodRequests). Taints,
+selectors and affinity are not judged: whoever asks gives the nodes that matter. Pure; the cluster is mutable.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,7 +69,7 @@ def _is_of_pods(name: str) -> bool:
     return name in (CPU, MEMORY) or name.startswith(PAGES)
 
 
-# -- Pods placed one after the other on a snapshot, as the scheduler would with the extender beside it.
+# -- placement ---------------------------------------------------------------------------------------------------------
 
 
 INSUFFICIENT: Final = "insufficient"
@@ -220,7 +223,7 @@ def _shape(pod: PodFacts) -> bytes:
     return msgspec.json.encode(needs, order="deterministic")
 
 
-# -- What is asked of a snapshot: where pods go, how many more fit, where the pods of a node would go. Pure.
+# -- what if -----------------------------------------------------------------------------------------------------------
 
 
 MOST_COPIES: Final = 200_000

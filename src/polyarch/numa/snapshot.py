@@ -1,4 +1,7 @@
-"""The rules of a mode with its options, as one function for whoever only wants the decision. Pure."""
+"""Nodes as they are at one moment, with what is promised on them, wherever that is known from; and the rules of a mode.
+
+Without an extender, :func:`reconstructed` adds what one would hold reserved if it started now. Pure.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
@@ -8,7 +11,7 @@ import msgspec
 from polyarch.numa.fit.demand import PodDemandCache
 from polyarch.numa.fit.evaluate import evaluate
 from polyarch.numa.fit.facts import Amounts, ExactOptions, FitDecision, NodeFacts, PodFacts, ZoneFacts
-from polyarch.numa.reservations import ExactRules, Reservation, ReservationCache
+from polyarch.numa.reservations import Reservation, ReservationCache
 
 Mode = Literal["exact", "advise"]
 NodeRules = Callable[[NodeFacts, Mapping[int, Amounts], Iterable[tuple[int, ...]]], FitDecision]
@@ -39,7 +42,7 @@ def rules_of(choice: Choice) -> PodRules:
     return of
 
 
-# -- Nodes as they are at one moment, with what is promised on them, wherever that is known from. Pure.
+# -- the snapshot ------------------------------------------------------------------------------------------------------
 
 
 Cells = tuple[int, ...]
@@ -117,14 +120,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return next((each for each in self.nodes if each.name == name), None)
 
 
-# -- What an extender would hold reserved if it started now: for clusters without one, and for files. Pure.
+# -- reservations without an extender ----------------------------------------------------------------------------------
 
 
 def reconstructed(snapshot: Snapshot, options: ExactOptions, *, unix: float) -> Snapshot:
     """With reservations for pods that the objects do not show yet. ``unix``: the time of the snapshot, in seconds."""
     if not snapshot.knows_pods:
         return snapshot
-    ledger = ReservationCache(ExactRules(options))
+    ledger = ReservationCache(options)
     for node in snapshot.nodes:
         ledger.topology_seen(node.facts, 0.0)
     for node in snapshot.nodes:

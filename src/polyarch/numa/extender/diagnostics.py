@@ -1,4 +1,8 @@
-"""Exporters that do not show a pod which runs: its cells stay reserved, and people hear of it."""
+"""What people should hear of nodes whose exporter does not show a pod that runs; its zones stay reserved meanwhile.
+
+:class:`StalenessCheck` posts an Event for each silence of a node; :class:`ResyncDebugFiles` writes a file per node
+whose topology no set of pods explains, as the scheduler plugin does for ``cacheResyncDebug``.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -42,7 +46,7 @@ class StalenessCheck:
         self._told = frozenset(found)
 
 
-# -- A file per node whose object is not explained, as the scheduler plugin writes it for ``cacheResyncDebug``.
+# -- files -------------------------------------------------------------------------------------------------------------
 
 
 log = structlog.get_logger(__name__)

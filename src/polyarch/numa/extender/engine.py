@@ -19,7 +19,7 @@ from polyarch.numa.extender.state_document import MOST_CHOSEN, LastFilterResult,
 from polyarch.numa.fit.facts import ExactOptions, FitDecision, NodeFacts, PodFacts
 from polyarch.numa.fit.node_index import FitResults, NumaNodeIndex
 from polyarch.numa.names import REQUIRE
-from polyarch.numa.reservations import ExactRules, ReservationCache, ReservationChange, ReservationOptions
+from polyarch.numa.reservations import ReservationCache, ReservationChange, ReservationOptions
 
 REMEMBERED: Final = 600.0
 """Seconds since the last rejection."""
@@ -42,7 +42,10 @@ class _PodClass(msgspec.Struct):
 
 
 class UnschedulablePods:
-    """See the module's docstring."""
+    """Pods that were rejected lately, and nodes that may have more room since.
+
+    Pods that ask for the same are tried once.
+    """
 
     def __init__(self) -> None:
         self._rejections: Final[dict[str, tuple[float, bytes]]] = {}
@@ -112,7 +115,7 @@ class UnschedulablePods:
         return ""
 
 
-# -- Whether a change of a node can make room for anybody: most versions of its object do not. Pure.
+# -- room --------------------------------------------------------------------------------------------------------------
 
 
 def has_more_room(before: NodeFacts | None, after: NodeFacts) -> bool:
@@ -129,7 +132,7 @@ def has_more_room(before: NodeFacts | None, after: NodeFacts) -> bool:
     )
 
 
-# -- What the extender answers, without input or output: the books of its mode, and what was said last of each pod.
+# -- results -----------------------------------------------------------------------------------------------------------
 
 
 class FilterResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +148,7 @@ class FilterResult(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that would do, whether they are answered or not."""
 
 
-# -- The books of modes exact and advise: the fleet that is asked, and the ledger that knows what is promised.
+# -- the scheduler cache -----------------------------------------------------------------------------------------------
 
 
 UNCERTAIN: Final = "cells are not certain until pods on their way have started"
@@ -196,7 +199,7 @@ class SchedulerCache:
         self._metrics = metrics
         options = exact_options(settings)
         self.fleet: Final = NumaNodeIndex(options)
-        self.ledger: Final = ReservationCache(ExactRules(options), reservation_options(settings))
+        self.ledger: Final = ReservationCache(options, reservation_options(settings))
         self.freed: list[Freed] = []
         self.unexplained: Unexplained = lambda node, document: None
         self.keeps: Keeps = lambda uid, now: None
@@ -470,7 +473,7 @@ class SchedulerCache:
             del self._on_node[before.node_name]
 
 
-# -- What was answered last of each pod, and which pods wait.
+# -- the engine --------------------------------------------------------------------------------------------------------
 
 
 _MOST_VERDICTS: Final = 1000
@@ -478,7 +481,7 @@ _MOST_VERDICTS: Final = 1000
 
 
 class Engine:
-    """See the module's docstring."""
+    """Answers of the scheduler cache, the last ones of each pod, and the pods that wait."""
 
     def __init__(self, settings: ExtenderSettings, books: SchedulerCache, metrics: ExtenderMetrics) -> None:
         self.settings: Final = settings

@@ -1,12 +1,13 @@
 """Makes room for a pod that no node will do for: evicts pods of lower priority from cells it needs.
 
 kube-scheduler's own preemption asks no extender without a preemptVerb: it is off in the profile that the operator
-makes. Who has to go is decided in ``scheduling.preemption``; here pods are evicted, by the eviction API alone, the
+makes. Who has to go is decided in ``numa.preemption``; here pods are evicted, by the eviction API alone, the
 freed zones are kept, and the pod is nominated. Attempts are made one after the other, outside of the scheduler's
 question.
 
 Nobody is evicted for nothing: a node counts only if its object shows no pod that has left, and no pod is evicted while
-another node would do, or while zones that were freed for the same pod may still come to it."""
+another node would do, or while zones that were freed for the same pod may still come to it.
+"""
 
 import asyncio
 from collections import OrderedDict
@@ -23,9 +24,10 @@ from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.informer import Informer, WatchClient
 from polyarch.kube.patches import JsonPatch, add, remove, test
 from polyarch.kube.resources import POD_DISRUPTION_BUDGETS, PODS, Resource
+from polyarch.numa.extender.engine import SchedulerCache
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.extender.wire import ExtenderArgs
-from polyarch.numa.fit.facts import FitDecision, NodeFacts, PodFacts
+from polyarch.numa.fit.facts import FitDecision, PodFacts
 from polyarch.numa.preemption import (
     DisruptionBudget,
     NodeUsage,
@@ -40,7 +42,6 @@ from polyarch.numa.preemption import (
     disruption_budget,
     listed,
 )
-from polyarch.numa.reservations import ReservationCache
 
 log = structlog.get_logger(__name__)
 
@@ -77,31 +78,21 @@ class Evicts(Protocol):
     ) -> object: ...
 
 
-class Budgets(Protocol):
-    """Where disruption budgets are known."""
+class BudgetCache:
+    """Kept current by a watch of its own."""
 
-    async def known(self) -> Sequence[DisruptionBudget]: ...
+    def __init__(self, client: WatchClient, *, clock: Clock) -> None:
+        self._informer = Informer(client, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, clock=clock)
 
+    async def known(self) -> list[DisruptionBudget]:
+        """All that cover pods; waits until they were listed once."""
+        await self._informer.synced()
+        found = (disruption_budget(each) for each in self._informer.store.values())
+        return [each for each in found if each is not None]
 
-class PreemptionCache(Protocol):
-    """What is known of nodes and pods, and what is reserved (:class:`polyarch.numa.extender.engine.Reserving`)."""
-
-    @property
-    def ledger(self) -> ReservationCache: ...
-
-    def node(self, name: str) -> NodeFacts | None: ...
-
-    def pod(self, uid: str) -> PodFacts | None: ...
-
-    def pods_on(self, node: str) -> Sequence[PodFacts]: ...
-
-    def fitting(self, pod: PodFacts, names: Sequence[str]) -> Sequence[str]:
-        """Which of the nodes would do now."""
-        ...
-
-    def keep(self, pod: PodFacts, decision: FitDecision, now: float, seconds: float) -> None: ...
-
-    def drop(self, uid: str, now: float) -> None: ...
+    async def run(self) -> None:
+        """Watches until cancelled."""
+        await self._informer.run()
 
 
 class Nomination(msgspec.Struct, frozen=True):
@@ -121,9 +112,9 @@ class PreemptionController:
     def __init__(
         self,
         client: Evicts,
-        books: PreemptionCache,
+        books: SchedulerCache,
         *,
-        budgets: Budgets,
+        budgets: BudgetCache,
         rules: PreemptionRules,
         recorder: Recorder,
         metrics: ExtenderMetrics,
@@ -394,23 +385,3 @@ def _cells(decision: FitDecision) -> str:
 
 def _regarding(pod: PodFacts) -> Regarding:
     return Regarding(PODS.api_version, PODS.kind, pod.namespace, pod.name, pod.uid)
-
-
-# -- The disruption budgets of the cluster, for the order of victims.
-
-
-class BudgetCache:
-    """Kept current by a watch of its own."""
-
-    def __init__(self, client: WatchClient, *, clock: Clock) -> None:
-        self._informer = Informer(client, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, clock=clock)
-
-    async def known(self) -> list[DisruptionBudget]:
-        """All that cover pods; waits until they were listed once."""
-        await self._informer.synced()
-        found = (disruption_budget(each) for each in self._informer.store.values())
-        return [each for each in found if each is not None]
-
-    async def run(self) -> None:
-        """Watches until cancelled."""
-        await self._informer.run()

@@ -32,18 +32,34 @@ Arrives = Callable[[], Awaitable[None]]
 """Returns when what others did before this call is known."""
 
 
-class Binds(Protocol):
-    """Creates the Binding of a pod that has its cells."""
-
-    async def bind(self, asked: ExtenderBindingArgs) -> str:
-        """Why it is not bound; empty: it is."""
-        ...
-
-
 class Rejections(Protocol):
     """Hears of pods that no node will do for."""
 
     def rejected(self, asked: ExtenderArgs, now: float) -> None: ...
+
+
+class PodBinder:
+    """Called by the service, one pod at a time or several."""
+
+    def __init__(self, client: Client, engine: Engine, *, clock: Clock) -> None:
+        self._client = client
+        self._engine = engine
+        self._clock = clock
+
+    async def bind(self, asked: ExtenderBindingArgs) -> str:
+        """Why the pod is not bound; empty: it is."""
+        pod = self._engine.asked(asked.pod_uid)
+        if pod is None:
+            return f"pod {asked.pod_namespace}/{asked.pod_name} was not asked for: it has to pass filter first"
+        if problem := self._engine.books.secure(pod, asked.node, self._clock.monotonic()):
+            return problem
+        try:
+            await self._client.bind(asked.pod_namespace, asked.pod_name, asked.node, asked.pod_uid)
+        except KubernetesError as error:
+            log.warning("pod is not bound", pod=pod.full_name, node=asked.node, error=str(error))
+            return str(error)
+        self._engine.books.bound(pod, asked.node, self._clock.monotonic())
+        return ""
 
 
 class Service:
@@ -57,7 +73,7 @@ class Service:
         clock: Clock,
         problem: Problem,
         arrives: Arrives,
-        binds: Binds | None = None,
+        binds: PodBinder | None = None,
         rejections: tuple[Rejections, ...] = (),
     ) -> None:
         """``binds``: None, the verb is not served."""
@@ -135,30 +151,3 @@ class Service:
         if verb == "filter":
             return wire.problem(sentence)
         return wire.bound(sentence) if verb == "bind" else wire.priorities(())
-
-
-# -- The bind verb: the pod has its cells before its Binding is created.
-
-
-class PodBinder:
-    """Called by the service, one pod at a time or several."""
-
-    def __init__(self, client: Client, engine: Engine, *, clock: Clock) -> None:
-        self._client = client
-        self._engine = engine
-        self._clock = clock
-
-    async def bind(self, asked: ExtenderBindingArgs) -> str:
-        """Why the pod is not bound; empty: it is."""
-        pod = self._engine.asked(asked.pod_uid)
-        if pod is None:
-            return f"pod {asked.pod_namespace}/{asked.pod_name} was not asked for: it has to pass filter first"
-        if problem := self._engine.books.secure(pod, asked.node, self._clock.monotonic()):
-            return problem
-        try:
-            await self._client.bind(asked.pod_namespace, asked.pod_name, asked.node, asked.pod_uid)
-        except KubernetesError as error:
-            log.warning("pod is not bound", pod=pod.full_name, node=asked.node, error=str(error))
-            return str(error)
-        self._engine.books.bound(pod, asked.node, self._clock.monotonic())
-        return ""

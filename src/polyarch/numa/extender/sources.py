@@ -1,12 +1,13 @@
-"""One watch whose objects are handed on as they come, and not kept.
+"""Keeps the scheduler cache current from three watches: NodeResourceTopologies, Nodes and Pods.
 
 An informer keeps every object in its store: 5 000 topologies and 100 000 pods take a gigabyte. Here only keys, uids and
-versions stay; the ledger and the fleet keep what they need. What vanished while the watch was broken is told when the
-next list is complete, as an informer does."""
+versions stay; the scheduler cache keeps what it needs. What vanished while the watch was broken is told when the next
+list is complete, as an informer does. :class:`FailoverBarrier` waits until the watches show what another replica bound.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from sys import intern
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import structlog
@@ -161,7 +162,7 @@ class UncachedInformer(Generic[T]):
             log.exception("object could not be taken in", resource=str(self.resource))
 
 
-# -- Nodes, their objects and pods, from three watches into the books.
+# -- the cache ---------------------------------------------------------------------------------------------------------
 
 
 UNALIGNED: Final = frozenset({"TopologyAffinityError", "SMTAlignmentError"})
@@ -392,7 +393,7 @@ def _bare(pod: PodFacts) -> PodFacts:
     )
 
 
-# -- What another replica did before it stopped is known before the first answer.
+# -- failover ----------------------------------------------------------------------------------------------------------
 
 
 BARRIER_SILENCE: Final = 30.0
@@ -402,16 +403,10 @@ BARRIER_TIMEOUT: Final = 1.5
 _STEP: Final = 0.01
 
 
-class Shown(Protocol):
-    """What the watch of pods has handed on (``feed.Feed``)."""
-
-    def has(self, key: Key, version: str) -> bool: ...
-
-
 class FailoverBarrier:
     """Call :meth:`passed` at each filter call."""
 
-    def __init__(self, client: Client, pods: Shown, scheduler_name: str, *, clock: Clock) -> None:
+    def __init__(self, client: Client, pods: UncachedInformer[Any], scheduler_name: str, *, clock: Clock) -> None:
         self._client = client
         self._pods = pods
         self._selector = f"spec.schedulerName={scheduler_name}"

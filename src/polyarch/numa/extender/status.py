@@ -2,7 +2,8 @@
 
 Health is for everybody, since a kubelet has no token. Metrics and the state are for those whom the API server allows to
 ``get`` these paths. Without ``--cert-dir`` the certificate is one that the process makes for itself when it starts, as
-the kube-scheduler in the same pod does: nothing has to be mounted, and whoever wants to check it gives it files."""
+the kube-scheduler in the same pod does: nothing has to be mounted, and whoever wants to check it gives it files.
+"""
 
 import asyncio
 import socket
@@ -118,7 +119,7 @@ def _own_certificate(clock: Clock, metrics: Metrics) -> Certificates:
     return Certificates(read, "memory", clock=clock, metrics=metrics, interval=INTERVAL)
 
 
-# -- The state document of the running extender, encoded a few nodes at a time: no question waits for it.
+# -- the state document ------------------------------------------------------------------------------------------------
 
 
 AT_ONCE: Final = 100

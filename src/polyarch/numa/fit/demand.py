@@ -1,8 +1,9 @@
-"""What of a pod's requests a node aligns. Pure.
+"""What of a pod's requests a node aligns.
 
-It depends on the node only by the scope, by what its managers manage of the resources that the pod requests, and by
-``pod-level-managers``. :class:`Demands` keeps it for each kind of node, so that many nodes are asked for the price of a
-few."""
+The demand depends on a node only by its scope, by what its managers manage of the resources that the pod requests, and
+by ``pod-level-managers``. :class:`PodDemandCache` keeps it for each kind of node, so that many nodes are asked for the
+price of a few. Pure.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

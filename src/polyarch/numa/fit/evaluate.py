@@ -1,4 +1,9 @@
-"""What decides about a node before its cells are looked at. Pure."""
+"""One pod on one node, as the node's kubelet will decide. Pure, and never an error.
+
+:func:`evaluate` is the reference: whatever decides faster decides the same. It makes the checks that need no zone, lets
+the topology manager's policy choose zones, and hands out what the containers need, as the managers of CPUs, memory and
+devices do; these may still refuse.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -137,7 +142,7 @@ def rejected(
     )
 
 
-# -- How a kubelet gives one container what it needs, once the topology manager has chosen cells for it or for its pod.
+# -- allocation --------------------------------------------------------------------------------------------------------
 
 
 def allocate(
@@ -191,7 +196,7 @@ def memory_cells(needs: Amounts, room: FreeResources, cells: ZoneIds | None, *, 
     return wider
 
 
-# -- How good a node is that fits, from 0 to 100. Pure, and exact: no floats.
+# -- score, from 0 to 100, without floats ------------------------------------------------------------------------------
 
 
 def unit_score(unit: AlignmentUnit, cells: ZoneIds, room: FreeResources, options: ExactOptions) -> int:
@@ -245,7 +250,7 @@ def _nearest(known: tuple[tuple[int, tuple[tuple[int, int], ...]], ...], size: i
     return min(distance(each, costs) for each in zone_sets(tuple(costs), size))
 
 
-# -- One pod on one node, as the node's kubelet will decide. Pure, and never an error.
+# -- evaluate ----------------------------------------------------------------------------------------------------------
 
 
 def evaluate(

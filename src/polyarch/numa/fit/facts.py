@@ -1,6 +1,9 @@
-"""Amounts of resources, and what their names say. Pure.
+"""What decisions are made from, and what a decision is: amounts, pods, nodes, options, :class:`FitDecision`.
 
-An amount is a whole number of thousandths (:mod:`polyarch.quantity`), by the name of its resource."""
+An amount is a whole number of thousandths (:mod:`polyarch.quantity`), by the name of its resource. Decoding is lenient:
+unknown fields are ignored, lists may be null. Nothing that a NodeResourceTopology may hold is an error: what cannot be
+read is left out, or counts as nothing. Pure.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +58,7 @@ def positive(amounts: Amounts) -> dict[str, int]:
     return {name: amount for name, amount in amounts.items() if amount > 0}
 
 
-# -- Pods as scheduling by cells sees them: quality of service, containers in the order of their start, requests.
+# -- pods --------------------------------------------------------------------------------------------------------------
 
 
 Qos = Literal["Guaranteed", "Burstable", "BestEffort"]
@@ -253,7 +256,7 @@ def _is_claim(volume: VolumeObject) -> bool:
     return volume.persistent_volume_claim is not None or volume.ephemeral is not None
 
 
-# -- Nodes as scheduling by cells sees them: cells with amounts, and the settings of the kubelet.
+# -- nodes -------------------------------------------------------------------------------------------------------------
 
 
 HIGHEST_ZONE: Final = 63
@@ -482,7 +485,7 @@ def _described(items: object) -> Iterable[PodPattern]:
                 yield PodPattern(namespace, name)
 
 
-# -- The decision about one pod on one node: what the wire, Events, ``explain`` and ``simulate`` render. Pure.
+# -- the decision ------------------------------------------------------------------------------------------------------
 
 
 RejectionKind = Literal[
@@ -528,7 +531,7 @@ class FitDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """0 – 100."""
 
 
-# -- What an administrator chooses about mode *exact*. Pure.
+# -- options -----------------------------------------------------------------------------------------------------------
 
 
 Strategy = Literal["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"]

@@ -38,7 +38,7 @@ from polyarch.numa.fit.node_table import MOST_AMOUNT, MOST_RESOURCES, REFUSED, U
 from polyarch.numa.fit.zones import CLOSEST, UNKNOWN_COST, ZoneIds
 from polyarch.quantity import UNIT
 
-# -- Equal amounts kept once. Pure.
+# -- equal amounts are kept once ---------------------------------------------------------------------------------------
 
 
 _MOST: Final = 50_000
@@ -92,7 +92,7 @@ def _like(available: Amounts, allocatable: Amounts) -> Amounts:
     return {name: most if (amount := available[name]) == most else amount for name, most in allocatable.items()}
 
 
-# -- Nodes that are alike in everything but amounts: what holds for one before its cells are looked at holds for all.
+# -- node classes ------------------------------------------------------------------------------------------------------
 
 
 class NodeClassDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -254,7 +254,7 @@ def _held(unit: AlignmentUnit) -> AlignmentUnit:
     )
 
 
-# -- The best of the nodes that fit. Pure.
+# -- the best nodes ----------------------------------------------------------------------------------------------------
 
 
 def best_nodes(names: Sequence[str], scores: Sequence[int], *, uid: str, count: int) -> list[str]:
@@ -272,7 +272,7 @@ def best_nodes(names: Sequence[str], scores: Sequence[int], *, uid: str, count: 
     return chosen
 
 
-# -- What all named nodes say of one pod, read in the ways that answers need. Pure.
+# -- results -----------------------------------------------------------------------------------------------------------
 
 
 class NodeRejection(msgspec.Struct, frozen=True, gc=False):
@@ -324,7 +324,7 @@ class FitResults(msgspec.Struct, frozen=True, kw_only=True):
         return self.decide(name)
 
 
-# -- All nodes with what is reserved on them, and what each would say of a pod: as ``exact.evaluate``.
+# -- the index ---------------------------------------------------------------------------------------------------------
 
 
 Place = tuple[int, int]

@@ -1,7 +1,9 @@
-"""How many CPUs of each cell a container gets where it gets them from several (``takeByTopologyNUMAPacked``). Pure.
+"""Which zones of a node the kubelet's managers give a container, and how much of each.
 
-Whole sockets and cells first, then whole cores, then single CPUs; always from where the fewest are left, so that large
-pieces stay whole for others. Which CPUs of a cell are free is not known here, so cores count as free one by one."""
+:class:`FreeResources` is what is left while the containers of one pod are placed. The policies choose zones as the
+topology manager does: ``single-numa-node`` one, ``restricted`` a set, ``best-effort`` what hints have in common. CPUs
+from several zones come as the CPU manager packs them. Pure.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -71,7 +73,7 @@ class CpuPacking(NamedTuple):
         return sum(left.get(cell, 0) for cell in cells)
 
 
-# -- What is left of a node's cells while the containers of one pod are placed one after the other.
+# -- free resources ----------------------------------------------------------------------------------------------------
 
 
 ZoneIds = tuple[int, ...]
@@ -279,7 +281,7 @@ def in_turn(amount: int, there: Mapping[int, int]) -> dict[int, int]:
     return shares
 
 
-# -- Policy ``single-numa-node``: each unit on one cell, the lowest that will do. Pure.
+# -- policy single-numa-node -------------------------------------------------------------------------------------------
 
 
 class AlignmentFailure(msgspec.Struct, frozen=True, gc=False):
@@ -307,7 +309,7 @@ def single_zone_failure(unit: AlignmentUnit, room: FreeResources) -> AlignmentFa
     )
 
 
-# -- Policies ``restricted`` and ``best-effort``: sets of cells. Pure.
+# -- policy restricted -------------------------------------------------------------------------------------------------
 
 
 MAX_ZONE_SETS: Final = 20_000
@@ -426,7 +428,7 @@ def smallest_memory_zones(memory: Amounts, room: FreeResources, *, around: ZoneI
     return next((each for each in found if each is not None), None)
 
 
-# -- Policy ``best-effort``: what the topology manager makes of hints that have no set of cells in common.
+# -- policy best-effort ------------------------------------------------------------------------------------------------
 
 
 MOST_SMALLEST: Final = 256

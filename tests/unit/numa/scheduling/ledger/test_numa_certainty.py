@@ -4,12 +4,13 @@ import pytest
 from numa_ledgers import RULES, admitted, choose, exclusive, started_ledger, version
 from numa_nodes import container, pod
 
+from polyarch.numa.fit.evaluate import evaluate
 from polyarch.numa.fit.facts import NodeFacts, PodFacts
 from polyarch.numa.reservations import ReservationCache
 
 
 def is_certain(ledger: ReservationCache, facts: PodFacts, node: NodeFacts, now: float = 2.0) -> bool:
-    decision = RULES.decide(facts, node, ledger.free(node), ledger.groups(node.name))
+    decision = evaluate(facts, node, ledger.free(node), RULES, groups=ledger.groups(node.name))
     assert decision.fits
     return ledger.is_certain(facts, decision, now)
 
