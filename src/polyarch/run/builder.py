@@ -53,23 +53,23 @@ PASS_SECONDS: Final = 900.0
 
 async def setup(process: Process) -> Components:
     """The role: in the leader only."""
-    parts = await process.share(open_build_registries)
+    services = await process.share(open_build_registries)
     informers, nodes = BuildInformers.of(process), NodeIndex()
     reader = ImageBuildReader(
-        informers, nodes, plan_build, settings=plan_settings(process), clock=process.clock, metrics=parts.metrics
+        informers, nodes, plan_build, settings=plan_settings(process), clock=process.clock, metrics=services.metrics
     )
     election = process.election(names.LEASE)
     recorder = process.recorder(REPORTER)
     locks = RepositoryLocks()
-    machine = machine_os_reader(process, informers, parts, recorder, active_jobs=lambda: reader.active_jobs)
+    machine = machine_os_reader(process, informers, services, recorder, active_jobs=lambda: reader.active_jobs)
     controllers: list[Controller[Any]] = [
-        build_controller(process, each, parts, recorder=recorder, locks=locks, election=election)
+        build_controller(process, each, services, recorder=recorder, locks=locks, election=election)
         for each in (reader, machine)
         if each is not None
     ]
     controllers += [
         _record_controller(process, informers, nodes),
-        *_cleanup_controllers(process, informers, parts, machine, recorder=recorder, locks=locks, election=election),
+        *_cleanup_controllers(process, informers, services, machine, recorder=recorder, locks=locks, election=election),
     ]
     background = {"machine-os": lambda: machine.attend(process.client)} if machine is not None else {}
     return Components(
@@ -88,7 +88,7 @@ class BuildServices(NamedTuple):
 def machine_os_reader(
     process: Process,
     informers: BuildInformers,
-    parts: BuildServices,
+    services: BuildServices,
     recorder: Recorder,
     *,
     active_jobs: Callable[[], int],
@@ -103,7 +103,7 @@ def machine_os_reader(
         namespace=own.machine_os_namespace,
         settings=plan_settings(process),
         clock=process.clock,
-        metrics=parts.metrics,
+        metrics=services.metrics,
         own_metrics=MachineOSMetrics(process.metrics),
         active_jobs=active_jobs,
         recorder=recorder,
@@ -113,7 +113,7 @@ def machine_os_reader(
 def build_controller(
     process: Process,
     reader: BuildReader,
-    parts: BuildServices,
+    services: BuildServices,
     *,
     recorder: Recorder,
     locks: RepositoryLocks,
@@ -126,13 +126,13 @@ def build_controller(
     inputs = SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add)
     passes = BuildReconciler(
         reader,
-        resolver=BuildResolver(parts.registries, inputs, clock, named=NamedObjects(client)),
+        resolver=BuildResolver(services.registries, inputs, clock, named=NamedObjects(client)),
         inputs=inputs,
         objects=ObjectWrites(client, reader, expectations, clock, prepared=PreparedObjects(client)),
-        registries=RegistryWrites(parts.registries),
+        registries=RegistryWrites(services.registries),
         expectations=expectations,
         recorder=recorder,
-        metrics=parts.metrics,
+        metrics=services.metrics,
         clock=clock,
         locks=locks,
         is_leading=leader_check(election),
@@ -201,7 +201,7 @@ def _record_controller(process: Process, informers: BuildInformers, nodes: NodeI
 def _cleanup_controllers(
     process: Process,
     informers: BuildInformers,
-    parts: BuildServices,
+    services: BuildServices,
     machine: MachineOSConfigReader | None,
     *,
     recorder: Recorder,
@@ -215,12 +215,12 @@ def _cleanup_controllers(
     cleaning = ImagePruner(
         client,
         informers,
-        parts.registries,
+        services.registries,
         inputs,
         jobs=PruneJobs(client, informers, plan_settings(process)),
         locks=locks,
         recorder=recorder,
-        metrics=parts.metrics,
+        metrics=services.metrics,
         clock=clock,
         is_leading=leader_check(election),
         others=machine.executions if machine is not None else tuple,
@@ -233,13 +233,13 @@ def _cleanup_controllers(
         client,
         informers.records,
         cleaning,
-        parts.registries,
+        services.registries,
         inputs,
         namespace=process.settings_of(BuilderSettings).machine_os_namespace,
         lives=machine.lives if machine is not None else lambda _: True,  # off: records go, and images stay
         locks=locks,
         recorder=recorder,
-        metrics=parts.metrics,
+        metrics=services.metrics,
         clock=clock,
         is_leading=leader_check(election),
     )

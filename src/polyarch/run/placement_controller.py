@@ -37,16 +37,16 @@ WORKERS: Final = 32
 
 
 async def setup(process: Process) -> Components:
-    """The controller, built from the shared parts of its process."""
+    """The controller, built from the shared services of its process."""
     return components(process, await process.share(open_placement_services))
 
 
-def components(process: Process, parts: PlacementServices) -> Components:
+def components(process: Process, services: PlacementServices) -> Components:
     """All replicas reconcile; only the leader releases unresolved pods, holds them and posts events."""
-    metrics, clock = parts.metrics, process.clock
+    metrics, clock = services.metrics, process.clock
 
     def notes() -> dict[str, str]:
-        return LeaderNotes(controller.held, sweeper.unplaced, parts.facts.left_out).annotations()
+        return LeaderNotes(controller.held, sweeper.unplaced, services.facts.left_out).annotations()
 
     election = process.election(names.CONTROLLER_LEASE, notes=notes)
     is_leading = leader_check(election)
@@ -55,8 +55,10 @@ def components(process: Process, parts: PlacementServices) -> Components:
     queue: WorkQueue[Key] = WorkQueue("pods", clock, metrics=process.metrics)
     images: WorkQueue[LookupKey] = WorkQueue("images", clock, metrics=process.metrics)
     waiting = WaitingPods(clock, schedule=images.add_after, wake=queue.add, insists=is_leading)
-    attempts = LookupRunner(waiting, images, parts.images.registries, parts.images.secrets, clock, parts.images.metrics)
-    reads = PullSecretReader(parts.images.secrets, queue.add_after)
+    attempts = LookupRunner(
+        waiting, images, services.images.registries, services.images.secrets, clock, services.images.metrics
+    )
+    reads = PullSecretReader(services.images.secrets, queue.add_after)
     recorder = process.recorder("polyarch.dev/placement-controller")
 
     def post(pod: Pod, event: Event) -> None:
@@ -66,10 +68,10 @@ def components(process: Process, parts: PlacementServices) -> Components:
 
     controller = PodController(
         pods=pods,
-        facts=parts.facts,
-        secrets=parts.images.secrets,
+        facts=services.facts,
+        secrets=services.images.secrets,
         reads=reads,
-        inspector=parts.images.registries,
+        inspector=services.images.registries,
         waiting=waiting,
         client=process.client,
         post=post,
@@ -78,7 +80,7 @@ def components(process: Process, parts: PlacementServices) -> Components:
         metrics=metrics,
         is_leading=is_leading,
         is_connected=lambda: not informer.broken_seconds,
-        mutator=parts.additions,
+        mutator=services.additions,
     )
 
     def seen(change: ObjectChange[Pod]) -> None:
@@ -92,8 +94,8 @@ def components(process: Process, parts: PlacementServices) -> Components:
         return found.items
 
     informer.add_handler(seen)
-    parts.images.credentials_changed.append(controller.credentials_changed)
-    parts.images.registries.on_change(controller.registries_changed)
+    services.images.credentials_changed.append(controller.credentials_changed)
+    services.images.registries.on_change(controller.registries_changed)
     metrics.pods_gated.set_function(lambda: float(pods.count() if is_leading() else 0))
     metrics.held_pods.set_function(lambda: float(controller.held if is_leading() else 0))
 
@@ -105,8 +107,8 @@ def components(process: Process, parts: PlacementServices) -> Components:
         client=process.client,
         list_pending=strays.look,
         informers=process.informers,
-        facts=parts.facts,
-        images=LowPriorityLookups(parts.images.registries, parts.images.secrets, clock, parts.images.metrics),
+        facts=services.facts,
+        images=LowPriorityLookups(services.images.registries, services.images.secrets, clock, services.images.metrics),
         post=post,
         namespace=process.settings.namespace,
         is_leading=is_leading,
@@ -115,17 +117,19 @@ def components(process: Process, parts: PlacementServices) -> Components:
     )
     warm_up = WarmUp(
         informers=process.informers,
-        facts=parts.facts,
-        inspector=parts.images.registries,
-        secrets=parts.images.secrets,
-        images=LowPriorityLookups(parts.images.registries, parts.images.secrets, clock, parts.images.metrics),
+        facts=services.facts,
+        inspector=services.images.registries,
+        secrets=services.images.secrets,
+        images=LowPriorityLookups(services.images.registries, services.images.secrets, clock, services.images.metrics),
         clock=clock,
     )
-    report = ReportController(lambda: _rounds(process, parts), facts=parts.facts, metrics=process.metrics, clock=clock)
+    report = ReportController(
+        lambda: _rounds(process, services), facts=services.facts, metrics=process.metrics, clock=clock
+    )
     led: dict[str, Task] = {
         "take over": take_over,
         "sweep": sweeper.run,
-        "shared readings": parts.shared_readings.export,
+        "shared readings": services.shared_readings.export,
         "warm-up": warm_up.run,
         "report": report.run,
     }
@@ -137,7 +141,7 @@ def components(process: Process, parts: PlacementServices) -> Components:
         "pods", controller.reconcile, queue=queue, workers=WORKERS, clock=clock, metrics=process.metrics
     )
     return Components(
-        caches=tuple(parts.caches),
+        caches=tuple(services.caches),
         controllers=(passes,),
         leaderships=(Leadership(election=election, background=led),),
         background=background,
@@ -145,14 +149,14 @@ def components(process: Process, parts: PlacementServices) -> Components:
     )
 
 
-def _rounds(process: Process, parts: PlacementServices) -> ReportGenerator:
+def _rounds(process: Process, services: PlacementServices) -> ReportGenerator:
     """Loaded for the first report: most clusters keep none."""
     from polyarch.run.report_generator import ClusterReportGenerator
 
-    images = parts.images
+    images = services.images
     return ClusterReportGenerator(
         client=process.client,
-        facts=parts.facts,
+        facts=services.facts,
         inspector=images.registries,
         secrets=images.secrets,
         images=LowPriorityLookups(images.registries, images.secrets, process.clock, images.metrics),

@@ -28,7 +28,7 @@ from polyarch.run.services import ImageServices, open_admission_lookups, open_im
 
 
 class PlacementServices:
-    """The shared parts of the placement roles in one process."""
+    """The shared services of the placement roles in one process."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class PlacementServices:
             *images.caches,
             *caches,
         ]
-        """To be run by each role that uses these parts."""
+        """To be run by each role that uses these services."""
         images.global_secret_changed.append(self.shared_readings.global_secret_changed)
         images.short_names_searched.append(facts.search_short_names)
         facts.on_change(self._take_verbosity)
@@ -75,7 +75,7 @@ class PlacementServices:
 
 @asynccontextmanager
 async def open_placement_services(process: Process) -> AsyncIterator[PlacementServices]:
-    """Open the parts; watches start when the process runs."""
+    """Open the services; watches start when the process runs."""
     images = await process.share(open_images)
     facts = ClusterFacts(process.informers, operator_namespace=process.settings.namespace, clock=process.clock)
     taints = await process.share(open_taint_facts)

@@ -11,19 +11,19 @@ from polyarch.run.settings import RegistrySettings, TaintRoleSettings
 
 
 async def setup(process: Process) -> Components:
-    """The webhook, built from the shared parts of its process."""
-    parts = await process.share(open_placement_services)
+    """The webhook, built from the shared services of its process."""
+    services = await process.share(open_placement_services)
     webhook = PodWebhook(
-        facts=parts.facts,
-        secrets=parts.images.secrets,
+        facts=services.facts,
+        secrets=services.images.secrets,
         controller_lives=lease_watch(process),
         clock=process.clock,
-        metrics=parts.metrics,
+        metrics=services.metrics,
         lookups=await process.share(open_admission_lookups),
-        mutator=parts.additions,
+        mutator=services.additions,
     )
     process.at_end(webhook.close)
-    return Components(routes=(webhook.route(),), caches=tuple(parts.caches))
+    return Components(routes=(webhook.route(),), caches=tuple(services.caches))
 
 
 ROLE: Final = Role(

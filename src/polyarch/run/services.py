@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 class ImageServices:
-    """The shared parts. ``caches`` are to be run by each role that uses them."""
+    """The shared services. ``caches`` are to be run by each role that uses them."""
 
     def __init__(
         self, process: Process, secrets: PullSecrets, registries: ReloadableInspector, metrics: LookupMetrics
@@ -70,7 +70,7 @@ class ImageServices:
 
 @asynccontextmanager
 async def open_images(process: Process) -> AsyncIterator[ImageServices]:
-    """Open the parts. Asks the API server once whether this is OpenShift; watches start when the process runs."""
+    """Open the services. Asks the API server once whether this is OpenShift; watches start when the process runs."""
     settings = process.settings_of(RegistrySettings)
     client, clock = process.client, process.clock
     async with AsyncExitStack() as stack:
@@ -94,14 +94,16 @@ async def open_images(process: Process) -> AsyncIterator[ImageServices]:
         stack.push_async_callback(secrets.aclose)
         metrics = LookupMetrics(process.metrics)
         metrics.count_readings(registries.readings)
-        parts = ImageServices(process, secrets, registries, metrics)
+        services = ImageServices(process, secrets, registries, metrics)
         served = await served_by(client)
         if served:
-            parts.caches.append(OpenShift(process, served, registries, search_short_names=parts.search_short_names))
+            services.caches.append(
+                OpenShift(process, served, registries, search_short_names=services.search_short_names)
+            )
         followed = settings.global_pull_secret or (PULL_SECRET if served else None)
         if followed is not None:
-            parts.follow_global_secret(*followed)
-        yield parts
+            services.follow_global_secret(*followed)
+        yield services
 
 
 @asynccontextmanager

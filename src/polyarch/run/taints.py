@@ -41,17 +41,17 @@ from polyarch.taints.webhook import PodAdmission, TemplateAdmission
 
 
 async def setup(process: Process) -> Components:
-    """The role, built from the shared parts of its process. Without a certificate it serves no webhook."""
-    parts = await process.share(open_taint_services)
+    """The role, built from the shared services of its process. Without a certificate it serves no webhook."""
+    services = await process.share(open_taint_services)
     if not process.settings.cert_dir:
-        return components(process, parts)
+        return components(process, services)
     pods = await process.share(open_pod_admission)
     templates = TemplateAdmission(
-        facts=parts.facts,
+        facts=services.facts,
         lookups=await process.share(open_admission_lookups),
-        failed=parts.images.metrics.internal_errors.inc,
+        failed=services.images.metrics.internal_errors.inc,
     )
-    return components(process, parts, routes=(pods.route(), templates.route()))
+    return components(process, services, routes=(pods.route(), templates.route()))
 
 
 class TaintServices:
@@ -63,10 +63,10 @@ class TaintServices:
         self.images = images
         self.metrics = TaintMetrics(process.metrics)
         self.caches: list[Caches] = [facts, *images.caches]
-        """To be run by each role that uses these parts."""
+        """To be run by each role that uses these services."""
 
 
-def components(process: Process, parts: TaintServices, *, routes: tuple[Route[Any], ...] = ()) -> Components:
+def components(process: Process, services: TaintServices, *, routes: tuple[Route[Any], ...] = ()) -> Components:
     """All replicas serve; only the leader writes to the cluster."""
     election = process.election(names.LEASE)
     is_leading = leader_check(election)
@@ -76,26 +76,26 @@ def components(process: Process, parts: TaintServices, *, routes: tuple[Route[An
     images = ImageWaiting(
         pods=pods,
         templates=templates,
-        inspector=parts.images.registries,
-        secrets=parts.images.secrets,
-        metrics=parts.images.metrics,
+        inspector=services.images.registries,
+        secrets=services.images.secrets,
+        metrics=services.images.metrics,
         is_leading=is_leading,
         clock=process.clock,
         process_metrics=process.metrics,
     )
-    parts.images.credentials_changed.append(images.credentials_changed)
-    parts.images.registries.on_change(images.registries_changed)
-    parts.metrics.unknown_images.set_function(lambda: float(images.unknown if is_leading() else 0))
+    services.images.credentials_changed.append(images.credentials_changed)
+    services.images.registries.on_change(images.registries_changed)
+    services.metrics.unknown_images.set_function(lambda: float(images.unknown if is_leading() else 0))
     placement_lives = lease_watch(process)
 
     def is_held(pod: Pod) -> bool:
         return has_gate(pod) and placement_lives()
 
-    of_pods = pod_controllers(process, parts, images, pods, recorder, is_leading=is_leading, is_held=is_held)
-    of_templates = template_controllers(process, parts, images, templates, recorder, is_leading=is_leading)
+    of_pods = pod_controllers(process, services, images, pods, recorder, is_leading=is_leading, is_held=is_held)
+    of_templates = template_controllers(process, services, images, templates, recorder, is_leading=is_leading)
     of_nodes = node_controllers(
         process,
-        parts,
+        services,
         recorder,
         is_leading=is_leading,
         daemon_sets=of_templates.controller,
@@ -107,7 +107,7 @@ def components(process: Process, parts: TaintServices, *, routes: tuple[Route[An
         of_pods.controller.contribution,
         of_templates.controller.contribution,
     )
-    of_status = status_controllers(process, parts, contributions, is_leading=is_leading)
+    of_status = status_controllers(process, services, contributions, is_leading=is_leading)
     groups = (of_pods.group, of_templates.group, of_nodes.group, of_status)
     background: dict[str, Task] = {
         "attempts": images.attempts.run,
@@ -120,7 +120,7 @@ def components(process: Process, parts: TaintServices, *, routes: tuple[Route[An
         background |= group.background
     return Components(
         routes=routes,
-        caches=tuple(parts.caches),
+        caches=tuple(services.caches),
         controllers=tuple(controller for group in groups for controller in group.controllers),
         leaderships=(
             Leadership(
@@ -168,7 +168,7 @@ class NodeControllers(NamedTuple):
 
 def node_controllers(
     process: Process,
-    parts: TaintServices,
+    services: TaintServices,
     recorder: Recorder,
     *,
     is_leading: Callable[[], bool],
@@ -176,8 +176,8 @@ def node_controllers(
     unscheduled: Unscheduled,
     running: KnowsRunning,
 ) -> NodeControllers:
-    """The parts, put together."""
-    clock, facts, metrics = process.clock, parts.facts, parts.metrics
+    """The controllers of nodes, put together."""
+    clock, facts, metrics = process.clock, services.facts, services.metrics
     from_file = process.settings_of(TaintRoleSettings).configuration is not None
     informer = process.informer(NODES, Node)
     writes: WorkQueue[Key] = WorkQueue("taint-nodes", clock, metrics=process.metrics)
@@ -300,7 +300,7 @@ WORKERS: Final = 32
 
 
 class PodControllers(NamedTuple):
-    """The group, and those of its parts that others ask."""
+    """The group, and what others ask."""
 
     group: ControllerGroup
     controller: PodController
@@ -309,7 +309,7 @@ class PodControllers(NamedTuple):
 
 def pod_controllers(
     process: Process,
-    parts: TaintServices,
+    services: TaintServices,
     images: ImageWaiting,
     queue: WorkQueue[Key],
     recorder: Recorder,
@@ -318,7 +318,7 @@ def pod_controllers(
     is_held: Callable[[Pod], bool],
 ) -> PodControllers:
     """``is_held``: placement keeps the pod, and brings its tolerations when it lets it go."""
-    clock, metrics = process.clock, parts.metrics
+    clock, metrics = process.clock, services.metrics
     unscheduled = process.informer(PODS, Pod, field_selector=UNSCHEDULED)
     changed = process.informer(PODS, Pod, label_selector=CHANGED)
     pods = WatchedPods(unscheduled, changed)
@@ -342,7 +342,7 @@ def pod_controllers(
     )
     controller = PodController(
         pods=pods,
-        facts=parts.facts,
+        facts=services.facts,
         images=images,
         writes=writes,
         changed=finishes,
@@ -354,8 +354,8 @@ def pod_controllers(
     )
     bound = BoundPods(
         process.client,
-        facts=parts.facts,
-        images=LowPriorityLookups(parts.images.registries, parts.images.secrets, clock, parts.images.metrics),
+        facts=services.facts,
+        images=LowPriorityLookups(services.images.registries, services.images.secrets, clock, services.images.metrics),
         clock=clock,
         metrics=metrics,
     )
@@ -407,7 +407,7 @@ class _WatchedDaemonSets:
 
 def template_controllers(
     process: Process,
-    parts: TaintServices,
+    services: TaintServices,
     images: ImageWaiting,
     queue: WorkQueue[Key],
     recorder: Recorder,
@@ -425,14 +425,14 @@ def template_controllers(
     controller = TemplateController(
         daemon_sets=_WatchedDaemonSets(daemon_sets),
         nodes=nodes.store.values,
-        facts=parts.facts,
+        facts=services.facts,
         images=images,
         client=process.client,
         post=post,
         note_write=daemon_sets.writes.note_write,
         enqueue=queue.add,
         clock=process.clock,
-        metrics=parts.metrics,
+        metrics=services.metrics,
         is_leading=is_leading,
         is_connected=lambda: not daemon_sets.broken_seconds,
     )
@@ -441,7 +441,7 @@ def template_controllers(
         queue.add(change.key, Priority.LOW if change.initial else Priority.NORMAL)
 
     daemon_sets.add_handler(seen)
-    parts.metrics.blocked_templates.set_function(lambda: float(controller.blocked if is_leading() else 0))
+    services.metrics.blocked_templates.set_function(lambda: float(controller.blocked if is_leading() else 0))
     passes = Controller(
         queue.name,
         controller.reconcile,
@@ -459,10 +459,10 @@ def template_controllers(
 
 
 def status_controllers(
-    process: Process, parts: TaintServices, contributions: Sequence[Part], *, is_leading: Callable[[], bool]
+    process: Process, services: TaintServices, contributions: Sequence[Part], *, is_leading: Callable[[], bool]
 ) -> ControllerGroup:
     """The one writer; a configuration from a file is only logged."""
-    clock, facts = process.clock, parts.facts
+    clock, facts = process.clock, services.facts
     queue: WorkQueue[Key] = WorkQueue("taint-status", clock, metrics=process.metrics)
     from_file = process.settings_of(TaintRoleSettings).configuration is not None
     writer = StatusWriter(facts, process.client, contributions, clock=clock, from_file=from_file)
@@ -475,7 +475,7 @@ def status_controllers(
         queue.add(OBJECT)
 
     facts.on_change(changed)
-    parts.metrics.degraded.set_function(lambda: float(writer.is_degraded and is_leading()))
+    services.metrics.degraded.set_function(lambda: float(writer.is_degraded and is_leading()))
     controller = Controller(queue.name, writer.reconcile, queue=queue, workers=1, clock=clock, metrics=process.metrics)
     return ControllerGroup(led={"take over status": take_over}, led_controllers=(controller,))
 
@@ -485,7 +485,7 @@ def status_controllers(
 
 @asynccontextmanager
 async def open_taint_services(process: Process) -> AsyncIterator[TaintServices]:
-    """Open the parts; watches start when the process runs."""
+    """Open the services; watches start when the process runs."""
     facts = await process.share(open_taint_facts)
     yield TaintServices(process, facts, await process.share(open_images))
 
@@ -493,11 +493,11 @@ async def open_taint_services(process: Process) -> AsyncIterator[TaintServices]:
 @asynccontextmanager
 async def open_pod_admission(process: Process) -> AsyncIterator[PodAdmission]:
     """Open the admission of pods that placement does not see."""
-    parts = await process.share(open_taint_services)
+    services = await process.share(open_taint_services)
     yield PodAdmission(
-        facts=parts.facts,
+        facts=services.facts,
         lookups=await process.share(open_admission_lookups),
         clock=process.clock,
-        metrics=parts.metrics,
-        failed=parts.images.metrics.internal_errors.inc,
+        metrics=services.metrics,
+        failed=services.images.metrics.internal_errors.inc,
     )
