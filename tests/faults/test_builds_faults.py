@@ -22,8 +22,11 @@ RENEW_DEADLINE = 10.0
 
 @pytest.mark.req("BD-196", "BD-197", "BD-394")
 async def test_killed_at_every_step(build_faults, told):
-    """S1 to S11, each once before and once after the server carried it out. A build of two architectures, an
-    edit while its Jobs wait (one is taken over, one deleted), its result, and a second one whose predecessor goes."""
+    """Each step of a plan, and the deletion of old Runs, once before and once after the server carried it out.
+
+    A build of two architectures, an edit while its Jobs wait (one is taken over, one deleted), its result, and a second
+    one whose predecessor goes.
+    """
     async with (
         build_faults.estate() as estate,
         build_faults.builder(estate.namespace) as mortal,

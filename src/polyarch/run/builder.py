@@ -208,7 +208,7 @@ def _cleanup_controllers(
     locks: RepositoryLocks,
     election: LeaderElection | None,
 ) -> list[Controller[Any]]:
-    """What deletes old Runs, and images that nothing refers to any more (S11)."""
+    """What deletes old Runs, and images that nothing refers to any more."""
     client, clock = process.client, process.clock
     queue: WorkQueue[BuildRef] = WorkQueue("old-runs", clock, metrics=process.metrics)
     inputs = SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add)
