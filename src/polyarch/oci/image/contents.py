@@ -43,14 +43,7 @@ from polyarch.oci.mirrors.sources import Configuration, PullSource
 from polyarch.oci.mirrors.toml_files import InvalidConfiguration
 from polyarch.oci.reference import Reference, check_digest
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.traffic.exchange import (
-    Exchange,
-    Receive,
-    RequestContext,
-    TimeBudget,
-    is_error_page,
-    not_as_asked,
-)
+from polyarch.oci.traffic.exchange import Exchange, Receive, RequestContext, TimeBudget, is_error_page, not_as_asked
 from polyarch.oci.traffic.failures import Failure, of_status, read_errors
 from polyarch.oci.traffic.rate_limiter import RegistryRateLimiter
 from polyarch.platforms import Platform
@@ -92,6 +85,10 @@ class RepositoryContents:
         be taken for an error of this place.
         """
         await self.store.stream_blob(self.access, digest, context, receive)
+
+    def reader(self) -> ImageReader:
+        """Reads an image of this place, all of it within one time limit."""
+        return ImageReader(self.store, self.access, self.context())
 
 
 class OpenedImage(NamedTuple):
@@ -247,8 +244,7 @@ async def read_tree(contents: RepositoryContents, manifest: FetchedManifest) -> 
         kind: Kind = "schema1" if document.type == "schema1" else "image" if config is not None else "artifact"
         platform = config.platform if config is not None else None
         return IndexTree(manifest.digest, kind, document.media_type, len(manifest.body), annotations, platform=platform)
-    reader = ImageReader(contents.store)
-    top, found = await reader.read_tree(document, manifest.digest, contents.access, contents.context())
+    top, found = await contents.reader().read_tree(document, manifest.digest)
     documents = {manifest.digest: manifest.body}
     for digest, finding in found.items():
         if isinstance(finding, IndexReading) and digest not in documents:
@@ -260,7 +256,7 @@ async def read_tree(contents: RepositoryContents, manifest: FetchedManifest) -> 
 
 async def read_platform(contents: RepositoryContents, document: Document) -> ConfigReading | None:
     """The platform of a single image; None for an artifact. Raises ``ContentError`` and ``Failure``."""
-    found = await ImageReader(contents.store).read_image(document, contents.access, contents.context())
+    found = await contents.reader().read_image(document)
     return found if isinstance(found, ConfigReading) else None
 
 

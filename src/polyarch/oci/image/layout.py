@@ -54,7 +54,7 @@ class ImageLayout:
         try:
             digest = await self.resolve(reference)
             manifest = await self.get_manifest(self.access, digest, context)
-            read = await ImageReader(self).read(manifest, self.access, context, mode=mode)
+            read = await ImageReader(self, self.access, context).read(manifest, mode=mode)
         except ContentError as error:
             found = InspectionError.of(error.code, f"{reference}: {error.message}")
         except Failure as failure:

@@ -256,6 +256,18 @@ class CacheReader:
 MOVED = frozenset({"digest-mismatch", "not-found"})
 
 
+class _Lookup(NamedTuple):
+    """A query at one source, with the credentials to try."""
+
+    query: LookupQuery
+    access: SourceCredentials
+    location: RepositoryLocation
+    context: RequestContext
+
+    def reader(self, client: RegistryClient) -> ImageReader:
+        return ImageReader(client, self.access, self.context)
+
+
 class SourceLookup:
     """Looks up images at single sources. ``MirrorFallback`` and ``Inspector`` handle several sources and stale
     readings.
@@ -274,7 +286,6 @@ class SourceLookup:
         self._cache = cache
         self._clock = clock
         self._settings = settings
-        self._reader = ImageReader(client)
         self._cache_reader = cache_reader
         self._probes: SingleFlight[tuple[RepositoryLocation, str], None] = SingleFlight()
         self._public: SingleFlight[tuple[RepositoryLocation, str, BundleMode], Inspection] = SingleFlight()
@@ -370,10 +381,11 @@ class SourceLookup:
 
     async def _look_up(self, query: LookupQuery, access: SourceCredentials, context: RequestContext) -> Inspection:
         location = location_of(access.source)
+        lookup = _Lookup(query, access, location, context)
         try:
             if access.source.digest is not None:
-                return await self._by_digest(query, access, location, access.source.digest, context)
-            return await self._by_tag(query, access, location, access.source.tag or "", context)
+                return await self._by_digest(lookup, access.source.digest)
+            return await self._by_tag(lookup, access.source.tag or "")
         except Failure as failure:
             if failure.error.error_class in ("transient", "limit") and access.source.digest is None:
                 self._cache.tag_failed(location, access.source.tag or "")
@@ -382,195 +394,146 @@ class SourceLookup:
             for refused in access.refused:
                 self._cache.drop_proof(location, refused.fingerprint(self._cache.key))
 
-    async def _by_digest(
-        self,
-        query: LookupQuery,
-        access: SourceCredentials,
-        location: RepositoryLocation,
-        digest: str,
-        context: RequestContext,
-    ) -> Inspection:
-        record = self._cache.usable(digest, location)
+    async def _by_digest(self, lookup: _Lookup, digest: str) -> Inspection:
+        record = self._cache.usable(digest, lookup.location)
         if record is not None:
-            if not self._proves(access, location):
+            if not self._proves(lookup):
                 # Another caller read it: one HEAD proves access. A following GET is charged.
-                stated = await self._client.head_manifest(access, digest, context)
+                stated = await self._client.head_manifest(lookup.access, digest, lookup.context)
                 if stated is None:
-                    return await self._get(query, access, location, digest, context, after_head=True)
-                self._prove(access, location)
-            return await self._from_record(query, access, location, record, context)
-        self._raise_known_fault(access, location, digest)
-        return await self._get(query, access, location, digest, context)
+                    return await self._get(lookup, digest, after_head=True)
+                self._prove(lookup)
+            return await self._from_record(lookup, record)
+        self._raise_known_fault(lookup, digest)
+        return await self._get(lookup, digest)
 
-    async def _by_tag(
-        self,
-        query: LookupQuery,
-        access: SourceCredentials,
-        location: RepositoryLocation,
-        tag: str,
-        context: RequestContext,
-    ) -> Inspection:
-        record = self._cache.tag(location, tag)
+    async def _by_tag(self, lookup: _Lookup, tag: str) -> Inspection:
+        record = self._cache.tag(lookup.location, tag)
         if record is None and not (
-            _is_among(access.source, self._settings.head_first_hosts) and self._cache.knows(location)
+            _is_among(lookup.access.source, self._settings.head_first_hosts) and self._cache.knows(lookup.location)
         ):
-            return await self._get(query, access, location, tag, context)
-        if record is not None and record.checked_at >= query.not_before and self._proves(access, location):
-            return await self._at_digest(query, access, location, record, context)
+            return await self._get(lookup, tag)
+        if record is not None and record.checked_at >= lookup.query.not_before and self._proves(lookup):
+            return await self._at_digest(lookup, record)
         asked_at = self._clock.monotonic()
-        stated = await self._client.head_manifest(access, tag, context)
+        stated = await self._client.head_manifest(lookup.access, tag, lookup.context)
         if stated is None:
-            return await self._get(query, access, location, tag, context, known=record, after_head=True)
-        self._prove(access, location)
+            return await self._get(lookup, tag, known=record, after_head=True)
+        self._prove(lookup)
         named = TagRecord(_named(record, stated), asked_at, stated.digest, stated.etag)
-        kept = self._cache.put_tag(location, tag, named)
-        return await self._at_digest(query, access, location, kept, context)
+        kept = self._cache.put_tag(lookup.location, tag, named)
+        return await self._at_digest(lookup, kept)
 
-    async def _at_digest(
-        self,
-        query: LookupQuery,
-        access: SourceCredentials,
-        location: RepositoryLocation,
-        tag: TagRecord,
-        context: RequestContext,
-    ) -> Inspection:
+    async def _at_digest(self, lookup: _Lookup, tag: TagRecord) -> Inspection:
         """The reading of a tag's digest; if the registry's digest leads nowhere, GET by the tag itself."""
-        record = self._cache.usable(tag.digest, location)
+        record = self._cache.usable(tag.digest, lookup.location)
         if record is not None:
-            return await self._from_record(query, access, location, record, context, checked_at=tag.checked_at)
-        self._raise_known_fault(access, location, tag.digest)
+            return await self._from_record(lookup, record, checked_at=tag.checked_at)
+        self._raise_known_fault(lookup, tag.digest)
         try:
-            return await self._get(query, access, location, tag.digest, context, checked_at=tag.checked_at)
+            return await self._get(lookup, tag.digest, checked_at=tag.checked_at)
         except Failure as failure:
             if failure.error.code not in MOVED:
                 raise
-        return await self._get(query, access, location, access.source.tag or "", context)
+        return await self._get(lookup, lookup.access.source.tag or "")
 
     async def _get(
         self,
-        query: LookupQuery,
-        access: SourceCredentials,
-        location: RepositoryLocation,
+        lookup: _Lookup,
         selector: str,
-        context: RequestContext,
         *,
         checked_at: float | None = None,
         known: TagRecord | None = None,
         after_head: bool = False,
     ) -> Inspection:
         """GET and read the manifest. ``known`` is the tag's cached record, used for If-None-Match."""
-        asked_at = self._clock.monotonic()
+        asked_at, location = self._clock.monotonic(), lookup.location
         by_tag = ":" not in selector
         unchanged = None
         if known is not None and known.etag:
             unchanged = self._cache.usable(known.digest, location)
         etag = known.etag if known is not None and unchanged is not None else ""
-        fetched = await self._client.get_manifest(access, selector, context, etag=etag)
+        fetched = await self._client.get_manifest(lookup.access, selector, lookup.context, etag=etag)
         if after_head:
-            self._client.has_no_head(access)
-        self._prove(access, location)
+            self._client.has_no_head(lookup.access)
+        self._prove(lookup)
         if fetched is None and known is not None and unchanged is not None:
             self._cache.put_tag(location, selector, TagRecord(known.digest, asked_at, known.advertised, known.etag))
-            return await self._from_record(query, access, location, unchanged, context, checked_at=asked_at)
+            return await self._from_record(lookup, unchanged, checked_at=asked_at)
         if fetched is None:
             raise AssertionError("304 without If-None-Match")
         if by_tag:
             advertised = fetched.advertised or fetched.digest
             self._cache.put_tag(location, selector, TagRecord(fetched.digest, asked_at, advertised, fetched.etag))
-        return await self._read(
-            query, access, location, fetched, context, checked_at=asked_at if by_tag else checked_at
-        )
+        return await self._read(lookup, fetched, checked_at=asked_at if by_tag else checked_at)
 
-    async def _read(
-        self,
-        query: LookupQuery,
-        access: SourceCredentials,
-        location: RepositoryLocation,
-        fetched: FetchedManifest,
-        context: RequestContext,
-        *,
-        checked_at: float | None,
-    ) -> Inspection:
+    async def _read(self, lookup: _Lookup, fetched: FetchedManifest, *, checked_at: float | None) -> Inspection:
         try:
-            read = await self._reader.read(fetched, access, context, mode=query.mode)
+            read = await lookup.reader(self._client).read(fetched, mode=lookup.query.mode)
         except ContentError as error:
-            failure = Failure.of(error.code, access.source.host, error.message)
-            self._keep_fault(location, fetched.digest, failure)
+            failure = Failure.of(error.code, lookup.access.source.host, error.message)
+            self._keep_fault(lookup.location, fetched.digest, failure)
             raise failure from None
         except Failure as failure:
-            self._keep_fault(location, fetched.digest, failure)
+            self._keep_fault(lookup.location, fetched.digest, failure)
             raise
-        public = self._is_public_access(access, location)
+        public = self._is_public_access(lookup)
         if read.complete:
             # Only if this read was anonymous: the repository may not be public any more.
-            anonymously = access.accepted is not None and access.accepted.is_anonymous
-            self._cache.put_reading(read.reading, location, public=anonymously)
+            accepted = lookup.access.accepted
+            anonymously = accepted is not None and accepted.is_anonymous
+            self._cache.put_reading(read.reading, lookup.location, public=anonymously)
         else:
-            self._cache.put_incomplete(read.reading, location, seconds=self._settings.negative_ttl)
-        return self._inspection(
-            query, access, read.reading, context, checked_at=checked_at, cached=False, public=public
-        )
+            self._cache.put_incomplete(read.reading, lookup.location, seconds=self._settings.negative_ttl)
+        return self._inspection(lookup, read.reading, checked_at=checked_at, cached=False, public=public)
 
     async def _from_record(
-        self,
-        query: LookupQuery,
-        access: SourceCredentials,
-        location: RepositoryLocation,
-        record: ReadingRecord,
-        context: RequestContext,
-        *,
-        checked_at: float | None = None,
+        self, lookup: _Lookup, record: ReadingRecord, *, checked_at: float | None = None
     ) -> Inspection:
         reading = record.reading
-        public = self._is_public_access(access, location)
-        if not reading.settles(query.mode):
-            reading = await self._reader.look_for_bundle(reading, access, context)
+        public = self._is_public_access(lookup)
+        if not reading.settles(lookup.query.mode):
+            reading = await lookup.reader(self._client).look_for_bundle(reading)
             if reading.bundle is not None and record.complete:
-                self._cache.put_reading(reading, location, public=record.public)
-        return self._inspection(query, access, reading, context, checked_at=checked_at, cached=True, public=public)
+                self._cache.put_reading(reading, lookup.location, public=record.public)
+        return self._inspection(lookup, reading, checked_at=checked_at, cached=True, public=public)
 
     def _inspection(
-        self,
-        query: LookupQuery,
-        access: SourceCredentials,
-        reading: ImageReading,
-        context: RequestContext,
-        *,
-        checked_at: float | None,
-        cached: bool,
-        public: bool,
+        self, lookup: _Lookup, reading: ImageReading, *, checked_at: float | None, cached: bool, public: bool
     ) -> Inspection:
         return reading.inspection(
-            query.reference,
-            mode=query.mode,
-            source=source_used(access.source),
-            warnings=tuple(context.warnings),
+            lookup.query.reference,
+            mode=lookup.query.mode,
+            source=source_used(lookup.access.source),
+            warnings=tuple(lookup.context.warnings),
             cached=cached,
-            requests=context.requests,
+            requests=lookup.context.requests,
             checked_at=checked_at,
             public=public,
         )
 
     # -- keeping what was learned --------------------------------------------------------------------------------------
 
-    def _prove(self, access: SourceCredentials, location: RepositoryLocation) -> None:
-        if access.accepted is not None:
-            self._cache.put_proof(location, access.accepted.fingerprint(self._cache.key))
+    def _prove(self, lookup: _Lookup) -> None:
+        if lookup.access.accepted is not None:
+            self._cache.put_proof(lookup.location, lookup.access.accepted.fingerprint(self._cache.key))
 
-    def _proves(self, access: SourceCredentials, location: RepositoryLocation) -> bool:
-        fingerprints = [credential.fingerprint(self._cache.key) for credential in access.credentials]
-        return self._cache_reader.proof(location, fingerprints) is not None
+    def _proves(self, lookup: _Lookup) -> bool:
+        fingerprints = [credential.fingerprint(self._cache.key) for credential in lookup.access.credentials]
+        return self._cache_reader.proof(lookup.location, fingerprints) is not None
 
-    def _is_public_access(self, access: SourceCredentials, location: RepositoryLocation) -> bool:
-        return (access.accepted is not None and access.accepted.is_anonymous) or self._is_public(location)
+    def _is_public_access(self, lookup: _Lookup) -> bool:
+        return (lookup.access.accepted is not None and lookup.access.accepted.is_anonymous) or self._is_public(
+            lookup.location
+        )
 
     def _keep_fault(self, location: RepositoryLocation, digest: str, failure: Failure) -> None:
         if failure.error.error_class == "content":
             self._cache.put_fault(location, digest, failure.error, self._settings.content_error_ttl)
 
-    def _raise_known_fault(self, access: SourceCredentials, location: RepositoryLocation, digest: str) -> None:
-        fault = self._cache.fault(location, digest)
-        if fault is not None and self._proves(access, location):
+    def _raise_known_fault(self, lookup: _Lookup, digest: str) -> None:
+        fault = self._cache.fault(lookup.location, digest)
+        if fault is not None and self._proves(lookup):
             raise Failure(fault)
 
 

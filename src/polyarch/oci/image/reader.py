@@ -44,22 +44,22 @@ class ImageReadResult(NamedTuple):
 class ImageReader:
     """Reads everything below one manifest, with the manifest's access."""
 
-    def __init__(self, client: ContentStore) -> None:
-        self._client = client
+    def __init__(self, store: ContentStore, access: SourceCredentials, context: RequestContext) -> None:
+        self._store = store
+        self._access = access
+        self._context = context
 
-    async def read(
-        self, fetched: FetchedManifest, access: SourceCredentials, context: RequestContext, *, mode: BundleMode
-    ) -> ImageReadResult:
+    async def read(self, fetched: FetchedManifest, *, mode: BundleMode) -> ImageReadResult:
         """The reading of a manifest. Raises ``ContentError`` or ``Failure`` if there is none."""
         document = classify(fetched.body)
         header = fetched.content_type.partition(";")[0].strip().lower()
         if DOCUMENT_TYPES.get(header, document.type) != document.type:
             what = f"the registry says {header}, the document is {document.media_type}; the document counts"
-            context.warn("content-type-mismatch", what)
+            self._context.warn("content-type-mismatch", what)
         if document.type == "index":
-            return await self._read_index(document, fetched.digest, access, context, mode=mode)
+            return await self._read_index(document, fetched.digest, mode=mode)
         size = len(fetched.body)
-        found = await self.read_image(document, access, context)
+        found = await self.read_image(document)
         if isinstance(found, Artifact):
             reading = ImageReading(
                 digest=fetched.digest,
@@ -72,28 +72,22 @@ class ImageReader:
             return ImageReadResult(reading)
         return ImageReadResult(_of_config(found, fetched.digest, document, size))
 
-    async def read_tree(
-        self, document: Document, digest: str, access: SourceCredentials, context: RequestContext
-    ) -> tuple[IndexReading, dict[str, Finding]]:
+    async def read_tree(self, document: Document, digest: str) -> tuple[IndexReading, dict[str, Finding]]:
         """The index, and everything below it that is needed for its platforms, by digest."""
         top = read_index(document)
         found: dict[str, Finding] = {digest: top}
         while missing := wanted(top, found):
-            found.update(await self._read_children(missing, access, context))
+            found.update(await self._read_children(missing))
         return top, found
 
-    async def look_for_bundle(
-        self, reading: ImageReading, access: SourceCredentials, context: RequestContext
-    ) -> ImageReading:
+    async def look_for_bundle(self, reading: ImageReading) -> ImageReading:
         """The reading with the bundle labels of its first image; unchanged if these cannot be read."""
         entry = reading.entries[0]
         unread = IndexEntry("runnable", entry.digest, size=entry.size, platform=entry.platform)
-        return _with_bundle(reading, await self._read_child(unread, access, context))
+        return _with_bundle(reading, await self._read_child(unread))
 
-    async def _read_index(
-        self, document: Document, digest: str, access: SourceCredentials, context: RequestContext, *, mode: BundleMode
-    ) -> ImageReadResult:
-        top, found = await self.read_tree(document, digest, access, context)
+    async def _read_index(self, document: Document, digest: str, *, mode: BundleMode) -> ImageReadResult:
+        top, found = await self.read_tree(document, digest)
         flat = flatten(top, found)
         if flat.error is not None:
             raise Failure(flat.error)
@@ -112,41 +106,36 @@ class ImageReader:
         complete = all(warning.code != "child-unresolved" for warning in flat.warnings)
         if not reading.settles(mode):
             first = reading.entries[0].digest
-            child = found.get(first) or await self._read_child(_entry_of(first, top, found), access, context)
+            child = found.get(first) or await self._read_child(_entry_of(first, top, found))
             reading = _with_bundle(reading, child)
         return ImageReadResult(reading, complete)
 
-    async def _read_children(
-        self, entries: Iterable[IndexEntry], access: SourceCredentials, context: RequestContext
-    ) -> dict[str, Finding]:
+    async def _read_children(self, entries: Iterable[IndexEntry]) -> dict[str, Finding]:
         async with asyncio.TaskGroup() as group:
             tasks = {
-                entry.digest: group.create_task(self._read_child(entry, access, context), name="child of an index")
-                for entry in entries
+                entry.digest: group.create_task(self._read_child(entry), name="child of an index") for entry in entries
             }
         return {digest: task.result() for digest, task in tasks.items()}
 
-    async def _read_child(self, entry: IndexEntry, access: SourceCredentials, context: RequestContext) -> Finding:
+    async def _read_child(self, entry: IndexEntry) -> Finding:
         """The content of a child; an error is returned, not raised: one bad entry never fails an image."""
         try:
             body = entry.data
             if body is None:
-                fetched = await self._client.get_manifest(access, entry.digest, context)
+                fetched = await self._store.get_manifest(self._access, entry.digest, self._context)
                 if fetched is None:
                     raise AssertionError("304 without If-None-Match")
                 body = fetched.body
             document = classify(body)
             if document.type == "index":
                 return read_index(document)
-            return await self.read_image(document, access, context)
+            return await self.read_image(document)
         except ContentError as error:
-            return error.error(access.source.host)
+            return error.error(self._access.source.host)
         except Failure as failure:
             return failure.error
 
-    async def read_image(
-        self, document: Document, access: SourceCredentials, context: RequestContext
-    ) -> ConfigReading | Artifact:
+    async def read_image(self, document: Document) -> ConfigReading | Artifact:
         """What a single image says of its platform. Raises ``ContentError`` and ``Failure``."""
         if document.type == "schema1":
             return read_schema1(document)
@@ -156,7 +145,7 @@ class ImageReader:
             return Artifact(manifest.artifact_type)
         body = config.data
         if body is None:
-            body = await self._client.get_blob(access, config.digest, context)
+            body = await self._store.get_blob(self._access, config.digest, self._context)
         return read_config(body)
 
 
