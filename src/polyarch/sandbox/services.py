@@ -17,8 +17,8 @@ from polyarch.kube.resources import ENDPOINT_SLICES, NODES, SERVICES, by_kind
 from polyarch.sandbox.control_plane import Layout, Probe, ensure, until_healthy
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.network import egress_socket
-from polyarch.sandbox.nodes import plans, registration
-from polyarch.sandbox.nodes.plans import Node
+from polyarch.sandbox.nodes import registration
+from polyarch.sandbox.nodes.plans import NODE_LABEL, Node, node_plans
 from polyarch.sandbox.nodes.registration import process_role
 from polyarch.sandbox.processes import Command, Record, failure, inputs_of, is_running
 from polyarch.sandbox.registry.access import AccessFile
@@ -137,7 +137,7 @@ async def start_nodes(layout: Layout, client: Client, settings: Settings) -> Non
     """Start the process; return when every node of the settings is ready."""
     await _apply(client, registration.permissions())
     record = await ensure(layout, nodes_command(layout, settings))
-    await _until_nodes_are_ready(record, client, {plan.name for plan in plans.plan(settings)})
+    await _until_nodes_are_ready(record, client, {plan.name for plan in node_plans(settings)})
 
 
 async def _until_nodes_are_ready(record: Record, client: Client, wanted: set[str]) -> None:
@@ -157,7 +157,7 @@ async def _until_nodes_are_ready(record: Record, client: Client, wanted: set[str
 
 async def registered_nodes(client: Client) -> list[Node]:
     """The sandbox's nodes, from the API server."""
-    return (await client.list(NODES, type=Node, label_selector=plans.LABEL)).items
+    return (await client.list(NODES, type=Node, label_selector=NODE_LABEL)).items
 
 
 # -- the egress proxy, with its RBAC -----------------------------------------------------------------------------------

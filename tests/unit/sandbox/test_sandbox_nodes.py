@@ -11,7 +11,6 @@ from polyarch.oci.reference import parse
 from polyarch.platforms import Platform
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.nodes import lifecycle, reporting
-from polyarch.sandbox.nodes import plans as fleet
 from polyarch.sandbox.nodes.lifecycle import (
     CannotPull,
     ContainerReason,
@@ -22,6 +21,19 @@ from polyarch.sandbox.nodes.lifecycle import (
     WrongFormat,
     verdict,
 )
+from polyarch.sandbox.nodes.plans import (
+    NUMA_ANNOTATION,
+    TAINTS_ANNOTATION,
+    NodePlan,
+    NodeSpec,
+    _taint,
+    lease_document,
+    node_document,
+    node_patch,
+    node_plans,
+    node_status,
+)
+from polyarch.sandbox.nodes.plans import Node as ApiNode
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.state import NodeBatch, Settings, Taint, joined
 
@@ -300,7 +312,7 @@ def test_failures_are_told_as_events_and_what_runs_is_not() -> None:
 
 @pytest.mark.req("SB-004")
 def test_the_fleet_is_what_was_asked_for() -> None:
-    plans = fleet.plan(
+    plans = node_plans(
         Settings(
             nodes={"amd64": 2, "s390x": 1},
             numa=NumaLayout(2, 8),
@@ -309,27 +321,27 @@ def test_the_fleet_is_what_was_asked_for() -> None:
     )
     assert [plan.name for plan in plans] == ["amd64-1", "amd64-2", "s390x-1"]
     assert len({plan.address for plan in plans}) == 3
-    node = fleet.node(plans[2], NOW)
+    node = node_document(plans[2], NOW)
     assert node["metadata"]["labels"]["kubernetes.io/arch"] == "s390x"
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "s390x-1"
     taints = "kubernetes.io/arch=s390x:NoSchedule,new:NoExecute"
-    assert node["metadata"]["annotations"] == {fleet.NUMA_ANNOTATION: "2x8", fleet.TAINTS_ANNOTATION: taints}
+    assert node["metadata"]["annotations"] == {NUMA_ANNOTATION: "2x8", TAINTS_ANNOTATION: taints}
     assert [taint["key"] for taint in node["spec"]["taints"]] == ["kubernetes.io/arch", "new"]
-    assert [taint["key"] for taint in fleet.node(plans[0], NOW)["spec"]["taints"]] == ["new"]
-    status = fleet.status(plans[2], NOW)
+    assert [taint["key"] for taint in node_document(plans[0], NOW)["spec"]["taints"]] == ["new"]
+    status = node_status(plans[2], NOW)
     assert status["nodeInfo"]["architecture"] == "s390x"
     assert (status["capacity"]["cpu"], status["allocatable"]["cpu"]) == ("16", "15")
     assert (status["capacity"]["memory"], status["allocatable"]["memory"]) == ("64Gi", "63Gi")
     assert conditions(status)["Ready"] == "True"
-    lease = fleet.lease(plans[0], NOW)
+    lease = lease_document(plans[0], NOW)
     assert lease["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"
 
 
 @pytest.mark.req("SB-015")
 def test_a_node_registers_as_a_kubelet_does_with_its_architecture_and_not_yet_ready() -> None:
     """What adds a taint at a node's creation reads the label or ``status.nodeInfo``: both have to be there by then."""
-    (plan,) = fleet.plan(Settings(nodes={"arm64": 1}))
-    registered = fleet.node(plan, NOW)
+    (plan,) = node_plans(Settings(nodes={"arm64": 1}))
+    registered = node_document(plan, NOW)
     assert registered["metadata"]["labels"]["kubernetes.io/arch"] == "arm64"
     assert registered["status"]["nodeInfo"]["architecture"] == "arm64"
     assert conditions(registered["status"])["Ready"] == "False"
@@ -348,10 +360,10 @@ def test_nodes_keep_number_address_and_zone_when_the_fleet_grows_and_shrinks() -
     seen: dict[str, tuple[str, Any]] = {}
     for nodes in sizes:
         fleet_now = joined(fleet_now, nodes)
-        plans = fleet.plan(Settings(nodes=nodes), fleet_now)
+        plans = node_plans(Settings(nodes=nodes), fleet_now)
         assert len(plans) == sum(nodes.values())
         for plan in plans:
-            place = plan.address, fleet.node(plan, NOW)["metadata"]["labels"]["topology.kubernetes.io/zone"]
+            place = plan.address, node_document(plan, NOW)["metadata"]["labels"]["topology.kubernetes.io/zone"]
             assert seen.setdefault(plan.name, place) == place, f"{plan.name} with {nodes}"
     assert len({address for address, _ in seen.values()}) == len(seen) == 7, "no address was given twice"
 
@@ -359,24 +371,24 @@ def test_nodes_keep_number_address_and_zone_when_the_fleet_grows_and_shrinks() -
 @pytest.mark.req("SB-015")
 def test_taints_of_registration_are_of_new_nodes_only_and_are_never_restored() -> None:
     without, later = Settings(nodes={"arm64": 1}), Settings(nodes={"arm64": 1}, register_taints=(ARCH,))
-    (old,), (new,) = fleet.plan(without), fleet.plan(later)
-    assert fleet.node(new, NOW)["spec"]["taints"] == [fleet._taint(ARCH)]
-    assert fleet.change(new, there(old)) is None
-    assert fleet.change(old, there(new)) is None
-    cleaned = msgspec.structs.replace(there(new), spec=fleet.NodeSpec())
-    assert fleet.change(new, cleaned) is None
+    (old,), (new,) = node_plans(without), node_plans(later)
+    assert node_document(new, NOW)["spec"]["taints"] == [_taint(ARCH)]
+    assert node_patch(new, there(old)) is None
+    assert node_patch(old, there(new)) is None
+    cleaned = msgspec.structs.replace(there(new), spec=NodeSpec())
+    assert node_patch(new, cleaned) is None
 
 
 @pytest.mark.req("SB-015")
 def test_a_taint_that_is_kept_wins_over_one_of_registration() -> None:
     kept = Taint("arm64", ARCH.key, "kept", ARCH.effect)
-    (plan,) = fleet.plan(Settings(nodes={"arm64": 1}, taints=(kept,), register_taints=(ARCH,)))
-    assert [taint["value"] for taint in fleet.node(plan, NOW)["spec"]["taints"]] == ["kept"]
+    (plan,) = node_plans(Settings(nodes={"arm64": 1}, taints=(kept,), register_taints=(ARCH,)))
+    assert [taint["value"] for taint in node_document(plan, NOW)["spec"]["taints"]] == ["kept"]
 
 
 @pytest.mark.req("SB-004")
 def test_a_thousand_nodes_have_a_thousand_addresses() -> None:
-    plans = fleet.plan(Settings(nodes={"amd64": 1000}))
+    plans = node_plans(Settings(nodes={"amd64": 1000}))
     assert len({plan.address for plan in plans}) == 1000
 
 
@@ -385,16 +397,16 @@ GONE = Taint("*", "gone", "", "NoExecute")
 FOREIGN = {"key": "maintenance", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
 
 
-def planned(*taints: Taint) -> fleet.NodePlan:
-    (plan,) = fleet.plan(Settings(nodes={"arm64": 1}, taints=taints))
+def planned(*taints: Taint) -> NodePlan:
+    (plan,) = node_plans(Settings(nodes={"arm64": 1}, taints=taints))
     return plan
 
 
-def there(plan: fleet.NodePlan, *taints: dict[str, Any]) -> fleet.Node:
+def there(plan: NodePlan, *taints: dict[str, Any]) -> ApiNode:
     """A node made for ``plan``, with these taints besides."""
-    document = fleet.node(plan, NOW)
+    document = node_document(plan, NOW)
     spec = {**document["spec"], "taints": [*document["spec"].get("taints", ()), *taints]}
-    return msgspec.convert({**document, "spec": spec}, fleet.Node)
+    return msgspec.convert({**document, "spec": spec}, ApiNode)
 
 
 @pytest.mark.req("SB-004")
@@ -402,18 +414,16 @@ def there(plan: fleet.NodePlan, *taints: dict[str, Any]) -> fleet.Node:
     ("before", "others", "now", "after"),
     [
         pytest.param([ARCH], [FOREIGN], [], [FOREIGN], id="its own goes, another's stays as it is"),
-        pytest.param([], [FOREIGN], [ARCH], [FOREIGN, fleet._taint(ARCH)], id="a new one comes"),
-        pytest.param([ARCH, GONE], [], [ARCH], [fleet._taint(ARCH)], id="one of two goes"),
+        pytest.param([], [FOREIGN], [ARCH], [FOREIGN, _taint(ARCH)], id="a new one comes"),
+        pytest.param([ARCH, GONE], [], [ARCH], [_taint(ARCH)], id="one of two goes"),
         pytest.param(
             [ARCH],
             [],
             [Taint("*", ARCH.key, "other", ARCH.effect)],
-            [{**fleet._taint(ARCH), "value": "other"}],
+            [{**_taint(ARCH), "value": "other"}],
             id="another value",
         ),
-        pytest.param(
-            [], [{**fleet._taint(ARCH), "value": "x"}], [ARCH], [fleet._taint(ARCH)], id="asked for, and set by another"
-        ),
+        pytest.param([], [{**_taint(ARCH), "value": "x"}], [ARCH], [_taint(ARCH)], id="asked for, and set by another"),
         pytest.param([ARCH], [FOREIGN], [ARCH], None, id="as it was"),
     ],
 )
@@ -421,7 +431,7 @@ def test_taints_are_those_asked_for_and_those_of_others(
     before: list[Taint], others: list[dict[str, Any]], now: list[Taint], after: list[dict[str, Any]] | None
 ) -> None:
     """Before, a changed --taint left the old one, and one that was set wiped what others had set."""
-    change = fleet.change(planned(*now), there(planned(*before), *others))
+    change = node_patch(planned(*now), there(planned(*before), *others))
     assert (change["spec"]["taints"] if change else None) == after
 
 
@@ -429,16 +439,16 @@ def test_taints_are_those_asked_for_and_those_of_others(
 def test_a_taint_taken_away_by_hand_does_not_come_back_by_itself() -> None:
     plan = planned(ARCH)
     node = there(plan)
-    assert fleet.change(plan, msgspec.structs.replace(node, spec=fleet.NodeSpec())) is None
+    assert node_patch(plan, msgspec.structs.replace(node, spec=NodeSpec())) is None
 
 
 @pytest.mark.req("SB-004")
 def test_a_label_taken_away_comes_back_and_nothing_else_is_touched() -> None:
     plan = planned(ARCH)
-    document = fleet.node(plan, NOW)
+    document = node_document(plan, NOW)
     del document["metadata"]["labels"]["kubernetes.io/arch"]
     document["metadata"] |= {"resourceVersion": "7"}
-    change = fleet.change(plan, msgspec.convert(document, fleet.Node))
+    change = node_patch(plan, msgspec.convert(document, ApiNode))
     assert change == {
         "metadata": {"resourceVersion": "7", "labels": {"kubernetes.io/arch": "arm64"}, "annotations": {}}
     }

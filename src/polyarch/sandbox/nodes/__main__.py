@@ -25,11 +25,10 @@ from polyarch.sandbox import network
 from polyarch.sandbox.certificates import Pki
 from polyarch.sandbox.kubelet_model.requests import Pod as Asked
 from polyarch.sandbox.network import kubelet_socket
-from polyarch.sandbox.nodes import plans as fleet
 from polyarch.sandbox.nodes import registration
 from polyarch.sandbox.nodes.kubelet_api import KubeletApi, tls
 from polyarch.sandbox.nodes.kubelets import Kubelets
-from polyarch.sandbox.nodes.plans import Node, NodePlan
+from polyarch.sandbox.nodes.plans import NODE_LABEL, Node, NodePlan, node_plans
 from polyarch.sandbox.nodes.pods import Pod, pod_request
 from polyarch.sandbox.nodes.registration import Registration
 from polyarch.sandbox.nodes.simulated_kubelet import KubeletPort, SimulatedKubelet, SimulatedKubelets, certified
@@ -65,7 +64,7 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, main.cancel)
     clock = SystemClock()
-    plans = fleet.plan(state.settings, state.fleet)
+    plans = node_plans(state.settings, state.fleet)
     configuration = config.load(str(folder.kubeconfig_of("nodes")))
     async with (
         Client(configuration, role="nodes", clock=clock) as client,
@@ -102,7 +101,7 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
         )
         controller: Controller[Key] = Controller("kubelets", kubelets.reconcile, workers=WORKERS, clock=clock)
         pods.add_handler(lambda change: controller.queue.add(change.key))
-        nodes = informers.informer(NODES, Node, label_selector=fleet.LABEL)
+        nodes = informers.informer(NODES, Node, label_selector=NODE_LABEL)
         kubelet_api = KubeletApi(pods.store, runner, now=clock.now)
         registered = Registration(client, nodes.store, plans, clock=clock)
         keeper: Controller[Key] = Controller("nodes", registered.reconcile, workers=WORKERS, clock=clock)

@@ -16,7 +16,7 @@ from polyarch.sandbox.nodes.pods import Condition
 from polyarch.sandbox.state import NodeBatch, Settings, Taint, joined
 from polyarch.sandbox.versions import KUBERNETES
 
-LABEL = "sandbox.polyarch.dev/node"
+NODE_LABEL = "sandbox.polyarch.dev/node"
 """On every node of the sandbox and no other: it finds the nodes of an earlier, larger fleet, to delete them."""
 NUMA_ANNOTATION = "sandbox.polyarch.dev/numa"
 TAINTS_ANNOTATION = "sandbox.polyarch.dev/taints"
@@ -85,7 +85,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         return self.is_ready and all(each.get("key") != NOT_READY_TAINT for each in self.spec.taints or ())
 
 
-def plan(settings: Settings, fleet: Sequence[NodeBatch] = ()) -> list[NodePlan]:
+def node_plans(settings: Settings, fleet: Sequence[NodeBatch] = ()) -> list[NodePlan]:
     """All nodes of the settings: ``amd64-1``, ``amd64-2``, ``arm64-1`` …, numbered in the order in which they joined
     the fleet. Of two taints with the same key and effect the later one wins, because a node can have only one."""
     numbers = _numbers(joined(fleet, settings.nodes))
@@ -115,7 +115,7 @@ def _unique(taints: Sequence[Taint], architecture: str) -> tuple[Taint, ...]:
     return (*wanted.values(),)
 
 
-def node(plan: NodePlan, now: dt.datetime) -> dict[str, Any]:
+def node_document(plan: NodePlan, now: dt.datetime) -> dict[str, Any]:
     """The Node object as a kubelet registers itself: with its labels, taints and a status that is not ready yet."""
     annotations = {name: value for name, value in _annotations(plan).items() if value is not None}
     metadata: dict[str, Any] = {"name": plan.name, "labels": _labels(plan)}
@@ -124,11 +124,11 @@ def node(plan: NodePlan, now: dt.datetime) -> dict[str, Any]:
     spec: dict[str, Any] = {"providerID": f"polyarch-sandbox://{plan.name}"}
     if plan.register_taints:
         spec["taints"] = [_taint(taint) for taint in plan.register_taints]
-    first = status(plan, now, ready=False)
+    first = node_status(plan, now, ready=False)
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": first}
 
 
-def change(plan: NodePlan, there: Node) -> dict[str, Any] | None:
+def node_patch(plan: NodePlan, there: Node) -> dict[str, Any] | None:
     """The merge patch that makes a node match its plan; None if it does.
 
     Taints are patched only if the configured ones differ from those that the sandbox set before: the former ones are
@@ -173,7 +173,7 @@ def _labels(plan: NodePlan) -> dict[str, str]:
         "node-role.kubernetes.io/worker": "",
         "topology.kubernetes.io/region": "sandbox",
         "topology.kubernetes.io/zone": ZONES[plan.number % len(ZONES)],
-        LABEL: "",
+        NODE_LABEL: "",
     }
 
 
@@ -188,7 +188,7 @@ def _annotations(plan: NodePlan) -> dict[str, str | None]:
     }
 
 
-def status(plan: NodePlan, now: dt.datetime, *, ready: bool = True) -> dict[str, Any]:
+def node_status(plan: NodePlan, now: dt.datetime, *, ready: bool = True) -> dict[str, Any]:
     """The status that a kubelet reports: conditions, capacity, addresses, architecture."""
     return {
         **_resources(plan),
@@ -271,7 +271,7 @@ def _condition(type: str, status: str, reason: str, message: str, *, now: dt.dat
     }
 
 
-def lease(plan: NodePlan, now: dt.datetime) -> dict[str, Any]:
+def lease_document(plan: NodePlan, now: dt.datetime) -> dict[str, Any]:
     """The Lease in ``kube-node-lease`` that tells the controller manager that the node is alive."""
     return {
         "apiVersion": "coordination.k8s.io/v1",

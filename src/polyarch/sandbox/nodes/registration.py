@@ -29,8 +29,15 @@ from polyarch.kube.resources import (
 )
 from polyarch.kube.store import Store
 from polyarch.objects import Key
-from polyarch.sandbox.nodes import plans as fleet
-from polyarch.sandbox.nodes.plans import Node, NodePlan
+from polyarch.sandbox.nodes.plans import (
+    Node,
+    NodePlan,
+    lease_document,
+    node_document,
+    node_patch,
+    node_status,
+    reports_resources,
+)
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.tasks import together
 
@@ -68,17 +75,17 @@ class Registration:
     async def _keep(self, plan: NodePlan, node: Node | None) -> None:
         if node is None:
             node = await self._create(plan)
-        change = fleet.change(plan, node)
+        change = node_patch(plan, node)
         if change is not None:
             await self._client.patch(NODES, plan.name, MergePatch(change))
-        if not node.is_ready or not fleet.reports_resources(plan, node):
+        if not node.is_ready or not reports_resources(plan, node):
             await _renew_one(self._client, plan, self._clock)
-            report = StrategicPatch({"status": fleet.status(plan, self._clock.now())})
+            report = StrategicPatch({"status": node_status(plan, self._clock.now())})
             await self._client.patch(NODES, plan.name, report, subresource="status")
 
     async def _create(self, plan: NodePlan) -> Node:
         try:
-            return await self._client.create(NODES, fleet.node(plan, self._clock.now()), type=Node)
+            return await self._client.create(NODES, node_document(plan, self._clock.now()), type=Node)
         except AlreadyExists:  # the informer is behind, or somebody removed our label
             return await self._client.get(NODES, plan.name, type=Node)
 
@@ -99,7 +106,7 @@ async def _batches(plans: Sequence[NodePlan], action: Callable[[NodePlan], Corou
 
 
 async def _renew_one(client: Client, plan: NodePlan, clock: Clock) -> None:
-    document = fleet.lease(plan, clock.now())
+    document = lease_document(plan, clock.now())
     try:
         await client.patch(LEASES, plan.name, MergePatch({"spec": document["spec"]}), namespace=LEASE_NAMESPACE)
     except NotFound:
