@@ -264,10 +264,10 @@ def main(arguments: list[str] | None = None) -> int:
         wanted = InjectedFaults.of(document.arguments, _attempt(given.attempts, document))
     except UnknownFault as error:
         return _end(refused_build(str(error)), given.termination_log)
-    course = build_script(document, containerfile, wanted)
-    code = _end(course, given.termination_log)
+    script = build_script(document, containerfile, wanted)
+    code = _end(script, given.termination_log)
     if code == EVICTED_CODE and wanted.evict:
-        _ask(given.fate, PodFault.EVICT)
+        _ask(given.fault, PodFault.EVICT)
     if code:
         return code
     manifest = built_image(
@@ -280,13 +280,13 @@ def main(arguments: list[str] | None = None) -> int:
     write_layout(given.layout, manifest, incomplete=wanted.layout)
     _say(f"--> {manifest.digest.partition(':')[2][:12]}")
     if wanted.vanish:
-        _ask(given.fate, PodFault.VANISH)
+        _ask(given.fault, PodFault.VANISH)
     return code
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m polyarch.sandbox.fake_buildah")
-    for name in ("inputs", "context", "layout", "termination-log", "fate", "attempts"):
+    for name in ("inputs", "context", "layout", "termination-log", "fault", "attempts"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     return parser
 
@@ -300,13 +300,13 @@ def _attempt(path: Path, document: BuildDocument) -> int:
     return number
 
 
-def _end(course: BuildScript, termination_log: Path) -> int:
-    for line in course.lines:
+def _end(script: BuildScript, termination_log: Path) -> int:
+    for line in script.lines:
         _say(line)
-        time.sleep(course.pause)
-    if course.failed is not None:
-        termination_log.write_bytes(msgspec.json.encode(course.failed))
-    return course.exit
+        time.sleep(script.pause)
+    if script.failed is not None:
+        termination_log.write_bytes(msgspec.json.encode(script.failed))
+    return script.exit
 
 
 def _say(line: str) -> None:
@@ -314,8 +314,8 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _ask(path: Path, fate: PodFault) -> None:
-    write_private(path, fate.value.encode())
+def _ask(path: Path, fault: PodFault) -> None:
+    write_private(path, fault.value.encode())
 
 
 def _created(timestamp: int | None) -> str:

@@ -23,7 +23,7 @@ from polyarch.oci.transport.addresses import AddressPolicy
 from polyarch.oci.transport.tls import TrustSettings
 from polyarch.sandbox import network
 from polyarch.sandbox.certificates import Pki
-from polyarch.sandbox.kubelet_model.requests import Pod as Asked
+from polyarch.sandbox.kubelet_model.requests import Pod as PodRequest
 from polyarch.sandbox.network import kubelet_socket
 from polyarch.sandbox.nodes import registration
 from polyarch.sandbox.nodes.kubelet_api import KubeletApi, tls
@@ -41,7 +41,7 @@ REVALIDATE_SECONDS = 0.25
 """Short, so that the next pull after a missing image was pushed succeeds."""
 
 
-def wiring(folder: Folder, settings: Settings) -> InspectorOptions:
+def inspector_options(folder: Folder, settings: Settings) -> InspectorOptions:
     """Nodes may connect to every address that the command line may connect to."""
     return InspectorOptions(
         settings=InspectorSettings(timeout=PULL_SECONDS, max_wait=0.0, revalidate_interval=REVALIDATE_SECONDS),
@@ -55,7 +55,7 @@ WORKERS = 16
 
 
 async def serve(folder: Folder, kube_scheduler: str) -> None:
-    """Play all nodes until SIGTERM or SIGINT."""
+    """Run the kubelets of all nodes until SIGTERM or SIGINT."""
     state = folder.load()
     if state is None:
         raise SystemExit(f"{folder.root}: there is no sandbox here")
@@ -68,7 +68,7 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
     configuration = config.load(str(folder.kubeconfig_of("nodes")))
     async with (
         Client(configuration, role="nodes", clock=clock) as client,
-        open_inspector(wiring(folder, state.settings)) as images,
+        open_inspector(inspector_options(folder, state.settings)) as images,
     ):
         informers = InformerFactory(client, clock=clock)
         # The API server has an index for this selector: it never sends us pods without a node.
@@ -138,9 +138,9 @@ def _by_address(plans: Iterable[NodePlan], numa: SimulatedKubelets, pod_network:
     }
 
 
-def _by_node(pods: Iterable[Pod]) -> dict[str, list[Asked]]:
+def _by_node(pods: Iterable[Pod]) -> dict[str, list[PodRequest]]:
     """The pods that have started and are not over, by their node, the oldest first."""
-    found: dict[str, list[Asked]] = {}
+    found: dict[str, list[PodRequest]] = {}
     for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.uid)):
         if pod.status.start_time and not pod.finished:
             found.setdefault(pod.spec.node_name, []).append(pod_request(pod))

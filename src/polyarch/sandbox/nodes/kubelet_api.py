@@ -152,7 +152,7 @@ class KubeletApi:
     ) -> None:
         left = query.limit
         start = _started_at(pod, container, previous=query.previous) or self._now()
-        reader = containers.Reader(path, start=start, timestamps=query.timestamps)
+        reader = containers.LogReader(path, start=start, timestamps=query.timestamps)
         with reader:
             chosen = reader.begin(tail=query.tail, since=query.since)
             while True:

@@ -62,7 +62,7 @@ class PodState:
         """It has been reported that the pod is being deleted."""
         self.since: dict[str, dict[str, str]] = {}
         """The conditions as last reported, by type; only of a pod that is run."""
-        self.refused: PodRejected | None = None
+        self.rejection: PodRejected | None = None
         """Why its node did not admit it."""
         self.created: set[str] = set()
         """The containers of which the node's kubelet knows that they were created."""
@@ -93,7 +93,7 @@ class Kubelets:
         self._runner = runner
         self._numa = numa
         self._pod_network = pod_network
-        self._memories: dict[Key, tuple[str, PodState]] = {}
+        self._states: dict[Key, tuple[str, PodState]] = {}
         self._present: dict[tuple[str, str], Pulled] = {}
         self._numbers = itertools.count(1)
         self._addresses: set[str] | None = None
@@ -110,59 +110,59 @@ class Kubelets:
         try:
             if pod.metadata.deletion_timestamp is not None:
                 if runs and not pod.finished:
-                    return await self._end(pod, plan, self._memory(pod, plan))
+                    return await self._end(pod, plan, self._state(pod, plan))
                 await self._remove(pod)
                 return NoRequeue()
             if pod.finished:
                 self._numa.over(plan.name, pod.metadata.uid)
                 if runs:
-                    await self._settle(self._memory(pod, plan))
-                    if pod.status.phase == "Succeeded" and self._runner.fate(pod.metadata.uid) is PodFault.VANISH:
+                    await self._settle(self._state(pod, plan))
+                    if pod.status.phase == "Succeeded" and self._runner.fault(pod.metadata.uid) is PodFault.VANISH:
                         await self._remove(pod)
                 return NoRequeue()
-            memory = self._memory(pod, plan)
-            if not await self._admitted(pod, plan, memory):
+            state = self._state(pod, plan)
+            if not await self._admitted(pod, plan, state):
                 return NoRequeue()
-            return await self._advance(pod, plan, memory)
+            return await self._advance(pod, plan, state)
         except (NotFound, Conflict):
             # The pod was deleted, and perhaps created again under the same name: its watch event requeues the key.
             return NoRequeue()
 
-    async def _end(self, pod: Pod, plan: NodePlan, memory: PodState) -> NoRequeue | RequeueAfter:
+    async def _end(self, pod: Pod, plan: NodePlan, state: PodState) -> NoRequeue | RequeueAfter:
         """Bring a pod that is run and being deleted to its end: its object goes when none of its processes runs."""
-        bound = memory.bound
+        bound = state.bound
         assert bound is not None and pod.metadata.deletion_timestamp is not None  # noqa: S101, PT018  by the caller
         await self._runner.open(bound)
         now = self._clock.now()
         deadline = dt.datetime.fromisoformat(pod.metadata.deletion_timestamp)
         over = self._runner.end(bound.uid, (deadline - now).total_seconds())
         observed = self._runner.observed(bound.uid)
-        memory.runs = lifecycle.ending(memory.runs, observed)
+        state.runs = lifecycle.ending(state.runs, observed)
         if not over:
-            if not memory.ends or memory.runs != memory.reported:
-                memory.ends = True
-                await self._report(pod, plan, memory)
+            if not state.ends or state.runs != state.reported:
+                state.ends = True
+                await self._report(pod, plan, state)
             return NoRequeue()
-        if memory.runs != memory.reported:
-            await self._report(pod, plan, memory, phase=lifecycle.last_phase(pod, memory.runs))
+        if state.runs != state.reported:
+            await self._report(pod, plan, state, phase=lifecycle.last_phase(pod, state.runs))
         await self._remove(pod)
         return NoRequeue()
 
-    async def _settle(self, memory: PodState) -> None:
+    async def _settle(self, state: PodState) -> None:
         """End the sidecars of a finished pod; its folder stays until its object goes."""
-        assert memory.bound is not None  # noqa: S101  by the caller
-        await self._runner.open(memory.bound)
-        if self._runner.end(memory.bound.uid, FINISHED_SECONDS):
-            self._runner.settle(memory.bound.uid)
+        assert state.bound is not None  # noqa: S101  by the caller
+        await self._runner.open(state.bound)
+        if self._runner.end(state.bound.uid, FINISHED_SECONDS):
+            self._runner.settle(state.bound.uid)
 
     def _forget(self, key: Key) -> None:
         """The pod is gone."""
-        uid, memory = self._memories.pop(key, ("", None))
-        if memory is not None:
-            self._numa.over(memory.node, uid)
+        uid, state = self._states.pop(key, ("", None))
+        if state is not None:
+            self._numa.over(state.node, uid)
             if self._addresses is not None:
-                self._addresses.discard(memory.address)
-            if memory.bound is not None:
+                self._addresses.discard(state.address)
+            if state.bound is not None:
                 self._runner.drop(uid)
 
     async def _remove(self, pod: Pod) -> None:
@@ -179,22 +179,22 @@ class Kubelets:
         except (NotFound, Conflict):
             return
 
-    def _memory(self, pod: Pod, plan: NodePlan) -> PodState:
+    def _state(self, pod: Pod, plan: NodePlan) -> PodState:
         key, uid, now = pod.metadata.key, pod.metadata.uid, self._clock.now()
-        known, memory = self._memories.get(key, ("", None))
-        if memory is not None and known == uid:
-            return memory
+        known, state = self._states.get(key, ("", None))
+        if state is not None and known == uid:
+            return state
         self._forget(key)
         address = self._address(pod, plan)
         runs = lifecycle.recover(pod, now)
         ours = {each.name for each in [*pod.init_containers, *pod.containers] if is_run(each.image)}
-        memory = PodState(plan.name, address, lifecycle.recover_processes(pod, runs, ours, now) if ours else runs)
+        state = PodState(plan.name, address, lifecycle.recover_processes(pod, runs, ours, now) if ours else runs)
         if ours:
             host = network.loopback_on_node(plan.address, network=self._pod_network)
             loopback = host if pod.spec.host_network else network.loopback_of(address)
-            memory.bound = BoundPod(key, uid, plan.name, host, loopback)
-        self._memories[key] = (uid, memory)
-        return memory
+            state.bound = BoundPod(key, uid, plan.name, host, loopback)
+        self._states[key] = (uid, state)
+        return state
 
     def _address(self, pod: Pod, plan: NodePlan) -> str:
         """The pod's address: of all pods that live only it has it."""
@@ -208,100 +208,100 @@ class Kubelets:
         self._addresses.add(address)
         return address
 
-    async def _admitted(self, pod: Pod, plan: NodePlan, memory: PodState) -> bool:
+    async def _admitted(self, pod: Pod, plan: NodePlan, state: PodState) -> bool:
         """Whether the node's kubelet admits the pod; one that it does not admit fails."""
         kubelet = self._numa.of(plan.name)
         if kubelet is None or kubelet.has(pod.metadata.uid):
             return True
-        is_first = memory.refused is None
-        refused = memory.refused = memory.refused or kubelet.admit(pod_request(pod))
-        if refused is None:
+        is_first = state.rejection is None
+        rejection = state.rejection = state.rejection or kubelet.admit(pod_request(pod))
+        if rejection is None:
             return True
-        status = reporting.rejected(pod, refused.reason, refused.message, self._clock.now())
+        status = reporting.rejected(pod, rejection.reason, rejection.message, self._clock.now())
         patch = StrategicPatch({"metadata": {"uid": pod.metadata.uid}, "status": status})
         await self._client.patch(PODS, pod.metadata.name, patch, namespace=pod.metadata.namespace, subresource="status")
         if is_first:
             regarding = Regarding("v1", "Pod", pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
             self._events.event(
-                regarding, type="Warning", reason=refused.reason, note=refused.message, action=refused.reason
+                regarding, type="Warning", reason=rejection.reason, note=rejection.message, action=rejection.reason
             )
         return False
 
-    def _note_created(self, memory: PodState, uid: str) -> None:
+    def _note_created(self, state: PodState, uid: str) -> None:
         """Tell the node's kubelet which containers have been created: it takes back what init containers before them
         held."""
-        created = {name for name, run in memory.runs.items() if not run.activity.unstarted}
-        for name in sorted(created - memory.created):
-            memory.created.add(name)
-            if (kubelet := self._numa.of(memory.node)) is not None:
+        created = {name for name, run in state.runs.items() if not run.activity.unstarted}
+        for name in sorted(created - state.created):
+            state.created.add(name)
+            if (kubelet := self._numa.of(state.node)) is not None:
                 kubelet.started(uid, name)
 
-    async def _advance(self, pod: Pod, plan: NodePlan, memory: PodState) -> NoRequeue | RequeueAfter:
+    async def _advance(self, pod: Pod, plan: NodePlan, state: PodState) -> NoRequeue | RequeueAfter:
         wait: float | None = 0.0
-        if memory.bound is not None:
-            await self._runner.open(memory.bound)
-            self._runner.note(memory.bound.uid, pod.metadata)
+        if state.bound is not None:
+            await self._runner.open(state.bound)
+            self._runner.note(state.bound.uid, pod.metadata)
         for _ in range(STEPS_PER_PASS):
             now = self._clock.now()
-            starts, observed = await self._start(pod, memory, now) if memory.bound is not None else ({}, {})
-            due = {image for image in lifecycle.due_images(pod, memory.runs, now) if not is_run(image)}
+            starts, observed = await self._start(pod, state, now) if state.bound is not None else ({}, {})
+            due = {image for image in lifecycle.due_images(pod, state.runs, now) if not is_run(image)}
             # One container for each image: the one with the strictest pull policy.
             wanted = {
                 each.image: each for each in _by_policy([*pod.init_containers, *pod.containers]) if each.image in due
             }
             pulled = await together(self._pull(pod, plan, container) for container in wanted.values())
-            memory.images |= dict(zip(wanted, pulled, strict=True))
-            step = lifecycle.step(pod, memory.runs, memory.images, now, starts=starts, observed=observed)
-            memory.runs, wait = step.runs, step.wait
-            self._note_created(memory, pod.metadata.uid)
+            state.images |= dict(zip(wanted, pulled, strict=True))
+            step = lifecycle.step(pod, state.runs, state.images, now, starts=starts, observed=observed)
+            state.runs, wait = step.runs, step.wait
+            self._note_created(state, pod.metadata.uid)
             if wait != 0.0:
                 break
-        if memory.runs != memory.reported:
-            await self._report(pod, plan, memory)
+        if state.runs != state.reported:
+            await self._report(pod, plan, state)
         return NoRequeue() if wait is None else RequeueAfter(max(wait, 0.01))
 
     async def _start(
-        self, pod: Pod, memory: PodState, now: dt.datetime
+        self, pod: Pod, state: PodState, now: dt.datetime
     ) -> tuple[Mapping[str, Started | CannotStart], Mapping[str, ProcessState]]:
         """Start the containers of polyarch's image that are due, and look at all its processes."""
-        bound = memory.bound
+        bound = state.bound
         assert bound is not None  # noqa: S101  by the caller
-        due = [each for each in lifecycle.due(pod, memory.runs, now) if is_run(each.image)]
+        due = [each for each in lifecycle.due(pod, state.runs, now) if is_run(each.image)]
         tried = await together(
-            self._runner.start(bound, each.name, lifecycle.attempt(memory.runs.get(each.name, SimulatedContainer())))
+            self._runner.start(bound, each.name, lifecycle.attempt(state.runs.get(each.name, SimulatedContainer())))
             for each in due
         )
         # Such an image is on every node; it is never pulled.
-        memory.images |= {each.image: Pulled(Runs(), each.image) for each in due}
+        state.images |= {each.image: Pulled(Runs(), each.image) for each in due}
         return dict(zip((each.name for each in due), tried, strict=True)), self._runner.observed(bound.uid)
 
-    async def _report(self, pod: Pod, plan: NodePlan, memory: PodState, *, phase: str = "") -> None:
-        if memory.bound is not None and not memory.since:
-            memory.since = await self._conditions(pod)
+    async def _report(self, pod: Pod, plan: NodePlan, state: PodState, *, phase: str = "") -> None:
+        if state.bound is not None and not state.since:
+            state.since = await self._conditions(pod)
         status = reporting.status(
             pod,
-            memory.runs,
-            memory.images,
+            state.runs,
+            state.images,
             host_address=plan.address,
-            pod_address=memory.address,
+            pod_address=state.address,
             now=self._clock.now(),
-            ends=memory.ends,
-            since=memory.since,
+            ends=state.ends,
+            since=state.since,
         )
         if phase:
             status["phase"] = phase
-        if memory.bound is not None and status["phase"] == "Failed" and self._is_evicted(memory.bound):
+        if state.bound is not None and status["phase"] == "Failed" and self._is_evicted(state.bound):
             status = reporting.evicted(status, self._clock.now())
-        if memory.bound is not None:
-            memory.since = {each["type"]: each for each in status["conditions"]}
+        if state.bound is not None:
+            state.since = {each["type"]: each for each in status["conditions"]}
         # The uid in the patch is a precondition: never report on another pod of the same name.
         patch = StrategicPatch({"metadata": {"uid": pod.metadata.uid}, "status": status})
         await self._client.patch(PODS, pod.metadata.name, patch, namespace=pod.metadata.namespace, subresource="status")
-        self._tell(pod, memory)
-        memory.reported = memory.runs
+        self._tell(pod, state)
+        state.reported = state.runs
 
     def _is_evicted(self, bound: BoundPod) -> bool:
-        return self._runner.fate(bound.uid) is PodFault.EVICT
+        return self._runner.fault(bound.uid) is PodFault.EVICT
 
     async def _conditions(self, pod: Pod) -> dict[str, dict[str, str]]:
         """The conditions of a pod that was reported by an earlier process."""
@@ -310,9 +310,9 @@ class Kubelets:
         document: dict[str, Any] = await self._client.get(PODS, pod.metadata.name, namespace=pod.metadata.namespace)
         return {each["type"]: each for each in document.get("status", {}).get("conditions") or ()}
 
-    def _tell(self, pod: Pod, memory: PodState) -> None:
+    def _tell(self, pod: Pod, state: PodState) -> None:
         regarding = Regarding("v1", "Pod", pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
-        for notice in reporting.kubelet_events(pod, memory.reported or {}, memory.runs):
+        for notice in reporting.kubelet_events(pod, state.reported or {}, state.runs):
             self._events.event(
                 regarding, type=notice.type, reason=notice.reason, note=notice.note, action=notice.reason
             )

@@ -168,7 +168,7 @@ class SimulatedContainer(msgspec.Struct, frozen=True):
     streak: int | None = None
     """The restarts since it last ran for long; None: all."""
     is_process: bool = False
-    """It is run, not played; the rest is only said of such ones."""
+    """It is run, not simulated; the rest is only said of such ones."""
     started: bool = True
     ready: bool = True
     last: ContainerTermination | None = None

@@ -10,8 +10,8 @@ import msgspec
 
 from polyarch.objects import LocalObjectReference, ObjectMeta, PodSchedulingGate
 from polyarch.sandbox.kubelet_model.machine import CPU, is_memory
-from polyarch.sandbox.kubelet_model.requests import Container as Asking
-from polyarch.sandbox.kubelet_model.requests import Pod as Asked
+from polyarch.sandbox.kubelet_model.requests import Container as ContainerRequest
+from polyarch.sandbox.kubelet_model.requests import Pod as PodRequest
 from polyarch.sandbox.pods.environment import quantity
 from polyarch.sandbox.pods.spec import Resources
 
@@ -119,12 +119,12 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 # -- the request of a pod, as a modelled kubelet judges it -------------------------------------------------------------
 
 
-def pod_request(pod: Pod) -> Asked:
+def pod_request(pod: Pod) -> PodRequest:
     """Names, containers with requests and limits, overhead, and the pod's own resources if it has any."""
     of_pod = pod.spec.resources or Resources()
     names = {*(of_pod.requests or ()), *(of_pod.limits or ())}
     has_own = any(name == CPU or is_memory(name) for name in names)
-    return Asked(
+    return PodRequest(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -136,10 +136,10 @@ def pod_request(pod: Pod) -> Asked:
     )
 
 
-def _container(container: Container) -> Asking:
+def _container(container: Container) -> ContainerRequest:
     resources = container.resources or Resources()
     is_sidecar = container.restart_policy == "Always"
-    return Asking(container.name, _amounts(resources.requests), _amounts(resources.limits), is_sidecar)
+    return ContainerRequest(container.name, _amounts(resources.requests), _amounts(resources.limits), is_sidecar)
 
 
 def _amounts(given: Mapping[str, str | int] | None) -> dict[str, Fraction]:

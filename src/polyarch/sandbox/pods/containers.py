@@ -205,7 +205,7 @@ def stamp(at: dt.datetime) -> bytes:
     return at.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z ").encode()
 
 
-class Reader:
+class LogReader:
     """Reads a log from its end, and then what is added to it. A context manager."""
 
     def __init__(self, path: Path, *, start: dt.datetime, timestamps: bool) -> None:

@@ -172,28 +172,28 @@ class ProbeWorker:
                 await asyncio.gather(readily, return_exceptions=True)
 
     async def _until_started(self, probe: Probe) -> bool:
-        tally = ProbeResult(False)
+        probe_result = ProbeResult(False)
         async for problem in self._answers(probe, "Startup", eagerly=lambda: True):
-            tally = tally.count(not problem, probe)
-            if tally.result:
+            probe_result = probe_result.count(not problem, probe)
+            if probe_result.result:
                 return True
-            if tally.last is False and tally.row >= probe.failure_threshold:
+            if probe_result.last is False and probe_result.row >= probe.failure_threshold:
                 return False
         return False
 
     async def _while_alive(self, probe: Probe) -> None:
-        tally = ProbeResult(True)
+        probe_result = ProbeResult(True)
         async for problem in self._answers(probe, "Liveness", eagerly=lambda: False):
-            tally = tally.count(not problem, probe)
-            if not tally.result:
+            probe_result = probe_result.count(not problem, probe)
+            if not probe_result.result:
                 return
 
     async def _watch_readiness(self, probe: Probe) -> None:
-        tally = ProbeResult(False)
+        probe_result = ProbeResult(False)
         async for problem in self._answers(probe, "Readiness", eagerly=lambda: self._never_ready):
-            tally = tally.count(not problem, probe)
-            if tally.result != self.ready:
-                self.ready = tally.result
+            probe_result = probe_result.count(not problem, probe)
+            if probe_result.result != self.ready:
+                self.ready = probe_result.result
                 self._never_ready = False
                 self._changed()
 

@@ -134,21 +134,21 @@ class SchedulerPodContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scheduler_command(
-    container: Container, variables: Mapping[str, str], mounts: Mapping[str, str], surroundings: SchedulerPodContext
+    container: Container, variables: Mapping[str, str], mounts: Mapping[str, str], context: SchedulerPodContext
 ) -> tuple[str, ...]:
     """The program and arguments to execute, with the file that :func:`configuration` changes in its place;
     NotInTheImage if the container wants another program: the image has no entry point that starts it."""
     wanted = [rewritten(expanded(each, variables), mounts) for each in (*(container.command or ()), *_given(container))]
     if not wanted or PurePosixPath(wanted[0]).name != NAME:
         raise NotInTheImage(wanted[0] if wanted else "")
-    arguments = [f"{_CONFIG}{surroundings.configuration}" if each.startswith(_CONFIG) else each for each in wanted[1:]]
+    arguments = [f"{_CONFIG}{context.configuration}" if each.startswith(_CONFIG) else each for each in wanted[1:]]
     arguments = [each for each in arguments if not each.startswith(_BIND)]
     missing = [flag for flag in _CALLERS if not any(each.startswith(flag) for each in arguments)]
     return (
-        surroundings.program,
+        context.program,
         *arguments,
-        f"{_BIND}{surroundings.address}",
-        *(f"{flag}{surroundings.kubeconfig}" for flag in missing),
+        f"{_BIND}{context.address}",
+        *(f"{flag}{context.kubeconfig}" for flag in missing),
     )
 
 
@@ -158,7 +158,7 @@ def configured_by(container: Container, variables: Mapping[str, str], mounts: Ma
     return next((each.removeprefix(_CONFIG) for each in given if each.startswith(_CONFIG)), "")
 
 
-def pod_scheduler_configuration(text: str, surroundings: SchedulerPodContext) -> str:
+def pod_scheduler_configuration(text: str, context: SchedulerPodContext) -> str:
     """The text as this pod's scheduler needs it. What is no configuration stays as it is: the program says so."""
     try:
         found = yaml.safe_load(text)
@@ -172,8 +172,8 @@ def pod_scheduler_configuration(text: str, surroundings: SchedulerPodContext) ->
         return text
     changed = {
         **found,
-        "clientConnection": {**connection, "kubeconfig": connection.get("kubeconfig") or surroundings.kubeconfig},
-        "extenders": [_reached(each, surroundings.address) for each in extenders],
+        "clientConnection": {**connection, "kubeconfig": connection.get("kubeconfig") or context.kubeconfig},
+        "extenders": [_reached(each, context.address) for each in extenders],
     }
     return msgspec.json.format(msgspec.json.encode(changed), indent=2).decode() + "\n"
 
@@ -206,13 +206,11 @@ FAKE_BUILDAH: Final = "polyarch.sandbox.fake_buildah"
 class FakeBuildahFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Files of this machine that the program needs besides the pod's volumes."""
 
-    fate: str
+    fault: str
     attempts: str
 
 
-def fake_buildah_command(
-    container: Container, mounts: Mapping[str, str], workplace: FakeBuildahFiles
-) -> tuple[str, ...]:
+def fake_buildah_command(container: Container, mounts: Mapping[str, str], files: FakeBuildahFiles) -> tuple[str, ...]:
     """The program and arguments to execute; NotInTheImage if the container is no build pod's."""
     wanted = (*(container.command or ()), *(container.args or ()))
     if wanted != contract.BUILD_COMMAND:
@@ -223,8 +221,8 @@ def fake_buildah_command(
         f"--context={rewritten(contract.CONTEXT, mounts)}",
         f"--layout={rewritten(contract.LAYOUT, mounts)}",
         f"--termination-log={rewritten(contract.TERMINATION_LOG, mounts)}",
-        f"--fate={workplace.fate}",
-        f"--attempts={workplace.attempts}",
+        f"--fault={files.fault}",
+        f"--attempts={files.attempts}",
     )
 
 

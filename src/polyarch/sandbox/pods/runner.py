@@ -68,16 +68,16 @@ class RunningPod:
     """What is known of one pod that is run."""
 
     def __init__(
-        self, bound: BoundPod, document: PodDocument, folder: PodFolder, host: Path, contents: PodVolumes
+        self, bound: BoundPod, document: PodDocument, folder: PodFolder, host: Path, volumes: PodVolumes
     ) -> None:
         self.bound = bound
         self.document = document
         self.folder = folder
         self.host = host
         """What it sees as its node's own files (hostPath)."""
-        self.contents = contents
+        self.volumes = volumes
         self.containers: dict[str, Container] = {}
-        self.supervisions: dict[str, ProbeWorker] = {}
+        self.probe_workers: dict[str, ProbeWorker] = {}
         self.exits: dict[tuple[str, int], Exit] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.ends_at: float | None = None
@@ -100,7 +100,7 @@ JOB_LABEL: Final = "batch.kubernetes.io/controller-uid"
 """The UID of the Job that a pod is of."""
 
 
-class Commands:
+class ContainerCommands:
     """The commands of all containers of a sandbox."""
 
     def __init__(
@@ -141,22 +141,22 @@ class Commands:
             job = (pod.document.metadata.labels or {}).get(JOB_LABEL, pod.bound.uid)
             attempts = self._root / "builds" / job
             return fake_buildah_command(
-                container, mounts, FakeBuildahFiles(fate=str(pod.folder.fate), attempts=str(attempts))
+                container, mounts, FakeBuildahFiles(fault=str(pod.folder.fault), attempts=str(attempts))
             )
         if not is_scheduler(container.image):
             return polyarch_command(container, variables, mounts, address=pod.bound.loopback)
         target = pod.folder.configuration(container.name)
-        surroundings = SchedulerPodContext(
+        context = SchedulerPodContext(
             program=self._kube_scheduler,
             address=pod.bound.loopback,
             kubeconfig=str(pod.folder.kubeconfig),
             configuration=str(target),
         )
-        arguments = scheduler_command(container, variables, mounts, surroundings)
+        arguments = scheduler_command(container, variables, mounts, context)
         if source := configured_by(container, variables, mounts):
             with contextlib.suppress(OSError):  # the program says what is wrong with its file
                 text = Path(source).read_text(encoding="utf-8", errors="replace")
-                write_private(target, pod_scheduler_configuration(text, surroundings).encode())
+                write_private(target, pod_scheduler_configuration(text, context).encode())
         return arguments
 
     async def _variables(self, pod: RunningPod, name: str) -> dict[str, str]:
@@ -228,7 +228,9 @@ class PodRunner:
         self._informers = informers
         self._root = root
         self._cluster = cluster
-        self._commands = Commands(client, root, cluster=cluster, kube_scheduler=kube_scheduler, environment=environment)
+        self._commands = ContainerCommands(
+            client, root, cluster=cluster, kube_scheduler=kube_scheduler, environment=environment
+        )
         self._clock = clock
         self._events = events
         self._changed = changed
@@ -269,7 +271,7 @@ class PodRunner:
         if document.metadata.uid != bound.uid or bound.uid in self._pods:
             return
         folder, host = self.folder(bound.uid), self.node_folder(bound.node)
-        contents = PodVolumes(
+        volumes = PodVolumes(
             document,
             folder,
             host,
@@ -279,12 +281,12 @@ class PodRunner:
             clock=self._clock,
             changed=lambda: self._changed(bound.key),
         )
-        pod = self._pods[bound.uid] = RunningPod(bound, document, folder, host, contents)
+        pod = self._pods[bound.uid] = RunningPod(bound, document, folder, host, volumes)
         for container in self._adopted.pop(bound.uid, ()):
             self._take(pod, container)
-        self._spawn(pod, contents.keep(lambda: pod.facts))
+        self._spawn(pod, volumes.keep(lambda: pod.facts))
         if pod.living:
-            contents.refresh()
+            volumes.refresh()
 
     def note(self, uid: str, metadata: ObjectMeta) -> None:
         """The pod's metadata as they are now: labels and annotations are in files of the downward API."""
@@ -294,7 +296,7 @@ class PodRunner:
         known = pod.document.metadata
         if (known.labels, known.annotations) != (metadata.labels, metadata.annotations):
             pod.document = msgspec.structs.replace(pod.document, metadata=metadata)
-            pod.contents.refresh()
+            pod.volumes.refresh()
 
     async def start(self, bound: BoundPod, name: str, attempt: int) -> Started | CannotStart:
         """Start this container for the time number ``attempt``, from 0; once only, however often it is asked for."""
@@ -306,7 +308,7 @@ class PodRunner:
         if known is not None and (known.record.attempt == attempt or known.exit is None):
             return Started(known.since)
         try:
-            await pod.contents.fill(pod.facts)
+            await pod.volumes.fill(pod.facts)
         except MissingReference as problem:
             self._tell(bound, "Warning", "FailedMount", str(problem))
             return CannotStart("ContainerCreating", str(problem))
@@ -328,9 +330,9 @@ class PodRunner:
             return {}
         return {name: self._observe(pod, name, each) for name, each in pod.containers.items()}
 
-    def fate(self, uid: str) -> PodFault:
+    def fault(self, uid: str) -> PodFault:
         """What a process of the pod asked its node for."""
-        return fault_of(self.folder(uid).fate)
+        return fault_of(self.folder(uid).fault)
 
     def end(self, uid: str, seconds: float) -> bool:
         """End a pod's containers, with this grace; True if none runs any more, else its key comes when they ended."""
@@ -350,7 +352,7 @@ class PodRunner:
         if (pod := self._pods.get(uid)) is not None and not pod.living:
             for task in tuple(pod.tasks):
                 task.cancel()
-            pod.contents.close()
+            pod.volumes.close()
 
     def drop(self, uid: str) -> None:
         """A pod whose object is gone: end what still runs of it, then delete its folder."""
@@ -359,7 +361,7 @@ class PodRunner:
         if pod is not None:
             for task in tuple(pod.tasks):
                 task.cancel()
-            pod.contents.close()
+            pod.volumes.close()
         self._spawn(None, self._remove(uid, left))
 
     def others(self, key: Key, uid: str) -> list[str]:
@@ -384,7 +386,7 @@ class PodRunner:
         spec = pod.document.container(name)
         target = self._target(pod, container)
         assert self._session is not None  # noqa: S101  pods come after `run` has started
-        supervision = ProbeWorker(
+        probe_worker = ProbeWorker(
             spec,
             target,
             self._session,
@@ -392,14 +394,14 @@ class PodRunner:
             changed=lambda: self._changed(pod.bound.key),
             tell=lambda reason, note: self._tell(pod.bound, "Warning", reason, note),
         )
-        pod.supervisions[name] = supervision
-        self._spawn(pod, self._supervise(pod, container, supervision))
+        pod.probe_workers[name] = probe_worker
+        self._spawn(pod, self._supervise(pod, container, probe_worker))
         if pod.ends_at is not None:
             self._spawn(pod, self._end(pod, container))
 
-    async def _supervise(self, pod: RunningPod, container: Container, supervision: ProbeWorker) -> None:
+    async def _supervise(self, pod: RunningPod, container: Container, probe_worker: ProbeWorker) -> None:
         """Ask its probes until it ends; end it if it is not alive."""
-        asking = asyncio.ensure_future(supervision.run())
+        asking = asyncio.ensure_future(probe_worker.run())
         ended = asyncio.ensure_future(container.ended.wait())
         try:
             await asyncio.wait({asking, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -468,11 +470,11 @@ class PodRunner:
             self._changed(pod.bound.key)
 
     def _observe(self, pod: RunningPod, name: str, container: Container) -> ProcessState:
-        supervision = pod.supervisions.get(name)
+        probe_worker = pod.probe_workers.get(name)
         attempt = container.record.attempt
         if container.exit is None:
-            assert supervision is not None  # noqa: S101  it runs
-            return ProcessState(attempt, container.since, None, supervision.started, supervision.ready)
+            assert probe_worker is not None  # noqa: S101  it runs
+            return ProcessState(attempt, container.since, None, probe_worker.started, probe_worker.ready)
         if (name, attempt) not in pod.exits:
             message = container.exit.message or self._last_words(pod, name, container.exit.code, attempt)
             pod.exits[name, attempt] = msgspec.structs.replace(container.exit, message=message)

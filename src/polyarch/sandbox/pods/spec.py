@@ -1,6 +1,6 @@
 """The parts of a pod that are needed to run it: core/v1 Pod, read once for each pod that is run.
 
-Pure wire types. The nodes' store keeps ``sandbox.nodes.pods``, which has only what playing a pod needs."""
+Pure wire types. The nodes' store keeps ``sandbox.nodes.pods``, which has only what simulating a pod needs."""
 
 import msgspec
 

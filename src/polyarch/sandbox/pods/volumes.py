@@ -60,9 +60,9 @@ class PodFolder:
         return self.root / "termination" / container
 
     @property
-    def fate(self) -> Path:
+    def fault(self) -> Path:
         """Where a process of the pod says what shall become of it."""
-        return self.root / "fate"
+        return self.root / "fault"
 
     def mounts(self, pod: PodDocument, container: Container, host: Path) -> dict[str, str]:
         """mountPath → folder on this machine; also the container's termination log."""

@@ -45,7 +45,7 @@ class Pod:
         self.context = root / "context"
         self.layout = root / "layout" / "image"
         self.termination_log = root / "termination-log"
-        self.fate = root / "fate"
+        self.fault = root / "fault"
         for folder in (self.inputs, self.layout.parent):
             folder.mkdir(parents=True)
         self.termination_log.write_bytes(b"")
@@ -59,7 +59,7 @@ class Pod:
                 f"--context={self.context}",
                 f"--layout={self.layout}",
                 f"--termination-log={self.termination_log}",
-                f"--fate={self.fate}",
+                f"--fault={self.fault}",
                 f"--attempts={self.root / 'attempts'}",
             ]
         )
@@ -180,17 +180,17 @@ def test_a_mishap_of_the_first_attempts_is_over_after_them(pod: Pod) -> None:
 @pytest.mark.req("BD-391")
 def test_a_build_is_evicted_once(pod: Pod) -> None:
     assert pod.build(asked(wish="seconds=0,evict")) == EVICTED_CODE
-    assert fault_of(pod.fate) is PodFault.EVICT
-    pod.fate.unlink()
+    assert fault_of(pod.fault) is PodFault.EVICT
+    pod.fault.unlink()
     assert pod.build(asked(wish="seconds=0,evict")) == 0
-    assert fault_of(pod.fate) is PodFault.NONE
+    assert fault_of(pod.fault) is PodFault.NONE
 
 
 @pytest.mark.req("BD-391")
 def test_a_build_that_is_to_vanish_succeeds_first(pod: Pod) -> None:
     assert pod.build(asked(wish="seconds=0,vanish")) == 0
     assert len(pod.images()) == 1
-    assert fault_of(pod.fate) is PodFault.VANISH
+    assert fault_of(pod.fault) is PodFault.VANISH
 
 
 @pytest.mark.req("BD-391")
@@ -219,7 +219,7 @@ def test_nothing_is_asked_for_by_default() -> None:
 @pytest.mark.req("BD-391")
 def test_the_builder_image_runs_the_builds_script_and_nothing_else() -> None:
     mounts = {contract.IN: "/pods/1/in", contract.LAYOUT_MOUNT: "/pods/1/layout", contract.TERMINATION_LOG: "/pods/1/t"}
-    workplace = FakeBuildahFiles(fate="/pods/1/fate", attempts="/builds/1")
+    workplace = FakeBuildahFiles(fault="/pods/1/fault", attempts="/builds/1")
     image = f"{BUILDAH_REPOSITORY}:v1.41"
     assert is_run(image)
     found = fake_buildah_command(Container("build", image, list(contract.BUILD_COMMAND)), mounts, workplace)

@@ -123,7 +123,7 @@ def read(tmp_path: Path, **options: object) -> list[bytes]:
     path = tmp_path / "log"
     path.write_bytes(LINES)
     timestamps = bool(options.pop("timestamps", False))
-    with containers.Reader(path, start=NOW, timestamps=timestamps) as reader:
+    with containers.LogReader(path, start=NOW, timestamps=timestamps) as reader:
         return reader.begin(**options)  # type: ignore[arg-type]  # the options of a row of a table
 
 
@@ -157,7 +157,7 @@ def test_the_lines_that_were_asked_for(tmp_path: Path, options: dict[str, object
 def test_a_line_that_is_being_written_is_shown_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"one\ntw")
-    with containers.Reader(path, start=NOW, timestamps=False) as reader, path.open("ab", buffering=0) as writing:
+    with containers.LogReader(path, start=NOW, timestamps=False) as reader, path.open("ab", buffering=0) as writing:
         assert reader.begin() == [b"one\n"]
         assert reader.more(over=False) == []
         writing.write(b"o\nthree")
@@ -169,5 +169,5 @@ def test_a_line_that_is_being_written_is_shown_when_it_is_complete(tmp_path: Pat
 def test_of_a_huge_log_the_end_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * (containers.MAXIMUM_BYTES // 100))
-    with containers.Reader(path, start=NOW, timestamps=False) as reader:
+    with containers.LogReader(path, start=NOW, timestamps=False) as reader:
         assert sum(map(len, reader.begin())) <= containers.MAXIMUM_BYTES
