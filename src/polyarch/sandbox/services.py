@@ -38,7 +38,7 @@ def storage_configuration(root: Path, address: str, secret: str) -> dict[str, ob
             "cache": {"blobdescriptor": "inmemory"},
             "maintenance": {"uploadpurging": {"enabled": False}},
         },
-        # Relative redirects, so that clients keep using the front.
+        # Relative redirects, so that clients keep using the proxy.
         "http": {"addr": address, "secret": secret, "relativeurls": True},
         # Accept indexes with missing children, without platforms, nested or empty.
         "validation": {"manifests": {"indexes": {"platforms": "none"}}},
@@ -54,7 +54,7 @@ def storage_environment(inherited: dict[str, str]) -> dict[str, str]:
 
 
 STORAGE = "registry"
-FRONT = "registry-front"
+PROXY = "registry-front"
 REGISTRY_START_SECONDS = 60.0
 
 
@@ -65,12 +65,12 @@ def registry_address(layout: Layout) -> str:
 def registry_probes(layout: Layout) -> dict[str, Probe]:
     return {
         STORAGE: Probe(f"http://{LOOPBACK}:{layout.ports.registry_storage}/v2/"),
-        FRONT: Probe(f"http://{registry_address(layout)}/healthz"),
+        PROXY: Probe(f"http://{registry_address(layout)}/healthz"),
     }
 
 
 def registry_commands(layout: Layout) -> tuple[Command, Command]:
-    """The distribution registry, and the front, which is the address that clients use."""
+    """The distribution registry, and the proxy, which is the address that clients use."""
     behind = Command(
         name=STORAGE,
         arguments=(str(layout.binaries[STORAGE]), "serve", layout.configuration("registry.json")),
@@ -78,14 +78,14 @@ def registry_commands(layout: Layout) -> tuple[Command, Command]:
         log=str(layout.folder.log(STORAGE)),
         url=f"http://{LOOPBACK}:{layout.ports.registry_storage}",
     )
-    front = Command(
-        name=FRONT,
+    proxy = Command(
+        name=PROXY,
         arguments=(sys.executable, "-m", "polyarch.sandbox.registry.proxy", str(layout.folder.root)),
         environment=layout.environment,
-        log=str(layout.folder.log(FRONT)),
+        log=str(layout.folder.log(PROXY)),
         url=f"http://{registry_address(layout)}",
     )
-    return behind, front
+    return behind, proxy
 
 
 def write_registry_files(layout: Layout, own_registries_conf: str) -> None:

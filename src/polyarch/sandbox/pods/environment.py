@@ -74,7 +74,9 @@ def variable_references(container: Container) -> tuple[set[str], set[str]]:
 
 
 def environment_variables(container: Container, facts: ContainerFacts, base: Mapping[str, str]) -> dict[str, str]:
-    """All variables of the container on top of ``base``; Missing if a reference that is not optional leads nowhere."""
+    """All variables of the container on top of ``base``; MissingReference if a reference that is not optional leads
+    nowhere.
+    """
     found = dict(base)
     for source in container.env_from or ():
         for reference, kind in ((source.config_map_ref, "configmap"), (source.secret_ref, "secret")):
@@ -239,7 +241,7 @@ def token_path(pod: PodDocument) -> tuple[str, str] | None:
 
 
 def volume_files(volume: Volume, facts: ContainerFacts) -> dict[str, File]:
-    """The volume's files by path; Missing if a source that is not optional is not there."""
+    """The volume's files by path; MissingReference if a source that is not optional is not there."""
     found = projection(volume)
     result: dict[str, File] = {}
     for source in found[0] if found is not None else ():

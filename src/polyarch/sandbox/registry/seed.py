@@ -136,7 +136,7 @@ class Registry:
         )
 
     async def seed(self, images: Mapping[str, Any], *, origin: str = "images") -> list[PushedImage]:
-        """Push every described image (see ``catalogue``); results are in the order given."""
+        """Push every described image (see ``images``); results are in the order given."""
         described = read_descriptions(images, origin)
         places = [
             repository_here(each.reference.registry, each.reference.repository, self.address) for each in described
