@@ -292,6 +292,14 @@ class _TokenRefused(Exception):  # noqa: N818 - the name says what is the matter
         return Failure.of("unauthorized", host, what, status=self._status, action=action)
 
 
+class _Fetch(NamedTuple):
+    """One request to a source, with the credentials to try."""
+
+    request: Request
+    access: SourceCredentials
+    context: RequestContext
+
+
 class Authorization:
     """Tokens and authentication schemes of all sources; ``key`` makes the fingerprints in token keys."""
 
@@ -313,12 +321,13 @@ class Authorization:
         If all get 403 on a HEAD, that reply is returned: some registries forbid the method.
         """
         request = replace(request, secrets=access.secrets)
+        fetch = _Fetch(request, access, context)
         scheme = self._schemes.get(access.name)
         plainly: CredentialAttempt | None = None
         if scheme is None and access.accepted in (None, ANONYMOUS):
             response = await self._exchange.fetch(request, context)
             if not _refuses(response):
-                return self._accept(request, access, ANONYMOUS, response, context)
+                return self._accept(fetch, ANONYMOUS, response)
             plainly = CredentialAttempt(ANONYMOUS, response)
             scheme = self._learn(access, response)
         scheme = scheme or HostAuthScheme()
@@ -327,16 +336,14 @@ class Authorization:
         for credential in access.candidates:
             taken = plainly if credential.is_anonymous and not scheme.bearer else None
             try:
-                attempt, scheme = (
-                    (taken, scheme) if taken else await self._attempt(credential, scheme, request, access, context)
-                )
+                attempt, scheme = (taken, scheme) if taken else await self._attempt(credential, scheme, fetch)
             except Failure as failure:
                 if failure.error.code != NOT_A_REGISTRY:
                     raise
                 passing = passing or failure  # a login page for nobody may be a token for somebody
                 continue
             if attempt.response is not None and not _refuses(attempt.response):
-                return self._accept(request, access, credential, attempt.response, context)
+                return self._accept(fetch, credential, attempt.response)
             if attempt.response is not None and is_error_page(attempt.response):
                 if request.method == "HEAD":  # without a body nobody can tell: GET will
                     access.accepted = None
@@ -354,21 +361,16 @@ class Authorization:
             raise told.failure
         if told.response is not None and told.response.status == 403 and request.method == "HEAD":
             return told.response
-        raise _refusal(request, access, attempts, told, scheme)
+        raise _refusal(fetch, attempts, told, scheme)
 
     async def _attempt(
-        self,
-        credential: Credential,
-        scheme: HostAuthScheme,
-        request: Request,
-        access: SourceCredentials,
-        context: RequestContext,
+        self, credential: Credential, scheme: HostAuthScheme, fetch: _Fetch
     ) -> tuple[CredentialAttempt, HostAuthScheme]:
         """Try one credential; returns its result and the source's current scheme. Raises ``Failure`` other than
         refusals.
         """
         try:
-            response, scheme = await self._show(credential, scheme, request, access, context)
+            response, scheme = await self._show(credential, scheme, fetch)
         except Failure as refusal:
             if refusal.error.error_class != "auth":
                 raise
@@ -376,12 +378,7 @@ class Authorization:
         return CredentialAttempt(credential, response), scheme
 
     async def _show(
-        self,
-        credential: Credential,
-        scheme: HostAuthScheme,
-        request: Request,
-        access: SourceCredentials,
-        context: RequestContext,
+        self, credential: Credential, scheme: HostAuthScheme, fetch: _Fetch
     ) -> tuple[CompleteResponse | None, HostAuthScheme]:
         """The answer to one credential, retried with one new token and after one changed challenge.
 
@@ -392,26 +389,26 @@ class Authorization:
             token: Token | None = None
             reused = False
             shown: str | None = None
-            scopes = access.scopes
-            key = TokenKey(access.name, scheme.realm, scheme.service, scopes, credential.fingerprint(self._key))
+            scopes = fetch.access.scopes
+            key = TokenKey(fetch.access.name, scheme.realm, scheme.service, scopes, credential.fingerprint(self._key))
             if credential.registry_token:
                 shown = f"Bearer {credential.registry_token}"
             elif scheme.bearer:
-                token, reused = await self._token(key, credential, scheme, access, context)
-                shown = access.show(token)
+                token, reused = await self._token(key, credential, scheme, fetch)
+                shown = fetch.access.show(token)
             elif scheme.basic:
                 shown = credential.basic
             if shown is None and not credential.is_anonymous:
                 return None, scheme
-            response = await self._exchange.fetch(_authorized(request, shown, access, key.credential), context)
+            response = await self._exchange.fetch(_authorized(fetch, shown, key.credential), fetch.context)
             if response.status != 401 or response.elsewhere:
                 return response, scheme
-            renewed = self._learn(access, response)
+            renewed = self._learn(fetch.access, response)
             if token is not None:
                 self._tokens.drop(key, token)
             if reused and "token" in renewals:
                 renewals.remove("token")
-            elif access.scopes != scopes and "scope" in renewals:
+            elif fetch.access.scopes != scopes and "scope" in renewals:
                 renewals.remove("scope")
             elif not renewed.same_as(scheme) and "scheme" in renewals:
                 renewals.remove("scheme")
@@ -420,21 +417,14 @@ class Authorization:
             scheme = renewed
 
     async def _token(
-        self,
-        key: TokenKey,
-        credential: Credential,
-        scheme: HostAuthScheme,
-        access: SourceCredentials,
-        context: RequestContext,
+        self, key: TokenKey, credential: Credential, scheme: HostAuthScheme, fetch: _Fetch
     ) -> tuple[Token, bool]:
         """A token, and whether it came from the cache."""
         token = self._tokens.get(key)
         if token is not None:
             return token, True
         try:
-            return await self._token_calls.join(
-                key, lambda: self._fetch_token(key, credential, scheme, access, context)
-            ), False
+            return await self._token_calls.join(key, lambda: self._fetch_token(key, credential, scheme, fetch)), False
         except _TokenRefused as refused:
             failure = refused.told(origin_host(key.realm), credential)
         except Failure as error:
@@ -443,29 +433,24 @@ class Authorization:
         if (
             not refused_by_endpoint
             and failure.error.error_class != "limit"
-            and self._schemes.get(access.name) == scheme
+            and self._schemes.get(fetch.access.name) == scheme
         ):
-            self._schemes.pop(access.name)  # the endpoint may have moved: start again from the source's challenge
+            self._schemes.pop(fetch.access.name)  # the endpoint may have moved: start again from the source's challenge
         raise failure
 
-    async def _fetch_token(
-        self,
-        key: TokenKey,
-        credential: Credential,
-        scheme: HostAuthScheme,
-        access: SourceCredentials,
-        context: RequestContext,
-    ) -> Token:
+    async def _fetch_token(self, key: TokenKey, credential: Credential, scheme: HostAuthScheme, fetch: _Fetch) -> Token:
         host = origin_host(key.realm)
         requests = token_requests(key, credential)
         for position, token_request in enumerate(requests):
-            request = _token_request(token_request, scheme, access, key.credential)
-            response = await self._exchange.fetch(request, context)
+            request = _token_request(token_request, scheme, fetch.access, key.credential)
+            response = await self._exchange.fetch(request, fetch.context)
             if 200 <= response.status < 300:
                 try:
                     token = read_token(response.body, self._clock.monotonic())
                 except NoTokenAnswer:
-                    raise not_as_asked(request, response, "the answer of a token endpoint", access.secrets) from None
+                    raise not_as_asked(
+                        request, response, "the answer of a token endpoint", fetch.access.secrets
+                    ) from None
                 except NoToken as error:
                     raise Failure.of("unauthorized", host, str(error), status=200) from None
                 self._tokens.put(key, token)
@@ -473,9 +458,9 @@ class Authorization:
             if response.status in (404, 405) and position + 1 < len(requests):
                 continue
             if is_error_page(response):
-                raise not_as_asked(request, response, "the answer of a token endpoint", access.secrets)
+                raise not_as_asked(request, response, "the answer of a token endpoint", fetch.access.secrets)
             if 400 <= response.status < 500:
-                registry_error = read_errors(response.body, access.secrets)
+                registry_error = read_errors(response.body, fetch.access.secrets)
                 raise _TokenRefused(response.status, registry_error)
             what = f"HTTP {response.status} from the token endpoint"
             raise Failure.of("server-error", host, what, status=response.status)
@@ -512,34 +497,31 @@ class Authorization:
             self._schemes.put(access.name, scheme)
         return scheme
 
-    def _accept(
-        self,
-        request: Request,
-        access: SourceCredentials,
-        credential: Credential,
-        response: CompleteResponse,
-        context: RequestContext,
-    ) -> CompleteResponse:
+    def _accept(self, fetch: _Fetch, credential: Credential, response: CompleteResponse) -> CompleteResponse:
         """Record the accepted credential; ``Failure`` if a redirect target refuses, which is sent no credential."""
-        access.accepted = credential
+        fetch.access.accepted = credential
         # A URL may be signed for GET only: return a HEAD that the redirect target refuses as it is.
-        if response.elsewhere and response.status in (401, 403) and (request.method, response.status) != ("HEAD", 403):
+        if (
+            response.elsewhere
+            and response.status in (401, 403)
+            and (fetch.request.method, response.status) != ("HEAD", 403)
+        ):
             if is_error_page(response):
-                raise not_as_asked(request, response, "what it should be", access.secrets)
-            raise _refused_elsewhere(request, access, response)
+                raise not_as_asked(fetch.request, response, "what it should be", fetch.access.secrets)
+            raise _refused_elsewhere(fetch, response)
         if credential.is_anonymous and 200 <= response.status < 300:
-            for refused in access.refused:
+            for refused in fetch.access.refused:
                 if not refused.is_anonymous:
-                    what = f"{access.source.host} refused the credential from {refused.origin}; anonymous access worked"
-                    context.warn(CREDENTIALS_REJECTED, what)
+                    what = f"{fetch.access.source.host} refused the credential from {refused.origin}; anonymous access worked"
+                    fetch.context.warn(CREDENTIALS_REJECTED, what)
         return response
 
 
-def _authorized(request: Request, shown: str | None, access: SourceCredentials, account: str) -> Request:
+def _authorized(fetch: _Fetch, shown: str | None, account: str) -> Request:
     if shown is None:
-        return request
-    own: Mapping[str, str] = {**request.own_headers, "Authorization": shown}
-    return replace(request, own_headers=own, secrets=access.secrets, account=account)
+        return fetch.request
+    own: Mapping[str, str] = {**fetch.request.own_headers, "Authorization": shown}
+    return replace(fetch.request, own_headers=own, secrets=fetch.access.secrets, account=account)
 
 
 def _token_request(
@@ -570,33 +552,33 @@ def _refuses(response: CompleteResponse) -> bool:
     return response.status in (401, 403) and not response.elsewhere
 
 
-def _refused_elsewhere(request: Request, access: SourceCredentials, response: CompleteResponse) -> Failure:
-    words = read_errors(response.body, access.secrets).words
-    what = f"the redirect to {origin_host(response.url)} ended with HTTP {response.status}{words} for {request.what}"
+def _refused_elsewhere(fetch: _Fetch, response: CompleteResponse) -> Failure:
+    words = read_errors(response.body, fetch.access.secrets).words
+    what = (
+        f"the redirect to {origin_host(response.url)} ended with HTTP {response.status}{words} for {fetch.request.what}"
+    )
     code = "denied" if response.status == 403 else "unauthorized"
     action = "no credential is sent to the target of a redirect: report it to the registry's operator"
-    return Failure.of(code, access.source.host, what, status=response.status, action=action)
+    return Failure.of(code, fetch.access.source.host, what, status=response.status, action=action)
 
 
 def _refusal(
-    request: Request,
-    access: SourceCredentials,
-    attempts: Sequence[CredentialAttempt],
-    told: CredentialAttempt,
-    scheme: HostAuthScheme,
+    fetch: _Fetch, attempts: Sequence[CredentialAttempt], told: CredentialAttempt, scheme: HostAuthScheme
 ) -> Failure:
-    host = access.source.host
+    host = fetch.access.source.host
     response = told.response or next(
         (attempt.response for attempt in reversed(attempts) if attempt.response is not None), None
     )
-    registry_error = read_errors(response.body, access.secrets) if response is not None else RegistryError("", "")
+    registry_error = read_errors(response.body, fetch.access.secrets) if response is not None else RegistryError("", "")
     status = response.status if response is not None else None
     real = [attempt for attempt in attempts if not attempt.credential.is_anonymous and attempt.rank == told.rank]
     shown = ", ".join(attempt.credential.origin for attempt in real[:MAX_NAMED])
     if len(real) > MAX_NAMED:
         shown += f" and {len(real) - MAX_NAMED} more"
     code = "denied" if status == 403 else "unauthorized"
-    answer = f"HTTP {status}{registry_error.words} for {request.what}" if status is not None else "access was refused"
+    answer = (
+        f"HTTP {status}{registry_error.words} for {fetch.request.what}" if status is not None else "access was refused"
+    )
     if told.response is not None and shown:
         return Failure.of(code, host, f"{answer} with the credentials from {shown}", status=status)
     if scheme.unusable:

@@ -7,6 +7,7 @@ when the call returns.
 
 import asyncio
 import contextlib
+import copy
 import os
 import re
 import shutil
@@ -271,18 +272,21 @@ class ProviderCredentials:
             for provider in configuration.providers
         )
         self._warnings: dict[str, dict[CredentialWarning, None]] = defaultdict(dict)
+        self._tenant = ""
 
-    def of(self, tenant: str) -> "TenantProviderCredentials":
-        """The same credentials, asked for on behalf of this tenant."""
-        return TenantProviderCredentials(self, tenant)
+    def of(self, tenant: str) -> "ProviderCredentials":
+        """The same plugins and warnings, asked on behalf of this tenant."""
+        view = copy.copy(self)
+        view._tenant = tenant
+        return view
 
-    async def candidates(self, reference: Reference, source: "PullSource", *, tenant: str = "") -> list[Credential]:
+    async def candidates(self, reference: Reference, source: "PullSource") -> list[Credential]:
         host = hub(source.host)
         found: list[Credential] = []
         for plugin in self._plugins:
             if plugin.matches(host, source.repository):
                 try:
-                    found += await plugin.credentials(host, source.repository, tenant)
+                    found += await plugin.credentials(host, source.repository, self._tenant)
                 except HelperFailure as failure:
                     self._warn(host, failure)
         return deduplicated(found)
@@ -305,25 +309,6 @@ class ProviderCredentials:
         if len(self._warnings) >= MAX_CACHED:
             self._warnings.clear()
         self._warnings[host][CredentialWarning("credential-helper", str(failure))] = None
-
-
-class TenantProviderCredentials:
-    """A tenant's view of :class:`ProviderCredentials`; a ``CredentialStore``."""
-
-    __slots__ = ("_providers", "_tenant")
-
-    def __init__(self, providers: ProviderCredentials, tenant: str) -> None:
-        self._providers = providers
-        self._tenant = tenant
-
-    async def candidates(self, reference: Reference, source: "PullSource") -> list[Credential]:
-        return await self._providers.candidates(reference, source, tenant=self._tenant)
-
-    def cached_candidates(self, reference: Reference, source: "PullSource") -> list[Credential] | None:
-        return self._providers.cached_candidates(reference, source)
-
-    def warnings(self, source: "PullSource") -> Sequence[CredentialWarning]:
-        return self._providers.warnings(source)
 
 
 class _Plugin:
