@@ -287,7 +287,7 @@ class Inspector:
         self._cache.drop_proofs(fingerprints_of(credentials, self._cache.key))
 
     async def close(self) -> None:
-        """Cancel look-ups in progress and write new entries to the cache on disk. The transport stays open."""
+        """Cancel lookups in progress and write new entries to the cache on disk. The transport stays open."""
         await self._lookups.close()
         await self._lookup.close()
         await self._client.close()

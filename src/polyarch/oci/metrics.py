@@ -25,7 +25,7 @@ class Metrics(Protocol):
         """One inspection ended."""
 
     def cache(self, table: str, result: str) -> None:
-        """Look-up in a table (``readings``, ``tags``, ``proofs``, ``negatives``): ``hit`` or ``miss``."""
+        """A lookup in a table (``readings``, ``tags``, ``proofs``, ``negatives``): ``hit`` or ``miss``."""
 
     def rate_limit(self, host: str, remaining: float) -> None:
         """Requests left by a registry's headers; NaN if it stopped sending them."""

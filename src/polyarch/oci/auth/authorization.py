@@ -510,9 +510,10 @@ class Authorization:
                 raise not_as_asked(fetch.request, response, "what it should be", fetch.access.secrets)
             raise _refused_elsewhere(fetch, response)
         if credential.is_anonymous and 200 <= response.status < 300:
+            host = fetch.access.source.host
             for refused in fetch.access.refused:
                 if not refused.is_anonymous:
-                    what = f"{fetch.access.source.host} refused the credential from {refused.origin}; anonymous access worked"
+                    what = f"{host} refused the credential from {refused.origin}; anonymous access worked"
                     fetch.context.warn(CREDENTIALS_REJECTED, what)
         return response
 

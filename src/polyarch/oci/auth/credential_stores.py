@@ -50,14 +50,14 @@ class InvalidCredentialFile(ValueError):  # noqa: N818 - it says what the file i
 
 
 class _Ask(NamedTuple):
-    """A step of a look-up: run this credential helper."""
+    """A step of a lookup: run this credential helper."""
 
     helper: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Take:
-    """A step of a look-up: read this entry. The entry's content stays out of ``repr``."""
+    """A step of a lookup: read this entry. The entry's content stays out of ``repr``."""
 
     origin: str
     key: str
@@ -85,7 +85,7 @@ class _File:
                 self._hosts[host].append(take)
 
     def steps(self, host: str, repository: str) -> Iterator[_Ask | _Take]:
-        """The steps of a look-up, in order. ``host`` is ``docker.io`` for every name of Docker Hub."""
+        """The steps of a lookup, in order. ``host`` is ``docker.io`` for every name of Docker Hub."""
         if name := self._helpers.get(host):
             yield _Ask(name)
         seen: list[_Take] = []

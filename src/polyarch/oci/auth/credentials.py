@@ -38,7 +38,7 @@ class Credential:
     source: str = ""
     key: str = ""
     _fingerprints: dict[bytes, str] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Cache by key: every look-up needs the fingerprint."""
+    """Cache by key: every lookup needs the fingerprint."""
 
     @property
     def is_anonymous(self) -> bool:

@@ -1,7 +1,7 @@
 """Finds the program that an image starts in its layers, from the top down.
 
 Layers are read from the top because the program is usually in one of the last, and upper layers hide lower ones: the
-search mostly ends long before everything was read. Of each layer only names are kept. A look-up that depends on an
+search mostly ends long before everything was read. Of each layer only names are kept. A lookup that depends on an
 unread layer is repeated when that layer is known.
 
 Pure: no I/O."""

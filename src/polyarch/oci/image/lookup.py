@@ -59,7 +59,7 @@ class CacheHit(NamedTuple):
 
 
 class LookupKey(NamedTuple):
-    """Identity of a question: look-ups with equal keys are shared."""
+    """Identity of a question: lookups with equal keys are shared."""
 
     reference: Reference
     fingerprints: tuple[tuple[str, ...], ...]
@@ -309,7 +309,7 @@ class SourceLookup:
     async def _look_up_publicly(
         self, query: LookupQuery, source: PullSource, credentials: Sequence[Credential], context: RequestContext
     ) -> Inspection | None:
-        """The shared answer of anonymous access, one look-up for all callers; None if the repository is not public."""
+        """The shared answer of anonymous access, one lookup for all callers; None if the repository is not public."""
         location = location_of(source)
         selector = source.digest or source.tag or ""
         charged = _is_among(source, self._settings.head_first_hosts)
@@ -585,7 +585,7 @@ class LookupRequest(NamedTuple):
 
 
 class LookupResult(NamedTuple):
-    """The result of a look-up, with the names of the credentials of the caller that started it."""
+    """The result of a lookup, with the names of the credentials of the caller that started it."""
 
     inspection: Inspection
     names: Names
@@ -608,7 +608,7 @@ class LookupResult(NamedTuple):
 
 
 class MirrorFallback:
-    """Runs look-ups over all sources.
+    """Runs lookups over all sources.
 
     Mirrors come before the primary. Any failure moves on to the next source; a rate-limited mirror is skipped, not
     waited for. Each source but the last gets at most half of the time left, so that one that hangs leaves time for the
