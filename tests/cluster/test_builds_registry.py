@@ -33,7 +33,7 @@ from polyarch.oci.auth.credential_stores import KeyringCredentials
 from polyarch.oci.auth.credentials import Document
 from polyarch.oci.image.contents import RegistryConnection, referrers_tag
 from polyarch.oci.inspector import Inspector, InspectorOptions, open_inspector
-from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.reference import parse
 from polyarch.oci.settings import CLUSTER
 from polyarch.oci.transport.addresses import AddressPolicy

@@ -13,7 +13,7 @@ from polyarch.oci.auth.credential_stores import KeyringCredentials
 from polyarch.oci.auth.credentials import Document
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.inspector import Inspector
-from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.sandbox.cluster import Sandbox

@@ -22,7 +22,7 @@ from registry_reader import Reader
 from polyarch.builds.registry import ChildImage, Publication, PublishFailure, PublishResult, publish
 from polyarch.oci.image.contents import RegistryConnection
 from polyarch.oci.inspector import InspectorOptions, open_inspector
-from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.settings import CLUSTER
 from polyarch.oci.transport.addresses import AddressPolicy
 from polyarch.sandbox.cluster import Sandbox

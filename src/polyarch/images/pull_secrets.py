@@ -35,7 +35,7 @@ from polyarch.oci.auth.credentials import (
     read_object,
 )
 from polyarch.oci.lru_cache import LRUCache
-from polyarch.oci.mirrors.sources import PullSource
+from polyarch.oci.pull_sources import PullSource
 from polyarch.oci.reference import Reference
 from polyarch.oci.traffic.concurrency import QueueFull, RequestPriority, RequestQueue
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from polyarch.clock import Clock, SystemClock
+from polyarch.oci import pull_sources
 from polyarch.oci.auth.authorization import Authorization
 from polyarch.oci.auth.credential_stores import CredentialStore, NoCredentials
 from polyarch.oci.auth.credentials import Credential
@@ -39,10 +40,9 @@ from polyarch.oci.inspection import (
     common_platforms,
 )
 from polyarch.oci.metrics import Metrics, NoMetrics
-from polyarch.oci.mirrors import sources as mirrors
-from polyarch.oci.mirrors.sources import Configuration, PullSource
-from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidConfiguration
 from polyarch.oci.platforms_file import AnswerFile
+from polyarch.oci.pull_sources import Configuration, PullSource
 from polyarch.oci.reference import Reference, parse
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.signature_policy import SignaturePolicy
@@ -272,8 +272,8 @@ class Inspector:
             message = f"{reference}: layout directories are not read here; push the image to a registry"
             return InspectionError.of("layout", message)
         try:
-            sources = tuple(mirrors.sources(reference, self._configuration))
-        except (mirrors.Blocked, InvalidConfiguration) as error:
+            sources = tuple(pull_sources.sources(reference, self._configuration))
+        except (pull_sources.Blocked, InvalidConfiguration) as error:
             return InspectionError.of("blocked", str(error))
         if len(self._sources_of) >= SOURCES_KEPT:
             self._sources_of.clear()

@@ -34,7 +34,7 @@ from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import Key
 from polyarch.oci.inspector import InspectorOptions, open_inspector
-from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.settings import CLUSTER
 from polyarch.oci.transport.addresses import AddressPolicy
 from polyarch.oci.transport.tls import TrustSettings

@@ -31,10 +31,9 @@ from polyarch.oci.cache import BundleMode, Cache
 from polyarch.oci.inspection import Inspection, InspectionError, Status
 from polyarch.oci.inspector import Inspector
 from polyarch.oci.metrics import RegistryMetrics
-from polyarch.oci.mirrors.registries_conf import RegistryEntry, check_location, without_port
-from polyarch.oci.mirrors.registries_conf import mirror_object_entries as mirror_rules
-from polyarch.oci.mirrors.sources import Configuration, passes_over, places, search
-from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidConfiguration, RegistryEntry, check_location, without_port
+from polyarch.oci.mirror_files import mirror_object_entries as mirror_rules
+from polyarch.oci.pull_sources import Configuration, passes_over, places, search
 from polyarch.oci.reference import ANYWHERE, InvalidReference, Reference
 from polyarch.oci.settings import PLACEMENT, InspectorSettings
 from polyarch.oci.traffic.rate_limiter import RegistryRateLimiter

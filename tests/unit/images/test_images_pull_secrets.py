@@ -23,7 +23,7 @@ from polyarch.kube.store import ObjectChange
 from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, Pod, Secret
 from polyarch.oci.auth.credential_plugins import HelperOutput, Provider, ProviderConfiguration, ProviderCredentials
 from polyarch.oci.auth.credentials import Credential, Document
-from polyarch.oci.mirrors.sources import Configuration, sources
+from polyarch.oci.pull_sources import Configuration, sources
 from polyarch.oci.reference import parse
 
 IMAGE = parse("registry.example/team/app:1")

@@ -15,7 +15,7 @@ from polyarch.oci.auth.credentials import Document
 from polyarch.oci.cache import Cache
 from polyarch.oci.disk_cache import DiskCache
 from polyarch.oci.inspection import Status
-from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.reference import InvalidReference, parse
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.rate_limiter import FAILURES_TO_OPEN

@@ -12,7 +12,7 @@ from polyarch.oci.cache import Cache
 from polyarch.oci.cache_sharing import CacheExporter, drained
 from polyarch.oci.inspection import Status
 from polyarch.oci.metrics import RegistryMetrics
-from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.transport.addresses import AddressPolicy
 
 pytestmark = pytest.mark.req("PL-850", "RG-087")

@@ -12,7 +12,7 @@ from polyarch.clock import SystemClock
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import Key, Unstructured
-from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidConfiguration
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.operator.cluster import OperatorNamespace
 from polyarch.operator.registry_settings import wrong_authorities, wrong_configuration, wrong_range, wrong_ranges

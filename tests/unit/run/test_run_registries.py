@@ -14,8 +14,8 @@ from aiohttp.test_utils import TestServer
 
 from polyarch.clock import SystemClock
 from polyarch.kube.metrics import Metrics
-from polyarch.oci.mirrors.sources import Blocked, Configuration, sources
-from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidConfiguration
+from polyarch.oci.pull_sources import Blocked, Configuration, sources
 from polyarch.oci.reference import parse, unqualified
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.run.logs import Verbosity, configure

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.oci.mirrors.sources import Configuration, sources
+from polyarch.oci.pull_sources import Configuration, sources
 from polyarch.oci.reference import parse
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.registry.seed import repository_here, write_registries_conf

@@ -41,7 +41,7 @@ from polyarch.oci.auth.credential_stores import CredentialStore, KeyringCredenti
 from polyarch.oci.auth.credentials import Credential, CredentialWarning, Document
 from polyarch.oci.inspection import Inspection, InspectionError, Status
 from polyarch.oci.lru_cache import LRUCache
-from polyarch.oci.mirrors.sources import PullSource
+from polyarch.oci.pull_sources import PullSource
 from polyarch.oci.reference import Reference
 from polyarch.oci.traffic.concurrency import map_concurrently
 

@@ -18,13 +18,13 @@ from polyarch.cli.options.images import Depth, ImageOptions, cache_directory
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.tables import Row, table
+from polyarch.oci import pull_sources
 from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, InspectionWarning, Status
 from polyarch.oci.inspector import InspectorOptions, open_inspector
-from polyarch.oci.mirrors import sources as mirrors
-from polyarch.oci.mirrors.sources import Blocked, Configuration, PullSource, candidates, passes_over, search
-from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidConfiguration
 from polyarch.oci.platforms_file import SCHEMA_VERSION
+from polyarch.oci.pull_sources import Blocked, Configuration, PullSource, candidates, passes_over, search
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.signature_policy import InvalidPolicy, SignaturePolicy, Signed
@@ -194,7 +194,7 @@ def _planned(
     if isinstance(judged, InspectionError):
         return judged
     try:
-        sources = mirrors.sources(given.reference, configuration)
+        sources = pull_sources.sources(given.reference, configuration)
     except Blocked as error:
         return InspectionError.of("blocked", str(error))
     if not sources:
@@ -231,7 +231,7 @@ def _check_names(given: Sequence[ImageArgument], configuration: Configuration) -
     """A mirror rule that makes an impossible name of an image is a mistake in its file, known before any request."""
     for each in given:
         try:
-            mirrors.sources(each.reference, configuration)
+            pull_sources.sources(each.reference, configuration)
         except Blocked:
             continue
         except InvalidConfiguration as error:

@@ -33,7 +33,7 @@ from polyarch.cli.options.common import (
 
 if TYPE_CHECKING:
     from polyarch.oci.auth.credential_stores import FileCredentials
-    from polyarch.oci.mirrors.sources import Configuration
+    from polyarch.oci.pull_sources import Configuration
     from polyarch.oci.transport.tls import TrustSettings
 
 
@@ -70,8 +70,8 @@ class RegistryOptions:
 
     def configuration(self) -> "Configuration":
         """Mirrors and insecure hosts."""
-        from polyarch.oci.mirrors.sources import Configuration
-        from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+        from polyarch.oci.mirror_files import InvalidConfiguration
+        from polyarch.oci.pull_sources import Configuration
         from polyarch.oci.reference import parse_host
 
         hosts = []

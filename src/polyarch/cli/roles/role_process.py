@@ -88,7 +88,7 @@ def _runner(given: ReexecSettings) -> Runner:
 
 def _usage_errors() -> ErrorTypes:
     """Evaluated once something was raised: a role that asks no registry does not load these modules."""
-    from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+    from polyarch.oci.mirror_files import InvalidConfiguration
     from polyarch.oci.transport.addresses import InvalidSetting
 
     return InvalidConfiguration, InvalidSetting

@@ -22,8 +22,7 @@ from polyarch.cli.output.tables import Row, table
 from polyarch.cli.sandbox.next_steps import after_up, option
 from polyarch.kube.errors import ApiError, ConnectionFailed
 from polyarch.numa.extender.settings import missing_library
-from polyarch.oci.mirrors import registries_conf
-from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidConfiguration, load_registries_conf
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.oci.transport.tls import check_certificates
 from polyarch.sandbox import binaries, document, processes, state, versions
@@ -226,7 +225,7 @@ def _file(option: str, path: str, read: Callable[[Path], object]) -> str:
 
 
 def _read_registries_conf(path: Path) -> None:
-    registries_conf.load_registries_conf(path, {})
+    load_registries_conf(path, {})
 
 
 def _read_certificates(path: Path) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from polyarch.oci.mirrors.registries_conf import ENVIRONMENT
+from polyarch.oci.mirror_files import ENVIRONMENT
 from polyarch.sandbox import state
 from polyarch.sandbox.state import Folder
 

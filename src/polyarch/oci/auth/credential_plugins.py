@@ -24,7 +24,7 @@ from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_NAMES, Reference
 from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue
 
 if TYPE_CHECKING:
-    from polyarch.oci.mirrors.sources import PullSource
+    from polyarch.oci.pull_sources import PullSource
 
 
 HELPER_TIMEOUT = 10.0

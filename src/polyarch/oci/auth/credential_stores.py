@@ -33,7 +33,7 @@ from polyarch.oci.auth.credentials import (
 from polyarch.oci.reference import Reference
 
 if TYPE_CHECKING:
-    from polyarch.oci.mirrors.sources import PullSource
+    from polyarch.oci.pull_sources import PullSource
 
 
 INLINE = "DOCKER_AUTH_CONFIG"

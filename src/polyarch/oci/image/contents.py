@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from polyarch.clock import Clock
+from polyarch.oci import pull_sources
 from polyarch.oci.auth.authorization import Authorization, SourceCredentials
 from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.oci.documents import (
@@ -38,9 +39,8 @@ from polyarch.oci.image.parsing import (
 )
 from polyarch.oci.image.reader import ImageReader
 from polyarch.oci.inspection import InspectionError, Kind
-from polyarch.oci.mirrors import sources as mirrors
-from polyarch.oci.mirrors.sources import Configuration, PullSource
-from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidConfiguration
+from polyarch.oci.pull_sources import Configuration, PullSource
 from polyarch.oci.reference import Reference, check_digest
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.exchange import Exchange, Receive, RequestContext, TimeBudget, is_error_page, not_as_asked
@@ -160,15 +160,15 @@ class RegistryConnection:
     def sources(self, reference: Reference) -> list[PullSource]:
         """The sources in order; ``Failure`` ``blocked`` if the configuration leaves none."""
         try:
-            return mirrors.sources(reference, self.configuration)
-        except (mirrors.Blocked, InvalidConfiguration) as error:
+            return pull_sources.sources(reference, self.configuration)
+        except (pull_sources.Blocked, InvalidConfiguration) as error:
             raise Failure.of("blocked", "", str(error)) from None
 
     async def destination(self, reference: Reference) -> SourceCredentials:
         """The repository to write to, regardless of mirrors, with its credentials. Raises ``Failure`` ``blocked``."""
         try:
-            source = mirrors.destination(reference, self.configuration)
-        except mirrors.Blocked as error:
+            source = pull_sources.destination(reference, self.configuration)
+        except pull_sources.Blocked as error:
             raise Failure.of("blocked", "", str(error)) from None
         return await self.access(reference, source)
 

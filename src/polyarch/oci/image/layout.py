@@ -21,7 +21,7 @@ from polyarch.oci.documents import CONFIG_LIMIT, MANIFEST_LIMIT, ContentError, c
 from polyarch.oci.image.client import FetchedManifest
 from polyarch.oci.image.reader import ImageReader
 from polyarch.oci.inspection import Inspection, InspectionError, Status
-from polyarch.oci.mirrors.sources import PullSource
+from polyarch.oci.pull_sources import PullSource
 from polyarch.oci.reference import Reference, check_digest
 from polyarch.oci.traffic.exchange import Receive, RequestContext
 from polyarch.oci.traffic.failures import Failure

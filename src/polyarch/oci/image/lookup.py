@@ -30,7 +30,7 @@ from polyarch.oci.documents import ContentError
 from polyarch.oci.image.client import FetchedManifest, HeadResult, RegistryClient
 from polyarch.oci.image.reader import ImageReader
 from polyarch.oci.inspection import Inspection, InspectionWarning, SourceUsed, Status
-from polyarch.oci.mirrors.sources import PullSource
+from polyarch.oci.pull_sources import PullSource
 from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_HOST, Reference
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.concurrency import SingleFlight

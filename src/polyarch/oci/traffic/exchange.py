@@ -18,7 +18,7 @@ from polyarch.oci.documents import ERROR_BODY_LIMIT
 from polyarch.oci.inspection import InspectionWarning
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.metrics import Metrics
-from polyarch.oci.mirrors.hosts_toml import Tls
+from polyarch.oci.mirror_files import Tls
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.concurrency import QueueFull, RequestPriority
 from polyarch.oci.traffic.failures import REDIRECTS, RETRIED, Failure, clean, is_page, of_status, read_errors

@@ -24,7 +24,7 @@ from aiohttp.tracing import Trace
 from aiohttp.typedefs import URL  # type: ignore[attr-defined]  # aiohttp's own parts are reached through it
 
 from polyarch import __version__
-from polyarch.oci.mirrors.hosts_toml import Tls
+from polyarch.oci.mirror_files import Tls
 from polyarch.oci.transport.addresses import (
     NAMED,
     AddressClass,

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from polyarch.oci.mirrors.hosts_toml import Tls
+from polyarch.oci.mirror_files import Tls
 from polyarch.oci.transport.addresses import NAMED, AddressClass, HostProvenance
 
 FailureKind = Literal["connect", "unknown-host", "tls", "timeout", "truncated", "refused-address"]

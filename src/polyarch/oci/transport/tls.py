@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from polyarch.oci.mirrors.hosts_toml import ClientCertificate, Tls
-from polyarch.oci.mirrors.sources import PullSource
+from polyarch.oci.mirror_files import ClientCertificate, Tls
+from polyarch.oci.pull_sources import PullSource
 from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_HOST
 from polyarch.oci.transport.addresses import InvalidSetting, is_loopback_host
 from polyarch.oci.transport.interface import TransportError

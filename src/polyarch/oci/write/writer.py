@@ -15,7 +15,7 @@ import msgspec
 from polyarch.oci.auth.authorization import SourceCredentials, push_scopes
 from polyarch.oci.image.client import HeadResult, source_request
 from polyarch.oci.image.contents import RegistryConnection, RepositoryContents
-from polyarch.oci.mirrors.sources import PullSource
+from polyarch.oci.pull_sources import PullSource
 from polyarch.oci.reference import Reference
 from polyarch.oci.traffic.concurrency import RequestPriority
 from polyarch.oci.traffic.exchange import (

@@ -17,7 +17,7 @@ from polyarch.kube.informer import InformerFactory
 from polyarch.kube.resources import NODES, PODS
 from polyarch.objects import Key
 from polyarch.oci.inspector import InspectorOptions, open_inspector
-from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.transport.addresses import AddressPolicy
 from polyarch.oci.transport.tls import TrustSettings

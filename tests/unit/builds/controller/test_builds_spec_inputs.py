@@ -11,7 +11,7 @@ from polyarch.builds.controller.resolver import SpecInputs
 from polyarch.builds.facts.objects import SecretObject
 from polyarch.kube.errors import Forbidden, KubernetesError, NotFound, Unavailable
 from polyarch.objects import DOCKER_CONFIG_JSON
-from polyarch.oci.mirrors.sources import PullSource
+from polyarch.oci.pull_sources import PullSource
 from polyarch.oci.reference import parse
 
 REFERENCE = parse("registry.example.com/team/web:1")

@@ -508,7 +508,7 @@ class TestCandidates:
     ):
         from polyarch.oci.auth.credential_stores import KeyringCredentials
         from polyarch.oci.auth.credentials import Document
-        from polyarch.oci.mirrors.sources import Configuration
+        from polyarch.oci.pull_sources import Configuration
 
         mirror = await start_registry(auth="basic")
         file = tmp_path / "registries.conf"

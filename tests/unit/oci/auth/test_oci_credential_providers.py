@@ -20,7 +20,7 @@ from polyarch.oci.auth.credential_plugins import (
     parse_duration,
 )
 from polyarch.oci.auth.credentials import ANONYMOUS
-from polyarch.oci.mirrors.sources import Configuration, PullSource, sources
+from polyarch.oci.pull_sources import Configuration, PullSource, sources
 from polyarch.oci.reference import Reference, parse
 
 MARKER = "s3cr3t-marker"

@@ -16,7 +16,7 @@ from rich.pretty import Pretty
 from polyarch.oci.auth.credential_plugins import HelperFailure, HelperOutput
 from polyarch.oci.auth.credential_stores import FileCredentials, InvalidCredentialFile, NoCredentials
 from polyarch.oci.auth.credentials import ANONYMOUS, Credential, read_entry
-from polyarch.oci.mirrors.sources import Configuration, PullSource, sources
+from polyarch.oci.pull_sources import Configuration, PullSource, sources
 from polyarch.oci.reference import Reference, parse
 
 MARKER = "s3cr3t-marker"

@@ -18,7 +18,7 @@ from polyarch.oci.auth.credentials import (
     Keyring,
     keyring,
 )
-from polyarch.oci.mirrors.sources import Configuration, PullSource, sources
+from polyarch.oci.pull_sources import Configuration, PullSource, sources
 from polyarch.oci.reference import Reference, parse
 
 MARKER = "s3cr3t-marker"

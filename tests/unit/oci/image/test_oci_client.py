@@ -61,7 +61,7 @@ class TestHeaders:
     @pytest.mark.req("RG-094")
     async def test_a_mirrors_query_and_path_and_headers_are_sent_to_it(self, registry, make_inspector, ref, tmp_path):
         """RG-094 use: ``ns``, ``override_path``, ``header``."""
-        from polyarch.oci.mirrors.sources import Configuration
+        from polyarch.oci.pull_sources import Configuration
         from polyarch.oci.reference import parse
 
         registry.push_index("proxy/team/app", "1", "linux/amd64", "linux/arm64")
@@ -80,7 +80,7 @@ class TestHeaders:
     @pytest.mark.req("RG-094")
     async def test_all_values_of_a_header_are_sent(self, registry, make_inspector, ref, tmp_path):
         """A name may have a list of values, and stand there in two spellings."""
-        from polyarch.oci.mirrors.sources import Configuration
+        from polyarch.oci.pull_sources import Configuration
         from polyarch.oci.reference import parse
 
         registry.push_image("team/app", "1", "linux/amd64")

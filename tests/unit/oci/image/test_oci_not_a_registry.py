@@ -10,8 +10,8 @@ from polyarch.oci.auth.credentials import ANONYMOUS, Credential
 from polyarch.oci.cache import Cache, RepositoryLocation
 from polyarch.oci.image.contents import list_referrers, list_tags
 from polyarch.oci.inspection import Status
-from polyarch.oci.mirrors.registries_conf import Mirror, RegistryEntry
-from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.mirror_files import Mirror, RegistryEntry
+from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.traffic.failures import Failure
 
 pytestmark = pytest.mark.req("RG-065")

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.oci.mirrors.hosts_toml import ClientCertificate, Tls
-from polyarch.oci.mirrors.sources import Blocked, Configuration, sources
-from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.mirror_files import ClientCertificate, InvalidConfiguration, Tls
+from polyarch.oci.pull_sources import Blocked, Configuration, sources
 from polyarch.oci.reference import parse
 
 DIGEST = f"sha256:{'a' * 64}"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from polyarch.oci.mirrors.sources import Blocked, Configuration, sources
-from polyarch.oci.mirrors.toml_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidConfiguration
+from polyarch.oci.pull_sources import Blocked, Configuration, sources
 from polyarch.oci.reference import parse
 
 DIGEST = f"sha256:{'a' * 64}"

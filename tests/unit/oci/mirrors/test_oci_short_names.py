@@ -3,7 +3,7 @@
 import pytest
 
 from polyarch.oci.inspection import Inspection, InspectionError, Status
-from polyarch.oci.mirrors.sources import Configuration, candidates, search
+from polyarch.oci.pull_sources import Configuration, candidates, search
 from polyarch.oci.reference import InvalidReference, parse
 
 DIGEST = "sha256:" + "a" * 64

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from polyarch.oci.inspection import Status
-from polyarch.oci.mirrors.hosts_toml import Tls
+from polyarch.oci.mirror_files import Tls
 from polyarch.oci.traffic import exchange
 from polyarch.oci.traffic.exchange import KnownModes
 from polyarch.oci.transport.http import AiohttpTransport

@@ -16,8 +16,8 @@ import trustme
 from aiohttp import web
 
 from polyarch import __version__
-from polyarch.oci.mirrors.hosts_toml import ClientCertificate, Tls
-from polyarch.oci.mirrors.sources import Configuration, sources
+from polyarch.oci.mirror_files import ClientCertificate, Tls
+from polyarch.oci.pull_sources import Configuration, sources
 from polyarch.oci.reference import parse
 from polyarch.oci.transport.addresses import (
     AddressClass,

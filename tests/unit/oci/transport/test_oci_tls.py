@@ -9,8 +9,8 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from polyarch.oci.mirrors.hosts_toml import ClientCertificate, Tls
-from polyarch.oci.mirrors.sources import Configuration, PullSource, sources
+from polyarch.oci.mirror_files import ClientCertificate, Tls
+from polyarch.oci.pull_sources import Configuration, PullSource, sources
 from polyarch.oci.reference import parse
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.oci.transport.interface import Cause, TransportError

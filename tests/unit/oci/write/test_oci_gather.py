@@ -5,8 +5,8 @@ from image_parts import put_attestation, put_image
 from scripted_registry import OCI_INDEX, Answer, digest_of, encode
 
 from polyarch.oci.documents import DOCKER_SCHEMA1, DOCKER_SCHEMA2
-from polyarch.oci.mirrors.registries_conf import Mirror, RegistryEntry
-from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.mirror_files import Mirror, RegistryEntry
+from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.write.assembly import InvalidIndex, assemble, parse_requested_platform, parse_source
 from polyarch.oci.write.children import ChildCollector

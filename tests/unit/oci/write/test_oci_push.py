@@ -8,8 +8,8 @@ from scripted_registry import Answer, digest_of
 
 from polyarch.oci.auth.credentials import ANONYMOUS, Credential
 from polyarch.oci.inspection import Status
-from polyarch.oci.mirrors.registries_conf import RegistryEntry
-from polyarch.oci.mirrors.sources import Blocked, Configuration, destination
+from polyarch.oci.mirror_files import RegistryEntry
+from polyarch.oci.pull_sources import Blocked, Configuration, destination
 from polyarch.oci.reference import parse
 from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.transport.addresses import AddressClass, AddressPolicy, Redirect, RegistryServer, check_upload

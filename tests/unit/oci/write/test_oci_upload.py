@@ -12,8 +12,8 @@ from image_parts import WritableRegistry
 from scripted_registry import Answer, ScriptedRegistry, digest_of
 
 from polyarch.oci.auth.credentials import ANONYMOUS, Credential
-from polyarch.oci.mirrors.hosts_toml import ClientCertificate, Endpoint, Header, HostsFile, Tls
-from polyarch.oci.mirrors.sources import Configuration
+from polyarch.oci.mirror_files import ClientCertificate, Endpoint, Header, HostsFile, Tls
+from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.reference import parse
 from polyarch.oci.traffic.exchange import Stream
 from polyarch.oci.traffic.failures import Failure

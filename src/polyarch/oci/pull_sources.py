@@ -3,8 +3,7 @@
 Three formats configure mirrors: ``registries.conf``, containerd's ``hosts.toml`` directories, and OpenShift's mirror
 objects. :class:`Configuration` holds their content, and :func:`sources` turns a reference into the ordered list of
 sources. Pure after loading, so ``--plan`` prints exactly the sources that would be asked. Imports neither asyncio nor
-aiohttp.
-"""
+aiohttp."""
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -15,11 +14,20 @@ from urllib.parse import quote
 import msgspec
 
 from polyarch.oci.inspection import Inspection
-from polyarch.oci.mirrors import hosts_toml
-from polyarch.oci.mirrors import registries_conf as conf_files
-from polyarch.oci.mirrors import registries_conf as mirror_objects
-from polyarch.oci.mirrors.hosts_toml import Endpoint, Header, HostsFile, Tls
-from polyarch.oci.mirrors.registries_conf import RegistryEntry
+from polyarch.oci.mirror_files import (
+    DEFAULT_HOSTS,
+    SYSTEM_FILE,
+    Endpoint,
+    Header,
+    HostsFile,
+    RegistryEntry,
+    Tls,
+    find_entry,
+    load_hosts_toml,
+    load_registries_conf,
+    mirror_object_entries,
+    rewrite_reference,
+)
 from polyarch.oci.reference import ANYWHERE, InvalidReference, Reference, is_short, name_end, parse, parse_located
 
 
@@ -94,14 +102,14 @@ class Configuration(msgspec.Struct, frozen=True, gc=False):
         *,
         insecure_hosts: Iterable[str] = (),
         environ: Mapping[str, str] = os.environ,
-        system_file: Path = conf_files.SYSTEM_FILE,
+        system_file: Path = SYSTEM_FILE,
     ) -> "Configuration":
         """Read the files; :class:`InvalidConfiguration` names the invalid file and entry."""
         named = Path(registries_conf) if registries_conf is not None else None
-        conf = conf_files.load_registries_conf(named, environ, system=system_file)
+        conf = load_registries_conf(named, environ, system=system_file)
         return cls(
             registries=conf.registries,
-            hosts=hosts_toml.load(Path(hosts_dir)) if hosts_dir is not None else {},
+            hosts=load_hosts_toml(Path(hosts_dir)) if hosts_dir is not None else {},
             insecure_hosts=frozenset(host.lower() for host in insecure_hosts),
             search=conf.search or (),
             aliases=conf.aliases,
@@ -110,7 +118,7 @@ class Configuration(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def from_objects(cls, objects: Iterable[Mapping[str, Any]]) -> "Configuration":
         """The configuration in OpenShift's mirror objects, passed as data."""
-        return cls(registries=mirror_objects.mirror_object_entries(objects))
+        return cls(registries=mirror_object_entries(objects))
 
 
 def sources(reference: Reference, configuration: Configuration) -> list[PullSource]:
@@ -121,11 +129,11 @@ def sources(reference: Reference, configuration: Configuration) -> list[PullSour
     """
     if reference.transport != "docker":
         return []
-    found = conf_files.find(configuration.registries, reference)
+    found = find_entry(configuration.registries, reference)
     if found is not None:
         places = _from_registry(reference, configuration, *found)
     else:
-        hosts = configuration.hosts.get(reference.registry) or configuration.hosts.get(hosts_toml.DEFAULT)
+        hosts = configuration.hosts.get(reference.registry) or configuration.hosts.get(DEFAULT_HOSTS)
         places = _from_hosts(reference, hosts) if hosts is not None else [_direct(reference)]
     if not configuration.insecure_hosts:
         return places
@@ -139,7 +147,7 @@ def destination(reference: Reference, configuration: Configuration) -> PullSourc
     """The source to write to: the registry in the reference. Mirrors and rewritten locations apply to reads only.
     Raises :class:`Blocked`.
     """
-    found = conf_files.find(configuration.registries, reference)
+    found = find_entry(configuration.registries, reference)
     if found is not None and found[0].blocked:
         raise Blocked(reference, found[0].origin, f"prefix {found[0].prefix} has blocked = true")
     place = _direct(reference, insecure=found is not None and found[0].insecure)
@@ -176,7 +184,7 @@ def _from_registry(
     for mirror in registry.mirrors:
         if not mirror.serves(reference):
             continue
-        at = conf_files.rewrite(
+        at = rewrite_reference(
             reference, mirror.location, covered, origin=mirror.origin or registry.origin, entry=registry.entry
         )
         if _blocking(configuration, at) is None:
@@ -184,7 +192,7 @@ def _from_registry(
             places.append(_direct(at, mirror=True, insecure=mirror.insecure, origin=origin))
     blocking: RegistryEntry | None = registry
     if not registry.blocked:
-        at = conf_files.rewrite(reference, registry.location, covered, origin=registry.origin, entry=registry.entry)
+        at = rewrite_reference(reference, registry.location, covered, origin=registry.origin, entry=registry.entry)
         blocking = _blocking(configuration, at)
         if blocking is None:
             places.append(_direct(at, insecure=registry.insecure, origin=registry.origin))
@@ -194,7 +202,7 @@ def _from_registry(
 
 
 def _blocking(configuration: Configuration, reference: Reference) -> RegistryEntry | None:
-    found = conf_files.find(configuration.registries, reference)
+    found = find_entry(configuration.registries, reference)
     return found[0] if found is not None and found[0].blocked else None
 
 

@@ -1,1 +1,0 @@
-"""Mirrors and rewritten names, as configured for container tools."""
