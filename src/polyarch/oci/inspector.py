@@ -138,7 +138,7 @@ class Inspector:
         stale_for: float | None = None,
         tenant: str = "",
     ) -> Inspection:
-        """The answer for one reference. Raises ``InvalidReference`` for an invalid text and nothing else.
+        """Inspect one reference. Raises ``InvalidReference`` for an invalid text and nothing else.
 
         ``fresh`` checks the tag now, unless it was checked within ``revalidate_interval``. With ``not_before``
         (monotonic) a check begun at or after that time is enough. Digests need no check. ``wait`` and ``stale_for``
@@ -177,7 +177,7 @@ class Inspector:
         bundle: BundleMode = "auto",
         on_answer: Callable[[Inspection], None] = lambda inspection: None,
     ) -> list[Inspection]:
-        """The answers in the order given; a repeated reference is inspected once.
+        """The inspections in the order given; a repeated reference is inspected once.
 
         ``on_answer`` is called once per distinct reference, when its answer arrives.
         """
@@ -218,7 +218,7 @@ class Inspector:
         bundle: BundleMode = "auto",
         stale_for: float | None = None,
     ) -> Inspection | None:
-        """The answer from memory, without I/O and within microseconds; None if a request is needed.
+        """The inspection from memory, without I/O and within microseconds; None if a request is needed.
 
         While the registry of a tag fails, a reading older than the TTL is returned as ``stale``, up to ``stale_for``.
         A refusal or absence found within the last minute is returned as an error.

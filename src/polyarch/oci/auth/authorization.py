@@ -315,10 +315,10 @@ class Authorization:
         await self._token_calls.close()
 
     async def fetch(self, request: Request, access: SourceCredentials, context: RequestContext) -> CompleteResponse:
-        """The answer to the first credential that is not refused, then in ``access.accepted``; else a failure of class
-        auth.
+        """The response to the first credential that is not rejected, then in ``access.accepted``; else a failure of
+        class auth.
 
-        If all get 403 on a HEAD, that reply is returned: some registries forbid the method.
+        If all get 403 on a HEAD, that response is returned: some registries forbid the method.
         """
         request = replace(request, secrets=access.secrets)
         fetch = _Fetch(request, access, context)
@@ -380,7 +380,7 @@ class Authorization:
     async def _show(
         self, credential: Credential, scheme: HostAuthScheme, fetch: _Fetch
     ) -> tuple[CompleteResponse | None, HostAuthScheme]:
-        """The answer to one credential, retried with one new token and after one changed challenge.
+        """The response to one credential, retried with one new token and after one changed challenge.
 
         None if this scheme cannot use the credential.
         """

@@ -43,7 +43,7 @@ FAILURE_MEMORY = 30.0
 
 
 class LookupQuery(NamedTuple):
-    """What is asked. A check of the tag at or after ``not_before`` (monotonic) is recent enough."""
+    """Reference, mode and oldest acceptable check of the tag: one at or after ``not_before`` (monotonic) is enough."""
 
     reference: Reference
     mode: BundleMode
@@ -59,7 +59,7 @@ class CacheHit(NamedTuple):
 
 
 class LookupKey(NamedTuple):
-    """Identity of a question: lookups with equal keys are shared."""
+    """What makes two lookups the same: lookups with equal keys are shared."""
 
     reference: Reference
     fingerprints: tuple[tuple[str, ...], ...]
@@ -143,7 +143,7 @@ class CacheReader:
         return None
 
     def inspection(self, query: LookupQuery, source: PullSource, known: CacheHit) -> Inspection:
-        """A known reading as an answer."""
+        """The inspection of a cache hit."""
         return known.record.reading.inspection(
             query.reference,
             mode=query.mode,
@@ -179,7 +179,7 @@ class CacheReader:
     def first_known(
         self, query: LookupQuery, sources: Sequence[PullSource], fingerprints: Sequence[Sequence[str]]
     ) -> Inspection | None:
-        """The answer of the first source whose reading is known, with the ``fingerprints`` of its credentials."""
+        """The inspection by the first source whose reading is known, with the ``fingerprints`` of its credentials."""
         for source, each in zip(sources, fingerprints, strict=True):
             known = self.known(source, each, not_before=query.not_before, memory_only=False)
             if known is not None and known.record.reading.settles(query.mode):
@@ -195,7 +195,7 @@ class CacheReader:
         mode: BundleMode,
         stale_for: float,
     ) -> Inspection | None:
-        """The answer without I/O: a reading, a stale one, or a remembered refusal or absence; None if unknown.
+        """The inspection without I/O: a reading, a stale one, or a cached rejection or absence; None if unknown.
 
         Public readings are tried first, so that a public image reads no secret.
         """
@@ -299,7 +299,7 @@ class SourceLookup:
     async def look_up(
         self, query: LookupQuery, source: PullSource, credentials: Sequence[Credential], context: RequestContext
     ) -> Inspection:
-        """The answer of this source. Raises ``Failure``."""
+        """The inspection by this source. Raises ``Failure``."""
         if self._settings.public_probe:
             inspection = await self._look_up_publicly(query, source, credentials, context)
             if inspection is not None:
@@ -309,7 +309,7 @@ class SourceLookup:
     async def _look_up_publicly(
         self, query: LookupQuery, source: PullSource, credentials: Sequence[Credential], context: RequestContext
     ) -> Inspection | None:
-        """The shared answer of anonymous access, one lookup for all callers; None if the repository is not public."""
+        """The shared inspection by anonymous access, one lookup for all callers; None if that is not allowed."""
         location = location_of(source)
         selector = source.digest or source.tag or ""
         charged = _is_among(source, self._settings.head_first_hosts)
@@ -545,7 +545,7 @@ def _named(record: TagRecord | None, stated: HeadResult) -> str:
 
 
 def _as_if_asked(inspection: Inspection, query: LookupQuery, context: RequestContext) -> Inspection:
-    """Adapt an answer shared with another caller: nothing in it is specific to that caller."""
+    """Adapt an inspection shared with another caller: nothing in it is specific to that caller."""
     warnings = tuple(each for each in inspection.warnings if each.code != CREDENTIALS_REJECTED)
     return msgspec.structs.replace(
         inspection, reference=query.reference, warnings=warnings, requests=context.requests, cached=True
@@ -553,7 +553,7 @@ def _as_if_asked(inspection: Inspection, query: LookupQuery, context: RequestCon
 
 
 def _is_about_anonymous(failure: Failure) -> bool:
-    """Whether callers with an account may have another answer: a rate limit is one account's, and a login page
+    """Whether callers with an account may get another result: a rate limit is one account's, and a login page
     is for who is not logged in.
     """
     return failure.error.error_class == "limit" or failure.error.code == NOT_A_REGISTRY
@@ -571,7 +571,7 @@ LAST_GOOD_PROOF = 24 * 3600.0
 
 
 class LookupRequest(NamedTuple):
-    """A question, its sources, and the credentials for each source."""
+    """A query, its sources, and the credentials for each source."""
 
     query: LookupQuery
     key: LookupKey
@@ -591,7 +591,7 @@ class LookupResult(NamedTuple):
     names: Names
 
     def for_request(self, request: LookupRequest) -> Inspection:
-        """The answer for one caller: with its own names for the shared credentials, and with the warnings of
+        """The inspection for one caller: with its own names for the shared credentials, and with the warnings of
         its own credential store.
         """
         inspection = self.inspection
@@ -631,7 +631,7 @@ class MirrorFallback:
         self._settings = settings
 
     async def look_up(self, request: LookupRequest, *, wait: bool, tenant: str) -> LookupResult:
-        """The first answer, or the last error; never raises ``Failure``."""
+        """The first inspection by a source, or the last error; never raises ``Failure``."""
         settings = self._settings
         budget = TimeBudget(self._clock, seconds=settings.timeout, max_wait=settings.max_wait)
         context = RequestContext(budget, wait=False, tenant=tenant)

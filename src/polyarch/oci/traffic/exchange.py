@@ -246,14 +246,14 @@ class Request:
     """For the first origin only: credentials and configured headers of the source."""
     body: bytes | Stream | None = field(default=None, repr=False)
     receive: Receive | None = field(default=None, repr=False)
-    """Receives the body of a success as a stream; the reply's body is then empty."""
+    """Receives the body of a success as a stream; the response's body is then empty."""
     idempotent: bool = False
     """May be repeated although it is neither GET nor HEAD: a PUT by digest."""
     priority: RequestPriority = RequestPriority.MANIFEST
     charged: bool = False
     """Counts against the rate limit of the account."""
     metered: bool = False
-    """Its answer always has the rate limit headers, if there is a limit: a manifest's."""
+    """Its response always has the rate limit headers, if there is a limit: a manifest's."""
     account: str = ""
     """Fingerprint of its credential; empty for anonymous."""
     token: bool = False
@@ -271,7 +271,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class CompleteResponse:
-    """A complete answer. ``url`` is that of the last hop; ``peer`` the class of the registry's own address."""
+    """A response with its whole body. ``url`` is that of the last hop; ``peer`` the class of the registry's own
+    address.
+    """
 
     status: int
     headers: Headers
@@ -279,7 +281,7 @@ class CompleteResponse:
     url: str = field(repr=False)
     peer: AddressClass | None
     elsewhere: bool = False
-    """A redirect led to another origin: the answer's challenges are not the registry's."""
+    """A redirect led to another origin: the response's challenges are not the registry's."""
 
 
 class RequestContext:
@@ -330,7 +332,7 @@ class Exchange:
         self._modes = KnownModes()
 
     async def fetch(self, request: Request, context: RequestContext) -> CompleteResponse:
-        """The answer after at most five redirects. Raises ``Failure``."""
+        """The response after at most five redirects. Raises ``Failure``."""
         first = response = await self._send(request, context)
         registry = RegistryServer(first.url, first.peer)
         followed = 0
@@ -417,7 +419,7 @@ class Exchange:
         raise Failure.of("rate-limited", host.name, what, status=response.status, retry_after=seconds)
 
     async def _attempt(self, host: HostState, request: Request, context: RequestContext) -> CompleteResponse:
-        """One answer, over the first mode that works, which is cached for the host."""
+        """One response, in the first mode that works, which is cached for the host."""
         async with self._modes.search(host.name, request.tls, request.modes) as search:
             for mode in search.order:
                 try:
