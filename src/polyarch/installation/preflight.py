@@ -419,12 +419,12 @@ def _elsewhere(what: str, place: str) -> PreflightCheck:
 # -- many questions to the API server, a few at a time: it limits what one client may ask ------------------------------
 
 T = TypeVar("T")
-AT_ONCE: Final = 8
+MAX_CONCURRENT_REVIEWS: Final = 8
 
 
 async def together(questions: Iterable[Awaitable[T]]) -> list[T]:
-    """The answers in the same order; :data:`AT_ONCE` are asked at the same time."""
-    limit = asyncio.Semaphore(AT_ONCE)
+    """The answers in the same order; :data:`MAX_CONCURRENT_REVIEWS` are asked at the same time."""
+    limit = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
 
     async def limited(question: Awaitable[T]) -> T:
         async with limit:

@@ -54,9 +54,9 @@ SECONDS: Final = 240.0
 """The longest that an uninstall takes."""
 RESERVE: Final = 45.0
 """Of these, what is kept for deleting everything when the operator has finished, or is not waited for any longer."""
-PATIENCE: Final = 30.0
+UNREADY_OPERATOR_TIMEOUT: Final = 30.0
 """How long an operator of which no pod is ready is waited for."""
-LOOK_EVERY: Final = 1.0
+POLL_INTERVAL: Final = 1.0
 
 
 class UninstallResult(msgspec.Struct, kw_only=True):
@@ -174,7 +174,7 @@ class _Uninstaller:
             problem = await self._delete_resources(resource, waiting)
             self._tell_new(await self._state(resource, found, problem))
             runs = await self._operator_runs()
-            waited_without = 0.0 if runs else waited_without + LOOK_EVERY
+            waited_without = 0.0 if runs else waited_without + POLL_INTERVAL
             reason = self._reason(runs=runs, waited=waited_without)
             if reason:
                 await self._by_force(reason, served)
@@ -182,14 +182,14 @@ class _Uninstaller:
                 await remove_finalizers(self._client, resource, await self._list(resource))
             if self._left() <= 0:
                 return
-            await self._clock.sleep(LOOK_EVERY)
+            await self._clock.sleep(POLL_INTERVAL)
 
     def _reason(self, *, runs: bool, waited: float) -> str:
         """Why the operator is not waited for any longer; empty: it is."""
         if not runs and self._force:
             return "no operator runs, and --force was given"
-        if not runs and waited >= PATIENCE:
-            return f"no operator has run for {PATIENCE:.0f} s"
+        if not runs and waited >= UNREADY_OPERATOR_TIMEOUT:
+            return f"no operator has run for {UNREADY_OPERATOR_TIMEOUT:.0f} s"
         if self._left() <= RESERVE:
             return f"the operator has not finished in {SECONDS - RESERVE:.0f} s"
         return ""
@@ -282,7 +282,7 @@ class _Uninstaller:
                 return
             self._tell_new(f"{_counted([each.ref for each in mine])} left")
             await self._delete_next(mine)
-            await self._clock.sleep(LOOK_EVERY / 2)
+            await self._clock.sleep(POLL_INTERVAL / 2)
 
     async def _belongings(self, seen: ClusterInventory) -> OwnedObjects:
         """What is ours. Who wrote our label is asked for, once for each object of which nothing else says it."""

@@ -30,7 +30,7 @@ SILENT_SECONDS: Final = 10.0
 REPLACED: Final = (names.CONTROLLER, names.WEBHOOK, names.ENOEXEC_HANDLER, taint_names.ROLE, build_names.ROLE)
 """Deployments of roles that are available while their pods are replaced."""
 POLL: Final = 0.2
-LOOK_EVERY: Final = 1.0
+POLL_INTERVAL: Final = 1.0
 """Usual seconds between looks at what takes seconds."""
 
 
@@ -70,7 +70,7 @@ async def available(
     switched_on: Collection[Resource],
     seconds: float,
     tell: Callable[[str], None],
-    every: float = LOOK_EVERY,
+    every: float = POLL_INTERVAL,
     clock: Clock | None = None,
 ) -> None:
     """Until the operator runs, and what custom resources of the kinds ``switched_on`` ask for is available.

@@ -355,7 +355,7 @@ def _encoded(uid: str, response: AdmissionResponse) -> bytes:
 
 DEFAULT_TIMEOUT: Final = 10.0
 """Seconds for a review whose URL has no ``timeout``; an API server always sends one."""
-LONGEST_TIMEOUT: Final = 30.0
+MAX_TIMEOUT: Final = 30.0
 
 
 class WebhookHandler(Protocol):
@@ -428,7 +428,7 @@ def timeout_of(query: str) -> float:
     if not _DURATION.fullmatch(values[-1]):
         return DEFAULT_TIMEOUT
     seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(values[-1]))
-    return min(seconds, LONGEST_TIMEOUT) if seconds > 0 else DEFAULT_TIMEOUT
+    return min(seconds, MAX_TIMEOUT) if seconds > 0 else DEFAULT_TIMEOUT
 
 
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}

@@ -292,7 +292,7 @@ async def _write_guarded(
 # pods together send about ten PATCHes per second, and the first response wakes the others.
 
 SHORTEST_OUTAGE_RETRY: Final = 1.5
-LONGEST_OUTAGE_RETRY: Final = 60.0
+MAX_OUTAGE_RETRY: Final = 60.0
 OUTAGE_RETRIES_PER_SECOND: Final = 10.0
 """Attempts per second of all pods together."""
 
@@ -313,7 +313,7 @@ class OutageBackoff:
     def holds(self, key: Key) -> float:
         """Adds the pod; returns the seconds until its next attempt, if no other pod gets a response before."""
         self._waiting.add(key)
-        pause = min(max(SHORTEST_OUTAGE_RETRY, len(self._waiting) / OUTAGE_RETRIES_PER_SECOND), LONGEST_OUTAGE_RETRY)
+        pause = min(max(SHORTEST_OUTAGE_RETRY, len(self._waiting) / OUTAGE_RETRIES_PER_SECOND), MAX_OUTAGE_RETRY)
         return pause * (0.75 + 0.5 * self._uniform())
 
     def over(self) -> None:

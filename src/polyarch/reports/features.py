@@ -14,7 +14,7 @@ from polyarch.reports.facts import ImageInspections, ReportFacts, WorkloadFact
 from polyarch.reports.verdicts import WorkloadAssessment, misplaced
 from polyarch.taints.settings import TaintSettings
 
-MOST_NAMES: Final = 5
+MAX_NAMES: Final = 5
 DAY: Final = timedelta(days=1)
 
 
@@ -73,7 +73,7 @@ def _time(text: str) -> datetime | None:
 
 def _named(what: str, names: Iterable[str], message: str = "") -> NamedPods:
     found = sorted(set(names))
-    return NamedPods(what, len(found), tuple(found[:MOST_NAMES]), message)
+    return NamedPods(what, len(found), tuple(found[:MAX_NAMES]), message)
 
 
 def taints_part(judged: Iterable[WorkloadAssessment], facts: ReportFacts) -> FeatureSection | None:
@@ -92,7 +92,7 @@ def taints_part(judged: Iterable[WorkloadAssessment], facts: ReportFacts) -> Fea
     return FeatureSection(
         (
             PartRow("TaintedNodes", tainted, message=f"nodes that carry {key}"),
-            PartRow("WaitingPods", len(waiting), tuple(waiting[:MOST_NAMES]), "wait for a node and lack a toleration"),
+            PartRow("WaitingPods", len(waiting), tuple(waiting[:MAX_NAMES]), "wait for a node and lack a toleration"),
         )
     )
 
@@ -112,12 +112,12 @@ def numa_rows(topologies: Iterable[NodeResourceTopology], workloads: Iterable[Wo
     rows = [
         PartRow("NodesByPolicy", policies[policy], message=f"nodes of policy {policy}") for policy in sorted(policies)
     ]
-    rows.append(PartRow("FreeZones", len(free), tuple(free[:MOST_NAMES]), "NUMA zones of which nothing is taken"))
+    rows.append(PartRow("FreeZones", len(free), tuple(free[:MAX_NAMES]), "NUMA zones of which nothing is taken"))
     tight = [node for node in nodes if node.settings.policy == _SINGLE]
     unfit = [each.full_name for each in workloads if each.replicas and tight and not _fits(each, tight)]
     if unfit:
         message = f"ask for more than any zone of a {_SINGLE} node has"
-        rows.append(PartRow("FitNoZone", len(unfit), tuple(sorted(unfit)[:MOST_NAMES]), message))
+        rows.append(PartRow("FitNoZone", len(unfit), tuple(sorted(unfit)[:MAX_NAMES]), message))
     return tuple(rows)
 
 
@@ -142,7 +142,7 @@ def build_rows(builds: Iterable[ImageBuild]) -> tuple[PartRow, ...]:
     lacking = sorted(_lacking(builds))
     rows = [PartRow("ImageBuilds", len(builds), message="images that are built in the cluster")]
     if lacking:
-        names = tuple(lacking[:MOST_NAMES])
+        names = tuple(lacking[:MAX_NAMES])
         rows.append(PartRow("LackingArchitectures", len(lacking), names, "their result lacks architectures"))
     return tuple(rows)
 

@@ -60,7 +60,7 @@ from polyarch.reports.verdicts import WorkloadAssessor
 from polyarch.reports.workloads import of_cron_job, of_workload, workloads_of
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 
-AT_ONCE: Final = 4
+MAX_CONCURRENT_LISTS: Final = 4
 WORKLOADS: Final = (DEPLOYMENTS, STATEFULSETS, DAEMONSETS, REPLICASETS, JOBS)
 TYPES: Final[dict[Resource, type[Any]]] = {
     NODES: NodeObject,
@@ -114,7 +114,7 @@ async def gather(
 
     asked = [each for each in TYPES if each not in without]
     lists = dict.fromkeys(TYPES, ()) | dict(
-        zip(asked, await map_concurrently(items, asked, at_once=AT_ONCE), strict=True)
+        zip(asked, await map_concurrently(items, asked, at_once=MAX_CONCURRENT_LISTS), strict=True)
     )
     facts = await asyncio.to_thread(assembled, lists, Source("cluster", place.name, taken_at), unread=unread)
     return msgspec.structs.replace(facts, home=place.home, short_names_searched=place.short_names_searched)

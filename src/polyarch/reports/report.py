@@ -22,7 +22,7 @@ from polyarch.reports.document import (
     WorkloadRow,
 )
 from polyarch.reports.facts import ImageInspections, ReportFacts, target_name
-from polyarch.reports.features import MOST_NAMES, outcome_of, taints_part
+from polyarch.reports.features import MAX_NAMES, outcome_of, taints_part
 from polyarch.reports.sums import (
     Prices,
     Suggestions,
@@ -177,7 +177,7 @@ def _notes(facts: ReportFacts, judge: WorkloadAssessor, basis: str, *, has_workl
         yield "no workload requests CPU: shares are of replicas"
     unknown = sorted(node.name for node in facts.nodes if not node.architecture)
     if unknown:
-        yield f"{len(unknown)} nodes name no architecture and count for no target: {', '.join(unknown[:MOST_NAMES])}"
+        yield f"{len(unknown)} nodes name no architecture and count for no target: {', '.join(unknown[:MAX_NAMES])}"
 
 
 # -- the comparison with a former report: what became ready, what got worse, what came and went ------------------------

@@ -25,10 +25,10 @@ from polyarch.reports.document import (
 SCHEMA: Final = "polyarch.dev/report-summary/v1"
 LARGEST: Final = 256 * 1024
 """Bytes of the text; a ConfigMap takes 1 MiB."""
-MOST_BLOCKERS: Final = 50
-MOST_WORKLOADS: Final = 10
+MAX_BLOCKERS: Final = 50
+MAX_WORKLOADS: Final = 10
 """Names of workloads with each blocker."""
-_CUTS: Final = (MOST_BLOCKERS, 20, 5, 1, 0)
+_CUTS: Final = (MAX_BLOCKERS, 20, 5, 1, 0)
 """How long lists may be, until the text fits."""
 
 
@@ -102,7 +102,7 @@ def _cut(report: Report, most: int) -> Summary:
         ),
     )
     chosen = {id(each) for each in heaviest[:most]}
-    notes = (*report.notes[:most], *(("lists are cut to fit into a ConfigMap",) if most < MOST_BLOCKERS else ()))
+    notes = (*report.notes[:most], *(("lists are cut to fit into a ConfigMap",) if most < MAX_BLOCKERS else ()))
     return Summary(
         complete=report.complete,
         source=report.source,
@@ -113,7 +113,7 @@ def _cut(report: Report, most: int) -> Summary:
         nodes=report.nodes[:most],
         placement=report.placement if most else None,
         taints=report.taints if most else None,
-        blockers=tuple(_blocker(each, min(most, MOST_WORKLOADS)) for each in report.blockers if id(each) in chosen),
+        blockers=tuple(_blocker(each, min(most, MAX_WORKLOADS)) for each in report.blockers if id(each) in chosen),
         blocker_count=len(report.blockers),
         notes=notes,
     )

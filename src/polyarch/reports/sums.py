@@ -332,7 +332,7 @@ def _names(several: Iterable[WorkloadAssessment], basis: Basis) -> Iterable[str]
 # Known is what somebody has been asked about: a configured substitute, or another tag of the same repository. The first
 # of these that has the target is suggested; else what always helps, to publish the image for it.
 
-MOST_TAGS: Final = 3
+MAX_TAGS: Final = 3
 _Tags = Mapping[str, Mapping[str, str]]
 """Repository to tag to the text of its reference, of images that somebody has been asked about."""
 _FORM: Final = re.compile(r"(v?)([0-9]{1,9}(?:\.[0-9]{1,9}){0,3})((?:[-_+][A-Za-z0-9._-]*)?)", re.ASCII)
@@ -360,7 +360,7 @@ def suggestions_of(
 
 
 def newer_tags(tag: str, tags: Iterable[str]) -> tuple[str, ...]:
-    """At most :data:`MOST_TAGS` tags of the same form: the newest of the same minor version, of the same major version,
+    """At most :data:`MAX_TAGS` tags of the same form: the newest of the same minor version, of the same major version,
     and of all, so that the smallest step that helps is among them."""
     own = _version(tag)
     if own is None:
@@ -375,7 +375,7 @@ def newer_tags(tag: str, tags: Iterable[str]) -> tuple[str, ...]:
         alike = [each for numbers, each in newer if numbers[:kept] == own.numbers[:kept]]
         if alike:
             found[alike[-1]] = None
-    return tuple(found)[:MOST_TAGS]
+    return tuple(found)[:MAX_TAGS]
 
 
 def _version(tag: str) -> _Version | None:

@@ -64,7 +64,7 @@ from polyarch.taints.writes import (
 # gets ready; ``apply`` lets them go. Of an object that is there nothing but the hold is changed, and, to go on in spite
 # of blockers, how nodes are rolled out.
 
-LOOK_EVERY: Final = 1.0
+POLL_INTERVAL: Final = 1.0
 OBJECT: Final = Ref(ARCHITECTURE_TAINTS, Key("", SINGLETON))
 
 
@@ -160,7 +160,7 @@ class ControllerBootstrap:
             if self._clock.monotonic() >= until:
                 raise NotInTime(now.waits_for)
             last = now
-            await self._clock.sleep(LOOK_EVERY)
+            await self._clock.sleep(POLL_INTERVAL)
 
     async def _create(self, document: Mapping[str, Any], what: str) -> None:
         await self._api.create(ARCHITECTURE_TAINTS, document, dry_run=self._dry_run)
@@ -435,7 +435,7 @@ class NodeTainter:
                 return StepResult.of(outcomes), watch.names
         until = clock.monotonic() + self._window
         while not self._writer.dry_run and clock.monotonic() < until:
-            await clock.sleep(LOOK_EVERY)
+            await clock.sleep(POLL_INTERVAL)
             watch = await self._settled(await self._looked(watch, architecture), architecture)
             if watch.stopped:
                 return StepResult.of(outcomes), watch.names
@@ -443,9 +443,9 @@ class NodeTainter:
 
     async def _settled(self, watch: PendingPodMonitor, architecture: str) -> PendingPodMonitor:
         """Looks until the pods that are pending count, or are pending no more."""
-        until = self._writer.clock.monotonic() + SETTLED + LOOK_EVERY
+        until = self._writer.clock.monotonic() + SETTLED + POLL_INTERVAL
         while watch.since and not watch.stopped and self._writer.clock.monotonic() < until:
-            await self._writer.clock.sleep(LOOK_EVERY)
+            await self._writer.clock.sleep(POLL_INTERVAL)
             watch = await self._looked(watch, architecture)
         return watch
 

@@ -6,7 +6,6 @@ round some minutes later. Rounds may be cut off anywhere.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Final, Protocol
 
 import structlog
@@ -20,10 +19,11 @@ from polyarch.kube.resources import PODS, Resource
 from polyarch.kube.watch import Page
 from polyarch.objects import Pod
 from polyarch.taints.decision import LookupProgress, PodDecision, TolerationOutcome
+from polyarch.taints.facts import TaintFacts
 from polyarch.taints.image_waiting import image_request
 from polyarch.taints.metrics import COUNTED, TaintMetrics
 from polyarch.taints.patch import stored_patch
-from polyarch.taints.pod_rules import Case, PodFacts, decide, examine
+from polyarch.taints.pod_rules import Case, decide, examine
 from polyarch.taints.settings import TaintSettings
 
 log = structlog.get_logger(__name__)
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 BOUND: Final = ListOptions("", "", "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
 PER_SECOND: Final = 20.0
 PAGE: Final = 500
-AGAIN: Final = 300.0
+RETRY_INTERVAL: Final = 300.0
 """Seconds until the next round, if this one left something undone."""
 
 
@@ -43,20 +43,6 @@ class BoundClient(Patches, Protocol):
     ) -> Page[Pod]: ...
 
 
-class KnowsFacts(Protocol):
-    """The part of ``TaintFacts`` that is needed here."""
-
-    @property
-    def is_ready(self) -> bool: ...
-
-    @property
-    def settings(self) -> TaintSettings | None: ...
-
-    def about(self, pod: Pod, namespace: str, *, stored: bool) -> PodFacts | None: ...
-
-    def on_change(self, handler: Callable[[str | None], None]) -> None: ...
-
-
 class BoundPods:
     """``images`` is its own, so that its look-ups wait for nobody else's."""
 
@@ -64,7 +50,7 @@ class BoundPods:
         self,
         client: BoundClient,
         *,
-        facts: KnowsFacts,
+        facts: TaintFacts,
         images: LowPriorityLookups,
         clock: Clock,
         metrics: TaintMetrics,
@@ -96,7 +82,7 @@ class BoundPods:
                 undone = not await self._round(wanted)
                 self._done_for = self._done_for if undone else wanted
             try:
-                async with deadline(self._clock, AGAIN if undone else None):
+                async with deadline(self._clock, RETRY_INTERVAL if undone else None):
                     await self._changed.wait()
             except TimeoutError:
                 continue

@@ -56,7 +56,7 @@ from polyarch.taints.writes import KubernetesApi
 
 # -- nodes, workloads and pods -----------------------------------------------------------------------------------------
 
-AT_ONCE: Final = 4
+MAX_CONCURRENT_LISTS: Final = 4
 
 
 class ServiceAccount(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -91,7 +91,7 @@ async def read_inventory(client: Lists) -> ClusterSnapshot:
     async def items(resource: Resource) -> tuple[Any, ...]:
         return tuple((await client.list(resource, type=TYPES[resource])).items)
 
-    lists = dict(zip(TYPES, await map_concurrently(items, TYPES, at_once=AT_ONCE), strict=True))
+    lists = dict(zip(TYPES, await map_concurrently(items, TYPES, at_once=MAX_CONCURRENT_LISTS), strict=True))
     return ClusterSnapshot(
         nodes=lists[NODES],
         pods=lists[PODS],
@@ -203,7 +203,7 @@ def _note(notes: list[str] | None, resource: Resource, error: ApiError) -> None:
 
 STALE_AFTER: Final = 30.0
 """Seconds after which a Lease that nobody renews is nobody's."""
-LOOK_EVERY: Final = 1.0
+POLL_INTERVAL: Final = 1.0
 
 
 async def is_renewed(api: KubernetesApi, name: str, *, clock: Clock, patience: float = STALE_AFTER) -> bool:
@@ -216,7 +216,7 @@ async def is_renewed(api: KubernetesApi, name: str, *, clock: Clock, patience: f
     while before:
         if clock.monotonic() >= until:
             return False
-        await clock.sleep(LOOK_EVERY)
+        await clock.sleep(POLL_INTERVAL)
         now = await _held(api, name)
         if any(before.get(uid) != spec for uid, spec in now.items()):
             return True

@@ -44,7 +44,7 @@ from polyarch.tolerations import NO_EXECUTE
 
 DEFAULTS: Final = TaintSettings()
 ARCHITECTURES: Final = tuple(sorted(KNOWN_ARCHITECTURES))
-MOST_BLOCKED: Final = 50
+MAX_BLOCKED: Final = 50
 """Entries of ``status.blockedTemplates``; ``blockedTemplatesTotal`` counts them all."""
 
 NAMED_CLUSTER: Final = f"the only ArchitectureTaints is named {SINGLETON}: set metadata.name to {SINGLETON}"
@@ -390,7 +390,7 @@ def _status() -> Schema:
             "blockedTemplates": array(
                 template,
                 description="DaemonSets whose images cannot be read, or that no node can run.",
-                max_items=MOST_BLOCKED,
+                max_items=MAX_BLOCKED,
             ),
             "blockedTemplatesTotal": count("How many there are in all."),
             "conditions": conditions(),

@@ -22,7 +22,7 @@ from polyarch.taints.simulation import ClusterView, NodeView, PodRequirements
 # A template is *covered* if nothing is to be added to it, or if its DaemonSet opted out or is not selected. One that
 # waits for its turn is not covered yet, and one with unknown images is blocked.
 
-MOST_SHOWN: Final = 50
+MAX_SHOWN: Final = 50
 """Entries of ``status.blockedTemplates``."""
 
 
@@ -97,7 +97,7 @@ def fields(verdicts: Iterable[TemplateDecision]) -> Mapping[str, Any]:
     """Members of the status."""
     blocked = sorted((each for each in verdicts if each.is_blocked), key=lambda each: each.key)
     return {
-        "blockedTemplates": [each.entry for each in blocked[:MOST_SHOWN]],
+        "blockedTemplates": [each.entry for each in blocked[:MAX_SHOWN]],
         "blockedTemplatesTotal": len(blocked),
     }
 
@@ -265,7 +265,7 @@ def _is_confirmed(daemon_set: DaemonSet) -> bool:
 # an hour.
 
 FIRST_PAUSE: Final = 60.0
-LONGEST_PAUSE: Final = 3600.0
+MAX_PAUSE: Final = 3600.0
 TAKEN_BACK: Final = "TolerationsTakenBack"
 """Reason of the problem in ``Degraded``."""
 
@@ -287,13 +287,13 @@ class RewriteBackoff:
         """Seconds until these architectures may be added; 0 unless all of them were added before."""
         if not self._added.get(key, frozenset()).issuperset(architectures):
             return 0.0
-        pause = min(FIRST_PAUSE * 2.0 ** min(self._again.get(key, 0), 10), LONGEST_PAUSE)
+        pause = min(FIRST_PAUSE * 2.0 ** min(self._again.get(key, 0), 10), MAX_PAUSE)
         return max(self._written_at[key] + pause - now, 0.0)
 
     def wrote(self, key: Key, architectures: Collection[str], now: float) -> None:
         """They were added. Nobody has taken them back for two hours: the pauses begin anew."""
         known = self._added.get(key, frozenset())
-        if known.issuperset(architectures) and now - self._written_at[key] < 2 * LONGEST_PAUSE:
+        if known.issuperset(architectures) and now - self._written_at[key] < 2 * MAX_PAUSE:
             self._again[key] = self._again.get(key, 0) + 1
         else:
             self._again.pop(key, None)

@@ -34,6 +34,7 @@ from polyarch.taints.daemonset_rollouts import (
 )
 from polyarch.taints.decision import PodDecision, Reason
 from polyarch.taints.events import events_for, with_problems
+from polyarch.taints.facts import TaintFacts
 from polyarch.taints.image_waiting import ImageWaiting, WaitingObject, image_request, waiter_of
 from polyarch.taints.metrics import COUNTED, TaintMetrics
 from polyarch.taints.patch import stored_template_patch
@@ -115,20 +116,6 @@ REFUSED: Final = 60.0
 """Seconds until a template is tried again whose change the API server refuses; others go on meanwhile."""
 
 
-class KnowsFacts(Protocol):
-    """The part of ``TaintFacts`` that is needed here."""
-
-    @property
-    def is_ready(self) -> bool: ...
-
-    @property
-    def settings(self) -> TaintSettings | None: ...
-
-    def about_template(self, daemon_set: DaemonSet, namespace: str) -> TemplateFacts | None: ...
-
-    def on_change(self, handler: Callable[[str | None], None]) -> None: ...
-
-
 class TemplateClient(Patches, ListsPods, Protocol):
     """The part of the client that is needed here."""
 
@@ -155,7 +142,7 @@ class TemplateController:
         *,
         daemon_sets: Watched,
         nodes: Callable[[], Iterable[Node]],
-        facts: KnowsFacts,
+        facts: TaintFacts,
         images: ImageWaiting,
         client: TemplateClient,
         post: Posts,

@@ -36,10 +36,10 @@ log = structlog.get_logger(__name__)
 
 LEADER_SILENCE: Final = 30.0
 """Seconds without a change of its Lease after which no gate is added: nobody would lift it."""
-PATIENCE: Final = 5.0
+READ_TIMEOUT: Final = 5.0
 """Seconds after which facts that cannot be read are given up for a while."""
-AGAIN: Final = 60.0
-LOOK_EVERY: Final = 0.1
+RETRY_INTERVAL: Final = 60.0
+POLL_INTERVAL: Final = 0.1
 OBJECT: Final = Key("", names.SINGLETON)
 
 
@@ -199,7 +199,7 @@ class TaintFacts:
                 break
             self._give_up()
             self._settled.set()
-            await self._clock.sleep(AGAIN)
+            await self._clock.sleep(RETRY_INTERVAL)
         self._problem_told = ""
         self._settled.set()
         await asyncio.get_running_loop().create_future()
@@ -209,16 +209,18 @@ class TaintFacts:
         while not self.is_ready:
             if any(each.last_error is not None for each in self._read):
                 self._settled.set()
-            if self._clock.monotonic() - started >= PATIENCE:
+            if self._clock.monotonic() - started >= READ_TIMEOUT:
                 return False
-            await self._clock.sleep(LOOK_EVERY)
+            await self._clock.sleep(POLL_INTERVAL)
         return True
 
     def _give_up(self) -> None:
         errors = [each.problem or each.last_error for each in self._read if not each.is_known]
         problem = next((each for each in errors if each), "there was no answer in time")
         if problem != self._problem_told:
-            log.info("no tolerations are added: a resource cannot be read", problem=problem, again_seconds=AGAIN)
+            log.info(
+                "no tolerations are added: a resource cannot be read", problem=problem, again_seconds=RETRY_INTERVAL
+            )
         self._problem_told = problem
         self._objects.want(False)
         self._compile(None)

@@ -343,7 +343,7 @@ NAMED: Final = 5
 """Objects that a message names."""
 WINDOW: Final = 60.0
 """Seconds after a node was tainted in which pods that become pending stop the rollout."""
-QUIET: Final = 600.0
+QUIET_PERIOD: Final = 600.0
 """Seconds without such pods after which it goes on by itself."""
 SETTLED: Final = 5.0
 """Seconds that a pod is pending before it counts: one that the webhook missed gets its tolerations meanwhile."""
@@ -477,7 +477,7 @@ class PendingPodMonitor(msgspec.Struct, frozen=True, kw_only=True):
         if self.since:
             return msgspec.structs.replace(self, quiet_since=None)
         quiet_since = now if self.quiet_since is None else self.quiet_since
-        if now - quiet_since >= QUIET:
+        if now - quiet_since >= QUIET_PERIOD:
             return PendingPodMonitor(tainted_at=self.tainted_at, known=self.known)
         return msgspec.structs.replace(self, quiet_since=quiet_since)
 

@@ -24,6 +24,7 @@ from polyarch.kube.store import ObjectChange, Store
 from polyarch.objects import Key, Node, PartialObjectMetadata
 from polyarch.taints import events
 from polyarch.taints.events import NodeEvent
+from polyarch.taints.facts import TaintFacts
 from polyarch.taints.metrics import TaintMetrics
 from polyarch.taints.names import MANAGED_TAINTS_ANNOTATION
 from polyarch.taints.node_rules import Kind, NodeDecision, decide_node
@@ -238,7 +239,7 @@ class NodeRateLimiter:
 # -- the write of one node ---------------------------------------------------------------------------------------------
 # One PATCH, decided again whenever somebody else was faster.
 
-AGAIN: Final = 5
+MAX_RETRIES: Final = 5
 """How often a node is read and decided again at once."""
 
 
@@ -283,7 +284,7 @@ async def write_node(
     Raises :class:`ConflictRetriesExceeded` after six tries, and ``KubernetesError`` for what the API server rejects.
     """
     name = node.metadata.name
-    for attempt in range(AGAIN + 1):
+    for attempt in range(MAX_RETRIES + 1):
         decision = decide(node)
         operations = node_patch(node, decision)
         if not operations:
@@ -300,14 +301,14 @@ async def write_node(
             changed()
         else:
             return NodeWrite(node, decision, written.metadata.resource_version)
-        if attempt == AGAIN:
+        if attempt == MAX_RETRIES:
             break
         try:
             node = await client.get(NODES, name, type=Node)
         except NotFound:
             return NodeWrite(None)
     raise ConflictRetriesExceeded(
-        f"node {name} changed between every read and write, {AGAIN + 1} times; it is tried again later"
+        f"node {name} changed between every read and write, {MAX_RETRIES + 1} times; it is tried again later"
     )
 
 
@@ -317,13 +318,6 @@ TURN: Final = 200
 """Nodes that are decided before other work of the event loop gets its turn."""
 
 Posts = Callable[[Node, NodeEvent], None]
-
-
-class HasSettings(Protocol):
-    """The part of ``TaintFacts`` that is needed here."""
-
-    @property
-    def settings(self) -> TaintSettings | None: ...
 
 
 class Watched(Protocol):
@@ -353,7 +347,7 @@ class NodeController:
         self,
         *,
         nodes: Watched,
-        facts: HasSettings,
+        facts: TaintFacts,
         client: WritesNodes,
         post: Posts,
         enqueue: Callable[[Key], None],

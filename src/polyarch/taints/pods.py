@@ -39,6 +39,7 @@ from polyarch.taints import names
 from polyarch.taints.api import StatusPart
 from polyarch.taints.decision import PodDecision, Reason
 from polyarch.taints.events import HOURLY, PodEvent, events_for, shrunk, with_problems
+from polyarch.taints.facts import TaintFacts
 from polyarch.taints.image_waiting import ImageWaiting, WaitingObject, image_request
 from polyarch.taints.metrics import COUNTED, TaintMetrics
 from polyarch.taints.patch import bare_release, stored_patch
@@ -102,7 +103,7 @@ class WatchedPods:
 # No decision needs it: a process that starts without it looks at every pod again and may repeat an event. It is dropped
 # when the pod leaves the watch or its uid changes. Times are ``Clock.monotonic()``.
 
-PATIENCE: Final = 8.0
+FIRST_ANSWER_TIMEOUT: Final = 8.0
 """Seconds from the first sight of a pod for which an image counts as being asked for, even if the pod's time is over:
 after a restart the first answers are a moment away."""
 
@@ -147,7 +148,7 @@ def waited(pod: Pod, memory: PodState, *, now: float, moment: datetime) -> float
     """Seconds for which the pod has waited: since its creation, but at least since this process has seen it.
 
     By the wall clock, as nothing else outlives the process that saw the pod first; if that clock is slow, pods wait
-    longer after a change of the leader, and if it is fast, still for :data:`PATIENCE`.
+    longer after a change of the leader, and if it is fast, still for :data:`FIRST_ANSWER_TIMEOUT`.
     """
     since_seen = now - memory.waiter.seen_at
     created = pod.metadata.creation_timestamp
@@ -165,7 +166,7 @@ def counted(pod: Pod, memory: PodState, limit: float, *, pending: bool, now: flo
     of patience. ``pending``: one has neither answered nor failed yet."""
     seconds = waited(pod, memory, now=now, moment=moment)
     if pending and seconds >= limit:
-        return min(seconds, limit - (memory.waiter.seen_at + PATIENCE - now))
+        return min(seconds, limit - (memory.waiter.seen_at + FIRST_ANSWER_TIMEOUT - now))
     return seconds
 
 
@@ -374,20 +375,6 @@ STANDBY: Final = 5.0
 """Seconds after the end of a pod's time at which a standby lifts its gate: well before the leader's Lease runs out."""
 
 
-class KnowsFacts(Protocol):
-    """The part of ``TaintFacts`` that is needed here."""
-
-    @property
-    def is_ready(self) -> bool: ...
-
-    @property
-    def settings(self) -> TaintSettings | None: ...
-
-    def about(self, pod: Pod, namespace: str, *, stored: bool) -> PodFacts | None: ...
-
-    def on_change(self, handler: Callable[[str | None], None]) -> None: ...
-
-
 class Pods(Protocol):
     """The pods without a node, and those whose image was changed (:class:`WatchedPods`)."""
 
@@ -416,7 +403,7 @@ class PodController:
         self,
         *,
         pods: Pods,
-        facts: KnowsFacts,
+        facts: TaintFacts,
         images: ImageWaiting,
         writes: PodWrites,
         changed: ImageChangeHandler,

@@ -23,9 +23,9 @@ from polyarch.kube.requests import FIELD_MANAGER
 from polyarch.kube.resources import Resource
 from polyarch.objects import Key, Unstructured
 from polyarch.taints.documents import GROUP, VERSIONS, bindings, newest_served, policies, registration_policy
+from polyarch.taints.facts import TaintFacts
 from polyarch.taints.metrics import TaintMetrics
 from polyarch.taints.names import REGISTRATION_POLICY
-from polyarch.taints.settings import TaintSettings
 
 log = structlog.get_logger(__name__)
 
@@ -42,16 +42,6 @@ FACTS_AGAIN: Final = 5.0
 SYNC_LOOK: Final = 0.2
 REFUSED_LOOK: Final = 10.0
 OBJECT: Final = Key("", REGISTRATION_POLICY)
-
-
-class Configured(Protocol):
-    """The part of ``TaintFacts`` that is needed here."""
-
-    @property
-    def is_ready(self) -> bool: ...
-
-    @property
-    def settings(self) -> TaintSettings | None: ...
 
 
 class KeepsPolicies(Protocol):
@@ -106,7 +96,7 @@ class RegistrationPolicyController:
     def __init__(
         self,
         *,
-        facts: Configured,
+        facts: TaintFacts,
         client: KeepsPolicies,
         informers: Shares,
         released: Callable[[], frozenset[str] | None],

@@ -23,9 +23,9 @@ ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
 POLICY_PLURALS: Final = ("mutatingadmissionpolicybindings", "mutatingadmissionpolicies")
 """In the order of deletion."""
 WITHOUT_NODE: Final = "spec.nodeName="
-PATIENCE: Final = 300.0
+EVICTION_TIMEOUT: Final = 300.0
 """Seconds for which an eviction is tried again that a PodDisruptionBudget does not allow."""
-BETWEEN: Final = 5.0
+EVICTION_RETRY_INTERVAL: Final = 5.0
 """Seconds between two such attempts, unless the API server says how many."""
 EVICTIONS: Final = 4
 """At the same time."""
@@ -84,7 +84,7 @@ class TaintRemover:
     async def _evict(self, pod: Pod, waiting: Callable[[Pod], None]) -> StepResult:
         writer, metadata = self._writer, pod.metadata
         ref = Ref(PODS, metadata.key)
-        until = writer.clock.monotonic() + PATIENCE
+        until = writer.clock.monotonic() + EVICTION_TIMEOUT
         while True:
             try:
                 await writer.api.evict(metadata.namespace, metadata.name, uid=metadata.uid, dry_run=writer.dry_run)
@@ -94,7 +94,7 @@ class TaintRemover:
             except TooManyRequests as error:
                 if writer.dry_run:
                     return writer.done(AppliedChange(ref, "is evicted as soon as its PodDisruptionBudget allows it"))
-                wait = error.retry_after or BETWEEN
+                wait = error.retry_after or EVICTION_RETRY_INTERVAL
                 if writer.clock.monotonic() + wait > until:
                     return StepResult(failed=(FailedChange(ref, f"not evicted: {error.message or error}"),))
                 waiting(pod)

@@ -19,7 +19,7 @@ from polyarch.kube.rbac import rule
 from polyarch.kube.resources import ENDPOINT_SLICES, MUTATING_WEBHOOKS
 from polyarch.kube.store import IndexFunction
 from polyarch.objects import Key
-from polyarch.taints.api import ArchitectureTaints
+from polyarch.taints.facts import TaintFacts
 from polyarch.taints.metrics import TaintMetrics
 from polyarch.taints.names import ROLE
 from polyarch.taints.node_rules import (
@@ -142,19 +142,9 @@ class ClusterPreconditions:
 
 # -- the rollout -------------------------------------------------------------------------------------------------------
 
-LOOK_EVERY: Final = 2.0
+POLL_INTERVAL: Final = 2.0
 """Seconds between two looks while nodes wait, or pods may become pending."""
 IDLE_LOOK: Final = 10.0
-
-
-class Configured(Protocol):
-    """The part of ``TaintFacts`` that is needed here."""
-
-    @property
-    def settings(self) -> TaintSettings | None: ...
-
-    @property
-    def configuration(self) -> ArchitectureTaints | None: ...
 
 
 class _Judged(NamedTuple):
@@ -171,7 +161,7 @@ class TaintRollout:
         self,
         *,
         nodes: NodeController,
-        facts: Configured,
+        facts: TaintFacts,
         safety: KnowsSafety,
         pending: Callable[[TaintSettings], Pending | None],
         pace: NodeRateLimiter,
@@ -273,7 +263,7 @@ class TaintRollout:
         wait = self._give_turns(settings)
         self._metrics.show_nodes(self._nodes.census.counts)
         watching = self._nodes.is_busy or self._holds or self._is_watching
-        return RequeueAfter(min(wait, LOOK_EVERY if watching else IDLE_LOOK))
+        return RequeueAfter(min(wait, POLL_INTERVAL if watching else IDLE_LOOK))
 
     def _forget_former(self, settings: TaintSettings | None) -> None:
         """Another key or effect is another taint, which no node carries yet."""
@@ -307,7 +297,7 @@ class TaintRollout:
         now = self._clock.monotonic()
         waits = self._nodes.census.number(NodeTaintState.WAITING, architecture=architecture) > 0
         known = self._judged.get(architecture)
-        if known is None or now - known.at >= (LOOK_EVERY if waits else IDLE_LOOK):
+        if known is None or now - known.at >= (POLL_INTERVAL if waits else IDLE_LOOK):
             hold = held_back(architecture, settings, self._safety.of(architecture))
             known = self._judged[architecture] = _Judged(now, hold)
         return known.hold

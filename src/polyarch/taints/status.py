@@ -6,18 +6,17 @@ from a file has no status: there the same values are logged. The part about node
 here, since census, rollout and registration policy all have a share in it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import msgspec
 import structlog
 
 from polyarch.clock import Clock
-from polyarch.kube.conditions import merged
+from polyarch.kube.conditions import AppliesStatus, merged
 from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import Resource
-from polyarch.objects import Condition, Key, PartialObjectMetadata
+from polyarch.objects import Condition, Key
 from polyarch.taints.api import (
     ARCHITECTURE_TAINTS,
     DEGRADED,
@@ -31,35 +30,21 @@ from polyarch.taints.api import (
     StatusPart,
     composed,
 )
+from polyarch.taints.facts import TaintFacts
 from polyarch.taints.names import REGISTRATION_POLICY, SINGLETON
 from polyarch.taints.node_rules import RolloutPauseReason, named
-from polyarch.taints.nodes import MANAGED, HasSettings, NodeController, NodeTaintState, TaintedNodeIndex
+from polyarch.taints.nodes import MANAGED, NodeController, NodeTaintState, TaintedNodeIndex
 from polyarch.taints.registration import RegistrationPolicyController
 from polyarch.taints.rollout import TaintRollout
 from polyarch.taints.settings import TaintSettings
 
 log = structlog.get_logger(__name__)
 
-EVERY: Final = 10.0
+WRITE_INTERVAL: Final = 10.0
 """Least seconds between two writes, and between two looks."""
 OBJECT: Final = Key("", SINGLETON)
 
 Part = Callable[[], StatusPart]
-
-
-class Configured(Protocol):
-    """The part of ``TaintFacts`` that is needed here."""
-
-    @property
-    def configuration(self) -> ArchitectureTaints | None: ...
-
-
-class AppliesStatus(Protocol):
-    """The part of the client that is needed here."""
-
-    async def apply(
-        self, resource: Resource, document: Mapping[str, Any], *, subresource: str = ""
-    ) -> PartialObjectMetadata: ...
 
 
 class StatusWriter:
@@ -67,7 +52,7 @@ class StatusWriter:
 
     def __init__(
         self,
-        facts: Configured,
+        facts: TaintFacts,
         client: AppliesStatus,
         parts: Sequence[Part],
         *,
@@ -90,7 +75,7 @@ class StatusWriter:
         if found is None:
             self.is_degraded = False
             return NoRequeue()
-        rest = 0.0 if self._written_at is None else self._written_at + EVERY - self._clock.monotonic()
+        rest = 0.0 if self._written_at is None else self._written_at + WRITE_INTERVAL - self._clock.monotonic()
         if rest > 0:
             return RequeueAfter(rest)
         status = self._status(found)
@@ -99,7 +84,7 @@ class StatusWriter:
             self._log(status)
         elif not self._is_there(status, found):
             await self._write(status, found)
-        return RequeueAfter(EVERY)
+        return RequeueAfter(WRITE_INTERVAL)
 
     def _status(self, found: ArchitectureTaints) -> dict[str, Any]:
         fields, conditions = composed(part() for part in self._parts)
@@ -157,7 +142,7 @@ class NodeStatusPart:
     def __init__(
         self,
         *,
-        facts: HasSettings,
+        facts: TaintFacts,
         nodes: NodeController,
         rollout: TaintRollout,
         registration: RegistrationPolicyController,

@@ -17,10 +17,11 @@ from polyarch.kube.patches import JsonPatch, Operation
 from polyarch.kube.requests import FIELD_MANAGER
 from polyarch.kube.resources import Ref, Resource
 from polyarch.kube.responses import ListResult
-from polyarch.objects import Key, ObjectMeta
+from polyarch.kube.watch import KubernetesObject
+from polyarch.objects import Key
 from polyarch.oci.traffic.concurrency import map_concurrently
 
-AT_ONCE: Final = 8
+MAX_CONCURRENT_WRITES: Final = 8
 """Objects that are written at the same time."""
 AT_MOST: Final = 10
 """Attempts for an object that keeps changing."""
@@ -54,14 +55,7 @@ class KubernetesApi(Protocol):
     async def discover(self, group: str) -> tuple[Resource, ...]: ...
 
 
-class HasMetadata(Protocol):
-    """An object of a slim type."""
-
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
-
-M = TypeVar("M", bound=HasMetadata)
+M = TypeVar("M", bound=KubernetesObject)
 
 
 class AppliedChange(NamedTuple):
@@ -134,7 +128,7 @@ class Writer:
         async def one(thing: M) -> StepResult:
             return await self.patch(resource, thing, propose)
 
-        return StepResult.of(await map_concurrently(one, objects, at_once=AT_ONCE))
+        return StepResult.of(await map_concurrently(one, objects, at_once=MAX_CONCURRENT_WRITES))
 
     async def patch(self, resource: Resource, thing: M, propose: Callable[[M], ProposedPatch]) -> StepResult:
         """Patches one object; what was proposed for an old state is proposed anew for the present one."""

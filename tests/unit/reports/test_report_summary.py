@@ -8,7 +8,7 @@ from report_world import BOTH, cluster, node, pod, reading, report_of, workload
 from polyarch.objects import ObjectMeta
 from polyarch.platforms import NodePlatform
 from polyarch.reports.document import Report
-from polyarch.reports.summary import LARGEST, MOST_WORKLOADS, says_the_same, summary_of, text_of
+from polyarch.reports.summary import LARGEST, MAX_WORKLOADS, says_the_same, summary_of, text_of
 from polyarch.taints.api import ArchitectureTaints
 from polyarch.tolerations import Taint
 
@@ -36,7 +36,7 @@ def test_the_fifty_heaviest_blockers_are_listed_and_all_are_counted() -> None:
 @pytest.mark.req("RP-030")
 def test_of_many_workloads_the_first_are_named_and_all_are_counted() -> None:
     [blocker] = summary_of(blocked(1, each=30)).blockers
-    assert (len(blocker.workloads), blocker.workload_count) == (MOST_WORKLOADS, 30)
+    assert (len(blocker.workloads), blocker.workload_count) == (MAX_WORKLOADS, 30)
 
 
 @pytest.mark.req("RP-030")

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from polyarch.objects import Pod
 from polyarch.taints.api import ArchitectureTaints
-from polyarch.taints.facts import AGAIN, PATIENCE, TaintFacts
+from polyarch.taints.facts import READ_TIMEOUT, RETRY_INTERVAL, TaintFacts
 
 PLURAL = "architecturetaints"
 POD = Pod()
@@ -94,10 +94,10 @@ async def test_a_cluster_that_does_not_let_us_read_it_costs_no_readiness_and_few
         async with running(process):
             await asyncio.wait_for(process.facts.synced(), 1)
             assert process.facts.problems == []
-            await process.clock.run(PATIENCE + 1)
+            await process.clock.run(READ_TIMEOUT + 1)
             assert not process.watches[PLURAL].running
             assert not process.decides
-            await process.clock.run(3 * (AGAIN + PATIENCE))
+            await process.clock.run(3 * (RETRY_INTERVAL + READ_TIMEOUT))
             assert process.watches.owned[PLURAL] == 4
             process.watches.refused.clear()
             while not process.watches[PLURAL].running:
@@ -195,10 +195,10 @@ async def test_namespaces_that_cannot_be_read_leave_the_process_ready(process):
     process.watches["namespaces"].problem = "not allowed to list namespaces"
     process.watches["namespaces"].last_error = "forbidden"
     assert process.facts.problem == "not allowed to list namespaces"
-    await process.clock.run(PATIENCE + 1)
+    await process.clock.run(READ_TIMEOUT + 1)
     await asyncio.wait_for(process.facts.synced(), 1)
     assert not process.decides
-    await process.clock.run(AGAIN)
+    await process.clock.run(RETRY_INTERVAL)
     await process.has(taints(**SELECTING))
     process.watches["namespaces"].put({"metadata": {"name": "team", "labels": {"team": "yes"}}})
     assert process.decides
