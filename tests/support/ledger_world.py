@@ -144,7 +144,7 @@ class Kubelet:
         if self.lists_ended:
             listed += self.ended.values()
         return scanned.ScanFacts(
-            machine=scanned.Machine(cells=cells, threads_per_core=machine.threads),
+            machine=scanned.Machine(zones=cells, threads_per_core=machine.threads),
             allocatable=scanned.Allocatable(
                 cpus=tuple(sorted(cpu_manager.allocatable(self.node))) if configuration.cpu_policy == "static" else (),
                 memory=_blocks(memory_manager.allocatable(self.node)),
@@ -159,7 +159,7 @@ class Kubelet:
                 cpu_manager_options=(("full-pcpus-only", "true"),) if configuration.full_cores_only else (),
                 memory_manager_policy=configuration.memory_policy,
             ),
-            states=self._states(),
+            checkpoints=self._states(),
         )
 
     def _states(self) -> scanned.Checkpoints:

@@ -111,9 +111,9 @@ async def setup(process: Process) -> Components:
         rejections = (preempting,)
         looks.append(preempting.look)
         background |= {"watch budgets": budgets.run, "preemption": preempting.run}
-    if (bell := _bell(settings, client)) is not None:
-        kicks = RequeueTrigger(bell, metrics=metrics, clock=clock)
-        looks.append(lambda now: kicks.wake(node) if (node := engine.roomy(now)) else None)
+    if (signal := _signal(settings, client)) is not None:
+        kicks = RequeueTrigger(signal, metrics=metrics, clock=clock)
+        looks.append(lambda now: kicks.wake(node) if (node := engine.node_with_capacity(now)) else None)
         if preempting is not None:
             preempting.wakes = kicks.wake
         background["kicks"] = kicks.run
@@ -158,7 +158,7 @@ def _rules(settings: ExtenderSettings) -> PreemptionRules:
     )
 
 
-def _bell(settings: ExtenderSettings, client: Client) -> RequeueSignal | None:
+def _signal(settings: ExtenderSettings, client: Client) -> RequeueSignal | None:
     """What wakes rejected pods; None: nothing does."""
     if settings.kick == "capacity":
         return StorageCapacitySignal(client, settings.namespace)

@@ -496,7 +496,7 @@ class Engine:
         """Which of these nodes; what is chosen is reserved in the same step."""
         is_ours = pod.scheduler_name == self.settings.scheduler_name
         if not is_ours:
-            self._metrics.stranger()
+            self._metrics.other_scheduler()
         found = self.books.filter(pod, names, now, is_ours=is_ours)
         self._metrics.filtered(found.fitting, found.kinds)
         if found.names or not names:
@@ -521,7 +521,7 @@ class Engine:
         self._asked.pop(uid, None)
         self._waking.forget(uid)
 
-    def roomy(self, now: float) -> str:
+    def node_with_capacity(self, now: float) -> str:
         """A node on which a pod fits now that was rejected before; empty: none."""
         return self._waking.woken(now, lambda pod, name: self.books.fits(pod, name, now))
 

@@ -66,7 +66,7 @@ class ExtenderMetrics:
         for kind, nodes in rejected.items():
             self._rejections.labels(kind).inc(nodes)
 
-    def stranger(self) -> None:
+    def other_scheduler(self) -> None:
         self._strangers.inc()
 
     def released(self, reason: str) -> None:

@@ -26,7 +26,7 @@ INTERVAL: Final = 1.0
 class RequeueSignal(Protocol):
     """What a kick writes."""
 
-    async def ring(self, node: str, count: int) -> None: ...
+    async def send(self, node: str, count: int) -> None: ...
 
 
 class StorageCapacitySignal:
@@ -36,7 +36,7 @@ class StorageCapacitySignal:
         self._client = client
         self._namespace = namespace
 
-    async def ring(self, node: str, count: int) -> None:
+    async def send(self, node: str, count: int) -> None:
         change = MergePatch({"metadata": {"annotations": {KICKS: str(count)}}})
         try:
             await self._client.patch(CAPACITIES, KICK, change, namespace=self._namespace, retry=False)
@@ -62,7 +62,7 @@ class NodeAnnotationSignal:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def ring(self, node: str, count: int) -> None:
+    async def send(self, node: str, count: int) -> None:
         change = MergePatch({"metadata": {"annotations": {KICKS: str(count)}}})
         try:
             await self._client.patch(NODES, node, change, retry=False)
@@ -71,10 +71,10 @@ class NodeAnnotationSignal:
 
 
 class RequeueTrigger:
-    """Rings at once when it is told of room, and at most once a second. A ring that fails is tried again."""
+    """Sends at once when it is told of room, and at most once a second. A signal that fails is sent again."""
 
-    def __init__(self, bell: RequeueSignal, *, metrics: ExtenderMetrics, clock: Clock) -> None:
-        self._bell = bell
+    def __init__(self, signal: RequeueSignal, *, metrics: ExtenderMetrics, clock: Clock) -> None:
+        self._signal = signal
         self._metrics = metrics
         self._clock = clock
         self._wanted = asyncio.Event()
@@ -86,14 +86,14 @@ class RequeueTrigger:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Rings until cancelled."""
+        """Sends until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             node = self._node
             try:
                 # The time, since another replica may have counted before.
-                await self._bell.ring(node, int(self._clock.now().timestamp() * 1000))
+                await self._signal.send(node, int(self._clock.now().timestamp() * 1000))
             except KubernetesError as error:
                 log.warning("rejected pods could not be woken, trying again", error=str(error))
                 self._wanted.set()

@@ -204,12 +204,12 @@ def test_room_that_comes_back_is_told_with_the_name_of_its_node():
 def test_a_rejected_pod_is_told_of_room_and_not_when_it_has_some(mode):
     extender = Extender(two_cells("a", (1, 1)), mode=mode)
     extender.engine.filter(guaranteed(), ["a"], 1.0)
-    assert extender.engine.roomy(2.0) == ""
+    assert extender.engine.node_with_capacity(2.0) == ""
     extender.books.node_seen(msgspec.structs.replace(two_cells("a", (1, 4)), resource_version="7"), 3.0)
-    assert extender.engine.roomy(4.0) == "a"
+    assert extender.engine.node_with_capacity(4.0) == "a"
     extender.engine.filter(guaranteed(), ["a"], 5.0)
     extender.books.node_seen(msgspec.structs.replace(two_cells("a", (1, 8)), resource_version="8"), 6.0)
-    assert extender.engine.roomy(7.0) == ""
+    assert extender.engine.node_with_capacity(7.0) == ""
 
 
 @pytest.mark.req("NS-140")
@@ -218,9 +218,9 @@ def test_a_reservation_that_ends_is_room():
     extender.engine.filter(guaranteed("first"), ["a"], 1.0)
     extender.engine.filter(guaranteed("second"), ["a"], 2.0)
     extender.books.tick(5.0)
-    assert extender.engine.roomy(5.0) == ""
+    assert extender.engine.node_with_capacity(5.0) == ""
     extender.books.tick(12.0)
-    assert extender.engine.roomy(12.0) == "a"
+    assert extender.engine.node_with_capacity(12.0) == "a"
 
 
 @pytest.mark.req("NS-140")
