@@ -6,20 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App
 
-from polyarch.cli.options.common import (
-    AS_USUAL,
-    RULES,
-    Directory,
-    File,
-    Image,
-    Placeholder,
-    Verbosity,
-    option,
-    output_option,
-    outputs,
-    refuse_overwriting,
-    subject,
-)
+from polyarch.cli.options.common import AS_USUAL, Verbosity, output_option, outputs, refuse_overwriting
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.images import (
     DEFAULT_IMAGES,
@@ -29,6 +16,7 @@ from polyarch.cli.options.images import (
     RuleOptions,
     Unresolved,
 )
+from polyarch.cli.options.values import RULES, Directory, File, Image, Placeholder, option, subject
 
 FORMATS = (*REPORT_FORMATS, "json-alpha1")
 Mode = Annotated[Literal["native", "compat"], Placeholder("MODE")]

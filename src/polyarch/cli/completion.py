@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 from cyclopts import App
 
-from polyarch.cli.options.common import Placeholder, option, subject
 from polyarch.cli.options.help_page import OptionDeclaration, declared, epilogue
+from polyarch.cli.options.values import Placeholder, option, subject
 
 if TYPE_CHECKING:
     from cyclopts.command_spec import CommandSpec

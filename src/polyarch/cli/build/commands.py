@@ -17,22 +17,9 @@ from polyarch.cli.build.options import (
     RegistryFlags,
     RunName,
 )
-from polyarch.cli.options.common import (
-    AS_USUAL,
-    FORMATS,
-    OUTPUT_OPTION,
-    File,
-    Format,
-    Placeholder,
-    Seconds,
-    Verbosity,
-    flag,
-    option,
-    outputs,
-    refuse_overwriting,
-    subject,
-)
+from polyarch.cli.options.common import AS_USUAL, FORMATS, OUTPUT_OPTION, Format, Verbosity, outputs, refuse_overwriting
 from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.values import File, Placeholder, Seconds, flag, option, subject
 
 Outputs = Annotated[list[Format | str] | None, OUTPUT_OPTION]
 Container = Annotated[Literal["build", "push"], Placeholder("CONTAINER")]

@@ -5,10 +5,11 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from polyarch.cli.options.common import (
+from polyarch.cli.options.common import ClusterFlags
+from polyarch.cli.options.images import RegistryOptions
+from polyarch.cli.options.values import (
     CLUSTER,
     REGISTRIES,
-    ClusterFlags,
     CompletionSource,
     Context,
     File,
@@ -23,7 +24,6 @@ from polyarch.cli.options.common import (
     option,
     subject,
 )
-from polyarch.cli.options.images import RegistryOptions
 
 BUILT = subject("What to build")
 

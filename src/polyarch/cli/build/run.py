@@ -34,8 +34,9 @@ from polyarch.cli.build.progress import (
 )
 from polyarch.cli.cluster import on_cluster
 from polyarch.cli.errors import CouldNotComplete, UsageError
-from polyarch.cli.options.common import Output, check_seconds, emit
+from polyarch.cli.options.common import Output, emit
 from polyarch.cli.options.images import RegistryOptions
+from polyarch.cli.options.values import check_seconds
 from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.terminal import is_terminal, printable, styled

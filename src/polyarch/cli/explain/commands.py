@@ -9,22 +9,16 @@ from cyclopts import App
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.common import (
     AS_USUAL,
-    CLUSTER,
     USUAL_CLUSTER,
     ClusterFlags,
-    File,
-    Namespace,
-    Placeholder,
     Verbosity,
-    flag,
-    option,
     output_option,
     outputs,
     refuse_overwriting,
-    subject,
 )
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.images import DEFAULT_IMAGES, ImageOptions
+from polyarch.cli.options.values import CLUSTER, File, Namespace, Placeholder, flag, option, subject
 
 FORMATS = ("text", "json", "yaml", "patch")
 ExplainFormat = Annotated[Literal["text", "json", "yaml", "patch"], Placeholder("FORMAT[=FILE]")]

@@ -7,25 +7,27 @@ from cyclopts import App
 from polyarch.cli.options.common import (
     AS_USUAL,
     FORMATS,
-    OUTPUT,
     OUTPUT_OPTION,
-    File,
     Format,
+    Verbosity,
+    output_option,
+    outputs,
+    refuse_overwriting,
+)
+from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.images import DEFAULT_IMAGES, DEFAULT_OPTIONS, ImageOptions, RegistryOptions
+from polyarch.cli.options.values import (
+    OUTPUT,
+    File,
     Image,
     KeyValue,
     Placeholder,
     Platforms,
     Tag,
-    Verbosity,
     flag,
     option,
-    output_option,
-    outputs,
-    refuse_overwriting,
     subject,
 )
-from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.images import DEFAULT_IMAGES, DEFAULT_OPTIONS, ImageOptions, RegistryOptions
 
 INSPECT_FORMATS = ("text", "json", "yaml", "csv")
 InspectFormat = Annotated[Literal["text", "json", "yaml", "csv"], Placeholder("FORMAT[=FILE]")]

@@ -7,28 +7,30 @@ from cyclopts import App
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.common import (
     AS_USUAL,
-    CLUSTER,
     FORMATS,
     OUTPUT_OPTION,
     USUAL_CLUSTER,
     ClusterFlags,
-    File,
     Format,
+    Verbosity,
+    outputs,
+    refuse_overwriting,
+)
+from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.values import (
+    CLUSTER,
+    File,
     Image,
     Name,
     Namespace,
     Number,
     Placeholder,
     Seconds,
-    Verbosity,
     check_seconds,
     flag,
     option,
-    outputs,
-    refuse_overwriting,
     subject,
 )
-from polyarch.cli.options.help_page import epilogue
 
 DryRun = Annotated[Literal["client", "server"], Placeholder("WHERE")]
 Outputs = Annotated[list[Format | str] | None, OUTPUT_OPTION]

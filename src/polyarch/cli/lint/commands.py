@@ -12,27 +12,12 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.options.common import (
     AS_USUAL,
     FORMATS,
-    IMAGES,
-    OUTPUT,
     OUTPUT_OPTION,
-    RULES,
-    Directory,
-    File,
     Format,
-    Number,
-    Path,
-    Placeholder,
-    Platforms,
-    Rule,
-    Rules,
     Verbosity,
-    Weights,
-    flag,
-    option,
     output_option,
     outputs,
     refuse_overwriting,
-    subject,
 )
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.images import (
@@ -45,6 +30,23 @@ from polyarch.cli.options.images import (
     RuleOptions,
 )
 from polyarch.cli.options.usage_errors import refuse_misspelt
+from polyarch.cli.options.values import (
+    IMAGES,
+    OUTPUT,
+    RULES,
+    Directory,
+    File,
+    Number,
+    Path,
+    Placeholder,
+    Platforms,
+    Rule,
+    Rules,
+    Weights,
+    flag,
+    option,
+    subject,
+)
 
 LINT_EPILOGUE = epilogue(
     examples=(

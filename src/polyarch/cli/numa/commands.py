@@ -9,27 +9,29 @@ from polyarch.cli.numa.options import AS_USUAL as AS_EXTENDER
 from polyarch.cli.numa.options import FROM_CLUSTER, NODES, ModeOptions, SourceOptions
 from polyarch.cli.options.common import (
     AS_USUAL,
-    CLUSTER,
     FORMATS,
-    OUTPUT,
     OUTPUT_OPTION,
     ClusterFlags,
+    Format,
+    Verbosity,
+    outputs,
+    refuse_overwriting,
+)
+from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.values import (
+    CLUSTER,
+    OUTPUT,
     Context,
     Directory,
     File,
-    Format,
     Name,
     Namespace,
     Number,
     Placeholder,
-    Verbosity,
     flag,
     option,
-    outputs,
-    refuse_overwriting,
     subject,
 )
-from polyarch.cli.options.help_page import epilogue
 
 Url = Annotated[str, Placeholder("URL")]
 NamespacedPodName = Annotated[str, Placeholder("NAMESPACE/NAME")]

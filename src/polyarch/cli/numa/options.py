@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Group, Parameter
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.common import (
-    CLUSTER,
-    USUAL_CLUSTER,
-    ClusterFlags,
-    File,
-    Namespace,
-    Placeholder,
-    option,
-    subject,
-)
+from polyarch.cli.options.common import USUAL_CLUSTER, ClusterFlags
+from polyarch.cli.options.values import CLUSTER, File, Namespace, Placeholder, option, subject
 
 if TYPE_CHECKING:
     from polyarch.numa.extender.state_document import Options

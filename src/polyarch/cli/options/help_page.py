@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from cyclopts import App
 
-from polyarch.cli.options.common import OUTPUT, CompletionSource, Placeholder
+from polyarch.cli.options.values import OUTPUT, CompletionSource, Placeholder
 from polyarch.cli.output.terminal import styled
 
 if TYPE_CHECKING:

@@ -9,23 +9,16 @@ from cyclopts import App
 from polyarch.cli.errors import UsageError
 from polyarch.cli.options.common import (
     AS_USUAL,
-    IMAGES,
     USUAL_CLUSTER,
     ClusterFlags,
-    File,
-    Number,
-    Placeholder,
-    Platforms,
     Verbosity,
-    flag,
-    option,
     output_option,
     outputs,
     refuse_overwriting,
-    subject,
 )
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.images import DEFAULT_IMAGES, ImageOptions
+from polyarch.cli.options.values import IMAGES, File, Number, Placeholder, Platforms, flag, option, subject
 
 FORMATS = ("text", "json", "yaml", "csv", "markdown", "html")
 CapabilityFormat = Annotated[Literal["text", "json", "yaml", "csv", "markdown", "html"], Placeholder("FORMAT[=FILE]")]

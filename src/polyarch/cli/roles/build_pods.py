@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App
 
-from polyarch.cli.options.common import AS_USUAL, Directory, File, Placeholder, Tag, Verbosity, option, subject
+from polyarch.cli.options.common import AS_USUAL, Verbosity
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.images import DEFAULT_OPTIONS, RegistryOptions
+from polyarch.cli.options.values import Directory, File, Placeholder, Tag, option, subject
 
 if TYPE_CHECKING:
     from polyarch.builds.agent import ProgramResult

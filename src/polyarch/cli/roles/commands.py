@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter, Token
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.common import (
+from polyarch.cli.options.common import LOGGED_AS_USUAL, LogVerbosity
+from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed
+from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.usage_errors import other_command
+from polyarch.cli.options.values import (
     CLUSTER,
-    LOGGED_AS_USUAL,
     OUTPUT,
     REGISTRIES,
     Address,
@@ -20,7 +23,6 @@ from polyarch.cli.options.common import (
     Context,
     Directory,
     File,
-    LogVerbosity,
     Name,
     Namespace,
     Placeholder,
@@ -29,9 +31,6 @@ from polyarch.cli.options.common import (
     option,
     subject,
 )
-from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed
-from polyarch.cli.options.help_page import epilogue
-from polyarch.cli.options.usage_errors import other_command
 from polyarch.cli.output.messages import Messages, NextProgram
 from polyarch.cli.roles.options import (
     ANY_NODE,

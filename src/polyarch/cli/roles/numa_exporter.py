@@ -13,8 +13,8 @@ from cyclopts import Parameter
 
 from polyarch import __version__
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.common import CLUSTER, OUTPUT, subject
 from polyarch.cli.options.help_page import OptionDeclaration, WordsApp, epilogue
+from polyarch.cli.options.values import CLUSTER, OUTPUT, subject
 from polyarch.cli.output.messages import NextProgram
 
 if TYPE_CHECKING:

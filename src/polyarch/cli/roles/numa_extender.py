@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from cyclopts import App, Parameter
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
-from polyarch.cli.options.common import (
+from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed
+from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.values import (
     CLUSTER,
     OUTPUT,
     Context,
@@ -20,8 +22,6 @@ from polyarch.cli.options.common import (
     option,
     subject,
 )
-from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed
-from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.output.messages import NextProgram
 
 if TYPE_CHECKING:

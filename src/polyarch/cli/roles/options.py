@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.common import (
+from polyarch.cli.options.values import (
     Directory,
     File,
     Image,

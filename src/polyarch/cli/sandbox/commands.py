@@ -7,25 +7,9 @@ from typing import Annotated, Literal
 from cyclopts import App
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.common import (
-    AS_USUAL,
-    FORMATS,
-    OUTPUT_OPTION,
-    REGISTRIES,
-    Directory,
-    File,
-    Format,
-    Name,
-    Number,
-    Placeholder,
-    Verbosity,
-    flag,
-    option,
-    outputs,
-    refuse_overwriting,
-    subject,
-)
+from polyarch.cli.options.common import AS_USUAL, FORMATS, OUTPUT_OPTION, Format, Verbosity, outputs, refuse_overwriting
 from polyarch.cli.options.help_page import epilogue
+from polyarch.cli.options.values import REGISTRIES, Directory, File, Name, Number, Placeholder, flag, option, subject
 
 DEFAULT_NAME = "default"
 SANDBOX = subject("Sandbox")

@@ -14,8 +14,9 @@ import msgspec
 from polyarch.cli.cluster import on_cluster
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.images.pod_images import PodImages
-from polyarch.cli.options.common import ClusterFlags, Output, check_seconds, emit
+from polyarch.cli.options.common import ClusterFlags, Output, emit
 from polyarch.cli.options.images import ImageOptions
+from polyarch.cli.options.values import check_seconds
 from polyarch.cli.output.messages import Messages, Progress, confirm
 from polyarch.cli.taint.configuration import TaintConfiguration, configured, given
 from polyarch.cli.taint.options import ConfigurationFlags

@@ -13,19 +13,13 @@ from polyarch.cli.options.common import (
     USUAL_CLUSTER,
     ClusterFlags,
     Format,
-    Name,
-    Number,
-    Placeholder,
-    Seconds,
     Verbosity,
-    flag,
-    option,
     outputs,
     refuse_overwriting,
-    subject,
 )
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.images import DEFAULT_IMAGES, ImageOptions
+from polyarch.cli.options.values import Name, Number, Placeholder, Seconds, flag, option, subject
 from polyarch.cli.taint.options import UNCONFIGURED, ConfigurationFlags, Key, Preset
 
 Outputs = Annotated[list[Format | str] | None, OUTPUT_OPTION]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from polyarch.cli.options.common import File, Placeholder, option, subject
+from polyarch.cli.options.values import File, Placeholder, option, subject
 
 CONFIGURED = subject("Configuration")
 
