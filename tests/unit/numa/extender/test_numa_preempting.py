@@ -86,7 +86,7 @@ class World:
         self.told = Told()
         self.metrics = Metrics()
         self.woken: list[str] = []
-        self.node_with_capacity: list[str] = []
+        self.fitting_nodes: list[str] = []
         """Other nodes that would do."""
         self.preempting = PreemptionController(
             self.api,
@@ -112,7 +112,7 @@ class World:
         return [each for each in self.pods.values() if each.node_name == node]
 
     def fitting(self, pod: PodFacts, names: Sequence[str]) -> list[str]:
-        return self.node_with_capacity
+        return self.fitting_nodes
 
     def keep(self, pod: PodFacts, decision: FitDecision, now: float, seconds: float) -> None:
         self.ledger.hold(pod, [decision], now, ttl=seconds)
@@ -380,7 +380,7 @@ async def test_one_pod_that_waits_ten_minutes_keeps_no_others_in_memory(world: W
 
 @pytest.mark.req("NS-122")
 async def test_nobody_is_evicted_while_another_node_would_do(world: World) -> None:
-    world.node_with_capacity = ["other"]
+    world.fitting_nodes = ["other"]
     await world.rejects(wanting())
     assert not world.api.calls
     assert not world.ledger.held("wanting")
