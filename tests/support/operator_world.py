@@ -38,7 +38,7 @@ from polyarch.kube.resources import (
     Resource,
     by_kind,
 )
-from polyarch.operator.apply_sets import AT_HOME, GRANTED, IN_CLUSTER
+from polyarch.operator.apply_sets import GRANTED, IN_CLUSTER, IN_NAMESPACE
 from polyarch.operator.settings import DEFAULT_IMAGE, ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS
@@ -51,7 +51,7 @@ from polyarch.taints.api import ARCHITECTURE_TAINTS
 Json = dict[str, Any]
 SECONDS = 150.0
 CPPCS_V1ALPHA1 = Resource(CPPCS.group, "v1alpha1", CPPCS.plural, CPPCS.kind, namespaced=False)
-OPERANDS = (*AT_HOME, *GRANTED, *IN_CLUSTER)
+OPERANDS = (*IN_NAMESPACE, *GRANTED, *IN_CLUSTER)
 KINDS = (CPPCS, CPPCS_V1ALPHA1, PPCS, ENOEXECEVENTS, POLICIES, ARCHITECTURE_TAINTS)
 
 
