@@ -21,7 +21,7 @@ from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.fingerprint import fingerprint
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.sandbox.kubelet_model import admission, cpu_manager
 from polyarch.sandbox.kubelet_model import machine as capacity
 from polyarch.sandbox.kubelet_model.admission import ManagerStates
@@ -130,7 +130,7 @@ class CelledNodes:
         self.refused: Counter[str] = Counter()
         self.bound: set[str] = set()
         """The uids of pods that were ever seen on a node."""
-        self._waiting: deque[Key] = deque()
+        self._waiting: deque[ObjectKey] = deque()
         self._awake = asyncio.Event()
         self._unpublished: set[str] = set()
 
@@ -161,14 +161,14 @@ class CelledNodes:
             self._awake.set()
 
         pods.add_handler(note)
-        known: dict[Key, tuple[str, str]] = {}
+        known: dict[ObjectKey, tuple[str, str]] = {}
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(informers.run())
             tasks.create_task(self._publish())
             for _ in range(WORKERS):
                 tasks.create_task(self._work(pods.store, known))
 
-    async def _work(self, store: Any, known: dict[Key, tuple[str, str]]) -> None:
+    async def _work(self, store: Any, known: dict[ObjectKey, tuple[str, str]]) -> None:
         while True:
             while not self._waiting:
                 self._awake.clear()

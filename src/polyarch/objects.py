@@ -18,7 +18,7 @@ from polyarch.tolerations import Taint, Toleration
 # -- metadata, and the key of an object within its resource ------------------------------------------------------------
 
 
-class Key(NamedTuple):
+class ObjectKey(NamedTuple):
     """Namespace and name of an object; ``namespace`` is empty for cluster-scoped objects."""
 
     namespace: str
@@ -56,8 +56,8 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
     finalizers: list[str] | None = None
 
     @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
+    def key(self) -> ObjectKey:
+        return ObjectKey(self.namespace, self.name)
 
     @property
     def controller(self) -> OwnerReference | None:

@@ -36,7 +36,7 @@ from polyarch.numa.api import crds as numa_definitions
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import topology_crd
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.operator.components.builds_objects import builds_operands
 from polyarch.operator.owned_objects import PART_OF
 from polyarch.operator.settings import ClusterCapabilities as Kubernetes
@@ -353,7 +353,7 @@ async def test_what_others_labelled_as_polyarchs_is_kept_and_named(cluster: Clus
         assert "deletionTimestamp" not in live["metadata"]
         await cluster.client.delete(resource, name, namespace=where)
     done = document(removed.out)
-    told = [f"{resource.kind} {Key(where, name)}" for resource, where in theirs]
+    told = [f"{resource.kind} {ObjectKey(where, name)}" for resource, where in theirs]
     assert sorted(done["kept"]) == sorted(f"{each}: labelled as polyarch's, but not made by polyarch" for each in told)
     await _gone(cluster, NAMESPACES, name)
 

@@ -31,7 +31,7 @@ from polyarch.kube.resources import (
     Resource,
 )
 from polyarch.kube.settings import Configuration, User
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 
 pytestmark = pytest.mark.req("KR-014", "KR-015")
 
@@ -312,7 +312,7 @@ def informer_of(client, namespace) -> Informer[ConfigMap]:
     return Informer(client, CONFIGMAPS, ConfigMap, selection=ListOptions(namespace, "mine=yes"))
 
 
-async def truth(client, namespace) -> dict[Key, ConfigMap]:
+async def truth(client, namespace) -> dict[ObjectKey, ConfigMap]:
     found = await client.list(CONFIGMAPS, namespace=namespace, label_selector="mine=yes", type=ConfigMap)
     return {item.metadata.key: item for item in found.items}
 
@@ -389,7 +389,7 @@ async def test_missing_rights_are_named_and_taken_up_once_granted(client, namesp
             await client.create(ROLE_BINDINGS, binding, namespace=namespace)
             await informers.synced()
             await until(lambda: not informers.problems)
-            assert Key(namespace, "kube-root-ca.crt") in informer.store
+            assert ObjectKey(namespace, "kube-root-ca.crt") in informer.store
 
 
 # -- through the fault proxy ----------------------------------------------------------------------------------------

@@ -28,10 +28,10 @@ from polyarch.kube.resources import (
     SERVICES,
     VALIDATING_POLICIES,
     VALIDATING_POLICY_BINDINGS,
-    Ref,
+    ObjectRef,
     by_kind,
 )
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.operator.apply_sets import RESTORED
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
@@ -64,18 +64,18 @@ async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Worl
         yield world
 
 
-async def edit(world: World, ref: Ref, operations: list[Operation]) -> None:
+async def edit(world: World, ref: ObjectRef, operations: list[Operation]) -> None:
     """As by ``kubectl patch``."""
     patch, where = JsonPatch(tuple(operations)), ref.key.namespace
     await world.client.patch(ref.resource, ref.key.name, patch, namespace=where, field_manager="kubectl-patch")
 
 
-async def said(world: World, ref: Ref) -> Any:
+async def said(world: World, ref: ObjectRef) -> Any:
     document = await world.client.get(ref.resource, ref.key.name, namespace=ref.key.namespace)
     return document.get("spec") or document.get("webhooks")
 
 
-async def notes(world: World, ref: Ref) -> list[str]:
+async def notes(world: World, ref: ObjectRef) -> list[str]:
     """Of the events on an object that tell of repairs."""
     listed = (await world.client.list(EVENTS, namespace=ref.key.namespace or "default")).items
     return [
@@ -86,7 +86,7 @@ async def notes(world: World, ref: Ref) -> list[str]:
     ]
 
 
-async def changed_and_put_right(world: World, ref: Ref, *edits: list[Operation]) -> None:
+async def changed_and_put_right(world: World, ref: ObjectRef, *edits: list[Operation]) -> None:
     for operations in edits:
         before = await said(world, ref)
         await edit(world, ref, operations)
@@ -99,7 +99,7 @@ async def changed_and_put_right(world: World, ref: Ref, *edits: list[Operation])
     await eventually(lambda: named(world, ref), seconds=15)
 
 
-async def named(world: World, ref: Ref) -> bool:
+async def named(world: World, ref: ObjectRef) -> bool:
     return any("kubectl-patch" in each for each in await notes(world, ref))
 
 
@@ -112,17 +112,17 @@ async def test_operands_of_every_feature_are_put_right_and_who_changed_them_is_t
         await world.create(ARCHITECTURE_TAINTS, taints.SINGLETON, {})
         await numa_operated.create(world, [{"poolName": numa_operated.GROUP}])
         edits = {
-            Ref(SERVICES, Key(home, names.WEBHOOK)): [PORT],
-            Ref(DEPLOYMENTS, Key(home, names.WEBHOOK)): WORKLOAD,
-            Ref(MUTATING_WEBHOOKS, Key("", names.WEBHOOK_CONFIGURATION)): [ENTRY],
-            Ref(SERVICES, Key(home, names.ENOEXEC_HANDLER)): [PORT],
-            Ref(DAEMONSETS, Key(home, names.ENOEXEC_DAEMON)): WORKLOAD[1:],
-            Ref(SERVICES, Key(home, taints.ROLE)): [PORT],
-            Ref(DEPLOYMENTS, Key(home, taints.ROLE)): WORKLOAD,
-            Ref(MUTATING_WEBHOOKS, Key("", taints.ROLE)): [ENTRY],
-            Ref(SERVICES, Key(home, builds.ROLE)): [PORT],
-            Ref(DEPLOYMENTS, Key(home, builds.ROLE)): WORKLOAD,
-            Ref(DAEMONSETS, Key(home, numa_operated.DAEMON_SET)): WORKLOAD,
+            ObjectRef(SERVICES, ObjectKey(home, names.WEBHOOK)): [PORT],
+            ObjectRef(DEPLOYMENTS, ObjectKey(home, names.WEBHOOK)): WORKLOAD,
+            ObjectRef(MUTATING_WEBHOOKS, ObjectKey("", names.WEBHOOK_CONFIGURATION)): [ENTRY],
+            ObjectRef(SERVICES, ObjectKey(home, names.ENOEXEC_HANDLER)): [PORT],
+            ObjectRef(DAEMONSETS, ObjectKey(home, names.ENOEXEC_DAEMON)): WORKLOAD[1:],
+            ObjectRef(SERVICES, ObjectKey(home, taints.ROLE)): [PORT],
+            ObjectRef(DEPLOYMENTS, ObjectKey(home, taints.ROLE)): WORKLOAD,
+            ObjectRef(MUTATING_WEBHOOKS, ObjectKey("", taints.ROLE)): [ENTRY],
+            ObjectRef(SERVICES, ObjectKey(home, builds.ROLE)): [PORT],
+            ObjectRef(DEPLOYMENTS, ObjectKey(home, builds.ROLE)): WORKLOAD,
+            ObjectRef(DAEMONSETS, ObjectKey(home, numa_operated.DAEMON_SET)): WORKLOAD,
         }
         for ref in edits:
             await eventually(
@@ -137,7 +137,7 @@ async def test_operands_of_every_feature_are_put_right_and_who_changed_them_is_t
 
 @pytest.mark.req("PL-020")
 async def test_while_somebody_keeps_the_webhooks_service_wrong_placement_is_not_available(world: World) -> None:
-    service = Ref(SERVICES, Key(world.namespace, names.WEBHOOK))
+    service = ObjectRef(SERVICES, ObjectKey(world.namespace, names.WEBHOOK))
 
     async def insists() -> Any:
         if (await said(world, service))["ports"][0]["port"] == 443:
@@ -166,7 +166,7 @@ async def test_while_somebody_keeps_the_webhooks_service_wrong_placement_is_not_
 @pytest.mark.req("PL-020")
 async def test_an_operand_that_is_refused_takes_availability_away_until_it_is_not(world: World) -> None:
     """A policy of the cluster forbids the operator what the repair takes."""
-    service, name = Ref(SERVICES, Key(world.namespace, names.WEBHOOK)), f"no-repairs-{world.namespace}"
+    service, name = ObjectRef(SERVICES, ObjectKey(world.namespace, names.WEBHOOK)), f"no-repairs-{world.namespace}"
     account = f"system:serviceaccount:{world.namespace}:{names.OPERATOR}"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["services"]}
     policy = {
@@ -199,8 +199,11 @@ async def test_an_operand_that_is_refused_takes_availability_away_until_it_is_no
 @pytest.mark.req("PL-020")
 async def test_a_registration_that_may_not_be_put_right_takes_availability_away(world: World) -> None:
     """Nor does a quarrel over another field hide that the object is wrong: while it is left alone it stays so."""
-    registration, name = Ref(MUTATING_WEBHOOKS, Key("", names.WEBHOOK_CONFIGURATION)), f"no-repairs-{world.namespace}"
-    service = Ref(SERVICES, Key(world.namespace, names.WEBHOOK))
+    registration, name = (
+        ObjectRef(MUTATING_WEBHOOKS, ObjectKey("", names.WEBHOOK_CONFIGURATION)),
+        f"no-repairs-{world.namespace}",
+    )
+    service = ObjectRef(SERVICES, ObjectKey(world.namespace, names.WEBHOOK))
     account = f"system:serviceaccount:{world.namespace}:{names.OPERATOR}"
     rule = {
         "apiGroups": [MUTATING_WEBHOOKS.group],
@@ -249,7 +252,7 @@ async def test_a_registration_that_may_not_be_put_right_takes_availability_away(
         await stays_unreachable("kubectl-patch changed .spec.ports")
 
 
-async def forbidden(world: World, ref: Ref) -> bool:
+async def forbidden(world: World, ref: ObjectRef) -> bool:
     """Policies take effect a moment after they are stored: until then the operator may write."""
     change = {"metadata": {"labels": {"x": "y"}}}
     try:
@@ -263,7 +266,7 @@ async def forbidden(world: World, ref: Ref) -> bool:
 @pytest.mark.req("PL-020")
 async def test_the_time_without_a_webhook_shows_in_the_condition(world: World) -> None:
     """Pods that were created meanwhile are not placed, so ``Available`` was False, also if only for a moment."""
-    service = Ref(SERVICES, Key(world.namespace, names.WEBHOOK))
+    service = ObjectRef(SERVICES, ObjectKey(world.namespace, names.WEBHOOK))
     async with world.operator() as operator:
         await world.create(CPPCS, names.SINGLETON, {})
         before = await world.condition("Available", "True")

@@ -33,10 +33,10 @@ from polyarch.kube.resources import (
     SERVICES,
     VALIDATING_POLICIES,
     VALIDATING_POLICY_BINDINGS,
-    Ref,
+    ObjectRef,
     Resource,
 )
-from polyarch.objects import Key, Unstructured
+from polyarch.objects import ObjectKey, Unstructured
 from polyarch.operator.components import placement_objects as operands
 from polyarch.operator.components import placement_objects as webhooks
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
@@ -219,7 +219,7 @@ async def kept_in(sandbox: Sandbox, kinds: list[tuple[Resource, str]]) -> AsyncI
             yield client, kept
 
 
-async def edit(client: Client, kept: ApplySet, ref: Ref, operations: list[Operation]) -> None:
+async def edit(client: Client, kept: ApplySet, ref: ObjectRef, operations: list[Operation]) -> None:
     """As by ``kubectl patch``; the cache has seen it."""
     patch, where = JsonPatch(tuple(operations)), ref.key.namespace
     edited = await client.patch(
@@ -228,7 +228,7 @@ async def edit(client: Client, kept: ApplySet, ref: Ref, operations: list[Operat
     await seen(kept, ref, edited.metadata.resource_version)
 
 
-async def seen(kept: ApplySet, ref: Ref, version: str) -> None:
+async def seen(kept: ApplySet, ref: ObjectRef, version: str) -> None:
     async def is_so() -> bool:
         found = kept.get(ref.resource, ref.key)
         return found is not None and int(found.metadata.resource_version) >= int(version)
@@ -247,7 +247,7 @@ async def test_whatever_somebody_changes_of_what_is_ours_alone_is_put_right(sand
         for what, (resource, operations) in EDITS.items():
             of_webhook = names.WEBHOOK_CONFIGURATION if resource == MUTATING_WEBHOOKS else names.WEBHOOK
             name = f"{of_webhook}{suffix}"
-            ref = Ref(resource, Key(namespace if resource.namespaced else "", name))
+            ref = ObjectRef(resource, ObjectKey(namespace if resource.namespaced else "", name))
             before = await client.get(resource, name, namespace=ref.key.namespace)
             await edit(client, kept, ref, operations)
             if resource == CLUSTER_ROLES:  # else its controller may still write after us, of the role as it was
@@ -298,7 +298,7 @@ async def test_what_others_may_add_stays(sandbox: Sandbox, namespace: str) -> No
     async with kept_in(sandbox, kinds_in(namespace)) as (client, kept):
         await kept.apply(desired, part_of=part)
         for resource, operations in additions:
-            await edit(client, kept, Ref(resource, Key(namespace, f"{names.WEBHOOK}{suffix}")), operations)
+            await edit(client, kept, ObjectRef(resource, ObjectKey(namespace, f"{names.WEBHOOK}{suffix}")), operations)
         assert not (await kept.apply(desired, part_of=part)).changed
         while await kept.delete(part):
             pass
@@ -319,7 +319,7 @@ async def test_what_cannot_be_changed_back_is_made_again_but_never_a_secret(sand
         }
         for kind in (CONFIGMAPS, SECRETS):
             sealed = [replace("/data/a", "Mg=="), add("/immutable", True)]
-            await edit(client, kept, Ref(kind, Key(namespace, "kept")), sealed)
+            await edit(client, kept, ObjectRef(kind, ObjectKey(namespace, "kept")), sealed)
         with pytest.raises(ApplyFailed, match="immutable") as failed:
             await kept.apply(desired, part_of=part)
         assert [each.resource for each in failed.value.failures] == [SECRETS]
@@ -344,7 +344,9 @@ async def test_an_object_that_would_be_refused_as_a_new_one_too_is_never_deleted
 
     async with kept_in(sandbox, [(SERVICES, namespace)]) as (client, kept):
         await kept.apply([service(443)], part_of=part)
-        await edit(client, kept, Ref(SERVICES, Key(namespace, "kept")), [replace("/spec/ports/0/port", 8080)])
+        await edit(
+            client, kept, ObjectRef(SERVICES, ObjectKey(namespace, "kept")), [replace("/spec/ports/0/port", 8080)]
+        )
         with pytest.raises(ApplyFailed, match="65535"):
             await kept.apply([service(70000)], part_of=part)
         assert (await client.get(SERVICES, "kept", namespace=namespace))["spec"]["ports"][0]["port"] == 8080
@@ -452,7 +454,7 @@ async def test_what_a_policy_of_the_cluster_puts_into_an_object_stays_and_is_not
             await kept.apply(desired, part_of=part)
             assert not (await kept.apply(desired, part_of=part)).changed
             for each in desired:
-                ref = Ref(DEPLOYMENTS, Key(namespace, each["metadata"]["name"]))
+                ref = ObjectRef(DEPLOYMENTS, ObjectKey(namespace, each["metadata"]["name"]))
                 now = await client.get(DEPLOYMENTS, ref.key.name, namespace=namespace)
                 assert "SITE" in str(now)
                 await seen(kept, ref, now["metadata"]["resourceVersion"])

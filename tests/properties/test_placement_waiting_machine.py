@@ -9,7 +9,7 @@ from manual_clock import ManualClock
 
 from polyarch.images.pull_secrets import PodCredentials, PullSecretNames
 from polyarch.images.waiting import LookupKey, PendingImage, WaitingPods
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
 from polyarch.platforms import Platform
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.req("PL-302", "PL-306")
 IMAGES = ("app:1", "quay.io/team/app:1", "quay.io/team/other:1")
 CODES = ("network", "server-error", "rate-limited", "not-found", "unauthorized", "malformed")
 ENTRY = Entry(Platform.parse("linux/amd64"), "sha256:" + "0" * 64)
-PODS = strategies.integers(0, 5).map(lambda number: Key(f"team-{number % 3}", f"pod-{number}"))
+PODS = strategies.integers(0, 5).map(lambda number: ObjectKey(f"team-{number % 3}", f"pod-{number}"))
 
 
 class WaitingMachine(RuleBasedStateMachine):
@@ -44,7 +44,7 @@ class WaitingMachine(RuleBasedStateMachine):
         always=strategies.booleans(),
         held=strategies.booleans(),
     )
-    def park(self, pod: Key, images: set[str], credential: str, *, always: bool, held: bool) -> None:
+    def park(self, pod: ObjectKey, images: set[str], credential: str, *, always: bool, held: bool) -> None:
         now = self.clock.monotonic()
         wants = []
         for image in sorted(images):
@@ -55,7 +55,7 @@ class WaitingMachine(RuleBasedStateMachine):
         self.waiting.park(pod, wants)
 
     @rule(pod=PODS)
-    def leave(self, pod: Key) -> None:
+    def leave(self, pod: ObjectKey) -> None:
         self.waiting.leave(pod)
 
     @rule(seconds=strategies.sampled_from([0.1, 0.3, 1.0, 6.0, 20.0, 400.0, 700.0]))

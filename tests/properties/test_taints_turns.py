@@ -4,11 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.objects import DaemonSet, DaemonSetStatus, Key, ObjectMeta
+from polyarch.objects import DaemonSet, DaemonSetStatus, ObjectKey, ObjectMeta
 from polyarch.taints import names
 from polyarch.taints.daemonset_rollouts import RolloutQueue, rollout_rank
 
-KEYS = [Key("team", "agent"), Key("team", "my-cni"), Key("kube-system", "proxy"), Key("other", "agent")]
+KEYS = [
+    ObjectKey("team", "agent"),
+    ObjectKey("team", "my-cni"),
+    ObjectKey("kube-system", "proxy"),
+    ObjectKey("other", "agent"),
+]
 EVENTS = st.sampled_from(["line up", "done", "confirmed", "leaves", "gone"])
 
 
@@ -17,14 +22,14 @@ class Cluster:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.called: list[Key] = []
+        self.called: list[ObjectKey] = []
         self.turns = RolloutQueue(self.called.append)
-        self.rolling: set[Key] = set()
+        self.rolling: set[ObjectKey] = set()
         """Under way and not confirmed."""
-        self.in_line: set[Key] = set()
+        self.in_line: set[ObjectKey] = set()
         self.now = 0.0
 
-    def happens(self, event: str, key: Key) -> None:
+    def happens(self, event: str, key: ObjectKey) -> None:
         self.now += 1
         match event:
             case "line up" if key not in self.rolling:
@@ -55,7 +60,7 @@ class Cluster:
             self.turns.call(most=self.most)
 
     @staticmethod
-    def _daemon_set(key: Key, event: str) -> DaemonSet:
+    def _daemon_set(key: ObjectKey, event: str) -> DaemonSet:
         annotations = {names.ROLLOUT_CONFIRMED_ANNOTATION: "2"} if event == "confirmed" else {}
         return DaemonSet(
             metadata=ObjectMeta(name=key.name, namespace=key.namespace, generation=2, annotations=annotations),
@@ -69,7 +74,7 @@ class Cluster:
 
 @pytest.mark.req("TN-051")
 @given(st.integers(1, 3), st.lists(st.tuples(EVENTS, st.sampled_from(KEYS)), max_size=40))
-def test_never_more_than_allowed_and_nobody_waits_for_ever(most: int, story: list[tuple[str, Key]]) -> None:
+def test_never_more_than_allowed_and_nobody_waits_for_ever(most: int, story: list[tuple[str, ObjectKey]]) -> None:
     """And nobody is called again and again: that would be a hot loop of refused writes."""
     cluster = Cluster(most)
     for event, key in story:

@@ -28,7 +28,7 @@ from polyarch.kube.watch import (
     request_for,
     step,
 )
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 
 pytestmark = pytest.mark.req("KR-040")
 
@@ -72,7 +72,7 @@ class Server:
     def delete(self, name: str) -> None:
         if self.objects.pop(name, None) is not None:
             self.version += 1
-            self.log.append((self.version, name, ObjectDeleted(Key("demo", name), str(self.version))))
+            self.log.append((self.version, name, ObjectDeleted(ObjectKey("demo", name), str(self.version))))
 
     def since(self, version: int) -> list[tuple[int, str, ObjectChanged | ObjectDeleted]]:
         return [entry for entry in self.log if entry[0] > version]
@@ -108,7 +108,7 @@ class WatchMachine(RuleBasedStateMachine):
         self.store: Store[PartialObjectMetadata] = Store({"tier": lambda thing: (thing.metadata.labels or {}).values()})
         self.state: WatchState = Empty()
         self.connection: Connection | None = None
-        self.mirror: dict[Key, PartialObjectMetadata] = {}
+        self.mirror: dict[ObjectKey, PartialObjectMetadata] = {}
 
     @rule(name=st.sampled_from(NAMES))
     def write(self, name: str) -> None:
@@ -234,7 +234,9 @@ class WatchMachine(RuleBasedStateMachine):
             self.compare()
 
     def compare(self) -> None:
-        assert dict(self.store.items()) == {Key("demo", name): thing for name, thing in self.server.objects.items()}
+        assert dict(self.store.items()) == {
+            ObjectKey("demo", name): thing for name, thing in self.server.objects.items()
+        }
 
     @invariant()
     def handlers_know_what_the_store_has(self) -> None:

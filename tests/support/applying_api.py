@@ -15,7 +15,7 @@ from polyarch.kube.resources import Resource
 from polyarch.kube.responses import ListResult
 from polyarch.kube.store import ObjectChange, Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete, Init, InitDone
-from polyarch.objects import Key, PartialObjectMetadata, Unstructured
+from polyarch.objects import ObjectKey, PartialObjectMetadata, Unstructured
 
 Document = dict[str, Any]
 Handler = Callable[[ObjectChange[Unstructured]], None]
@@ -46,7 +46,7 @@ class ApplyingApi:
 
     def __init__(self, clock: Any) -> None:
         self.clock = clock
-        self.objects: dict[tuple[Resource, Key], Document] = {}
+        self.objects: dict[tuple[Resource, ObjectKey], Document] = {}
         self.requests: list[tuple[str, str, str]] = []
         self.caches: dict[Resource, Cache] = {}
         self.failures: dict[str, KubernetesError] = {}
@@ -72,7 +72,7 @@ class ApplyingApi:
         self, resource: Resource, name: str, *, namespace: str = "", type: Any = PartialObjectMetadata
     ) -> PartialObjectMetadata:
         self._asked("get", resource, name)
-        return msgspec.convert(self._known(resource, Key(namespace, name)), PartialObjectMetadata)
+        return msgspec.convert(self._known(resource, ObjectKey(namespace, name)), PartialObjectMetadata)
 
     async def list(self, resource: Resource, *, type: Any = None, namespace: str = "", label_selector: str = "") -> Any:
         self._asked("list", resource, "")
@@ -98,7 +98,7 @@ class ApplyingApi:
     ) -> Unstructured:
         name = document["metadata"]["name"]
         self._asked("apply", resource, name)
-        where = resource, Key(namespace, name)
+        where = resource, ObjectKey(namespace, name)
         known = self.objects.get(where)
         if known is None:
             self.version += 1
@@ -149,7 +149,7 @@ class ApplyingApi:
         propagation: str | None = None,
     ) -> None:
         self._asked("delete", resource, name)
-        key = Key(namespace, name)
+        key = ObjectKey(namespace, name)
         metadata = self._known(resource, key)["metadata"]
         if uid != metadata["uid"] or resource_version != metadata["resourceVersion"]:
             raise Conflict(409, reason="Conflict")
@@ -160,7 +160,9 @@ class ApplyingApi:
 
     # -- somebody else ------------------------------------------------------------------------------------------------
 
-    def change(self, resource: Resource, key: Key, change: Callable[[Document], Any], *, manager: str = "") -> None:
+    def change(
+        self, resource: Resource, key: ObjectKey, change: Callable[[Document], Any], *, manager: str = ""
+    ) -> None:
         """What another client does; with ``manager`` it takes the fields that it changes."""
         known = self.objects[resource, key]
         document = copy.deepcopy(known)
@@ -179,7 +181,7 @@ class ApplyingApi:
             ]
         self._store(resource, key, document)
 
-    def remove(self, resource: Resource, key: Key) -> None:
+    def remove(self, resource: Resource, key: ObjectKey) -> None:
         del self.objects[resource, key]
         self.version += 1
         if not self.holds_back:
@@ -197,13 +199,13 @@ class ApplyingApi:
         if (failure := self.failures.get(f"{verb} {name}")) is not None:
             raise failure
 
-    def _known(self, resource: Resource, key: Key) -> Document:
+    def _known(self, resource: Resource, key: ObjectKey) -> Document:
         try:
             return self.objects[resource, key]
         except KeyError:
             raise NotFound(404, reason="NotFound") from None
 
-    def _store(self, resource: Resource, key: Key, document: Document) -> Unstructured:
+    def _store(self, resource: Resource, key: ObjectKey, document: Document) -> Unstructured:
         self.version += 1
         document["metadata"]["resourceVersion"] = str(self.version)
         self.objects[resource, key] = document

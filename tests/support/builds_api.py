@@ -13,7 +13,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
 from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 
 KINDS: dict[str, Resource] = {
     each.kind: each for each in (names.IMAGE_BUILDS, names.IMAGE_BUILD_RUNS, JOBS, CONFIGMAPS)
@@ -86,7 +86,9 @@ class Caches:
         """The caches of these kinds, or of all, catch up with the API server."""
         for kind in kinds or KINDS:
             store = self.stores[kind]
-            there = {Key(space, name): o for (res, space, name), o in self._api.objects.items() if res == KINDS[kind]}
+            there = {
+                ObjectKey(space, name): o for (res, space, name), o in self._api.objects.items() if res == KINDS[kind]
+            }
             outputs = [Apply(msgspec.convert(each, Cached)) for each in there.values()]
             gone = [Delete(key, str(self._api.version)) for key in store if key not in there]
             for output in (*outputs, *gone):

@@ -27,7 +27,7 @@ from polyarch.images.pull_secrets import PullSecretReader, PullSecrets
 from polyarch.images.waiting import WaitingPods
 from polyarch.kube.controller import Controller
 from polyarch.kube.queue import WorkQueue
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.placement.controller import PodController
 
 
@@ -56,7 +56,7 @@ class World:
         """Whether the watch of pods holds."""
         self.metrics, placement = placement_metrics()
         placement.watch_facts(lambda: self.facts.left_out)
-        self.pods: WorkQueue[Key] = WorkQueue("pods", self.clock)
+        self.pods: WorkQueue[ObjectKey] = WorkQueue("pods", self.clock)
         images: WorkQueue[Any] = WorkQueue("images", self.clock)
         self.waiting = WaitingPods(
             self.clock,
@@ -97,7 +97,7 @@ class World:
     async def run(self, seconds: float = 0.0) -> None:
         await self.clock.run(seconds)
 
-    async def create(self, *images: str, **options: Any) -> Key:
+    async def create(self, *images: str, **options: Any) -> ObjectKey:
         """A gated pod appears and is looked at."""
         key = self.api.create(pod(*images, gated=True, **options))
         await self.run()
@@ -120,7 +120,7 @@ class World:
         deleting["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
         self.configure("clusterpodplacementconfigs", deleting)
 
-    def patched(self, key: Key) -> int:
+    def patched(self, key: ObjectKey) -> int:
         return sum(each == key for each, _ in self.api.patches)
 
     async def close(self) -> None:

@@ -33,7 +33,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, Resource
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import Key, ObjectMeta
+from polyarch.objects import ObjectKey, ObjectMeta
 from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.fake_buildah import ARGUMENT
@@ -91,7 +91,7 @@ class BuildFaults:
                 api,
                 arguments,
                 client=self.client,
-                lease=Key(home, names.LEASE),
+                lease=ObjectKey(home, names.LEASE),
                 log=folder / "builder.log",
                 registry=self.registry,
             ) as mortal:
@@ -125,7 +125,7 @@ class Estate:
         self.crowded: set[tuple[str, str, str]] = set()
         self.registry = faults.registry
         self.client = faults.client
-        self._live: dict[Key, tuple[str, str, str]] = {}
+        self._live: dict[ObjectKey, tuple[str, str, str]] = {}
         self._reader = reader
         self._staging = f"{faults.sandbox.registry.address}/{namespace}"
         self._repository = f"{faults.registry.address}/{namespace}"

@@ -22,7 +22,7 @@ from fault_proxy import FaultProxy, Reset, Seen
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import LEASES
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 
 ZYGOTE = Path(__file__).with_name("fault_zygote.py")
 QUIET = 1.5
@@ -59,7 +59,7 @@ class Mortal:
         arguments: Sequence[str],
         *,
         client: Client,
-        lease: Key,
+        lease: ObjectKey,
         log: Path,
         registry: FaultProxy | None = None,
     ) -> None:
@@ -84,7 +84,7 @@ class Mortal:
         arguments: Sequence[str],
         *,
         client: Client,
-        lease: Key,
+        lease: ObjectKey,
         log: Path,
         registry: FaultProxy | None = None,
     ) -> AsyncIterator["Mortal"]:

@@ -10,7 +10,7 @@ from fault_proxy import FaultProxy, server_tls
 from operator_world import World
 
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.placement import names
 from polyarch.sandbox.files import write_json
 
@@ -38,7 +38,7 @@ async def mortal_operator(world: World) -> AsyncIterator[Mortal]:
             *("--port=0", "--metrics-port=0", "--health-port=0", "--webhook-replicas=1", "--controller-replicas=1"),
             *(f"--registries-configmap={REGISTRIES}", "--allow-address=127.0.0.0/8"),
         ]
-        lease = Key(world.namespace, names.OPERATOR_LEASE)
+        lease = ObjectKey(world.namespace, names.OPERATOR_LEASE)
         log = world.folder / "operator.log"
         async with Mortal.of("operator", proxy, arguments, client=world.client, lease=lease, log=log) as mortal:
             yield mortal

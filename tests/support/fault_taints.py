@@ -28,7 +28,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, Resource
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import Key, Pod
+from polyarch.objects import ObjectKey, Pod
 from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import write_json
@@ -134,7 +134,7 @@ class TaintFaults:
                 *(f"--cert-dir={sandbox.pki.webhook_folder}", f"--registries-conf={registries_conf}"),
                 f"--allow-address={LOOPBACK}/32",
             ]
-            lease = Key(NAMESPACE, names.LEASE)
+            lease = ObjectKey(NAMESPACE, names.LEASE)
             mortal = await stack.enter_async_context(
                 Mortal.of("taints", api, arguments, client=client, lease=lease, log=folder / "taints.log")
             )

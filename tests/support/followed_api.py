@@ -13,7 +13,7 @@ from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import NODES, Resource
 from polyarch.kube.watch import Bookmark, ObjectChanged, ObjectDeleted, Page
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 
 NODE = "worker-1"
 
@@ -39,7 +39,7 @@ class FollowedApi(MemoryApi):
     def delete(self, resource: Resource, name: str, namespace: str = "") -> None:
         super().delete(resource, name, namespace)
         self.version += 1
-        self._tell(resource, name, ObjectDeleted(Key(namespace, name), str(self.version)))
+        self._tell(resource, name, ObjectDeleted(ObjectKey(namespace, name), str(self.version)))
 
     def node(self, uid: str, **status: Any) -> None:
         """Registers the Node, perhaps again."""

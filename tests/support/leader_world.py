@@ -17,7 +17,7 @@ from polyarch.kube.controller import Controller
 from polyarch.kube.errors import NotFound, TooManyRequests
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
-from polyarch.objects import Key, Pod
+from polyarch.objects import ObjectKey, Pod
 from polyarch.taints import names
 from polyarch.taints.api import ArchitectureTaintsSpec
 from polyarch.taints.events import PodEvent
@@ -77,12 +77,12 @@ class TaintApi(FakeApi):
 
     def __init__(self) -> None:
         super().__init__()
-        self.evicted: list[Key] = []
+        self.evicted: list[ObjectKey] = []
         self.budget = 1000
         """Evictions that budgets allow."""
         self.synced = True
 
-    def tell(self, key: Key) -> None:
+    def tell(self, key: ObjectKey) -> None:
         found = self.pods.get(key)
         labels = (found or {}).get("metadata", {}).get("labels") or {}
         if found is None or (found["spec"].get("nodeName") and labels.get(names.GATED_LABEL) != names.CHANGED):
@@ -92,31 +92,31 @@ class TaintApi(FakeApi):
         self.on_event(key)
 
     async def evict(self, namespace: str, pod: str, *, uid: str | None = None) -> None:
-        if Key(namespace, pod) not in self.pods:
+        if ObjectKey(namespace, pod) not in self.pods:
             raise NotFound(404, reason="NotFound", verb="create", resource="pods/eviction", name=pod)
         if not self.budget:
             raise TooManyRequests(429, reason="TooManyRequests")
         self.budget -= 1
-        self.evicted.append(Key(namespace, pod))
-        self.delete(Key(namespace, pod))
+        self.evicted.append(ObjectKey(namespace, pod))
+        self.delete(ObjectKey(namespace, pod))
 
-    def known(self) -> list[Key]:
+    def known(self) -> list[ObjectKey]:
         return list(self.store)
 
     def unscheduled(self) -> list[Pod] | None:
         return [each for each in self.store.values() if not each.spec.node_name] if self.synced else None
 
-    def tolerations(self, key: Key) -> list[dict[str, str]]:
+    def tolerations(self, key: ObjectKey) -> list[dict[str, str]]:
         return self.pods[key]["spec"].get("tolerations") or []
 
-    def tolerated(self, key: Key) -> list[str]:
+    def tolerated(self, key: ObjectKey) -> list[str]:
         """Architectures whose taint with our key the pod tolerates, in order."""
         return [each["value"] for each in self.tolerations(key) if each.get("key") == KEY]
 
-    def has_gate(self, key: Key) -> bool:
+    def has_gate(self, key: ObjectKey) -> bool:
         return any(gate["name"] == names.GATE for gate in self.pods[key]["spec"].get("schedulingGates") or ())
 
-    def annotations(self, key: Key) -> dict[str, str]:
+    def annotations(self, key: ObjectKey) -> dict[str, str]:
         return self.pods[key]["metadata"].get("annotations") or {}
 
 
@@ -150,8 +150,8 @@ class World:
         """Names of pods that placement keeps."""
         self.registry_of_metrics = Metrics()
         self.metrics = TaintMetrics(self.registry_of_metrics)
-        self.pods: WorkQueue[Key] = WorkQueue("pods", self.clock)
-        self.templates: WorkQueue[Key] = WorkQueue("templates", self.clock)
+        self.pods: WorkQueue[ObjectKey] = WorkQueue("pods", self.clock)
+        self.templates: WorkQueue[ObjectKey] = WorkQueue("templates", self.clock)
         self.images = ImageWaiting(
             pods=self.pods,
             templates=self.templates,
@@ -206,7 +206,7 @@ class World:
     async def run(self, seconds: float = 0.0) -> None:
         await self.clock.run(seconds)
 
-    async def create(self, *images: str, gated: bool = False, age: float = 0.0, **options: Any) -> Key:
+    async def create(self, *images: str, gated: bool = False, age: float = 0.0, **options: Any) -> ObjectKey:
         """A pod appears without a node and is looked at; ``gated``: with our gate."""
         key = self.api.create(self.document(*images, gated=gated, age=age, **options))
         await self.run()
@@ -222,7 +222,7 @@ class World:
         document["metadata"]["creationTimestamp"] = moment.isoformat().replace("+00:00", "Z")
         return document
 
-    def patches(self, key: Key) -> int:
+    def patches(self, key: ObjectKey) -> int:
         return sum(each == key for each, _ in self.api.patches)
 
     async def lead(self) -> None:

@@ -16,7 +16,7 @@ from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import NODES
 from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
-from polyarch.objects import Key, Node, ObjectMeta
+from polyarch.objects import Node, ObjectKey, ObjectMeta
 from polyarch.taints.api import ArchitectureTaints, ArchitectureTaintsStatus
 from polyarch.taints.events import NodeEvent
 from polyarch.taints.metrics import TaintMetrics
@@ -26,7 +26,7 @@ from polyarch.taints.rollout import TaintRollout
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.status import NodeStatusPart
 
-KEY = Key("", "cluster")
+KEY = ObjectKey("", "cluster")
 
 
 class Facts:
@@ -64,8 +64,8 @@ class NodeWorld:
         self.order: list[str] = []
         self.deliver: Callable[[str], None] = self.show
         self._tasks: list[asyncio.Task[None]] = []
-        self.queue: WorkQueue[Key] = WorkQueue("nodes", self.clock)
-        self.passes: WorkQueue[Key] = WorkQueue("rollout", self.clock)
+        self.queue: WorkQueue[ObjectKey] = WorkQueue("nodes", self.clock)
+        self.passes: WorkQueue[ObjectKey] = WorkQueue("rollout", self.clock)
         taint_metrics = TaintMetrics(self.metrics)
         self.controller = NodeController(
             nodes=self,
@@ -155,7 +155,7 @@ class NodeWorld:
         version = self.api.read(NODES, name)["metadata"]["resourceVersion"]
         self.api.delete(NODES, name)
         if not unseen:
-            self._take(Delete(Key("", name), str(int(version) + 1)))
+            self._take(Delete(ObjectKey("", name), str(int(version) + 1)))
 
     def configure(self, settings: TaintSettings | None) -> None:
         self.facts.settings = settings

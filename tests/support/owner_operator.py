@@ -29,7 +29,7 @@ from polyarch.kube.owners import EnqueueOwner, Owner, add_finalizer, owned_by, r
 from polyarch.kube.rbac import PolicyRule, rule
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, Resource
 from polyarch.kube.settings import ProcessSettings
-from polyarch.objects import Condition, Key, Unstructured
+from polyarch.objects import Condition, ObjectKey, Unstructured
 from polyarch.run.logs import configure
 
 MANAGER = "fleet-operator"
@@ -163,7 +163,7 @@ class Fleets:
             clock=process.clock,
         )
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         fleet = self.fleets.store.get(key)
         if fleet is None:
             return NoRequeue()
@@ -234,7 +234,7 @@ async def setup(process: Process) -> Components:
     settings = process.settings_of(Settings)
     recorder = process.recorder("example.dev/fleet-operator")
     logic = Fleets(process, settings, recorder)
-    controller: Controller[Key] = Controller(
+    controller: Controller[ObjectKey] = Controller(
         "fleets", logic.reconcile, clock=process.clock, metrics=process.metrics, writes=logic.fleets.writes
     )
     logic.fleets.add_handler(lambda change: controller.queue.add(change.key))

@@ -18,7 +18,7 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import JsonPatch, TestFailed, apply_patch
 from polyarch.kube.store import ObjectChange, Store
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
-from polyarch.objects import DOCKER_CONFIG_JSON, Key, PartialObjectMetadata, Pod, Secret
+from polyarch.objects import DOCKER_CONFIG_JSON, ObjectKey, PartialObjectMetadata, Pod, Secret
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
@@ -79,7 +79,7 @@ class FakeInformer:
 
     def remove(self, name: str, namespace: str = "") -> None:
         self._version += 1
-        self._tell(Delete(Key(namespace, name), str(self._version)))
+        self._tell(Delete(ObjectKey(namespace, name), str(self._version)))
 
     def _tell(self, output: Any) -> None:
         for change in self.store.take(output):
@@ -268,19 +268,19 @@ class FakeApi:
     """Pods as the API server keeps them; PATCHes are applied, counted, and told to the watch when ``tell`` says so."""
 
     def __init__(self) -> None:
-        self.pods: dict[Key, dict[str, Any]] = {}
-        self.store: dict[Key, Pod] = {}
-        self.patches: list[tuple[Key, JsonPatch]] = []
+        self.pods: dict[ObjectKey, dict[str, Any]] = {}
+        self.store: dict[ObjectKey, Pod] = {}
+        self.patches: list[tuple[ObjectKey, JsonPatch]] = []
         self.refuse: Exception | None = None
-        self.on_event: Callable[[Key], None] = lambda key: None
+        self.on_event: Callable[[ObjectKey], None] = lambda key: None
         self.lagging = False
         self.undoes = ""
         """What a webhook of the cluster undoes: ``labels``, or ``all``, be it that our gate is removed."""
         self._version = 100
 
-    def create(self, document: dict[str, Any]) -> Key:
+    def create(self, document: dict[str, Any]) -> ObjectKey:
         metadata = document["metadata"]
-        key = Key(metadata["namespace"], metadata["name"])
+        key = ObjectKey(metadata["namespace"], metadata["name"])
         self.pods[key] = {
             **document,
             "metadata": {"uid": f"uid-{key.name}", **metadata, "resourceVersion": self._next()},
@@ -288,16 +288,16 @@ class FakeApi:
         self.tell(key)
         return key
 
-    def change(self, key: Key, **metadata: Any) -> None:
+    def change(self, key: ObjectKey, **metadata: Any) -> None:
         """Somebody else changes the pod."""
         pod = self.pods[key]
         self.pods[key] = {**pod, "metadata": {**pod["metadata"], **metadata, "resourceVersion": self._next()}}
 
-    def delete(self, key: Key) -> None:
+    def delete(self, key: ObjectKey) -> None:
         del self.pods[key]
         self.tell(key)
 
-    def tell(self, key: Key) -> None:
+    def tell(self, key: ObjectKey) -> None:
         """The watch event: pods without the label leave the selection."""
         pod = self.pods.get(key)
         labels = (pod or {}).get("metadata", {}).get("labels") or {}
@@ -308,7 +308,7 @@ class FakeApi:
         self.on_event(key)
 
     async def patch(self, resource: Any, name: str, patch: JsonPatch, *, namespace: str = "") -> PartialObjectMetadata:
-        key = Key(namespace, name)
+        key = ObjectKey(namespace, name)
         self.patches.append((key, patch))
         if self.refuse is not None:
             raise self.refuse
@@ -331,19 +331,19 @@ class FakeApi:
         return msgspec.convert({"metadata": after["metadata"]}, PartialObjectMetadata)
 
     # the view of the controller
-    def get(self, key: Key) -> Pod | None:
+    def get(self, key: ObjectKey) -> Pod | None:
         return self.store.get(key)
 
-    def keys(self) -> Iterable[Key]:
+    def keys(self) -> Iterable[ObjectKey]:
         return self.store.keys()
 
-    def labels(self, key: Key) -> dict[str, str]:
+    def labels(self, key: ObjectKey) -> dict[str, str]:
         return self.pods[key]["metadata"].get("labels") or {}
 
-    def is_gated(self, key: Key) -> bool:
+    def is_gated(self, key: ObjectKey) -> bool:
         return any(gate["name"] == names.GATE for gate in self.pods[key]["spec"].get("schedulingGates") or ())
 
-    def architectures(self, key: Key) -> list[str] | None:
+    def architectures(self, key: ObjectKey) -> list[str] | None:
         """Values of the expression in the first required term, or None if there is none."""
         affinity = self.pods[key]["spec"].get("affinity") or {}
         required = (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")

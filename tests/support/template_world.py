@@ -17,7 +17,7 @@ from polyarch.kube.patches import JsonPatch, TestFailed, apply_patch
 from polyarch.kube.queue import WorkQueue
 from polyarch.kube.requests import ListOptions
 from polyarch.kube.watch import Page
-from polyarch.objects import DaemonSet, Key, Node, PartialObjectMetadata, Pod
+from polyarch.objects import DaemonSet, Node, ObjectKey, PartialObjectMetadata, Pod
 from polyarch.taints import names
 from polyarch.taints.daemonsets import TemplateController
 from polyarch.taints.image_waiting import ImageWaiting
@@ -45,8 +45,8 @@ class DaemonSetApi:
     goes on when the test says so."""
 
     def __init__(self) -> None:
-        self.objects: dict[Key, dict[str, Any]] = {}
-        self.patched: list[Key] = []
+        self.objects: dict[ObjectKey, dict[str, Any]] = {}
+        self.patched: list[ObjectKey] = []
         self.refuse: Exception | None = None
         self.on_event = lambda key: None
         self.pods: list[Pod] = []
@@ -61,8 +61,8 @@ class DaemonSetApi:
         found = [each for each in self.pods if (each.metadata.labels or {}).items() >= labels.items()]
         return Page(found[:limit], "1")
 
-    def create(self, name: str, *images: str, namespace: str = "team", pods: int = 3, **options: Any) -> Key:
-        key = Key(namespace, name)
+    def create(self, name: str, *images: str, namespace: str = "team", pods: int = 3, **options: Any) -> ObjectKey:
+        key = ObjectKey(namespace, name)
         metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "generation": 1}
         metadata |= {"annotations": options.pop("annotations")} if "annotations" in options else {}
         strategy = options.pop("strategy", "RollingUpdate")
@@ -79,7 +79,7 @@ class DaemonSetApi:
         self._changed(key)
         return key
 
-    def advance(self, key: Key, *, updated: int = 3, unavailable: int = 0) -> None:
+    def advance(self, key: ObjectKey, *, updated: int = 3, unavailable: int = 0) -> None:
         """The DaemonSet controller replaces pods."""
         found = self.objects[key]
         status = {
@@ -91,13 +91,13 @@ class DaemonSetApi:
         self.objects[key] = {**found, "status": status}
         self._changed(key)
 
-    def annotate(self, key: Key, **annotations: str) -> None:
+    def annotate(self, key: ObjectKey, **annotations: str) -> None:
         found = self.objects[key]
         metadata = {**found["metadata"], "annotations": {**found["metadata"].get("annotations", {}), **annotations}}
         self.objects[key] = {**found, "metadata": metadata}
         self._changed(key)
 
-    def sync(self, key: Key) -> None:
+    def sync(self, key: ObjectKey) -> None:
         """A tool applies the original manifest again, which has no tolerations; all pods are replaced at once."""
         found = self.objects[key]
         spec, generation = found["spec"], found["metadata"]["generation"] + 1
@@ -109,19 +109,19 @@ class DaemonSetApi:
         }
         self.advance(key)
 
-    def begin_to_delete(self, key: Key) -> None:
+    def begin_to_delete(self, key: ObjectKey) -> None:
         """Finalizers keep it, such as that of a deletion in the foreground."""
         found = self.objects[key]
         metadata = {**found["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
         self.objects[key] = {**found, "metadata": metadata}
         self._changed(key)
 
-    def delete(self, key: Key) -> None:
+    def delete(self, key: ObjectKey) -> None:
         del self.objects[key]
         self.on_event(key)
 
     async def patch(self, resource: Any, name: str, patch: JsonPatch, *, namespace: str = "") -> PartialObjectMetadata:
-        key = Key(namespace, name)
+        key = ObjectKey(namespace, name)
         self.patched.append(key)
         if self.refuse is not None:
             raise self.refuse
@@ -139,24 +139,24 @@ class DaemonSetApi:
         self._changed(key)
         return msgspec.convert({"metadata": self.objects[key]["metadata"]}, PartialObjectMetadata)
 
-    def _changed(self, key: Key) -> None:
+    def _changed(self, key: ObjectKey) -> None:
         self._version += 1
         found = self.objects[key]
         self.objects[key] = {**found, "metadata": {**found["metadata"], "resourceVersion": str(self._version)}}
         self.on_event(key)
 
     # the view of the controller
-    def get(self, key: Key) -> DaemonSet | None:
+    def get(self, key: ObjectKey) -> DaemonSet | None:
         found = self.objects.get(key)
         return msgspec.convert(found, DaemonSet) if found is not None else None
 
-    def known(self) -> list[Key]:
+    def known(self) -> list[ObjectKey]:
         return list(self.objects)
 
-    def tolerated(self, key: Key) -> list[str]:
+    def tolerated(self, key: ObjectKey) -> list[str]:
         return [each["value"] for each in self.objects[key]["spec"]["template"]["spec"].get("tolerations") or ()]
 
-    def record(self, key: Key) -> str | None:
+    def record(self, key: ObjectKey) -> str | None:
         return (self.objects[key]["metadata"].get("annotations") or {}).get(names.ADDED_TOLERATIONS_ANNOTATION)
 
 
@@ -174,7 +174,7 @@ class TemplateWorld:
         self.events: list[tuple[str, str, str]] = []
         self.leading = leading
         metrics = Metrics()
-        self.queue: WorkQueue[Key] = WorkQueue("templates", self.clock)
+        self.queue: WorkQueue[ObjectKey] = WorkQueue("templates", self.clock)
         self.images = ImageWaiting(
             pods=WorkQueue("pods", self.clock),
             templates=self.queue,

@@ -25,7 +25,7 @@ from polyarch.images.resolver import ImageInspector, PodImageRequest, cached_ins
 from polyarch.images.waiting import LookupAttempt, LookupKey, PendingImage, SharedLookup, WaitingPods, failure_of
 from polyarch.kube.errors import SeenErrors
 from polyarch.kube.queue import ShutDown, WorkQueue
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.oci.inspection import Inspection, InspectionError, Status
 
 log = structlog.get_logger(__name__)
@@ -174,7 +174,7 @@ class LookupRunner:
     async def _reread(self, key: LookupKey) -> None:
         """Reads the waiting pods' secrets again and wakes the pods whose secrets changed."""
 
-        async def read(source: PullSecretNames, pods: list[Key]) -> None:
+        async def read(source: PullSecretNames, pods: list[ObjectKey]) -> None:
             credentials = await self._secrets.get(source, since=self._clock.monotonic() - JUST_READ)
             if credentials.fingerprint != key.credential:
                 self._waiting.wake_waiters(pods)
@@ -184,9 +184,9 @@ class LookupRunner:
             for source, pods in named[:MAX_REREAD]:
                 tasks.create_task(read(source, pods), name=f"read the pull secrets of {source.namespace} again")
 
-    def _waiters(self, key: LookupKey) -> dict[PullSecretNames, list[Key]]:
+    def _waiters(self, key: LookupKey) -> dict[PullSecretNames, list[ObjectKey]]:
         """Waiting pods by pull source."""
-        pods: dict[PullSecretNames, list[Key]] = {}
+        pods: dict[PullSecretNames, list[ObjectKey]] = {}
         lookup = self._waiting.find(key)
         for pod, want in lookup.waiters.items() if lookup is not None else ():
             pods.setdefault(want.credentials.source, []).append(pod)
@@ -274,7 +274,7 @@ class PodImageResolver:
         self._waiting = waiting
         self._clock = clock
 
-    def resolve(self, request: PodImageRequest, key: Key, state: Waits) -> PodImageState | None:
+    def resolve(self, request: PodImageRequest, key: ObjectKey, state: Waits) -> PodImageState | None:
         """The state of all images of the pod; None: its pull secrets are being read, then it is reconciled again."""
         known = self._known(request, state) if request.images else PodImageState({})
         if known is None:

@@ -22,7 +22,7 @@ from polyarch.images.backoff import MAX_DELAY
 from polyarch.images.fair_queue import ConcurrencyLimits, FairQueue, QueueEntry
 from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, Pod, Secret
+from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, ObjectKey, Pod, Secret
 from polyarch.oci.auth.credential_plugins import ProviderCredentials
 from polyarch.oci.auth.credential_stores import ChainedCredentials, CredentialStore, KeyringCredentials
 from polyarch.oci.auth.credentials import (
@@ -405,21 +405,21 @@ class _Wanted(NamedTuple):
 class PullSecretReader:
     """``wake`` reconciles a pod again after that many seconds."""
 
-    def __init__(self, secrets: PullSecrets, wake: Callable[[Key, float], None]) -> None:
+    def __init__(self, secrets: PullSecrets, wake: Callable[[ObjectKey, float], None]) -> None:
         self._secrets = secrets
         self._wake = wake
         self._queue: FairQueue[_Wanted] = FairQueue()
         self._limits = ConcurrencyLimits(SOURCES_AT_ONCE, per_host=SOURCES_AT_ONCE, per_namespace=SOURCES_AT_ONCE)
-        self._pods: dict[PullSecretNames, set[Key]] = {}
+        self._pods: dict[PullSecretNames, set[ObjectKey]] = {}
         """Waiting pods by queued or running read."""
         self._changed = asyncio.Event()
-        self._failures: LRUCache[Key, Exception] = LRUCache(MAX_FAILURES)
+        self._failures: LRUCache[ObjectKey, Exception] = LRUCache(MAX_FAILURES)
 
     def __len__(self) -> int:
         """Number of queued and running reads."""
         return len(self._pods)
 
-    def want(self, source: PullSecretNames, pod: Key) -> None:
+    def want(self, source: PullSecretNames, pod: ObjectKey) -> None:
         """Reconciles the pod again when these secrets are cached.
 
         Raises, once, the internal error of a previous read for this pod, so that it counts against the pod.

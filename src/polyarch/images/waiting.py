@@ -26,7 +26,7 @@ from polyarch.images import backoff
 from polyarch.images.backoff import Backoff
 from polyarch.images.pod_images import TAG_TTL
 from polyarch.images.pull_secrets import PodCredentials
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.oci.cache import BundleMode
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import Reference
@@ -94,7 +94,7 @@ class SharedLookup:
     def __init__(self, key: LookupKey, reference: Reference) -> None:
         self.key = key
         self.reference = reference
-        self.waiters: dict[Key, PendingImage] = {}
+        self.waiters: dict[ObjectKey, PendingImage] = {}
         self.namespaces: dict[str, int] = {}
         """Number of waiting pods by namespace."""
         self.inspection: Inspection | None = None
@@ -177,7 +177,7 @@ class WaitingPods:
         clock: Clock,
         *,
         schedule: Callable[[LookupKey, float], None],
-        wake: Callable[[Key], None],
+        wake: Callable[[ObjectKey], None],
         insists: Callable[[], bool] = lambda: True,
         retries: Backoff = backoff.ALL_ALIKE,
         uniform: Callable[[], float] = _random.random,
@@ -191,7 +191,7 @@ class WaitingPods:
         self._retries = retries
         self._uniform = uniform
         self._lookups: dict[LookupKey, SharedLookup] = {}
-        self._pods: dict[Key, frozenset[LookupKey]] = {}
+        self._pods: dict[ObjectKey, frozenset[LookupKey]] = {}
         self._failing: dict[str, set[LookupKey]] = {}
         """By host: failing lookups that a success on that host hastens."""
         self._by_reference: dict[str, set[LookupKey]] = {}
@@ -211,7 +211,7 @@ class WaitingPods:
     def find(self, key: LookupKey) -> SharedLookup | None:
         return self._lookups.get(key)
 
-    def park(self, pod: Key, wants: Iterable[PendingImage]) -> None:
+    def park(self, pod: ObjectKey, wants: Iterable[PendingImage]) -> None:
         """Makes the pod wait for exactly these images; it leaves all other lookups."""
         now = self._clock.monotonic()
         wanted = {want.key: want for want in wants}
@@ -229,7 +229,7 @@ class WaitingPods:
             elif not lookup.asking and lookup.due is None and not lookup.serves(want, now):
                 self._at(lookup, now)
 
-    def leave(self, pod: Key) -> None:
+    def leave(self, pod: ObjectKey) -> None:
         """Removes the pod from all lookups: it is decided, deleted or no longer eligible."""
         for key in self._pods.pop(pod, frozenset()):
             self._leave(pod, key)
@@ -325,7 +325,7 @@ class WaitingPods:
             lookup.unconfirmed = bool(lookup.failure)
         self.hasten(lambda lookup: lookup.unconfirmed)
 
-    def wake_waiters(self, keys: Iterable[Key]) -> None:
+    def wake_waiters(self, keys: Iterable[ObjectKey]) -> None:
         for key in keys:
             if key in self._pods:
                 self._wake(key)
@@ -406,7 +406,7 @@ class WaitingPods:
             lookup.due = due
             self._schedule(lookup.key, max(due - self._clock.monotonic(), 0.0))
 
-    def _leave(self, pod: Key, key: LookupKey) -> None:
+    def _leave(self, pod: ObjectKey, key: LookupKey) -> None:
         lookup = self._lookups[key]
         if lookup.waiters.pop(pod, None) is not None:
             lookup.namespaces[pod.namespace] -= 1

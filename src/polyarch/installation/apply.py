@@ -31,7 +31,7 @@ from polyarch.kube.apply import can_insist, insist
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, Invalid, NotFound
 from polyarch.kube.managed_fields import overridden
-from polyarch.kube.resources import CRDS, NAMESPACES, Ref
+from polyarch.kube.resources import CRDS, NAMESPACES, ObjectRef
 from polyarch.objects import PartialObjectMetadata
 
 Document = dict[str, Any]
@@ -44,7 +44,7 @@ POLL: Final = 0.2
 class AppliedObject(msgspec.Struct, frozen=True):
     """What became of one object."""
 
-    ref: Ref
+    ref: ObjectRef
     verb: Verb
     """``untried``: a dry run, and the namespace or the kind does not exist yet."""
     taken: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class AppliedObject(msgspec.Struct, frozen=True):
 class ApplyRefused(Exception):  # noqa: N818 - what happened
     """The API server refused an object; those before it are applied."""
 
-    def __init__(self, ref: Ref, error: ApiError | str) -> None:
+    def __init__(self, ref: ObjectRef, error: ApiError | str) -> None:
         self.ref = ref
         self.problem = error if isinstance(error, str) else error.message or str(error)
         self.action = "look at its status and at the API server" if isinstance(error, str) else advice(error)
@@ -76,7 +76,7 @@ async def apply_all(
     """
     clock = clock or SystemClock()
     done: list[AppliedObject] = []
-    awaited: list[Ref] = []
+    awaited: list[ObjectRef] = []
     for document in documents:
         ref = ref_of(document)
         if awaited and ref.resource != CRDS and not dry_run:
@@ -108,7 +108,7 @@ def wanted(document: Document, live: Document | None) -> Document:
 
 
 async def _apply(
-    client: Client, ref: Ref, document: Document, facts: PreflightFacts, *, dry_run: bool, clock: Clock
+    client: Client, ref: ObjectRef, document: Document, facts: PreflightFacts, *, dry_run: bool, clock: Clock
 ) -> AppliedObject:
     live = facts.live.get(ref)
     document = wanted(document, live)
@@ -143,14 +143,14 @@ async def _apply(
     return AppliedObject(ref, verb, tuple(dict.fromkeys(map(str, taken))))
 
 
-async def take_over(client: Client, ref: Ref, live: Document) -> None:
+async def take_over(client: Client, ref: ObjectRef, live: Document) -> None:
     """kubectl's fields become ours. Custom resources are the user's: what kubectl set in them stays."""
     if ref.resource in OURS.values():
         return
     await apply.take_over(client, ref, live, lambda read: adoption(read, manager=MANAGER))
 
 
-async def _until_served(client: Client, ref: Ref, document: Document, *, dry_run: bool, clock: Clock) -> str:
+async def _until_served(client: Client, ref: ObjectRef, document: Document, *, dry_run: bool, clock: Clock) -> str:
     """Applies it; again while its kind is not served yet. Returns the resourceVersion."""
     end = clock.monotonic() + (SERVED_SECONDS if ref.resource in OURS.values() else 0.0)
     while True:

@@ -24,13 +24,13 @@ from polyarch.kube.resources import (
     NAMESPACES,
     SERVICE_ACCOUNTS,
     VALIDATING_WEBHOOKS,
-    Ref,
+    ObjectRef,
     Resource,
 )
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa import names as numa_names
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 from polyarch.operator.components import builds_objects as build_rights
 from polyarch.operator.components import numa_operator_rbac as numa_rights
 from polyarch.operator.components import numa_scheduler_objects as scheduler
@@ -47,7 +47,7 @@ IN_EVERY_NAMESPACE: Final = frozenset({(CONFIGMAPS, "kube-root-ca.crt"), (SERVIC
 class InventoryObject(msgspec.Struct, frozen=True):
     """One object."""
 
-    ref: Ref
+    ref: ObjectRef
     metadata: ObjectMeta
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ async def survey(client: Client) -> ClusterInventory:
         except (ApiError, UnreadableAnswer) as error:
             unread[str(resource)] = str(error)
             return []
-        return [InventoryObject(Ref(resource, each.metadata.key), each.metadata) for each in page.items]
+        return [InventoryObject(ObjectRef(resource, each.metadata.key), each.metadata) for each in page.items]
 
     found = await together(listed(resource) for resource in resources)
     ordered = sorted((each for some in found for each in some), key=lambda each: (str(each.ref.resource), each.ref.key))
@@ -192,10 +192,10 @@ NAMED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Objects of the namespace that are ours by their names: whoever made them gave them no label of ours."""
 WEBHOOKS: Final = (
-    Ref(MUTATING_WEBHOOKS, Key("", names.WEBHOOK_CONFIGURATION)),
-    Ref(MUTATING_WEBHOOKS, Key("", taint_names.ROLE)),
-    Ref(MUTATING_WEBHOOKS, Key("", names.OPERATOR)),
-    Ref(VALIDATING_WEBHOOKS, Key("", names.OPERATOR)),
+    ObjectRef(MUTATING_WEBHOOKS, ObjectKey("", names.WEBHOOK_CONFIGURATION)),
+    ObjectRef(MUTATING_WEBHOOKS, ObjectKey("", taint_names.ROLE)),
+    ObjectRef(MUTATING_WEBHOOKS, ObjectKey("", names.OPERATOR)),
+    ObjectRef(VALIDATING_WEBHOOKS, ObjectKey("", names.OPERATOR)),
 )
 """Registrations of webhooks: they have these names in every cluster."""
 RELEASE: Final = ("meta.helm.sh/release-namespace", "meta.helm.sh/release-name")

@@ -25,14 +25,14 @@ from polyarch.kube.resources import (
     DEPLOYMENTS,
     NAMESPACES,
     SELF_SUBJECT_ACCESS_REVIEWS,
-    Ref,
+    ObjectRef,
     Resource,
     by_kind,
     few,
 )
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.operator.cluster import version_of
 from polyarch.operator.components.operator_rbac import PREDECESSOR
 from polyarch.operator.settings import OLDEST_KUBERNETES
@@ -61,21 +61,21 @@ class PreflightFacts(msgspec.Struct, frozen=True):
 
     version: tuple[int, int]
     """Of Kubernetes: major and minor."""
-    live: Mapping[Ref, Document | None]
+    live: Mapping[ObjectRef, Document | None]
     """Each object of the installation as it is; None if there is none."""
     deployments: tuple[Document, ...]
     """Deployments anywhere in the cluster by which installations are known."""
     denied: tuple[tuple[Permission, str], ...] = ()
     """What the user may not do, with the namespace (empty: cluster-wide)."""
-    refusals: Mapping[Ref, ApiError] = {}
+    refusals: Mapping[ObjectRef, ApiError] = {}
     """Writes that the API server refuses, by a dry run."""
 
 
-def ref_of(document: Mapping[str, Any]) -> Ref:
+def ref_of(document: Mapping[str, Any]) -> ObjectRef:
     """The reference of a document of an installation."""
     api_version, kind, metadata = document["apiVersion"], document["kind"], document["metadata"]
     resource = OURS.get((api_version, kind)) or by_kind(api_version, kind)
-    return Ref(resource, Key(metadata.get("namespace", ""), metadata["name"]))
+    return ObjectRef(resource, ObjectKey(metadata.get("namespace", ""), metadata["name"]))
 
 
 async def gather(client: Client, documents: Iterable[Document]) -> PreflightFacts:
@@ -85,7 +85,7 @@ async def gather(client: Client, documents: Iterable[Document]) -> PreflightFact
     denied = await _denied(client, wanted)
     live = dict(zip(wanted, await together(_read(client, ref) for ref in wanted), strict=True))
     named = await together(_deployments(client, name) for name in DEPLOYMENT_NAMES)
-    refusals: dict[Ref, ApiError] = {}
+    refusals: dict[ObjectRef, ApiError] = {}
     if not denied:
         tried = [ref for ref in wanted if is_ready_for(ref, live) and changes(wanted[ref], live[ref])]
         said = await together(_tried(client, ref, wanted[ref]) for ref in tried)
@@ -118,11 +118,11 @@ def in_the_way(document: Document, live: Document) -> tuple[ForeignField, ...]:
     return foreign(document, live, manager=MANAGER, spared=ADDED_BY_PEOPLE)
 
 
-def is_ready_for(ref: Ref, live: Mapping[Ref, Document | None]) -> bool:
+def is_ready_for(ref: ObjectRef, live: Mapping[ObjectRef, Document | None]) -> bool:
     """Whether the namespace, or the definition of the kind, is there already: only then a dry run can be made."""
     needed = {
-        Ref(NAMESPACES, Key("", ref.key.namespace)) if ref.key.namespace else None,
-        Ref(CRDS, Key("", str(ref.resource))) if ref.resource in OURS.values() else None,
+        ObjectRef(NAMESPACES, ObjectKey("", ref.key.namespace)) if ref.key.namespace else None,
+        ObjectRef(CRDS, ObjectKey("", str(ref.resource))) if ref.resource in OURS.values() else None,
     }
     return all(live.get(each) is not None for each in needed if each is not None and each in live)
 
@@ -197,7 +197,7 @@ def advice(error: ApiError) -> str:
     return "look at the API server, then run the command again: it goes on where it stopped"
 
 
-async def _read(client: Client, ref: Ref) -> Document | None:
+async def _read(client: Client, ref: ObjectRef) -> Document | None:
     try:
         return await client.get(ref.resource, ref.key.name, namespace=ref.key.namespace)
     except NotFound:
@@ -217,7 +217,7 @@ async def _deployments(client: Client, name: str) -> list[Document]:
         raise
 
 
-async def _tried(client: Client, ref: Ref, document: Document) -> ApiError | None:
+async def _tried(client: Client, ref: ObjectRef, document: Document) -> ApiError | None:
     try:
         await client.apply(ref.resource, document, namespace=ref.key.namespace, field_manager=MANAGER, dry_run=True)
     except Invalid as error:
@@ -228,7 +228,7 @@ async def _tried(client: Client, ref: Ref, document: Document) -> ApiError | Non
     return None
 
 
-async def _denied(client: Client, wanted: Iterable[Ref]) -> tuple[tuple[Permission, str], ...]:
+async def _denied(client: Client, wanted: Iterable[ObjectRef]) -> tuple[tuple[Permission, str], ...]:
     asked: dict[tuple[Resource, str, str], list[str]] = {}
     for ref in wanted:
         for verb in VERBS:
@@ -319,7 +319,7 @@ OBJECTS: Final[Mapping[Ownership, PreflightCheck]] = {
 """What a check says about existing objects, by whom they belong to; their names come before the message."""
 
 
-def whose(ref: Ref, live: Mapping[str, Any]) -> Ownership:
+def whose(ref: ObjectRef, live: Mapping[str, Any]) -> Ownership:
     """To whom the object belongs."""
     metadata = live.get("metadata") or {}
     labels = metadata.get("labels") or {}

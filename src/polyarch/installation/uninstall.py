@@ -33,10 +33,10 @@ from polyarch.kube import patches
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, ConnectionFailed, Invalid, NotFound
 from polyarch.kube.patches import JsonPatch, MergePatch
-from polyarch.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES, Ref, Resource, few
+from polyarch.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES, ObjectRef, Resource, few
 from polyarch.numa import names as numa_names
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.objects import Key, PartialObjectMetadata, Pod
+from polyarch.objects import ObjectKey, PartialObjectMetadata, Pod
 from polyarch.operator.components.operator_rbac import PREDECESSOR
 from polyarch.operator.components.placement_uninstall import FINALIZERS as PLACEMENT_FINALIZERS
 from polyarch.operator.components.placement_uninstall import FORCE, gated_pods, release
@@ -62,7 +62,7 @@ POLL_INTERVAL: Final = 1.0
 class UninstallResult(msgspec.Struct, kw_only=True):
     """What was done, and what is left."""
 
-    deleted: list[Ref] = []
+    deleted: list[ObjectRef] = []
     released: int = 0
     """Pods whose gates were removed from here, without a decision: they have no constraint."""
     by_force: str = ""
@@ -90,7 +90,7 @@ async def find(client: Client) -> str | None:
 
 async def refuse_foreign(client: Client, namespace: str) -> None:
     """Raises :class:`ManagedElsewhere` if Helm or OLM installed it."""
-    ref = Ref(DEPLOYMENTS, Key(namespace, operator.OPERATOR))
+    ref = ObjectRef(DEPLOYMENTS, ObjectKey(namespace, operator.OPERATOR))
     try:
         live = await client.get(DEPLOYMENTS, operator.OPERATOR, namespace=namespace)
     except NotFound:
@@ -209,7 +209,7 @@ class _Uninstaller:
             except (ApiError, ConnectionFailed) as error:
                 problem = getattr(error, "message", "") or str(error)
                 continue
-            self.removal.deleted.append(Ref(resource, metadata.key))
+            self.removal.deleted.append(ObjectRef(resource, metadata.key))
         return problem
 
     async def _state(self, resource: Resource, found: list[PartialObjectMetadata], problem: str) -> str:
@@ -217,7 +217,7 @@ class _Uninstaller:
         if problem:
             return f"{resource.kind}: {problem}"
         if resource != CPPCS:
-            return f"{_counted([Ref(resource, each.metadata.key) for each in found])}: deletion requested"
+            return f"{_counted([ObjectRef(resource, each.metadata.key) for each in found])}: deletion requested"
         try:
             said = conditions(await self._client.get(CPPCS, names.SINGLETON)).get("Deprovisioning", {})
         except NotFound:
@@ -256,7 +256,7 @@ class _Uninstaller:
             home = self._namespace
             try:
                 await self._client.delete(DEPLOYMENTS, name, namespace=home, propagation="Background")
-                self.removal.deleted.append(Ref(DEPLOYMENTS, Key(home, name)))
+                self.removal.deleted.append(ObjectRef(DEPLOYMENTS, ObjectKey(home, name)))
                 seen = await self._client.get(DEPLOYMENTS, name, namespace=home, type=PartialObjectMetadata)
                 await remove_finalizers(self._client, DEPLOYMENTS, [seen])
             except NotFound:
@@ -352,7 +352,7 @@ class _Uninstaller:
         return self._end - self._clock.monotonic()
 
 
-def _phase(ref: Ref) -> int:
+def _phase(ref: ObjectRef) -> int:
     """When it is deleted: workloads, then what they use, then definitions, then the namespace."""
     if ref.resource == NAMESPACES:
         return 4
@@ -361,12 +361,12 @@ def _phase(ref: Ref) -> int:
     return 1 if ref.resource.group == "apps" or ref in WEBHOOKS else 2
 
 
-def _named(ref: Ref) -> str:
+def _named(ref: ObjectRef) -> str:
     """As messages name an object."""
     return f"{ref.resource.kind} {ref.key}"
 
 
-def _counted(found: Sequence[Ref]) -> str:
+def _counted(found: Sequence[ObjectRef]) -> str:
     """Few by name, many by number."""
     if len(found) <= NAMED_AT_MOST:
         return ", ".join(map(_named, found))

@@ -14,7 +14,7 @@ from polyarch.installation import apply, operator
 from polyarch.installation.preflight import MANAGER, OURS, PreflightFacts, changes, is_ready_for, ref_of, together
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import CRDS, Ref, few
+from polyarch.kube.resources import CRDS, ObjectRef, few
 
 Document = dict[str, Any]
 SERVER_SET: Final = ("managedFields", "resourceVersion", "generation", "creationTimestamp", "uid", "selfLink")
@@ -23,7 +23,7 @@ SERVER_SET: Final = ("managedFields", "resourceVersion", "generation", "creation
 class PlannedChange(msgspec.Struct, frozen=True):
     """One object that would change."""
 
-    ref: Ref
+    ref: ObjectRef
     before: Document | None
     """None: it does not exist."""
     after: Document
@@ -106,7 +106,7 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 async def _change(
-    client: Client, ref: Ref, live: Document | None, wanted: Document, facts: PreflightFacts
+    client: Client, ref: ObjectRef, live: Document | None, wanted: Document, facts: PreflightFacts
 ) -> PlannedChange | None:
     if not is_ready_for(ref, facts.live):
         return PlannedChange(ref, None, wanted)

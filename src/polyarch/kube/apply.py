@@ -36,9 +36,9 @@ from polyarch.kube.managed_fields import (
 )
 from polyarch.kube.patches import JsonPatch
 from polyarch.kube.requests import FIELD_MANAGER, Propagation
-from polyarch.kube.resources import Ref, Resource, in_order, rank
+from polyarch.kube.resources import ObjectRef, Resource, in_order, rank
 from polyarch.kube.store import IndexFunction, ObjectChange, Store, WriteExpectations
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata, Unstructured
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +72,7 @@ READS: Final = 5
 class ApplyOperation(NamedTuple):
     """One object to apply, the fields that differ, and the fields that applying takes over from other managers."""
 
-    ref: Ref
+    ref: ObjectRef
     document: Document
     differences: tuple[str, ...]
     taken: tuple[FieldConflict, ...] = ()
@@ -86,10 +86,10 @@ class ApplyResult(msgspec.Struct, frozen=True):
     """What one call of :meth:`ApplySet.apply` did."""
 
     applied: tuple[ApplyOperation, ...] = ()
-    deleted: tuple[Ref, ...] = ()
-    leaving: tuple[Ref, ...] = ()
+    deleted: tuple[ObjectRef, ...] = ()
+    leaving: tuple[ObjectRef, ...] = ()
     """Objects that are being deleted. Those that are still desired are created again once they are gone."""
-    contested: tuple[tuple[Ref, FieldConflict], ...] = ()
+    contested: tuple[tuple[ObjectRef, FieldConflict], ...] = ()
     """Fields that another manager takes back so often that their objects are left alone for now."""
 
     @property
@@ -100,7 +100,7 @@ class ApplyResult(msgspec.Struct, frozen=True):
 class ApplyFailed(KubernetesError):  # noqa: N818 - what happened
     """Some objects could not be applied or deleted; the others were. ``outcome`` lists those."""
 
-    def __init__(self, failures: Mapping[Ref, KubernetesError], outcome: ApplyResult) -> None:
+    def __init__(self, failures: Mapping[ObjectRef, KubernetesError], outcome: ApplyResult) -> None:
         self.failures = dict(failures)
         self.outcome = outcome
         waits = [wait for error in failures.values() if (wait := getattr(error, "retry_after", None)) is not None]
@@ -226,22 +226,22 @@ class ApplySet:
             for resource, namespace in kinds
         }
         self._resources = {(each.api_version, each.kind): each for each, _ in self._caches}
-        self._sent: dict[Ref, _Sent] = {}
-        self._taken: dict[tuple[Ref, FieldConflict], deque[float]] = {}
+        self._sent: dict[ObjectRef, _Sent] = {}
+        self._taken: dict[tuple[ObjectRef, FieldConflict], deque[float]] = {}
 
     def add_handler(self, handler: Handler) -> None:
         """Calls ``handler`` with every change of an object that carries the label; see ``EnqueueOwner``."""
         for cache in self._caches.values():
             cache.add_handler(handler)
 
-    def get(self, resource: Resource, key: Key) -> Unstructured | None:
+    def get(self, resource: Resource, key: ObjectKey) -> Unstructured | None:
         """An object of the set from the cache."""
-        return self._cache(Ref(resource, key)).store.get(key)
+        return self._cache(ObjectRef(resource, key)).store.get(key)
 
-    def cached(self, part_of: str) -> list[Ref]:
+    def cached(self, part_of: str) -> list[ObjectRef]:
         """The objects of a part from the caches."""
         return [
-            Ref(resource, key)
+            ObjectRef(resource, key)
             for (resource, _), cache in self._caches.items()
             for key in cache.store.by_index(f"label {self._label}", part_of)
         ]
@@ -267,9 +267,9 @@ class ApplySet:
         documents = dict(self._labelled(each, part_of) for each in desired)
         if not self.has_synced:
             raise RuntimeError("an apply set was asked to act before its caches were complete")
-        failures: dict[Ref, KubernetesError] = {}
+        failures: dict[ObjectRef, KubernetesError] = {}
         applied: list[ApplyOperation] = []
-        leaving: list[Ref] = []
+        leaving: list[ObjectRef] = []
         for ref in in_order(documents):
             live = self._cache(ref).store.get(ref.key)
             if live is not None and live.metadata.deletion_timestamp is not None:
@@ -296,7 +296,7 @@ class ApplySet:
                     leaving.append(ref)
                 else:
                     applied.append(done)
-        deleted: list[Ref] = []
+        deleted: list[ObjectRef] = []
         if not failures:
             for ref in reversed(in_order(self._strays(documents, part_of, keeps))):
                 try:
@@ -321,7 +321,7 @@ class ApplySet:
                 found.append(step)
         return tuple(found)
 
-    async def delete(self, part_of: str) -> tuple[Ref, ...]:
+    async def delete(self, part_of: str) -> tuple[ObjectRef, ...]:
         """One step of deleting a part, for a reconcile: returns what a live list still finds. An empty result means
         done."""
         found = await self.live(part_of)
@@ -329,17 +329,17 @@ class ApplySet:
         self._sent = {ref: sent for ref, sent in self._sent.items() if sent.part_of != part_of or ref in found}
         return tuple(in_order(found))
 
-    async def live(self, part_of: str) -> dict[Ref, PartialObjectMetadata]:
+    async def live(self, part_of: str) -> dict[ObjectRef, PartialObjectMetadata]:
         """The objects of a part, by a live list of each kind."""
-        found: dict[Ref, PartialObjectMetadata] = {}
+        found: dict[ObjectRef, PartialObjectMetadata] = {}
         for resource, namespace in self._caches:
             listed = await self._client.list(
                 resource, type=PartialObjectMetadata, namespace=namespace, label_selector=f"{self._label}={part_of}"
             )
-            found |= {Ref(resource, each.metadata.key): each for each in listed.items}
+            found |= {ObjectRef(resource, each.metadata.key): each for each in listed.items}
         return found
 
-    async def remove(self, found: Mapping[Ref, PartialObjectMetadata]) -> None:
+    async def remove(self, found: Mapping[ObjectRef, PartialObjectMetadata]) -> None:
         """One step of deleting these objects, which :meth:`live` has found. Dependents go first: an object is deleted
         once everything after it in the order is gone."""
         order = in_order(found)
@@ -349,30 +349,30 @@ class ApplySet:
                 if found[ref].metadata.deletion_timestamp is None:
                     await self._delete(ref, found[ref])
 
-    def _adopting(self, ref: Ref, live: Document) -> JsonPatch | None:
+    def _adopting(self, ref: ObjectRef, live: Document) -> JsonPatch | None:
         if not self._former or self._cache(ref).writes.is_stale(ref.key):
             return None
         return adoption(live, manager=self._manager, others=self._former)
 
-    def _labelled(self, document: Mapping[str, Any], part_of: str) -> tuple[Ref, Document]:
+    def _labelled(self, document: Mapping[str, Any], part_of: str) -> tuple[ObjectRef, Document]:
         api_version, kind, metadata = document["apiVersion"], document["kind"], document["metadata"]
         resource = self._resources.get((api_version, kind))
         if resource is None:
             raise ValueError(f"{api_version} {kind} {metadata['name']} is of no kind of this apply set")
-        ref = Ref(resource, Key(metadata.get("namespace", ""), metadata["name"]))
+        ref = ObjectRef(resource, ObjectKey(metadata.get("namespace", ""), metadata["name"]))
         self._cache(ref)
         return ref, {
             **document,
             "metadata": {**metadata, "labels": {**metadata.get("labels", {}), self._label: part_of}},
         }
 
-    def _cache(self, ref: Ref) -> Cache:
+    def _cache(self, ref: ObjectRef) -> Cache:
         cache = self._caches.get((ref.resource, ref.key.namespace)) or self._caches.get((ref.resource, ""))
         if cache is None:
             raise ValueError(f"{ref} is in no namespace of this apply set")
         return cache
 
-    def _step(self, ref: Ref, document: Document, live: Unstructured | None) -> ApplyOperation | None:
+    def _step(self, ref: ObjectRef, document: Document, live: Unstructured | None) -> ApplyOperation | None:
         """What to apply for this document; None if nothing."""
         sent, is_known = self._sent.get(ref), self._has_sent(ref, document)
         if is_known and self._cache(ref).writes.is_stale(ref.key):
@@ -396,7 +396,7 @@ class ApplySet:
             taken = (FieldConflict(differs[0], SOMEBODY),)
         return ApplyOperation(ref, document, differs, tuple(dict.fromkeys(taken)), others)
 
-    def _has_sent(self, ref: Ref, document: Document) -> bool:
+    def _has_sent(self, ref: ObjectRef, document: Document) -> bool:
         sent = self._sent.get(ref)
         return sent is not None and sent.digest == _digest(document)
 
@@ -451,8 +451,8 @@ class ApplySet:
         log.info("object applied", object=str(ref), fields=step.differences[:10])
 
     def _strays(
-        self, documents: Mapping[Ref, Document], part_of: str, keeps: Callable[[ObjectMeta], bool]
-    ) -> list[Ref]:
+        self, documents: Mapping[ObjectRef, Document], part_of: str, keeps: Callable[[ObjectMeta], bool]
+    ) -> list[ObjectRef]:
         """Objects of the part that are cached and no longer desired."""
         return [
             ref
@@ -462,7 +462,7 @@ class ApplySet:
             and not keeps(found.metadata)
         ]
 
-    async def _seen(self, ref: Ref, part_of: str) -> PartialObjectMetadata | None:
+    async def _seen(self, ref: ObjectRef, part_of: str) -> PartialObjectMetadata | None:
         """The object by a live read; None if it is gone or no longer belongs to the part."""
         self._sent.pop(ref, None)
         try:
@@ -473,7 +473,7 @@ class ApplySet:
             return None
         return seen if (seen.metadata.labels or {}).get(self._label) == part_of else None
 
-    async def _delete(self, ref: Ref, seen: PartialObjectMetadata) -> bool:
+    async def _delete(self, ref: ObjectRef, seen: PartialObjectMetadata) -> bool:
         """False if the object is gone or has changed since it was read; a changed one is not deleted."""
         try:
             await self._client.delete(
@@ -489,10 +489,10 @@ class ApplySet:
         log.info("object deleted", object=str(ref))
         return True
 
-    def _is_contested(self, ref: Ref) -> bool:
+    def _is_contested(self, ref: ObjectRef) -> bool:
         return any(each == ref for (each, _) in self._contested())
 
-    def _contested(self) -> tuple[tuple[Ref, FieldConflict], ...]:
+    def _contested(self) -> tuple[tuple[ObjectRef, FieldConflict], ...]:
         times, seconds = CONTESTED
         since = self._clock.monotonic() - seconds
         self._taken = {what: taken for what, taken in self._taken.items() if taken[-1] >= since}
@@ -533,7 +533,7 @@ class ForcedApplyResult(NamedTuple):
 
 async def insist(
     client: Writes,
-    ref: Ref,
+    ref: ObjectRef,
     document: Mapping[str, Any],
     error: Invalid,
     *,
@@ -577,7 +577,9 @@ async def insist(
     return ForcedApplyResult(taken, remade=True)
 
 
-async def take_over(client: Writes, ref: Ref, live: Document, patch_of: Callable[[Document], JsonPatch | None]) -> None:
+async def take_over(
+    client: Writes, ref: ObjectRef, live: Document, patch_of: Callable[[Document], JsonPatch | None]
+) -> None:
     """Sends the patch of ``managedFields`` that ``patch_of`` makes of ``live``, if there is one.
 
     Controllers write the status meanwhile, so the object may have changed since it was read: then it is read again.
@@ -596,13 +598,13 @@ async def take_over(client: Writes, ref: Ref, live: Document, patch_of: Callable
             return
 
 
-async def can_insist(client: Writes, ref: Ref, document: Mapping[str, Any], error: Invalid) -> bool:
+async def can_insist(client: Writes, ref: ObjectRef, document: Mapping[str, Any], error: Invalid) -> bool:
     """Whether :func:`insist` would have its way, by a dry run."""
     may = ref.resource.kind in REMADE and error.is_of_validation
     return may and await refusal_of_new(client, ref, document) is None
 
 
-async def refusal_of_new(client: Writes, ref: Ref, document: Mapping[str, Any]) -> ApiError | None:
+async def refusal_of_new(client: Writes, ref: ObjectRef, document: Mapping[str, Any]) -> ApiError | None:
     """Why the API server would not take the document as a new object; None: it would, so what it refuses is what others
     have put into the present one.
 

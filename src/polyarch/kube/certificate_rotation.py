@@ -31,7 +31,7 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import JsonPatch, MergePatch, Operation, add, pointer, test
 from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Resource
 from polyarch.kube.x509 import Certificate, IssuedCertificate, Purpose, Subject
-from polyarch.objects import Key, ObjectMeta
+from polyarch.objects import ObjectKey, ObjectMeta
 
 log = structlog.get_logger(__name__)
 
@@ -123,7 +123,7 @@ class SelfManaged:
         self._trusted_since: tuple[Certificate | None, float] = (None, 0.0)
         self._foreign: tuple[Certificate | None, float] = (None, 0.0)
         """A leaf that somebody else's CA has signed, and until when replicas may serve it."""
-        self.key = Key(settings.namespace, settings.secret)
+        self.key = ObjectKey(settings.namespace, settings.secret)
 
     @property
     def ca_bundle(self) -> str:
@@ -154,7 +154,7 @@ class SelfManaged:
             return
         self._foreign = (leaf.certificate, self._clock.monotonic() + PROPAGATION + LOADING)
 
-    async def reconcile(self, key: Key) -> RequeueAfter:
+    async def reconcile(self, key: ObjectKey) -> RequeueAfter:
         """One pass over CA, trust, leaf and old CAs, as far as each is due. The process may crash after any step."""
         settings = self._settings
         for _ in range(_STEPS):

@@ -29,7 +29,7 @@ from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.informer import Informer
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import SECRETS
-from polyarch.objects import Key, Secret
+from polyarch.objects import ObjectKey, Secret
 
 log = structlog.get_logger(__name__)
 
@@ -199,7 +199,7 @@ class WatchedCertificates(Certificates):
     def __init__(
         self,
         secrets: Informer[Secret],
-        key: Key,
+        key: ObjectKey,
         *,
         clock: Clock | None = None,
         metrics: Metrics | None = None,

@@ -47,7 +47,7 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import JsonPatch, Operation
 from polyarch.kube.queue import ShutDown, WorkQueue
 from polyarch.kube.resources import Resource
-from polyarch.objects import Key, PartialObjectMetadata
+from polyarch.objects import ObjectKey, PartialObjectMetadata
 
 log = structlog.get_logger(__name__)
 
@@ -245,7 +245,7 @@ class PatchResult(NamedTuple):
 async def write_guarded(
     client: Patches,
     resource: Resource,
-    key: Key,
+    key: ObjectKey,
     operations: tuple[Operation, ...],
     version: str,
     *,
@@ -264,7 +264,7 @@ async def write_guarded(
 
 
 async def _write_guarded(
-    client: Patches, resource: Resource, key: Key, operations: tuple[Operation, ...], version: str
+    client: Patches, resource: Resource, key: ObjectKey, operations: tuple[Operation, ...], version: str
 ) -> PatchResult:
     try:
         written = await client.patch(resource, key.name, JsonPatch(operations), namespace=key.namespace)
@@ -300,17 +300,17 @@ OUTAGE_RETRIES_PER_SECOND: Final = 10.0
 class OutageBackoff:
     """The pods whose PATCH did not reach the API server."""
 
-    def __init__(self, wake: Callable[[Key], None], uniform: Callable[[], float]) -> None:
+    def __init__(self, wake: Callable[[ObjectKey], None], uniform: Callable[[], float]) -> None:
         self._wake = wake
         self._uniform = uniform
-        self._waiting: set[Key] = set()
+        self._waiting: set[ObjectKey] = set()
 
     @property
     def has_begun(self) -> bool:
         """Whether some pod is already waiting."""
         return bool(self._waiting)
 
-    def holds(self, key: Key) -> float:
+    def holds(self, key: ObjectKey) -> float:
         """Adds the pod; returns the seconds until its next attempt, if no other pod gets a response before."""
         self._waiting.add(key)
         pause = min(max(SHORTEST_OUTAGE_RETRY, len(self._waiting) / OUTAGE_RETRIES_PER_SECOND), MAX_OUTAGE_RETRY)
@@ -322,6 +322,6 @@ class OutageBackoff:
         for key in waiting:
             self._wake(key)
 
-    def leaves(self, key: Key) -> None:
+    def leaves(self, key: ObjectKey) -> None:
         """Removes a pod that is gone or no longer gated."""
         self._waiting.discard(key)

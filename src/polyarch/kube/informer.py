@@ -44,7 +44,7 @@ from polyarch.kube.watch import (
     request_for,
     step,
 )
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 
 log = structlog.get_logger(__name__)
 
@@ -644,7 +644,7 @@ class OnDemandInformer(Generic[T]):
         """Seconds in total during which the watch was broken."""
         return self._informer.blind_seconds if self._informer is not None else 0.0
 
-    def get(self, key: Key) -> T | None:
+    def get(self, key: ObjectKey) -> T | None:
         return self._informer.store.get(key) if self._informer is not None else None
 
     def values(self) -> ValuesView[T] | tuple[()]:

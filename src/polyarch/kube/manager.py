@@ -32,7 +32,7 @@ from polyarch.kube.server import Check, EventLoopMonitor, Health, HttpServer, Me
 from polyarch.kube.settings import ProcessSettings
 from polyarch.kube.store import IndexFunction
 from polyarch.kube.watch import KubernetesObject
-from polyarch.objects import Key, Secret
+from polyarch.objects import ObjectKey, Secret
 
 if TYPE_CHECKING:
     from polyarch.kube.admission import WebhookRoute
@@ -476,7 +476,7 @@ class Process:
             return FileCertificates(settings.cert_dir, clock=self.clock, metrics=self.metrics)
         if not settings.cert_secret:
             return None
-        key = Key(settings.namespace, settings.cert_secret)
+        key = ObjectKey(settings.namespace, settings.cert_secret)
         informer = self.informer(SECRETS, Secret, namespace=key.namespace, field_selector=f"metadata.name={key.name}")
         return WatchedCertificates(informer, key, clock=self.clock, metrics=self.metrics)
 

@@ -17,7 +17,7 @@ from polyarch.kube.patches import JsonPatch
 from polyarch.kube.requests import Propagation
 from polyarch.kube.resources import Resource
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 
 # -- owner references --------------------------------------------------------------------------------------------------
 
@@ -26,7 +26,7 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
     """The owner of other objects; when it is deleted, Kubernetes deletes them too."""
 
     resource: Resource
-    key: Key
+    key: ObjectKey
     uid: str
 
     @classmethod
@@ -63,7 +63,7 @@ def owned_by(owner: Owner, document: Mapping[str, Any]) -> dict[str, Any]:
 class Enqueues(Protocol):
     """The part of a work queue that is used."""
 
-    def add(self, key: Key) -> None: ...
+    def add(self, key: ObjectKey) -> None: ...
 
 
 class EnqueueOwner:
@@ -75,7 +75,7 @@ class EnqueueOwner:
     def __init__(self, owner: Resource) -> None:
         self._owner = owner
 
-    def keys(self, change: ObjectChange[Any]) -> tuple[Key, ...]:
+    def keys(self, change: ObjectChange[Any]) -> tuple[ObjectKey, ...]:
         """The owners before and after the change: an owner that lost an object is reconciled too."""
         found = (self._key(each.metadata) for each in (change.old, change.new) if each is not None)
         return tuple(dict.fromkeys(key for key in found if key is not None))
@@ -89,13 +89,13 @@ class EnqueueOwner:
 
         return handle
 
-    def _key(self, metadata: ObjectMeta) -> Key | None:
+    def _key(self, metadata: ObjectMeta) -> ObjectKey | None:
         reference = metadata.controller
         if reference is None or reference.kind != self._owner.kind:
             return None
         if reference.api_version.rpartition("/")[0] != self._owner.group:
             return None
-        return Key(metadata.namespace if self._owner.namespaced else "", reference.name)
+        return ObjectKey(metadata.namespace if self._owner.namespaced else "", reference.name)
 
 
 # -- finalizers --------------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class DeletionTimeout(Exception):  # noqa: N818 - what is the case
 async def delete_object(
     client: DeletesObjects,
     resource: Resource,
-    key: Key,
+    key: ObjectKey,
     *,
     uid: str = "",
     propagation: Propagation = "Background",
@@ -246,7 +246,7 @@ async def delete_object(
 async def delete_object_and_wait(
     client: DeletesObjects,
     resource: Resource,
-    key: Key,
+    key: ObjectKey,
     *,
     uid: str = "",
     propagation: Propagation = "Background",

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 
 
 class Resource(msgspec.Struct, frozen=True, gc=False):
@@ -218,11 +218,11 @@ LAST: Final = (
 """Created last: these affect other requests, and may call a server that has to exist first."""
 
 
-class Ref(NamedTuple):
+class ObjectRef(NamedTuple):
     """An object's kind, namespace and name."""
 
     resource: Resource
-    key: Key
+    key: ObjectKey
 
     def document(self) -> dict[str, str]:
         """As documents of the command line name an object."""
@@ -238,12 +238,12 @@ class Ref(NamedTuple):
         return f"{self.resource} {self.key}"
 
 
-def in_order(refs: Iterable[Ref]) -> list[Ref]:
+def in_order(refs: Iterable[ObjectRef]) -> list[ObjectRef]:
     """Sorted with dependencies first; the sort is stable."""
     return sorted(refs, key=rank)
 
 
-def rank(ref: Ref) -> int:
+def rank(ref: ObjectRef) -> int:
     """The position of its kind in the order; objects of equal rank do not depend on each other."""
     kind = ref.resource.kind
     if kind in FIRST:

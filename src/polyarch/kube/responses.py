@@ -21,7 +21,7 @@ from polyarch.kube.requests import ListOptions, Request
 from polyarch.kube.resources import Resource
 from polyarch.kube.transport import Transport
 from polyarch.kube.watch import Bookmark, Input, KubernetesObject, ObjectChanged, ObjectDeleted, Page, RequestFailed
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, decode_hook
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata, decode_hook
 
 log = structlog.get_logger(__name__)
 
@@ -312,7 +312,7 @@ def _item(item: msgspec.Raw, type: type[T], resource: str) -> T:
     return read
 
 
-def _report(resource: str, key: Key, problem: str) -> None:
+def _report(resource: str, key: ObjectKey, problem: str) -> None:
     log.error("object left out, it does not fit its type", resource=resource, key=str(key), problem=problem)
 
 

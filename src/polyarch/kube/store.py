@@ -17,7 +17,7 @@ import structlog
 
 from polyarch.clock import Clock
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone, KubernetesObject, Output
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ class ObjectChange(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """A change for handlers: the object before and after. ``initial`` changes are from the first list."""
 
     kind: Literal["apply", "delete"]
-    key: Key
+    key: ObjectKey
     old: T | None
     new: T | None
     initial: bool = False
@@ -44,36 +44,36 @@ class Store(Generic[T]):
     """Objects by key. Do not keep what ``values``, ``items`` and ``keys`` return across an ``await``: they are live."""
 
     def __init__(self, indexes: Mapping[str, IndexFunction[T]] | None = None) -> None:
-        self._objects: dict[Key, T] = {}
+        self._objects: dict[ObjectKey, T] = {}
         self._functions: dict[str, IndexFunction[T]] = {}
-        self._indexes: dict[str, dict[str, dict[Key, None]]] = {}
-        self._graves: dict[Key, str] = {}
+        self._indexes: dict[str, dict[str, dict[ObjectKey, None]]] = {}
+        self._graves: dict[ObjectKey, str] = {}
         self._listed_at = ""
-        self._list: dict[Key, T] | None = None
-        self._list_graves: dict[Key, str] = {}
+        self._list: dict[ObjectKey, T] | None = None
+        self._list_graves: dict[ObjectKey, str] = {}
         self._listed = False
         for name, function in (indexes or {}).items():
             self.add_index(name, function)
 
     # -- for readers --------------------------------------------------------------------------------------------------
 
-    def get(self, key: Key) -> T | None:
+    def get(self, key: ObjectKey) -> T | None:
         return self._objects.get(key)
 
-    def keys(self) -> KeysView[Key]:
+    def keys(self) -> KeysView[ObjectKey]:
         return self._objects.keys()
 
     def values(self) -> ValuesView[T]:
         return self._objects.values()
 
-    def items(self) -> ItemsView[Key, T]:
+    def items(self) -> ItemsView[ObjectKey, T]:
         return self._objects.items()
 
-    def by_index(self, name: str, value: str) -> list[Key]:
+    def by_index(self, name: str, value: str) -> list[ObjectKey]:
         """The keys of the objects with this value, as a new list."""
         return list(self._indexes[name].get(value, ()))
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[ObjectKey]:
         return iter(self._objects)
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class Store(Generic[T]):
             return ObjectChange("delete", key, old, None), ObjectChange("apply", key, None, object_)
         return (ObjectChange("apply", key, old, object_),)
 
-    def _delete(self, key: Key, version: str) -> tuple[ObjectChange[T], ...]:
+    def _delete(self, key: ObjectKey, version: str) -> tuple[ObjectChange[T], ...]:
         if self._list is not None:
             there = self._list.get(key)
             if there is None or not older(version, there.metadata.resource_version):
@@ -174,24 +174,24 @@ class Store(Generic[T]):
         """Older than the list, which already contains its outcome."""
         return older(version, self._listed_at)
 
-    def _bury(self, key: Key, version: str) -> None:
+    def _bury(self, key: ObjectKey, version: str) -> None:
         self._graves.pop(key, None)
         self._graves[key] = version
         if len(self._graves) > _GRAVES:
             del self._graves[next(iter(self._graves))]
 
-    def _set(self, key: Key, old: T | None, new: T | None) -> None:
+    def _set(self, key: ObjectKey, old: T | None, new: T | None) -> None:
         if new is None:
             self._objects.pop(key, None)
         else:
             self._objects[key] = new
         self._index(key, old, new)
 
-    def _index(self, key: Key, old: T | None, new: T | None) -> None:
+    def _index(self, key: ObjectKey, old: T | None, new: T | None) -> None:
         for name in self._functions:
             self._index_one(name, key, old, new)
 
-    def _index_one(self, name: str, key: Key, old: T | None, new: T | None) -> None:
+    def _index_one(self, name: str, key: ObjectKey, old: T | None, new: T | None) -> None:
         """Updates only the difference: an object whose values did not change costs no write."""
         before = self._values(name, key, old)
         after = self._values(name, key, new)
@@ -206,7 +206,7 @@ class Store(Generic[T]):
         for value in after - before:
             index.setdefault(value, {})[key] = None
 
-    def _values(self, name: str, key: Key, object_: T | None) -> frozenset[str]:
+    def _values(self, name: str, key: ObjectKey, object_: T | None) -> frozenset[str]:
         if object_ is None:
             return frozenset()
         try:
@@ -254,9 +254,9 @@ class WriteExpectations(Generic[T]):
         self._store = store
         self._clock = clock
         self._keep = keep
-        self._writes: dict[Key, _Write] = {}
+        self._writes: dict[ObjectKey, _Write] = {}
 
-    def note_write(self, key: Key, resource_version: str) -> None:
+    def note_write(self, key: ObjectKey, resource_version: str) -> None:
         """The API server answered a write to ``key`` with this resourceVersion."""
         cached = self._store.get(key)
         before = cached.metadata.resource_version if cached is not None else ""
@@ -269,7 +269,7 @@ class WriteExpectations(Generic[T]):
         if not _caught_up(write, before):
             self._writes[key] = write
 
-    def is_stale(self, key: Key) -> bool:
+    def is_stale(self, key: ObjectKey) -> bool:
         """True while the cache is older than our last write; nothing may be decided from it then."""
         write = self._writes.get(key)
         if write is None:

@@ -29,7 +29,7 @@ from polyarch.kube.errors import (
     UnreadableAnswer,
 )
 from polyarch.kube.requests import Random, backoff
-from polyarch.objects import Key, ObjectMeta
+from polyarch.objects import ObjectKey, ObjectMeta
 
 # -- inputs: what the server said --------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ class ObjectChanged(msgspec.Struct, Generic[T], frozen=True):
 class ObjectDeleted(msgspec.Struct, frozen=True, gc=False):
     """DELETED, or changed to something that does not decode: the cache must not have the object any more."""
 
-    key: Key
+    key: ObjectKey
     resource_version: str
 
 
@@ -142,7 +142,7 @@ class Apply(msgspec.Struct, Generic[T], frozen=True):
 class Delete(msgspec.Struct, frozen=True, gc=False):
     """An object was deleted. While a list is being read, it is removed from that list."""
 
-    key: Key
+    key: ObjectKey
     resource_version: str
 
 

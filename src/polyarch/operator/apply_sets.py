@@ -31,20 +31,20 @@ from polyarch.kube.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
-    Ref,
+    ObjectRef,
     Resource,
     by_kind,
     few,
 )
 from polyarch.kube.watch import KubernetesObject
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.operands import RolloutStatus
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=KubernetesObject)
 Document = dict[str, Any]
-Found = dict[Ref, PartialObjectMetadata]
+Found = dict[ObjectRef, PartialObjectMetadata]
 
 PREDECESSORS: Final = ("manager", "multiarch-tuning-operator")
 """Field managers of the predecessor's operator, whose fields are ours now."""
@@ -131,7 +131,7 @@ class OperandApplySets:
     def get(self, resource: Resource, name: str) -> Unstructured | None:
         """An operand from the cache."""
         namespace = self._namespace if resource.namespaced else ""
-        return self._main.get(resource, Key(namespace, name))
+        return self._main.get(resource, ObjectKey(namespace, name))
 
     def rollout(self, deployment: str) -> RolloutStatus:
         """How far a Deployment is, from the cache."""
@@ -216,7 +216,7 @@ class OperandApplySets:
         if _fixed(document) != _fixed(found.document):
             log.warning(
                 "deleted an object, to create it with another immutable field",
-                object=str(Ref(resource, found.metadata.key)),
+                object=str(ObjectRef(resource, found.metadata.key)),
             )
             await delete_object(self._client, resource, found.metadata.key, uid=found.metadata.uid)
 
@@ -232,7 +232,7 @@ class OperandApplySets:
             found |= await apply_set.live(self._part)
         return found
 
-    async def remove(self, found: Mapping[Ref, PartialObjectMetadata]) -> None:
+    async def remove(self, found: Mapping[ObjectRef, PartialObjectMetadata]) -> None:
         """One step of deleting these operands, dependents first; what pods run with goes once they have ended."""
         if await self._pod_drain.is_waited_for(found):
             return
@@ -252,7 +252,7 @@ class OperandApplySets:
         labels = (operand.metadata.labels or {} for operand in cached if operand is not None)
         return any(marks.get(names.CONTROLLER_LABEL) in controllers for marks in labels)
 
-    def cached(self) -> list[Ref]:
+    def cached(self) -> list[ObjectRef]:
         """What the caches show."""
         return [ref for apply_set in self._sets() for ref in apply_set.cached(self._part)]
 
@@ -288,7 +288,7 @@ class PodDrain:
         self._clock = clock
         self._since: dict[frozenset[str], float] = {}
 
-    async def is_waited_for(self, left: Mapping[Ref, PartialObjectMetadata]) -> bool:
+    async def is_waited_for(self, left: Mapping[ObjectRef, PartialObjectMetadata]) -> bool:
         """Whether to wait for pods before more of ``left`` is deleted, which are objects that belong together.
 
         False while a Deployment or DaemonSet is among them, which goes first, and once the time is over.
@@ -333,7 +333,7 @@ def operand_kinds(namespace: str, others: Iterable[str]) -> list[tuple[Resource,
     ]
 
 
-def belonging(found: Mapping[Ref, PartialObjectMetadata], controller: str) -> Found:
+def belonging(found: Mapping[ObjectRef, PartialObjectMetadata], controller: str) -> Found:
     """The objects of one Deployment or DaemonSet."""
     return {
         ref: operand

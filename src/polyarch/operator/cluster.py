@@ -17,7 +17,7 @@ from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Process
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, Resource
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import Key, Unstructured
+from polyarch.objects import ObjectKey, Unstructured
 from polyarch.operator import certificates, registry_settings
 from polyarch.operator.monitoring import RULES, SERVICE_MONITORS
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
@@ -116,7 +116,7 @@ class OperatorNamespace:
 
     @property
     def namespace(self) -> Unstructured | None:
-        return self._namespaces.store.get(Key("", self._settings.namespace))
+        return self._namespaces.store.get(ObjectKey("", self._settings.namespace))
 
     @property
     def is_terminating(self) -> bool:
@@ -127,7 +127,7 @@ class OperatorNamespace:
     @property
     def is_operator_available(self) -> bool:
         """The operator's Deployment has a pod that serves."""
-        own = self._own.store.get(Key(self._settings.namespace, names.OPERATOR))
+        own = self._own.store.get(ObjectKey(self._settings.namespace, names.OPERATOR))
         return own is not None and own.status.get("availableReplicas", 0) > 0
 
     @property
@@ -161,4 +161,4 @@ class OperatorNamespace:
     def _registries_config_map(self) -> Unstructured | None:
         if self._registries is None:
             return None
-        return self._registries.store.get(Key(self._settings.namespace, self._settings.registries_configmap))
+        return self._registries.store.get(ObjectKey(self._settings.namespace, self._settings.registries_configmap))

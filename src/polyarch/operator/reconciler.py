@@ -20,7 +20,7 @@ from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.owners import delete_object
 from polyarch.kube.resources import Resource
-from polyarch.objects import Key, PartialObjectMetadata
+from polyarch.objects import ObjectKey, PartialObjectMetadata
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.settings import OLDEST_KUBERNETES, ClusterCapabilities
 
@@ -40,7 +40,7 @@ class ComponentReconciler(Protocol):
     def on_change(self, changed: Callable[..., None]) -> None:
         """Call ``changed`` with every change that a reconcile may have to answer."""
 
-    async def reconcile(self, key: Key) -> Result: ...
+    async def reconcile(self, key: ObjectKey) -> Result: ...
 
 
 class InitialSync:
@@ -58,10 +58,12 @@ class InitialSync:
     def is_complete(self) -> bool:
         return not self._missing
 
-    def of(self, name: str, reconcile: Callable[[Key], Awaitable[Result]]) -> Callable[[Key], Awaitable[Result]]:
+    def of(
+        self, name: str, reconcile: Callable[[ObjectKey], Awaitable[Result]]
+    ) -> Callable[[ObjectKey], Awaitable[Result]]:
         """The same reconcile, noted when it has ended."""
 
-        async def noted(key: Key) -> Result:
+        async def noted(key: ObjectKey) -> Result:
             result = await reconcile(key)
             if result != STEP_TAKEN:
                 self._missing.discard(name)

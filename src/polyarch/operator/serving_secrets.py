@@ -22,7 +22,7 @@ from polyarch.kube.controller import RequeueAfter
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import SECRETS, SERVICE_ACCOUNTS
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Secret
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata, Secret
 from polyarch.operator import certificates
 from polyarch.operator.certificates import RECORD_KEY
 from polyarch.operator.settings import OperatorSettings
@@ -55,7 +55,7 @@ class ServingSecrets:
         changed: Callable[[], None] = lambda: None,
         clock: Clock,
     ) -> None:
-        self.key = Key(settings.namespace, names.CERTIFICATES_SECRET)
+        self.key = ObjectKey(settings.namespace, names.CERTIFICATES_SECRET)
         self._client = client
         self._clock = clock
         self._owner = owner
@@ -65,7 +65,7 @@ class ServingSecrets:
         if settings.certificates == "self-managed":
             self.managed = SelfManaged(client, self_managed_settings(settings, owner), clock=clock)
 
-    async def reconcile(self, key: Key) -> RequeueAfter:
+    async def reconcile(self, key: ObjectKey) -> RequeueAfter:
         """First the certificates, then the keys of records."""
         before = self.bundle("")
         after = await self.managed.reconcile(key) if self.managed is not None else RequeueAfter(INTERVAL)

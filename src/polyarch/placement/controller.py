@@ -24,7 +24,7 @@ from polyarch.images.waiting import WaitingPods
 from polyarch.kube.controller import NoRequeue, OutageBackoff, Patches, RequeueAfter, Result
 from polyarch.kube.errors import KubernetesError, SeenErrors
 from polyarch.kube.store import Store
-from polyarch.objects import Key, Pod
+from polyarch.objects import ObjectKey, Pod
 from polyarch.placement import names
 from polyarch.placement.decision import LookupProgress, PlacementOutcome
 from polyarch.placement.facts import ClusterFacts, NamespaceFacts, image_request
@@ -57,7 +57,7 @@ class PodController:
         waiting: WaitingPods,
         client: Patches,
         post: PostEvent,
-        enqueue: Callable[[Key], None],
+        enqueue: Callable[[ObjectKey], None],
         clock: Clock,
         metrics: PlacementMetrics,
         is_leading: Callable[[], bool],
@@ -89,7 +89,7 @@ class PodController:
             mutator=mutator,
         )
         self._standby = Standby(uniform)
-        self._states: dict[Key, PodState] = {}
+        self._states: dict[ObjectKey, PodState] = {}
         self._causes = SeenErrors()
         facts.on_change(self.facts_changed)
 
@@ -129,7 +129,7 @@ class PodController:
 
     # -- reconcile -----------------------------------------------------------------------------------------------------
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         """Reconciles one pod."""
         started = self._clock.monotonic()
         try:
@@ -139,7 +139,7 @@ class PodController:
         finally:
             self._metrics.process_pod.observe(self._clock.monotonic() - started)
 
-    async def _reconcile(self, key: Key) -> Result:
+    async def _reconcile(self, key: ObjectKey) -> Result:
         pod = self._pods.get(key)
         if pod is None or pod.metadata.deletion_timestamp is not None or not has_gate(pod):
             self._forget(key)
@@ -179,7 +179,7 @@ class PodController:
             state.succeeded()
         return result
 
-    def _park(self, key: Key, state: PodState, known: PodImageState, *, held: bool = False) -> None:
+    def _park(self, key: ObjectKey, state: PodState, known: PodImageState, *, held: bool = False) -> None:
         state.waited = True
         self._waiting.park(key, (want._replace(held=held) for want in (*known.wants, *known.answered)))
 
@@ -195,14 +195,14 @@ class PodController:
         self._waiting.leave(context.key)
         return NoRequeue()
 
-    def _remember(self, key: Key, pod: Pod, now: float) -> PodState:
+    def _remember(self, key: ObjectKey, pod: Pod, now: float) -> PodState:
         state = self._states.get(key)
         if state is None or state.uid != pod.metadata.uid:
             self._waiting.leave(key)
             state = self._states[key] = PodState(pod.metadata.uid, now, standby_delay=self._standby.delay())
         return state
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: ObjectKey) -> None:
         self._waiting.leave(key)
         self._outage.leaves(key)
         state = self._states.pop(key, None)
@@ -219,7 +219,7 @@ class PodController:
 
     # -- internal errors ----------------------------------------------------------------------------------------------
 
-    async def _fail(self, key: Key, error: Exception) -> Result:
+    async def _fail(self, key: ObjectKey, error: Exception) -> Result:
         """Treats an internal error as a transient failure of the pod, limited by its retry window."""
         self._metrics.internal_errors.inc()
         log.error("a pass over a pod met a bug", pod=str(key), exc_info=error if self._causes.is_new(error) else None)
@@ -263,15 +263,15 @@ class GatedPods:
 
     def __init__(self, store: Store[Pod]) -> None:
         self._store = store
-        self._strays: dict[Key, Pod] = {}
+        self._strays: dict[ObjectKey, Pod] = {}
 
-    def get(self, key: Key) -> Pod | None:
+    def get(self, key: ObjectKey) -> Pod | None:
         return self._store.get(key) or self._strays.get(key)
 
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[ObjectKey]:
         return list({**dict.fromkeys(self._store.keys()), **dict.fromkeys(self._strays)})
 
-    def take_strays(self, strays: Mapping[Key, Pod]) -> list[Key]:
+    def take_strays(self, strays: Mapping[ObjectKey, Pod]) -> list[ObjectKey]:
         """Replaces the strays; returns the keys that are new, changed or gone."""
         before, self._strays = self._strays, dict(strays)
         return [
@@ -282,7 +282,7 @@ class GatedPods:
             or before[key].metadata.resource_version != strays[key].metadata.resource_version
         ]
 
-    def outdated(self, key: Key) -> None:
+    def outdated(self, key: ObjectKey) -> None:
         """The watch has delivered this pod, so the version from the last list is outdated."""
         self._strays.pop(key, None)
 
@@ -300,7 +300,7 @@ class StrayGates:
         pods: GatedPods,
         list_unlabelled: Callable[[], Awaitable[Iterable[Pod]]],
         *,
-        enqueue: Callable[[Key], None],
+        enqueue: Callable[[ObjectKey], None],
         is_leading: Callable[[], bool],
         clock: Clock,
         metrics: PlacementMetrics,
@@ -351,7 +351,7 @@ class StrayGates:
             self._enqueue(key)
         return listed
 
-    def _tell_of(self, strays: Mapping[Key, Pod]) -> None:
+    def _tell_of(self, strays: Mapping[ObjectKey, Pod]) -> None:
         for key, pod in strays.items():
             if pod.metadata.uid not in self._known:
                 self._metrics.stray_gates.inc()

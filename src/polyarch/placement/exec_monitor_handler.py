@@ -19,7 +19,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import NODES, PODS
 from polyarch.kube.store import Store
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 from polyarch.placement import names
 from polyarch.placement.api import ENOEXECEVENTS, ENoExecEvent
 from polyarch.placement.exec_monitor_rules import (
@@ -73,14 +73,14 @@ class Handler:
         self._home = home
         self._post = post
         self._clock = clock
-        self._seen: dict[Key, float] = {}
-        self._failing: dict[Key, float] = {}
+        self._seen: dict[ObjectKey, float] = {}
+        self._failing: dict[ObjectKey, float] = {}
         self._handled = metrics.counter("mto_enoexecevents_total", "Reports of executables in a foreign format")
         self._invalid = metrics.counter(
             "mto_enoexecevents_invalid_total", "Reports of executables in a foreign format that named no known pod"
         )
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         """One pass over one ENoExecEvent."""
         event = self._events.get(key)
         if event is None:
@@ -99,7 +99,7 @@ class Handler:
                 pass
         return NoRequeue()
 
-    async def _look_up(self, key: Key, event: ENoExecEvent, now: float) -> None:
+    async def _look_up(self, key: ObjectKey, event: ENoExecEvent, now: float) -> None:
         try:
             async with deadline(self._clock, ATTEMPT_TIMEOUT):
                 await self._consume(key, event)
@@ -110,7 +110,7 @@ class Handler:
             await self._label(key, RECONCILIATION_ERROR)
         self._failing.pop(key, None)
 
-    async def _consume(self, key: Key, event: ENoExecEvent) -> None:
+    async def _consume(self, key: ObjectKey, event: ENoExecEvent) -> None:
         status = event.status
         assert status is not None  # noqa: S101 - first_action has seen it
         pod = await _found(self._client.get(PODS, status.pod_name, namespace=status.pod_namespace, type=FailedPod))
@@ -139,7 +139,7 @@ class Handler:
             return False
         return True
 
-    async def _label(self, key: Key, error: str) -> None:
+    async def _label(self, key: ObjectKey, error: str) -> None:
         """An event with this label is left to the administrator, and to the clean-up."""
         patch = MergePatch({"metadata": {"labels": {names.ENOEXEC_EVENT_ERROR_LABEL: error}}})
         try:

@@ -20,7 +20,7 @@ from polyarch.kube.informer import OnDemandInformer, Shares
 from polyarch.kube.resources import NAMESPACES, NODES, Resource
 from polyarch.kube.store import ObjectChange
 from polyarch.kube.watch import KubernetesObject
-from polyarch.objects import Key, PartialObjectMetadata, Pod
+from polyarch.objects import ObjectKey, PartialObjectMetadata, Pod
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS, ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
 from polyarch.placement.decision import NO_SIGNER, RecordSigner
@@ -105,7 +105,7 @@ class OptionalResource:
 
 MAX_NAMESPACES: Final = 20_000
 """Namespaces whose compiled facts are cached."""
-SINGLETON: Final = Key("", names.SINGLETON)
+SINGLETON: Final = ObjectKey("", names.SINGLETON)
 
 
 class NamespaceFacts(NamedTuple):
@@ -254,7 +254,7 @@ class ClusterFacts:
 
     def labels_of(self, namespace: str) -> dict[str, str] | None:
         """The labels of a Namespace; None if it is not in the cache."""
-        known = self._namespaces.objects.get(Key("", namespace))
+        known = self._namespaces.objects.get(ObjectKey("", namespace))
         return (known.metadata.labels or {}) if known is not None else None
 
     @property

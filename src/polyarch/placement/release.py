@@ -27,7 +27,7 @@ from polyarch.kube.controller import (
 from polyarch.kube.errors import Conflict
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import PODS
-from polyarch.objects import Key, Pod
+from polyarch.objects import ObjectKey, Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.placement.decision import PlacementDecision, PlacementOutcome, Reason
 from polyarch.placement.events import (
@@ -60,7 +60,7 @@ PostEvent = Callable[[Pod, Event], None]
 class DecisionContext(NamedTuple):
     """The decision of one reconcile, with its inputs."""
 
-    key: Key
+    key: ObjectKey
     case: ExaminedPod
     decision: PlacementDecision
     state: PodState
@@ -133,7 +133,7 @@ class DecisionWriter:
         return join_patches(operations, mutation.operations)
 
     async def give_up_undecided(
-        self, key: Key, pod: Pod, state: PodState, settings: Settings, *, lasts: float, later: Result
+        self, key: ObjectKey, pod: Pod, state: PodState, settings: Settings, *, lasts: float, later: Result
     ) -> Result | None:
         """Ends the retries of a pod that an internal error has kept undecided for its whole retry window.
 
@@ -162,7 +162,7 @@ class DecisionWriter:
         left = state.patches.wait_for_event(self._clock.monotonic())
         return NoRequeue() if left is None else RequeueAfter(left)
 
-    def _not_answered(self, key: Key, state: PodState, write: PatchResult) -> Result:
+    def _not_answered(self, key: ObjectKey, state: PodState, write: PatchResult) -> Result:
         now = self._clock.monotonic()
         times = state.patches.not_answered(now)
         # While the API server is down, only one pod logs it.
@@ -171,13 +171,13 @@ class DecisionWriter:
             log.warning("no answer to the release of a pod, trying again", pod=str(key), error=str(write.error))
         return RequeueAfter(self._again(key, write.result, times))
 
-    def _again(self, key: Key, written: PatchStatus, times: int) -> float:
+    def _again(self, key: ObjectKey, written: PatchStatus, times: int) -> float:
         """Seconds until a write is sent again after ``times`` without an answer."""
         if written is PatchStatus.UNREACHED:
             return self._outage.holds(key)
         return backoff.delay(times, uniform=self._uniform())
 
-    def _refused(self, key: Key, pod: Pod, state: PodState, settings: Settings, write: PatchResult) -> Result:
+    def _refused(self, key: ObjectKey, pod: Pod, state: PodState, settings: Settings, write: PatchResult) -> Result:
         now = self._clock.monotonic()
         delay = state.patches.refused(write.refusal, now)
         if not self._is_leading():
@@ -257,7 +257,7 @@ class DecisionWriter:
 
     # -- writing and events --------------------------------------------------------------------------------------------
 
-    async def _write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], state: PodState) -> PatchResult:
+    async def _write(self, key: ObjectKey, pod: Pod, operations: tuple[Operation, ...], state: PodState) -> PatchResult:
         """The one PATCH from this version of the pod."""
         version = pod.metadata.resource_version
         write = await write_guarded(self._client, PODS, key, operations, version, is_connected=self._is_connected)

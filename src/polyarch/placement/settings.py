@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 import msgspec
 
 from polyarch.durations import parse_duration
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.placement.api import (
     WEIGHTS,
     ClusterPodPlacementConfig,
@@ -472,7 +472,7 @@ class ScoringTable(msgspec.Struct, frozen=True):
     cluster: tuple[ScoringSource, ...] = ()
     namespaced: Mapping[str, tuple[ScoringSource, ...]] = msgspec.field(default_factory=dict)
     """By namespace; the cluster's source is the last of each."""
-    problems: Mapping[Key, str] = msgspec.field(default_factory=dict)
+    problems: Mapping[ObjectKey, str] = msgspec.field(default_factory=dict)
     """PodPlacementConfigs with an invalid selector, which match no pod."""
 
     @classmethod
@@ -482,7 +482,7 @@ class ScoringTable(msgspec.Struct, frozen=True):
         if cppc is not None and (platforms := _enabled_platforms(cppc)) is not None:
             cluster = (ScoringSource(CLUSTER_SOURCE, platforms),)
         sources: dict[str, list[ScoringSource]] = {}
-        problems: dict[Key, str] = {}
+        problems: dict[ObjectKey, str] = {}
         for ppc in sorted(ppcs, key=precedence):
             try:
                 selector = None if ppc.spec.label_selector is None else Selector.parse(ppc.spec.label_selector)

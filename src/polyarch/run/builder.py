@@ -32,7 +32,7 @@ from polyarch.kube.lease import LeaderElection
 from polyarch.kube.manager import Components, Leadership, Process, Role, leader_check
 from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.oci.inspector import InspectorOptions, open_inspector
 from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.settings import CLUSTER
@@ -168,7 +168,7 @@ def plan_settings(process: Process) -> PlanSettings:
     )
 
 
-def _record_controller(process: Process, informers: BuildInformers, nodes: NodeIndex) -> Controller[Key]:
+def _record_controller(process: Process, informers: BuildInformers, nodes: NodeIndex) -> Controller[ObjectKey]:
     """What keeps ``polyarch-architectures``."""
     namespace = process.settings.namespace
     records = process.informer(
@@ -184,7 +184,7 @@ def _record_controller(process: Process, informers: BuildInformers, nodes: NodeI
         architectures=lambda: nodes.architectures if informers.nodes.has_synced else None,
         wrote=records.writes.note_write,
     )
-    queue: WorkQueue[Key] = WorkQueue("cluster-architectures", process.clock, metrics=process.metrics)
+    queue: WorkQueue[ObjectKey] = WorkQueue("cluster-architectures", process.clock, metrics=process.metrics)
     for informer in (informers.nodes, records):
         informer.add_handler(lambda _: queue.add(record.key))
     return Controller(
@@ -228,7 +228,7 @@ def _cleanup_controllers(
     )
     subscribe(informers, queue.add)
     subscribe_prune_jobs(informers, queue.add)
-    records: WorkQueue[Key] = WorkQueue("old-machine-os-records", clock, metrics=process.metrics)
+    records: WorkQueue[ObjectKey] = WorkQueue("old-machine-os-records", clock, metrics=process.metrics)
     images = MachineOSImages(
         client,
         informers.records,

@@ -50,7 +50,7 @@ def handler_side(process: Process) -> Components:
     from polyarch.kube.events import Regarding
     from polyarch.kube.queue import Priority, WorkQueue
     from polyarch.kube.store import ObjectChange
-    from polyarch.objects import Key
+    from polyarch.objects import ObjectKey
     from polyarch.placement.api import ENOEXECEVENTS, ENoExecEvent
     from polyarch.placement.events import EventReason
     from polyarch.placement.exec_monitor_handler import Handler
@@ -58,7 +58,7 @@ def handler_side(process: Process) -> Components:
     clock = process.clock
     recorder = process.recorder("polyarch.dev/exec-monitor")
     informer = process.informer(ENOEXECEVENTS, ENoExecEvent)
-    queue: WorkQueue[Key] = WorkQueue("enoexecevents", clock, metrics=process.metrics)
+    queue: WorkQueue[ObjectKey] = WorkQueue("enoexecevents", clock, metrics=process.metrics)
 
     def post(pod: Regarding, note: str) -> None:
         recorder.event(pod, type="Warning", reason=EventReason.EXEC_FORMAT_ERROR, note=note, action="Execute")

@@ -18,7 +18,7 @@ from polyarch.kube.queue import WorkQueue
 from polyarch.kube.store import ObjectChange
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
-from polyarch.objects import Key, Unstructured
+from polyarch.objects import ObjectKey, Unstructured
 from polyarch.operator.cluster import Discovery, OperatorNamespace
 from polyarch.operator.reconciler import STEP_TAKEN
 from polyarch.operator.settings import OperatorSettings
@@ -33,7 +33,7 @@ ROOTS: Final = (
     (SCHEDULER, SCHEDULERS, names.SCHEDULER_SINGLETON),
 )
 """Controllers with the custom resource that each is for: kind and name."""
-START: Final = Key("", "")
+START: Final = ObjectKey("", "")
 """The key by which the controllers are loaded; no object is called like it."""
 BACKOFF: Final = 1.0
 """Seconds; after a failed reconcile the next one comes between one and two seconds later."""
@@ -62,7 +62,8 @@ class NumaComponent:
         self._loaded: NumaControllers | None = None
         clock, metrics = process.clock, process.metrics
         self._queues = {
-            name: WorkQueue[Key](name, clock, backoff=BACKOFF, longest=MAX_BACKOFF, metrics=metrics) for name in NAMES
+            name: WorkQueue[ObjectKey](name, clock, backoff=BACKOFF, longest=MAX_BACKOFF, metrics=metrics)
+            for name in NAMES
         }
         self.controllers = tuple(
             Controller(name, partial(self._reconcile, name), queue=queue, workers=1, clock=clock, metrics=metrics)
@@ -70,17 +71,17 @@ class NumaComponent:
         )
         self._reconciled: set[str] = set()
         """Controllers that have reconciled their custom resource."""
-        self._roots: dict[str, tuple[Informer[Unstructured], Key]] = {}
+        self._roots: dict[str, tuple[Informer[Unstructured], ObjectKey]] = {}
         """The cache and the key of the custom resource that each controller is for."""
         if settings.numa != "off":
             for name, kind, singleton in ROOTS:
                 cache = process.informers.informer(kind, Unstructured, required=False)
-                self._roots[name] = cache, Key("", singleton)
+                self._roots[name] = cache, ObjectKey("", singleton)
                 cache.add_handler(self._appeared)
         if settings.numa == "on":
             self._queues[EXPORTERS].add(START)
 
-    def enqueue(self, name: str, key: Key) -> None:
+    def enqueue(self, name: str, key: ObjectKey) -> None:
         """Enqueue an object soon, together with what else happens until then."""
         self._queues[name].add_after(key, BATCH_DELAY)
 
@@ -106,7 +107,7 @@ class NumaComponent:
         if change.new is not None and self._loaded is None:
             self._queues[EXPORTERS].add(START)
 
-    async def _reconcile(self, name: str, key: Key) -> Result:
+    async def _reconcile(self, name: str, key: ObjectKey) -> Result:
         loaded = self._load()
         if key == START:
             return NoRequeue()
@@ -116,7 +117,7 @@ class NumaComponent:
             self._reconciled.add(name)
         return result
 
-    def _is_there(self, name: str, key: Key) -> bool:
+    def _is_there(self, name: str, key: ObjectKey) -> bool:
         """Whether the key is of the custom resource that the controller is for, and that is there."""
         cache, singleton = self._roots.get(name, (None, None))
         return cache is not None and key == singleton and cache.store.get(key) is not None

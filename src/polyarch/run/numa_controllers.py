@@ -25,7 +25,7 @@ from polyarch.kube.resources import (
 )
 from polyarch.kube.store import ObjectChange
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
-from polyarch.objects import Key, Unstructured
+from polyarch.objects import ObjectKey, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import Discovery, OperatorNamespace
 from polyarch.operator.components.numa_cluster import (
@@ -93,7 +93,7 @@ class NumaControllers:
         namespace: OperatorNamespace,
         discovery: Discovery,
         recorder: Recorder,
-        enqueue: Callable[[str, Key], None],
+        enqueue: Callable[[str, ObjectKey], None],
         environment: Mapping[str, str],
     ) -> None:
         client, clock, place = process.client, process.clock, settings.numa_home
@@ -169,7 +169,7 @@ class NumaControllers:
         self._enqueue(EXPORTERS, EXPORTERS_KEY)
         self._enqueue(SCHEDULER, SCHEDULER_KEY)
 
-    async def reconcile(self, name: str, key: Key) -> Result:
+    async def reconcile(self, name: str, key: ObjectKey) -> Result:
         """Reconcile by the controller of that name."""
         if name == EXPORTERS:
             return await self._exporters.reconcile(key)

@@ -12,7 +12,7 @@ from polyarch.kube.controller import Controller
 from polyarch.kube.manager import Components, Leadership, Process, Role, leader_check
 from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import CRDS, PODS
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.operator.apply_sets import OperandApplySets, operand_kinds
 from polyarch.operator.cluster import Discovery, OperatorNamespace
 from polyarch.operator.components import placement_status
@@ -56,14 +56,14 @@ async def setup(process: Process) -> Components:
     own_namespace, informers = OperatorNamespace(process, settings), PlacementInformers(process, settings)
     crds = process.informer(CRDS, ConvertedCRD, field_selector=f"metadata.name={CPPCS}")
     queues = {
-        name: WorkQueue[Key](name, clock, metrics=process.metrics)
+        name: WorkQueue[ObjectKey](name, clock, metrics=process.metrics)
         for name in ("certificates", "registration", "placement", "statuses", "taints", "builds")
     }
 
     def changed(*_: object) -> None:
         for name in ("placement", "taints", "builds"):
             queues[name].add(SINGLETON)
-        queues["registration"].add(Key(namespace, names.OPERATOR))
+        queues["registration"].add(ObjectKey(namespace, names.OPERATOR))
         if numa is not None:
             numa.changed()
 

@@ -13,7 +13,7 @@ from polyarch.kube.manager import Components, Leadership, Process, Role, Task, l
 from polyarch.kube.queue import Priority, WorkQueue
 from polyarch.kube.resources import PODS
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import Key, Pod
+from polyarch.objects import ObjectKey, Pod
 from polyarch.placement import names
 from polyarch.placement.api import LeaderNotes
 from polyarch.placement.controller import (
@@ -52,7 +52,7 @@ def components(process: Process, services: PlacementServices) -> Components:
     is_leading = leader_check(election)
     informer = process.informer(PODS, Pod, label_selector=GATED_SELECTOR)
     pods = GatedPods(informer.store)
-    queue: WorkQueue[Key] = WorkQueue("pods", clock, metrics=process.metrics)
+    queue: WorkQueue[ObjectKey] = WorkQueue("pods", clock, metrics=process.metrics)
     images: WorkQueue[LookupKey] = WorkQueue("images", clock, metrics=process.metrics)
     waiting = WaitingPods(clock, schedule=images.add_after, wake=queue.add, insists=is_leading)
     attempts = LookupRunner(

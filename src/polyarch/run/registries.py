@@ -24,7 +24,7 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import CONFIGMAPS, Resource
 from polyarch.names import CONFIG_HOME, TRUSTED_CA
-from polyarch.objects import Key, ObjectMeta
+from polyarch.objects import ObjectKey, ObjectMeta
 from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.oci.auth.credentials import Credential
 from polyarch.oci.cache import BundleMode, Cache
@@ -341,7 +341,7 @@ class OpenShift:
             for informer in self._mirrors
             for each in sorted(informer.store.values(), key=lambda each: each.metadata.name)
         ]
-        image = self._image.store.get(Key("", "cluster"))
+        image = self._image.store.get(ObjectKey("", "cluster"))
         spec = (image.spec if image is not None else None) or {}
         wanted = (spec.get("additionalTrustedCA") or {}).get("name", "")
         if wanted != self._wanted:

@@ -17,7 +17,7 @@ from polyarch.kube.manager import Caches, Components, Leadership, Process, Role,
 from polyarch.kube.queue import Priority, WorkQueue
 from polyarch.kube.resources import DAEMONSETS, NODES, PODS
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import DaemonSet, Key, Node, Pod
+from polyarch.objects import DaemonSet, Node, ObjectKey, Pod
 from polyarch.placement.patch import has_gate
 from polyarch.run.logs import Verbosity
 from polyarch.run.services import ImageServices, lease_watch, open_admission_lookups, open_images, open_taint_facts
@@ -71,8 +71,8 @@ def components(process: Process, services: TaintServices, *, routes: tuple[Route
     election = process.election(names.LEASE)
     is_leading = leader_check(election)
     recorder = process.recorder("polyarch.dev/taints")
-    pods: WorkQueue[Key] = WorkQueue("unscheduled-pods", process.clock, metrics=process.metrics)
-    templates: WorkQueue[Key] = WorkQueue("templates", process.clock, metrics=process.metrics)
+    pods: WorkQueue[ObjectKey] = WorkQueue("unscheduled-pods", process.clock, metrics=process.metrics)
+    templates: WorkQueue[ObjectKey] = WorkQueue("templates", process.clock, metrics=process.metrics)
     images = ImageWaiting(
         pods=pods,
         templates=templates,
@@ -141,8 +141,8 @@ ROLE: Final = Role(name="taints", setup=setup, settings=(RegistrySettings, Taint
 
 WRITERS: Final = 8
 """Nodes that are written at a time: as many as a slow API server needs for 600 a minute."""
-ROLLOUT: Final = Key("", "rollout")
-POLICY: Final = Key("", REGISTRATION_POLICY)
+ROLLOUT: Final = ObjectKey("", "rollout")
+POLICY: Final = ObjectKey("", REGISTRATION_POLICY)
 
 
 class Unscheduled(KnowsUndecided, KnowsUnscheduled, Protocol):
@@ -180,9 +180,9 @@ def node_controllers(
     clock, facts, metrics = process.clock, services.facts, services.metrics
     from_file = process.settings_of(TaintRoleSettings).configuration is not None
     informer = process.informer(NODES, Node)
-    writes: WorkQueue[Key] = WorkQueue("taint-nodes", clock, metrics=process.metrics)
-    passes: WorkQueue[Key] = WorkQueue("taint-rollout", clock, metrics=process.metrics)
-    policies: WorkQueue[Key] = WorkQueue("registration-policy", clock, metrics=process.metrics)
+    writes: WorkQueue[ObjectKey] = WorkQueue("taint-nodes", clock, metrics=process.metrics)
+    passes: WorkQueue[ObjectKey] = WorkQueue("taint-rollout", clock, metrics=process.metrics)
+    policies: WorkQueue[ObjectKey] = WorkQueue("registration-policy", clock, metrics=process.metrics)
 
     def wake() -> None:
         passes.add(ROLLOUT)
@@ -311,7 +311,7 @@ def pod_controllers(
     process: Process,
     services: TaintServices,
     images: ImageWaiting,
-    queue: WorkQueue[Key],
+    queue: WorkQueue[ObjectKey],
     recorder: Recorder,
     *,
     is_leading: Callable[[], bool],
@@ -398,10 +398,10 @@ class _WatchedDaemonSets:
     def __init__(self, informer: Informer[DaemonSet]) -> None:
         self._informer = informer
 
-    def get(self, key: Key) -> DaemonSet | None:
+    def get(self, key: ObjectKey) -> DaemonSet | None:
         return self._informer.store.get(key)
 
-    def known(self) -> list[Key]:
+    def known(self) -> list[ObjectKey]:
         return list(self._informer.store.keys())
 
 
@@ -409,7 +409,7 @@ def template_controllers(
     process: Process,
     services: TaintServices,
     images: ImageWaiting,
-    queue: WorkQueue[Key],
+    queue: WorkQueue[ObjectKey],
     recorder: Recorder,
     *,
     is_leading: Callable[[], bool],
@@ -463,7 +463,7 @@ def status_controllers(
 ) -> ControllerGroup:
     """The one writer; a configuration from a file is only logged."""
     clock, facts = process.clock, services.facts
-    queue: WorkQueue[Key] = WorkQueue("taint-status", clock, metrics=process.metrics)
+    queue: WorkQueue[ObjectKey] = WorkQueue("taint-status", clock, metrics=process.metrics)
     from_file = process.settings_of(TaintRoleSettings).configuration is not None
     writer = StatusWriter(facts, process.client, contributions, clock=clock, from_file=from_file)
 

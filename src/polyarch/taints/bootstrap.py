@@ -14,9 +14,9 @@ import msgspec
 from polyarch.clock import Clock
 from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.patches import JsonPatch, MergePatch, add, pointer, replace, test
-from polyarch.kube.resources import DAEMONSETS, NAMESPACES, NODES, PODS, Ref
+from polyarch.kube.resources import DAEMONSETS, NAMESPACES, NODES, PODS, ObjectRef
 from polyarch.kube.schema import without_nulls
-from polyarch.objects import DaemonSet, Key, Node, PartialObjectMetadata, Pod
+from polyarch.objects import DaemonSet, Node, ObjectKey, PartialObjectMetadata, Pod
 from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.taints.api import (
     ARCHITECTURE_TAINTS,
@@ -65,7 +65,7 @@ from polyarch.taints.writes import (
 # of blockers, how nodes are rolled out.
 
 POLL_INTERVAL: Final = 1.0
-OBJECT: Final = Ref(ARCHITECTURE_TAINTS, Key("", SINGLETON))
+OBJECT: Final = ObjectRef(ARCHITECTURE_TAINTS, ObjectKey("", SINGLETON))
 
 
 class BootstrapProgress(msgspec.Struct, frozen=True):
@@ -226,7 +226,7 @@ class DirectBootstrap:
 
     # -- DaemonSets ---------------------------------------------------------------------------------------------------
 
-    async def daemon_sets(self, rolling: Iterable[Key] = (), *, waits: bool = True) -> StepResult:
+    async def daemon_sets(self, rolling: Iterable[ObjectKey] = (), *, waits: bool = True) -> StepResult:
         """Adds tolerations to templates, and waits for the rollouts, at most ``maxConcurrentRollouts`` at a time.
 
         ``rolling``: those that an earlier run has written and that are not rolled out; not ``waits``: they are left to
@@ -235,11 +235,11 @@ class DirectBootstrap:
         if self._settings.templates != "reconcile":
             return StepResult()
         templates = [each for each in self._judgement.templates if each.template.is_daemon_set and each.decision.added]
-        rollouts: dict[Key, Template | None] = dict.fromkeys(rolling if waits else ())
+        rollouts: dict[ObjectKey, Template | None] = dict.fromkeys(rolling if waits else ())
         rollouts.update({each.template.key: each.template for each in templates})
         stopped = False
 
-        async def one(key: Key) -> StepResult:
+        async def one(key: ObjectKey) -> StepResult:
             nonlocal stopped
             if stopped:
                 return StepResult()
@@ -250,7 +250,7 @@ class DirectBootstrap:
         ordered = sorted(rollouts, key=rollout_rank)
         return StepResult.of(await map_concurrently(one, ordered, at_once=self._settings.max_concurrent_rollouts))
 
-    async def _rolled_out(self, key: Key, template: Template | None) -> StepResult:
+    async def _rolled_out(self, key: ObjectKey, template: Template | None) -> StepResult:
         written = StepResult()
         if template is not None and template.workload is not None:
             written = await self._writer.patch(
@@ -260,18 +260,18 @@ class DirectBootstrap:
             return written
         problem = await self._waited(key)
         return (
-            StepResult.of((written, StepResult(failed=(FailedChange(Ref(DAEMONSETS, key), problem),))))
+            StepResult.of((written, StepResult(failed=(FailedChange(ObjectRef(DAEMONSETS, key), problem),))))
             if problem
             else written
         )
 
-    async def confirm(self, rolling: Iterable[Key]) -> StepResult:
+    async def confirm(self, rolling: Iterable[ObjectKey]) -> StepResult:
         """Tells the controller not to wait for these rollouts any longer."""
         wanted = set(rolling)
         found = [each for each in self._judge.inventory.daemon_sets if each.metadata.key in wanted]
         return await self._writer.patch_all(DAEMONSETS, found, _confirmed)
 
-    async def _waited(self, key: Key) -> str:
+    async def _waited(self, key: ObjectKey) -> str:
         """Returns when the DaemonSet is rolled out; otherwise what is the matter."""
         clock, limit = self._writer.clock, self._settings.rollout_timeout
         until = clock.monotonic() + limit

@@ -31,9 +31,9 @@ from polyarch.kube.responses import ListResult
 from polyarch.objects import (
     CronJob,
     DaemonSet,
-    Key,
     LocalObjectReference,
     Node,
+    ObjectKey,
     ObjectMeta,
     PartialObjectMetadata,
     Pod,
@@ -103,7 +103,7 @@ async def read_inventory(client: Lists) -> ClusterSnapshot:
     )
 
 
-def _secrets(accounts: tuple[ServiceAccount, ...]) -> Mapping[Key, tuple[str, ...]]:
+def _secrets(accounts: tuple[ServiceAccount, ...]) -> Mapping[ObjectKey, tuple[str, ...]]:
     found = {each.metadata.key: tuple(one.name for one in each.image_pull_secrets or ()) for each in accounts}
     return {key: names for key, names in found.items() if names}
 
@@ -126,7 +126,7 @@ async def read_live(
     )
 
 
-def rolling(inventory: ClusterSnapshot) -> tuple[Key, ...]:
+def rolling(inventory: ClusterSnapshot) -> tuple[ObjectKey, ...]:
     """The DaemonSets that got tolerations from us and whose pods are not all new yet."""
     ours = [
         each

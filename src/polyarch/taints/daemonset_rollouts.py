@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from polyarch.objects import Condition, DaemonSet, Key, Node, Pod
+from polyarch.objects import Condition, DaemonSet, Node, ObjectKey, Pod
 from polyarch.taints import names
 from polyarch.taints.api import AS_EXPECTED, DAEMON_SETS_COVERED
 from polyarch.taints.decision import PodDecision, Reason
@@ -29,7 +29,7 @@ MAX_SHOWN: Final = 50
 class TemplateDecision(msgspec.Struct, frozen=True, gc=False):
     """One DaemonSet."""
 
-    key: Key
+    key: ObjectKey
     pod: Pod
     """As its template describes it."""
     reason: Reason
@@ -58,7 +58,7 @@ class TemplateDecision(msgspec.Struct, frozen=True, gc=False):
 
 
 def verdict_of(
-    key: Key, pod: Pod, decision: PodDecision, possible: Iterable[str], *, is_pending: bool = False
+    key: ObjectKey, pod: Pod, decision: PodDecision, possible: Iterable[str], *, is_pending: bool = False
 ) -> TemplateDecision:
     """``possible``: the tainted architectures that the known answers leave to the template."""
     unknown = bool(decision.unresolved)
@@ -128,7 +128,7 @@ def in_rollout_order(daemon_sets: Iterable[DaemonSet]) -> list[DaemonSet]:
     return sorted(daemon_sets, key=lambda each: rollout_rank(each.metadata.key))
 
 
-def rollout_rank(key: Key) -> tuple[bool, Key]:
+def rollout_rank(key: ObjectKey) -> tuple[bool, ObjectKey]:
     """What such DaemonSets are sorted by."""
     first = key.namespace == FIRST_NAMESPACE or FIRST_NAMES.search(key.name) is not None
     return not first, key
@@ -154,16 +154,16 @@ class _Rollout:
 class RolloutQueue:
     """``wake`` looks at a DaemonSet again: its turn has come."""
 
-    def __init__(self, wake: Callable[[Key], None]) -> None:
+    def __init__(self, wake: Callable[[ObjectKey], None]) -> None:
         self._wake = wake
-        self._rolling: dict[Key, _Rollout] = {}
-        self._line: set[Key] = set()
-        self._called: set[Key] = set()
+        self._rolling: dict[ObjectKey, _Rollout] = {}
+        self._line: set[ObjectKey] = set()
+        self._called: set[ObjectKey] = set()
         """Those in line that know that their turn has come; nobody is called twice."""
-        self._seen: set[Key] = set()
+        self._seen: set[ObjectKey] = set()
 
     @property
-    def slow(self) -> list[Key]:
+    def slow(self) -> list[ObjectKey]:
         """Those that take too long and are not confirmed, in order."""
         return sorted(key for key, each in self._rolling.items() if each.is_slow and not each.is_confirmed)
 
@@ -189,7 +189,7 @@ class RolloutQueue:
         left = rollout.since + limit - now
         return left if left > 0 else None
 
-    def is_too_slow(self, key: Key, now: float, *, limit: float) -> bool:
+    def is_too_slow(self, key: ObjectKey, now: float, *, limit: float) -> bool:
         """Whether it takes too long and was not found to before."""
         rollout = self._rolling.get(key)
         if rollout is None or rollout.is_slow or now < rollout.since + limit:
@@ -197,11 +197,11 @@ class RolloutQueue:
         rollout.is_slow = True
         return True
 
-    def line_up(self, key: Key) -> None:
+    def line_up(self, key: ObjectKey) -> None:
         """Its template is to be changed."""
         self._line.add(key)
 
-    def is_turn_of(self, key: Key, *, most: int) -> bool:
+    def is_turn_of(self, key: ObjectKey, *, most: int) -> bool:
         """Whether its template may be changed now; if not, it is called later. ``most``: how many may be under way."""
         if key in self._next(most):
             self._called.add(key)
@@ -216,17 +216,17 @@ class RolloutQueue:
                 self._called.add(key)
                 self._wake(key)
 
-    def begin(self, key: Key, now: float) -> None:
+    def begin(self, key: ObjectKey, now: float) -> None:
         """Its template was changed."""
         self.leave(key)
         self._rolling[key] = _Rollout(now)
 
-    def leave(self, key: Key) -> None:
+    def leave(self, key: ObjectKey) -> None:
         """It needs no change, or cannot have one now."""
         self._line.discard(key)
         self._called.discard(key)
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: ObjectKey) -> None:
         """It is gone."""
         self.leave(key)
         self._rolling.pop(key, None)
@@ -239,7 +239,7 @@ class RolloutQueue:
         self._called.clear()
         self._seen.clear()
 
-    def _next(self, most: int) -> list[Key]:
+    def _next(self, most: int) -> list[ObjectKey]:
         under_way = {key for key, each in self._rolling.items() if not each.is_confirmed}
         return sorted(self._line - under_way, key=rollout_rank)[: max(most - len(under_way), 0)]
 
@@ -274,23 +274,23 @@ class RewriteBackoff:
     """What this process has added to each DaemonSet, and how often again."""
 
     def __init__(self) -> None:
-        self._added: dict[Key, frozenset[str]] = {}
-        self._written_at: dict[Key, float] = {}
-        self._again: dict[Key, int] = {}
+        self._added: dict[ObjectKey, frozenset[str]] = {}
+        self._written_at: dict[ObjectKey, float] = {}
+        self._again: dict[ObjectKey, int] = {}
 
     @property
-    def contested(self) -> tuple[Key, ...]:
+    def contested(self) -> tuple[ObjectKey, ...]:
         """DaemonSets whose tolerations were taken away more than once."""
         return tuple(sorted(key for key, count in self._again.items() if count > 1))
 
-    def rest(self, key: Key, architectures: Collection[str], now: float) -> float:
+    def rest(self, key: ObjectKey, architectures: Collection[str], now: float) -> float:
         """Seconds until these architectures may be added; 0 unless all of them were added before."""
         if not self._added.get(key, frozenset()).issuperset(architectures):
             return 0.0
         pause = min(FIRST_PAUSE * 2.0 ** min(self._again.get(key, 0), 10), MAX_PAUSE)
         return max(self._written_at[key] + pause - now, 0.0)
 
-    def wrote(self, key: Key, architectures: Collection[str], now: float) -> None:
+    def wrote(self, key: ObjectKey, architectures: Collection[str], now: float) -> None:
         """They were added. Nobody has taken them back for two hours: the pauses begin anew."""
         known = self._added.get(key, frozenset())
         if known.issuperset(architectures) and now - self._written_at[key] < 2 * MAX_PAUSE:
@@ -300,7 +300,7 @@ class RewriteBackoff:
         self._added[key] = known | frozenset(architectures)
         self._written_at[key] = now
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: ObjectKey) -> None:
         """The DaemonSet is gone."""
         for values in (self._added, self._written_at, self._again):
             values.pop(key, None)

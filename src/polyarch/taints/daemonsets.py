@@ -21,7 +21,7 @@ from polyarch.kube.rbac import rule
 from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import DAEMONSETS, PODS, Resource
 from polyarch.kube.watch import Page
-from polyarch.objects import DaemonSet, Key, LocalObjectReference, Node, Pod
+from polyarch.objects import DaemonSet, LocalObjectReference, Node, ObjectKey, Pod
 from polyarch.taints import daemonset_rollouts
 from polyarch.taints.api import Problem, StatusPart
 from polyarch.taints.daemonset_rollouts import (
@@ -67,10 +67,10 @@ class PodPullSecrets:
     def __init__(self, client: ListsPods, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._found: dict[Key, tuple[str, ...]] = {}
-        self._looked_at: dict[Key, float] = {}
+        self._found: dict[ObjectKey, tuple[str, ...]] = {}
+        self._looked_at: dict[ObjectKey, float] = {}
 
-    def given_to(self, key: Key, pod: Pod) -> Pod:
+    def given_to(self, key: ObjectKey, pod: Pod) -> Pod:
         """The pod of a template with the pull secrets that its like have."""
         own = [each.name for each in pod.spec.image_pull_secrets or ()]
         more = [name for name in self._found.get(key, ()) if name not in own]
@@ -100,7 +100,7 @@ class PodPullSecrets:
                 return False
         return False
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: ObjectKey) -> None:
         """The DaemonSet is gone."""
         self._found.pop(key, None)
         self._looked_at.pop(key, None)
@@ -123,9 +123,9 @@ class TemplateClient(Patches, ListsPods, Protocol):
 class Watched(Protocol):
     """The DaemonSets of the cluster."""
 
-    def get(self, key: Key) -> DaemonSet | None: ...
+    def get(self, key: ObjectKey) -> DaemonSet | None: ...
 
-    def known(self) -> list[Key]: ...
+    def known(self) -> list[ObjectKey]: ...
 
 
 class Posts(Protocol):
@@ -146,8 +146,8 @@ class TemplateController:
         images: ImageWaiting,
         client: TemplateClient,
         post: Posts,
-        note_write: Callable[[Key, str], None],
-        enqueue: Callable[[Key], None],
+        note_write: Callable[[ObjectKey, str], None],
+        enqueue: Callable[[ObjectKey], None],
         clock: Clock,
         metrics: TaintMetrics,
         is_leading: Callable[[], bool],
@@ -170,8 +170,8 @@ class TemplateController:
         self._turns = RolloutQueue(enqueue)
         self._rewrites = RewriteBackoff()
         self._pull_secrets = PodPullSecrets(client, clock)
-        self._verdicts: dict[Key, TemplateDecision] = {}
-        self._waiters: dict[Key, WaitingObject] = {}
+        self._verdicts: dict[ObjectKey, TemplateDecision] = {}
+        self._waiters: dict[ObjectKey, WaitingObject] = {}
         self._unanswered = 0
         facts.on_change(self.facts_changed)
 
@@ -203,7 +203,7 @@ class TemplateController:
                 return False
         return True
 
-    def _is_leaving(self, key: Key) -> bool:
+    def _is_leaving(self, key: ObjectKey) -> bool:
         daemon_set = self._daemon_sets.get(key)
         return daemon_set is None or daemon_set.metadata.deletion_timestamp is not None
 
@@ -232,7 +232,7 @@ class TemplateController:
 
     # -- passes --------------------------------------------------------------------------------------------------------
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         """One pass over one DaemonSet."""
         daemon_set = self._daemon_sets.get(key)
         if daemon_set is None or daemon_set.metadata.deletion_timestamp is not None:
@@ -262,7 +262,7 @@ class TemplateController:
             self._post(daemon_set, reason=SLOW, note=f"{_slow_note(key)}.", action="Wait")
         return left
 
-    async def _judge(self, key: Key, facts: TemplateFacts, waiter: WaitingObject) -> Result:
+    async def _judge(self, key: ObjectKey, facts: TemplateFacts, waiter: WaitingObject) -> Result:
         case = self._with_pull_secrets(key, examine_template(_as_if_reconciled(facts)))
         known = PodImageState({})
         if case.rule is None:
@@ -297,13 +297,13 @@ class TemplateController:
             return NoRequeue()  # it is called when its turn comes
         return await self._write(case, facts.daemon_set, decision)
 
-    def _with_pull_secrets(self, key: Key, case: Case) -> Case:
+    def _with_pull_secrets(self, key: ObjectKey, case: Case) -> Case:
         pod = self._pull_secrets.given_to(key, case.pod)
         if pod is case.pod:
             return case
         return msgspec.structs.replace(case, facts=msgspec.structs.replace(case.facts, pod=pod))
 
-    def _park(self, key: Key, known: PodImageState) -> Result:
+    def _park(self, key: ObjectKey, known: PodImageState) -> Result:
         """The template waits for answers, and in line for nothing."""
         self._turns.leave(key)
         self._images.waiting.park(waiter_of(key), (*known.wants, *known.answered))
@@ -355,14 +355,14 @@ class TemplateController:
         if settings is not None and self.all_judged:
             self._turns.call(most=settings.max_concurrent_rollouts)
 
-    def _waiter(self, key: Key, daemon_set: DaemonSet) -> WaitingObject:
+    def _waiter(self, key: ObjectKey, daemon_set: DaemonSet) -> WaitingObject:
         waiter = self._waiters.get(key)
         if waiter is None or waiter.uid != daemon_set.metadata.uid:
             self._forget(key)
             waiter = self._waiters[key] = WaitingObject(daemon_set.metadata.uid, self._clock.monotonic())
         return waiter
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: ObjectKey) -> None:
         self._waiters.pop(key, None)
         self._verdicts.pop(key, None)
         self._turns.forget(key)
@@ -382,14 +382,14 @@ def _fails_with_auth(decision: PodDecision) -> bool:
     return any(finding.error_class == "auth" for finding in decision.unresolved)
 
 
-def _slow_note(key: Key) -> str:
+def _slow_note(key: ObjectKey) -> str:
     return (
         f"DaemonSet {key} has not replaced all its pods within spec.daemonSets.rolloutTimeout; no further template is "
         "changed until it has, or until polyarch taint apply --continue"
     )
 
 
-def _taken_back_note(key: Key) -> str:
+def _taken_back_note(key: ObjectKey) -> str:
     return (
         f"somebody takes the tolerations of DaemonSet {key} away again and again, each time for a rollout: write them "
         "into its manifest, or have the webhook of templates called for its namespace"

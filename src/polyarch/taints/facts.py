@@ -23,7 +23,7 @@ from polyarch.kube.informer import OnDemandInformer, Shares
 from polyarch.kube.lease import Lease, LeaseAge
 from polyarch.kube.resources import LEASES, NAMESPACES
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import Key, PartialObjectMetadata, Pod
+from polyarch.objects import ObjectKey, PartialObjectMetadata, Pod
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.settings import TaintSettings
@@ -40,7 +40,7 @@ READ_TIMEOUT: Final = 5.0
 """Seconds after which facts that cannot be read are given up for a while."""
 RETRY_INTERVAL: Final = 60.0
 POLL_INTERVAL: Final = 0.1
-OBJECT: Final = Key("", names.SINGLETON)
+OBJECT: Final = ObjectKey("", names.SINGLETON)
 
 
 class TaintFacts:
@@ -63,7 +63,7 @@ class TaintFacts:
         self._lease = OnDemandInformer(
             informers, LEASES, Lease, self._lease_changed, namespace=namespace, name=names.LEASE
         )
-        self._lease_key = Key(namespace, names.LEASE)
+        self._lease_key = ObjectKey(namespace, names.LEASE)
         self._age: LeaseAge | None = None
         self._settings: TaintSettings | None = None
         self._existing: frozenset[str] = frozenset()
@@ -130,7 +130,7 @@ class TaintFacts:
 
     def labels_of(self, namespace: str) -> Mapping[str, str] | None:
         """The labels of a Namespace by which pods are chosen; None if they are not known yet."""
-        found = self._wanted_namespaces.get(Key("", namespace))
+        found = self._wanted_namespaces.get(ObjectKey("", namespace))
         if found is not None:
             return found.metadata.labels or {}
         return None if self._namespaces.is_wanted else {}

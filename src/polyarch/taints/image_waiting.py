@@ -15,7 +15,7 @@ from polyarch.images.resolver import ImageInspector, PodImageRequest
 from polyarch.images.waiting import LookupKey, WaitingPods
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.oci.inspection import Inspection
 from polyarch.taints.pod_rules import Case, assess
 
@@ -37,9 +37,9 @@ SECRETS_EVERY: Final = 15.0
 _TEMPLATE: Final = "template/"
 
 
-def waiter_of(template: Key) -> Key:
+def waiter_of(template: ObjectKey) -> ObjectKey:
     """What a template waits as."""
-    return Key(template.namespace, _TEMPLATE + template.name)
+    return ObjectKey(template.namespace, _TEMPLATE + template.name)
 
 
 def image_request(case: Case) -> PodImageRequest:
@@ -58,8 +58,8 @@ class ImageWaiting:
     def __init__(
         self,
         *,
-        pods: WorkQueue[Key],
-        templates: WorkQueue[Key],
+        pods: WorkQueue[ObjectKey],
+        templates: WorkQueue[ObjectKey],
         inspector: ImageInspector,
         secrets: PullSecrets,
         metrics: LookupMetrics,
@@ -101,9 +101,9 @@ class ImageWaiting:
         """Mirrors, blocked hosts or certificates changed. Hosts that asked for time get it nevertheless."""
         self.waiting.hasten(lambda lookup: lookup.failure not in ("", "limit"))
 
-    def _wake(self, waiter: Key, seconds: float = 0.0) -> None:
+    def _wake(self, waiter: ObjectKey, seconds: float = 0.0) -> None:
         if waiter.name.startswith(_TEMPLATE):
-            self._templates.add_after(Key(waiter.namespace, waiter.name.removeprefix(_TEMPLATE)), seconds)
+            self._templates.add_after(ObjectKey(waiter.namespace, waiter.name.removeprefix(_TEMPLATE)), seconds)
         else:
             self._pods.add_after(waiter, seconds)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from polyarch.objects import CronJob, DaemonSet, Key, LocalObjectReference, Node, ObjectMeta, Pod, Workload
+from polyarch.objects import CronJob, DaemonSet, LocalObjectReference, Node, ObjectKey, ObjectMeta, Pod, Workload
 from polyarch.taints.names import GATE, GATED_LABEL, MIRROR_ANNOTATION, TOLERATIONS_ANNOTATION
 from polyarch.taints.node_rules import architecture_of, decide_node
 from polyarch.taints.settings import TaintSettings
@@ -36,7 +36,7 @@ class Template(msgspec.Struct, frozen=True):
     """A pod that will be created, or a bare one that is there, and what makes it."""
 
     kind: str
-    key: Key
+    key: ObjectKey
     pod: Pod
     workload: DaemonSet | None = None
     """The object itself, if it is one whose template is written."""
@@ -62,7 +62,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     cron_jobs: tuple[CronJob, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = {}
     """The labels of each."""
-    accounts: Mapping[Key, tuple[str, ...]] = {}
+    accounts: Mapping[ObjectKey, tuple[str, ...]] = {}
     """The pull secrets of each ServiceAccount that has any."""
 
     @property
@@ -108,7 +108,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     def _with_secrets(self, template: Template) -> Template:
         """A pod that names no pull secret gets those of its ServiceAccount when it is created."""
         spec = template.pod.spec
-        account = Key(template.key.namespace, spec.service_account_name or "default")
+        account = ObjectKey(template.key.namespace, spec.service_account_name or "default")
         secrets = self.accounts.get(account)
         if spec.image_pull_secrets or not secrets:
             return template

@@ -21,7 +21,7 @@ from polyarch.kube.errors import ApiError, Conflict, Forbidden, Invalid, Kuberne
 from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import NODES, Resource
 from polyarch.kube.store import ObjectChange, Store
-from polyarch.objects import Key, Node, PartialObjectMetadata
+from polyarch.objects import Node, ObjectKey, PartialObjectMetadata
 from polyarch.taints import events
 from polyarch.taints.events import NodeEvent
 from polyarch.taints.facts import TaintFacts
@@ -332,9 +332,9 @@ class Watched(Protocol):
 class Writes(Protocol):
     """Our own writes that the cache does not show yet."""
 
-    def is_stale(self, key: Key) -> bool: ...
+    def is_stale(self, key: ObjectKey) -> bool: ...
 
-    def note_write(self, key: Key, resource_version: str) -> None: ...
+    def note_write(self, key: ObjectKey, resource_version: str) -> None: ...
 
 
 class NodeController:
@@ -350,7 +350,7 @@ class NodeController:
         facts: TaintFacts,
         client: WritesNodes,
         post: Posts,
-        enqueue: Callable[[Key], None],
+        enqueue: Callable[[ObjectKey], None],
         wake: Callable[[], None],
         is_leading: Callable[[], bool],
         clock: Clock,
@@ -407,7 +407,7 @@ class NodeController:
         changed = self.released ^ architectures
         self.released = architectures
         for number, name in enumerate(self.census.of(changed), 1):
-            node = self._nodes.store.get(Key("", name))
+            node = self._nodes.store.get(ObjectKey("", name))
             if node is not None:
                 self._decide(node, at_once=False)
             if number % TURN == 0:
@@ -419,7 +419,7 @@ class NodeController:
         if name is None:
             return False
         self._in_hand.add(name)
-        self._enqueue(Key("", name))
+        self._enqueue(ObjectKey("", name))
         return True
 
     @property
@@ -434,7 +434,7 @@ class NodeController:
 
     # -- one node ------------------------------------------------------------------------------------------------------
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         """Writes one node that has its turn."""
         name = key.name
         node = self._nodes.store.get(key)

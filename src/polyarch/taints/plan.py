@@ -16,7 +16,7 @@ from polyarch.images.constraints import constraints_of, system_of
 from polyarch.images.pod_images import images_of
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import few
-from polyarch.objects import Key, Node, Pod
+from polyarch.objects import Node, ObjectKey, Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.selectors import LabelSelector, LabelSelectorRequirement
@@ -330,7 +330,7 @@ class PlanFacts(msgspec.Struct, frozen=True):
     """What a plan knows besides the judged objects."""
 
     admission: Admission = Admission()
-    rolling: tuple[Key, ...] = ()
+    rolling: tuple[ObjectKey, ...] = ()
     """DaemonSets whose new template is being rolled out."""
     pending: Mapping[str, tuple[str, ...]] = {}
     """Pods that only a taint of ours keeps pending, by its architecture."""

@@ -34,7 +34,7 @@ from polyarch.kube.informer import Informer
 from polyarch.kube.patches import Operation
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import PODS
-from polyarch.objects import Key, Pod
+from polyarch.objects import ObjectKey, Pod
 from polyarch.taints import names
 from polyarch.taints.api import StatusPart
 from polyarch.taints.decision import PodDecision, Reason
@@ -75,22 +75,22 @@ class WatchedPods:
         self._unscheduled = unscheduled
         self._changed = changed
 
-    def get(self, key: Key) -> Pod | None:
+    def get(self, key: ObjectKey) -> Pod | None:
         return self._unscheduled.store.get(key) or self._changed.store.get(key)
 
-    def known(self) -> list[Key]:
+    def known(self) -> list[ObjectKey]:
         return list({**dict.fromkeys(self._unscheduled.store.keys()), **dict.fromkeys(self._changed.store.keys())})
 
     def unscheduled(self) -> Collection[Pod] | None:
         """The pods without a node; None: they are not known yet."""
         return self._unscheduled.store.values() if self._unscheduled.has_synced else None
 
-    def note_write(self, key: Key, version: str) -> None:
+    def note_write(self, key: ObjectKey, version: str) -> None:
         """The API server answered a write with this resourceVersion."""
         where = self._unscheduled if key in self._unscheduled.store else self._changed
         where.writes.note_write(key, version)
 
-    def is_stale(self, key: Key) -> bool:
+    def is_stale(self, key: ObjectKey) -> bool:
         """Whether a cache is behind our last write; nothing may be decided from it then."""
         return self._unscheduled.writes.is_stale(key) or self._changed.writes.is_stale(key)
 
@@ -194,8 +194,8 @@ class PodWrites:
         client: Patches,
         *,
         post: Posts,
-        note_write: Callable[[Key, str], None],
-        wake: Callable[[Key], None],
+        note_write: Callable[[ObjectKey, str], None],
+        wake: Callable[[ObjectKey], None],
         is_connected: Callable[[], bool],
         clock: Clock,
         metrics: TaintMetrics,
@@ -210,11 +210,13 @@ class PodWrites:
         self._uniform = uniform
         self._outage = OutageBackoff(wake, uniform)
 
-    async def release(self, key: Key, pod: Pod, memory: PodState) -> Result | None:
+    async def release(self, key: ObjectKey, pod: Pod, memory: PodState) -> Result | None:
         """Lifts our gate and changes nothing else."""
         return await self.write(key, pod, bare_release(pod), memory)
 
-    async def write(self, key: Key, pod: Pod, operations: tuple[Operation, ...], memory: PodState) -> Result | None:
+    async def write(
+        self, key: ObjectKey, pod: Pod, operations: tuple[Operation, ...], memory: PodState
+    ) -> Result | None:
         """One PATCH of this version of the pod; None if it is done, else when to look at the pod again."""
         version = pod.metadata.resource_version
         write = await write_guarded(self._client, PODS, key, operations, version, is_connected=self._is_connected)
@@ -235,7 +237,7 @@ class PodWrites:
         memory.unanswered += 1
         return RequeueAfter(backoff.delay(memory.unanswered, uniform=self._uniform()))
 
-    def _refused(self, key: Key, memory: PodState, write: PatchResult) -> float:
+    def _refused(self, key: ObjectKey, memory: PodState, write: PatchResult) -> float:
         if not memory.refusals:
             log.warning("the API server refuses to change a pod", pod=str(key), error=str(write.error))
         memory.refusals += 1
@@ -262,7 +264,7 @@ class PodWrites:
         """Seconds until what is told hourly is due again."""
         return (memory.repeated_at or self._clock.monotonic()) + HOUR - self._clock.monotonic()
 
-    def leaves(self, key: Key) -> None:
+    def leaves(self, key: ObjectKey) -> None:
         """The pod is gone or has a node."""
         self._outage.leaves(key)
 
@@ -311,7 +313,7 @@ class ImageChangeHandler:
         waits for its answers, and its gate has a time."""
         return not has_gate(pod) and (pod.metadata.labels or {}).get(names.GATED_LABEL) == names.CHANGED
 
-    async def go_on(self, key: Key, facts: PodFacts, memory: PodState) -> Result:
+    async def go_on(self, key: ObjectKey, facts: PodFacts, memory: PodState) -> Result:
         """One pass over such a pod."""
         if not self._is_leading() or facts.settings.state == "paused":
             return NoRequeue()
@@ -337,7 +339,7 @@ class ImageChangeHandler:
             self._metrics.decided(change.decision.reason.value)
         return again or NoRequeue()
 
-    async def _evict(self, key: Key, pod: Pod, memory: PodState) -> Result:
+    async def _evict(self, key: ObjectKey, pod: Pod, memory: PodState) -> Result:
         try:
             await self._client.evict(key.namespace, key.name, uid=pod.metadata.uid)
         except (NotFound, Conflict):
@@ -378,9 +380,9 @@ STANDBY: Final = 5.0
 class Pods(Protocol):
     """The pods without a node, and those whose image was changed (:class:`WatchedPods`)."""
 
-    def get(self, key: Key) -> Pod | None: ...
+    def get(self, key: ObjectKey) -> Pod | None: ...
 
-    def known(self) -> list[Key]: ...
+    def known(self) -> list[ObjectKey]: ...
 
     def unscheduled(self) -> Collection[Pod] | None: ...
 
@@ -388,7 +390,7 @@ class Pods(Protocol):
 class PodEvaluation(NamedTuple):
     """What a pass has found."""
 
-    key: Key
+    key: ObjectKey
     case: Case
     decision: PodDecision
     memory: PodState
@@ -407,7 +409,7 @@ class PodController:
         images: ImageWaiting,
         writes: PodWrites,
         changed: ImageChangeHandler,
-        enqueue: Callable[[Key], None],
+        enqueue: Callable[[ObjectKey], None],
         clock: Clock,
         metrics: TaintMetrics,
         is_leading: Callable[[], bool],
@@ -425,7 +427,7 @@ class PodController:
         self._is_leading = is_leading
         self._is_held = is_held
         self._uniform = uniform
-        self._memories: dict[Key, PodState] = {}
+        self._memories: dict[ObjectKey, PodState] = {}
         self._causes = SeenErrors()
         facts.on_change(self.facts_changed)
 
@@ -495,14 +497,14 @@ class PodController:
 
     # -- passes --------------------------------------------------------------------------------------------------------
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         """One pass over one pod."""
         try:
             return await self._pass(key)
         except Exception as error:  # noqa: BLE001 - a bug met with one pod must neither stop the others nor keep its gate
             return await self._fault(key, error)
 
-    async def _pass(self, key: Key) -> Result:
+    async def _pass(self, key: ObjectKey) -> Result:
         pod = self._pods.get(key)
         if pod is None or pod.metadata.deletion_timestamp is not None:
             self._forget(key)
@@ -540,7 +542,7 @@ class PodController:
         left = limit - waited(pod, memory, now=self._clock.monotonic(), moment=self._clock.now())
         return RequeueAfter(left) if left > 0 else None
 
-    async def _judge(self, key: Key, case: Case, memory: PodState) -> Result:
+    async def _judge(self, key: ObjectKey, case: Case, memory: PodState) -> Result:
         known: PodImageState | None = PodImageState({})
         if case.rule is None:
             known = self._images.inquiry.resolve(image_request(case), key, memory.waiter)
@@ -602,30 +604,30 @@ class PodController:
             moment, now = self._clock.now(), self._clock.monotonic()
             self._metrics.gate_seconds.observe(waited(pod, judged.memory, now=now, moment=moment))
 
-    def _park(self, key: Key, known: PodImageState) -> None:
+    def _park(self, key: ObjectKey, known: PodImageState) -> None:
         self._images.waiting.park(key, (*known.wants, *known.answered))
 
-    def _settle(self, key: Key, memory: PodState, *, settled: object = None) -> None:
+    def _settle(self, key: ObjectKey, memory: PodState, *, settled: object = None) -> None:
         """The pod waits for no image."""
         self._images.waiting.leave(key)
         memory.settled = settled
         memory.is_unknown = memory.is_waiting = False
 
-    def _remember(self, key: Key, pod: Pod) -> PodState:
+    def _remember(self, key: ObjectKey, pod: Pod) -> PodState:
         memory = self._memories.get(key)
         if memory is None or memory.waiter.uid != pod.metadata.uid:
             self._forget(key)
             memory = self._memories[key] = PodState(pod.metadata.uid, self._clock.monotonic())
         return memory
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: ObjectKey) -> None:
         self._memories.pop(key, None)
         self._images.waiting.leave(key)
         self._writes.leaves(key)
 
     # -- internal errors -----------------------------------------------------------------------------------------------
 
-    async def _fault(self, key: Key, error: Exception) -> Result:
+    async def _fault(self, key: ObjectKey, error: Exception) -> Result:
         """A bug counts as a failure that time may cure; when the pod's time is over it loses our gate nevertheless."""
         self._metrics.internal_errors.inc()
         log.error("a pass over a pod met a bug", pod=str(key), exc_info=error if self._causes.is_new(error) else None)

@@ -21,7 +21,7 @@ from polyarch.kube.patches import JsonPatch
 from polyarch.kube.rbac import rule
 from polyarch.kube.requests import FIELD_MANAGER
 from polyarch.kube.resources import Resource
-from polyarch.objects import Key, Unstructured
+from polyarch.objects import ObjectKey, Unstructured
 from polyarch.taints.documents import GROUP, VERSIONS, bindings, newest_served, policies, registration_policy
 from polyarch.taints.facts import TaintFacts
 from polyarch.taints.metrics import TaintMetrics
@@ -41,7 +41,7 @@ FACTS_AGAIN: Final = 5.0
 """Seconds until the next look while the configuration is not known; its arrival calls, too."""
 SYNC_LOOK: Final = 0.2
 REFUSED_LOOK: Final = 10.0
-OBJECT: Final = Key("", REGISTRATION_POLICY)
+OBJECT: Final = ObjectKey("", REGISTRATION_POLICY)
 
 
 class KeepsPolicies(Protocol):
@@ -127,7 +127,7 @@ class RegistrationPolicyController:
         """Neither object is there."""
         return all(kind.watch.is_known and kind.watch.get(OBJECT) is None for kind in self._kinds)
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         """One pass."""
         if not self._facts.is_ready:  # a configuration that cannot be read now may be there nevertheless
             return RequeueAfter(FACTS_AGAIN)

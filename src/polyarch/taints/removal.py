@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound, TooManyRequests
-from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NODES, PODS, Ref
+from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NODES, PODS, ObjectRef
 from polyarch.objects import DaemonSet, Node, Pod
 from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.taints import names
@@ -59,12 +59,12 @@ class TaintRemover:
         daemon_sets = (await self._writer.api.list(DAEMONSETS, type=DaemonSet)).items
         return await self._writer.patch_all(DAEMONSETS, daemon_sets, _without_tolerations)
 
-    async def left(self) -> tuple[Ref, ...]:
+    async def left(self) -> tuple[ObjectRef, ...]:
         """The nodes and pods on which something of ours is still there, by a fresh list."""
         nodes = (await self._writer.api.list(NODES, type=Node)).items
         pods = await self._marked()
-        owned = [Ref(NODES, each.metadata.key) for each in nodes if self._without_taints(each).operations]
-        return (*owned, *(Ref(PODS, each.metadata.key) for each in pods))
+        owned = [ObjectRef(NODES, each.metadata.key) for each in nodes if self._without_taints(each).operations]
+        return (*owned, *(ObjectRef(PODS, each.metadata.key) for each in pods))
 
     # -- evictions ----------------------------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ class TaintRemover:
 
     async def _evict(self, pod: Pod, waiting: Callable[[Pod], None]) -> StepResult:
         writer, metadata = self._writer, pod.metadata
-        ref = Ref(PODS, metadata.key)
+        ref = ObjectRef(PODS, metadata.key)
         until = writer.clock.monotonic() + EVICTION_TIMEOUT
         while True:
             try:

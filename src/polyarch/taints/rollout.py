@@ -18,7 +18,7 @@ from polyarch.kube.informer import Informer
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import ENDPOINT_SLICES, MUTATING_WEBHOOKS
 from polyarch.kube.store import IndexFunction
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.taints.facts import TaintFacts
 from polyarch.taints.metrics import TaintMetrics
 from polyarch.taints.names import ROLE
@@ -136,7 +136,7 @@ class ClusterPreconditions:
     def admission(self) -> str:
         """Why the webhook for pods is not registered or not available; empty: it is both."""
         return admission_problem(
-            self._configurations.store.get(Key("", ROLE)), self._slices.store.values(), namespace=self._namespace
+            self._configurations.store.get(ObjectKey("", ROLE)), self._slices.store.values(), namespace=self._namespace
         )
 
 
@@ -240,7 +240,7 @@ class TaintRollout:
 
     # -- one pass ------------------------------------------------------------------------------------------------------
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         """One pass."""
         settings = self._facts.settings
         if not self._is_begun:

@@ -16,7 +16,7 @@ from polyarch.clock import Clock
 from polyarch.kube.conditions import AppliesStatus, merged
 from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import NotFound
-from polyarch.objects import Condition, Key
+from polyarch.objects import Condition, ObjectKey
 from polyarch.taints.api import (
     ARCHITECTURE_TAINTS,
     DEGRADED,
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 WRITE_INTERVAL: Final = 10.0
 """Least seconds between two writes, and between two looks."""
-OBJECT: Final = Key("", SINGLETON)
+OBJECT: Final = ObjectKey("", SINGLETON)
 
 Part = Callable[[], StatusPart]
 
@@ -69,7 +69,7 @@ class StatusWriter:
         self.is_degraded = False
         """What condition ``Degraded`` was at the last look."""
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         """One pass."""
         found = self._facts.configuration
         if found is None:

@@ -15,10 +15,10 @@ from polyarch.kube.errors import Conflict, Invalid, KubernetesError, NotFound
 from polyarch.kube.managed_fields import differences
 from polyarch.kube.patches import JsonPatch, Operation
 from polyarch.kube.requests import FIELD_MANAGER
-from polyarch.kube.resources import Ref, Resource
+from polyarch.kube.resources import ObjectRef, Resource
 from polyarch.kube.responses import ListResult
 from polyarch.kube.watch import KubernetesObject
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.oci.traffic.concurrency import map_concurrently
 
 MAX_CONCURRENT_WRITES: Final = 8
@@ -61,7 +61,7 @@ M = TypeVar("M", bound=KubernetesObject)
 class AppliedChange(NamedTuple):
     """What was done to one object, or would be."""
 
-    ref: Ref
+    ref: ObjectRef
     what: str
     """As the rest of a sentence: ``loses supported-arch=arm64:NoSchedule``."""
 
@@ -69,7 +69,7 @@ class AppliedChange(NamedTuple):
 class FailedChange(NamedTuple):
     """What could not be done, and why."""
 
-    ref: Ref
+    ref: ObjectRef
     problem: str
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ class Writer:
 
     async def patch(self, resource: Resource, thing: M, propose: Callable[[M], ProposedPatch]) -> StepResult:
         """Patches one object; what was proposed for an old state is proposed anew for the present one."""
-        ref = Ref(resource, thing.metadata.key)
+        ref = ObjectRef(resource, thing.metadata.key)
         problem = "it keeps changing"
         for attempt in range(AT_MOST):
             proposal = propose(thing)
@@ -170,7 +170,7 @@ class Writer:
     async def apply(self, resource: Resource, document: Mapping[str, Any]) -> StepResult:
         """Brings an object of the cluster to what the document says, unless it says so already."""
         name = document["metadata"]["name"]
-        ref = Ref(resource, Key("", name))
+        ref = ObjectRef(resource, ObjectKey("", name))
         try:
             try:
                 live = await self.api.get(resource, name, type=dict)
@@ -187,7 +187,7 @@ class Writer:
         self, resource: Resource, name: str, *, namespace: str = "", what: str = "is deleted"
     ) -> StepResult:
         """Deletes an object if it is there."""
-        ref = Ref(resource, Key(namespace, name))
+        ref = ObjectRef(resource, ObjectKey(namespace, name))
         try:
             await self.api.get(resource, name, namespace=namespace, type=dict)
             await self.api.delete(resource, name, namespace=namespace, dry_run=self.dry_run)

@@ -20,7 +20,7 @@ from polyarch.images.pull_secrets import (
 )
 from polyarch.kube.errors import ConnectionFailed, Forbidden
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, Pod, Secret
+from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, ObjectKey, Pod, Secret
 from polyarch.oci.auth.credential_plugins import HelperOutput, Provider, ProviderConfiguration, ProviderCredentials
 from polyarch.oci.auth.credentials import Credential, Document
 from polyarch.oci.pull_sources import Configuration, sources
@@ -401,7 +401,7 @@ class Watched:
             entry = {"username": "user", "password": password}
             body = msgspec.json.encode({"auths": {"registry.example": entry}})
             new = Secret(type=options.get("type", DOCKER_CONFIG_JSON), data={".dockerconfigjson": body})
-        key = Key("config", "pull-secret")
+        key = ObjectKey("config", "pull-secret")
         kind = "delete" if new is None else "apply"
         self.credentials.observe(ObjectChange(kind, key, self._known, new))
         self._known = new
@@ -447,7 +447,7 @@ async def test_what_is_wrong_with_the_global_secret_is_not_told_to_those_who_hav
     body = msgspec.json.encode({"auths": auths})
     found = Secret(type=DOCKER_CONFIG_JSON, data={".dockerconfigjson": body})
     GlobalPullSecret(secrets, "openshift-config/pull-secret").observe(
-        ObjectChange("apply", Key("openshift-config", "pull-secret"), None, found, True)
+        ObjectChange("apply", ObjectKey("openshift-config", "pull-secret"), None, found, True)
     )
     credentials = await secrets.get(PULL)
     assert await candidates(credentials) == ["one"]

@@ -7,7 +7,7 @@ from placement_world import failed, resolved
 from polyarch.images.backoff import ALL_ALIKE, Backoff
 from polyarch.images.pull_secrets import PodCredentials, PullSecretNames
 from polyarch.images.waiting import LookupKey, PendingImage, WaitingPods
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
 
@@ -20,7 +20,7 @@ class Room:
     def __init__(self, retries: Backoff = ALL_ALIKE) -> None:
         self.clock = ManualClock(start=0)
         self.due: dict[LookupKey, float] = {}
-        self.woken: list[Key] = []
+        self.woken: list[ObjectKey] = []
         self.waiting = WaitingPods(
             self.clock, schedule=self._schedule, wake=self.woken.append, retries=retries, uniform=lambda: 0.5
         )
@@ -34,7 +34,9 @@ class Room:
         return PendingImage(LookupKey(reference.canonical, credential), reference, credentials, **options)
 
     def park(self, pod: str, *wants: PendingImage | str) -> None:
-        self.waiting.park(Key("team", pod), [self.want(each) if isinstance(each, str) else each for each in wants])
+        self.waiting.park(
+            ObjectKey("team", pod), [self.want(each) if isinstance(each, str) else each for each in wants]
+        )
 
     def attempts(self) -> list[LookupKey]:
         """What is due now, begun."""
@@ -170,7 +172,7 @@ def test_a_busy_host_does_not_make_a_failing_image_be_asked_all_the_time(room):
                 room.fail(key, "server-error")
             else:
                 room.succeed(key)
-                room.waiting.leave(Key("team", f"good-{number}"))
+                room.waiting.leave(ObjectKey("team", f"good-{number}"))
         room.clock.advance(1)
     assert attempts <= 2 * 7, "each regular turn may be followed by one that a success brought about"
 
@@ -245,13 +247,13 @@ def test_an_answer_from_before_the_pod_is_not_what_always_wants(room):
     room.clock.advance(3)
     room.park("b", room.want("app:1", not_before=3.0))
     room.waiting.finish(APP, resolved(parse("app:1"), "linux/amd64", checked_at=0.0))
-    assert room.woken == [Key("team", "a")]
+    assert room.woken == [ObjectKey("team", "a")]
     assert room.next_in(APP) == 0.25
     room.clock.advance(0.25)
     ask = room.waiting.start(APP)
     assert ask.not_before == 3.0
     room.succeed(APP)
-    assert Key("team", "b") in room.woken
+    assert ObjectKey("team", "b") in room.woken
 
 
 @pytest.mark.req("PL-404")
@@ -260,7 +262,7 @@ def test_a_digest_needs_no_later_check(room):
     room.park("a", room.want(image, not_before=50.0))
     (key,) = room.attempts()
     room.waiting.finish(key, resolved(parse(image), "linux/amd64", checked_at=0.0))
-    assert room.woken == [Key("team", "a")]
+    assert room.woken == [ObjectKey("team", "a")]
 
 
 @pytest.mark.req("RG-110")
@@ -277,9 +279,9 @@ def test_an_answer_that_has_become_old_while_the_pod_waited_is_asked_for_again(r
 def test_a_pod_that_leaves_takes_its_look_up_along_when_nobody_else_waits(room):
     room.park("a", "app:1")
     room.park("b", "app:1")
-    room.waiting.leave(Key("team", "a"))
+    room.waiting.leave(ObjectKey("team", "a"))
     assert len(list(room.waiting.lookups())) == 1
-    room.waiting.leave(Key("team", "b"))
+    room.waiting.leave(ObjectKey("team", "b"))
     assert list(room.waiting.lookups()) == []
     assert room.attempts() == []
 
@@ -288,7 +290,7 @@ def test_a_pod_that_leaves_takes_its_look_up_along_when_nobody_else_waits(room):
 def test_an_answer_for_pods_that_have_gone_is_dropped(room):
     room.park("a", "app:1")
     room.attempts()
-    room.waiting.leave(Key("team", "a"))
+    room.waiting.leave(ObjectKey("team", "a"))
     room.succeed(APP)
     assert list(room.waiting.lookups()) == []
     assert room.woken == []
@@ -306,7 +308,7 @@ def test_an_image_that_does_not_say_its_architecture_is_final_for_who_waits(room
     room.park("a", "app:1")
     room.attempts()
     room.waiting.finish(APP, Inspection(parse("app:1"), Status.UNKNOWN))
-    assert room.woken == [Key("team", "a")]
+    assert room.woken == [ObjectKey("team", "a")]
     assert room.waiting.find(APP).failure == "unknown"
 
 

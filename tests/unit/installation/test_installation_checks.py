@@ -9,18 +9,18 @@ from polyarch.installation.preflight import Ownership, PreflightCheck, Preflight
 from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.rbac import Permission
-from polyarch.kube.resources import NAMESPACES, Ref
-from polyarch.objects import Key
+from polyarch.kube.resources import NAMESPACES, ObjectRef
+from polyarch.objects import ObjectKey
 from polyarch.operator.components.operator_rbac import PREDECESSOR
 from polyarch.placement import names
 
 HERE = "polyarch-system"
 Json = dict[str, Any]
 DOCUMENTS = {preflight.ref_of(each): each for each in objects.documents(InstallationSettings())}
-ABSENT: dict[Ref, Json | None] = dict.fromkeys(DOCUMENTS)
+ABSENT: dict[ObjectRef, Json | None] = dict.fromkeys(DOCUMENTS)
 
 
-def ref(kind: str) -> Ref:
+def ref(kind: str) -> ObjectRef:
     return next(each for each in DOCUMENTS if each.resource.kind == kind)
 
 
@@ -140,7 +140,7 @@ def test_a_namespace_is_ours_if_polyarch_labelled_it(name: str, manager: str, ex
     fields = {"f:metadata": {"f:labels": {f"f:{part_of}": {}}}}
     entries = [{"manager": manager, "operation": "Apply", "fieldsV1": fields}]
     found = {"metadata": {"name": name, "labels": {part_of: "polyarch"}, "managedFields": entries}}
-    assert whose(Ref(NAMESPACES, Key("", name)), found) is expected
+    assert whose(ObjectRef(NAMESPACES, ObjectKey("", name)), found) is expected
 
 
 @pytest.mark.req("IN-002")

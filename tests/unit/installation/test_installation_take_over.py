@@ -7,10 +7,10 @@ import pytest
 from polyarch.installation.apply import take_over
 from polyarch.kube.apply import READS
 from polyarch.kube.errors import NO_FIT, Invalid, StatusCause
-from polyarch.kube.resources import DEPLOYMENTS, Ref
-from polyarch.objects import Key, Unstructured
+from polyarch.kube.resources import DEPLOYMENTS, ObjectRef
+from polyarch.objects import ObjectKey, Unstructured
 
-REF = Ref(DEPLOYMENTS, Key("home", "polyarch-operator"))
+REF = ObjectRef(DEPLOYMENTS, ObjectKey("home", "polyarch-operator"))
 CHANGED = Invalid(422, reason="Invalid", message=NO_FIT)
 
 

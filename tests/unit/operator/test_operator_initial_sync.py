@@ -3,23 +3,23 @@
 import pytest
 
 from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.operator.reconciler import InitialSync
 
-KEY = Key("", "cluster")
+KEY = ObjectKey("", "cluster")
 
 
 @pytest.mark.req("IN-002")
 async def test_every_controller_has_to_have_had_its_pass() -> None:
     answers: list[Result | Exception] = [RequeueAfter(0.2), ValueError("no API server"), RequeueAfter(5.0)]
 
-    async def slow(_: Key) -> Result:
+    async def slow(_: ObjectKey) -> Result:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    async def quick(_: Key) -> Result:
+    async def quick(_: ObjectKey) -> Result:
         return NoRequeue()
 
     first = InitialSync(("slow", "quick"))

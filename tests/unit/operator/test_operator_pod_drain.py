@@ -6,18 +6,18 @@ import pytest
 from manual_clock import ManualClock
 
 from polyarch import names
-from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, SERVICE_ACCOUNTS, Ref, Resource
+from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, SERVICE_ACCOUNTS, ObjectRef, Resource
 from polyarch.kube.responses import ListResult
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 from polyarch.operator.apply_sets import POD_DRAIN_TIMEOUT, PodDrain
 
 HOME = "polyarch"
 
 
-def belonging(resource: Resource, controller: str) -> dict[Ref, PartialObjectMetadata]:
+def belonging(resource: Resource, controller: str) -> dict[ObjectRef, PartialObjectMetadata]:
     labels = {names.CONTROLLER_LABEL: controller}
     found = PartialObjectMetadata(metadata=ObjectMeta(name=controller, labels=labels))
-    return {Ref(resource, Key("", controller)): found}
+    return {ObjectRef(resource, ObjectKey("", controller)): found}
 
 
 class Pods:

@@ -11,7 +11,7 @@ import trustme
 from polyarch.clock import SystemClock
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.objects import Key, Unstructured
+from polyarch.objects import ObjectKey, Unstructured
 from polyarch.oci.mirror_files import InvalidConfiguration
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.operator.cluster import OperatorNamespace
@@ -85,7 +85,7 @@ class Cached:
     """The informers of the operator's namespace: what is in them is said by the test."""
 
     def __init__(self) -> None:
-        self.stores: dict[Any, dict[Key, Unstructured]] = {}
+        self.stores: dict[Any, dict[ObjectKey, Unstructured]] = {}
 
     def informer(self, resource: Any, *_: Any, **selected: Any) -> Any:
         return SimpleNamespace(store=self.stores.setdefault(resource, {}))
@@ -106,7 +106,7 @@ def test_the_operator_finds_a_wrong_configmap_and_sees_it_corrected() -> None:
 
     def put(**content: Any) -> None:
         document = {"metadata": {"name": "mirrors", "namespace": "ns"}, **content}
-        cached.stores[CONFIGMAPS][Key("ns", "mirrors")] = Unstructured(document)
+        cached.stores[CONFIGMAPS][ObjectKey("ns", "mirrors")] = Unstructured(document)
 
     put(data={"registries.conf": "[[registry]"}, binaryData={"ca.crt": base64.b64encode(b"none").decode()})
     several = found.problems

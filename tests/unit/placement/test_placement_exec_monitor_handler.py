@@ -13,14 +13,14 @@ from polyarch.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import NODES, PODS
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.placement import names
 from polyarch.placement.api import ENOEXECEVENTS, ENoExecEvent
 from polyarch.placement.exec_monitor_handler import ATTEMPT_TIMEOUT, Handler
 
 HOME = "polyarch-system"
 ID = "3f" * 32
-KEY = Key(HOME, "e")
+KEY = ObjectKey(HOME, "e")
 STATUS = {"nodeName": "worker-1", "podName": "cart", "podNamespace": "shop", "containerID": f"cri-o://{ID}"}
 ERROR = names.ENOEXEC_EVENT_ERROR_LABEL
 
@@ -29,7 +29,7 @@ class World:
     """An API server that has one ENoExecEvent, one pod and one node; ``failures`` are raised by the next requests."""
 
     def __init__(self, status: Mapping[str, Any] | None = STATUS, *, namespace: str = HOME, **labels: str) -> None:
-        self.key = Key(namespace, "e")
+        self.key = ObjectKey(namespace, "e")
         metadata = {"name": "e", "namespace": namespace, "uid": "u", "labels": labels}
         self.events = {self.key: {"metadata": metadata, "status": status}}
         self.objects: dict[tuple[Any, str], Any] = {
@@ -89,7 +89,7 @@ class World:
 
     async def patch(self, resource: Any, name: str, patch: Any, *, namespace: str = "") -> Any:
         self._asked("patch", resource, name)
-        metadata = self.pod["metadata"] if resource == PODS else self.events[Key(namespace, name)]["metadata"]
+        metadata = self.pod["metadata"] if resource == PODS else self.events[ObjectKey(namespace, name)]["metadata"]
         change = patch.document["metadata"]
         if change.get("uid", metadata["uid"]) != metadata["uid"]:
             raise Conflict(409)
@@ -98,7 +98,7 @@ class World:
     async def delete(self, resource: Any, name: str, *, namespace: str = "", uid: str | None = None) -> None:
         self._asked("delete", resource, name)
         assert (resource, uid) == (ENOEXECEVENTS, "u")
-        del self.events[Key(namespace, name)]
+        del self.events[ObjectKey(namespace, name)]
 
     def _asked(self, verb: str, resource: Any, name: str) -> None:
         self.requests.append(f"{verb} {resource.plural} {name}")

@@ -8,7 +8,7 @@ from manual_clock import ManualClock
 from placement_world import placement_metrics, pod, value
 
 from polyarch.kube.errors import ServerTimeout
-from polyarch.objects import Key, Pod
+from polyarch.objects import ObjectKey, Pod
 from polyarch.placement import names
 from polyarch.placement.controller import GATED_SELECTOR, STRAY_SELECTOR, GatedPods, StrayGates
 
@@ -17,7 +17,7 @@ class Cluster:
     """What the API server lists, and what the controller is told to look at."""
 
     def __init__(self) -> None:
-        self.store: dict[Key, Pod] = {}
+        self.store: dict[ObjectKey, Pod] = {}
         self.pods = GatedPods(self.store)
         self.listed: list[Pod] = []
         self.failing = False
@@ -59,8 +59,8 @@ async def test_a_gate_without_label_is_queued_and_counted(cluster):
     cluster.listed = [stored("stray"), stored("other", gated=False)]
     await cluster.strays.look()
     assert cluster.queued == ["stray"]
-    assert cluster.pods.get(Key("team", "stray")) is not None
-    assert cluster.pods.get(Key("team", "other")) is None
+    assert cluster.pods.get(ObjectKey("team", "stray")) is not None
+    assert cluster.pods.get(ObjectKey("team", "other")) is None
     assert value(cluster.metrics, "polyarch_placement_stray_gates_total") == 1
 
 
@@ -71,7 +71,7 @@ async def test_a_stray_that_is_gone_is_looked_at_once_more_so_that_it_is_forgott
     cluster.listed = []
     await cluster.strays.look()
     assert cluster.queued == ["stray", "stray"]
-    assert cluster.pods.get(Key("team", "stray")) is None
+    assert cluster.pods.get(ObjectKey("team", "stray")) is None
 
 
 @pytest.mark.req("PL-300")
@@ -90,7 +90,7 @@ async def test_a_stray_is_counted_once_however_often_it_changes(cluster):
     for version in ("1", "2", "3"):
         cluster.listed = [stored("stray", version=version)]
         await cluster.strays.look()
-    cluster.pods.outdated(Key("team", "stray"))
+    cluster.pods.outdated(ObjectKey("team", "stray"))
     await cluster.strays.look()
     assert value(cluster.metrics, "polyarch_placement_stray_gates_total") == 1
     cluster.listed = [stored("stray", version="9", uid="another pod of that name")]
@@ -119,7 +119,7 @@ async def test_a_failed_list_leaves_everything_as_it_was(cluster):
     await cluster.strays.look()
     cluster.failing = True
     await cluster.strays.look()
-    assert cluster.pods.get(Key("team", "stray")) is not None
+    assert cluster.pods.get(ObjectKey("team", "stray")) is not None
 
 
 @pytest.mark.req("PL-300", "PL-800")
@@ -151,7 +151,7 @@ async def test_who_leads_no_more_forgets_its_strays(cluster):
 @pytest.mark.req("PL-304")
 def test_what_the_watch_has_shown_is_not_taken_from_an_old_look(cluster):
     """A stray that was labelled, placed and left the watch is not gated any more."""
-    key = Key("team", "stray")
+    key = ObjectKey("team", "stray")
     cluster.pods.take_strays({key: stored("stray")})
     cluster.pods.outdated(key)
     assert cluster.pods.get(key) is None
@@ -160,9 +160,9 @@ def test_what_the_watch_has_shown_is_not_taken_from_an_old_look(cluster):
 
 @pytest.mark.req("PL-701", "PL-900")
 def test_the_gauge_counts_pods_with_our_gate_and_returns_to_nought(cluster):
-    cluster.store[Key("team", "a")] = stored("a")
-    cluster.store[Key("team", "b")] = stored("b", gated=False)
-    cluster.pods.take_strays({Key("team", "c"): stored("c"), Key("team", "a"): stored("a")})
+    cluster.store[ObjectKey("team", "a")] = stored("a")
+    cluster.store[ObjectKey("team", "b")] = stored("b", gated=False)
+    cluster.pods.take_strays({ObjectKey("team", "c"): stored("c"), ObjectKey("team", "a"): stored("a")})
     assert cluster.pods.count() == 2
     cluster.pods.take_strays({})
     cluster.store.clear()

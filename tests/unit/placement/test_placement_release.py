@@ -8,7 +8,7 @@ from placement_world import FakeMutator, pod, refused_by_validation, value
 from polyarch.images.pod_mutation import MutationContext, PodMutation
 from polyarch.kube.errors import NO_FIT, Conflict, ConnectionFailed, Forbidden, Invalid, ServerTimeout
 from polyarch.kube.patches import Operation
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.placement import names
 from polyarch.placement.controller import LIST_INTERVAL
 
@@ -92,7 +92,7 @@ async def test_a_pod_that_stays_gated_for_want_of_an_answer_is_in_the_log(world,
     world.api.refuse = ServerTimeout(504, verb="patch", resource="pods", message="failed calling webhook")
     await world.create("app:1")
     await world.run(200)
-    assert world.api.is_gated(Key("team", "app"))
+    assert world.api.is_gated(ObjectKey("team", "app"))
     lines = [line for line in capsys.readouterr().out.splitlines() if "no answer to the release of a pod" in line]
     assert len(lines) == 1
     assert "failed calling webhook" in lines[0]
@@ -289,7 +289,7 @@ async def test_a_webhook_that_fails_for_some_pods_is_asked_no_more_often_as_othe
 
     async def failing(resource, name, change, **where):
         if name == "bad":
-            world.api.patches.append((Key("team", name), change))
+            world.api.patches.append((ObjectKey("team", name), change))
             raise ServerTimeout(504, verb="patch", resource="pods", message="failed calling webhook")
         return await patch(resource, name, change, **where)
 

@@ -22,7 +22,7 @@ from placement_cases import (
     zone,
 )
 
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.placement import names
 from polyarch.placement.api import ClusterPodPlacementConfig, PodPlacementConfig
 from polyarch.placement.decision import LookupProgress
@@ -160,7 +160,7 @@ def test_a_selector_that_does_not_parse_matches_nothing_and_disturbs_nothing() -
     broken = ppc("broken", plugin(("arm64", 1)), selector={"matchExpressions": [{"key": "a", "operator": "Near"}]})
     table = ScoringTable.of(None, [broken, ppc("good", plugin(("amd64", 2)))])
     assert [each.name for each in table.of_namespace("shop")] == ["PodPlacementConfig-good"]
-    assert "Near" in table.problems[Key("shop", "broken")]
+    assert "Near" in table.problems[ObjectKey("shop", "broken")]
 
 
 @pytest.mark.req("PL-203")

@@ -10,7 +10,7 @@ from placement_world import OPERATOR, FakeSecrets, FakeWatches, facts_of, policy
 from polyarch.images.pull_secrets import GlobalPullSecret, PullSecrets
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import DOCKER_CONFIG_JSON, Key, ObjectMeta, Secret
+from polyarch.objects import DOCKER_CONFIG_JSON, ObjectKey, ObjectMeta, Secret
 from polyarch.oci.cache import Cache, ImageReading, RepositoryLocation, TagRecord
 from polyarch.oci.inspection import Entry, Status
 from polyarch.placement import names
@@ -95,7 +95,7 @@ class Replica:
         config = b'{"auths":{"r.example":{"username":"u","password":"%s"}}}' % password.encode()
         metadata = ObjectMeta(name="pull", namespace="infra", uid="u", resource_version=version)
         secret = Secret(metadata, DOCKER_CONFIG_JSON, {".dockerconfigjson": config})
-        change = ObjectChange("apply", Key("infra", "pull"), None, secret)
+        change = ObjectChange("apply", ObjectKey("infra", "pull"), None, secret)
         self._global.observe(change)
         self.shared.global_secret_changed(change)
 

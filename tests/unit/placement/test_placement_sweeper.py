@@ -14,7 +14,7 @@ from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.errors import Forbidden, NotFound, ServerTimeout, TooManyRequests
 from polyarch.kube.responses import ListResult
 from polyarch.kube.watch import Page
-from polyarch.objects import Key, PartialObjectMetadata, Pod
+from polyarch.objects import ObjectKey, PartialObjectMetadata, Pod
 from polyarch.placement import names
 from polyarch.placement.sweep import PAGE_SIZE, Sweeper
 
@@ -85,7 +85,7 @@ class Cluster:
         return Page(bound[begin : begin + limit], "1", str(begin + limit) if rest > 0 else "")
 
     async def evict(self, namespace, name, *, uid=None):
-        key = Key(namespace, name)
+        key = ObjectKey(namespace, name)
         if key not in self.pods or self.pods[key].metadata.uid != uid:
             raise NotFound(404, reason="NotFound", verb="create", resource="pods/eviction", name=name)
         if self.refusal is not None:
@@ -103,7 +103,7 @@ class Cluster:
             reference = {"kind": "ReplicaSet", "name": owner, "uid": f"uid-{owner}", "controller": True}
             document["metadata"]["ownerReferences"] = [reference]
         document["status"] = {"phase": phase}
-        self.pods[Key(namespace, name)] = msgspec.convert(document, Pod)
+        self.pods[ObjectKey(namespace, name)] = msgspec.convert(document, Pod)
 
     async def start(self):
         self.tasks = [asyncio.create_task(self.facts.run()), asyncio.create_task(self.sweeper.run())]
@@ -238,10 +238,10 @@ async def test_neither_an_error_nor_a_bug_ends_the_sweep(make):
     cluster.failing = True
     await cluster.clock.run(120)
     cluster.failing = False
-    cluster.pods[Key("team", "bug")] = None
+    cluster.pods[ObjectKey("team", "bug")] = None
     await cluster.clock.run(120)
     assert value(cluster.metrics, "polyarch_internal_errors_total") > 0
-    del cluster.pods[Key("team", "bug")]
+    del cluster.pods[ObjectKey("team", "bug")]
     await cluster.clock.run(120)
     assert cluster.reported() == ["missed"]
 

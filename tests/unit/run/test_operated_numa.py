@@ -14,7 +14,7 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
 from polyarch.kube.resources import Resource
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.operator.settings import OperatorSettings
 from polyarch.run.numa_component import BACKOFF, MAX_BACKOFF, NAMES, START, NumaComponent
 from polyarch.run.numa_controllers import NumaControllers
@@ -34,13 +34,13 @@ def test_an_operator_starts_without_what_the_controllers_of_numa_are_made_of() -
 
 @pytest.mark.req("NO-046")
 def test_a_pass_that_fails_comes_again_after_one_second_and_at_last_every_two_minutes() -> None:
-    queue = WorkQueue[Key]("numa", ManualClock(), random=lambda: 0.0, backoff=BACKOFF, longest=MAX_BACKOFF)
-    delays = [queue.retry(Key("", "numaresourcesoperator")) for _ in range(10)]
+    queue = WorkQueue[ObjectKey]("numa", ManualClock(), random=lambda: 0.0, backoff=BACKOFF, longest=MAX_BACKOFF)
+    delays = [queue.retry(ObjectKey("", "numaresourcesoperator")) for _ in range(10)]
     assert delays[:3] == [1.0, 2.0, 4.0]
     assert delays[-1] == 60.0, "the upper half of two minutes is chance"
     assert (
-        WorkQueue[Key]("numa", ManualClock(), random=lambda: 1.0, backoff=BACKOFF, longest=MAX_BACKOFF).retry(
-            Key("", "numaresourcesoperator")
+        WorkQueue[ObjectKey]("numa", ManualClock(), random=lambda: 1.0, backoff=BACKOFF, longest=MAX_BACKOFF).retry(
+            ObjectKey("", "numaresourcesoperator")
         )
         == 2.0
     )
@@ -50,7 +50,7 @@ class Cache:
     """Of one kind."""
 
     def __init__(self) -> None:
-        self.store: dict[Key, object] = {}
+        self.store: dict[ObjectKey, object] = {}
         self.has_synced = self.is_missing = False
 
     def add_handler(self, handler: object) -> None:
@@ -63,7 +63,7 @@ class Controllers(NumaControllers):
     def __init__(self) -> None:
         self.ends: Result = NoRequeue()
 
-    async def reconcile(self, name: str, key: Key) -> Result:
+    async def reconcile(self, name: str, key: ObjectKey) -> Result:
         return self.ends
 
 
@@ -83,11 +83,11 @@ class Operated(NumaComponent):
         """These custom resources alone, and their caches are complete."""
         for name, cache in zip(NAMES, self.caches.values(), strict=False):
             cache.has_synced = True
-            cache.store = {Key("", name): object()} if name in names else {}
+            cache.store = {ObjectKey("", name): object()} if name in names else {}
 
     async def passes_over(self, name: str, *, key: str | None = None, ends: Result = DONE) -> None:
         self.passes.ends = ends
-        await self._reconcile(name, Key("", name if key is None else key))
+        await self._reconcile(name, ObjectKey("", name if key is None else key))
 
 
 EXPORTERS, SCHEDULER, KUBELETS = NAMES
@@ -138,7 +138,7 @@ def test_without_the_definitions_or_the_feature_there_is_nothing_to_look_at() ->
 async def test_a_pass_that_has_seen_nothing_does_not_count(empty: dict[str, Any]) -> None:
     numa = Operated()
     numa.there_is(EXPORTERS)
-    numa.caches[OPERATORS].store[Key("", "another")] = object()
+    numa.caches[OPERATORS].store[ObjectKey("", "another")] = object()
     await numa.passes_over(EXPORTERS, **empty)
     assert not numa.is_synced
 

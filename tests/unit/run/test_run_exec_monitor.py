@@ -8,10 +8,10 @@ from manual_clock import ManualClock
 
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.run.exec_monitor import handler_side
 
-KEY = Key("polyarch-system", "worker-1-4711")
+KEY = ObjectKey("polyarch-system", "worker-1-4711")
 
 
 @pytest.mark.req("PL-600")

@@ -9,10 +9,10 @@ from manual_clock import ManualClock
 from polyarch.kube.lease import Lease, LeaseSpec
 from polyarch.kube.settings import ProcessSettings
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.run.services import lease_watch
 
-KEY = Key("polyarch-system", "ppc-controllers-208d7abd.multiarch.openshift.io")
+KEY = ObjectKey("polyarch-system", "ppc-controllers-208d7abd.multiarch.openshift.io")
 
 
 class Process:

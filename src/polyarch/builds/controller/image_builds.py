@@ -45,7 +45,7 @@ from polyarch.kube.controller import NoRequeue, Result
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, Resource
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import Key, Namespace
+from polyarch.objects import Namespace, ObjectKey
 from polyarch.oci.lru_cache import LRUCache
 
 CONVERTED: Final = 4096
@@ -62,7 +62,7 @@ class _Attention(msgspec.Struct):
     """An execution is under way, or held back: it matters which nodes are available."""
     is_queued: bool | None = None
     """Some architecture waits for a Job; None: there was no plan yet."""
-    job: frozenset[Key] = frozenset()
+    job: frozenset[ObjectKey] = frozenset()
     """Jobs of others with the same key."""
 
 
@@ -93,7 +93,7 @@ class ImageBuildReader:
         self._metrics = metrics
         self._enqueue: Callable[[BuildRef], None] = lambda ref: None
         self._workload = ActiveJobs(metrics)
-        self._converted: LRUCache[Key, tuple[str, str | None, Execution]] = LRUCache(CONVERTED)
+        self._converted: LRUCache[ObjectKey, tuple[str, str | None, Execution]] = LRUCache(CONVERTED)
         self._attention: dict[BuildRef, _Attention] = {}
         self._by_view: defaultdict[frozenset[str], set[BuildRef]] = defaultdict(set)
         self._queue = JobQueue()
@@ -121,7 +121,7 @@ class ImageBuildReader:
             nodes=self._nodes.sample(labels) if informers.knows_nodes else None,
             executions=tuple(self._execution(each) for each in runs),
             jobs=tuple(informers.jobs_in(key.namespace)),
-            inputs=InputData(pod_security=pod_security(informers.namespaces.store.get(Key("", key.namespace)))),
+            inputs=InputData(pod_security=pod_security(informers.namespaces.store.get(ObjectKey("", key.namespace)))),
             active_jobs=self._workload.active_jobs,
             settings=self._settings,
         )
@@ -141,7 +141,7 @@ class ImageBuildReader:
         if others:
             executions = (*facts.executions, *(self._execution(each) for each in others))
             plan = self._planner(msgspec.structs.replace(facts, executions=executions))
-        self._watch_for(self._ref(Key(facts.request.namespace, facts.request.name)), facts, plan)
+        self._watch_for(self._ref(ObjectKey(facts.request.namespace, facts.request.name)), facts, plan)
         return plan
 
     @property
@@ -157,19 +157,19 @@ class ImageBuildReader:
         self._metrics.run_written(stored, wanted)
         for each in newly_ended(stored, wanted):
             if each.get("phase") == "Built":
-                job = self._informers.job(Key(write.namespace, str(each.get("job") or "")))
+                job = self._informers.job(ObjectKey(write.namespace, str(each.get("job") or "")))
                 if job is not None:
                     self._metrics.took(str(each.get("architecture")), parts(job))
 
-    def execution(self, key: Key) -> Execution | None:
+    def execution(self, key: ObjectKey) -> Execution | None:
         """One Run in the planner's form."""
         return self._execution(key) if key in self._informers.runs.store else None
 
-    def _execution(self, key: Key) -> Execution:
+    def _execution(self, key: ObjectKey) -> Execution:
         run = self._informers.runs.store.get(key)
         if run is None:
             raise LookupError(f"the index names the Run {key}, which the cache does not have")
-        record = self._informers.records.store.get(Key(key.namespace, record_name(key.name)))
+        record = self._informers.records.store.get(ObjectKey(key.namespace, record_name(key.name)))
         text = record.data.architectures if record is not None and record.data is not None else None
         known = self._converted.get(key)
         if known is not None and known[:2] == (run.metadata.resource_version, text):
@@ -178,7 +178,7 @@ class ImageBuildReader:
         self._converted.put(key, (run.metadata.resource_version, text, execution))
         return execution
 
-    def _limit(self, build: Key) -> int | None:
+    def _limit(self, build: ObjectKey) -> int | None:
         """How many Jobs a build may have at a time; None if it waits for none."""
         found, attention = self._informers.builds.store.get(build), self._attention.get(self._ref(build))
         if found is None or found.metadata.deletion_timestamp is not None:
@@ -208,7 +208,7 @@ class ImageBuildReader:
         self._queue.run_changed(change.key, change.new)
         if change.new is None:
             self._converted.pop(change.key)
-        self._enqueue(self._ref(Key(change.key.namespace, run.spec.image_build.name)))
+        self._enqueue(self._ref(ObjectKey(change.key.namespace, run.spec.image_build.name)))
 
     def _job_changed(self, change: ObjectChange[JobObject]) -> None:
         job = change.new or change.old
@@ -252,9 +252,9 @@ class ImageBuildReader:
             return
         metadata = object_.metadata
         run = (metadata.annotations or {}).get(names.RUN_LABEL) or (metadata.labels or {}).get(names.RUN_LABEL, "")
-        found = self._informers.runs.store.get(Key(metadata.namespace, run))
+        found = self._informers.runs.store.get(ObjectKey(metadata.namespace, run))
         if found is not None:
-            self._enqueue(self._ref(Key(metadata.namespace, found.spec.image_build.name)))
+            self._enqueue(self._ref(ObjectKey(metadata.namespace, found.spec.image_build.name)))
 
     def _attend(self, ref: BuildRef, labels: frozenset[str]) -> None:
         known = self._attention.get(ref)
@@ -284,12 +284,12 @@ class ImageBuildReader:
             if was_queued and not attention.is_queued:
                 self._wake_queued()
         attention.job = frozenset(
-            Key(facts.request.namespace, each.job)
+            ObjectKey(facts.request.namespace, each.job)
             for each in plan.per_architecture
             if each.action == "Wait" and each.job
         )
 
-    def _ref(self, key: Key) -> BuildRef:
+    def _ref(self, key: ObjectKey) -> BuildRef:
         return BuildRef("ImageBuild", key.namespace, key.name)
 
 
@@ -338,17 +338,17 @@ class ArchitecturesConfigMap:
         client: Client,
         namespace: str,
         *,
-        stored: Callable[[Key], RecordConfigMap | None],
+        stored: Callable[[ObjectKey], RecordConfigMap | None],
         architectures: Callable[[], tuple[str, ...] | None],
-        wrote: Callable[[Key, str], None],
+        wrote: Callable[[ObjectKey, str], None],
     ) -> None:
-        self.key = Key(namespace, names.ARCHITECTURES_CONFIGMAP)
+        self.key = ObjectKey(namespace, names.ARCHITECTURES_CONFIGMAP)
         self._client = client
         self._stored = stored
         self._architectures = architectures
         self._wrote = wrote
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         """Writes the ConfigMap if it says something else."""
         architectures = self._architectures()
         if architectures is None:

@@ -32,7 +32,7 @@ from polyarch.kube.manager import Process
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, Resource
 from polyarch.kube.store import ObjectChange, Store, WriteExpectations
-from polyarch.objects import Key, Namespace, ObjectMeta
+from polyarch.objects import Namespace, ObjectKey, ObjectMeta
 from polyarch.oci.lru_cache import LRUCache
 
 INFORMER_RIGHTS: Final = (
@@ -59,8 +59,8 @@ class BuildRef(NamedTuple):
         return f"{self.kind} {self.namespace}/{self.name}"
 
     @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
+    def key(self) -> ObjectKey:
+        return ObjectKey(self.namespace, self.name)
 
 
 class WrittenCache(NamedTuple):
@@ -138,14 +138,14 @@ class BuildInformers:
         self.records = records
         self.nodes = nodes
         self.namespaces = namespaces
-        self._converted: LRUCache[Key, tuple[Sequence[object], JobFacts]] = LRUCache(CONVERTED)
+        self._converted: LRUCache[ObjectKey, tuple[Sequence[object], JobFacts]] = LRUCache(CONVERTED)
         runs.store.add_index(BY_BUILD, _build_of)
         runs.store.add_index(BY_KEY, _keys_of)
         jobs.store.add_index(BY_NAMESPACE, _namespace_of)
         pods.store.add_index(BY_JOB, _job_of)
         jobs.add_handler(self._job_changed)
 
-    def job(self, key: Key) -> JobFacts | None:
+    def job(self, key: ObjectKey) -> JobFacts | None:
         """A Job with what its pods say."""
         job, pods = self.jobs.store.get(key), self.pods.store
         if job is None:
@@ -336,12 +336,12 @@ def _label(metadata: ObjectMeta, key: str) -> str:
 NO_LIMIT: Final = 0
 AT_WORK: Final = frozenset({"Building", "WaitingForNode"})
 
-Limit = Callable[[Key], int | None]
+Limit = Callable[[ObjectKey], int | None]
 """Gives the limit of a build: its ``maxParallel`` (``NO_LIMIT``: none); None if it does not wait for Jobs any more."""
 
 
 class _Waiting(msgspec.Struct, frozen=True):
-    build: Key
+    build: ObjectKey
     created: float
     queued: int
     at_work: int
@@ -351,9 +351,9 @@ class JobQueue:
     """All Runs that wait."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Key, _Waiting] = {}
+        self._waiting: dict[ObjectKey, _Waiting] = {}
 
-    def run_changed(self, key: Key, run: RunReader | None) -> None:
+    def run_changed(self, key: ObjectKey, run: RunReader | None) -> None:
         """A Run as it is now; None: it is gone."""
         waiting = _waiting(run) if run is not None else None
         if waiting is not None:
@@ -363,7 +363,7 @@ class JobQueue:
 
     def before(self, active: Execution | None, limit: Limit) -> int:
         """How many architectures of older Runs get a Job before one of this Run; without one, of all."""
-        own = Key(active.namespace, active.name) if active is not None else None
+        own = ObjectKey(active.namespace, active.name) if active is not None else None
         return sum(
             _places(each, limit(each.build))
             for key, each in self._waiting.items()
@@ -388,7 +388,7 @@ def _waiting(run: RunReader) -> _Waiting | None:
         return None
     metadata = run.metadata
     return _Waiting(
-        build=Key(metadata.namespace, run.spec.image_build.name),
+        build=ObjectKey(metadata.namespace, run.spec.image_build.name),
         created=seconds(metadata.creation_timestamp) or 0.0,
         queued=queued,
         at_work=sum(each.get("phase") in AT_WORK for each in found),

@@ -42,7 +42,7 @@ from polyarch.kube.owners import remove_finalizer
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, JOBS, SECRETS, Resource
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import Key, ObjectMeta, Unstructured
+from polyarch.objects import ObjectKey, ObjectMeta, Unstructured
 from polyarch.selectors import LabelSelector
 
 log = structlog.get_logger(__name__)
@@ -84,9 +84,9 @@ class MachineOSImages:
         self._locks = locks
         self._reporter = DeletionReporter(recorder, metrics, clock)
         self._is_leading = is_leading
-        self.key: Final = Key(namespace, "machine-os-images")
+        self.key: Final = ObjectKey(namespace, "machine-os-images")
 
-    async def reconcile(self, _: Key) -> Result:
+    async def reconcile(self, _: ObjectKey) -> Result:
         """Reconciles all records that are being deleted."""
         later: list[float] = []
         several: dict[str, list[_Leaving]] = {}
@@ -102,7 +102,7 @@ class MachineOSImages:
             later += [found] if found is not None else []
         return RequeueAfter(min(later)) if later else NoRequeue()
 
-    def subscribe(self, enqueue: Callable[[Key], None]) -> None:
+    def subscribe(self, enqueue: Callable[[ObjectKey], None]) -> None:
         """Calls ``enqueue`` when a record is to go."""
 
         def changed(change: ObjectChange[RecordConfigMap]) -> None:
@@ -479,7 +479,7 @@ class MachineOSConfigReader:
         machine = self._machine
         if machine is None or not machine.are_known or not self._informers.records.has_synced:
             return None
-        stored = machine.configs.store.get(Key("", key.name))
+        stored = machine.configs.store.get(ObjectKey("", key.name))
         if stored is None or stored.metadata.deletion_timestamp is not None:
             self._configs.pop(key.name, None)
             return None
@@ -545,11 +545,11 @@ class MachineOSConfigReader:
     def _config(self, machine: MachineOSInformers, document: dict[str, Any]) -> MachineOSConfigFacts:
         metadata: Mapping[str, Any] = document.get("metadata") or {}
         name = str(((document.get("spec") or {}).get("machineConfigPool") or {}).get("name") or "")
-        pool = machine.pools.store.get(Key("", name))
+        pool = machine.pools.store.get(ObjectKey("", name))
         config = MachineOSConfigFacts(
             namespace=self._namespace, document=document, pool=pool.document if pool is not None else None
         )
-        rendered = machine.rendered.store.get(Key("", config.rendered_name))
+        rendered = machine.rendered.store.get(ObjectKey("", config.rendered_name))
         builds = controlled_by((each.document for each in machine.builds.store.values()), str(metadata.get("uid")))
         return msgspec.structs.replace(
             config,

@@ -48,7 +48,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.oci.lru_cache import LRUCache
 
@@ -457,7 +457,7 @@ class ImagePruner:
         yield from self._used()
 
     def _is_going(self, namespace: str) -> bool:
-        found = self._informers.namespaces.store.get(Key("", namespace))
+        found = self._informers.namespaces.store.get(ObjectKey("", namespace))
         return found is not None and found.metadata.deletion_timestamp is not None
 
 
@@ -515,7 +515,7 @@ class PruneJobs:
         """What is known of the images now; what remains is being deleted, or could not be."""
         if not pruning.images:
             return PruneResult()
-        job = self._job(Key(pruning.namespace, pruning.job))
+        job = self._job(ObjectKey(pruning.namespace, pruning.job))
         if job is not None and (job.deleting or job.role != names.PRUNE_ROLE):
             return prune_outcome(pruning, None)
         found = prune_outcome(pruning, job)
@@ -543,7 +543,7 @@ class PruneJobs:
     async def _make_inputs(self, pruning: PruneRequest, uid: str) -> None:
         """Its pod waits for them. They are not in the cache yet, or were not made before the builder was stopped."""
         _, inputs = prune_request_manifests(pruning, self._settings)
-        if Key(pruning.namespace, inputs["metadata"]["name"]) in self._informers.records.store:
+        if ObjectKey(pruning.namespace, inputs["metadata"]["name"]) in self._informers.records.store:
             return
         try:
             owned = inputs_owned(inputs, job=pruning.job, uid=uid)
@@ -557,7 +557,7 @@ class PruneJobs:
         except NotFound:
             return
 
-    def _job(self, key: Key) -> JobFacts | None:
+    def _job(self, key: ObjectKey) -> JobFacts | None:
         job, pods = self._informers.jobs.store.get(key), self._informers.pods.store
         if job is None:
             return None

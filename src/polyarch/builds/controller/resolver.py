@@ -36,7 +36,7 @@ from polyarch.kube.informer import OnDemandInformer, Shares
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, RUNTIME_CLASSES, SECRETS
 from polyarch.kube.store import ObjectChange, older
-from polyarch.objects import DOCKER_CONFIG, Key, PartialObjectMetadata
+from polyarch.objects import DOCKER_CONFIG, ObjectKey, PartialObjectMetadata
 from polyarch.oci.auth.credential_stores import CredentialStore, KeyringCredentials
 from polyarch.oci.auth.credentials import Credential, CredentialWarning, Document
 from polyarch.oci.inspection import Inspection, InspectionError, Status
@@ -251,10 +251,10 @@ class SpecInputs:
         self._namespace = namespace
         self._enqueue = enqueue
         self._watches: dict[str, OnDemandInformer[PartialObjectMetadata]] = {}
-        self._users: defaultdict[Key, set[BuildRef]] = defaultdict(set)
-        self._used: dict[BuildRef, frozenset[Key]] = {}
-        self._contents: LRUCache[Key, _Content] = LRUCache(CONTENTS[0], weight=CONTENTS[1])
-        self._readings: LRUCache[Key, _Reading] = LRUCache(READINGS[0], weight=READINGS[1])
+        self._users: defaultdict[ObjectKey, set[BuildRef]] = defaultdict(set)
+        self._used: dict[BuildRef, frozenset[ObjectKey]] = {}
+        self._contents: LRUCache[ObjectKey, _Content] = LRUCache(CONTENTS[0], weight=CONTENTS[1])
+        self._readings: LRUCache[ObjectKey, _Reading] = LRUCache(READINGS[0], weight=READINGS[1])
         self._hmac_key = b""
 
     async def fill(self, ref: BuildRef, facts: BuildFacts) -> BuildFacts:
@@ -268,7 +268,7 @@ class SpecInputs:
         readable = True
         try:
             for name in sorted(wanted.keyed_secrets):
-                found[name] = await self._keyed(Key(ref.namespace, name))
+                found[name] = await self._keyed(ObjectKey(ref.namespace, name))
         except Forbidden:
             readable = False
         inputs = msgspec.structs.replace(facts.inputs, config_maps=config_maps, secrets=found, readable=readable)
@@ -289,7 +289,7 @@ class SpecInputs:
 
     async def config_map(self, ref: BuildRef, name: str) -> Mapping[str, Any] | None:
         """``data`` and ``binaryData`` as they are now, those that are there; None if there is no such ConfigMap."""
-        key = Key(ref.namespace, name)
+        key = ObjectKey(ref.namespace, name)
         watch = self._watches.get(key.namespace)
         if watch is None:
             self._uses(ref, (*(each.name for each in self._used.get(ref, ())), name))
@@ -316,7 +316,7 @@ class SpecInputs:
         return older(seen.metadata.resource_version, known.version)
 
     def _uses(self, ref: BuildRef, wanted: Iterable[str]) -> None:
-        used = frozenset(Key(ref.namespace, name) for name in wanted)
+        used = frozenset(ObjectKey(ref.namespace, name) for name in wanted)
         before = self._used.get(ref, frozenset())
         for key in before - used:
             self._users[key].discard(ref)
@@ -352,7 +352,7 @@ class SpecInputs:
 
     async def secret(self, ref: BuildRef, name: str) -> SecretFacts | None:
         """What may be known of a Secret, read now; None if there is none. Raises ``Forbidden``."""
-        secret = await self._read(Key(ref.namespace, name), at_most=JUST_READ)
+        secret = await self._read(ObjectKey(ref.namespace, name), at_most=JUST_READ)
         return secret_facts(secret, b"") if secret is not None else None
 
     def credentials(self, namespace: str, names: tuple[str, ...]) -> CredentialStore:
@@ -370,7 +370,7 @@ class SpecInputs:
         problems: list[str] = []
         for name in wanted:
             where = f"{namespace}/{name}"
-            secret = await self._read(Key(namespace, name), at_most=SECRET_LIFETIME)
+            secret = await self._read(ObjectKey(namespace, name), at_most=SECRET_LIFETIME)
             if secret is None:
                 problems.append(f"Secret {where} does not exist")
                 continue
@@ -381,7 +381,7 @@ class SpecInputs:
                 problems.append(f"Secret {where} holds no credentials of registries")
         return found, problems
 
-    async def _keyed(self, key: Key) -> SecretFacts | None:
+    async def _keyed(self, key: ObjectKey) -> SecretFacts | None:
         """A Secret with the fingerprints that enter keys."""
         secret = await self._read(key, at_most=SECRET_LIFETIME)
         if secret is None:
@@ -392,7 +392,7 @@ class SpecInputs:
             return msgspec.structs.replace(secret_facts(secret, b""), invalid=f"{missing}: the operator makes it")
         return secret_facts(secret, hmac_key)
 
-    async def _read(self, key: Key, *, at_most: float) -> SecretObject | None:
+    async def _read(self, key: ObjectKey, *, at_most: float) -> SecretObject | None:
         """The Secret, not older than ``at_most`` seconds."""
         now = self._clock.monotonic()
         known = self._readings.get(key)
@@ -410,7 +410,7 @@ class SpecInputs:
     async def _hmac(self) -> bytes:
         """The role's key; empty while there is none."""
         if not self._hmac_key:
-            own = await self._read(Key(self._namespace, names.HMAC_SECRET), at_most=ENABLED_AGAIN)
+            own = await self._read(ObjectKey(self._namespace, names.HMAC_SECRET), at_most=ENABLED_AGAIN)
             text = (own.data or {}).get(HMAC_KEY) if own is not None else None
             self._hmac_key = _decoded(text) if text else b""
         return self._hmac_key

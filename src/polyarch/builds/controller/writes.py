@@ -60,7 +60,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, SECRETS
 from polyarch.kube.store import Store, WriteExpectations
-from polyarch.objects import DOCKER_CONFIG_JSON, Key, ObjectMeta, Unstructured
+from polyarch.objects import DOCKER_CONFIG_JSON, ObjectKey, ObjectMeta, Unstructured
 from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.oci.auth.credentials import MalformedDocument
 from polyarch.oci.inspection import Inspection, InspectionError, Status
@@ -81,12 +81,12 @@ class BuildExpectations(Generic[K]):
         self._clock = clock
         self._pending: dict[K, list[Callable[[], bool]]] = {}
 
-    def wrote(self, build: K, writes: WriteExpectations[Any], key: Key, resource_version: str) -> None:
+    def wrote(self, build: K, writes: WriteExpectations[Any], key: ObjectKey, resource_version: str) -> None:
         """The API server answered a write to the object ``key`` of a cache with this resourceVersion."""
         writes.note_write(key, resource_version)
         self._note(build, lambda: writes.is_stale(key))
 
-    def deleted(self, build: K, store: Store[Any], key: Key, uid: str) -> None:
+    def deleted(self, build: K, store: Store[Any], key: ObjectKey, uid: str) -> None:
         """The API server accepted the deletion of that object."""
         until = self._clock.monotonic() + EXPECTATION_LIFETIME
 
@@ -176,7 +176,7 @@ class ObjectWrites:
         self._clock = clock
         self._pace = StatusRateLimiter()
         self._uids: dict[BuildRef, dict[str, str]] = {}
-        self._versions: dict[tuple[str, Key], str] = {}
+        self._versions: dict[tuple[str, ObjectKey], str] = {}
         """Versions of objects that the caches do not show as we have written them."""
 
     @contextmanager
@@ -309,7 +309,7 @@ class ObjectWrites:
             return WriteResult.NOT_NEEDED
         if (cache := self._cache(write.kind)) is not None:
             for each in self._concerned(ref, write.kind):
-                self._expectations.deleted(each, cache.store, Key(write.namespace, write.name), write.uid)
+                self._expectations.deleted(each, cache.store, ObjectKey(write.namespace, write.name), write.uid)
         return WriteResult.DONE
 
     # -- caches --------------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class ObjectWrites:
         self._seen(ref, write, metadata.resource_version)
 
     def _seen(self, ref: BuildRef, write: Write, version: str) -> None:
-        key = Key(write.namespace, write.name)
+        key = ObjectKey(write.namespace, write.name)
         if (cache := self._cache(write.kind)) is not None and version:
             for each in self._concerned(ref, write.kind):
                 self._expectations.wrote(each, cache.writes, key, version)
@@ -334,13 +334,13 @@ class ObjectWrites:
         """Who plans from this object: with a Job every build of its namespace."""
         return (ref, jobs_of(ref.namespace)) if kind == JOBS.kind else (ref,)
 
-    def _is_behind(self, kind: str, key: Key) -> bool:
+    def _is_behind(self, kind: str, key: ObjectKey) -> bool:
         cache = self._cache(kind)
         return cache is not None and cache.writes.is_stale(key)
 
     def _stored_status(self, write: Write) -> tuple[Mapping[str, Any], str, str]:
         """Status, UID and resourceVersion in the cache; nothing for an object made in this reconcile."""
-        cache, key = self._cache(write.kind), Key(write.namespace, write.name)
+        cache, key = self._cache(write.kind), ObjectKey(write.namespace, write.name)
         found = cache.store.get(key) if cache is not None else None
         if found is None or (write.uid and found.metadata.uid != write.uid):
             return {}, "", ""
@@ -349,7 +349,7 @@ class ObjectWrites:
 
     def _is_equal(self, write: Write) -> bool:
         """Whether the cache shows every field that would be applied (written only when different)."""
-        cache, key = self._cache(write.kind), Key(write.namespace, write.name)
+        cache, key = self._cache(write.kind), ObjectKey(write.namespace, write.name)
         found = cache.store.get(key) if cache is not None else None
         if found is None or self._is_behind(write.kind, key):
             return False

@@ -28,7 +28,7 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.informer import InformerFactory
 from polyarch.kube.resources import PODS
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 
 SCHEMA: Final = "polyarch.dev/build-logs.v1"
 COLOURS: Final = ("cyan", "green", "yellow", "bold", "dim", "red")
@@ -215,7 +215,7 @@ class LogFollower:
     def __init__(self, client: Client, asked: BuildLogsOptions, run: ImageBuildRun, printer: Printer) -> None:
         self._client = client
         self._asked = asked
-        self._key = Key(run.metadata.namespace, run.metadata.name)
+        self._key = ObjectKey(run.metadata.namespace, run.metadata.name)
         self._printer = printer
         self._changed = asyncio.Event()
         self._informers = InformerFactory(client, clock=SystemClock())

@@ -65,7 +65,7 @@ from polyarch.kube.resources import (
     SECRETS,
     Resource,
 )
-from polyarch.objects import Key, Unstructured
+from polyarch.objects import ObjectKey, Unstructured
 from polyarch.oci.inspector import Inspector, InspectorOptions, open_inspector
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.concurrency import map_concurrently
@@ -111,7 +111,7 @@ def run_plan(
         given = {_key(each): each for each in placed if asked.name in (None, each["metadata"]["name"])}
         if files and not given:
             raise UsageError(f"{asked.file}: no ImageBuild named {asked.name}")
-        wanted: Mapping[Key, Mapping[str, Any] | None] = given or {Key(namespace, str(asked.name)): None}
+        wanted: Mapping[ObjectKey, Mapping[str, Any] | None] = given or {ObjectKey(namespace, str(asked.name)): None}
 
         async def work(client: Client) -> list[BuildPlanView]:
             return await _live(client, wanted, registries, messages)
@@ -127,8 +127,8 @@ def _code(made: BuildPlan, *, check: bool) -> int:
     return 1 if check and made.decision in WORK else 0
 
 
-def _key(manifest: Mapping[str, Any]) -> Key:
-    return Key(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+def _key(manifest: Mapping[str, Any]) -> ObjectKey:
+    return ObjectKey(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
 
 
 class FormerExecution(NamedTuple):
@@ -179,7 +179,10 @@ def _former(known: FactsFile, facts: BuildFacts) -> list[FormerExecution]:
 
 
 async def _live(
-    client: Client, wanted: Mapping[Key, Mapping[str, Any] | None], registries: RegistryOptions, messages: Messages
+    client: Client,
+    wanted: Mapping[ObjectKey, Mapping[str, Any] | None],
+    registries: RegistryOptions,
+    messages: Messages,
 ) -> list[BuildPlanView]:
     wiring = InspectorOptions(
         settings=InspectorSettings(timeout=registries.timeout, max_wait=registries.max_wait),
@@ -347,7 +350,7 @@ _FLAGS: Final = {
 """Flags of the builder's Deployment → settings of a facts file."""
 
 
-async def read_cluster(client: Client, key: Key, given: Mapping[str, Any] | None, now: datetime) -> FactsFile:
+async def read_cluster(client: Client, key: ObjectKey, given: Mapping[str, Any] | None, now: datetime) -> FactsFile:
     """The facts about one build; ``given`` is an object that is planned for in place of the stored one."""
     build = await _build(client, key, given)
     try:
@@ -376,7 +379,7 @@ async def read_cluster(client: Client, key: Key, given: Mapping[str, Any] | None
         raise CouldNotComplete(f"build plan: {error}") from None
 
 
-async def _build(client: Client, key: Key, given: Mapping[str, Any] | None) -> dict[str, Any]:
+async def _build(client: Client, key: ObjectKey, given: Mapping[str, Any] | None) -> dict[str, Any]:
     try:
         stored: dict[str, Any] = await client.get(names.IMAGE_BUILDS, key.name, namespace=key.namespace)
     except NotFound:
@@ -453,9 +456,9 @@ async def _hmac(client: Client) -> dict[str, str]:
     return {}
 
 
-def _place(document: Mapping[str, Any]) -> Key:
+def _place(document: Mapping[str, Any]) -> ObjectKey:
     metadata = document.get("metadata") or {}
-    return Key(metadata.get("namespace", ""), metadata.get("name", ""))
+    return ObjectKey(metadata.get("namespace", ""), metadata.get("name", ""))
 
 
 # -- facts of MachineOSConfigs

@@ -47,7 +47,7 @@ from polyarch.kube.errors import ConfigurationError, Conflict, Invalid, Kubernet
 from polyarch.kube.informer import InformerFactory
 from polyarch.kube.managed_fields import applied, conflicts_of
 from polyarch.kube.resources import PODS
-from polyarch.objects import Key, PartialObjectMetadata
+from polyarch.objects import ObjectKey, PartialObjectMetadata
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -104,11 +104,11 @@ def run_build(
     if asked.dry_run:
         return _print(asyncio.run(_with_cluster(where, work)), chosen)
 
-    async def submit(client: Client) -> dict[Key, tuple[BuildProgress, BuildResult]]:
+    async def submit(client: Client) -> dict[ObjectKey, tuple[BuildProgress, BuildResult]]:
         manifests = await work(client)
         goals = {}
         for each in manifests:
-            key = Key(str(each["metadata"]["namespace"]), str(each["metadata"]["name"]))
+            key = ObjectKey(str(each["metadata"]["namespace"]), str(each["metadata"]["name"]))
             goals[key] = await _applied(client, key, each, changes=bool(files) or wish.any or asked.rebuild is not None)
         if not asked.wait:
             return {}
@@ -131,7 +131,7 @@ def run_build(
     return max((end.code for _, end in found.values()), key=_severity, default=DONE)
 
 
-def rendered(found: Mapping[Key, tuple[BuildProgress, BuildResult]], form: str, *, colour: bool) -> str:
+def rendered(found: Mapping[ObjectKey, tuple[BuildProgress, BuildResult]], form: str, *, colour: bool) -> str:
     """The answer: a line for each build, or a document."""
     if form == "text":
         return "".join(_line(key, end, colour) for key, (_, end) in found.items())
@@ -140,7 +140,7 @@ def rendered(found: Mapping[Key, tuple[BuildProgress, BuildResult]], form: str, 
     )
 
 
-def _line(key: Key, end: BuildResult, colour: bool) -> str:
+def _line(key: ObjectKey, end: BuildResult, colour: bool) -> str:
     name = styled(key.name, "green" if end.code == DONE else "red", colour=colour)
     if end.code == DONE:
         told = f" ({end.message})" if end.outcome != "Published" and end.message else ""
@@ -149,7 +149,7 @@ def _line(key: Key, end: BuildResult, colour: bool) -> str:
     return f"{name}:{run} {printable(f'{end.outcome}: {end.message}' if end.message else end.outcome)}\n"
 
 
-def _document(key: Key, seen: BuildProgress, end: BuildResult) -> dict[str, Any]:
+def _document(key: ObjectKey, seen: BuildProgress, end: BuildResult) -> dict[str, Any]:
     return {
         "namespace": key.namespace,
         "name": key.name,
@@ -273,7 +273,7 @@ def new_token() -> str:
     return f"{datetime.now(UTC):%Y%m%dt%H%M%S}-{secrets.token_hex(3)}"
 
 
-async def _applied(client: Client, key: Key, manifest: Manifest, *, changes: bool) -> AwaitedGeneration:
+async def _applied(client: Client, key: ObjectKey, manifest: Manifest, *, changes: bool) -> AwaitedGeneration:
     """Apply it, or find it if nothing is to be changed. Raises CommandError."""
     try:
         if changes:
@@ -346,7 +346,7 @@ class BuildFollower:
     """One build, and what was seen of it last."""
 
     def __init__(
-        self, client: Client, informers: InformerFactory, key: Key, goal: AwaitedGeneration, board: Board
+        self, client: Client, informers: InformerFactory, key: ObjectKey, goal: AwaitedGeneration, board: Board
     ) -> None:
         self._client = client
         self._key = key
@@ -412,19 +412,19 @@ class BuildFollower:
 
 async def follow(
     client: Client,
-    goals: Mapping[Key, AwaitedGeneration],
+    goals: Mapping[ObjectKey, AwaitedGeneration],
     board: Board,
     *,
     timeout: float | None,
     clock: Clock | None = None,
-) -> dict[Key, tuple[BuildProgress, BuildResult]]:
+) -> dict[ObjectKey, tuple[BuildProgress, BuildResult]]:
     """Follow all of them at once; after ``timeout`` seconds those that are not over end as unfinished."""
     informers = InformerFactory(client, clock=clock or SystemClock())
     watched = {key: BuildFollower(client, informers, key, goal, board) for key, goal in goals.items()}
     watching = asyncio.create_task(informers.run())
-    ends: dict[Key, BuildResult] = {}
+    ends: dict[ObjectKey, BuildResult] = {}
 
-    async def one(key: Key) -> None:
+    async def one(key: ObjectKey) -> None:
         ends[key] = await watched[key].until_over()
 
     try:

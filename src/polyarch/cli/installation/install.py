@@ -20,7 +20,7 @@ from polyarch.installation.objects import UnknownComponent, component, documents
 from polyarch.installation.preflight import PreflightCheck
 from polyarch.installation.settings import Image, InstallationSettings, Registries, of_record
 from polyarch.kube.client import Client
-from polyarch.kube.resources import Ref
+from polyarch.kube.resources import ObjectRef
 from polyarch.oci.reference import InvalidReference, parse
 from polyarch.operator import registry_settings
 from polyarch.operator.settings import MAX_REPLICAS
@@ -153,7 +153,7 @@ def tell_checks(checks: Sequence[PreflightCheck], messages: Messages) -> None:
         messages.remark(f"{MARKS[check.outcome]} {check.name}: {check.message}{action}")
 
 
-def _shown(ref: Ref) -> str:
+def _shown(ref: ObjectRef) -> str:
     return f"{ref.resource.kind} {ref.key}"
 
 

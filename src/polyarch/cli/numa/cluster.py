@@ -31,7 +31,7 @@ from polyarch.numa.extender.state_document import Options, ReservationDocument, 
 from polyarch.numa.fit.facts import PodFacts, PodObject
 from polyarch.numa.names import SCHEDULER, STATE_PATH, STATUS_PORT
 from polyarch.numa.snapshot import NodeSnapshot, Snapshot, SnapshotReservation
-from polyarch.objects import Key, ObjectMeta
+from polyarch.objects import ObjectKey, ObjectMeta
 from polyarch.quantity import InvalidQuantity
 
 T = TypeVar("T")
@@ -187,7 +187,7 @@ def read_events(command: str, pod: PodFacts, where: SourceOptions) -> list[Event
     return list(dict.fromkeys(told))
 
 
-def read_pod(command: str, key: Key, where: SourceOptions) -> PodObject | None:
+def read_pod(command: str, key: ObjectKey, where: SourceOptions) -> PodObject | None:
     """Whatever became of it; None: there is none. Raises CommandError."""
 
     async def work(client: Client) -> PodObject | None:
@@ -268,10 +268,12 @@ async def read_state(client: Client, configuration: Configuration, namespace: st
     raise NoExtender("its pods do not answer", "; ".join(problems))
 
 
-async def _last_asked_first(client: Client, configuration: Configuration, pods: Sequence[Key]) -> Sequence[Key]:
+async def _last_asked_first(
+    client: Client, configuration: Configuration, pods: Sequence[ObjectKey]
+) -> Sequence[ObjectKey]:
     if len(pods) < 2:
         return pods
-    seconds_ago: dict[Key, float] = {}
+    seconds_ago: dict[ObjectKey, float] = {}
     for key in pods:
         try:
             verdicts = (await _state(client, configuration, key, _NO_NODE)).verdicts
@@ -281,7 +283,7 @@ async def _last_asked_first(client: Client, configuration: Configuration, pods: 
     return sorted(pods, key=seconds_ago.__getitem__)
 
 
-async def _state(client: Client, configuration: Configuration, pod: Key, query: str = "") -> State:
+async def _state(client: Client, configuration: Configuration, pod: ObjectKey, query: str = "") -> State:
     own = credentials_of(configuration.user, SystemClock())
     has_token = any(name.lower() == "authorization" for name, _ in (await own.current()).headers)
     token = "" if has_token else await _token(client, pod.namespace)

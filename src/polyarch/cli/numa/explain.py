@@ -29,7 +29,7 @@ from polyarch.numa.explanation import (
 )
 from polyarch.numa.fit.facts import ENDED, FitDecision, PodFacts, PodObject, pod_facts
 from polyarch.numa.snapshot import Choice, NodeSnapshot, Snapshot, Source, rules_of
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.quantity import spelled
 
 COMMAND: Final = "numa explain"
@@ -78,7 +78,7 @@ def _named(asked: NumaExplainOptions, seen: DecisionInputs) -> PodObject:
     if found is None and not asked.where.nrt:
         from polyarch.cli.numa.cluster import read_pod
 
-        found = read_pod(COMMAND, Key(namespace, name), asked.where)  # lists leave out what is over
+        found = read_pod(COMMAND, ObjectKey(namespace, name), asked.where)  # lists leave out what is over
     if found is None:
         there = "in the files" if asked.where.nrt else "in the cluster"
         raise (UsageError if asked.where.nrt else CouldNotComplete)(

@@ -17,7 +17,7 @@ from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages, confirm
 from polyarch.cli.taint.output import change_document
 from polyarch.clock import Clock, SystemClock
-from polyarch.kube.resources import Ref, few
+from polyarch.kube.resources import ObjectRef, few
 from polyarch.objects import Pod
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.bootstrap import ControllerBootstrap, NotInTime, observed
@@ -55,7 +55,7 @@ class CleanResult(msgspec.Struct, kw_only=True):
     key: str = ""
     changes: list[AppliedChange] = []
     failures: list[FailedChange] = []
-    left: tuple[Ref, ...] = ()
+    left: tuple[ObjectRef, ...] = ()
     """What is still there by a fresh list, although it should not be."""
     bare: tuple[str, ...] = ()
     """Pods without an owner that carry our tolerations and were not evicted."""

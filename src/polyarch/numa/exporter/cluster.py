@@ -27,7 +27,7 @@ from polyarch.kube.watch import Apply, Delete, KubernetesObject, Page
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.exporter.settings import ExporterSettings
 from polyarch.numa.host.kubelet import ConfigzUnavailable
-from polyarch.objects import Condition, Key, ObjectMeta
+from polyarch.objects import Condition, ObjectKey, ObjectMeta
 
 log = structlog.get_logger(__name__)
 
@@ -101,7 +101,7 @@ class WatchedObject(Generic[T]):
     @property
     def object(self) -> T | None:
         """As last seen; None if there is none, or while nothing is known."""
-        return self._informer.store.get(Key("", self._name))
+        return self._informer.store.get(ObjectKey("", self._name))
 
     @property
     def known(self) -> bool:
@@ -154,7 +154,7 @@ class WatchedObject(Generic[T]):
     def gone(self) -> None:
         """The API server has said that there is no such object."""
         self._was_read = True
-        self._informer.store.take(Delete(Key("", self._name), ""))
+        self._informer.store.take(Delete(ObjectKey("", self._name), ""))
 
     async def _settle(self) -> None:
         await self._informer.synced()

@@ -36,7 +36,7 @@ from polyarch.numa.fit.facts import (
     pod_facts,
 )
 from polyarch.numa.names import EXPORTER_POD_LABELS
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 from polyarch.quantity import InvalidQuantity
 
 log = structlog.get_logger(__name__)
@@ -57,7 +57,7 @@ class UncachedInformer(Generic[T]):
         type: type[T],
         *,
         seen: Callable[[T], None],
-        gone: Callable[[Key, str], None],
+        gone: Callable[[ObjectKey, str], None],
         clock: Clock,
         complete: Callable[[], None] = lambda: None,
     ) -> None:
@@ -67,8 +67,8 @@ class UncachedInformer(Generic[T]):
         self._seen = seen
         self._gone = gone
         self._complete = complete
-        self._known: dict[Key, tuple[str, str]] = {}
-        self._listed: set[Key] | None = None
+        self._known: dict[ObjectKey, tuple[str, str]] = {}
+        self._listed: set[ObjectKey] | None = None
         self._has_synced = False
         self._reflector = Reflector(client, resource, ListOptions(), clock=clock)
         self._reflector.add(self)
@@ -100,7 +100,7 @@ class UncachedInformer(Generic[T]):
         the bookmark that was due."""
         return self._reflector.broken_seconds or max(0.0, self._reflector.silent_seconds - BOOKMARKS)
 
-    def has(self, key: Key, version: str) -> bool:
+    def has(self, key: ObjectKey, version: str) -> bool:
         """Whether this version of the object, or a later one, was handed on."""
         known = self._known.get(key)
         return known is not None and not older(known[1], version)
@@ -148,7 +148,7 @@ class UncachedInformer(Generic[T]):
         self._known[metadata.key] = metadata.uid, metadata.resource_version
         self._tell(self._seen, object_)
 
-    def _lose(self, key: Key, version: str) -> None:
+    def _lose(self, key: ObjectKey, version: str) -> None:
         known = self._known.get(key)
         if known is None or older(version, known[1]):
             return
@@ -305,7 +305,7 @@ class CacheUpdater:
         self._orphans.pop(name, None)
         self._books.node_seen(facts, self._clock.monotonic())
 
-    def _lose_topology(self, key: Key, uid: str) -> None:
+    def _lose_topology(self, key: ObjectKey, uid: str) -> None:
         """What is reserved stays, and counts again when the object returns."""
         now, allocatable = self._clock.monotonic(), self._allocatable.get(key.name)
         self._orphans.pop(key.name, None)
@@ -324,7 +324,7 @@ class CacheUpdater:
         known = self._books.node(name) or self._orphans.pop(name, NodeFacts(name=name, has_topology=False))
         self._books.node_seen(msgspec.structs.replace(known, allocatable=found), self._clock.monotonic())
 
-    def _lose_node(self, key: Key, uid: str) -> None:
+    def _lose_node(self, key: ObjectKey, uid: str) -> None:
         """Its object may outlive it, or be there before it comes back."""
         self._allocatable.pop(key.name, None)
         known = self._books.node(key.name)
@@ -364,7 +364,7 @@ class CacheUpdater:
             if self._has_started:  # what was refused before us says nothing of what we know
                 self._books.refused_by_kubelet(facts.node_name, now)
 
-    def _lose_pod(self, key: Key, uid: str) -> None:
+    def _lose_pod(self, key: ObjectKey, uid: str) -> None:
         now = self._clock.monotonic()
         self._refused.discard(uid)
         self._books.pod_gone(uid, now)

@@ -22,7 +22,7 @@ from polyarch.kube.informer import Informer, OnDemandInformer
 from polyarch.kube.manager import Process
 from polyarch.kube.owners import delete_object
 from polyarch.kube.resources import ROLE_BINDINGS, ROLES, SECRETS
-from polyarch.objects import Key, PartialObjectMetadata
+from polyarch.objects import ObjectKey, PartialObjectMetadata
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
 from polyarch.operator.components.builds_objects import FORMER_MACHINE_ROLES, MACHINE_ROLE, builds_operands
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 RIGHTS: Final = (FORMER_MACHINE_ROLES,)
 """RBAC rules in the whole cluster."""
-SINGLETON: Final = Key("", names.ROLE)
+SINGLETON: Final = ObjectKey("", names.ROLE)
 HMAC_BYTES: Final = 32
 HMAC_KEY: Final = "key"
 """Key of the Secret's data."""
@@ -97,7 +97,7 @@ class BuildsReconciler:
             informer.add_handler(changed)
         self._sets.add_handler(changed)
 
-    async def reconcile(self, _: Key) -> Result:
+    async def reconcile(self, _: ObjectKey) -> Result:
         """Raises ``KubernetesError`` and ``ApplyFailed``."""
         self._sets.serve(self._discovery.served & MONITORING)
         if self._namespace.is_terminating:
@@ -142,7 +142,7 @@ class BuildsReconciler:
         """Make the key of fingerprints of Secrets where there is none: another key builds everything again that the
         Secrets are part of, but without a key nothing of that is built at all."""
         self._hmac_key.want(True)
-        if self._hmac_key.get(Key(self._settings.namespace, names.HMAC_SECRET)) is not None:
+        if self._hmac_key.get(ObjectKey(self._settings.namespace, names.HMAC_SECRET)) is not None:
             return
         key = base64.b64encode(secrets.token_bytes(HMAC_BYTES)).decode("ascii")
         document: dict[str, Any] = {

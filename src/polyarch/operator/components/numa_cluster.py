@@ -29,7 +29,7 @@ from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.numa.names import NODE_POOL_LABEL
-from polyarch.objects import Condition, Key, ObjectMeta, PartialObjectMetadata, Unstructured
+from polyarch.objects import Condition, ObjectKey, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.components.numa_exporter_objects import CONSTRAINTS, MACHINE_CONFIGS
 from polyarch.operator.components.numa_facts import (
     API_SERVERS,
@@ -53,7 +53,7 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=KubernetesObject)
 
-API_SERVICE: Final = Key("default", "kubernetes")
+API_SERVICE: Final = ObjectKey("default", "kubernetes")
 POLL_INTERVAL: Final = 600.0
 """Seconds between two looks while nothing tells of a change."""
 EXPECTING_INTERVAL: Final = 30.0
@@ -169,7 +169,7 @@ class NumaInformers:
     @property
     def namespace(self) -> ObjectMeta | None:
         """The metadata of the exporters' namespace; None: there is none."""
-        found = self._namespace.store.get(Key("", self._settings.numa_home))
+        found = self._namespace.store.get(ObjectKey("", self._settings.numa_home))
         return found.metadata if found is not None else None
 
     @property
@@ -195,7 +195,7 @@ class NumaInformers:
 
     @property
     def tls_profile(self) -> Mapping[str, Any] | None:
-        found = self._api_server.get(Key("", "cluster"))
+        found = self._api_server.get(ObjectKey("", "cluster"))
         profile: Mapping[str, Any] | None = ((found.document.get("spec") or {}) if found is not None else {}).get(
             "tlsSecurityProfile"
         )

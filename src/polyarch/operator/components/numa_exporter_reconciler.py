@@ -19,12 +19,12 @@ from polyarch.kube.errors import Conflict, KubernetesError, NotFound
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.informer import Informer
 from polyarch.kube.owners import Owner, add_finalizer, delete_object, remove_finalizer
-from polyarch.kube.resources import CRDS, DAEMONSETS, NAMESPACES, PODS, Ref, few
+from polyarch.kube.resources import CRDS, DAEMONSETS, NAMESPACES, PODS, ObjectRef, few
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import fields_beyond_ours, is_behind, topology_crd
-from polyarch.objects import Condition, Key, ObjectMeta, PartialObjectMetadata, Unstructured
+from polyarch.objects import Condition, ObjectKey, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
 from polyarch.operator.components import numa_facts
@@ -64,8 +64,8 @@ log = structlog.get_logger(__name__)
 Decoder = Callable[[str, str], ReadDocument]
 """Decodes a manifest, given its place and its text. Raises ``ValueError``."""
 
-EXPORTERS_KEY: Final = Key("", names.OPERATOR_SINGLETON)
-KUBELETS_KEY: Final = Key("", "kubeletconfigs")
+EXPORTERS_KEY: Final = ObjectKey("", names.OPERATOR_SINGLETON)
+KUBELETS_KEY: Final = ObjectKey("", "kubeletconfigs")
 WAITING: Final = RequeueAfter(5.0)
 FAILED: Final = "FailedRTESync"
 MAX_NAMED_FIELDS: Final = 3
@@ -108,7 +108,7 @@ class KubeletConfigReconciler:
         """The KubeletConfigs; those of HyperShift have the metadata of their ConfigMaps."""
         return self._found or ()
 
-    async def reconcile(self, _: Key) -> Result:
+    async def reconcile(self, _: ObjectKey) -> Result:
         if self._platform == "kubernetes":
             return NoRequeue()
         if not self._informers.has_synced:
@@ -155,7 +155,7 @@ class TopologyCRD:
 
     async def sync(self, *, left_alone: bool) -> str:
         """Bring the CRD up to date; why that failed, empty if it did not."""
-        seen = self._cache.store.get(Key("", str(TOPOLOGIES)))
+        seen = self._cache.store.get(ObjectKey("", str(TOPOLOGIES)))
         if left_alone or (seen is not None and seen.metadata.resource_version == self._checked):
             return ""
         try:
@@ -334,7 +334,7 @@ class ExporterUninstaller:
             return [str(ref) for ref in daemon_sets]
         pods = await exporter_pods(self._client, self._namespace)
         exporters_on = set() if late else {pod.spec.node_name for pod in pods}
-        left = [*map(str, daemon_sets), *(str(Ref(PODS, pod.metadata.key)) for pod in pods)]
+        left = [*map(str, daemon_sets), *(str(ObjectRef(PODS, pod.metadata.key)) for pod in pods)]
         try:
             listed = await self._client.list(
                 TOPOLOGIES, type=PartialObjectMetadata, label_selector=names.NODE_GROUP_LABEL
@@ -344,7 +344,9 @@ class ExporterUninstaller:
         await _together(
             self._delete(topology.metadata) for topology in listed.items if topology.metadata.name not in exporters_on
         )
-        return left if late else [*left, *(str(Ref(TOPOLOGIES, topology.metadata.key)) for topology in listed.items)]
+        return (
+            left if late else [*left, *(str(ObjectRef(TOPOLOGIES, topology.metadata.key)) for topology in listed.items)]
+        )
 
     async def _delete(self, metadata: ObjectMeta) -> None:
         try:
@@ -421,7 +423,7 @@ class ExporterReconciler:
         self._rollout_progress = RolloutProgress(clock)
         self._metrics = metrics
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         live = self._informers.operators.store.get(key)
         if live is None:
             self._status_writer.forget(key.name)

@@ -14,7 +14,7 @@ from polyarch.kube.owners import Owner, add_finalizer, delete_object, remove_fin
 from polyarch.kube.resources import DEPLOYMENTS, PODS, Resource
 from polyarch.numa import names
 from polyarch.numa.api.resources import SCHEDULERS
-from polyarch.objects import Key, PartialObjectMetadata, Unstructured
+from polyarch.objects import ObjectKey, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
 from polyarch.operator.components import numa_facts
@@ -35,7 +35,7 @@ from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 
 log = structlog.get_logger(__name__)
 
-SCHEDULER_KEY: Final = Key("", names.SCHEDULER_SINGLETON)
+SCHEDULER_KEY: Final = ObjectKey("", names.SCHEDULER_SINGLETON)
 WAITING: Final = RequeueAfter(5.0)
 FAILED: Final = "FailedSchedulerSync"
 MAX_PODS: Final = 100
@@ -73,8 +73,8 @@ class SchedulerUninstaller:
 
     async def _step(self) -> bool:
         """Whether something is still there."""
-        deployment, kick = Key(self._namespace, names.SCHEDULER), Key(self._namespace, names.KICK)
-        several: tuple[tuple[Resource, Key], ...] = ((DEPLOYMENTS, deployment), (CAPACITIES, kick))
+        deployment, kick = ObjectKey(self._namespace, names.SCHEDULER), ObjectKey(self._namespace, names.KICK)
+        several: tuple[tuple[Resource, ObjectKey], ...] = ((DEPLOYMENTS, deployment), (CAPACITIES, kick))
         found = [await delete_object(self._client, resource, key) for resource, key in several]
         return any(remaining is not None for remaining in found)
 
@@ -128,7 +128,7 @@ class SchedulerReconciler:
         self._status_writer = status_writer
         self._image_rules = image_rules
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         live = self._informers.schedulers.store.get(key)
         if live is None:
             self._status_writer.forget(key.name)

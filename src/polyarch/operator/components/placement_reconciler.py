@@ -37,11 +37,11 @@ from polyarch.kube.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
-    Ref,
+    ObjectRef,
     few,
 )
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import Condition, Key, ObjectMeta, PartialObjectMetadata, Unstructured
+from polyarch.objects import Condition, ObjectKey, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
 from polyarch.operator.components import placement_objects, placement_status
@@ -67,7 +67,7 @@ from polyarch.placement.settings import SettingsTable
 
 log = structlog.get_logger(__name__)
 
-SINGLETON: Final = Key("", names.SINGLETON)
+SINGLETON: Final = ObjectKey("", names.SINGLETON)
 PREDECESSOR_INTERVAL: Final = 5.0
 """Seconds between two looks at the predecessor's operator."""
 COUNTING: Final = 30.0
@@ -152,7 +152,7 @@ class PlacementInformers:
         return list(self._all_namespaces.values())
 
     @property
-    def predecessor(self) -> Key | None:
+    def predecessor(self) -> ObjectKey | None:
         """The predecessor's operator, while it runs."""
         for deployment in self._predecessors.store.values():
             wanted = (deployment.document.get("spec") or {}).get("replicas", 1)
@@ -247,7 +247,7 @@ class Deployer:
         """What somebody has changed of what API servers call the pod webhook by, as sentences. From the caches."""
         return tuple(self._changed_by_others(self._documents(configuration, cluster)).values())
 
-    def _changed_by_others(self, documents: Iterable[Document]) -> dict[Ref, str]:
+    def _changed_by_others(self, documents: Iterable[Document]) -> dict[ObjectRef, str]:
         called_by = [
             document for document in documents if (document["kind"], document["metadata"]["name"]) in CALLED_BY
         ]
@@ -299,7 +299,7 @@ def _keeping(*, monitored: bool) -> Callable[[ObjectMeta], bool]:
     return keeps
 
 
-def _leads_to_webhook(ref: Ref, field: str) -> bool:
+def _leads_to_webhook(ref: ObjectRef, field: str) -> bool:
     """Whether this field decides if API servers reach the pod webhook, and for which pods. ``.metadata`` alone: the
     object is gone."""
     path = CALLED_BY.get((ref.resource.kind, ref.key.name))
@@ -319,7 +319,7 @@ def _refusals(error: ApplyFailed) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(needed), tuple(others)
 
 
-def _is_needed(ref: Ref) -> bool:
+def _is_needed(ref: ObjectRef) -> bool:
     return ref.resource in NEEDED and ref.key.name not in MONITOR
 
 
@@ -368,7 +368,7 @@ class PlacementReconciler:
         self._informers.on_change(changed)
         self._sets.add_handler(changed)
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         self._sets.serve(self._discovery.served & MONITORING)
         document = self._informers.document
         if document is None:
@@ -589,11 +589,11 @@ class StatusReconciler:
         self._notes = LeaderNotes()
         self._read_at: float | None = None
 
-    def listen(self, queue: WorkQueue[Key]) -> None:
+    def listen(self, queue: WorkQueue[ObjectKey]) -> None:
         """Enqueue what a change is about."""
 
         def configs_changed(change: ObjectChange[Unstructured]) -> None:
-            queue.add(Key(change.key.namespace, ""))
+            queue.add(ObjectKey(change.key.namespace, ""))
 
         def policy_changed(*_: object) -> None:
             queue.add(SINGLETON)
@@ -608,7 +608,7 @@ class StatusReconciler:
         """What the controllers' leader last reported."""
         return self._notes
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         if key == SINGLETON:
             return await self._policy()
         return await self._configs(key.namespace)
@@ -618,7 +618,7 @@ class StatusReconciler:
             config for config in self._informers.configs.store.values() if config.metadata.namespace == namespace
         ]
         for name, condition in placement_status.of_configs(configs).items():
-            document = self._informers.config_documents.store.get(Key(namespace, name))
+            document = self._informers.config_documents.store.get(ObjectKey(namespace, name))
             if document is None or document.metadata.deletion_timestamp is not None:
                 continue
             status = {"conditions": self._merged(condition, document)}

@@ -22,8 +22,8 @@ from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.owners import add_finalizer, delete_object, remove_finalizer
 from polyarch.kube.patches import JsonPatch
-from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, PODS, Ref, Resource, few
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Pod
+from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, PODS, ObjectRef, Resource, few
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata, Pod
 from polyarch.operator.apply_sets import Found, OperandApplySets, belonging
 from polyarch.operator.reconciler import attempt_all, deletions_in_cluster, exists
 from polyarch.operator.uninstall import (
@@ -162,7 +162,7 @@ class Uninstaller:
             belonging(found, name) for name in (names.WEBHOOK, names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER)
         )
         rest = found.keys() - webhook.keys() - node_side.keys() - handler.keys()
-        deployment = found.get(Ref(DEPLOYMENTS, Key(self._namespace, names.CONTROLLER)))
+        deployment = found.get(ObjectRef(DEPLOYMENTS, ObjectKey(self._namespace, names.CONTROLLER)))
         gated = await gated_pods(self._client)
         configs: list[str] = []
         if configuration is not None:
@@ -244,14 +244,14 @@ class Uninstaller:
 
     async def delete_webhook_configuration(self) -> bool:
         """Delete the pod webhook's configuration, so that no more pods are gated. False: there is none."""
-        key = Key("", names.WEBHOOK_CONFIGURATION)
+        key = ObjectKey("", names.WEBHOOK_CONFIGURATION)
         return await delete_object(self._client, MUTATING_WEBHOOKS, key) is not None
 
     async def remove_monitor(self, found: Found, configuration: ObjectMeta | None) -> MonitorUninstallStep:
         """Take the next step of removing the monitor, also while placement itself stays."""
         node_side, handler = (belonging(found, name) for name in (names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER))
         failed, events = await self._events()
-        deployment = handler.get(Ref(DEPLOYMENTS, Key(self._namespace, names.ENOEXEC_HANDLER)))
+        deployment = handler.get(ObjectRef(DEPLOYMENTS, ObjectKey(self._namespace, names.ENOEXEC_HANDLER)))
         finalizer = names.ENOEXEC_EVENTS_FINALIZER
         kept = configuration is not None and finalizer in (configuration.finalizers or ())
         step = next_monitor_step(
@@ -291,18 +291,18 @@ class Uninstaller:
 
     async def _retire_controller(self, found: Found) -> None:
         """Request the deletion: its pods go on until the finalizer is removed, which is added first if missing."""
-        metadata = found[Ref(DEPLOYMENTS, Key(self._namespace, names.CONTROLLER))].metadata
+        metadata = found[ObjectRef(DEPLOYMENTS, ObjectKey(self._namespace, names.CONTROLLER))].metadata
         if await add_finalizer(self._client, DEPLOYMENTS, metadata, names.POD_PLACEMENT_FINALIZER):
             await delete_object(self._client, DEPLOYMENTS, metadata.key, uid=metadata.uid)
 
     async def _remove_controller(self, remaining: RemainingObjects) -> None:
-        deployment = remaining.found.get(Ref(DEPLOYMENTS, Key(self._namespace, names.CONTROLLER)))
+        deployment = remaining.found.get(ObjectRef(DEPLOYMENTS, ObjectKey(self._namespace, names.CONTROLLER)))
         if deployment is not None:
             await remove_finalizer(self._client, DEPLOYMENTS, deployment.metadata, names.POD_PLACEMENT_FINALIZER)
         if remaining.found:
             await self._operands.remove(remaining.found)
         for name in remaining.leases:
-            await delete_object(self._client, LEASES, Key(self._namespace, name))
+            await delete_object(self._client, LEASES, ObjectKey(self._namespace, name))
 
     async def _drop_finalizer(self, configuration: ObjectMeta, name: str) -> None:
         await remove_finalizer(self._client, CPPCS, configuration, name)

@@ -25,7 +25,7 @@ from polyarch.kube.owners import Owner
 from polyarch.kube.patches import MergePatch, Operation, add, pointer
 from polyarch.kube.resources import CLUSTER_ROLES, CRDS, DEPLOYMENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from polyarch.kube.store import Store
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 from polyarch.operator import certificates
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import ISSUING, Discovery, OperatorNamespace
@@ -57,7 +57,7 @@ log = structlog.get_logger(__name__)
 Document = dict[str, Any]
 
 ALLOWED: Final = AdmissionResponse()
-_SINGLETON: Final = Key("", names.SINGLETON)
+_SINGLETON: Final = ObjectKey("", names.SINGLETON)
 KINDS: Final = ((VALIDATING_WEBHOOKS, ""), (MUTATING_WEBHOOKS, ""))
 OFF: Final = {"strategy": "None", "webhook": None}
 
@@ -240,7 +240,7 @@ class RegistrationReconciler:
         sets: OperandApplySets,
         secrets: ServingSecrets,
     ) -> None:
-        self.key = Key(settings.namespace, names.OPERATOR)
+        self.key = ObjectKey(settings.namespace, names.OPERATOR)
         self._client = client
         self._settings = settings
         self._namespace = namespace
@@ -250,7 +250,7 @@ class RegistrationReconciler:
         self._secrets = secrets
         self._converts = False
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         """First who issues certificates, then the webhooks once they can be reached and trusted."""
         if self._namespace.is_terminating:
             return await self._withdraw()
@@ -264,14 +264,14 @@ class RegistrationReconciler:
             bundle = self._secrets.bundle(self._sets.trusted_ca(VALIDATING_WEBHOOKS, names.OPERATOR))
             documents += placement_objects.resource_webhooks(self._settings, bundle, owner=await self._owner())
         await self._sets.apply(documents, keeps=lambda _: not serves)
-        crd = self._crds.store.get(Key("", str(CPPCS)))
+        crd = self._crds.store.get(ObjectKey("", str(CPPCS)))
         if serves and crd is not None:
             await self._convert(crd)
         return NoRequeue() if self._sets.is_complete else WAITING
 
     async def _withdraw(self) -> Result:
         """The Service goes with its namespace: then nobody answers, and no custom resource could be changed."""
-        crd = self._crds.store.get(Key("", str(CPPCS)))
+        crd = self._crds.store.get(ObjectKey("", str(CPPCS)))
         if crd is not None and (crd.spec.conversion or {}).get("strategy") == "Webhook":
             await self._switch_off()
         await self._sets.apply([], keeps=lambda _: False)

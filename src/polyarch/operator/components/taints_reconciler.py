@@ -23,9 +23,9 @@ from polyarch.kube.lease import Lease, LeaseAge
 from polyarch.kube.manager import Process
 from polyarch.kube.owners import add_finalizer, delete_object, remove_finalizer
 from polyarch.kube.patches import JsonPatch
-from polyarch.kube.resources import LEASES, MUTATING_WEBHOOKS, Ref
+from polyarch.kube.resources import LEASES, MUTATING_WEBHOOKS, ObjectRef
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import Condition, Key, ObjectMeta, PartialObjectMetadata, Unstructured
+from polyarch.objects import Condition, ObjectKey, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
 from polyarch.operator.components import taints_objects
@@ -55,7 +55,7 @@ from polyarch.taints.writes import StepResult, Writer
 
 log = structlog.get_logger(__name__)
 
-SINGLETON: Final = Key("", names.SINGLETON)
+SINGLETON: Final = ObjectKey("", names.SINGLETON)
 MAX_WAIT: Final = 10.0
 """Seconds between two reconciles at the most while nothing changes."""
 LEASE_TIMEOUT: Final = 30.0
@@ -96,8 +96,8 @@ class RemainingObjects(msgspec.Struct, frozen=True, kw_only=True):
     """What one live look has found: in numbers, and the objects behind them."""
 
     left: RemainingTaints
-    operands: Mapping[Ref, PartialObjectMetadata]
-    marked: tuple[Ref, ...] = ()
+    operands: Mapping[ObjectRef, PartialObjectMetadata]
+    marked: tuple[ObjectRef, ...] = ()
     """Nodes and pods on which something of ours is."""
     lease: bool = False
 
@@ -133,7 +133,7 @@ class TaintsUninstaller:
         self._watch_lease()
         removal = self._removal(settings)
         found = await self._operands.live()
-        configuration = Ref(MUTATING_WEBHOOKS, Key("", names.ROLE))
+        configuration = ObjectRef(MUTATING_WEBHOOKS, ObjectKey("", names.ROLE))
         registered = configuration in found or await self._has_policy()
         now = self._clock.monotonic()
         if registered or self._registered_at is None:
@@ -170,7 +170,7 @@ class TaintsUninstaller:
                 self.failures = ()
                 await self._operands.remove(remaining.operands)
                 if remaining.lease:
-                    await delete_object(self._client, LEASES, Key(self._namespace, names.LEASE))
+                    await delete_object(self._client, LEASES, ObjectKey(self._namespace, names.LEASE))
             case TaintsUninstallStep.RELEASE if terminating is not None:
                 await remove_finalizer(self._client, ARCHITECTURE_TAINTS, terminating, names.FINALIZER)
             case TaintsUninstallStep.FINISHED:
@@ -269,7 +269,7 @@ class TaintsReconciler:
         document = self._objects.store.get(SINGLETON)
         return (_settings_of(document).key,) if document is not None else ()
 
-    async def reconcile(self, key: Key) -> Result:
+    async def reconcile(self, key: ObjectKey) -> Result:
         self._sets.serve(self._discovery.served & MONITORING)
         document = self._objects.store.get(SINGLETON)
         if document is None:

@@ -25,7 +25,7 @@ from polyarch.kube.resources import (
     PODS,
     REPLICASETS,
     SERVICE_ACCOUNTS,
-    Ref,
+    ObjectRef,
 )
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa.api.resources import SchedulerSettings
@@ -92,7 +92,7 @@ class RoundTrip:
         return [each for each in now.since(self._before) if not _is_of(each.ref, self._besides)]
 
 
-def made(new: Iterable[InventoryObject], applied: Iterable[AppliedObject]) -> list[Ref]:
+def made(new: Iterable[InventoryObject], applied: Iterable[AppliedObject]) -> list[ObjectRef]:
     """The objects among ``new`` that neither the installation applied nor Kubernetes' controllers made. Pure."""
     ours = {each.ref for each in applied}
     return [
@@ -104,7 +104,7 @@ def made(new: Iterable[InventoryObject], applied: Iterable[AppliedObject]) -> li
     ]
 
 
-def _is_of(ref: Ref, namespaces: Collection[str]) -> bool:
+def _is_of(ref: ObjectRef, namespaces: Collection[str]) -> bool:
     return ref.key.namespace in namespaces or (ref.resource == NAMESPACES and ref.key.name in namespaces)
 
 

@@ -15,7 +15,7 @@ from polyarch.kube.controller import Controller
 from polyarch.kube.events import Recorder
 from polyarch.kube.informer import InformerFactory
 from polyarch.kube.resources import NODES, PODS
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.oci.inspector import InspectorOptions, open_inspector
 from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.settings import InspectorSettings
@@ -99,12 +99,12 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
             numa=numa,
             pod_network=state.pod_network,
         )
-        controller: Controller[Key] = Controller("kubelets", kubelets.reconcile, workers=WORKERS, clock=clock)
+        controller: Controller[ObjectKey] = Controller("kubelets", kubelets.reconcile, workers=WORKERS, clock=clock)
         pods.add_handler(lambda change: controller.queue.add(change.key))
         nodes = informers.informer(NODES, Node, label_selector=NODE_LABEL)
         kubelet_api = KubeletApi(pods.store, runner, now=clock.now)
         registered = Registration(client, nodes.store, plans, clock=clock)
-        keeper: Controller[Key] = Controller("nodes", registered.reconcile, workers=WORKERS, clock=clock)
+        keeper: Controller[ObjectKey] = Controller("nodes", registered.reconcile, workers=WORKERS, clock=clock)
         nodes.add_handler(lambda change: keeper.queue.add(change.key))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(informers.run())

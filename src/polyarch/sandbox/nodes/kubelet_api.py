@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from polyarch.kube.store import Store
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.sandbox.certificates import KUBELET_CLIENT, Pki
 from polyarch.sandbox.nodes.pods import ContainerStatus, Pod
 from polyarch.sandbox.pods import containers
@@ -92,17 +92,17 @@ class KubeletApi:
             return web.Response(status=403, text="only the API server may ask the nodes; use kubectl\n")
         match request.path.strip("/").split("/"):
             case ["containerLogs", namespace, pod, container] if request.method == "GET":
-                return await self._logs(request, Key(namespace, pod), container)
+                return await self._logs(request, ObjectKey(namespace, pod), container)
             case ["exec" | "attach" | "run" as verb, namespace, pod, *_]:
-                return web.Response(status=400, text=self._refused(verb, Key(namespace, pod)))
+                return web.Response(status=400, text=self._refused(verb, ObjectKey(namespace, pod)))
             case ["portForward", namespace, pod, *_]:
-                return web.Response(status=400, text=self._refused("port-forward", Key(namespace, pod)))
+                return web.Response(status=400, text=self._refused("port-forward", ObjectKey(namespace, pod)))
             case ["healthz"]:
                 return web.Response(text="ok")
             case _:
                 return web.Response(status=404, text="the nodes of a sandbox serve container logs only\n")
 
-    def _refused(self, verb: str, key: Key) -> str:
+    def _refused(self, verb: str, key: ObjectKey) -> str:
         pod = self._pods.get(key)
         if pod is None or not _is_run(pod):
             return f"{verb} is not possible: pod {key} is only played, there is no process of it"
@@ -119,7 +119,7 @@ class KubeletApi:
                     f"`polyarch status` lists; its files are in {folder}"
                 )
 
-    async def _logs(self, request: web.BaseRequest, key: Key, container: str) -> web.StreamResponse:
+    async def _logs(self, request: web.BaseRequest, key: ObjectKey, container: str) -> web.StreamResponse:
         pod = self._pods.get(key)
         if pod is None:
             return web.Response(status=404, text=f'pod "{key.name}" not found')

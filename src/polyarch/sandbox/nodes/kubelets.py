@@ -19,7 +19,7 @@ from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.patches import StrategicPatch
 from polyarch.kube.resources import PODS, SECRETS
 from polyarch.kube.store import Store
-from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, Key, Secret
+from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, ObjectKey, Secret
 from polyarch.oci.auth.credential_stores import KeyringCredentials
 from polyarch.oci.auth.credentials import Document
 from polyarch.oci.inspector import Inspector
@@ -93,13 +93,13 @@ class Kubelets:
         self._runner = runner
         self._numa = numa
         self._pod_network = pod_network
-        self._states: dict[Key, tuple[str, PodState]] = {}
+        self._states: dict[ObjectKey, tuple[str, PodState]] = {}
         self._present: dict[tuple[str, str], Pulled] = {}
         self._numbers = itertools.count(1)
         self._addresses: set[str] | None = None
         """In use; None until the first one is chosen."""
 
-    async def reconcile(self, key: Key) -> NoRequeue | RequeueAfter:
+    async def reconcile(self, key: ObjectKey) -> NoRequeue | RequeueAfter:
         """Bring the pod ``key`` one step forward."""
         pod = self._pods.get(key)
         plan = self._plans.get(pod.spec.node_name) if pod is not None else None
@@ -155,7 +155,7 @@ class Kubelets:
         if self._runner.end(state.bound.uid, FINISHED_SECONDS):
             self._runner.settle(state.bound.uid)
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: ObjectKey) -> None:
         """The pod is gone."""
         uid, state = self._states.pop(key, ("", None))
         if state is not None:

@@ -28,7 +28,7 @@ from polyarch.kube.resources import (
     Resource,
 )
 from polyarch.kube.store import Store
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.sandbox.nodes.plans import (
     Node,
     NodePlan,
@@ -54,15 +54,15 @@ class Registration:
     def __init__(self, client: Client, nodes: Store[Node], plans: Sequence[NodePlan], *, clock: Clock) -> None:
         self._client = client
         self._nodes = nodes
-        self._plans = {Key("", plan.name): plan for plan in plans}
+        self._plans = {ObjectKey("", plan.name): plan for plan in plans}
         self._clock = clock
 
     @property
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[ObjectKey]:
         """The key of every configured node, to be reconciled at the start."""
         return list(self._plans)
 
-    async def reconcile(self, key: Key) -> NoRequeue:
+    async def reconcile(self, key: ObjectKey) -> NoRequeue:
         """Make the node ``key`` match its plan, or delete it if there is none."""
         plan, node = self._plans.get(key), self._nodes.get(key)
         if plan is not None:

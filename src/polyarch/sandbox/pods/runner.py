@@ -21,7 +21,7 @@ from polyarch.kube.errors import NotFound
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.informer import InformerFactory
 from polyarch.kube.resources import CONFIGMAPS, PODS, SECRETS
-from polyarch.objects import Key, ObjectMeta, Secret
+from polyarch.objects import ObjectKey, ObjectMeta, Secret
 from polyarch.sandbox.errors import ProcessFailed
 from polyarch.sandbox.files import write_private
 from polyarch.sandbox.pods import containers
@@ -56,7 +56,7 @@ from polyarch.sandbox.processes import Command
 class BoundPod(msgspec.Struct, frozen=True):
     """A pod that is bound to a node: its identity, its node, and its addresses."""
 
-    key: Key
+    key: ObjectKey
     uid: str
     node: str
     host_address: str
@@ -222,7 +222,7 @@ class PodRunner:
         environment: Mapping[str, str],
         clock: Clock,
         events: Recorder,
-        changed: Callable[[Key], None],
+        changed: Callable[[ObjectKey], None],
     ) -> None:
         self._client = client
         self._informers = informers
@@ -364,7 +364,7 @@ class PodRunner:
             pod.volumes.close()
         self._spawn(None, self._remove(uid, left))
 
-    def others(self, key: Key, uid: str) -> list[str]:
+    def others(self, key: ObjectKey, uid: str) -> list[str]:
         """The uids of earlier pods of this name."""
         return [each for each, pod in self._pods.items() if pod.bound.key == key and each != uid]
 

@@ -22,7 +22,7 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.informer import Informer, InformerFactory
 from polyarch.kube.resources import CONFIGMAPS, SECRETS
-from polyarch.objects import Key, Secret
+from polyarch.objects import ObjectKey, Secret
 from polyarch.sandbox.files import write_json, write_private
 from polyarch.sandbox.pods.environment import (
     ContainerFacts,
@@ -328,5 +328,5 @@ class PodVolumes:
 
 
 def _found(informers: Mapping[str, Informer[Any]], namespace: str) -> dict[str, Any]:
-    found = {name: informer.store.get(Key(namespace, name)) for name, informer in informers.items()}
+    found = {name: informer.store.get(ObjectKey(namespace, name)) for name, informer in informers.items()}
     return {name: object_ for name, object_ in found.items() if object_ is not None}

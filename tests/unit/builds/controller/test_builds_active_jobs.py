@@ -10,7 +10,7 @@ from polyarch.builds.metrics import BuildMetrics
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.store import Store
 from polyarch.kube.watch import Apply, Delete
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 
 pytestmark = pytest.mark.req("BD-348")
 
@@ -45,7 +45,7 @@ class Place:
 
     def gone(self, name):
         self.version += 1
-        for change in self.jobs.take(Delete(Key("team", name), str(self.version))):
+        for change in self.jobs.take(Delete(ObjectKey("team", name), str(self.version))):
             self.workload.job_changed(change)
 
     def shown(self, family, architecture):

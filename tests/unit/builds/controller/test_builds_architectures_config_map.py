@@ -12,16 +12,16 @@ from polyarch.builds.controller.image_builds import ArchitecturesConfigMap
 from polyarch.builds.controller.informers import RecordConfigMap
 from polyarch.kube.controller import NoRequeue
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 
-KEY = Key("polyarch", names.ARCHITECTURES_CONFIGMAP)
+KEY = ObjectKey("polyarch", names.ARCHITECTURES_CONFIGMAP)
 
 
 class Place:
     def __init__(self) -> None:
         self.api = BuildsApi()
         self.architectures: tuple[str, ...] | None = ("amd64", "arm64")
-        self.wrote: list[Key] = []
+        self.wrote: list[ObjectKey] = []
         self.record = ArchitecturesConfigMap(
             self.api,
             KEY.namespace,
@@ -30,7 +30,7 @@ class Place:
             wrote=lambda key, version: self.wrote.append(key),
         )
 
-    def stored(self, key: Key) -> RecordConfigMap | None:
+    def stored(self, key: ObjectKey) -> RecordConfigMap | None:
         found = self.api.objects.get((CONFIGMAPS, key.namespace, key.name))
         return msgspec.convert(found, RecordConfigMap) if found is not None else None
 

@@ -9,10 +9,10 @@ from polyarch.builds.controller.informers import BuildRef
 from polyarch.builds.controller.writes import EXPECTATION_LIFETIME, BuildExpectations, jobs_of
 from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 
 
-def shown(key: Key, version: int) -> PartialObjectMetadata:
+def shown(key: ObjectKey, version: int) -> PartialObjectMetadata:
     metadata = ObjectMeta(name=key.name, namespace=key.namespace, uid=str(key), resource_version=str(version))
     return PartialObjectMetadata(metadata=metadata)
 
@@ -25,7 +25,7 @@ def test_builds_and_namespaces_that_are_gone_are_forgotten() -> None:
     writes = WriteExpectations(store, clock=clock)
     expectations: BuildExpectations[BuildRef] = BuildExpectations(clock)
     for number in range(0, 3000, 3):
-        key = Key(f"branch-{number}", "web-1-amd64")
+        key = ObjectKey(f"branch-{number}", "web-1-amd64")
         for build in (BuildRef("ImageBuild", key.namespace, "web"), jobs_of(key.namespace)):
             expectations.wrote(build, writes, key, str(number + 1))
             assert expectations.is_stale(build)
@@ -41,9 +41,9 @@ def test_what_the_cache_never_shows_is_forgotten_in_time() -> None:
     clock = ManualClock()
     writes = SimpleNamespace(note_write=lambda key, version: None, is_stale=lambda key: clock.monotonic() < until[key])
     expectations: BuildExpectations[int] = BuildExpectations(clock)
-    until: dict[Key, float] = {}
+    until: dict[ObjectKey, float] = {}
     for number in range(1000):
-        key = Key("team", str(number))
+        key = ObjectKey("team", str(number))
         until[key] = clock.monotonic() + EXPECTATION_LIFETIME
         expectations.wrote(number, writes, key, "1")  # type: ignore[arg-type]
         assert expectations.is_stale(number)

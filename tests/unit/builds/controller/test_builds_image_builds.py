@@ -18,7 +18,7 @@ from polyarch.kube.informer import Informer
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS
 from polyarch.kube.watch import Apply, Delete, Init, InitDone
-from polyarch.objects import Key, Namespace
+from polyarch.objects import Namespace, ObjectKey
 
 pytestmark = pytest.mark.req("BD-346")
 
@@ -83,7 +83,7 @@ class World:
 
     def drop(self, source: Informer[Any], name: str) -> None:
         self.version += 1
-        source.take(Delete(Key("team", name), str(self.version)))
+        source.take(Delete(ObjectKey("team", name), str(self.version)))
 
     def build(self, name: str, **metadata: Any) -> None:
         self.put(

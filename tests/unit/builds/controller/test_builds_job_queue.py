@@ -5,7 +5,7 @@ import pytest
 
 from polyarch.builds.controller.informers import NO_LIMIT, JobQueue
 from polyarch.builds.facts.objects import StoredRun
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 
 QUEUED = {"phase": "Pending", "reason": "Queued"}
 
@@ -28,7 +28,7 @@ def queue() -> JobQueue:
 
 def put(queue: JobQueue, *runs: StoredRun) -> None:
     for each in runs:
-        queue.run_changed(Key("team", each.metadata.name), each)
+        queue.run_changed(ObjectKey("team", each.metadata.name), each)
 
 
 @pytest.mark.req("BD-154")
@@ -38,7 +38,7 @@ def test_what_waits_counts_until_it_does_not(queue: JobQueue) -> None:
     put(queue, run("web", minute=1, queued=2, building=1))
     assert queue.before(None, lambda build: NO_LIMIT) == 3
     put(queue, run("web", minute=1, queued=2, phase="Superseded"))
-    queue.run_changed(Key("team", "db-1"), None)
+    queue.run_changed(ObjectKey("team", "db-1"), None)
     assert queue.before(None, lambda build: NO_LIMIT) == 0
 
 

@@ -12,7 +12,7 @@ from polyarch.builds.controller.machine_os import MachineOSConfigReader
 from polyarch.builds.facts.build_facts import PlanSettings
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.store import Store, WriteExpectations
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 
 
 class Informers:
@@ -91,7 +91,7 @@ def test_a_cache_that_is_behind_what_was_written_tells_nothing(
     """A MachineOSBuild that was just made may refer to any image."""
     machine.start()
     assert machine.executions() == []
-    informers.made[late].writes.note_write(Key("", "new"), "999")
+    informers.made[late].writes.note_write(ObjectKey("", "new"), "999")
     assert machine.executions() is None
     informers.clock.advance(60)
     assert machine.executions() == []

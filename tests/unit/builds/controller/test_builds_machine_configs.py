@@ -19,7 +19,7 @@ from polyarch.kube.informer import Informer
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS
 from polyarch.kube.watch import Apply, Delete, Init, InitDone
-from polyarch.objects import Key, Namespace, Unstructured
+from polyarch.objects import Namespace, ObjectKey, Unstructured
 
 GONE = "2027-01-01T00:00:00Z"
 
@@ -84,7 +84,7 @@ class World:
 
     def drop(self, name):
         self.version += 1
-        self.shares.made["MachineOSConfig"].take(Delete(Key("", name), str(self.version)))
+        self.shares.made["MachineOSConfig"].take(Delete(ObjectKey("", name), str(self.version)))
 
 
 @pytest.mark.req("BD-290")

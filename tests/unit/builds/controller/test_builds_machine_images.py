@@ -27,7 +27,7 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.oci.auth.credential_stores import NoCredentials
 
 NAMESPACE = api.NAMESPACE
@@ -122,7 +122,9 @@ class Place:
         self.nodes.take(Apply(msgspec.convert(node, NodeObject)))
 
     async def go(self):
-        there = {Key(space, name): each for (kind, space, name), each in self.api.objects.items() if kind == CONFIGMAPS}
+        there = {
+            ObjectKey(space, name): each for (kind, space, name), each in self.api.objects.items() if kind == CONFIGMAPS
+        }
         for each in there.values():
             self.records.take(Apply(msgspec.convert(each, RecordConfigMap)))
         for key in [key for key in self.records if key not in there]:

@@ -26,7 +26,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, JOBS
 from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete
-from polyarch.objects import Key, Namespace
+from polyarch.objects import Namespace, ObjectKey
 from polyarch.oci.auth.credential_stores import NoCredentials
 
 REF = BuildRef("ImageBuild", "team", "web")
@@ -144,7 +144,7 @@ class Place:
             (self.informers.jobs.store, JOBS, JobObject),
             (self.informers.records.store, CONFIGMAPS, RecordConfigMap),
         ):
-            there = {Key(space, n): o for (res, space, n), o in self.api.objects.items() if res == resource}
+            there = {ObjectKey(space, n): o for (res, space, n), o in self.api.objects.items() if res == resource}
             for each in there.values():
                 store.take(Apply(msgspec.convert(each, shape)))
             for key in [key for key in store if key not in there]:
@@ -265,7 +265,7 @@ class TestFinalizers:
     async def test_nothing_is_counted_while_a_plan_has_recorded_what_no_cache_shows(self, place):
         """A new run reuses a child of the one that leaves, and the watch is a moment late."""
         await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
-        place.informers.runs.writes.note_write(Key("team", "new"), "5000")
+        place.informers.runs.writes.note_write(ObjectKey("team", "new"), "5000")
         assert await place.go() == RequeueAfter(SETTLING)
         assert place.registries.deleted == []
         place.api.version = 5000
@@ -545,7 +545,7 @@ async def test_what_a_plan_has_just_taken_is_not_deleted_before_the_caches_show_
     """A Run was made that reuses the image, after the Run that built it was deleted by hand."""
     await place.build(history="Delete")
     await place.run("going", ("amd64", "1"), result="1", deleting="2027-01-01T11:59:59Z")
-    place.informers.runs.writes.note_write(Key("team", "new"), "999")
+    place.informers.runs.writes.note_write(ObjectKey("team", "new"), "999")
     assert await place.go() == RequeueAfter(SETTLING)
     assert (place.registries.deleted, place.runs) == ([], ["going"])
     place.clock.advance(60)
@@ -565,8 +565,8 @@ async def test_runs_and_builds_wake_it(place):
     run = msgspec.convert(
         {"metadata": {"name": "r", "namespace": "team"}, "spec": {"imageBuild": {"name": "web"}}}, RunObject
     )
-    handlers["runs"][0](SimpleNamespace(key=Key("team", "r"), new=None, old=run))
-    handlers["builds"][0](SimpleNamespace(key=Key("team", "shop"), new=None, old=None))
+    handlers["runs"][0](SimpleNamespace(key=ObjectKey("team", "r"), new=None, old=run))
+    handlers["builds"][0](SimpleNamespace(key=ObjectKey("team", "shop"), new=None, old=None))
     assert woken == [REF, BuildRef("ImageBuild", "team", "shop")]
 
 

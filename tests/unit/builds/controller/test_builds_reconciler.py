@@ -45,7 +45,7 @@ from polyarch.kube.errors import Forbidden
 from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import JOBS, RUNTIME_CLASSES
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.oci.auth.credential_stores import NoCredentials
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
@@ -455,7 +455,7 @@ async def test_no_pass_plans_from_caches_that_do_not_show_its_last_one(world):
 
 @pytest.mark.req("BD-093")
 async def test_a_build_waits_until_the_jobs_of_its_neighbours_are_seen(world):
-    world.expectations.wrote(jobs_of("team"), world.known.writes["Job"], Key("team", "x"), "999")
+    world.expectations.wrote(jobs_of("team"), world.known.writes["Job"], ObjectKey("team", "x"), "999")
     assert isinstance(await world.look(), RequeueAfter)
     assert world.seen == []
 

@@ -17,10 +17,10 @@ from polyarch.kube.resources import (
     ROLES,
     SECRETS,
     SERVICES,
-    Ref,
+    ObjectRef,
     Resource,
 )
-from polyarch.objects import Key, ObjectMeta, OwnerReference
+from polyarch.objects import ObjectKey, ObjectMeta, OwnerReference
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 
@@ -50,7 +50,7 @@ def an_object(
         annotations=helm if release else None,
         owner_references=[OwnerReference(uid=each) for each in owners] or None,
     )
-    return InventoryObject(Ref(resource, Key(namespace, name)), metadata)
+    return InventoryObject(ObjectRef(resource, ObjectKey(namespace, name)), metadata)
 
 
 def sorted_out(*found: InventoryObject, home: str = HOME, proven: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:

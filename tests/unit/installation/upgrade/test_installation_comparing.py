@@ -8,17 +8,19 @@ from polyarch import __version__
 from polyarch.installation import objects, operator, preflight, upgrade
 from polyarch.installation.preflight import PreflightFacts
 from polyarch.installation.settings import InstallationSettings
-from polyarch.kube.resources import Ref
-from polyarch.objects import Key
+from polyarch.kube.resources import ObjectRef
+from polyarch.objects import ObjectKey
 
 Json = dict[str, Any]
 HERE = "polyarch-system"
 DOCUMENTS = objects.documents(InstallationSettings())
-LIVE: dict[Ref, Json | None] = {preflight.ref_of(each): each for each in DOCUMENTS}
+LIVE: dict[ObjectRef, Json | None] = {preflight.ref_of(each): each for each in DOCUMENTS}
 MAJOR = int(__version__.partition(".")[0])
 
 
-def facts(version: str | None, name: str = operator.OPERATOR, live: dict[Ref, Json | None] = LIVE) -> PreflightFacts:
+def facts(
+    version: str | None, name: str = operator.OPERATOR, live: dict[ObjectRef, Json | None] = LIVE
+) -> PreflightFacts:
     labels = {operator.VERSION: version} if version is not None else {}
     return PreflightFacts((1, 31), live, ({"metadata": {"name": name, "namespace": HERE, "labels": labels}},))
 
@@ -28,11 +30,11 @@ class DryRuns:
 
     def __init__(self, **defaults: Any) -> None:
         self.defaults = defaults
-        self.tried: list[Key] = []
+        self.tried: list[ObjectKey] = []
 
     async def apply(self, resource: Any, document: Json, *, namespace: str, dry_run: bool, **_: Any) -> Json:
         assert dry_run, "nothing is written by who compares"
-        self.tried.append(Key(namespace, document["metadata"]["name"]))
+        self.tried.append(ObjectKey(namespace, document["metadata"]["name"]))
         return {**document, "metadata": {**document["metadata"], "resourceVersion": "9"}, **self.defaults}
 
 

@@ -7,7 +7,7 @@ from scripted_api import bookmark, event, pod
 from polyarch.kube import errors
 from polyarch.kube.responses import TOO_DEEP_MARK, LineSplitter, WatchDecoder, cut_deep_nesting, decode_list, several
 from polyarch.kube.watch import Bookmark, ObjectChanged, ObjectDeleted, RequestFailed
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata, Unstructured
 
 
 class Strict(msgspec.Struct, frozen=True, gc=False):
@@ -83,16 +83,16 @@ def test_bookmarks_and_errors_are_read_whatever_the_type(type_):
 
 def test_events_become_inputs_of_the_machine():
     decode = WatchDecoder(PartialObjectMetadata, "pods")
-    assert decode(event("ADDED", pod("a", 1))).object.metadata.key == Key("demo", "a")
+    assert decode(event("ADDED", pod("a", 1))).object.metadata.key == ObjectKey("demo", "a")
     assert isinstance(decode(event("MODIFIED", pod("a", 2))), ObjectChanged)
-    assert decode(event("DELETED", pod("a", 3))) == ObjectDeleted(Key("demo", "a"), "3")
+    assert decode(event("DELETED", pod("a", 3))) == ObjectDeleted(ObjectKey("demo", "a"), "3")
 
 
 def test_an_object_that_does_not_fit_is_named_in_the_log_and_counts_as_gone(capsys):
     decode = WatchDecoder(Strict, "pods")
-    assert decode(event("MODIFIED", pod("odd", 5))) == ObjectDeleted(Key("demo", "odd"), "5")
+    assert decode(event("MODIFIED", pod("odd", 5))) == ObjectDeleted(ObjectKey("demo", "odd"), "5")
     assert "demo/odd" in capsys.readouterr().out
-    assert decode(event("DELETED", pod("odd", 6))) == ObjectDeleted(Key("demo", "odd"), "6")
+    assert decode(event("DELETED", pod("odd", 6))) == ObjectDeleted(ObjectKey("demo", "odd"), "6")
 
 
 @pytest.mark.parametrize(
@@ -141,11 +141,11 @@ def test_an_object_that_is_nested_too_deeply_counts_as_gone(capsys, type_):
     """Not even its name could be read: the watch would begin again for ever, and all other objects be out of date."""
     decode = WatchDecoder(type_, "pods")
     for kind in (b"ADDED", b"MODIFIED"):
-        assert decode(b'{"type":"%s","object":%s}' % (kind, deep(b"web"))) == ObjectDeleted(Key("", "web"), "6")
+        assert decode(b'{"type":"%s","object":%s}' % (kind, deep(b"web"))) == ObjectDeleted(ObjectKey("", "web"), "6")
         told = capsys.readouterr().out
         assert "web" in told
         assert "200 levels" in told
-    assert decode(b'{"type":"DELETED","object":%s}' % deep(b"web")) == ObjectDeleted(Key("", "web"), "6")
+    assert decode(b'{"type":"DELETED","object":%s}' % deep(b"web")) == ObjectDeleted(ObjectKey("", "web"), "6")
 
 
 @pytest.mark.req("KR-013")

@@ -17,13 +17,13 @@ from polyarch.kube.resources import (
     ROLES,
     SERVICE_ACCOUNTS,
     SERVICES,
-    Ref,
+    ObjectRef,
     in_order,
 )
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 
 LABEL = "polyarch.dev/part-of"
-WEB, SETTINGS = Key("n", "web"), Key("n", "settings")
+WEB, SETTINGS = ObjectKey("n", "web"), ObjectKey("n", "settings")
 
 
 def deployment(replicas=2, *, name="web", **spec):
@@ -257,7 +257,7 @@ async def test_one_refusal_holds_up_nothing_but_deletions(api, objects):
     with pytest.raises(ApplyFailed, match=r"configmaps n/settings: .*403.*no") as failed:
         await objects.apply([configmap(a="1"), deployment()], part_of="x")
     assert (DEPLOYMENTS, WEB) in api.objects
-    assert (CONFIGMAPS, Key("n", "old")) in api.objects, "nothing is taken away before its successor is there"
+    assert (CONFIGMAPS, ObjectKey("n", "old")) in api.objects, "nothing is taken away before its successor is there"
     assert [str(step.ref) for step in failed.value.outcome.applied] == ["deployments.apps n/web"]
     assert failed.value.retry_after is None
 
@@ -323,13 +323,13 @@ async def test_a_change_of_an_owned_object_is_told(api, objects):
     await objects.apply([deployment(), configmap(a="1")], part_of="x")
     assert told == ["settings", "web"]
     assert objects.get(DEPLOYMENTS, WEB).document["spec"]["replicas"] == 2
-    assert objects.get(DEPLOYMENTS, Key("n", "none")) is None
+    assert objects.get(DEPLOYMENTS, ObjectKey("n", "none")) is None
 
 
 @pytest.mark.req("KR-051")
 def test_the_order_in_which_objects_need_each_other():
     kinds = (MUTATING_WEBHOOKS, DEPLOYMENTS, ROLE_BINDINGS, ROLES, SERVICES, SERVICE_ACCOUNTS, CRDS, NAMESPACES)
-    refs = [Ref(resource, Key("n", "x")) for resource in (*kinds, CLUSTER_ROLES)]
+    refs = [ObjectRef(resource, ObjectKey("n", "x")) for resource in (*kinds, CLUSTER_ROLES)]
     assert [ref.resource.kind for ref in in_order(refs)] == [
         "Namespace",
         "CustomResourceDefinition",

@@ -8,11 +8,11 @@ from manual_clock import ManualClock
 from polyarch.kube.errors import Conflict, NotFound
 from polyarch.kube.owners import DeletionTimeout, delete_object, delete_object_and_wait
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 
 pytestmark = pytest.mark.req("PL-522")
 
-KEY = Key("n", "c")
+KEY = ObjectKey("n", "c")
 
 
 class Api:

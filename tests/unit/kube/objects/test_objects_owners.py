@@ -5,7 +5,7 @@ import pytest
 from polyarch.kube.owners import EnqueueOwner, Owner, owned_by
 from polyarch.kube.resources import Resource
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import Key, ObjectMeta, OwnerReference, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, OwnerReference, PartialObjectMetadata
 
 WIDGETS = Resource("example.dev", "v1", "widgets", "Widget")
 FLEETS = Resource("example.dev", "v1", "fleets", "Fleet", namespaced=False)
@@ -38,7 +38,7 @@ def test_an_owned_document_refers_to_its_owner_and_keeps_other_references():
 def test_an_owner_in_another_namespace_would_have_the_object_collected(namespace):
     with pytest.raises(ValueError, match="same namespace or in none"):
         owned_by(WIDGET, {"kind": "Role", "metadata": {"name": "r", "namespace": namespace}})
-    fleet = Owner(FLEETS, Key("", "f"), "u")
+    fleet = Owner(FLEETS, ObjectKey("", "f"), "u")
     assert owned_by(fleet, {"kind": "Role", "metadata": {"name": "r", "namespace": namespace}})
 
 
@@ -53,23 +53,31 @@ def test_only_the_controller_counts_among_owners():
 @pytest.mark.parametrize(
     ("change", "keys"),
     [
-        pytest.param(ObjectChange("apply", Key("demo", "d"), None, owned()), [Key("demo", "w")], id="made"),
-        pytest.param(ObjectChange("delete", Key("demo", "d"), owned(), None), [Key("demo", "w")], id="deleted"),
-        pytest.param(ObjectChange("apply", Key("demo", "d"), owned(), owned()), [Key("demo", "w")], id="changed"),
+        pytest.param(ObjectChange("apply", ObjectKey("demo", "d"), None, owned()), [ObjectKey("demo", "w")], id="made"),
         pytest.param(
-            ObjectChange("apply", Key("demo", "d"), owned(), owned(by="v")),
-            [Key("demo", "w"), Key("demo", "v")],
+            ObjectChange("delete", ObjectKey("demo", "d"), owned(), None), [ObjectKey("demo", "w")], id="deleted"
+        ),
+        pytest.param(
+            ObjectChange("apply", ObjectKey("demo", "d"), owned(), owned()), [ObjectKey("demo", "w")], id="changed"
+        ),
+        pytest.param(
+            ObjectChange("apply", ObjectKey("demo", "d"), owned(), owned(by="v")),
+            [ObjectKey("demo", "w"), ObjectKey("demo", "v")],
             id="taken by another",
         ),
         pytest.param(
-            ObjectChange("apply", Key("demo", "d"), None, owned(version="example.dev/v1alpha1")),
-            [Key("demo", "w")],
+            ObjectChange("apply", ObjectKey("demo", "d"), None, owned(version="example.dev/v1alpha1")),
+            [ObjectKey("demo", "w")],
             id="by an older version",
         ),
-        pytest.param(ObjectChange("apply", Key("demo", "d"), None, owned(kind="Fleet")), [], id="of another kind"),
-        pytest.param(ObjectChange("apply", Key("demo", "d"), None, owned(version="v1")), [], id="of another group"),
         pytest.param(
-            ObjectChange("apply", Key("demo", "d"), None, owned(controller=False)), [], id="not its controller"
+            ObjectChange("apply", ObjectKey("demo", "d"), None, owned(kind="Fleet")), [], id="of another kind"
+        ),
+        pytest.param(
+            ObjectChange("apply", ObjectKey("demo", "d"), None, owned(version="v1")), [], id="of another group"
+        ),
+        pytest.param(
+            ObjectChange("apply", ObjectKey("demo", "d"), None, owned(controller=False)), [], id="not its controller"
         ),
     ],
 )
@@ -79,11 +87,11 @@ def test_a_change_of_an_owned_object_leads_to_its_owners(change, keys):
 
 @pytest.mark.req("KR-052")
 def test_an_owner_of_the_cluster_has_no_namespace():
-    queue: list[Key] = []
+    queue: list[ObjectKey] = []
 
     class Queue:
-        def add(self, key: Key) -> None:
+        def add(self, key: ObjectKey) -> None:
             queue.append(key)
 
-    EnqueueOwner(FLEETS).into(Queue())(ObjectChange("apply", Key("demo", "d"), None, owned(kind="Fleet")))
-    assert queue == [Key("", "w")]
+    EnqueueOwner(FLEETS).into(Queue())(ObjectChange("apply", ObjectKey("demo", "d"), None, owned(kind="Fleet")))
+    assert queue == [ObjectKey("", "w")]

@@ -13,7 +13,7 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
 from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 
 
 class Script:
@@ -282,7 +282,7 @@ def store() -> Store[PartialObjectMetadata]:
     return store
 
 
-KEY = Key("demo", "a")
+KEY = ObjectKey("demo", "a")
 
 
 @pytest.mark.req("KR-022")

@@ -16,7 +16,7 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.kube.watch import Bookmark
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata, Unstructured
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
@@ -106,7 +106,7 @@ async def test_a_streaming_list_fills_the_store(api, informer):
     async with running(informer):
         await informer.synced()
         await until(lambda: names(informer) == ["a"])
-        assert informer.store.get(Key("demo", "a")).metadata.resource_version == "8"
+        assert informer.store.get(ObjectKey("demo", "a")).metadata.resource_version == "8"
     assert watched(api) == ["stream"]
     assert api.last.query["allowWatchBookmarks"] == "true"
 
@@ -204,7 +204,7 @@ async def test_an_event_cut_off_in_the_middle_of_its_line_is_not_lost(api, infor
     api.script(stream(*STREAMED, half[: len(half) // 2], then=how), stream(half, then="hold"))
     async with running(informer):
         await until(
-            lambda: len(informer.store) and informer.store.get(Key("demo", "a")).metadata.resource_version == "12"
+            lambda: len(informer.store) and informer.store.get(ObjectKey("demo", "a")).metadata.resource_version == "12"
         )
     assert watched(api) == ["stream", "watch 7"]
 
@@ -369,7 +369,7 @@ async def test_one_watch_serves_everybody_who_asks_for_the_same(api, client, clo
     api.otherwise = stream(*STREAMED, then="hold")
     async with running(informers):
         await informers.synced()
-        assert one.store.by_index("name", "a") == one.store.by_index("uid", "uid-a") == [Key("demo", "a")]
+        assert one.store.by_index("name", "a") == one.store.by_index("uid", "uid-a") == [ObjectKey("demo", "a")]
     assert len(api.requests) == 3
 
 
@@ -409,9 +409,9 @@ async def test_several_types_of_one_resource_share_one_watch(api, client, clock,
         await informers.synced()
         await until(lambda: names(pods) == names(metadata) == ["a", "odd"])
         await until(lambda: names(strict) == ["a", "odd"])
-        assert type(pods.store.get(Key("demo", "a"))) is Pod
-        assert type(metadata.store.get(Key("demo", "a"))) is PartialObjectMetadata
-        assert metadata.store.by_index("name", "a") == [Key("demo", "a")]
+        assert type(pods.store.get(ObjectKey("demo", "a"))) is Pod
+        assert type(metadata.store.get(ObjectKey("demo", "a"))) is PartialObjectMetadata
+        assert metadata.store.by_index("name", "a") == [ObjectKey("demo", "a")]
         assert [key for kind, key in told if kind == "apply"] == ["a", "b", "a", "odd"], "odd only when it fits"
     assert watched(api) == (["stream"] if streaming else ["stream", "page", "watch 7"])
     assert "as=PartialObjectMetadata" not in api.last.headers["Accept"], (
@@ -425,7 +425,7 @@ async def test_an_object_that_ceases_to_fit_one_type_is_gone_for_that_type_alone
     pods, strict = informers.informer(PODS, Pod), informers.informer(PODS, Strict)
     api.script(stream(event("ADDED", odd(1, 5)), bookmark(2, end=True), event("MODIFIED", odd(4)), then="hold"))
     async with running(informers):
-        await until(lambda: pods.store and pods.store.get(Key("demo", "odd")).metadata.resource_version == "4")
+        await until(lambda: pods.store and pods.store.get(ObjectKey("demo", "odd")).metadata.resource_version == "4")
         assert names(strict) == []
 
 
@@ -483,10 +483,10 @@ async def test_an_informer_on_demand_watches_only_while_it_is_wanted(api, client
         api.otherwise = allowed
         await pods.synced()
         assert heard == ["a", "b"]
-        assert pods.get(Key("demo", "a")).metadata.name == "a"
+        assert pods.get(ObjectKey("demo", "a")).metadata.name == "a"
         assert 'resource="pods"' in metrics.render()[0].decode()
         pods.want(False)
-        assert (pods.is_known, pods.get(Key("demo", "a"))) == (False, None)
+        assert (pods.is_known, pods.get(ObjectKey("demo", "a"))) == (False, None)
         await until(lambda: not any("watch pods" in task.get_name() for task in asyncio.all_tasks()))
         assert 'resource="pods"' not in metrics.render()[0].decode()
         api.otherwise = stream(*STREAMED, then="hold")
@@ -539,10 +539,10 @@ async def test_whole_objects_can_be_watched(api, client, clock):
     api.script(stream(*STREAMED, gate, changed, then="hold"))
     async with running(informer):
         await informer.synced()
-        assert informer.store.get(Key("demo", "a")).document["metadata"]["uid"] == "uid-a"
+        assert informer.store.get(ObjectKey("demo", "a")).document["metadata"]["uid"] == "uid-a"
         gate.set()
-        await until(lambda: informer.store.get(Key("demo", "a")).metadata.resource_version == "8")
-    assert informer.store.get(Key("demo", "a")).document["spec"] == {"x": [1]}
+        await until(lambda: informer.store.get(ObjectKey("demo", "a")).metadata.resource_version == "8")
+    assert informer.store.get(ObjectKey("demo", "a")).document["spec"] == {"x": [1]}
 
 
 @pytest.mark.req("KR-015")
@@ -605,8 +605,8 @@ async def test_the_informers_memory_of_own_writes_follows_its_watch(api, informe
     api.script(stream(*STREAMED, seen, event("MODIFIED", pod("a", 12)), then="hold"))
     async with running(informer):
         await informer.synced()
-        informer.writes.note_write(Key("demo", "a"), "12")
-        assert informer.writes.is_stale(Key("demo", "a"))
+        informer.writes.note_write(ObjectKey("demo", "a"), "12")
+        assert informer.writes.is_stale(ObjectKey("demo", "a"))
         seen.set()
         await until(lambda: len(informer.writes) == 0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from polyarch.kube.store import ObjectChange, Store
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 
 
 def thing(name, version, *, uid="", **labels):
@@ -18,7 +18,7 @@ def thing(name, version, *, uid="", **labels):
 
 
 def key(name):
-    return Key("demo", name)
+    return ObjectKey("demo", name)
 
 
 def labels(object_):

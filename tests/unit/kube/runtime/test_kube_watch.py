@@ -29,7 +29,7 @@ from polyarch.kube.watch import (
     request_for,
     step,
 )
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 
 GONE = errors.Gone(410, reason="Expired")
 FORBIDDEN = errors.Forbidden(403)
@@ -131,8 +131,8 @@ def test_a_broken_streaming_list_starts_from_nothing():
 
 @pytest.mark.req("KR-010")
 def test_an_object_deleted_during_the_list_is_not_in_it():
-    _, outputs = history(Empty(), StreamOpened(), ObjectChanged(A1), ObjectDeleted(Key("demo", "a"), "2"))
-    assert outputs[-1] == Delete(Key("demo", "a"), "2")
+    _, outputs = history(Empty(), StreamOpened(), ObjectChanged(A1), ObjectDeleted(ObjectKey("demo", "a"), "2"))
+    assert outputs[-1] == Delete(ObjectKey("demo", "a"), "2")
 
 
 @pytest.mark.req("KR-012")
@@ -141,7 +141,7 @@ def test_the_watch_resumes_from_the_last_thing_seen():
         WATCHING,
         StreamOpened(),
         ObjectChanged(thing("a", 12)),
-        ObjectDeleted(Key("demo", "b"), "14"),
+        ObjectDeleted(ObjectKey("demo", "b"), "14"),
         StreamEnded(300.0),
     )
     assert [type(output) for output in outputs] == [Apply, Delete]

@@ -5,9 +5,9 @@ from manual_clock import ManualClock
 
 from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 
-A = Key("demo", "a")
+A = ObjectKey("demo", "a")
 
 
 def thing(version):
@@ -47,7 +47,7 @@ def test_stale_from_the_write_until_the_cache_shows_it(store, writes):
 @pytest.mark.req("KR-022")
 def test_pending_while_any_write_is_not_seen_also_one_that_creates(store, writes):
     assert not writes.is_behind()
-    writes.note_write(Key("demo", "new"), "9")
+    writes.note_write(ObjectKey("demo", "new"), "9")
     store.take(Apply(thing(10)))
     assert writes.is_behind()
     new = ObjectMeta(name="new", namespace="demo", resource_version="9", uid="v")
@@ -81,7 +81,7 @@ def test_a_second_write_extends_the_memory(store, writes):
 
 @pytest.mark.req("KR-022")
 def test_something_created_is_stale_until_it_is_seen(store, writes):
-    new = Key("demo", "new")
+    new = ObjectKey("demo", "new")
     writes.note_write(new, "20")
     assert writes.is_stale(new)
 
@@ -131,9 +131,9 @@ def test_versions_that_are_no_numbers(clock):
 def test_writes_that_the_cache_never_shows_are_forgotten_though_nobody_asks(writes, clock):
     """A patch that takes an object out of the selection must not be remembered as long as the process runs."""
     for number in range(100):
-        writes.note_write(Key("demo", f"gone-{number}"), str(100 + number))
+        writes.note_write(ObjectKey("demo", f"gone-{number}"), str(100 + number))
     clock.advance(60)
-    writes.note_write(Key("demo", "last"), "300")
+    writes.note_write(ObjectKey("demo", "last"), "300")
     assert len(writes) == 1
 
 
@@ -142,7 +142,7 @@ def test_it_is_behind_while_it_lacks_any_of_our_writes(writes, clock):
     """For who counts over all objects."""
     assert not writes.is_behind()
     writes.note_write(A, "9")
-    writes.note_write(Key("demo", "made"), "10")
+    writes.note_write(ObjectKey("demo", "made"), "10")
     assert writes.is_behind()
     clock.advance(60)
     assert not writes.is_behind()

@@ -38,7 +38,7 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CRDS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
 from polyarch.kube.server import HttpServer
 from polyarch.kube.x509 import RENEW_AT, certificates_of, make_authority
-from polyarch.objects import Key, Secret
+from polyarch.objects import ObjectKey, Secret
 
 CA = trustme.CA()
 
@@ -228,7 +228,7 @@ class WatchedSecrets:
     """An informer that has read nothing until it is told so."""
 
     def __init__(self) -> None:
-        self.store: dict[Key, Secret] = {}
+        self.store: dict[ObjectKey, Secret] = {}
         self.read = asyncio.Event()
 
     async def synced(self) -> None:
@@ -241,7 +241,7 @@ class WatchedSecrets:
 @pytest.mark.parametrize("exists", [True, False])
 async def test_nothing_is_said_of_a_secret_that_was_not_read_yet(clock, exists):
     """A restarted process said that its certificate does not exist, and loaded it a moment later."""
-    secrets, key, content = WatchedSecrets(), Key("polyarch", "certs"), pair()
+    secrets, key, content = WatchedSecrets(), ObjectKey("polyarch", "certs"), pair()
     certificates = WatchedCertificates(secrets, key, clock=clock)
     with structlog.testing.capture_logs() as logs:
         task = asyncio.create_task(certificates.run())

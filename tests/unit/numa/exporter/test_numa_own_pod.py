@@ -16,7 +16,7 @@ from polyarch.kube.resources import PODS
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone, Page
 from polyarch.numa import names
 from polyarch.numa.exporter.cluster import MAX_CONDITION_MESSAGE, OwnPod, PodPhase, TerminalPods, pods_of_node
-from polyarch.objects import Condition, Key, ObjectMeta
+from polyarch.objects import Condition, ObjectKey, ObjectMeta
 
 FINE = Condition(names.PODRESOURCES_FETCHED, "True", "Scanned", "the last scan succeeded")
 BROKEN = Condition(names.PODRESOURCES_FETCHED, "False", "ScanFailed", "list: no answer")
@@ -161,7 +161,7 @@ async def test_pods_that_succeeded_or_failed_are_terminal_from_the_first_scan_on
     assert terminal.names() == {("shop", "done"), ("shop", "broken")}
     assert ended == [], "what had ended before is nothing new"
     informer.take(Apply(pod("runs", "Succeeded", 4)))
-    informer.take(Delete(Key("shop", "done"), "5"))
+    informer.take(Delete(ObjectKey("shop", "done"), "5"))
     assert (terminal.names(), ended) == ({("shop", "runs"), ("shop", "broken")}, [True])
 
 

@@ -13,10 +13,10 @@ from polyarch.builds import names
 from polyarch.kube.apply import ApplyResult
 from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import Forbidden
-from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, ROLE_BINDINGS, ROLES, SECRETS, Ref
+from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, ROLE_BINDINGS, ROLES, SECRETS, ObjectRef
 from polyarch.kube.store import Store
 from polyarch.kube.watch import Init, InitApply, InitDone
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 from polyarch.operator.components.builds_objects import MACHINE_ROLE
 from polyarch.operator.components.builds_reconciler import SINGLETON, BuildsReconciler
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
@@ -54,7 +54,7 @@ class Sets:
     is_complete = True
 
     def __init__(self) -> None:
-        self.there: dict[Ref, Any] = {}
+        self.there: dict[ObjectRef, Any] = {}
         self.applied: list[dict[str, Any]] = []
 
     def serve(self, _: Any) -> None: ...
@@ -64,13 +64,15 @@ class Sets:
         self.applied = list(documents)
         for each in self.applied:
             kind = DEPLOYMENTS if each["kind"] == "Deployment" else CLUSTER_ROLES
-            self.there[Ref(kind, Key(each["metadata"].get("namespace", ""), each["metadata"]["name"]))] = each
+            self.there[ObjectRef(kind, ObjectKey(each["metadata"].get("namespace", ""), each["metadata"]["name"]))] = (
+                each
+            )
         return ApplyResult((), (), (), ())
 
-    def cached(self) -> list[Ref]:
+    def cached(self) -> list[ObjectRef]:
         return list(self.there)
 
-    async def live(self) -> dict[Ref, Any]:
+    async def live(self) -> dict[ObjectRef, Any]:
         return dict(self.there)
 
     async def remove(self, found: Any) -> None:
@@ -273,7 +275,7 @@ async def test_a_builder_for_machine_os_images_is_not_removed_before_the_cluster
     world.cluster = None
     for each in world.caches:
         each.shows()
-    world.sets.there[Ref(DEPLOYMENTS, Key(HOME, names.ROLE))] = {}
+    world.sets.there[ObjectRef(DEPLOYMENTS, ObjectKey(HOME, names.ROLE))] = {}
     assert isinstance(await world.look(), RequeueAfter)
     assert world.runs
 
@@ -282,7 +284,7 @@ async def test_a_builder_for_machine_os_images_is_not_removed_before_the_cluster
 async def test_a_builder_that_runs_is_not_removed_before_the_builds_are_known() -> None:
     """A new operator has seen nothing yet."""
     world = World(builds="auto")
-    world.sets.there[Ref(DEPLOYMENTS, Key(HOME, names.ROLE))] = {}
+    world.sets.there[ObjectRef(DEPLOYMENTS, ObjectKey(HOME, names.ROLE))] = {}
     assert isinstance(await world.look(), RequeueAfter)
     assert world.runs
 
@@ -362,8 +364,8 @@ async def test_in_a_namespace_that_is_being_deleted_only_the_rest_of_the_cluster
     """What is in the namespace goes with it, and nothing is made there any more."""
     world = World(builds="on")
     world.sets.there = {
-        Ref(CLUSTER_ROLES, Key("", names.ROLE)): {},
-        Ref(DEPLOYMENTS, Key(HOME, names.ROLE)): {},
+        ObjectRef(CLUSTER_ROLES, ObjectKey("", names.ROLE)): {},
+        ObjectRef(DEPLOYMENTS, ObjectKey(HOME, names.ROLE)): {},
     }
     world.api.put(CLUSTER_ROLES, {"metadata": {"name": names.ROLE, "uid": "1"}})
     world.is_terminating = True

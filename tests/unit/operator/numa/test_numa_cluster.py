@@ -14,7 +14,7 @@ from polyarch.kube.store import ObjectChange
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import topology_crd
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata, Unstructured
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.components.numa_cluster import ExporterPod, NodePoller, NumaInformers, Platforms, TopologyPoller
 from polyarch.operator.components.numa_exporter_reconciler import (
     KUBELETS_KEY,
@@ -99,7 +99,7 @@ class Metadata:
     def store(self) -> "Metadata":
         return self
 
-    def get(self, key: Key) -> PartialObjectMetadata | None:
+    def get(self, key: ObjectKey) -> PartialObjectMetadata | None:
         return self._api.get_cached()
 
 
@@ -316,7 +316,7 @@ def test_of_nodes_only_labels_count_and_only_metadata_is_asked_for() -> None:
         (node("2", role="worker"), node("3", role="other")),
         (node("3", role="other"), None),
     ):
-        handle(ObjectChange("apply" if new else "delete", Key("", "a"), old, new, False))
+        handle(ObjectChange("apply" if new else "delete", ObjectKey("", "a"), old, new, False))
     assert (len(woken), watched.node_arrivals) == (3, 3), "a heartbeat wakes nobody"
 
 

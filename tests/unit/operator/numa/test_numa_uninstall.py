@@ -8,18 +8,18 @@ from numa_api import NumaApi, Told
 
 from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import Forbidden
-from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, Ref, Resource
+from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, ObjectRef, Resource
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.objects import Key, PartialObjectMetadata, Unstructured
+from polyarch.objects import ObjectKey, PartialObjectMetadata, Unstructured
 from polyarch.operator.components.numa_cluster import TopologyPoller
 from polyarch.operator.components.numa_exporter_reconciler import ExporterUninstaller
 from polyarch.operator.components.numa_scheduler_objects import CAPACITIES
 from polyarch.operator.components.numa_scheduler_reconciler import SchedulerUninstaller
 
 HOME = "home"
-DAEMON_SET = Ref(DAEMONSETS, Key(HOME, "numaresourcesoperator-all"))
+DAEMON_SET = ObjectRef(DAEMONSETS, ObjectKey(HOME, "numaresourcesoperator-all"))
 
 
 class Sets:
@@ -28,9 +28,9 @@ class Sets:
     def __init__(self, api: NumaApi) -> None:
         self._api = api
 
-    async def live(self) -> dict[Ref, PartialObjectMetadata]:
+    async def live(self) -> dict[ObjectRef, PartialObjectMetadata]:
         listed = await self._api.list(DAEMONSETS, type=PartialObjectMetadata)
-        return {Ref(DAEMONSETS, each.metadata.key): each for each in listed.items}
+        return {ObjectRef(DAEMONSETS, each.metadata.key): each for each in listed.items}
 
 
 class World:

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from polyarch.kube.managed_fields import FieldConflict
-from polyarch.kube.resources import DEPLOYMENTS, Ref
-from polyarch.objects import Key
+from polyarch.kube.resources import DEPLOYMENTS, ObjectRef
+from polyarch.objects import ObjectKey
 from polyarch.operator.components.placement_status import (
     PlacementFacts,
     conditions,
@@ -164,7 +164,9 @@ def test_an_uninstall_counts_the_pods_that_are_still_gated(observed, message):
     assert (found.status, found.reason, found.message) == ("True", "Deprovisioning", message)
 
 
-PROBLEM = contested([(Ref(DEPLOYMENTS, Key("ns", "pod-placement-controller")), FieldConflict("hpa", ".spec.replicas"))])
+PROBLEM = contested(
+    [(ObjectRef(DEPLOYMENTS, ObjectKey("ns", "pod-placement-controller")), FieldConflict("hpa", ".spec.replicas"))]
+)
 
 
 @pytest.mark.req("PL-301", "PL-501", "PL-504", "PL-750")

@@ -7,7 +7,7 @@ import pytest
 
 from polyarch.kube.owners import Owner
 from polyarch.kube.resources import CLUSTER_ROLES
-from polyarch.objects import Key, ObjectMeta
+from polyarch.objects import ObjectKey, ObjectMeta
 from polyarch.operator import certificates
 from polyarch.operator import operands as workloads
 from polyarch.operator.components import placement_objects
@@ -464,7 +464,9 @@ def test_the_operators_own_objects_are_no_operands():
     own = [
         *workloads.operand_objects(role, settings, ANYWHERE),
         *certificates.issued(settings),
-        *placement_objects.resource_webhooks(settings, b"", owner=Owner(CLUSTER_ROLES, Key("", names.OPERATOR), "u-2")),
+        *placement_objects.resource_webhooks(
+            settings, b"", owner=Owner(CLUSTER_ROLES, ObjectKey("", names.OPERATOR), "u-2")
+        ),
     ]
     for document in own:
         assert document["metadata"]["labels"] == {names.CONTROLLER_LABEL: "polyarch-operator"}

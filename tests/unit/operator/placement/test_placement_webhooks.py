@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from polyarch.kube.owners import Owner
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.operator.components import placement_objects
 from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
@@ -69,7 +69,7 @@ CONFIGURATION = msgspec.convert(
     },
     ClusterPodPlacementConfig,
 )
-OWNER = Owner(CPPCS, Key("", "cluster"), "u-1")
+OWNER = Owner(CPPCS, ObjectKey("", "cluster"), "u-1")
 
 
 @pytest.mark.req("PL-100", "PL-500")

@@ -7,7 +7,7 @@ import pytest
 
 from polyarch.kube.owners import Owner
 from polyarch.kube.resources import CLUSTER_ROLES
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.operator.components import placement_objects as of_placement
 from polyarch.operator.components.taints_objects import webhook_configuration, webhooks
 from polyarch.operator.settings import OperatorSettings
@@ -145,7 +145,7 @@ def test_a_url_takes_the_place_of_the_service():
 )
 def test_the_operator_writes_the_configuration(certificates, bundle, annotation):
     """Owned, and trusting whoever issues the certificate."""
-    owner = Owner(CLUSTER_ROLES, Key("", "polyarch-operator"), "u")
+    owner = Owner(CLUSTER_ROLES, ObjectKey("", "polyarch-operator"), "u")
     settings = OperatorSettings(namespace="ours", certificates=certificates)
     document = webhooks(settings, taints(), b"PEM", placement=None, owner=owner)
     assert document["metadata"]["name"] == "polyarch-taints"

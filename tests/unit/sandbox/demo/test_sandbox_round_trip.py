@@ -13,16 +13,16 @@ from polyarch.kube.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
-    Ref,
+    ObjectRef,
     Resource,
 )
-from polyarch.objects import Key, ObjectMeta
+from polyarch.objects import ObjectKey, ObjectMeta
 from polyarch.sandbox.demo.components import made
 
 
 def found(resource: Resource, name: str) -> InventoryObject:
     return InventoryObject(
-        Ref(resource, Key("polyarch-system", name)), ObjectMeta(name=name, namespace="polyarch-system")
+        ObjectRef(resource, ObjectKey("polyarch-system", name)), ObjectMeta(name=name, namespace="polyarch-system")
     )
 
 

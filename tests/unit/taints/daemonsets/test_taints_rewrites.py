@@ -2,10 +2,10 @@
 
 import pytest
 
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.taints.daemonset_rollouts import FIRST_PAUSE, MAX_PAUSE, RewriteBackoff
 
-AGENT, OTHER = Key("team", "agent"), Key("team", "other")
+AGENT, OTHER = ObjectKey("team", "agent"), ObjectKey("team", "other")
 
 
 def written(*times: float) -> RewriteBackoff:

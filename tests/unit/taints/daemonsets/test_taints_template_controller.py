@@ -10,7 +10,7 @@ from taint_nodes import document, node
 from template_world import DaemonSetApi, TemplateWorld
 
 from polyarch.kube.errors import ConnectionFailed
-from polyarch.objects import Key, Pod
+from polyarch.objects import ObjectKey, Pod
 from polyarch.taints import names
 
 APP = "quay.io/team/agent:1"
@@ -357,7 +357,7 @@ async def test_a_refused_change_is_tried_again_while_others_go_on(world):
 
     async def patch(resource, name, patch, *, namespace=""):
         if name == "a":
-            world.api.patched.append(Key(namespace, name))
+            world.api.patched.append(ObjectKey(namespace, name))
             raise refused_by_validation()
         return await plain(resource, name, patch, namespace=namespace)
 
@@ -409,7 +409,7 @@ async def test_a_daemon_set_with_pods_on_an_architecture_holds_its_taint_until_i
     assert world.controller.uncovered("arm64") == ["team/b"]
     assert world.controller.uncovered("s390x") == [], "no node there has a pod of it"
     assert world.controller.contribution().conditions[0].reason == "TemplatesPending"
-    world.api.advance(Key("team", "a"))
+    world.api.advance(ObjectKey("team", "a"))
     await world.run(1)
     assert world.controller.uncovered("arm64") == []
     assert world.controller.contribution().conditions[0].status == "True"

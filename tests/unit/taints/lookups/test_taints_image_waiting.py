@@ -11,7 +11,7 @@ from polyarch.images.pull_secrets import PodCredentials, PullSecretNames, PullSe
 from polyarch.images.waiting import LookupKey, PendingImage
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.oci.reference import parse
 from polyarch.taints.image_waiting import ImageWaiting, waiter_of
 
@@ -23,8 +23,8 @@ APP = parse("quay.io/team/app:1")
 def of_one_image() -> SimpleNamespace:
     """Everything around it; nothing runs."""
     clock = ManualClock()
-    pods: WorkQueue[Key] = WorkQueue("pods", clock)
-    templates: WorkQueue[Key] = WorkQueue("templates", clock)
+    pods: WorkQueue[ObjectKey] = WorkQueue("pods", clock)
+    templates: WorkQueue[ObjectKey] = WorkQueue("templates", clock)
     waiting = ImageWaiting(
         pods=pods,
         templates=templates,
@@ -42,7 +42,7 @@ def of_one_image() -> SimpleNamespace:
 @pytest.mark.req("TN-052")
 async def test_a_pod_and_a_template_of_one_name_share_a_look_up_and_are_both_woken():
     world = of_one_image()
-    waiting, name = world.images.waiting, Key("team", "agent")
+    waiting, name = world.images.waiting, ObjectKey("team", "agent")
     waiting.park(name, [world.want])
     waiting.park(waiter_of(name), [world.want])
     assert len(list(waiting.lookups())) == 1
@@ -56,7 +56,7 @@ async def test_a_pod_and_a_template_of_one_name_share_a_look_up_and_are_both_wok
 @pytest.mark.req("TN-052")
 async def test_who_leaves_takes_the_other_one_not_along():
     world = of_one_image()
-    waiting, name = world.images.waiting, Key("team", "agent")
+    waiting, name = world.images.waiting, ObjectKey("team", "agent")
     waiting.park(name, [world.want])
     waiting.park(waiter_of(name), [world.want])
     waiting.leave(name)

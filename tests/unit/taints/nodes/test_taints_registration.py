@@ -9,7 +9,7 @@ from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import Resource
-from polyarch.objects import Key, Unstructured
+from polyarch.objects import ObjectKey, Unstructured
 from polyarch.selectors import Requirement, Selector
 from polyarch.taints.documents import bindings, newest_served, policies, registration_policy
 from polyarch.taints.metrics import TaintMetrics
@@ -17,7 +17,7 @@ from polyarch.taints.registration import RegistrationPolicyController
 from polyarch.taints.settings import TaintSettings
 
 NAME = "polyarch-architecture-taints"
-KEY = Key("", NAME)
+KEY = ObjectKey("", NAME)
 
 
 class Watch:
@@ -29,7 +29,7 @@ class Watch:
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
-        self.store: dict[Key, Unstructured] = {}
+        self.store: dict[ObjectKey, Unstructured] = {}
         self.handlers: list[Any] = []
 
     def add_handler(self, handler: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from polyarch.objects import CronJob, DaemonSet, Key, Node, Pod, Workload
+from polyarch.objects import CronJob, DaemonSet, Node, ObjectKey, Pod, Workload
 from polyarch.taints.inventory import ClusterSnapshot, unscheduled
 
 
@@ -104,7 +104,7 @@ def test_the_architectures_of_a_cluster_are_those_that_are_known() -> None:
 
 @pytest.mark.req("TN-060")
 def test_a_template_without_pull_secrets_gets_those_of_its_service_account() -> None:
-    accounts = {Key("shop", "default"): ("team",), Key("shop", "robot"): ("theirs", "ours")}
+    accounts = {ObjectKey("shop", "default"): ("team",), ObjectKey("shop", "robot"): ("theirs", "ours")}
     templates = [
         {"spec": {}},
         {"spec": {"serviceAccountName": "robot"}},

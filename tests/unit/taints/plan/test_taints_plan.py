@@ -6,7 +6,7 @@ from taint_cluster import answers, cluster, pod, shop, workload
 from taint_nodes import document
 
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NODES, PODS
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.taints.cluster import read_inventory
 from polyarch.taints.plan import Admission, ClusterEvaluation, Plan, PlanBuilder, PlanFacts, StepState, plan
 from polyarch.taints.settings import TaintSettings
@@ -154,7 +154,7 @@ async def test_the_registration_policy_belongs_to_admission(admission, state) ->
 
 @pytest.mark.req("TN-061")
 async def test_a_daemonset_that_rolls_out_is_waited_for() -> None:
-    found = await planned(shop(), live=PlanFacts(rolling=(Key("shop", "agent"),)))
+    found = await planned(shop(), live=PlanFacts(rolling=(ObjectKey("shop", "agent"),)))
     assert found.steps[1].state is StepState.TODO
     assert "shop/agent" in found.steps[1].detail
 

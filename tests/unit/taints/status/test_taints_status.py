@@ -8,7 +8,7 @@ from manual_clock import ManualClock
 
 from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import NotFound
-from polyarch.objects import Condition, Key, ObjectMeta
+from polyarch.objects import Condition, ObjectKey, ObjectMeta
 from polyarch.taints.api import (
     ARCHITECTURE_TAINTS,
     ArchitectureTaints,
@@ -20,7 +20,7 @@ from polyarch.taints.api import (
 from polyarch.taints.api import StatusCondition as Stored
 from polyarch.taints.status import StatusWriter
 
-KEY = Key("", "cluster")
+KEY = ObjectKey("", "cluster")
 
 
 class World:

@@ -12,7 +12,7 @@ from taint_nodes import document, record_of, taints_of
 
 from polyarch.kube.errors import Conflict, Forbidden, Unavailable
 from polyarch.kube.resources import DAEMONSETS, NODES, PODS
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.taints.bootstrap import DirectBootstrap, NodeTainter
 from polyarch.taints.cluster import read_inventory, rolling
 from polyarch.taints.documents import released_by
@@ -121,7 +121,7 @@ async def test_a_rollout_that_takes_too_long_stops_the_others_until_somebody_say
     )
     assert tolerations(api) == [], "the next one was not begun"
     inventory = await read_inventory(api)
-    assert rolling(inventory) == (Key("shop", "a-network"),)
+    assert rolling(inventory) == (ObjectKey("shop", "a-network"),)
     outcome = await run.passing((await run.steps()).daemon_sets(rolling(inventory), waits=False))
     assert not outcome.failed
     assert tolerations(api) == [ADDED]
@@ -152,11 +152,11 @@ async def test_the_controller_is_told_which_rollouts_are_not_waited_for() -> Non
     slow["status"] = {"observedGeneration": 3}
     api.put(DAEMONSETS, slow)
     run = Run(api)
-    outcome = await (await run.steps()).confirm([Key("shop", "slow")])
+    outcome = await (await run.steps()).confirm([ObjectKey("shop", "slow")])
     assert len(outcome.changed) == 1
     annotations = api.read(DAEMONSETS, "slow", "shop")["metadata"]["annotations"]
     assert annotations["polyarch.dev/rollout-confirmed"] == "4"
-    assert not (await (await run.steps()).confirm([Key("shop", "slow")])).changed
+    assert not (await (await run.steps()).confirm([ObjectKey("shop", "slow")])).changed
 
 
 # -- admission, pods ---------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from polyarch.kube.errors import Unavailable
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.requests import ListOptions
 from polyarch.kube.watch import Page
-from polyarch.objects import Key, Pod
+from polyarch.objects import ObjectKey, Pod
 from polyarch.taints.bound_pods import BOUND, BoundPods
 from polyarch.taints.metrics import TaintMetrics
 
@@ -66,7 +66,7 @@ class World:
         )
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, count: int, image: str = APP, prefix: str = "app", **spec: Any) -> list[Key]:
+    def add(self, count: int, image: str = APP, prefix: str = "app", **spec: Any) -> list[ObjectKey]:
         documents = [pod(image, name=f"{prefix}-{number}", nodeName="worker", **spec) for number in range(count)]
         return [self.api.create(document) for document in documents]
 

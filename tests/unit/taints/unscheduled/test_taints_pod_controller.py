@@ -8,7 +8,7 @@ from leader_world import KEY, TaintApi, World, settings_of
 from placement_world import refused_by_validation, value
 
 from polyarch.kube.errors import ConnectionFailed, Forbidden, Unavailable
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
 from polyarch.taints import names
@@ -500,7 +500,7 @@ async def test_a_pod_whose_change_is_refused_holds_no_node_back(world_of):
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app", "uid": "u", "controller": True}
 
 
-async def changed(world: World, *platforms: str, error: str = "", owner: dict[str, Any] | None = OWNER) -> Key:
+async def changed(world: World, *platforms: str, error: str = "", owner: dict[str, Any] | None = OWNER) -> ObjectKey:
     """A pod on a node that got tolerations for arm64 and s390x, whose image was changed since then."""
     world.registry.set(APP, *platforms, error=error)
     document = world.document(

@@ -11,7 +11,7 @@ from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.resources import PODS
 from polyarch.kube.watch import Apply, Bookmark, Delete, Init, InitApply, InitDone, ObjectChanged
 from polyarch.numa.extender.sources import UncachedInformer
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 
 pytestmark = pytest.mark.req("NS-171")
 
@@ -104,9 +104,9 @@ async def test_an_object_made_again_under_its_name_is_another_one():
 async def test_a_deletion_older_than_what_is_known_is_not_one():
     world = World()
     world.take(*listed(pod("a", 5)))
-    assert world.take(Delete(Key("demo", "a"), "3")) == []
-    assert world.take(Delete(Key("demo", "a"), "8")) == ["-a=uid-a"]
-    assert world.take(Delete(Key("demo", "a"), "8")) == []
+    assert world.take(Delete(ObjectKey("demo", "a"), "3")) == []
+    assert world.take(Delete(ObjectKey("demo", "a"), "8")) == ["-a=uid-a"]
+    assert world.take(Delete(ObjectKey("demo", "a"), "8")) == []
 
 
 async def test_an_object_that_cannot_be_taken_in_hinders_no_other():
@@ -131,9 +131,9 @@ async def test_an_object_that_cannot_be_taken_in_hinders_no_other():
 async def test_what_was_handed_on_is_known_by_its_version():
     world = World()
     world.take(*listed(pod("a", 10)))
-    key = Key("demo", "a")
+    key = ObjectKey("demo", "a")
     assert [world.feed.has(key, version) for version in ("9", "10", "11")] == [True, True, False]
-    assert not world.feed.has(Key("demo", "b"), "1")
+    assert not world.feed.has(ObjectKey("demo", "b"), "1")
 
 
 @pytest.fixture

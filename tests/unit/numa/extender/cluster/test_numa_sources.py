@@ -10,7 +10,7 @@ from numa_extender import Extender, document
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.extender.sources import NODE, POD, TOPOLOGY, CacheUpdater, WatchedNode, WatchedPod
-from polyarch.objects import Key
+from polyarch.objects import ObjectKey
 
 TYPES = {TOPOLOGY: NodeResourceTopology, NODE: WatchedNode, POD: WatchedPod}
 
@@ -50,7 +50,7 @@ class World:
 
     def lose(self, feed, name, namespace=""):
         self.version += 1
-        self.sources.feeds[feed].take(Delete(Key(namespace, name), str(self.version)))
+        self.sources.feeds[feed].take(Delete(ObjectKey(namespace, name), str(self.version)))
 
     def begin(self, *pods):
         self.list(NODE, node_document())

@@ -8,7 +8,7 @@ from manual_clock import ManualClock
 from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.responses import ListResult
 from polyarch.numa.extender.sources import FailoverBarrier
-from polyarch.objects import Key, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 
 
 class World:
@@ -48,7 +48,7 @@ async def test_the_first_call_after_a_silence_waits_until_the_watch_has_shown_wh
     call = asyncio.create_task(world.takeover.passed())
     await world.clock.run(0.5)
     assert not call.done()
-    world.shown.add((Key("demo", "web"), "7"))
+    world.shown.add((ObjectKey("demo", "web"), "7"))
     await world.clock.run(0.05)
     assert call.done()
     assert world.lists == ["spec.schedulerName=ours"], "a consistent read, and one alone"
