@@ -42,7 +42,6 @@ def workload_objects() -> Iterator[Json]:
             operator=SETTINGS,
             owner=None,
             image="kube-scheduler:1",
-            informer="Shared",
             replicas=2,
             on_control_plane=True,
             guaranteed=guaranteed,
