@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from node_world import NodeWorld
 from taint_world import EVERYWHERE, TaintWorld
 
 
@@ -24,3 +25,18 @@ async def taint_worlds() -> AsyncIterator[Any]:
 @pytest.fixture
 async def taint_world(taint_worlds) -> TaintWorld:
     return await taint_worlds()
+
+
+@pytest.fixture
+async def worlds() -> AsyncIterator[Any]:
+    made: list[NodeWorld] = []
+
+    def make(*nodes: Any, lead: bool = True, **options: Any) -> NodeWorld:
+        made.append(NodeWorld(*nodes, **options))
+        if lead:
+            made[-1].lead()
+        return made[-1]
+
+    yield make
+    for world in made:
+        await world.close()

@@ -18,7 +18,7 @@ from polyarch.operator.components.placement_status import (
 )
 from polyarch.operator.operands import RolloutStatus
 
-PAGE = (Path(__file__).parents[4] / "docs" / "guide" / "symptoms.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "guide" / "symptoms.md").read_text(encoding="utf-8")
 DONE = RolloutStatus(available=True, up_to_date=True)
 
 
