@@ -17,7 +17,7 @@ from polyarch.oci.inspection import Inspection
 from polyarch.oci.inspector import open_inspector
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.fake_buildah import ARGUMENT
-from polyarch.sandbox.nodes.__main__ import wiring
+from polyarch.sandbox.nodes.__main__ import inspector_options
 
 Json = dict[str, Any]
 TEXT = "FROM docker.io/library/busybox:1.36\nRUN true\n"
@@ -110,7 +110,7 @@ class Yard:
 
     async def inspect(self, reference: str) -> Inspection:
         """What is in the registry now."""
-        async with open_inspector(wiring(self.sandbox.folder, self.sandbox.state.settings)) as inspector:
+        async with open_inspector(inspector_options(self.sandbox.folder, self.sandbox.state.settings)) as inspector:
             return await inspector.inspect(reference, fresh=True)
 
     async def children(self) -> dict[str, str]:

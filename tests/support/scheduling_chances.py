@@ -183,7 +183,7 @@ def exporter_facts(node: Node, held: ManagerStates, pods: Collection[Pod]) -> Sc
     options = (("full-pcpus-only", "true"),) if configuration.full_cores_only else ()
     return ScanFacts(
         machine=exporter.Machine(
-            cells=tuple(
+            zones=tuple(
                 exporter.HostZone(
                     id=cell.id,
                     cpus=frozenset(cpu.id for cpu in machine.cpus if cpu.cell == cell.id),
@@ -210,7 +210,7 @@ def exporter_facts(node: Node, held: ManagerStates, pods: Collection[Pod]) -> Sc
             cpu_manager_options=options,
             memory_manager_policy=configuration.memory_policy,
         ),
-        states=_states(node, held, pods),
+        checkpoints=_states(node, held, pods),
     )
 
 
