@@ -227,7 +227,7 @@ def test_lint_asks_daemon_sets_for_what_admission_would_add(
     managed = frozenset(architectures or ARCHITECTURES)
     using = TaintSettings(mode="tolerations", given=managed, key="k")
     decision = decide(case_of(template | {"spec": spec}, using, stored=True), known)
-    assume(all(each.verdict == "constrains" for each in decision.images) or decision.reason is Reason.COVERED)
+    assume(all(each.effect == "constrains" for each in decision.images) or decision.reason is Reason.COVERED)
     options = LintOptions(taints=Taints("k", architectures=tuple(sorted(managed))))
     file = scan(SourceText.of("agent.yaml", text.encode()))
     found = [each for each in lint(file, LintAnswers(known), options) if each.finding.rule == "MA113"]
