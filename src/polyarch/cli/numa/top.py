@@ -3,7 +3,7 @@
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from polyarch.cli.errors import UsageError
@@ -255,26 +255,40 @@ NOTHING = "-"
 UNLISTED = [""] * len(NONE)
 
 
+class NodeColumn(NamedTuple):
+    """A column that says something of the node, after the columns of its amounts."""
+
+    title: str
+    text: Callable[[NodeLines], str]
+
+
+TEXT_COLUMNS: Final = (
+    NodeColumn("POLICY", lambda lines: lines.node.facts.settings.policy),
+    NodeColumn("SCOPE", lambda lines: lines.node.facts.settings.scope),
+    NodeColumn("AGE", lambda lines: age(lines.node.age)),
+    NodeColumn("MARKS", lambda lines: ",".join(lines.marks)),
+)
+
+
 def columns(found: Sequence[NodeLines], total: Mapping[str, Amount]) -> str:
     """With a header, and the totals in the last line."""
     titles = [f"{name.upper()}:{each}" for name in total for each in AMOUNTS]
-    rows = [("NODE", "CELL", *titles, "POLICY", "SCOPE", "AGE", "MARKS"), *_rows(found, tuple(total))]
+    rows = [("NODE", "CELL", *titles, *(column.title for column in TEXT_COLUMNS)), *_rows(found, tuple(total))]
     cells = sum(len(each.cells) for each in found)
     sums = (text for name, amount in total.items() for text in _texts(name, amount))
-    rows.append((f"total({len(found)})", str(cells), *sums, "", "", "", ""))
+    rows.append((f"total({len(found)})", str(cells), *sums, *("" for _ in TEXT_COLUMNS)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     line = GAP.join(f"{{:<{width}}}" for width in widths).format
     return "".join(f"{line(*(text or NOTHING for text in row)).rstrip()}\n" for row in rows)
 
 
 def _rows(found: Sequence[NodeLines], resources: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    for node, cells, marks, _ in found:
-        settings = node.facts.settings
-        end = (settings.policy, settings.scope, age(node.age), ",".join(marks))
-        for cell in cells or (CellLine(-1, {}),):
+    for lines in found:
+        end = [column.text(lines) for column in TEXT_COLUMNS]
+        for cell in lines.cells or (CellLine(-1, {}),):
             amounts = ((name, cell.amounts.get(name)) for name in resources)
             texts = [text for name, each in amounts for text in (_texts(name, each) if each is not None else UNLISTED)]
-            yield (node.name, str(cell.cell) if cells else "", *texts, *end)
+            yield (lines.node.name, str(cell.cell) if lines.cells else "", *texts, *end)
 
 
 def _texts(name: str, amount: Amount) -> list[str]:
@@ -324,6 +338,12 @@ _WIDE, _NARROW = 16, 8
 _ROOM_FOR_WIDE: Final = 130
 _HOT, _WARM = 0.9, 0.6
 _GAP: Final = "  "
+PICTURE_COLUMNS: Final = (
+    NodeColumn("POLICY", lambda lines: f"{lines.node.facts.settings.policy}/{lines.node.facts.settings.scope}"),
+    NodeColumn("AGE", lambda lines: age(lines.node.age)),
+    NodeColumn("MARKS", lambda lines: ", ".join(lines.marks)),
+)
+PICTURE_TITLES: Final = tuple(column.title for column in PICTURE_COLUMNS)
 
 
 def picture(found: Sequence[NodeLines], total: Mapping[str, Amount], *, columns: int, colour: bool) -> str:
@@ -339,19 +359,16 @@ def _bars(
     found: Sequence[NodeLines], resources: Sequence[str], columns: int, colour: bool
 ) -> Iterator[list[StyledText]]:
     width = _WIDE if columns >= _ROOM_FOR_WIDE else _NARROW
-    yield [
-        plain(each)
-        for each in ("NODE", "CELL", *(name.upper() for name in resources), "LARGEST POD", "POLICY", "AGE", "MARKS")
-    ]
-    for node, cells, marks, _ in found:
-        settings = node.facts.settings
-        end = [plain(f"{settings.policy}/{settings.scope}"), plain(age(node.age)), _mark(marks, colour)]
-        if not cells:
-            yield [plain(node.name), *[plain("-")] * (len(resources) + 2), *end]
-        for number, cell in enumerate(cells):
+    titles = ("NODE", "CELL", *(name.upper() for name in resources), "LARGEST POD", *PICTURE_TITLES)
+    yield [plain(title) for title in titles]
+    for lines in found:
+        name_of_node, end = plain(lines.node.name), _end(lines, colour)
+        if not lines.cells:
+            yield [name_of_node, *[plain("-")] * (len(resources) + 2), *end]
+        for number, cell in enumerate(lines.cells):
             parts = [_bar(name, cell.amounts.get(name), width, colour) for name in resources]
             largest = " + ".join(f"{short(name, each.largest)} {name}" for name, each in cell.amounts.items())
-            first = [plain(node.name if not number else ""), plain(str(cell.cell))]
+            first = [name_of_node if not number else plain(""), plain(str(cell.cell))]
             yield [*first, *parts, plain(largest), *(end if not number else [])]
 
 
@@ -374,24 +391,18 @@ def _bar(name: str, amount: Amount | None, width: int, colour: bool) -> StyledTe
 
 
 def _heat(found: Sequence[NodeLines], resources: Sequence[str], colour: bool) -> Iterator[list[StyledText]]:
-    yield [
-        plain(each) for each in ("NODE", *(f"{name.upper()} BY CELL" for name in resources), "POLICY", "AGE", "MARKS")
-    ]
-    for node, cells, marks, _ in found:
+    yield [plain(title) for title in ("NODE", *(f"{name.upper()} BY CELL" for name in resources), *PICTURE_TITLES)]
+    for lines in found:
         parts = []
         for name in resources:
-            amounts = [cell.amounts.get(name) for cell in cells]
+            amounts = [cell.amounts.get(name) for cell in lines.cells]
             shares = [
                 each.used / each.allocatable if each is not None and each.allocatable else None for each in amounts
             ]
             blocks = "".join(_block(share, colour) for share in shares)
             free = short(name, sum(each.free for each in amounts if each is not None))
             parts.append(StyledText(f"{blocks} {free}", len(shares) + 1 + len(free)))
-        settings = node.facts.settings
-        yield [
-            plain(node.name), *parts, plain(f"{settings.policy}/{settings.scope}"), plain(age(node.age)),
-            _mark(marks, colour),
-        ]  # fmt: skip
+        yield [plain(lines.node.name), *parts, *_end(lines, colour)]
 
 
 def _block(share: float | None, colour: bool) -> str:
@@ -405,9 +416,13 @@ def _heat_style(share: float) -> str:
     return "red" if share >= _HOT else "yellow" if share >= _WARM else "green"
 
 
-def _mark(marks: Sequence[str], colour: bool) -> StyledText:
-    text = ", ".join(marks)
-    return StyledText(styled(text, "red", colour=colour), len(text))
+def _end(lines: NodeLines, colour: bool) -> list[StyledText]:
+    """The columns of the node; marks stand out."""
+    texts = [column.text(lines) for column in PICTURE_COLUMNS]
+    return [
+        StyledText(styled(text, "red", colour=colour), len(text)) if title == "MARKS" else plain(text)
+        for title, text in zip(PICTURE_TITLES, texts, strict=True)
+    ]
 
 
 def _aligned(rows: Sequence[Sequence[StyledText]], colour: bool) -> Iterator[str]:
