@@ -291,7 +291,7 @@ async def test_without_an_operator_gates_and_finalizers_are_removed(
 ) -> None:
     """Nobody removes the gate, and the configuration is held by a finalizer; without ``--force`` it takes over
     when no operator has run for a while."""
-    monkeypatch.setattr(uninstall, "PATIENCE", 2.0)
+    monkeypatch.setattr(uninstall, "UNREADY_OPERATOR_TIMEOUT", 2.0)
     await cluster.polyarch("install", "-q")
     await _held(cluster, CPPCS, names.SINGLETON)
     await _gated_pod(cluster, "gated")
