@@ -73,7 +73,7 @@ class World(NamedTuple):
         images = [ExternalImage(written=WRITTEN, pull=self.bases[architecture])] if architecture in self.bases else []
         settings = msgspec.structs.replace(SETTINGS, registries_conf=self.registries_conf)
         given = {"architecture": architecture, "host": "amd64", "containerfile": COMMON, "images": images}
-        return order(document, **{**given, "settings": settings, "identity": identity(record=""), **more})
+        return order(document, **{**given, "settings": settings, "metadata": identity(record=""), **more})
 
     def push(self, built: Built, repository: str, architecture: str) -> contract.PushMessage:
         """The container ``push``, with the program and flags that its pod has."""

@@ -27,7 +27,7 @@ from polyarch.manifests import operator_sdk
 pytestmark = pytest.mark.req("MF-076", "MF-077", "MF-078")
 
 UNIT = Path(__file__).parents[1] / "unit" / "manifests"
-RECORDED = yaml.safe_load((UNIT / "data" / "multiarch-validator.yaml").read_text())
+RECORDED = yaml.safe_load((UNIT / "multiarch-validator.yaml").read_text())
 SEED = 20
 BUNDLES = 40
 IMAGES = [f"quay.io/acme/{name}:1" for name in ("manager", "proxy", "operand", "extra")]
