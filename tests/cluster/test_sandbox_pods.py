@@ -570,6 +570,12 @@ async def test_a_process_that_does_not_end_is_killed_when_its_grace_is_over(
     await client.create(PODS, pod("deaf", *SLEEPS, spec=spec), namespace=namespace)
     await until_started(client, namespace, "deaf")
     (record,) = processes_of(sandbox, namespace)
+
+    async def handles_sigterm() -> bool:
+        caught = next(line for line in Path(f"/proc/{record.pid}/status").read_text().splitlines() if "SigCgt" in line)
+        return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+    await until(handles_sigterm, "the process handles SIGTERM")  # until then the signal ends it, even while it stops
     os.kill(record.pid, signal.SIGSTOP)  # a stopped process hears no SIGTERM
     assert 1.5 < await ended_after(client, namespace, "deaf") < 15
     assert not processes.is_running(record)
