@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from polyarch.builds.jobs.script import _EXITS, emulation_check
-from polyarch.oci.image.entrypoint import expected_machine, read_machine
+from polyarch.oci.image.elf import expected_machine, read_machine
 
 QEMU = {
     "386": "i386",

@@ -17,7 +17,6 @@ from polyarch.oci.auth.authorization import Authorization
 from polyarch.oci.auth.credential_stores import CredentialStore, NoCredentials
 from polyarch.oci.auth.credentials import Credential
 from polyarch.oci.cache import Backing, BundleMode, Cache
-from polyarch.oci.disk_cache import DiskCache
 from polyarch.oci.image.client import RegistryClient
 from polyarch.oci.image.contents import RegistryConnection
 from polyarch.oci.image.layout import ImageLayout
@@ -400,6 +399,8 @@ async def open_inspector(
     transport = AiohttpTransport(policy=options.policy, trust=TrustStore(options.trust))
     backing: Backing | None = None
     if options.cache_directory is not None and not options.offline:
+        from polyarch.oci.disk_cache import DiskCache  # SQLite: a process in a cluster has no cache on disk
+
         backing = DiskCache(options.cache_directory, clock, warn=notice)
     inspector = Inspector(
         transport=transport,

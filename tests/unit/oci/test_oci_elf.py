@@ -3,7 +3,7 @@
 import pytest
 from image_parts import MACHINES, elf
 
-from polyarch.oci.image.entrypoint import HEADER_SIZE, expected_machine, read_machine
+from polyarch.oci.image.elf import HEADER_SIZE, expected_machine, read_machine
 from polyarch.platforms import KNOWN_ARCHITECTURES
 
 

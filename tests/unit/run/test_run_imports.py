@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-UNUSED = ("rich", "pygments", "cryptography", "numpy", "polyarch.sandbox", "polyarch.manifests")
+UNUSED = ("rich", "pygments", "cryptography", "numpy", "sqlite3", "polyarch.sandbox", "polyarch.manifests")
 IMPORTED = f"print('imported', *(name for name in {UNUSED!r} if name in sys.modules))"
 
 ROLES = f"""
@@ -51,6 +51,15 @@ unused = (*{UNUSED!r}, "polyarch.taints", "cyclopts", "yaml", "uvloop", "polyarc
 print('imported', *(name for name in unused if name in sys.modules))
 """
 
+BUILDER = f"""
+import sys
+import polyarch.run.libraries
+from polyarch.run.builder import ROLE
+from polyarch.run.logs import configure
+configure("json")
+print('imported', *(name for name in (*{UNUSED!r}, "tarfile") if name in sys.modules))
+"""
+
 EXPORTER = f"""
 import sys
 import polyarch.run.libraries
@@ -77,12 +86,13 @@ print('imported', *(name for name in (*unused, "cyclopts", "yaml", "polyarch.oci
 @pytest.mark.req("PL-810")
 @pytest.mark.parametrize(
     "code",
-    [ROLES, PLACEMENT, COMMAND, NODE_SIDE, EXPORTER, EXTENDER],
+    [ROLES, PLACEMENT, COMMAND, NODE_SIDE, BUILDER, EXPORTER, EXTENDER],
     ids=[
         "the roles",
         "placement without taints",
         "polyarch run",
         "the monitor on every node",
+        "the builder",
         "the exporter ne_150",
         "the extender ns_171",
     ],

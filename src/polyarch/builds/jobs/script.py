@@ -15,7 +15,7 @@ from polyarch.builds import names
 from polyarch.builds.api.resources import GitContext
 from polyarch.builds.jobs import contract
 from polyarch.builds.jobs.spec import ArchitectureJobSpec, MachineJobMounts
-from polyarch.oci.image.entrypoint import Machine, expected_machine
+from polyarch.oci.image.elf import Machine, expected_machine
 
 _SYNTAX_STAGE = "polyarch-syntax-check"
 _IMAGE_ID = f"{contract.STORAGE}/image-id"

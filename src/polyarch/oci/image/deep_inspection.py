@@ -16,14 +16,8 @@ import msgspec
 
 from polyarch.oci.documents import ContentError, Document, classify
 from polyarch.oci.image.contents import RegistryConnection, RepositoryContents
-from polyarch.oci.image.entrypoint import (
-    Program,
-    ProgramNotFound,
-    ProgramSearch,
-    expected_machine,
-    read_entrypoint,
-    read_machine,
-)
+from polyarch.oci.image.elf import expected_machine, read_machine
+from polyarch.oci.image.entrypoint import Program, ProgramNotFound, ProgramSearch, read_entrypoint
 from polyarch.oci.image.layers import ArchiveReader, Unpacker, UnreadableLayer
 from polyarch.oci.image.layout import ImageLayout
 from polyarch.oci.image.parsing import Blob, ConfigReading, read_blobs, read_config, read_manifest, read_schema1
@@ -186,7 +180,7 @@ class _Scan:
     async def read(
         self, contents: RepositoryContents, digest: str, context: RequestContext, *, last: bool
     ) -> Program | None:
-        """The program, if this layer or those above determine it. Raises `Unfound` and `Unreadable`."""
+        """The program, if this layer or those above determine it. Raises `ProgramNotFound` and `UnreadableLayer`."""
         self._search.begin_layer()
         await contents.stream(digest, self._receive, context)
         return self._program or self._search.look(last=last)
