@@ -141,7 +141,7 @@ class PullSecrets:
         self._readings: LRUCache[tuple[str, str], PullSecretContent] = LRUCache(capacity, weight=BYTES)
         self._flights: dict[tuple[str, str], asyncio.Task[PullSecretContent]] = {}
         self._made: LRUCache[PullSecretNames, _Made] = LRUCache(capacity, weight=BYTES)
-        self._line = RequestQueue(AT_ONCE, per_tenant=IN_LINE)
+        self._queue = RequestQueue(AT_ONCE, per_tenant=IN_LINE)
         self._global: tuple[Document, ...] = ()
         self._salt = _random.token_bytes(16)
         self._allowed = True
@@ -239,11 +239,11 @@ class PullSecrets:
 
     async def _in_turn(self, namespace: str, name: str) -> Secret:
         """Reads in turn by namespace: thousands of secrets in one delay another by one request at most."""
-        await self._line.enter(RequestPriority.MANIFEST, namespace)
+        await self._queue.enter(RequestPriority.MANIFEST, namespace)
         try:
             return await self._read(namespace, name)
         finally:
-            self._line.leave()
+            self._queue.leave()
 
     def _unreadable(self, namespace: str, name: str, problem: str) -> PullSecretContent:
         """The previous content if there is one, kept while the secret cannot be read again; else the problem."""

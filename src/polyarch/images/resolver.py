@@ -449,7 +449,7 @@ LOW_PRIORITY_TIMEOUT: Final = 30.0
 
 
 class LowPriorityLookups:
-    """Looks images up, at most :data:`AT_ONCE` at a time."""
+    """Looks images up, at most :data:`MAX_LOW_PRIORITY_LOOKUPS` at a time."""
 
     def __init__(self, inspector: ImageInspector, secrets: PullSecrets, clock: Clock, metrics: LookupMetrics) -> None:
         self._inspector = inspector

@@ -253,6 +253,8 @@ class ProviderCredentials:
     plugin delays a run once and not for each image. Tenants take turns at a plugin, whose runs follow one another.
     """
 
+    __slots__ = ("_plugins", "_tenant", "_warnings")  # a view for each set of pull secrets is kept
+
     def __init__(
         self,
         configuration: ProviderConfiguration,

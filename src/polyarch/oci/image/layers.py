@@ -61,7 +61,7 @@ class Unpacker:
         self._packed: _Packed | None = None
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The next pieces, none longer than the input or :data:`PIECE`. Raises `Unreadable`."""
+        """The next pieces, none longer than the input or :data:`PIECE`. Raises `UnreadableLayer`."""
         if self._form is None:
             data = self._begin + data
             if len(data) < len(ZSTD):

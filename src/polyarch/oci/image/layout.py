@@ -45,7 +45,7 @@ class ImageLayout:
 
     @property
     def access(self) -> SourceCredentials:
-        """An ``SourceCredentials`` for the interface; it is not used."""
+        """``SourceCredentials`` for the interface; it is not used."""
         source = PullSource(base_url="", host="", repository=str(self._root), origin=self.name)
         return SourceCredentials(source, [ANONYMOUS])
 
