@@ -125,8 +125,16 @@ class PlacementPolicy(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
     @property
     def overrides(self) -> list[dict[str, Any]]:
-        """The entries of ``spec.overrides``: settings for the namespaces that a selector matches."""
-        return self.spec.get("overrides") or []
+        """The entries of ``spec.overrides``: settings for the namespaces that a selector matches. What an older schema
+        may have let in that is no entry at all is left out."""
+        entries = self.spec.get("overrides")
+        return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
+def override_name(entry: Mapping[str, Any]) -> str:
+    """The name of an entry of ``spec.overrides``; empty if it has none."""
+    name = entry.get("name")
+    return name if isinstance(name, str) else ""
 
 
 # -- annotations of the leader's Lease ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ an admission only looks one value up. An invalid value (stored under an older sc
 in :attr:`SettingsTable.problems`. Pure."""
 
 from collections.abc import Iterable, Mapping
-from types import NoneType
+from types import GenericAlias, NoneType
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -25,6 +25,7 @@ from polyarch.placement.api import (
     PodPlacementConfig,
     ScoringArchitecture,
     ScoringPlatform,
+    override_name,
 )
 from polyarch.placement.names import CLUSTER_SOURCE, NAMESPACED_SOURCE_PREFIX
 from polyarch.platforms import NodeArchitecture
@@ -272,10 +273,11 @@ class SettingsTable(msgspec.Struct, frozen=True):
         base = Settings(operator_namespace=operator_namespace, short_names_searched=short_names_searched)
         if policy is not None:
             base = _overlay(base, policy.spec, "spec", problems)
+            problems += _no_entries(policy.spec.get("overrides"))
         cluster_fallback = _cluster_fallback(cppc, problems)
         overrides, invalid = [], []
         for index, entry in enumerate(policy.overrides if policy is not None else ()):
-            name: str = entry.get("name", "")
+            name = override_name(entry)
             where = f"spec.overrides[{index}] ({name})"
             try:
                 labels = msgspec.convert(entry.get("namespaceSelector"), LabelSelector | None)
@@ -352,8 +354,8 @@ class PolicySetting(NamedTuple):
 
 
 def _of_type(kind: type, value: Any) -> Any:
-    if not isinstance(value, kind):
-        raise ValueError(f"{value!r:.60} is not of type {kind.__name__}")  # noqa: TRY004 - told like every bad value
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(f"{value!r:.60} is not of type {kind.__name__}")
     return value
 
 
@@ -367,7 +369,7 @@ def _one_of(kind: Any, value: Any) -> Any:
 def _some_of(kind: Any, values: Any) -> Any:
     allowed = get_args(kind)
     if unknown := [value for value in _of_type(list, values) if value not in allowed]:
-        raise ValueError(f"{', '.join(sorted(map(repr, unknown)))} is none of {', '.join(map(repr, allowed))}")
+        raise ValueError(f"{', '.join(sorted(set(map(repr, unknown))))} is none of {', '.join(map(repr, allowed))}")
     return tuple(sorted(set(values)))
 
 
@@ -403,9 +405,13 @@ def _overlay(
     for setting in POLICY_SETTINGS:
         if override and not setting.field.override:
             continue
-        value: Any = layer
-        for member in setting.field.path.split("."):
-            value = value.get(member) if isinstance(value, Mapping) else None
+        group, _, member = setting.field.path.rpartition(".")
+        members: Any = layer.get(group) if group else layer
+        if members is not None and not isinstance(members, Mapping):
+            problem = f"{where}.{group}: {members!r:.60} is not an object; the values below it apply"
+            problems += [problem] if problem not in problems else []
+            continue
+        value = members.get(member) if members is not None else None
         if value is None:
             continue
         try:
@@ -413,6 +419,39 @@ def _overlay(
         except ValueError as error:
             problems.append(f"{where}.{setting.field.path}: {error}; the value below it applies")
     return msgspec.structs.replace(settings, **changes)
+
+
+def typed_policy() -> type[msgspec.Struct]:
+    """The JSON types of a PlacementPolicy, for documents that people write: an error names the member that misfits."""
+    selection = [("name", str, ""), ("namespaceSelector", LabelSelector | None, None)]
+    override = msgspec.defstruct("Override", [*selection, *_typed_members(override=True)])
+    members = [*_typed_members(), ("overrides", GenericAlias(list, override) | None, None)]
+    return msgspec.defstruct("Policy", [("spec", msgspec.defstruct("Spec", members), {})])
+
+
+def _typed_members(*, override: bool = False) -> list[tuple[str, Any, Any]]:
+    groups: dict[str, list[tuple[str, Any, Any]]] = {"": []}
+    for setting in POLICY_SETTINGS:
+        if override and not setting.field.override:
+            continue
+        group, _, member = setting.field.path.rpartition(".")
+        json = setting.type if setting.type in (bool, int) else str
+        json = list[str] if get_origin(setting.type) is tuple else json
+        groups.setdefault(group, []).append((member, json | None, None))
+    return groups.pop("") + [
+        (group, msgspec.defstruct(group, members) | None, None) for group, members in groups.items()
+    ]
+
+
+def _no_entries(overrides: Any) -> list[str]:
+    """What :attr:`PlacementPolicy.overrides` leaves out."""
+    if overrides is not None and not isinstance(overrides, list):
+        return [f"spec.overrides: {overrides!r:.60} is not a list; it counts as empty"]
+    return [
+        f"spec.overrides[{index}]: {entry!r:.60} is not an object; it is left out"
+        for index, entry in enumerate(overrides or ())
+        if not isinstance(entry, dict)
+    ]
 
 
 def _cluster_fallback(cppc: ClusterPodPlacementConfig | None, problems: list[str]) -> tuple[str, ...]:

@@ -116,6 +116,14 @@ def test_overrides_count_the_namespaces_they_are_the_first_to_match():
 
 
 @pytest.mark.req("PL-750")
+def test_overrides_that_an_older_schema_let_in_stop_no_status():
+    policy, table = compiled(
+        overrides=[None, {"name": ["all"], "namespaceSelector": {"matchLabels": {"tier": "free"}}}]
+    )
+    assert placement_status.matched(policy, table, [{"tier": "free"}]) == [{"name": "", "matchedNamespaces": 1}]
+
+
+@pytest.mark.req("PL-750")
 @pytest.mark.parametrize(
     ("spec", "words"),
     [

@@ -176,6 +176,15 @@ def test_a_hold_limit_means_nothing_where_nothing_is_held() -> None:
         ({"excludedNamespaces": ["*"]}, "spec.excludedNamespaces"),
         ({"sweep": {"maxEvictionsPerMinute": 0}}, "spec.sweep.maxEvictionsPerMinute"),
         ({"warmUp": {"kinds": ["Job"]}}, "spec.warmUp.kinds"),
+        ({"warmUp": {"kinds": [{}]}}, "spec.warmUp.kinds"),
+        ({"mode": True}, "spec.mode"),
+        ({"inline": {"enabled": "true", "budget": None}}, "spec.inline.enabled"),
+        ({"onUnresolved": {"retryWindow": 30}}, "spec.onUnresolved.retryWindow"),
+        ({"sweep": {"maxEvictionsPerMinute": True}}, "spec.sweep.maxEvictionsPerMinute"),
+        ({"sweep": "off"}, "spec.sweep"),
+        ({"excludedNamespaces": "vendor-*"}, "spec.excludedNamespaces"),
+        ({"overrides": {"name": "loose"}}, "spec.overrides"),
+        ({"overrides": ["loose"]}, "spec.overrides[0]"),
     ],
 )
 def test_values_that_the_schema_should_have_refused_count_as_absent_and_are_named(

@@ -32,7 +32,7 @@ from polyarch.placement.decision import PlacementDecision
 from polyarch.placement.facts import architectures_of
 from polyarch.placement.patch import has_gate
 from polyarch.placement.rules import ExaminedPod, PodFacts, WaitingTime, decide_after
-from polyarch.placement.settings import ScoringTable, SettingsTable
+from polyarch.placement.settings import ScoringTable, SettingsTable, typed_policy
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.names import SINGLETON
 from polyarch.taints.settings import TaintSettings
@@ -226,6 +226,7 @@ def configuration_from(documents: Iterable[FileDocument]) -> Configuration:
             case CPPCS.kind:
                 cppc = _singleton(document, document.into(ClusterPodPlacementConfig), cppc)
             case POLICIES.kind:
+                document.into(typed_policy())
                 policy = _singleton(document, document.into(PlacementPolicy), policy)
             case PPCS.kind:
                 ppcs.append(document.into(PodPlacementConfig))

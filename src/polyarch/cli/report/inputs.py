@@ -34,6 +34,7 @@ from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.traffic.failures import Failure
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, ClusterPodPlacementConfig, PlacementPolicy
+from polyarch.placement.settings import typed_policy
 from polyarch.platforms import NodePlatform
 from polyarch.reports.document import Source
 from polyarch.reports.facts import (
@@ -269,6 +270,7 @@ class _Found:
             case CPPCS.kind:
                 self.singletons[document.kind] = _singleton(document, ClusterPodPlacementConfig)
             case POLICIES.kind:
+                document.into(typed_policy())
                 self.singletons[document.kind] = _singleton(document, PlacementPolicy)
             case ARCHITECTURE_TAINTS.kind:
                 self.singletons[document.kind] = _singleton(document, ArchitectureTaints)

@@ -21,6 +21,7 @@ from polyarch.placement.api import (
     Plugins,
     PodPlacementConfig,
     ScoringArchitecture,
+    override_name,
 )
 from polyarch.placement.names import SINGLETON
 from polyarch.placement.settings import (
@@ -249,7 +250,7 @@ def matched(
     policy: PlacementPolicy, table: SettingsTable, namespaces: Iterable[Mapping[str, str]]
 ) -> list[dict[str, object]]:
     """``status.overrides``: for how many of these namespaces (their labels) each entry is the one that applies."""
-    counts = {entry.get("name", ""): 0 for entry in policy.overrides}
+    counts = {override_name(entry): 0 for entry in policy.overrides}
     for labels in namespaces:
         if (name := table.override_of(labels)) is not None:
             counts[name] += 1

@@ -353,6 +353,23 @@ def test_a_value_that_the_schema_would_refuse_is_told(explain):
     assert values(result.pods[0]) == ["amd64", "arm64"]
 
 
+@pytest.mark.req("PL-751")
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"onUnresolved": {"retryWindow": 30}}, "spec.onUnresolved.retryWindow: Expected `str | null`, got `int`"),
+        ({"sweep": "off"}, "spec.sweep: Expected `object | null`, got `str`"),
+        ({"warmUp": {"kinds": ["Job", 1]}}, "spec.warmUp.kinds[1]: Expected `str`, got `int`"),
+        ({"overrides": [1]}, "spec.overrides[0]: Expected `object`, got `int`"),
+        ({"overrides": [{"inline": {"enabled": "no"}}]}, "spec.overrides[0].inline.enabled: Expected `bool | null`"),
+    ],
+)
+def test_a_policy_with_a_value_of_another_type_names_its_line(explain, spec, problem):
+    result = explain(pod("web:1"), objects=[policy(**spec)])
+    assert result.code == 2
+    assert problem in " ".join(result.err.split())
+
+
 @pytest.mark.req("PL-730")
 @pytest.mark.parametrize("arguments", [["explain"], ["explain", "pod", "-f", "x.yaml"]], ids=["neither", "both"])
 def test_a_pod_or_files(arguments, capsys):
