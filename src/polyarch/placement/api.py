@@ -211,7 +211,7 @@ def to_v1alpha1(config: Mapping[str, Any]) -> Document:
 
 
 def to_v1beta1(config: Mapping[str, Any]) -> Document:
-    """Converts a v1alpha1 object to v1beta1; invalid annotations stay (see :func:`problems`)."""
+    """Converts a v1alpha1 object to v1beta1; invalid annotations stay (see :func:`conversion_problems`)."""
     spec = dict(config.get("spec") or {})
     annotations = _annotations(config)
     fallback, plugins = annotations.get(FALLBACK_ANNOTATION), annotations.get(PLUGINS_ANNOTATION)

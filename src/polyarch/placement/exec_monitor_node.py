@@ -79,7 +79,7 @@ class TraceUnavailable(Exception):  # noqa: N818 - a state of the node, which th
 
 
 class TraceInstance:
-    """An instance of this process with its events enabled. Raises :class:`Unavailable` without an event for execve."""
+    """An instance of this process with its events enabled. Raises :class:`TraceUnavailable` if execve has no event."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -135,7 +135,7 @@ def open_instance(
     """An instance of our own with its events enabled; removed at the end. What dead monitors left goes first.
 
     ``make`` and ``remove`` are mkdir and rmdir, by which tracefs creates and removes an instance with all its files.
-    Raises :class:`Unavailable`.
+    Raises :class:`TraceUnavailable`.
     """
     root = next((root for root in roots if (root / "instances").is_dir()), None)
     if root is None:
@@ -162,7 +162,7 @@ def open_instance(
 
 
 def _remove_abandoned(instances: Path, remove: Callable[[Path], None]) -> None:
-    """Raises :class:`Unavailable` if too many monitors are alive, or hang."""
+    """Raises :class:`TraceUnavailable` if too many monitors are alive, or hang."""
     held: list[str] = []
     for folder in sorted(instances.iterdir()):
         if not _OURS.fullmatch(folder.name):
@@ -568,7 +568,7 @@ class NodeAgentMetrics:
 
 
 class NodeAgent:
-    """``instance`` opens the trace: :func:`watched`, or in tests one without a kernel."""
+    """``instance`` opens the trace: :func:`open_node_trace`, or in tests one without a kernel."""
 
     def __init__(
         self,

@@ -117,7 +117,7 @@ _NONE_FAILED: Final[dict[str, Inspection]] = {}
 
 
 class WaitingObject:
-    """One pod or template; what ``images.attempts`` remembers, too. Times are ``Clock.monotonic()``."""
+    """One pod or template; what ``images.lookup_runner`` remembers, too. Times are ``Clock.monotonic()``."""
 
     __slots__ = ("_told", "failed_once", "seen_at", "uid")
 
