@@ -1,16 +1,18 @@
 """The name of a MachineOSBuild: the stock builder's where a pool has one architecture.
 
-Stock builders hash YAML texts, so ours have to agree with theirs to the byte. libyaml writes what its port to Go does,
-given the styles that the port chooses (:func:`needs_quotes`), but for two differences (:func:`block_yaml`).
+Stock builders hash YAML texts, so ours have to agree with theirs to the byte: they use a port of libyaml to Go, which
+chooses styles of its own (:func:`needs_quotes`).
 """
 
 import hashlib
+import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, Final
 
 import yaml
+from yaml.emitter import Emitter, ScalarAnalysis
 
 SALT: Final = bytes.fromhex(
     "107ccee48b38afaf4fe586769d9ad36e195d2ffdac6a2507ae0da0b96e115734db830cceda8d7487bcb5c097e93e7ea5"
@@ -133,15 +135,57 @@ def block_yaml(value: Any) -> bytes:
     The Go port indents no quote after a line separator that ends a text, so such texts are written with a mark that is
     taken out again with the indentation. It ends no text that ends with line breaks by ``...`` either.
     """
-    events = (
+    stream = io.StringIO()
+    emitter = _Emitter(stream, width=80, allow_unicode=True)
+    for event in (
         yaml.StreamStartEvent(),
         yaml.DocumentStartEvent(explicit=False),
         *_events(value),
         yaml.DocumentEndEvent(explicit=False),
         yaml.StreamEndEvent(),
-    )
-    text: str = yaml.emit(events, Dumper=yaml.CSafeDumper, width=80, allow_unicode=True)
-    return _LEFT_OUT.sub("", text).encode()
+    ):
+        emitter.emit(event)
+    return _LEFT_OUT.sub("", stream.getvalue()).encode()
+
+
+class _Emitter(Emitter):
+    """PyYAML's emitter with the two rules in which libyaml, a port of it, differs.
+
+    libyaml itself is not asked: PyYAML may be built without it, and no name may depend on where the leader runs.
+    """
+
+    def analyze_scalar(self, scalar: str) -> ScalarAnalysis:
+        """Fewer characters are printable, and a text with others is escaped."""
+        analysis = super().analyze_scalar(scalar)
+        if _UNPRINTABLE.search(scalar):
+            analysis.allow_flow_plain = analysis.allow_block_plain = False
+            analysis.allow_single_quoted = analysis.allow_block = False
+        return analysis
+
+    def write_double_quoted(self, text: str, split: bool = True) -> None:
+        """Lines are folded at spaces alone, and only beyond the width."""
+        self.write_indicator('"', True)
+        for position, character in enumerate(text):
+            inner = 0 < position < len(text) - 1 and text[position - 1] != " "
+            if character == " " and split and inner and self.column > self.best_width:
+                self.write_indent()
+                piece = "\\" if text[position + 1] == " " else ""
+            else:
+                piece = _ESCAPED.sub(_escape, character)
+            self.column += len(piece)
+            self.stream.write(piece)
+        self.write_indicator('"', False)
+
+
+_UNPRINTABLE: Final = re.compile(r"[\x85\U00010000-\U0010ffff]")
+_ESCAPED: Final = re.compile(r"[^\x20-\x7e\xa0-\ud7ff\ue000-\ufffd]|[\"\\\u2028\u2029\ufeff]")
+
+
+def _escape(match: re.Match[str]) -> str:
+    code, short = ord(match[0]), Emitter.ESCAPE_REPLACEMENTS.get(match[0])
+    if short is not None:
+        return f"\\{short}"
+    return f"\\x{code:02X}" if code <= 0xFF else f"\\u{code:04X}" if code <= 0xFFFF else f"\\U{code:08X}"
 
 
 _MARK: Final = "\ue00f\ue00e\ue00f"

@@ -58,6 +58,13 @@ def test_documents(value: Any, expected: str) -> None:
         assert yaml.safe_load(block_yaml(value)) == value
 
 
+@pytest.mark.req("BD-265")
+def test_without_libyaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyYAML has no wheel for ppc64le, and is built without libyaml where its headers are missing."""
+    monkeypatch.delattr(yaml, "CSafeDumper", raising=False)
+    assert block_yaml({"a": "x\U0001f600 \x85\n"}).decode() == 'a: "x\\U0001F600 \\N\\n"\n'
+
+
 ANOTHER_TYPE = (
     *(
         "y",
