@@ -302,7 +302,7 @@ _FAILURES: Final[Mapping[str, str]] = {
 
 
 class PreflightResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict. With ``questions`` it is not final."""
+    """The verdict. With ``lookups`` it is not final."""
 
     problems: tuple[Problem, ...] = ()
     """They keep the build from being made; one that concerns several architectures names them in its message."""

@@ -103,7 +103,7 @@ class PublishFailure(msgspec.Struct, frozen=True, kw_only=True):
     reason: PublishReason
     message: str
     code: str = ""
-    """The registry client's code, where a registry is at fault (``oci.answer.ERROR_CODES``)."""
+    """The registry client's code, where a registry is at fault (``oci.inspection.ERROR_CODES``)."""
     architecture: str = ""
     """The one whose child is at fault."""
     missing: tuple[str, ...] = ()

@@ -157,7 +157,7 @@ class WriteResult(Enum):
 
 
 class ObjectWrites:
-    """Writes for one reader-end. ``settling`` learns of everything that the caches have yet to show."""
+    """Writes of the builds of one kind. ``expectations`` learns of everything that the caches have yet to show."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class ObjectWrites:
         *,
         prepared: "PreparedObjects | None" = None,
     ) -> None:
-        """``copies`` carries out ``prepare``, where plans of the reader-end have it."""
+        """``prepared`` carries out ``prepare``, where plans of this kind have it."""
         self._client = client
         self._prepared = prepared
         self._reader = reader

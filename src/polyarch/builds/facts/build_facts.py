@@ -272,13 +272,13 @@ class HeadResult(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
     media_type: str = ""
     error: str = ""
-    """A code of ``oci.answer.ERROR_CODES``."""
+    """A code of ``oci.inspection.ERROR_CODES``."""
 
 
 class InputData(msgspec.Struct, frozen=True, kw_only=True):
     """ConfigMaps and Secrets that the spec names, by name; Secrets hold no bytes.
 
-    None: there is none. A name that is missing has not been read: the plan lists it in ``questions``.
+    None: there is none. A name that is missing has not been read: the plan lists it in ``lookups``.
     """
 
     config_maps: Mapping[str, Mapping[str, Any] | None] = {}
@@ -396,7 +396,7 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Handlers by the name of the RuntimeClass that was asked for; None: there is no such class."""
     inputs: InputData = InputData()
     images: Mapping[str, Inspection] = {}
-    """Answers by canonical reference. One that is not here has not been asked: the plan lists it in ``questions``."""
+    """Answers by canonical reference. One that is not here has not been asked: the plan lists it in ``lookups``."""
     existing: Mapping[str, HeadResult] = {}
     """HEADs by ``repository@digest`` or ``repository:tag``; not here: not asked yet."""
     pins_fresh: bool = False

@@ -214,7 +214,7 @@ _SECRET_KEY: Final = ".dockerconfigjson"
 
 
 def architecture_manifests(job_spec: ArchitectureJobSpec) -> tuple[Body, ...]:
-    """What has to be created, in order: the ConfigMaps of the Job's inputs, then the Job (S4).
+    """What has to be created, in order: the ConfigMaps of the Job's inputs, then the Job.
 
     A Job is made whether or not a node of its architecture exists: a pending pod is what makes an autoscaler act.
     """

@@ -435,24 +435,24 @@ def emulation_check(architecture: str) -> bytes | None:
 
 
 def _program(machine: Machine, known: _Exit) -> bytes:
-    job_spec: Literal["little", "big"] = "little" if machine.little else "big"
+    byte_order: Literal["little", "big"] = "little" if machine.little else "big"
     wide = machine.bits == 64
     header_size, segment_size = (64, 56) if wide else (52, 32)
     code = _instructions(known, little=machine.little)
     size = header_size + segment_size + len(code)
 
     def half(value: int) -> bytes:
-        return value.to_bytes(2, job_spec)
+        return value.to_bytes(2, byte_order)
 
     def word(value: int) -> bytes:
-        return value.to_bytes(4, job_spec)
+        return value.to_bytes(4, byte_order)
 
     def address(value: int) -> bytes:
-        return value.to_bytes(8 if wide else 4, job_spec)
+        return value.to_bytes(8 if wide else 4, byte_order)
 
-    metadata = b"\x7fELF" + bytes([2 if wide else 1, 1 if machine.little else 2, 1]) + bytes(9)
+    identification = b"\x7fELF" + bytes([2 if wide else 1, 1 if machine.little else 2, 1]) + bytes(9)
     header = (
-        metadata
+        identification
         + half(_EXECUTABLE)
         + half(machine.number)
         + word(1)

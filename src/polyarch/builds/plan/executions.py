@@ -326,7 +326,7 @@ def shared(facts: BuildFacts, target: DesiredBuild, architecture: str, *, execut
 
 
 def own_job(facts: BuildFacts, execution: Execution, architecture: str) -> JobFacts | None:
-    """The Job of an execution for an architecture: the recorded one, else the one labelled or named so (S2, S4)."""
+    """The Job of an execution for an architecture: the recorded one, else the one labelled or named so."""
     record = next((each for each in execution.children if each.architecture == architecture), None)
     jobs = [job for job in facts.jobs if job.namespace == execution.namespace and job.role == names.ARCH_ROLE]
     if record is not None and record.job_uid:

@@ -92,7 +92,7 @@ def publication(
     made: ExecutionResult,
     names: ExecutionNames,
 ) -> dict[str, Any]:
-    """The body of the step that copies, assembles, pushes and tags (S7, S8)."""
+    """The body of the step that copies, assembles, pushes and tags."""
     members = sorted((each for each in children if usable(each)), key=lambda each: each.architecture)
     return {
         "repository": target.repository,

@@ -174,7 +174,7 @@ def _jobs(outcome: PlanOutcome) -> Iterator[JobFacts]:
 
 
 def _left(outcome: PlanOutcome, execution: str, adopted: frozenset[str]) -> list[JobFacts]:
-    """The Jobs that are still an execution's own after others were taken over (S3)."""
+    """The Jobs that are still an execution's own after others were taken over."""
     return sorted(
         (job for job in _jobs(outcome) if job.run == execution and job.uid not in adopted and not job.deleting),
         key=lambda job: job.name,
@@ -220,12 +220,6 @@ def _deletions(jobs: Iterable[JobFacts], *, step: BuildStep) -> Iterator[Write]:
                 how="foreground" if job.role == names.INDEX_ROLE else "",
                 uid=job.uid,
             )
-
-
-def tagging(namespace: str, name: str, reference: str, tags: Sequence[str]) -> Write:
-    """Tags of a result that is published already (S8)."""
-    body: dict[str, Any] = {"tags": list(tags)}
-    return Write(verb="tag", namespace=namespace, name=name, reference=reference, step=BuildStep.MOVE_TAGS, body=body)
 
 
 # -- labels that somebody took from a live Job are put back ------------------------------------------------------------
@@ -340,7 +334,7 @@ def _marks(execution: Execution) -> Mapping[str, str]:
 
 
 def _patch(execution: Execution, child: ChildRecord, job: FoundJob) -> Write | None:
-    """The Job gets the labels of its pods; that of its execution it may have got when it was taken over (S2)."""
+    """The Job gets the labels of its pods; that of its execution it may have got when it was taken over."""
     labels = {
         name: value
         for name, value in {**job.template_labels, **_marks(execution)}.items()
