@@ -109,7 +109,7 @@ class FileObject(msgspec.Struct, frozen=True):
 
 
 class HasLookups(Protocol):
-    """A plan, as far as its questions go."""
+    """A plan, as far as its lookups go."""
 
     @property
     def lookups(self) -> tuple[BuildLookup, ...]: ...
@@ -189,7 +189,7 @@ class FactsFile:
         )
 
     def answer(self, facts: BuildFacts, lookups: Iterable[BuildLookup]) -> BuildFacts:
-        """The facts with answers to these questions."""
+        """The facts with the results of these lookups."""
         images, existing = dict(facts.images), dict(facts.existing)
         config_maps, secrets = set(facts.inputs.config_maps), set(facts.inputs.secrets)
         found_jobs, handlers = dict(facts.found_jobs), dict(facts.runtime_handlers)
@@ -221,7 +221,7 @@ class FactsFile:
         )
 
     def planned(self, facts: BuildFacts, plan: Callable[[BuildFacts], P]) -> P:
-        """The plan once it has no more questions: it asks for images, then for what is made of them, then for tags."""
+        """The plan without lookups: it asks for images, then for what is made of them, then for tags."""
         planned, asked = plan(facts), set[BuildLookup]()
         while not asked.issuperset(planned.lookups):
             asked.update(planned.lookups)

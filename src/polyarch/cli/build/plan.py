@@ -155,17 +155,19 @@ def _offline(asked: BuildPlanOptions, path: str, where: NamespaceFlags) -> list[
         for case, facts in machine_cases(known)
         if asked.name in (None, case.name) and where.namespace in (None, case.namespace)
     ]
-    wishes = [
+    requests = [
         each for each in known.requests if asked.name in (None, each.name) and where.namespace in (None, each.namespace)
     ]
-    if not wishes and not machines:
+    if not requests and not machines:
         named = f" named {asked.name}" if asked.name else ""
         there = ", ".join(f"{each.namespace}/{each.name}" for each in known.requests) or "none at all"
         raise UsageError(f"--facts {path}: no ImageBuild{named}; the file has {there}")
     found = []
-    for wish in wishes:
-        facts = known.facts(wish)
-        found.append(BuildPlanView(wish.namespace, wish.name, known.planned(facts, plan_build), _former(known, facts)))
+    for request in requests:
+        facts = known.facts(request)
+        found.append(
+            BuildPlanView(request.namespace, request.name, known.planned(facts, plan_build), _former(known, facts))
+        )
     for case, facts in machines:
         made = known.planned(facts, partial(machine_plan, config=case))
         found.append(BuildPlanView(case.namespace, case.name, made, _former(known, facts)))
@@ -193,8 +195,8 @@ async def _live(
     async with open_inspector(wiring, credentials=registries.credentials(), notice=messages.remark) as inspector:
         for key, given in wanted.items():
             known = await read_cluster(client, key, given, datetime.now(UTC))
-            (wish,) = (each for each in known.requests if (each.namespace, each.name) == key)
-            facts = known.facts(wish)
+            (request,) = (each for each in known.requests if (each.namespace, each.name) == key)
+            facts = known.facts(request)
             found.append(
                 BuildPlanView(key.namespace, key.name, await _planned(facts, known, inspector), _former(known, facts))
             )
@@ -202,7 +204,7 @@ async def _live(
 
 
 async def _planned(facts: BuildFacts, known: FactsFile, inspector: Inspector) -> BuildPlan:
-    """The plan once it has no more questions; registries are asked, objects were read before."""
+    """The plan without lookups; registries are asked, objects were read before."""
     made, asked = plan_build(facts), set[BuildLookup]()
     while not asked.issuperset(made.lookups):
         asked.update(made.lookups)
@@ -212,17 +214,17 @@ async def _planned(facts: BuildFacts, known: FactsFile, inspector: Inspector) ->
 
 
 async def _answered(
-    facts: BuildFacts, questions: Sequence[BuildLookup], known: FactsFile, inspector: Inspector
+    facts: BuildFacts, lookups: Sequence[BuildLookup], known: FactsFile, inspector: Inspector
 ) -> BuildFacts:
-    facts = known.answer(facts, [each for each in questions if each.what not in ("inspect", "head")])
-    inspected = [each for each in questions if each.what == "inspect"]
-    heads = [each for each in questions if each.what == "head"]
+    facts = known.answer(facts, [each for each in lookups if each.what not in ("inspect", "head")])
+    inspected = [each for each in lookups if each.what == "inspect"]
+    heads = [each for each in lookups if each.what == "head"]
 
-    async def inspect(question: BuildLookup) -> Any:
-        return await inspector.inspect(question.reference, fresh=question.revalidate)
+    async def inspect(lookup: BuildLookup) -> Any:
+        return await inspector.inspect(lookup.reference, fresh=lookup.revalidate)
 
-    async def ask(question: BuildLookup) -> Any:
-        return await head_image(inspector.connection, question.reference)
+    async def ask(lookup: BuildLookup) -> Any:
+        return await head_image(inspector.connection, lookup.reference)
 
     images = await map_concurrently(inspect, inspected, at_once=AT_ONCE)
     existing = await map_concurrently(ask, heads, at_once=AT_ONCE)
