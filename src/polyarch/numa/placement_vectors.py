@@ -28,8 +28,8 @@ class PlacementVectors(msgspec.Struct, frozen=True):
     """The attributes of a topology and of its zones."""
 
     metadata: str
-    by_zone: Mapping[int, str]
-    """Zones without a vector are left out."""
+    by_zone: Mapping[int, str] = msgspec.field(name="by_cell")
+    """Zones without a vector are left out. The other name is that of the extender's state document."""
 
 
 class VectorsNotExpressible(msgspec.Struct, frozen=True):

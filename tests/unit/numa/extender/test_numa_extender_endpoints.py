@@ -5,6 +5,7 @@ import ssl
 from contextlib import asynccontextmanager
 
 import aiohttp
+import msgspec
 import pytest
 import trustme
 from numa_extender import Extender
@@ -37,8 +38,6 @@ class Reviews:
 
 
 def type_of(type, content):
-    import msgspec
-
     return msgspec.convert(content, type)
 
 
@@ -159,3 +158,27 @@ async def test_the_document_has_reservations_and_answers_and_reads_back_as_it_wa
     assert found.nodes[0].facts.cells[0].available["cpu"] == 8000, "as the object has it, nothing subtracted"
     assert [each.chosen for each in found.verdicts] == [("a",)]
     assert found.problem == "stale"
+
+
+STATE_MEMBERS = {
+    "State": "caches nodes options problem reservations verdicts version",
+    "Options": "bestEffort candidates evicts mode reservations restricted schedulerName strategy unknownNodes weights",
+    "CacheState": "objects problem staleSeconds",
+    "NodeState": "ageSeconds explained facts mispredicted reserved",
+    "NodeFacts": "allocatable cells fingerprint fingerprintMethod hasTopology lastScan name resourceVersion settings "
+    "vectors zonesIgnored",
+    "ZoneFacts": "allocatable available capacity costs id memoryGroup socket",
+    "NodeSettings": "cpuManager cpuOptions memoryManager mostCells podExclude podLevelManagers policy refreshPeriod "
+    "scope threadsPerCore topologyOptions",
+    "PodPattern": "name namespace",
+    "PlacementVectors": "by_cell metadata",
+    "ReservationDocument": "ageSeconds cells memoryGroups name namespace node spread state uid",
+    "LastFilterResult": "asked chosen error fitting name namespace rejected secondsAgo uid",
+}
+
+
+@pytest.mark.req("NS-087")
+def test_the_state_has_the_members_of_its_version():
+    """A command reads the state of an extender of another release: a member that is renamed would be missing."""
+    found = msgspec.json.schema(state_document.State)["$defs"]
+    assert {name: " ".join(sorted(each["properties"])) for name, each in found.items()} == STATE_MEMBERS
