@@ -33,9 +33,15 @@ def sentence(error: CycloptsError) -> str:
             option = wanted.names[-1]
             return f"{name}{option} takes a value; give {option} {wanted.placeholder}"
         case UnknownOptionError():
+            option = error.token.keyword or error.token.value
+            if tuple(error.command_chain or ()) == ("run", "numa-extender"):
+                from polyarch.numa.extender.configuration import REMOVED
+
+                if removed := REMOVED.get(option):
+                    return f"{name}{option} {removed}"
             *_, known = f"{error}".partition(" Did you mean ")
             instead = f"did you mean {known}" if known else f"{help_line} lists them"
-            return f"{name}there is no option {error.token.keyword or error.token.value}; {instead}"
+            return f"{name}there is no option {option}; {instead}"
         case CoercionError(token=token, target_type=target) if token is not None and target in (int, float):
             return f"{name}{token.keyword or 'argument'} {token.value}: expected a number"
     return str(error)

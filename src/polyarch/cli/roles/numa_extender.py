@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from cyclopts import App, Parameter
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
-from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed
+from polyarch.cli.options.environment import PRINT, AsRead, from_environment, printed, variable
 from polyarch.cli.options.help_page import epilogue
 from polyarch.cli.options.values import (
     CLUSTER,
@@ -213,8 +213,11 @@ def numa_extender(
 
 def _settings(path: str, given: dict[str, Any]) -> "ExtenderSettings":
     """Raises ``UsageError`` that names the file or flag, and the setting."""
-    from polyarch.numa.extender.configuration import InvalidConfiguration, compiled
+    from polyarch.numa.extender.configuration import REMOVED, InvalidConfiguration, compiled
 
+    for old, removed in REMOVED.items():
+        if old.startswith("--") and (name := variable(old)) in os.environ:
+            raise UsageError(f"{NAME}: {name} in the environment {removed}")
     content: dict[str, Any] = {}
     if path:
         from polyarch.cli.input.objects import read_documents

@@ -44,6 +44,8 @@ def compiled(file: Mapping[str, Any], flags: Mapping[str, Any], *, origin: str) 
     Raises ``InvalidConfiguration``.
     """
     if unknown := [key for key in file if key not in BY_KEY]:
+        if removed := [f"{key} {REMOVED[key]}" for key in unknown if key in REMOVED]:
+            raise InvalidConfiguration(f"{origin}: {'; '.join(removed)}")
         close = get_close_matches(str(unknown[0]), BY_KEY, n=1)
         instead = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(sorted(BY_KEY))}"
         raise InvalidConfiguration(f"{origin}: {unknown[0]} is no setting; {instead}")
@@ -168,3 +170,15 @@ SETTINGS: Final = (
 )
 BY_KEY: Final = {each.key: each for each in SETTINGS}
 BY_FLAG: Final = {each.flag: each for each in SETTINGS}
+_REMOVED: Final = "is of mode compat, which is removed: delete it"
+REMOVED: Final[Mapping[str, str]] = {
+    "resyncPeriod": f"{_REMOVED}, or in place of 0s write reservations: off",
+    "resyncDetection": f"{_REMOVED}, or in place of Aggressive write foreign: all",
+    "informer": _REMOVED,
+    "compatStrict": _REMOVED,
+    "--cache-resync-period": f"{_REMOVED}, or in place of 0s give --reservations off",
+    "--cache-resync-detection": f"{_REMOVED}, or in place of Aggressive give --foreign all",
+    "--informer": _REMOVED,
+    "--compat-strict": _REMOVED,
+}
+"""Keys and flags of earlier versions, with what is said of them: names that are close to them mean something else."""

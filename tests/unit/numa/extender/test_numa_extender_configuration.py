@@ -81,6 +81,9 @@ def test_flags(flags, field, value):
     [
         ({"mod": "exact"}, "did you mean mode"),
         ({"surprise": 1}, "surprise is no setting"),
+        ({"resyncPeriod": "0s"}, "removed: delete it, or in place of 0s write reservations: off"),
+        ({"resyncDetection": "Aggressive"}, "removed: delete it, or in place of Aggressive write foreign: all"),
+        ({"informer": "Shared", "compatStrict": True}, "removed: delete it; compatStrict is of mode compat"),
         ({"mode": "plugin"}, "exact, advise"),
         ({"candidates": 0}, "1 to 16"),
         ({"candidates": 17}, "1 to 16"),
