@@ -288,8 +288,18 @@ def test_mode_compat_is_read_as_exact_and_an_event_says_so() -> None:
     assert msgspec.json.decode(text)["mode"] == "exact"
     (event,) = planned.events
     assert (event.type, event.reason) == ("Warning", "SchedulingModeRemoved")
-    assert "compat is removed and read as exact" in event.message
+    assert event.message.endswith("compat is removed and read as exact; remove the annotation")
     assert plan_scheduler(observed(annotations={names.SCHEDULING_MODE: "advise"})).events == ()
+
+
+@pytest.mark.req("NO-013")
+def test_the_event_tells_of_evictions_that_mode_compat_did_not_make() -> None:
+    annotations = {names.SCHEDULING_MODE: "compat"}
+    (event,) = plan_scheduler(observed({"preemptionMode": "Enabled"}, annotations=annotations)).events
+    assert "preemptionMode Enabled, which had no effect in that mode, has one now" in event.message
+    spec = {"preemptionMode": "Enabled", "cacheResyncPeriod": "0s"}
+    (event,) = plan_scheduler(observed(spec, annotations=annotations)).events
+    assert "preemptionMode" not in event.message
 
 
 @pytest.mark.req("NO-084")

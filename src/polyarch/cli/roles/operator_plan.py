@@ -66,7 +66,8 @@ class ShownPlan(msgspec.Struct, frozen=True):
             return cls(observed.object, documents, made.status or {}, made.conditions, tuple(_remarks(made)))
         found = scheduler_plan(observed)
         conditions = (*four(found.condition), *found.extra)
-        return cls(observed.document, found.documents, found.status, conditions)
+        events = tuple(event.message for event in found.events)
+        return cls(observed.document, found.documents, found.status, conditions, events)
 
     @property
     def is_degraded(self) -> bool:

@@ -35,11 +35,8 @@ BLIND: Final = "placement is blind to NUMA while the extender is down"
 DEDICATED_INFORMER: Final = Condition(
     "DedicatedInformerActive", "True", numa_facts.AS_EXPECTED, "the extender watches pods itself"
 )
-REMOVED_MODE_READ: Final = PlannedEvent(
-    "Warning",
-    "SchedulingModeRemoved",
-    f"annotation {SCHEDULING_MODE}: mode compat is removed and read as exact; remove the annotation",
-)
+REMOVED_MODE: Final = f"annotation {SCHEDULING_MODE}: mode compat is removed and read as exact; remove the annotation"
+EVICTS_NOW: Final = "preemptionMode Enabled, which had no effect in that mode, has one now"
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
@@ -270,7 +267,7 @@ def plan_scheduler(facts: SchedulerFacts) -> SchedulerPlan:
     image = chosen(settings.image, facts.image_rules, version=facts.version)
     where = replicas(settings.replicas, facts.node_counts, facts.platform)
     extra = (DEDICATED_INFORMER,)
-    events = (REMOVED_MODE_READ,) if settings.has_removed_mode else ()
+    events = _events(settings)
     for reason, problem in (
         (numa_facts.INVALID_SCHEDULER_IMAGE, image.problem),
         (numa_facts.INTERNAL_ERROR, where.problem),
@@ -325,6 +322,13 @@ def _progress(parts: SchedulerParts, deployment: Mapping[str, Any] | None) -> Op
     available = ((deployment or {}).get("status") or {}).get("availableReplicas", 0)
     message = f"{parts.home}/{SCHEDULER} is updating ({available}/{parts.replicas})"
     return OperatorCondition("Progressing", numa_facts.DEPLOYMENT_UPDATING, message)
+
+
+def _events(settings: SchedulerSettings) -> tuple[PlannedEvent, ...]:
+    if not settings.has_removed_mode:
+        return ()
+    message = f"{REMOVED_MODE}; {EVICTS_NOW}" if settings.evicts else REMOVED_MODE
+    return (PlannedEvent("Warning", "SchedulingModeRemoved", message),)
 
 
 def _available(settings: SchedulerSettings, image: ChosenImage) -> OperatorCondition:

@@ -180,6 +180,14 @@ def test_plan_of_the_scheduler(shop: Shop) -> None:
     assert documents[-1]["status"]["schedulerName"] == "mine"
 
 
+@pytest.mark.req("NO-013")
+def test_plan_says_that_mode_compat_is_removed(shop: Shop) -> None:
+    annotated = "metadata:\n  annotations: {numa.polyarch.dev/scheduling-mode: compat}"
+    code, _, said = shop.run(SCHEDULER.replace("metadata:", annotated), MASTER)
+    assert code == 0
+    assert "mode compat is removed and read as exact" in said
+
+
 @pytest.mark.req("NO-082")
 def test_plan_of_a_scheduler_that_cannot_run(shop: Shop) -> None:
     """Exit code 1; the other plan is printed all the same."""
