@@ -263,8 +263,8 @@ def evaluate(
     groups: Iterable[ZoneIds] = (),
 ) -> FitDecision:
     """``free``: what is available without reservations, by cell; a cell that is not there has what its zone says.
-    ``groups``: the ``memory_groups`` of the decisions that are reserved. ``demand``: that of :class:`Demands` for this
-    node, where many nodes are asked."""
+    ``groups``: the ``memory_groups`` of the decisions that are reserved. ``demand``: that of :class:`PodDemandCache`
+    for this node, where many nodes are asked."""
     if not node.has_topology:
         return decide_without_topology(pod, node, options)
     if demand is None:
