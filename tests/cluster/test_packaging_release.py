@@ -81,6 +81,18 @@ def test_a_job_may_do_what_it_says_and_no_more(name: str) -> None:
 
 
 @pytest.mark.req("IN-021")
+def test_what_a_cache_is_of_is_there() -> None:
+    """The key of a cache that names a file of former days is never another one, whatever is pinned."""
+    named = [
+        name
+        for text in re.findall(r"hashFiles\((.*?)\)", (WORKFLOWS / "ci.yml").read_text())
+        for name in text.split(", ")
+    ]
+    assert named
+    assert [name for name in named if not any(ROOT.glob(name.strip("'")))] == []
+
+
+@pytest.mark.req("IN-021")
 def test_every_test_is_run_before_a_release() -> None:
     """`make test` on each push, `make long` every night; a release waits for both."""
     ci, release = workflow("ci"), workflow("release")
