@@ -161,7 +161,7 @@ def test_help_starts_without_a_network_stack() -> None:
     ("arguments", "unwanted"),
     [
         (["lint", "--help"], {"aiohttp", "asyncio", "numpy", "yaml", "rich.table", "rich.panel", "subprocess"}),
-        (["lint", ".", "--offline"], {"aiohttp", "asyncio", "multiprocessing", "rich.console"}),
+        (["lint", ".", "--offline"], {"aiohttp", "asyncio", "difflib", "multiprocessing", "rich.console"}),
     ],
     ids=["help", "lint"],
 )

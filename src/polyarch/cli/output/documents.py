@@ -4,7 +4,6 @@ A document has a documented schema and is printed as JSON, indented by two, or a
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import SequenceMatcher
 from typing import Any
 
 import msgspec
@@ -49,6 +48,8 @@ def unified_diff(path: str, before: str, after: str) -> str:
     """The diff of one file; empty if nothing changed."""
     if before == after:
         return ""
+    from difflib import SequenceMatcher  # loaded where something differs
+
     old, new = _lines(before), _lines(after)
     start, end = _unequal(old, new)
     # Equal lines at both ends need no search; what is between them is small where a few places were edited.
