@@ -125,7 +125,7 @@ async def remove(
 
 
 UNPROVEN: Final = "labelled as polyarch's, but not made by polyarch"
-NAMED_AT_MOST: Final = 3
+MAX_NAMED: Final = 3
 """Objects that are told by name; more are told by number."""
 
 
@@ -368,7 +368,7 @@ def _named(ref: ObjectRef) -> str:
 
 def _counted(found: Sequence[ObjectRef]) -> str:
     """Few by name, many by number."""
-    if len(found) <= NAMED_AT_MOST:
+    if len(found) <= MAX_NAMED:
         return ", ".join(map(_named, found))
     return f"{len(found)} objects"
 

@@ -54,8 +54,8 @@ def rendered(report: Report, form: str, *, colour: bool = False) -> str:
 # -- text
 
 
-MOST_BLOCKERS: Final = 10
-MOST_CURVE: Final = 10
+MAX_BLOCKERS: Final = 10
+MAX_CURVE_POINTS: Final = 10
 BAR: Final = 16
 ROOM_FOR_ONE: Final = 140
 """Columns of a terminal on which shares and numbers of workloads are one table."""
@@ -158,11 +158,11 @@ def _blockers(report: Report, look: TextStyle) -> str:
     rows: list[Row] = []
     for target in report.targets:
         found = [each for each in report.blockers if each.target == target]
-        for each in found[:MOST_BLOCKERS]:
+        for each in found[:MAX_BLOCKERS]:
             alone, together = holds(report, each)
             rows.append(Row((target, each.image, alone, together, few(each.workloads, 2), each.suggestion.message)))
-        if len(found) > MOST_BLOCKERS:
-            rows.append(Row((target, f"{len(found) - MOST_BLOCKERS} more images", "", "", "", "")))
+        if len(found) > MAX_BLOCKERS:
+            rows.append(Row((target, f"{len(found) - MAX_BLOCKERS} more images", "", "", "", "")))
     header = ("TARGET", "IMAGE IN THE WAY", "ALONE", "WITH OTHERS", "WORKLOADS", "WAY OUT")
     return look.table(header, rows) if rows else ""
 
@@ -172,7 +172,7 @@ def _curve(report: Report, sums: TargetSums, look: TextStyle) -> str:
         return ""
     rows = [
         Row((str(point.images), _share(sums, point.share, look), point.image or "(constraints lifted)"))
-        for point in sums.curve[: MOST_CURVE + 1]
+        for point in sums.curve[: MAX_CURVE_POINTS + 1]
     ]
     return look.table((f"{sums.target.upper()}: IMAGES FIXED", "COULD RUN", "THE LAST OF THEM"), rows)
 
@@ -284,11 +284,11 @@ def _comparison(report: Report, look: TextStyle) -> Iterator[str]:
 # -- Markdown, for an issue or a merge request: what decides, and not every workload
 
 
-MOST_ROWS: Final = 50
+MAX_ROWS: Final = 50
 
 
 def report_markdown(report: Report) -> str:
-    """Headings and tables; a table has at most :data:`MOST_ROWS` rows and says how many more there are."""
+    """Headings and tables; a table has at most :data:`MAX_ROWS` rows and says how many more there are."""
     return "\n\n".join(_markdown_blocks(report)) + "\n"
 
 
@@ -387,9 +387,9 @@ def _markdown_comparison(report: Report) -> Iterator[str]:
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     rows = list(rows)
-    lines = [header, ["---"] * len(header), *([escaped(cell) for cell in row] for row in rows[:MOST_ROWS])]
+    lines = [header, ["---"] * len(header), *([escaped(cell) for cell in row] for row in rows[:MAX_ROWS])]
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return text if len(rows) <= MOST_ROWS else f"{text}\n\n{len(rows) - MOST_ROWS} more rows are in the other forms."
+    return text if len(rows) <= MAX_ROWS else f"{text}\n\n{len(rows) - MAX_ROWS} more rows are in the other forms."
 
 
 # -- CSV (RFC 4180): one row a workload and target

@@ -29,7 +29,7 @@ from polyarch.taints.writes import AppliedChange, FailedChange, KubernetesApi, S
 
 SCHEMA_VERSION: Final = "polyarch.dev/taint-clean/v1"
 COMMAND: Final = "taint clean"
-PATIENCE: Final = 60.0
+STOP_TIMEOUT: Final = 60.0
 """Seconds for the controller to see that it is to stop."""
 
 
@@ -157,12 +157,12 @@ class TaintCleaner:
         if not renewed:
             return
         try:
-            await delegated.wait(observed, seconds=PATIENCE)
+            await delegated.wait(observed, seconds=STOP_TIMEOUT)
         except NotInTime:
             if await is_renewed(self._client, LEASE, clock=self._clock) and not self._asked.force:
                 raise CouldNotComplete(
-                    f"{COMMAND}: the controller runs and has not seen spec.state: removing for {PATIENCE:.0f} s; look "
-                    "at its logs, or give --force"
+                    f"{COMMAND}: the controller runs and has not seen spec.state: removing for {STOP_TIMEOUT:.0f} s; "
+                    "look at its logs, or give --force"
                 ) from None
 
     async def _step(self, what: str, work: Callable[[], Awaitable[StepResult]]) -> None:

@@ -239,8 +239,8 @@ def _workload(kind: str, name: str, image: str, annotations: dict[str, str]) -> 
 NUMA_NAMESPACE: Final = "demo-cells"
 STOCK: Final = "default-scheduler"
 OURS: Final = SchedulerSettings().name
-MOST_PODS: Final = 200
-AT_ONCE: Final = 16
+MAX_PODS: Final = 200
+MAX_CONCURRENT_REQUESTS: Final = 16
 FREE_SECONDS: Final = 30.0
 QUIET_SECONDS: Final = 6.0
 """Nothing has changed for so long: longer than the first attempts of a scheduler, and than an exporter needs."""
@@ -284,7 +284,7 @@ def documents(numa: NumaLayout, nodes: int) -> list[dict[str, Any]]:
     less than half; in no order. So the cluster becomes as full as it can."""
     sizes = [numa.cpus // 2 + 1, max(1, numa.cpus // 2 - 1)] * numa.zones * nodes
     random.Random(1).shuffle(sizes)  # noqa: S311  no secret
-    return [_numa_pod(number, cpus) for number, cpus in enumerate(sizes[:MOST_PODS])]
+    return [_numa_pod(number, cpus) for number, cpus in enumerate(sizes[:MAX_PODS])]
 
 
 def _numa_pod(number: int, cpus: int) -> dict[str, Any]:
@@ -301,8 +301,8 @@ async def _run(client: Client, wanted: list[dict[str, Any]], scheduler: str) -> 
 
     await _until_reached(f"namespace {NUMA_NAMESPACE} has no ServiceAccount", has_account)
     begun = time.monotonic()
-    for start in range(0, len(wanted), AT_ONCE):
-        several = wanted[start : start + AT_ONCE]
+    for start in range(0, len(wanted), MAX_CONCURRENT_REQUESTS):
+        several = wanted[start : start + MAX_CONCURRENT_REQUESTS]
         named = [{**each, "spec": {**each["spec"], "schedulerName": scheduler}} for each in several]
         await together(client.create(PODS, each, namespace=NUMA_NAMESPACE) for each in named)
     seen: list[tuple[float, DemoScheduled]] = []

@@ -24,9 +24,9 @@ from polyarch.sandbox.kubelet_model.machine import (
 GIBIBYTE = 1024**3
 MEMORY_PER_CPU = 4 * GIBIBYTE
 RESERVED_MEMORY = GIBIBYTE
-MOST_CELLS = 8
+MAX_ZONES = 8
 """The kubelet's limit for policies other than none."""
-MOST_CPUS = 1024
+MAX_CPUS = 1024
 NEAR, FAR = 10, 21
 """Distance of a cell to itself, and to the others."""
 EXAMPLE = (
@@ -82,10 +82,10 @@ class NumaLayout(msgspec.Struct, frozen=True, omit_defaults=True):
     def _check(self, text: str) -> None:
         problem = ""
         pages = sum(size * count for size, count in self.pages)
-        if self.zones > MOST_CELLS:
-            problem = f"a kubelet aligns pods on at most {MOST_CELLS} cells"
-        elif self.zones * self.cpus > MOST_CPUS:
-            problem = f"a node has at most {MOST_CPUS} CPUs here"
+        if self.zones > MAX_ZONES:
+            problem = f"a kubelet aligns pods on at most {MAX_ZONES} cells"
+        elif self.zones * self.cpus > MAX_CPUS:
+            problem = f"a node has at most {MAX_CPUS} CPUs here"
         elif self.cpus % self.threads:
             problem = f"{self.cpus} CPUs of a cell are not whole cores of {self.threads} threads"
         elif self.reserved >= self.zones * self.cpus:
@@ -200,8 +200,8 @@ def _devices(text: str) -> tuple[str, int]:
     name, _, count = text.rpartition(":")
     if re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", name) is None:
         raise ValueError("expected DOMAIN/NAME:COUNT, for example example.com/nic:2")
-    if not 1 <= _count(count) <= MOST_CPUS:
-        raise ValueError(f"expected 1 to {MOST_CPUS} devices of a cell")
+    if not 1 <= _count(count) <= MAX_CPUS:
+        raise ValueError(f"expected 1 to {MAX_CPUS} devices of a cell")
     return name, int(count)
 
 

@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 LEASE_NAMESPACE = "kube-node-lease"
 RENEW_SECONDS = 10.0
-AT_ONCE = 16
+MAX_CONCURRENT_REQUESTS = 16
 
 
 class Registration:
@@ -101,8 +101,8 @@ async def renew(client: Client, plans: Sequence[NodePlan], clock: Clock) -> None
 
 
 async def _batches(plans: Sequence[NodePlan], action: Callable[[NodePlan], Coroutine[object, object, None]]) -> None:
-    for start in range(0, len(plans), AT_ONCE):
-        await together(action(plan) for plan in plans[start : start + AT_ONCE])
+    for start in range(0, len(plans), MAX_CONCURRENT_REQUESTS):
+        await together(action(plan) for plan in plans[start : start + MAX_CONCURRENT_REQUESTS])
 
 
 async def _renew_one(client: Client, plan: NodePlan, clock: Clock) -> None:

@@ -102,7 +102,7 @@ def write_registries_conf(path: Path, address: str, own_file: str) -> None:
 # -- pushes ------------------------------------------------------------------------------------------------------------
 
 
-AT_ONCE = 8
+MAX_CONCURRENT_PUSHES = 8
 PUSH_SECONDS = 60.0
 
 
@@ -149,7 +149,7 @@ class Registry:
                     current = current.with_private(place, access)
             if current != known:
                 self._access.write(current)
-        limit = asyncio.Semaphore(AT_ONCE)
+        limit = asyncio.Semaphore(MAX_CONCURRENT_PUSHES)
         async with self._session() as session:
 
             async def push(place: str, each: DescribedImage) -> PushedImage:
