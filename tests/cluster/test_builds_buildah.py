@@ -23,7 +23,7 @@ from build_pod import UNAVAILABLE, BuildPod, Built
 
 from polyarch.builds.jobs import contract
 from polyarch.builds.jobs.results import index_message, push_message
-from polyarch.builds.jobs.spec import ArchitectureJobSpec, ExternalImage
+from polyarch.builds.jobs.spec import ArchitectureJobSpec, PulledImage
 from polyarch.builds.registry import ChildImage, Publication
 from polyarch.cli.build import context_archive
 from polyarch.sandbox.cluster import Sandbox
@@ -70,7 +70,7 @@ class World(NamedTuple):
         return f"{self.sandbox.registry.address}/builds/{secrets.token_hex(4)}"
 
     def order(self, architecture: str, document: dict[str, Any] | None = None, **more: Any) -> ArchitectureJobSpec:
-        images = [ExternalImage(written=WRITTEN, pull=self.bases[architecture])] if architecture in self.bases else []
+        images = [PulledImage(written=WRITTEN, pull=self.bases[architecture])] if architecture in self.bases else []
         settings = msgspec.structs.replace(SETTINGS, registries_conf=self.registries_conf)
         given = {"architecture": architecture, "host": "amd64", "containerfile": COMMON, "images": images}
         return order(document, **{**given, "settings": settings, "metadata": identity(record=""), **more})
@@ -285,7 +285,7 @@ async def test_user_code_cannot_write_the_message(world: World) -> None:
 
 @pytest.mark.req("BD-147")
 async def test_a_base_that_is_gone_is_not_tried_again(world: World) -> None:
-    gone = [ExternalImage(written=WRITTEN, pull=f"{world.bases['amd64'].partition('@')[0]}@sha256:{'0' * 64}")]
+    gone = [PulledImage(written=WRITTEN, pull=f"{world.bases['amd64'].partition('@')[0]}@sha256:{'0' * 64}")]
     built = await asyncio.to_thread(world.pod().build, world.order("amd64", images=gone))
     assert built.code == 42, built.output
     assert json.loads(built.message)["reason"] == "BaseImageNotFound"

@@ -25,7 +25,7 @@ from polyarch.numa.exporter.settings import (
     Duration,
     Enumeration,
     Integer,
-    InvalidConfiguration,
+    InvalidExporterConfiguration,
     Names,
     Setting,
     Text,
@@ -141,7 +141,7 @@ def test_whatever_a_file_says_is_settings_or_one_line(document: dict[str, Any]) 
     problem = ""
     try:
         found = read_with(yaml.safe_dump(document))
-    except InvalidConfiguration as error:
+    except InvalidExporterConfiguration as error:
         problem = str(error)
     if problem:
         assert "\n" not in problem
@@ -154,5 +154,5 @@ def test_whatever_a_file_says_is_settings_or_one_line(document: dict[str, Any]) 
     st.lists(st.text(max_size=12) | st.sampled_from([f"--{name}" for name in ("oneshot=", "config", "v", "hostname=")]))
 )
 def test_whatever_is_typed_is_settings_or_an_error_with_a_reason(words: list[str]) -> None:
-    with suppress(InvalidConfiguration), TemporaryDirectory() as home:
+    with suppress(InvalidExporterConfiguration), TemporaryDirectory() as home:
         load_configuration(words, {}, home=Path(home), host_name=lambda: "host-1")

@@ -8,7 +8,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from manual_clock import ManualClock
 
 from polyarch.images.pull_secrets import PodCredentials, PullSecretNames
-from polyarch.images.waiting import LookupKey, PendingImage, WaitingPods
+from polyarch.images.waiting import ImageLookupKey, PendingImage, WaitingPods
 from polyarch.objects import ObjectKey
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import parse
@@ -28,8 +28,8 @@ class WaitingMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = ManualClock(start=0.0)
-        self.scheduled: list[tuple[LookupKey, float]] = []
-        self.under_way: set[LookupKey] = set()
+        self.scheduled: list[tuple[ImageLookupKey, float]] = []
+        self.under_way: set[ImageLookupKey] = set()
         self.waiting = WaitingPods(
             self.clock,
             schedule=lambda key, delay: self.scheduled.append((key, self.clock.monotonic() + delay)),
@@ -50,7 +50,7 @@ class WaitingMachine(RuleBasedStateMachine):
         for image in sorted(images):
             reference = parse(image)
             credentials = PodCredentials(PullSecretNames("team", ()), credential, None, ())  # type: ignore[arg-type]
-            key = LookupKey(reference.canonical, credential)
+            key = ImageLookupKey(reference.canonical, credential)
             wants.append(PendingImage(key, reference, credentials, now if always else None, held=held))
         self.waiting.park(pod, wants)
 
@@ -63,7 +63,7 @@ class WaitingMachine(RuleBasedStateMachine):
         self.clock.advance(seconds)
 
     @rule(target=asking)
-    def start_what_is_due(self) -> LookupKey | None:
+    def start_what_is_due(self) -> ImageLookupKey | None:
         now = self.clock.monotonic()
         due = [(key, at) for key, at in self.scheduled if at <= now]
         self.scheduled = [(key, at) for key, at in self.scheduled if at > now]
@@ -79,14 +79,14 @@ class WaitingMachine(RuleBasedStateMachine):
         return started
 
     @rule(key=asking, code=strategies.sampled_from(CODES), after=strategies.sampled_from([None, 30.0]))
-    def fail(self, key: LookupKey | None, code: str, after: float | None) -> None:
+    def fail(self, key: ImageLookupKey | None, code: str, after: float | None) -> None:
         if key in self.under_way:
             self.under_way.discard(key)
             error = InspectionError.of(code, "failed", retry_after=after)
             self.waiting.finish(key, Inspection(parse(key.reference), Status.ERROR, error=error))
 
     @rule(key=asking)
-    def succeed(self, key: LookupKey | None) -> None:
+    def succeed(self, key: ImageLookupKey | None) -> None:
         if key in self.under_way:
             self.under_way.discard(key)
             checked_at = self.clock.monotonic()
@@ -94,7 +94,7 @@ class WaitingMachine(RuleBasedStateMachine):
             self.waiting.finish(key, answer)
 
     @rule(key=asking)
-    def give_back(self, key: LookupKey | None) -> None:
+    def give_back(self, key: ImageLookupKey | None) -> None:
         if key in self.under_way:
             self.under_way.discard(key)
             self.waiting.give_back(key, 1.0)

@@ -21,7 +21,7 @@ from polyarch.manifests.scan.text import SourceText
 from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.selectors import NodeTerm, Requirement, admits
 from polyarch.taints import names
-from polyarch.taints.decision import LookupProgress, Reason, TolerationOutcome
+from polyarch.taints.decision import Reason, TolerationLookupProgress, TolerationOutcome
 from polyarch.taints.pod_rules import decide
 from polyarch.taints.settings import TaintSettings
 from polyarch.tolerations import Toleration, is_tolerated
@@ -38,7 +38,7 @@ def held(document: Json) -> list[Toleration]:
 @given(pods(), answers(), settings, PROGRESS, st.booleans())
 @MANY
 def test_added_tolerations_are_minimal_and_sufficient(
-    document: Json, known: Answers, using: TaintSettings, reached: LookupProgress, stored: bool
+    document: Json, known: Answers, using: TaintSettings, reached: TolerationLookupProgress, stored: bool
 ) -> None:
     """All that is wanted is covered, and without any one of those that were added something is not."""
     after, decision = (written if stored else admitted)(document, known, using, reached)
@@ -58,7 +58,7 @@ def test_added_tolerations_are_minimal_and_sufficient(
 @given(pods(), answers(), settings, PROGRESS, st.booleans())
 @MANY
 def test_a_pod_can_run_on_every_node_whose_taint_it_tolerates_because_of_us(
-    document: Json, known: Answers, using: TaintSettings, reached: LookupProgress, stored: bool
+    document: Json, known: Answers, using: TaintSettings, reached: TolerationLookupProgress, stored: bool
 ) -> None:
     """Its images have the platform (or the node runs theirs), and some node like this satisfies its
     constraints. Judged here by the scheduler's rule on whole nodes, and image by image."""
@@ -136,7 +136,7 @@ def test_order_and_repetition_of_containers_do_not_matter(
 @given(pods(), answers(), settings, PROGRESS, st.booleans())
 @MANY
 def test_a_second_decision_about_our_own_output_is_nothing(
-    document: Json, known: Answers, using: TaintSettings, reached: LookupProgress, stored: bool
+    document: Json, known: Answers, using: TaintSettings, reached: TolerationLookupProgress, stored: bool
 ) -> None:
     act = written if stored else admitted
     after, first = act(document, known, using, reached)
@@ -150,7 +150,7 @@ def test_a_second_decision_about_our_own_output_is_nothing(
 @given(pods(), answers(), settings, PROGRESS, st.booleans())
 @MANY
 def test_a_patch_changes_nothing_but_our_own_parts(
-    document: Json, known: Answers, using: TaintSettings, reached: LookupProgress, stored: bool
+    document: Json, known: Answers, using: TaintSettings, reached: TolerationLookupProgress, stored: bool
 ) -> None:
     """Without our label, annotations, gate and new tolerations it is the pod that was given."""
     after, _ = (written if stored else admitted)(document, known, using, reached)
@@ -178,7 +178,7 @@ def _without_ours(document: Json, count: int) -> Json:
 @given(pods(), answers(), settings, PROGRESS)
 @MANY
 def test_a_gate_is_ours_to_lift_exactly_if_the_pod_waits(
-    document: Json, known: Answers, using: TaintSettings, reached: LookupProgress
+    document: Json, known: Answers, using: TaintSettings, reached: TolerationLookupProgress
 ) -> None:
     """No stored pod gets a gate, and no decision but ``gated`` leaves one."""
     for act in (written, admitted):
@@ -198,7 +198,7 @@ def _is_gated(document: Json) -> bool:
 @given(pods(broken=True), answers(), settings, PROGRESS, st.booleans())
 @MANY
 def test_the_rules_are_total_and_every_decision_has_one_sentence(
-    document: Json, known: Answers, using: TaintSettings, reached: LookupProgress, stored: bool
+    document: Json, known: Answers, using: TaintSettings, reached: TolerationLookupProgress, stored: bool
 ) -> None:
     """No pod, no answer and no text of an image makes them raise."""
     decision = decide(case_of(document, using, stored=stored), known, reached)

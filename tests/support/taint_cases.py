@@ -9,7 +9,7 @@ from placement_cases import Document
 from polyarch.kube.patches import Operation, apply_patch
 from polyarch.objects import DaemonSet, Pod
 from polyarch.oci.inspection import Inspection
-from polyarch.taints.decision import LookupProgress, PodDecision
+from polyarch.taints.decision import PodDecision, TolerationLookupProgress
 from polyarch.taints.patch import admission_patch, stored_patch, stored_template_patch, template_patch
 from polyarch.taints.pod_rules import Case, PodFacts, TemplateFacts, decide, examine, examine_template
 from polyarch.taints.settings import TaintSettings
@@ -51,7 +51,7 @@ def admitted(
     answers: Mapping[str, Inspection],
     using: TaintSettings | None = None,
     *,
-    progress: LookupProgress = LookupProgress.FIRST,
+    progress: TolerationLookupProgress = TolerationLookupProgress.FIRST,
     gated_elsewhere: bool = False,
     **more: Any,
 ) -> Judged:
@@ -67,7 +67,7 @@ def reconciled(
     answers: Mapping[str, Inspection],
     using: TaintSettings | None = None,
     *,
-    progress: LookupProgress = LookupProgress.FAILING,
+    progress: TolerationLookupProgress = TolerationLookupProgress.FAILING,
     **more: Any,
 ) -> Judged:
     """A stored pod."""

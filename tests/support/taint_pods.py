@@ -10,13 +10,13 @@ from placement_pods import pods as plain_pods
 from polyarch.kube.patches import apply_patch
 from polyarch.objects import Pod
 from polyarch.taints import names
-from polyarch.taints.decision import LookupProgress, PodDecision
+from polyarch.taints.decision import PodDecision, TolerationLookupProgress
 from polyarch.taints.patch import admission_patch, stored_patch
 from polyarch.taints.pod_rules import Case, PodFacts, decide, examine
 from polyarch.taints.settings import TaintSettings
 
 KEY = "supported-arch"
-PROGRESS = st.sampled_from(list(LookupProgress))
+PROGRESS = st.sampled_from(list(TolerationLookupProgress))
 
 tolerations = st.fixed_dictionaries(
     {},
@@ -66,7 +66,10 @@ def case_of(document: Json, using: TaintSettings, **more: Any) -> Case:
 
 
 def admitted(
-    document: Json, known: Answers, using: TaintSettings, reached: LookupProgress = LookupProgress.FIRST
+    document: Json,
+    known: Answers,
+    using: TaintSettings,
+    reached: TolerationLookupProgress = TolerationLookupProgress.FIRST,
 ) -> tuple[Json, PodDecision]:
     """The pod after one admission."""
     case = case_of(document, using)
@@ -75,7 +78,10 @@ def admitted(
 
 
 def written(
-    document: Json, known: Answers, using: TaintSettings, reached: LookupProgress = LookupProgress.FAILING
+    document: Json,
+    known: Answers,
+    using: TaintSettings,
+    reached: TolerationLookupProgress = TolerationLookupProgress.FAILING,
 ) -> tuple[Json, PodDecision]:
     """The stored pod after one PATCH."""
     case = case_of(document, using, stored=True)

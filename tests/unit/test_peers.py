@@ -14,7 +14,7 @@ from tools.peers import catalogue
 from tools.peers.catalogue import PEERS, Absent, Found, Origin, continuous_integration, found
 from tools.peers.summary import PROPERTY, excused, summary, use
 
-from polyarch.sandbox.errors import Silent
+from polyarch.sandbox.errors import SilentStepProgress
 
 ROOT = Path(__file__).parents[2]
 BUILT = [peer.name for peer in PEERS if peer.origin is Origin.GO]
@@ -53,7 +53,7 @@ def test_what_is_not_built_names_the_command_that_builds_it(name: str, environ: 
 
 async def test_what_was_built_is_found_in_the_version_of_the_module(environ: dict[str, str]) -> None:
     put(environ, "go", GO.format(broken="none"))
-    await command.provide([peer for peer in PEERS if peer.origin is Origin.GO], Silent(), environ)
+    await command.provide([peer for peer in PEERS if peer.origin is Origin.GO], SilentStepProgress(), environ)
     for name in BUILT:
         peer = found(name, environ)
         assert isinstance(peer, Found)
@@ -71,14 +71,14 @@ async def test_what_cannot_be_built_is_missing_with_the_reason_and_the_others_ar
     environ: dict[str, str],
 ) -> None:
     put(environ, "go", GO.format(broken="helm/v4"))
-    await command.provide(PEERS, Silent(), environ)
+    await command.provide(PEERS, SilentStepProgress(), environ)
     missed = found("helm-4", environ)
     assert isinstance(missed, Absent)
     assert "dial tcp: no route to host" in missed.why
     assert not missed.excused
     assert isinstance(found("helm-3", environ), Found)
     put(environ, "go", GO.format(broken="none"))
-    await command.provide(PEERS, Silent(), environ)
+    await command.provide(PEERS, SilentStepProgress(), environ)
     assert isinstance(found("helm-4", environ), Found)
 
 
@@ -100,7 +100,7 @@ async def test_two_processes_build_once(environ: dict[str, str], tmp_path: Path)
     put(
         environ, "go", GO.format(broken="none").replace("  build)", f"  build) echo $$ >> {tmp_path}/builds; sleep 0.2")
     )
-    await asyncio.gather(*(command.provide(PEERS, Silent(), environ) for _ in range(2)))
+    await asyncio.gather(*(command.provide(PEERS, SilentStepProgress(), environ) for _ in range(2)))
     assert len((tmp_path / "builds").read_text().split()) == len(BUILT)
 
 
@@ -131,12 +131,12 @@ async def test_skopeo_is_installed_unasked_in_continuous_integration_only(
     skopeo = Path(environ["PATH"]) / "skopeo"
     installs = f"printf '#!/bin/sh\\necho skopeo version 1.9.3' > {skopeo}; chmod +x {skopeo}"
     put(environ, "apt-get", SKOPEO_NEEDS.format(log=log, ending=installs))
-    await command.provide(wanted, Silent(), environ)
+    await command.provide(wanted, SilentStepProgress(), environ)
     assert not log.exists()
     missed = found("skopeo", environ)
     assert isinstance(missed, Absent)
     assert "apt install skopeo" in missed.why
-    await command.provide(wanted, Silent(), {**environ, "CI": "true"})
+    await command.provide(wanted, SilentStepProgress(), {**environ, "CI": "true"})
     assert log.read_text().splitlines() == ["-q update", "-q install -y --no-install-recommends skopeo"]
     assert found("skopeo", environ) == Found(str(skopeo), "1.9.3")
 
@@ -146,7 +146,7 @@ async def test_skopeo_that_cannot_be_installed_is_missing_with_the_reason(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     put(environ, "apt-get", SKOPEO_NEEDS.format(log=tmp_path / "log", ending="{ echo E: no network; exit 100; }"))
-    await command.provide([catalogue.BY_NAME["skopeo"]], Silent(), {**environ, "CI": "true"})
+    await command.provide([catalogue.BY_NAME["skopeo"]], SilentStepProgress(), {**environ, "CI": "true"})
     why = "`apt-get install -y --no-install-recommends skopeo` ended with 100: E: no network"
     assert found("skopeo", environ) == Absent(why, excused=False)
 

@@ -27,15 +27,15 @@ from tools.peers.catalogue import (
 
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.sandbox.local_cluster import shown
-from polyarch.sandbox.binaries import GoBuild, Target, cache_home
-from polyarch.sandbox.errors import Progress
+from polyarch.sandbox.binaries import BuildTarget, GoBuild, cache_home
+from polyarch.sandbox.errors import StepProgress
 from polyarch.sandbox.files import file_lock
 from polyarch.sandbox.versions import GO
 
 INSTALL_SECONDS = 300
 
 
-async def provide(wanted: Sequence[Peer], progress: Progress, environ: Mapping[str, str] = os.environ) -> None:
+async def provide(wanted: Sequence[Peer], progress: StepProgress, environ: Mapping[str, str] = os.environ) -> None:
     """Build and install what is missing of these; what could not be had is remembered with its reason."""
     if not _missing(wanted, environ):
         return
@@ -49,7 +49,7 @@ async def provide(wanted: Sequence[Peer], progress: Progress, environ: Mapping[s
         built = [peer for peer in missing if peer.origin is Origin.GO]
         for source in dict.fromkeys(peer.source for peer in built):
             wanted_here = [peer for peer in built if peer.source == source]
-            targets = [Target(peer.name, pinned(peer), source, peer.package) for peer in wanted_here]
+            targets = [BuildTarget(peer.name, pinned(peer), source, peer.package) for peer in wanted_here]
             programs = folder(environ, source)
             programs.mkdir(parents=True, exist_ok=True)
             build = GoBuild(tools=cache_home(environ) / f"go-{GO}", environ=environ)
@@ -64,7 +64,7 @@ def _missing(wanted: Sequence[Peer], environ: Mapping[str, str]) -> list[Peer]:
     return [peer for peer in wanted if isinstance(found(peer.name, environ), Absent)]
 
 
-async def _install(program: str, peer: Peer, progress: Progress) -> dict[str, str]:
+async def _install(program: str, peer: Peer, progress: StepProgress) -> dict[str, str]:
     """Installs its package; returns why not, by name."""
     package = peer.package or peer.name
     progress.step(f"installing {package} with {program}")

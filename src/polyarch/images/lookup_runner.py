@@ -22,7 +22,7 @@ from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pod_images import ImageUse
 from polyarch.images.pull_secrets import JUST_READ, PodCredentials, PullSecretNames, PullSecretReader, PullSecrets
 from polyarch.images.resolver import ImageInspector, PodImageRequest, cached_inspections
-from polyarch.images.waiting import LookupAttempt, LookupKey, PendingImage, SharedLookup, WaitingPods, failure_of
+from polyarch.images.waiting import ImageLookupKey, LookupAttempt, PendingImage, SharedLookup, WaitingPods, failure_of
 from polyarch.kube.errors import SeenErrors
 from polyarch.kube.queue import ShutDown, WorkQueue
 from polyarch.objects import ObjectKey
@@ -42,7 +42,7 @@ class LookupRunner:
     def __init__(
         self,
         waiting: WaitingPods,
-        queue: WorkQueue[LookupKey],
+        queue: WorkQueue[ImageLookupKey],
         inspector: ImageInspector,
         secrets: PullSecrets,
         clock: Clock,
@@ -56,7 +56,7 @@ class LookupRunner:
         self._metrics = metrics
         self._limits = ConcurrencyLimits()
         self._causes = SeenErrors()
-        self._fair_queue: FairQueue[LookupKey] = FairQueue()
+        self._fair_queue: FairQueue[ImageLookupKey] = FairQueue()
         """Queued lookups, each once per namespace, so the length is bounded by the distinct images of gated pods. Only
         lookups without waiters are dropped: a pod whose lookup was dropped would stay gated."""
         self._tasks: asyncio.TaskGroup | None = None
@@ -96,11 +96,11 @@ class LookupRunner:
                 self._limits.acquire(entry)
                 tasks.create_task(self._attempt(entry, attempt), name=f"attempt {entry.key.reference}")
 
-    def _waits(self, key: LookupKey, namespace: str) -> bool:
+    def _waits(self, key: ImageLookupKey, namespace: str) -> bool:
         lookup = self._waiting.find(key)
         return lookup is not None and namespace in lookup.namespaces
 
-    async def _attempt(self, entry: QueueEntry[LookupKey], attempt: LookupAttempt) -> None:
+    async def _attempt(self, entry: QueueEntry[ImageLookupKey], attempt: LookupAttempt) -> None:
         try:
             await self._make(entry, attempt)
         except Exception as error:  # noqa: BLE001 - one image must not stop the others
@@ -111,7 +111,7 @@ class LookupRunner:
             if self._tasks is not None:
                 self._start_allowed(self._tasks)
 
-    async def _make(self, entry: QueueEntry[LookupKey], attempt: LookupAttempt) -> None:
+    async def _make(self, entry: QueueEntry[ImageLookupKey], attempt: LookupAttempt) -> None:
         key, started = entry.key, self._clock.monotonic()
         try:
             if attempt.failed_with == "auth":
@@ -135,7 +135,7 @@ class LookupRunner:
                 await self._reread(key)
 
     async def _ask(
-        self, attempt: LookupAttempt, credentials: PodCredentials, entry: QueueEntry[LookupKey]
+        self, attempt: LookupAttempt, credentials: PodCredentials, entry: QueueEntry[ImageLookupKey]
     ) -> Inspection:
         return await self._inspector.inspect(
             attempt.reference,
@@ -155,7 +155,7 @@ class LookupRunner:
             exc_info=error if self._causes.is_new(error) else None,
         )
 
-    async def _credentials(self, key: LookupKey, attempt: LookupAttempt) -> PodCredentials | None:
+    async def _credentials(self, key: ImageLookupKey, attempt: LookupAttempt) -> PodCredentials | None:
         """Current credentials of a waiting pod, with the current global pull secret.
 
         All waiting pods get the answer, so it must be obtained with credentials that each of them has. Pods
@@ -171,7 +171,7 @@ class LookupRunner:
             self._waiting.wake_waiters(pods)
         return None
 
-    async def _reread(self, key: LookupKey) -> None:
+    async def _reread(self, key: ImageLookupKey) -> None:
         """Reads the waiting pods' secrets again and wakes the pods whose secrets changed."""
 
         async def read(source: PullSecretNames, pods: list[ObjectKey]) -> None:
@@ -184,7 +184,7 @@ class LookupRunner:
             for source, pods in named[:MAX_REREAD]:
                 tasks.create_task(read(source, pods), name=f"read the pull secrets of {source.namespace} again")
 
-    def _waiters(self, key: LookupKey) -> dict[PullSecretNames, list[ObjectKey]]:
+    def _waiters(self, key: ImageLookupKey) -> dict[PullSecretNames, list[ObjectKey]]:
         """Waiting pods by pull source."""
         pods: dict[PullSecretNames, list[ObjectKey]] = {}
         lookup = self._waiting.find(key)
@@ -314,7 +314,7 @@ class PodImageResolver:
             if use.text in state.failed_once:
                 inspections[use.text] = state.failed_once[use.text]
                 continue
-            image = LookupKey(use.reference.canonical, credentials.fingerprint)
+            image = ImageLookupKey(use.reference.canonical, credentials.fingerprint)
             not_before = state.seen_at if use.always and use.reference.digest is None else None
             want = PendingImage(image, use.reference, credentials, not_before, since=state.seen_at)
             lookup = self._waiting.find(image)
@@ -356,7 +356,7 @@ class PodImageResolver:
                 return None
             found = self._inspector.peek(use.reference, credentials.store, bundle="always")
             if found is None:
-                image = LookupKey(use.reference.canonical, credentials.fingerprint, "always")
+                image = ImageLookupKey(use.reference.canonical, credentials.fingerprint, "always")
                 want = PendingImage(image, use.reference, credentials)
                 lookup = self._waiting.find(image)
                 found = lookup.inspection if lookup is not None else None

@@ -37,7 +37,7 @@ UNKNOWN: Final = "unknown"
 """Failure class of an image that was read but does not state its platforms; final, like invalid content."""
 
 
-class LookupKey(NamedTuple):
+class ImageLookupKey(NamedTuple):
     """Key of a lookup: image and credentials."""
 
     reference: str
@@ -49,7 +49,7 @@ class LookupKey(NamedTuple):
 class PendingImage(NamedTuple):
     """One image that a pod waits for."""
 
-    key: LookupKey
+    key: ImageLookupKey
     reference: Reference
     credentials: PodCredentials
     not_before: float | None = None
@@ -91,7 +91,7 @@ class SharedLookup:
         "waiters",
     )
 
-    def __init__(self, key: LookupKey, reference: Reference) -> None:
+    def __init__(self, key: ImageLookupKey, reference: Reference) -> None:
         self.key = key
         self.reference = reference
         self.waiters: dict[ObjectKey, PendingImage] = {}
@@ -176,7 +176,7 @@ class WaitingPods:
         self,
         clock: Clock,
         *,
-        schedule: Callable[[LookupKey, float], None],
+        schedule: Callable[[ImageLookupKey, float], None],
         wake: Callable[[ObjectKey], None],
         insists: Callable[[], bool] = lambda: True,
         retries: Backoff = backoff.ALL_ALIKE,
@@ -190,14 +190,14 @@ class WaitingPods:
         self._insists = insists
         self._retries = retries
         self._uniform = uniform
-        self._lookups: dict[LookupKey, SharedLookup] = {}
-        self._pods: dict[ObjectKey, frozenset[LookupKey]] = {}
-        self._failing: dict[str, set[LookupKey]] = {}
+        self._lookups: dict[ImageLookupKey, SharedLookup] = {}
+        self._pods: dict[ObjectKey, frozenset[ImageLookupKey]] = {}
+        self._failing: dict[str, set[ImageLookupKey]] = {}
         """By host: failing lookups that a success on that host hastens."""
-        self._by_reference: dict[str, set[LookupKey]] = {}
-        self._close_handlers: list[Callable[[LookupKey], None]] = []
+        self._by_reference: dict[str, set[ImageLookupKey]] = {}
+        self._close_handlers: list[Callable[[ImageLookupKey], None]] = []
 
-    def on_close(self, handler: Callable[[LookupKey], None]) -> None:
+    def on_close(self, handler: Callable[[ImageLookupKey], None]) -> None:
         """Calls ``handler`` with each lookup that was removed because nobody waits for it."""
         self._close_handlers.append(handler)
 
@@ -208,7 +208,7 @@ class WaitingPods:
     def lookups(self) -> Iterator[SharedLookup]:
         return iter(self._lookups.values())
 
-    def find(self, key: LookupKey) -> SharedLookup | None:
+    def find(self, key: ImageLookupKey) -> SharedLookup | None:
         return self._lookups.get(key)
 
     def park(self, pod: ObjectKey, wants: Iterable[PendingImage]) -> None:
@@ -234,7 +234,7 @@ class WaitingPods:
         for key in self._pods.pop(pod, frozenset()):
             self._leave(pod, key)
 
-    def start(self, key: LookupKey) -> LookupAttempt | None:
+    def start(self, key: ImageLookupKey) -> LookupAttempt | None:
         """The attempt to make now; None if it is not due (rescheduled, answered, running, or without waiters)."""
         lookup = self._lookups.get(key)
         now = self._clock.monotonic()
@@ -254,7 +254,7 @@ class WaitingPods:
             failed_with=lookup.failure,
         )
 
-    def finish(self, key: LookupKey, inspection: Inspection) -> SharedLookup | None:
+    def finish(self, key: ImageLookupKey, inspection: Inspection) -> SharedLookup | None:
         """Records the answer of an attempt, wakes the pods concerned and schedules the next attempt."""
         lookup = self._lookups.get(key)
         if lookup is None:
@@ -290,7 +290,7 @@ class WaitingPods:
         self._success(lookup, now)
         return lookup
 
-    def give_back(self, key: LookupKey, delay: float) -> None:
+    def give_back(self, key: ImageLookupKey, delay: float) -> None:
         """The attempt was not made (changed secrets, or an internal error); it is due again after ``delay``."""
         lookup = self._lookups.get(key)
         if lookup is not None:
@@ -330,7 +330,7 @@ class WaitingPods:
             if key in self._pods:
                 self._wake(key)
 
-    def _open(self, key: LookupKey, reference: Reference) -> SharedLookup:
+    def _open(self, key: ImageLookupKey, reference: Reference) -> SharedLookup:
         lookup = self._lookups[key] = SharedLookup(key, reference)
         self._by_reference.setdefault(key.reference, set()).add(key)
         return lookup
@@ -406,7 +406,7 @@ class WaitingPods:
             lookup.due = due
             self._schedule(lookup.key, max(due - self._clock.monotonic(), 0.0))
 
-    def _leave(self, pod: ObjectKey, key: LookupKey) -> None:
+    def _leave(self, pod: ObjectKey, key: ImageLookupKey) -> None:
         lookup = self._lookups[key]
         if lookup.waiters.pop(pod, None) is not None:
             lookup.namespaces[pod.namespace] -= 1

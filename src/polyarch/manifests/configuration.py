@@ -25,7 +25,7 @@ FAIL_ON: Mapping[str, FailOn] = {"error": "error", "warning": "warning", "info":
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-class InvalidConfiguration(ValueError):  # noqa: N818 - reads as a noun
+class InvalidLintConfiguration(ValueError):  # noqa: N818 - reads as a noun
     """An invalid configuration: file, line, column, what is wrong and what to do."""
 
     def __init__(self, path: str, line: int, column: int, problem: str) -> None:
@@ -53,10 +53,10 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         try:
             documents = compose(source)
         except SyntaxProblem as problem:
-            raise InvalidConfiguration(source.path, problem.line, problem.column, problem.problem) from None
+            raise InvalidLintConfiguration(source.path, problem.line, problem.column, problem.problem) from None
         if len(documents) > 1:
             line, column = source.place(documents[1].chunk_start)
-            raise InvalidConfiguration(source.path, line, column, "a second document; a configuration has only one")
+            raise InvalidLintConfiguration(source.path, line, column, "a second document; a configuration has only one")
         if not documents or is_null(documents[0].root):
             return cls()
         return _Reader(documents[0]).read()
@@ -84,7 +84,7 @@ class _Reader:
 
     def fail(self, node: Node, problem: str) -> NoReturn:
         line, column = self.document.source.place(self.document.start(node))
-        raise InvalidConfiguration(self.document.source.path, line, column, problem)
+        raise InvalidLintConfiguration(self.document.source.path, line, column, problem)
 
     def read(self) -> Configuration:
         readers: dict[str, tuple[str, Callable[[Node, str], object]]] = {

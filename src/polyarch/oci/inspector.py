@@ -39,7 +39,7 @@ from polyarch.oci.inspection import (
     common_platforms,
 )
 from polyarch.oci.metrics import Metrics, NoMetrics
-from polyarch.oci.mirror_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidMirrorConfiguration
 from polyarch.oci.platforms_file import AnswerFile
 from polyarch.oci.pull_sources import Configuration, PullSource
 from polyarch.oci.reference import Reference, parse
@@ -272,7 +272,7 @@ class Inspector:
             return InspectionError.of("layout", message)
         try:
             sources = tuple(pull_sources.sources(reference, self._configuration))
-        except (pull_sources.Blocked, InvalidConfiguration) as error:
+        except (pull_sources.Blocked, InvalidMirrorConfiguration) as error:
             return InspectionError.of("blocked", str(error))
         if len(self._sources_of) >= SOURCES_KEPT:
             self._sources_of.clear()

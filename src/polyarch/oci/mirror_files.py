@@ -26,7 +26,7 @@ from polyarch.oci.reference import (
 )
 
 
-class InvalidConfiguration(ValueError):  # noqa: N818 - the name says what is the matter
+class InvalidMirrorConfiguration(ValueError):  # noqa: N818 - the name says what is the matter
     """An unusable file or object with registry configuration: a usage error."""
 
     def __init__(self, origin: str, entry: str, problem: str) -> None:
@@ -44,8 +44,8 @@ class Table:
         self.entry = entry
         self.members = members
 
-    def invalid(self, problem: str) -> InvalidConfiguration:
-        return InvalidConfiguration(self.origin, self.entry, problem)
+    def invalid(self, problem: str) -> InvalidMirrorConfiguration:
+        return InvalidMirrorConfiguration(self.origin, self.entry, problem)
 
     def text(self, name: str) -> str:
         """The string, or "" if absent."""
@@ -90,7 +90,7 @@ def read_table(path: Path, origin: str) -> Table:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise InvalidConfiguration(origin, "", f"cannot be read: {error.strerror}") from error
+        raise InvalidMirrorConfiguration(origin, "", f"cannot be read: {error.strerror}") from error
     return table_of(content, origin)
 
 
@@ -99,9 +99,9 @@ def table_of(content: bytes, origin: str) -> Table:
     try:
         return Table(origin, "", tomllib.loads(content.decode("utf-8")))
     except UnicodeDecodeError as error:
-        raise InvalidConfiguration(origin, "", f"is not UTF-8 at byte {error.start}") from error
+        raise InvalidMirrorConfiguration(origin, "", f"is not UTF-8 at byte {error.start}") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidConfiguration(origin, "", f"is not TOML: {error}") from error
+        raise InvalidMirrorConfiguration(origin, "", f"is not TOML: {error}") from error
 
 
 # -- ``registries.conf`` version 2, as in containers-registries.conf(5) ------------------------------------------------
@@ -197,7 +197,7 @@ def rewrite_reference(reference: Reference, location: str, covered: int, *, orig
         return parse_located(location + reference.canonical[covered:])
     except InvalidReference as error:
         problem = f"location {location!r} makes of {reference.canonical} no usable name: {error}"
-        raise InvalidConfiguration(origin, entry, problem) from error
+        raise InvalidMirrorConfiguration(origin, entry, problem) from error
 
 
 def load_registries_conf(
@@ -253,7 +253,7 @@ def check_conflicts(registries: Sequence[RegistryEntry]) -> None:
             if one != two:
                 there = f"{str(one).lower()} in {other.origin}, {other.entry}"
                 problem = f"{location} is {name} = {str(two).lower()} here and {there}; say the same in both"
-                raise InvalidConfiguration(registry.origin, registry.entry, problem)
+                raise InvalidMirrorConfiguration(registry.origin, registry.entry, problem)
 
 
 def without_port(host: str) -> str:
@@ -338,7 +338,7 @@ def _exists(path: Path) -> bool:
     try:
         return path.is_file()
     except PermissionError as error:
-        raise InvalidConfiguration(str(path), "", f"cannot be read: {error.strerror}") from error
+        raise InvalidMirrorConfiguration(str(path), "", f"cannot be read: {error.strerror}") from error
 
 
 def _drop_ins(path: Path) -> list[Path]:
@@ -378,7 +378,7 @@ def mirror_object_entries(objects: Iterable[Mapping[str, Any]]) -> tuple[Registr
     for item in _flattened(objects):
         kind = item.get("kind")
         if kind not in _KINDS:
-            raise InvalidConfiguration(
+            raise InvalidMirrorConfiguration(
                 _origin(item), "", f"is not a mirror object; expected one of {', '.join(_KINDS)}"
             )
         field, pull = _KINDS[kind]
@@ -391,7 +391,7 @@ def mirror_object_entries(objects: Iterable[Mapping[str, Any]]) -> tuple[Registr
 def _flattened(objects: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     for item in objects:
         if not isinstance(item, Mapping):
-            raise InvalidConfiguration(
+            raise InvalidMirrorConfiguration(
                 "mirror objects", "", f"expected an object with a kind, not {type(item).__name__}"
             )
         items = item.get("items")
@@ -408,19 +408,21 @@ def _rules(item: Mapping[str, Any], field: str, pull: Pull) -> Iterator[Registry
     if entries is None:
         return
     if not isinstance(entries, list):
-        raise InvalidConfiguration(origin, f"spec.{field}", "must be a list")
+        raise InvalidMirrorConfiguration(origin, f"spec.{field}", "must be a list")
     for index, entry in enumerate(entries):
         where = f"spec.{field}[{index}]"
         if not isinstance(entry, Mapping):
-            raise InvalidConfiguration(origin, where, "must be an object with source and mirrors")
+            raise InvalidMirrorConfiguration(origin, where, "must be an object with source and mirrors")
         source = _mirror_location(origin, f"{where}.source", entry.get("source"))
         mirrors = entry.get("mirrors") or []
         if not isinstance(mirrors, list):
-            raise InvalidConfiguration(origin, f"{where}.mirrors", "must be a list")
+            raise InvalidMirrorConfiguration(origin, f"{where}.mirrors", "must be a list")
         policy = entry.get("mirrorSourcePolicy") or ""
         if policy not in _POLICIES:
             expected = " or ".join(_POLICIES[1:])
-            raise InvalidConfiguration(origin, f"{where}.mirrorSourcePolicy", f"is {policy!r}; expected {expected}")
+            raise InvalidMirrorConfiguration(
+                origin, f"{where}.mirrorSourcePolicy", f"is {policy!r}; expected {expected}"
+            )
         locations = [_mirror_location(origin, f"{where}.mirrors[{at}]", mirror) for at, mirror in enumerate(mirrors)]
         yield RegistryEntry(
             prefix=source,
@@ -434,13 +436,13 @@ def _rules(item: Mapping[str, Any], field: str, pull: Pull) -> Iterator[Registry
 
 def _mirror_location(origin: str, where: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise InvalidConfiguration(origin, where, "is missing; give HOST[:PORT][/PATH]")
+        raise InvalidMirrorConfiguration(origin, where, "is missing; give HOST[:PORT][/PATH]")
     try:
         location = check_location(value)
     except ValueError as error:
-        raise InvalidConfiguration(origin, where, str(error)) from error
+        raise InvalidMirrorConfiguration(origin, where, str(error)) from error
     if location.startswith("*.") and not where.endswith(".source"):
-        raise InvalidConfiguration(origin, where, "a mirror cannot be a wildcard")
+        raise InvalidMirrorConfiguration(origin, where, "a mirror cannot be a wildcard")
     return location
 
 
@@ -493,7 +495,7 @@ class Tls(msgspec.Struct, frozen=True, gc=False):
     skip_verify: bool = False
 
 
-class Endpoint(msgspec.Struct, frozen=True, gc=False):
+class MirrorEndpoint(msgspec.Struct, frozen=True, gc=False):
     """One ``[host."URL"]``, or the server; an empty ``host`` is the registry itself."""
 
     scheme: str
@@ -512,10 +514,10 @@ class HostsFile(msgspec.Struct, frozen=True, gc=False):
     """One ``hosts.toml``."""
 
     origin: str
-    hosts: tuple[Endpoint, ...] = ()
-    server: Endpoint = Endpoint("https", "")
+    hosts: tuple[MirrorEndpoint, ...] = ()
+    server: MirrorEndpoint = MirrorEndpoint("https", "")
 
-    def endpoints(self, reference: Reference) -> list[tuple[Endpoint, bool]]:
+    def endpoints(self, reference: Reference) -> list[tuple[MirrorEndpoint, bool]]:
         """The endpoints for the reference in order, each with whether it is a mirror."""
         own = reference.host_for_requests
         server = self.server if self.server.host else msgspec.structs.replace(self.server, host=own)
@@ -526,7 +528,7 @@ def load_hosts_toml(directory: Path) -> dict[str, HostsFile]:
     """Every ``hosts.toml`` of the directory by host; ``_default`` for all others."""
     if not directory.is_dir():
         problem = "is not a directory; name the one that has <host>/hosts.toml files"
-        raise InvalidConfiguration(str(directory), "", problem)
+        raise InvalidMirrorConfiguration(str(directory), "", problem)
     files: dict[str, HostsFile] = {}
     for path in sorted(directory.glob("*/hosts.toml")):
         # Where a folder's name cannot have a colon, containerd looks for host_port_ as well.
@@ -549,11 +551,11 @@ def parse_hosts_toml(table: Table, directory: Path) -> HostsFile:
     if url:
         server = _endpoint(table, url, directory)
     else:  # as in containerd, the capabilities and path of the file's top level are those of a named server only
-        server = Endpoint("https", "", tls=_tls(table, directory), headers=_headers(table.table("header")))
+        server = MirrorEndpoint("https", "", tls=_tls(table, directory), headers=_headers(table.table("header")))
     return HostsFile(table.origin, tuple(endpoints), server)
 
 
-def _endpoint(table: Table, url: str, directory: Path) -> Endpoint:
+def _endpoint(table: Table, url: str, directory: Path) -> MirrorEndpoint:
     if "://" not in url:
         url = f"https://{url}"
     try:
@@ -566,7 +568,7 @@ def _endpoint(table: Table, url: str, directory: Path) -> Endpoint:
     path = parts.path.rstrip("/")
     if not table.boolean("override_path") and not path.endswith("/v2"):
         path += "/v2"
-    return Endpoint(
+    return MirrorEndpoint(
         scheme=parts.scheme,
         host=DOCKER_HUB_HOST if host == DOCKER_HUB else host,
         path_prefix=path,

@@ -17,9 +17,9 @@ from polyarch.oci.inspection import Inspection
 from polyarch.oci.mirror_files import (
     DEFAULT_HOSTS,
     SYSTEM_FILE,
-    Endpoint,
     Header,
     HostsFile,
+    MirrorEndpoint,
     RegistryEntry,
     Tls,
     find_entry,
@@ -217,7 +217,7 @@ def _from_hosts(reference: Reference, hosts: HostsFile) -> list[PullSource]:
     return places
 
 
-def _at_endpoint(reference: Reference, endpoint: Endpoint, origin: str, *, mirror: bool) -> PullSource:
+def _at_endpoint(reference: Reference, endpoint: MirrorEndpoint, origin: str, *, mirror: bool) -> PullSource:
     return PullSource(
         base_url=f"{endpoint.scheme}://{endpoint.host}",
         host=endpoint.host,

@@ -138,7 +138,7 @@ class Panel(NamedTuple):
     is_number: bool = False
 
 
-class Row(NamedTuple):
+class DashboardRow(NamedTuple):
     """Panels side by side, as many as fit."""
 
     title: str
@@ -168,7 +168,7 @@ class Dashboard(NamedTuple):
     name: str
     title: str
     description: str
-    rows: tuple[Row, ...]
+    rows: tuple[DashboardRow, ...]
 
     @property
     def file(self) -> str:

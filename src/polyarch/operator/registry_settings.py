@@ -34,11 +34,11 @@ def wrong_ranges(texts: Iterable[str]) -> tuple[str, ...]:
 
 def wrong_configuration(content: bytes, origin: str) -> str:
     """What is wrong with a ``registries.conf``, beginning with ``origin``; empty: nothing."""
-    from polyarch.oci.mirror_files import InvalidConfiguration, parse_registries_conf, table_of
+    from polyarch.oci.mirror_files import InvalidMirrorConfiguration, parse_registries_conf, table_of
 
     try:
         parse_registries_conf(table_of(content, origin))
-    except InvalidConfiguration as error:
+    except InvalidMirrorConfiguration as error:
         return str(error)
     return ""
 

@@ -27,7 +27,7 @@ from polyarch.reports.document import Drift, NodeDrift, Reason, TargetVerdict, V
 from polyarch.reports.facts import ImageInspections, NodeFact, PodFact, ReportFacts, WorkloadFact, target_name
 from polyarch.reports.wording import excludes, lacks
 from polyarch.taints import pod_rules as taints
-from polyarch.taints.decision import LookupProgress as TaintProgress
+from polyarch.taints.decision import TolerationLookupProgress as TaintProgress
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.simulation import BY_CONTROLLER, ClusterView, NodeView, PodRequirements
 from polyarch.tolerations import REPELS, Taint, Toleration, uncovered

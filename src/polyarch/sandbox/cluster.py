@@ -24,7 +24,7 @@ from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.sandbox import binaries, control_plane, operator, processes
 from polyarch.sandbox.certificates import Pki, context_name
 from polyarch.sandbox.control_plane import Health, Layout, ask
-from polyarch.sandbox.errors import ProcessFailed, Progress, SandboxError, Silent
+from polyarch.sandbox.errors import ProcessFailed, SandboxError, SilentStepProgress, StepProgress
 from polyarch.sandbox.files import file_lock
 from polyarch.sandbox.network import free_pod_network, prepare_sockets
 from polyarch.sandbox.nodes.pods import Pod
@@ -173,7 +173,7 @@ class Sandbox:
         repair: bool = True,
         install: bool = True,
         home: Path | None = None,
-        progress: Progress | None = None,
+        progress: StepProgress | None = None,
     ) -> "Sandbox":
         """Start what does not run of a sandbox, and wait until all of it is healthy.
 
@@ -182,7 +182,7 @@ class Sandbox:
         processes all run is returned unchanged, so that its other users are not disturbed. With ``install=False``
         polyarch is left as it is, installed or not.
         """
-        progress = progress or Silent()
+        progress = progress or SilentStepProgress()
         if settings is not None and settings.polyarch:
             operator.check(settings)
         programs = await binaries.find(assets=assets, progress=progress)
@@ -211,7 +211,7 @@ class Sandbox:
                 raise
         return sandbox
 
-    async def _bring_up(self, progress: Progress) -> None:
+    async def _bring_up(self, progress: StepProgress) -> None:
         layout = self.layout
         if self.state.owner is not None:
             arguments = (sys.executable, "-m", "polyarch.sandbox.reaper", str(self.folder.root))
@@ -229,13 +229,13 @@ class Sandbox:
             progress.step(f"starting {wanted} node{'s' if wanted != 1 else ''}")
             await together([start_nodes(layout, client, self.state.settings), start_egress(layout, client)])
 
-    async def _as_wanted(self, progress: Progress) -> None:
+    async def _as_wanted(self, progress: StepProgress) -> None:
         if self.state.settings.polyarch:
             await self.install(progress)
         elif self.state.installed:
             await self.uninstall(progress)
 
-    async def install(self, progress: Progress) -> tuple[AppliedObject, ...]:
+    async def install(self, progress: StepProgress) -> tuple[AppliedObject, ...]:
         """Install polyarch, or what has changed of its installation; returns what was done with each object."""
         progress.step("installing polyarch")
         self._remember(installed=True)
@@ -257,7 +257,7 @@ class Sandbox:
             first = next(f"{pod}, container {name}: {each}" for (pod, name), each in problems.items() if each)
             raise ProcessFailed(f"polyarch in the sandbox: not ready after {operator.START_SECONDS:.0f} s: {first}")
 
-    async def uninstall(self, progress: Progress) -> None:
+    async def uninstall(self, progress: StepProgress) -> None:
         """Uninstall polyarch with its custom resources."""
         progress.step("uninstalling polyarch")
         async with self.client() as client:

@@ -15,7 +15,7 @@ import msgspec
 
 from polyarch.sandbox import processes
 from polyarch.sandbox.certificates import KUBELET_CLIENT, PairFiles, Pki, context_name, kubeconfig_with_certificate
-from polyarch.sandbox.errors import Progress
+from polyarch.sandbox.errors import StepProgress
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.network import SERVICE_RANGE, egress_socket
 from polyarch.sandbox.processes import Command, Record, failure, inherited_environment, inputs_of, is_running
@@ -339,7 +339,7 @@ def default_account(layout: Layout) -> Probe:
     return Probe(url, layout.pki.ca, layout.pki.client("admin"))
 
 
-async def start(layout: Layout, progress: Progress) -> None:
+async def start(layout: Layout, progress: StepProgress) -> None:
     """Start what does not run; return when all components are healthy and pods can be created.
 
     The control plane is up when the default ServiceAccount exists, because only then can pods be created.

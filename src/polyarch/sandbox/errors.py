@@ -19,7 +19,7 @@ class ProcessFailed(SandboxError):  # noqa: N818
     """A component ended or did not become healthy; the message holds the last lines of its log."""
 
 
-class Progress(Protocol):
+class StepProgress(Protocol):
     """Receives progress. ``step`` begins a step, which lasts until the next one; ``advance`` reports within it."""
 
     def step(self, text: str) -> None:
@@ -29,7 +29,7 @@ class Progress(Protocol):
         """``done`` of ``total`` units of the current step are finished; ``total`` 0 means unknown."""
 
 
-class Silent:
+class SilentStepProgress:
     """Shows nothing."""
 
     def step(self, text: str) -> None:

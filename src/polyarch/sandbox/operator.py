@@ -35,7 +35,7 @@ from polyarch.numa.names import OPERATOR_SINGLETON, SCHEDULER, SCHEDULER_SINGLET
 from polyarch.objects import PartialObjectMetadata, Unstructured
 from polyarch.placement import names
 from polyarch.sandbox.control_plane import PROXY_VARIABLES, Layout
-from polyarch.sandbox.errors import ProcessFailed, Progress, SandboxError
+from polyarch.sandbox.errors import ProcessFailed, SandboxError, StepProgress
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.tasks import until
 
@@ -112,7 +112,9 @@ def check(settings: Settings) -> None:
         )
 
 
-async def start(layout: Layout, client: Client, settings: Settings, progress: Progress) -> tuple[AppliedObject, ...]:
+async def start(
+    layout: Layout, client: Client, settings: Settings, progress: StepProgress
+) -> tuple[AppliedObject, ...]:
     """Install polyarch, or what has changed of it; when this returns, the next pod is placed.
 
     Returns what was done with each object.
@@ -137,7 +139,7 @@ async def start(layout: Layout, client: Client, settings: Settings, progress: Pr
     return applied
 
 
-async def _without_numa(client: Client, progress: Progress) -> None:
+async def _without_numa(client: Client, progress: StepProgress) -> None:
     """What component numa made goes while the operator still has that component: the nodes have no cells any more."""
     for kind, name, words in (
         (SCHEDULERS, SCHEDULER_SINGLETON, "the scheduler of NUMA cells"),
@@ -185,7 +187,7 @@ def _is_rolled_out(deployment: Unstructured, replicas: int) -> bool:
     return wanted == replicas and seen and counts == {replicas}
 
 
-async def remove(client: Client, progress: Progress) -> None:
+async def remove(client: Client, progress: StepProgress) -> None:
     """Uninstall polyarch as ``polyarch uninstall`` does."""
     removal = await uninstall.remove(client, DEFAULT_NAMESPACE, tell=progress.step)
     if removal.left:

@@ -18,7 +18,7 @@ from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import PODS, Resource
 from polyarch.kube.watch import Page
 from polyarch.objects import Pod
-from polyarch.taints.decision import LookupProgress, PodDecision, TolerationOutcome
+from polyarch.taints.decision import PodDecision, TolerationLookupProgress, TolerationOutcome
 from polyarch.taints.facts import TaintFacts
 from polyarch.taints.image_waiting import image_request
 from polyarch.taints.metrics import COUNTED, TaintMetrics
@@ -140,4 +140,4 @@ class BoundPods:
 
     async def _decision(self, case: Case) -> PodDecision:
         answers = await self._images.inspections(image_request(case))
-        return decide(case, answers, LookupProgress.UNGUARDED)
+        return decide(case, answers, TolerationLookupProgress.UNGUARDED)

@@ -402,7 +402,7 @@ def _status() -> Schema:
 # -- the same checks of a file -----------------------------------------------------------------------------------------
 
 
-class InvalidConfiguration(ValueError):  # noqa: N818 - what is the case
+class InvalidTaintsConfiguration(ValueError):  # noqa: N818 - what is the case
     """The object would be refused; ``problems`` are all the reasons, each with its field."""
 
     def __init__(self, problems: tuple[SchemaViolation, ...]) -> None:
@@ -414,7 +414,7 @@ def validated(document: Any) -> ArchitectureTaints:
     """The object that a file contains. Raises :class:`InvalidConfiguration`; whoever starts a process says which file
     and exits 2."""
     if problems := tuple(_problems(document)):
-        raise InvalidConfiguration(problems)
+        raise InvalidTaintsConfiguration(problems)
     return msgspec.convert(without_nulls(document), ArchitectureTaints)
 
 

@@ -61,7 +61,7 @@ class TolerationOutcome(StrEnum):
     """A template whose answers are missing: it has no gate, so nothing is added until they arrive."""
 
 
-class LookupProgress(StrEnum):
+class TolerationLookupProgress(StrEnum):
     """How far the search for answers is, which decides what missing ones mean."""
 
     FIRST = "first"

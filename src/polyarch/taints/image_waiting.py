@@ -12,7 +12,7 @@ from polyarch.images.lookup_runner import LookupRunner, PodImageResolver
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pull_secrets import PullSecretNames, PullSecretReader, PullSecrets
 from polyarch.images.resolver import ImageInspector, PodImageRequest
-from polyarch.images.waiting import LookupKey, WaitingPods
+from polyarch.images.waiting import ImageLookupKey, WaitingPods
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
 from polyarch.objects import ObjectKey
@@ -71,7 +71,7 @@ class ImageWaiting:
         self._templates = templates
         self._is_leading = is_leading
         self._clock = clock
-        images: WorkQueue[LookupKey] = WorkQueue("taint-images", clock, metrics=process_metrics)
+        images: WorkQueue[ImageLookupKey] = WorkQueue("taint-images", clock, metrics=process_metrics)
         self.waiting = WaitingPods(
             clock, schedule=images.add_after, wake=self._wake, insists=is_leading, retries=RETRIES
         )

@@ -21,7 +21,7 @@ from polyarch.oci.inspection import Inspection
 from polyarch.platforms import KNOWN_ARCHITECTURES
 from polyarch.selectors import LabelSelector, LabelSelectorRequirement
 from polyarch.taints.api import ArchitectureTaintsSpec
-from polyarch.taints.decision import LookupProgress, PodDecision
+from polyarch.taints.decision import PodDecision, TolerationLookupProgress
 from polyarch.taints.documents import NodeTemplate
 from polyarch.taints.inventory import ClusterSnapshot, Template, is_terminal
 from polyarch.taints.names import OPT_OUT, REGISTRATION_POLICY, ROLE
@@ -77,7 +77,7 @@ class TemplateEvaluation(msgspec.Struct, frozen=True):
     fate: FitResult
 
 
-class PodEvaluation(msgspec.Struct, frozen=True):
+class PlannedPod(msgspec.Struct, frozen=True):
     """A pod that exists, and what it gets."""
 
     pod: Pod
@@ -105,8 +105,8 @@ class ClusterEvaluation(msgspec.Struct, frozen=True):
     settings: TaintSettings
     nodes: tuple[NodeEvaluation, ...]
     templates: tuple[TemplateEvaluation, ...]
-    unscheduled: tuple[PodEvaluation, ...]
-    bound: tuple[PodEvaluation, ...]
+    unscheduled: tuple[PlannedPod, ...]
+    bound: tuple[PlannedPod, ...]
     """Pods on nodes, if the configuration lets them be written."""
     surplus: tuple[UnjustifiedTolerations, ...]
 
@@ -159,11 +159,15 @@ class PlanBuilder:
             surplus=tuple(self._surplus()),
         )
 
-    def pod(self, pod: Pod) -> PodEvaluation:
+    def pod(self, pod: Pod) -> PlannedPod:
         """One pod that exists, also in a state that is newer than the inventory."""
         case = self._pod_case(pod)
-        progress = LookupProgress.ENDED if self._age(pod) >= self.settings.gate_timeout else LookupProgress.FAILING
-        return PodEvaluation(pod, case, decide(case, self._answers(pod), progress))
+        progress = (
+            TolerationLookupProgress.ENDED
+            if self._age(pod) >= self.settings.gate_timeout
+            else TolerationLookupProgress.FAILING
+        )
+        return PlannedPod(pod, case, decide(case, self._answers(pod), progress))
 
     def template(self, template: Template) -> tuple[Case, PodDecision]:
         """What the pods of a template get, also of one that is newer than the inventory."""
@@ -179,7 +183,7 @@ class PlanBuilder:
                 existing=self._existing,
             )
             case = examine_template(facts)
-        return case, decide(case, self._answers(template.pod), LookupProgress.ENDED)
+        return case, decide(case, self._answers(template.pod), TolerationLookupProgress.ENDED)
 
     # -- templates ----------------------------------------------------------------------------------------------------
 

@@ -21,9 +21,9 @@ from polyarch.platforms import ASSUMED_ARCHITECTURES, NodePlatform, PlatformSet
 from polyarch.selectors import is_listed
 from polyarch.taints import names
 from polyarch.taints.decision import (
-    LookupProgress,
     PodDecision,
     Reason,
+    TolerationLookupProgress,
     TolerationOutcome,
     missing_answers,
     sentence,
@@ -294,15 +294,15 @@ def _architectures(case: Case, read: Iterable[ImageFacts], limit: frozenset[str]
 
 
 def decide(
-    case: Case, answers: Mapping[str, Inspection], progress: LookupProgress = LookupProgress.FIRST
+    case: Case, answers: Mapping[str, Inspection], progress: TolerationLookupProgress = TolerationLookupProgress.FIRST
 ) -> PodDecision:
     """The outcome for these answers."""
     if case.rule is not None:
         return _untouched(case, case.rule)
-    return conclude(case, assess(case, answers, final=progress is LookupProgress.ENDED), progress)
+    return conclude(case, assess(case, answers, final=progress is TolerationLookupProgress.ENDED), progress)
 
 
-def conclude(case: Case, assessment: Assessment, progress: LookupProgress) -> PodDecision:
+def conclude(case: Case, assessment: Assessment, progress: TolerationLookupProgress) -> PodDecision:
     """The outcome for an assessment of the images and the progress of waiting."""
     if case.rule is not None:
         return _untouched(case, case.rule)
@@ -312,7 +312,7 @@ def conclude(case: Case, assessment: Assessment, progress: LookupProgress) -> Po
         return _tolerating(case, assessment, assessment.known, Reason.IMAGES)
     if case.facts.is_template:
         return _told(case, assessment, Reason.ARCHITECTURE_UNKNOWN, TolerationOutcome.BLOCKED)
-    timed_out = progress is LookupProgress.ENDED
+    timed_out = progress is TolerationLookupProgress.ENDED
     settings = case.settings
     match _policy(case, progress):
         case "gate":
@@ -328,15 +328,15 @@ def conclude(case: Case, assessment: Assessment, progress: LookupProgress) -> Po
             return _told(case, assessment, Reason.ARCHITECTURE_UNKNOWN, TolerationOutcome.PASSED, timed_out=timed_out)
 
 
-def _policy(case: Case, progress: LookupProgress) -> str:
+def _policy(case: Case, progress: TolerationLookupProgress) -> str:
     """What missing answers mean now: a value of ``onUnknown``."""
     settings = case.settings
-    if settings.on_unknown != "gate" and progress is not LookupProgress.WAITING:
+    if settings.on_unknown != "gate" and progress is not TolerationLookupProgress.WAITING:
         return settings.on_unknown
-    if settings.on_timeout != "keep" and progress is LookupProgress.ENDED:
+    if settings.on_timeout != "keep" and progress is TolerationLookupProgress.ENDED:
         return settings.on_timeout
     is_held = case.is_gated and case.facts.stored
-    return "gate" if is_held or progress is LookupProgress.FIRST else "none"
+    return "gate" if is_held or progress is TolerationLookupProgress.FIRST else "none"
 
 
 def wanted(architectures: Iterable[str], settings: TaintSettings) -> tuple[Taint, ...]:
@@ -416,11 +416,11 @@ class Waited(NamedTuple):
     """Placement lifts its gate now, so the pod cannot wait any longer."""
 
 
-def progress(settings: TaintSettings, waited: Waited) -> LookupProgress:
+def progress(settings: TaintSettings, waited: Waited) -> TolerationLookupProgress:
     """What missing answers mean after this time."""
     if waited.released or waited.seconds >= settings.gate_timeout:
-        return LookupProgress.ENDED
-    return LookupProgress.WAITING if waited.pending else LookupProgress.FAILING
+        return TolerationLookupProgress.ENDED
+    return TolerationLookupProgress.WAITING if waited.pending else TolerationLookupProgress.FAILING
 
 
 def decide_after(case: Case, answers: Mapping[str, Inspection], waited: Waited) -> PodDecision:
@@ -478,7 +478,7 @@ def examine_change(facts: PodFacts, old: Pod) -> Case:
 
 def decide_change(case: Case, answers: Mapping[str, Inspection], old: Pod) -> ImageChange:
     """The decision about the update of ``old``. While an answer is missing, nothing counts as lost."""
-    decision = decide(case, answers, LookupProgress.UNGUARDED)
+    decision = decide(case, answers, TolerationLookupProgress.UNGUARDED)
     settings = case.settings
     if decision.reason is Reason.NO_COMMON_ARCHITECTURE and settings.on_no_common == "deny":
         decision = msgspec.structs.replace(decision, outcome=TolerationOutcome.DENIED)

@@ -387,7 +387,7 @@ class Pods(Protocol):
     def unscheduled(self) -> Collection[Pod] | None: ...
 
 
-class PodEvaluation(NamedTuple):
+class PendingPodEvaluation(NamedTuple):
     """What a pass has found."""
 
     key: ObjectKey
@@ -556,7 +556,9 @@ class PodController:
             self._park(key, known)
             return RequeueAfter(left)
         decision = decide_after(case, known.inspections, Waited(seconds, pending))
-        return await self._carry_out(PodEvaluation(key, case, decision, memory, known), left if left > 0 else None)
+        return await self._carry_out(
+            PendingPodEvaluation(key, case, decision, memory, known), left if left > 0 else None
+        )
 
     def _counted(self, pod: Pod, memory: PodState, settings: TaintSettings, *, pending: bool) -> float:
         return counted(
@@ -568,7 +570,7 @@ class PodController:
             moment=self._clock.now(),
         )
 
-    async def _carry_out(self, judged: PodEvaluation, left: float | None) -> Result:
+    async def _carry_out(self, judged: PendingPodEvaluation, left: float | None) -> Result:
         """``left``: seconds until time alone changes the decision; None: it is over."""
         key, case, decision, memory, known = judged
         operations = stored_patch(case, decision)
@@ -597,7 +599,7 @@ class PodController:
             return RequeueAfter(self._writes.next_telling(memory))
         return RequeueAfter(left) if left is not None else NoRequeue()
 
-    def _count(self, judged: PodEvaluation) -> None:
+    def _count(self, judged: PendingPodEvaluation) -> None:
         pod, decision = judged.case.pod, judged.decision
         self._metrics.decided(decision.reason.value)
         if has_gate(pod) and not decision.keeps_gate:

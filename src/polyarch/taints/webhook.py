@@ -24,7 +24,7 @@ from polyarch.kube.resources import DAEMONSETS, PODS
 from polyarch.objects import DaemonSet, Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.taints import names
-from polyarch.taints.decision import LookupProgress, PodDecision, Reason, TolerationOutcome
+from polyarch.taints.decision import PodDecision, Reason, TolerationLookupProgress, TolerationOutcome
 from polyarch.taints.facts import TaintFacts
 from polyarch.taints.metrics import TaintMetrics
 from polyarch.taints.patch import admission_patch, change_patch, recorded_tolerations, template_patch
@@ -63,7 +63,7 @@ class TolerationResult(NamedTuple):
 
 class _CachedResult(NamedTuple):
     answers: Mapping[str, Inspection]
-    progress: LookupProgress
+    progress: TolerationLookupProgress
     said: TolerationResult
 
 
@@ -76,7 +76,7 @@ class CachedDecision:
         self.case = case
         self._known: _CachedResult | None = None
 
-    def said(self, answers: Mapping[str, Inspection], progress: LookupProgress) -> TolerationResult:
+    def said(self, answers: Mapping[str, Inspection], progress: TolerationLookupProgress) -> TolerationResult:
         """What is added for these answers; what was said before if they are the same."""
         known = self._known
         if known is not None and known.progress is progress and known.answers == answers:
@@ -204,7 +204,7 @@ class PodAdmission:
         known = self._known(look.case, answers, since=request.arrived_at)
         if not alongside.gated:
             await self._ask(look.case, known, until=until, since=request.arrived_at)
-        progress = LookupProgress.FIRST if self._facts.leader_lives else LookupProgress.UNGUARDED
+        progress = TolerationLookupProgress.FIRST if self._facts.leader_lives else TolerationLookupProgress.UNGUARDED
         said = look.said(known, progress)
         if said.addition.denial:
             await self._look_closer(look.case, known, until=until)
@@ -236,7 +236,7 @@ class PodAdmission:
             return NO_MUTATION
         case = examine(facts)
         known = self._known(case, answers, since=self._clock.monotonic())
-        decision = decide(case, known, LookupProgress.ENDED)
+        decision = decide(case, known, TolerationLookupProgress.ENDED)
         return self._told(decision, admission_patch(case, decision, gated_elsewhere=not case.is_gated))
 
     def _known(self, case: Case, answers: Mapping[str, Inspection], *, since: float) -> dict[str, Inspection]:

@@ -3,11 +3,11 @@
 import pytest
 
 from polyarch.images.fair_queue import ConcurrencyLimits, FairQueue, QueueEntry
-from polyarch.images.waiting import LookupKey
+from polyarch.images.waiting import ImageLookupKey
 
 
-def image(name: str, host: str = "one.example") -> LookupKey:
-    return LookupKey(f"{host}/{name}:1", "")
+def image(name: str, host: str = "one.example") -> ImageLookupKey:
+    return ImageLookupKey(f"{host}/{name}:1", "")
 
 
 class Open(ConcurrencyLimits):

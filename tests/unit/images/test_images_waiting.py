@@ -6,7 +6,7 @@ from placement_world import failed, resolved
 
 from polyarch.images.backoff import ALL_ALIKE, Backoff
 from polyarch.images.pull_secrets import PodCredentials, PullSecretNames
-from polyarch.images.waiting import LookupKey, PendingImage, WaitingPods
+from polyarch.images.waiting import ImageLookupKey, PendingImage, WaitingPods
 from polyarch.objects import ObjectKey
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
@@ -19,26 +19,26 @@ class Room:
 
     def __init__(self, retries: Backoff = ALL_ALIKE) -> None:
         self.clock = ManualClock(start=0)
-        self.due: dict[LookupKey, float] = {}
+        self.due: dict[ImageLookupKey, float] = {}
         self.woken: list[ObjectKey] = []
         self.waiting = WaitingPods(
             self.clock, schedule=self._schedule, wake=self.woken.append, retries=retries, uniform=lambda: 0.5
         )
 
-    def _schedule(self, key: LookupKey, delay: float) -> None:
+    def _schedule(self, key: ImageLookupKey, delay: float) -> None:
         self.due[key] = min(self.due.get(key, float("inf")), self.clock.monotonic() + delay)
 
     def want(self, image: str, credential: str = "", **options) -> PendingImage:
         reference = parse(image)
         credentials = PodCredentials(PullSecretNames("team", ()), credential, None, ())
-        return PendingImage(LookupKey(reference.canonical, credential), reference, credentials, **options)
+        return PendingImage(ImageLookupKey(reference.canonical, credential), reference, credentials, **options)
 
     def park(self, pod: str, *wants: PendingImage | str) -> None:
         self.waiting.park(
             ObjectKey("team", pod), [self.want(each) if isinstance(each, str) else each for each in wants]
         )
 
-    def attempts(self) -> list[LookupKey]:
+    def attempts(self) -> list[ImageLookupKey]:
         """What is due now, begun."""
         now = self.clock.monotonic()
         due = [key for key, at in self.due.items() if at <= now]
@@ -46,13 +46,13 @@ class Room:
             del self.due[key]
         return [key for key in due if self.waiting.start(key) is not None]
 
-    def fail(self, key: LookupKey, code: str = "network", **options) -> None:
+    def fail(self, key: ImageLookupKey, code: str = "network", **options) -> None:
         self.waiting.finish(key, failed(parse(key.reference), code, **options))
 
-    def succeed(self, key: LookupKey) -> None:
+    def succeed(self, key: ImageLookupKey) -> None:
         self.waiting.finish(key, resolved(parse(key.reference), "linux/amd64", checked_at=self.clock.monotonic()))
 
-    def next_in(self, key: LookupKey) -> float:
+    def next_in(self, key: ImageLookupKey) -> float:
         return self.due[key] - self.clock.monotonic()
 
 
@@ -61,7 +61,7 @@ def room():
     return Room()
 
 
-APP = LookupKey("docker.io/library/app:1", "")
+APP = ImageLookupKey("docker.io/library/app:1", "")
 
 
 @pytest.mark.req("PL-331", "PL-403")
@@ -133,8 +133,8 @@ def test_a_new_pod_causes_an_attempt_at_once_if_the_last_is_older_than_five_seco
 
 @pytest.mark.req("PL-331")
 def test_a_success_on_a_host_wakes_the_other_images_within_a_second(room):
-    other = LookupKey("docker.io/library/other:1", "")
-    elsewhere = LookupKey("quay.io/team/app:1", "")
+    other = ImageLookupKey("docker.io/library/other:1", "")
+    elsewhere = ImageLookupKey("quay.io/team/app:1", "")
     room.park("a", "app:1", "other:1", "quay.io/team/app:1")
     for _ in range(5):
         room.clock.advance(16)
@@ -151,7 +151,7 @@ def test_a_success_on_a_host_wakes_the_other_images_within_a_second(room):
 
 @pytest.mark.req("PL-331")
 def test_images_that_do_not_exist_are_not_hurried_by_a_success_on_their_host(room):
-    missing = LookupKey("docker.io/library/missing:1", "")
+    missing = ImageLookupKey("docker.io/library/missing:1", "")
     room.park("a", "app:1", "missing:1")
     room.attempts()
     room.fail(missing, "not-found")
@@ -161,7 +161,7 @@ def test_images_that_do_not_exist_are_not_hurried_by_a_success_on_their_host(roo
 
 @pytest.mark.req("PL-306")
 def test_a_busy_host_does_not_make_a_failing_image_be_asked_all_the_time(room):
-    broken = LookupKey("docker.io/library/broken:1", "")
+    broken = ImageLookupKey("docker.io/library/broken:1", "")
     room.park("a", "broken:1")
     attempts = 0
     for number in range(60):
@@ -181,7 +181,7 @@ def test_a_busy_host_does_not_make_a_failing_image_be_asked_all_the_time(room):
 def test_a_success_hurries_the_others_again_after_a_turn_of_their_own(room):
     """A host that comes and goes is followed, one attempt more per regular one."""
     room.park("a", "app:1", "other:1")
-    other = LookupKey("docker.io/library/other:1", "")
+    other = ImageLookupKey("docker.io/library/other:1", "")
     hurried = []
     for number in range(6):
         room.clock.advance(15)
@@ -230,7 +230,7 @@ def test_a_pod_that_is_not_held_brings_the_usual_delays_back(room):
 
 @pytest.mark.req("PL-334")
 def test_a_success_with_another_credential_wakes_the_held_pod(room):
-    other = LookupKey(APP.reference, "other")
+    other = ImageLookupKey(APP.reference, "other")
     room.park("a", room.want("app:1", held=True))
     room.attempts()
     room.fail(APP, "unauthorized")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.manifests.configuration import Configuration, InvalidConfiguration
+from polyarch.manifests.configuration import Configuration, InvalidLintConfiguration
 from polyarch.manifests.finding import Severity
 from polyarch.manifests.rules.options import Taints
 from polyarch.manifests.scan.text import SourceText
@@ -85,7 +85,7 @@ def test_a_file_that_says_nothing_changes_nothing(text: str) -> None:
 )
 def test_what_is_not_understood_is_refused_with_its_line(text: str, place: str, words: str) -> None:
     """An unknown key or a wrong type is an error with line and next action."""
-    with pytest.raises(InvalidConfiguration) as caught:
+    with pytest.raises(InvalidLintConfiguration) as caught:
         read(text)
     assert str(caught.value).startswith(f".polyarch.yaml:{place}: ")
     assert words in str(caught.value)

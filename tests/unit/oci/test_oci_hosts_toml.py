@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.oci.mirror_files import ClientCertificate, InvalidConfiguration, Tls
+from polyarch.oci.mirror_files import ClientCertificate, InvalidMirrorConfiguration, Tls
 from polyarch.oci.pull_sources import Blocked, Configuration, sources
 from polyarch.oci.reference import parse
 
@@ -214,7 +214,7 @@ def test_registries_conf_comes_before_the_hosts_directory(load) -> None:
     ],
 )
 def test_a_file_that_cannot_be_meant_is_refused(load, text: str, message: str) -> None:
-    with pytest.raises(InvalidConfiguration) as caught:
+    with pytest.raises(InvalidMirrorConfiguration) as caught:
         load({"r.io": text})
     assert "r.io/hosts.toml" in str(caught.value)
     assert message in str(caught.value)
@@ -222,5 +222,5 @@ def test_a_file_that_cannot_be_meant_is_refused(load, text: str, message: str) -
 
 @pytest.mark.req("RG-094")
 def test_the_directory_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfiguration, match="is not a directory"):
+    with pytest.raises(InvalidMirrorConfiguration, match="is not a directory"):
         Configuration.load(hosts_dir=tmp_path / "missing", environ={}, system_file=tmp_path / "none")

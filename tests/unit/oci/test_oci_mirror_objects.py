@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from polyarch.oci.mirror_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidMirrorConfiguration
 from polyarch.oci.pull_sources import Blocked, Configuration, sources
 from polyarch.oci.reference import parse
 
@@ -129,6 +129,6 @@ def test_a_list_of_objects_is_taken_apart() -> None:
     ],
 )
 def test_objects_that_cannot_be_meant_are_refused_by_name(item: Any, message: str) -> None:
-    with pytest.raises(InvalidConfiguration) as caught:
+    with pytest.raises(InvalidMirrorConfiguration) as caught:
         Configuration.from_objects([item])
     assert message in str(caught.value)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.oci.mirror_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidMirrorConfiguration
 from polyarch.oci.pull_sources import Blocked, Configuration, PullSource, sources
 from polyarch.oci.reference import parse
 
@@ -288,7 +288,7 @@ def test_the_variable_of_podman_names_the_file(tmp_path: Path) -> None:
     assert places_by() == ["env.example/a:1"]
     assert places_by(given) == ["given.example/a:1"]
     named.unlink()
-    with pytest.raises(InvalidConfiguration, match=r"env\.conf"):
+    with pytest.raises(InvalidMirrorConfiguration, match=r"env\.conf"):
         places_by()
     environ["CONTAINERS_REGISTRIES_CONF"] = ""
     assert places_by() == ["registries.example/a:1"]
@@ -344,7 +344,7 @@ REFUSED = [
 def test_a_file_that_cannot_be_meant_is_refused_with_file_and_entry(
     load, tmp_path: Path, text: str, message: str
 ) -> None:
-    with pytest.raises(InvalidConfiguration) as caught:
+    with pytest.raises(InvalidMirrorConfiguration) as caught:
         load(text)
     assert str(caught.value).startswith(str(tmp_path / "registries.conf"))
     assert message in str(caught.value)
@@ -354,7 +354,7 @@ def test_a_file_that_cannot_be_meant_is_refused_with_file_and_entry(
 def test_contradictions_between_files_are_refused_too(load) -> None:
     """Naming both files."""
     with pytest.raises(
-        InvalidConfiguration, match=r"a\.b is insecure = true here and false in .*registries\.conf"
+        InvalidMirrorConfiguration, match=r"a\.b is insecure = true here and false in .*registries\.conf"
     ) as caught:
         load(
             '[[registry]]\nlocation = "a.b"',
@@ -365,7 +365,7 @@ def test_contradictions_between_files_are_refused_too(load) -> None:
 
 @pytest.mark.req("RG-090")
 def test_a_named_file_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfiguration, match=r"missing\.conf: cannot be read: No such file"):
+    with pytest.raises(InvalidMirrorConfiguration, match=r"missing\.conf: cannot be read: No such file"):
         Configuration.load(tmp_path / "missing.conf", environ={})
 
 
@@ -373,7 +373,7 @@ def test_a_named_file_must_be_there(tmp_path: Path) -> None:
 def test_a_file_of_other_bytes_is_named(tmp_path: Path) -> None:
     file = tmp_path / "registries.conf"
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(InvalidConfiguration, match="is not UTF-8 at byte 0"):
+    with pytest.raises(InvalidMirrorConfiguration, match="is not UTF-8 at byte 0"):
         Configuration.load(file, environ={})
 
 
@@ -381,7 +381,9 @@ def test_a_file_of_other_bytes_is_named(tmp_path: Path) -> None:
 def test_a_rule_that_makes_an_impossible_name_is_named_when_it_is_met(load) -> None:
     """Prefixes that end in a repository need a location with one."""
     configuration = load('[[registry]]\nprefix = "quay.io/a"\nlocation = "mirror.example"')
-    with pytest.raises(InvalidConfiguration, match=r"registry 1 \(quay\.io/a\): location 'mirror\.example' makes of"):
+    with pytest.raises(
+        InvalidMirrorConfiguration, match=r"registry 1 \(quay\.io/a\): location 'mirror\.example' makes of"
+    ):
         sources(parse("quay.io/a:1"), configuration)
     assert places("quay.io/a/b:1", configuration) == ["mirror.example/b:1"]
 

@@ -12,7 +12,7 @@ from polyarch.clock import SystemClock
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import ObjectKey, Unstructured
-from polyarch.oci.mirror_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidMirrorConfiguration
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.operator.cluster import OperatorNamespace
 from polyarch.operator.registry_settings import wrong_authorities, wrong_configuration, wrong_range, wrong_ranges
@@ -47,7 +47,7 @@ async def refuses(**given: Any) -> bool:
     try:
         async with open_registries(**usual | given, clock=SystemClock(), metrics=Metrics()):
             return False
-    except (InvalidConfiguration, InvalidSetting):
+    except (InvalidMirrorConfiguration, InvalidSetting):
         return True
 
 

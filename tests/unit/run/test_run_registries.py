@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from polyarch.clock import SystemClock
 from polyarch.kube.metrics import Metrics
-from polyarch.oci.mirror_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidMirrorConfiguration
 from polyarch.oci.pull_sources import Blocked, Configuration, sources
 from polyarch.oci.reference import parse, unqualified
 from polyarch.oci.transport.addresses import InvalidSetting
@@ -378,7 +378,7 @@ async def test_who_waits_is_told_that_the_configuration_changed():
     [
         ({"allow_addresses": ("10.0.0.0/99",)}, InvalidSetting),
         ({"ca": ("/nonexistent/ca.pem",)}, InvalidSetting),
-        ({"registries_conf": "/nonexistent/registries.conf"}, InvalidConfiguration),
+        ({"registries_conf": "/nonexistent/registries.conf"}, InvalidMirrorConfiguration),
     ],
     ids=["range", "certificates", "registries.conf"],
 )

@@ -16,7 +16,7 @@ from tools.pins import published
 from polyarch.sandbox import versions
 from polyarch.sandbox import versions as pins
 from polyarch.sandbox.binaries import DownloadFailed, OfficialReleases, Release, fetch, release
-from polyarch.sandbox.errors import Silent
+from polyarch.sandbox.errors import SilentStepProgress
 from polyarch.sandbox.versions import PROGRAMS
 
 PROGRAM = b"\x7fELF a program" * 1000
@@ -80,7 +80,7 @@ async def test_a_release_is_verified_and_becomes_executable(
 ) -> None:
     files, base = host
     pinned = files.put("/etcd", PROGRAM)
-    await fetch(session, Release(f"{base}/etcd", pinned), tmp_path / "etcd", Silent())
+    await fetch(session, Release(f"{base}/etcd", pinned), tmp_path / "etcd", SilentStepProgress())
     assert (tmp_path / "etcd").read_bytes() == PROGRAM
     assert (tmp_path / "etcd").stat().st_mode & 0o111
     assert [path.name for path in tmp_path.iterdir()] == ["etcd"]
@@ -93,7 +93,7 @@ async def test_an_archive_gives_the_program_in_it(
     files, base = host
     pinned = files.put("/r.tar.gz", archive("registry"))
     wanted = Release(f"{base}/r.tar.gz", pinned, "registry")
-    await fetch(session, wanted, tmp_path / "registry", Silent())
+    await fetch(session, wanted, tmp_path / "registry", SilentStepProgress())
     assert (tmp_path / "registry").read_bytes() == PROGRAM
 
 
@@ -105,7 +105,7 @@ async def test_a_file_with_another_checksum_never_gets_its_name(
     other = files.put("/etcd", PROGRAM)
     files.files["/etcd.sha256"] = other.encode()  # what the host says of itself counts for nothing
     with pytest.raises(DownloadFailed, match=r"SHA-256 is .* pinned is 0000"):
-        await fetch(session, Release(f"{base}/etcd", "0" * 64), tmp_path / "etcd", Silent())
+        await fetch(session, Release(f"{base}/etcd", "0" * 64), tmp_path / "etcd", SilentStepProgress())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -116,7 +116,7 @@ async def test_a_broken_off_download_goes_on_where_it_stopped(
     files, base = host
     pinned = files.put("/etcd", PROGRAM)
     (tmp_path / ".etcd.partial").write_bytes(PROGRAM[:5000])
-    await fetch(session, Release(f"{base}/etcd", pinned), tmp_path / "etcd", Silent())
+    await fetch(session, Release(f"{base}/etcd", pinned), tmp_path / "etcd", SilentStepProgress())
     assert files.ranges == ["bytes=5000-"]
     assert (tmp_path / "etcd").read_bytes() == PROGRAM
 
@@ -127,14 +127,14 @@ async def test_a_missing_file_is_named_with_its_status(
 ) -> None:
     _, base = host
     with pytest.raises(DownloadFailed, match="/etcd: HTTP 404"):
-        await fetch(session, Release(f"{base}/etcd", "0" * 64), tmp_path / "etcd", Silent())
+        await fetch(session, Release(f"{base}/etcd", "0" * 64), tmp_path / "etcd", SilentStepProgress())
 
 
 @pytest.mark.req("SB-002")
 async def test_what_nobody_has_pinned_is_not_downloaded(tmp_path: Path) -> None:
     """Before, the host of a file said what the file has to be."""
     steps: list[str] = []
-    progress = Silent()
+    progress = SilentStepProgress()
     progress.step = steps.append  # type: ignore[method-assign]
     releases = OfficialReleases(architecture="s390x", where=lambda program, _: Release("http://nowhere.test/x", ""))
     problems = await releases.provide(PROGRAMS, tmp_path, progress)
@@ -149,7 +149,7 @@ async def test_a_host_that_cannot_be_reached_answers_for_all_its_files(tmp_path:
         return Release(url, "0" * 64)
 
     steps: list[str] = []
-    progress = Silent()
+    progress = SilentStepProgress()
     progress.step = steps.append  # type: ignore[method-assign]
     problems = await OfficialReleases(where=nowhere).provide(PROGRAMS, tmp_path, progress)
     assert sorted(problems) == sorted(program.name for program in PROGRAMS)

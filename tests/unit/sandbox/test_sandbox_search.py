@@ -9,7 +9,7 @@ import pytest
 
 from polyarch.sandbox import binaries, versions
 from polyarch.sandbox.binaries import MODULES
-from polyarch.sandbox.errors import BinariesUnavailable, Progress
+from polyarch.sandbox.errors import BinariesUnavailable, StepProgress
 from polyarch.sandbox.versions import PROGRAMS, Module, Program
 
 NAMES = [program.name for program in PROGRAMS]
@@ -44,7 +44,7 @@ class Gives:
         self.seconds = seconds
         self.asked: list[list[str]] = []
 
-    async def provide(self, programs: Sequence[Program], folder: Path, progress: Progress) -> dict[str, str]:
+    async def provide(self, programs: Sequence[Program], folder: Path, progress: StepProgress) -> dict[str, str]:
         self.asked.append([program.name for program in programs])
         progress.step(self.description)
         await asyncio.sleep(self.seconds)

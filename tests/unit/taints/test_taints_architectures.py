@@ -8,7 +8,7 @@ from taint_cases import admitted, settings
 
 from polyarch.oci.inspection import Entry, Inspection, SkippedEntry
 from polyarch.platforms import ASSUMED_ARCHITECTURES, Platform
-from polyarch.taints.decision import LookupProgress
+from polyarch.taints.decision import TolerationLookupProgress
 
 BOTH = index(APP, "amd64", "arm64")
 MIXED = index(APP, "linux/amd64", "linux/arm64", "windows/amd64", "windows/arm64")
@@ -65,7 +65,7 @@ def test_freshness_is_judged_as_placement_judges_it() -> None:
     assert admitted(pod(), answers(failing), stale_for=60.0).told[0] == "ArchitectureUnknown"
     always = pod(policy="Always")
     assert admitted(always, answers(failing)).told[0] == "ArchitectureUnknown"
-    assert admitted(always, answers(failing), progress=LookupProgress.ENDED).told[0] == "Images"
+    assert admitted(always, answers(failing), progress=TolerationLookupProgress.ENDED).told[0] == "Images"
 
 
 @pytest.mark.req("TN-033")

@@ -13,7 +13,7 @@ from polyarch.taints.api import (
     ArchitectureTaintsSpec,
     ArchitectureTaintsStatus,
 )
-from polyarch.taints.crd import InvalidConfiguration, crds, validated
+from polyarch.taints.crd import InvalidTaintsConfiguration, crds, validated
 from polyarch.taints.settings import TaintSettings
 
 (DOCUMENT,) = crds()
@@ -27,7 +27,7 @@ def of(spec: Any, name: str = "cluster") -> Json:
 
 
 def refused(document: Any) -> str:
-    with pytest.raises(InvalidConfiguration) as refusal:
+    with pytest.raises(InvalidTaintsConfiguration) as refusal:
         validated(document)
     assert len(refusal.value.problems) == 1, refusal.value
     return str(refusal.value)
@@ -154,7 +154,7 @@ def test_other_things_that_a_file_can_have_wrong(document: Any, said: list[str])
 
 @pytest.mark.req("TN-012")
 def test_all_problems_of_a_file_are_told_at_once() -> None:
-    with pytest.raises(InvalidConfiguration) as refusal:
+    with pytest.raises(InvalidTaintsConfiguration) as refusal:
         validated(of({"taint": {"key": "a", "effect": "NoExecute"}, "architectures": ["amd64"]}, "mine"))
     assert [each.field for each in refusal.value.problems] == ["metadata.name", "spec.taint", "spec.taint", "spec"]
 

@@ -7,7 +7,7 @@ from taint_cases import admitted, daemon_set, facts, reconciled, settings, templ
 
 from polyarch.objects import Pod
 from polyarch.taints import names
-from polyarch.taints.decision import LookupProgress, PodDecision
+from polyarch.taints.decision import PodDecision, TolerationLookupProgress
 from polyarch.taints.events import HOURLY, events_for, shrunk
 from polyarch.taints.pod_rules import ImageChange, decide_change, examine_change
 
@@ -63,10 +63,10 @@ def test_no_common_architecture_is_told_unless_the_pod_was_refused() -> None:
 
 @pytest.mark.req("TN-048")
 def test_the_end_of_the_gate_is_told_and_hourly_while_it_stays() -> None:
-    ended = reconciled(pod(**GATED), answers(failure(APP)), progress=LookupProgress.ENDED).decision
+    ended = reconciled(pod(**GATED), answers(failure(APP)), progress=TolerationLookupProgress.ENDED).decision
     assert reasons(ended) == ["ArchitectureUnknown", "ArchitectureGateTimeout"]
     assert events_for(ended)[1].note == ended.message
-    kept = reconciled(pod(**GATED), {}, settings(on_timeout="keep"), progress=LookupProgress.ENDED).decision
+    kept = reconciled(pod(**GATED), {}, settings(on_timeout="keep"), progress=TolerationLookupProgress.ENDED).decision
     (event,) = events_for(kept)
     assert event.reason in HOURLY
     assert event.action == "Gate"

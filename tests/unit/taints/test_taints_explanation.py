@@ -8,7 +8,7 @@ from taint_cluster import answers, pod
 from taint_nodes import document, node
 
 from polyarch.objects import Pod
-from polyarch.taints.decision import LookupProgress
+from polyarch.taints.decision import TolerationLookupProgress
 from polyarch.taints.events import explain_tolerations
 from polyarch.taints.pod_rules import PodFacts, decide, examine
 from polyarch.taints.settings import TaintSettings
@@ -27,7 +27,7 @@ def explained(image: str, **spec: Any) -> dict[str, Any]:
     given = msgspec.convert(pod("p", image, **spec), Pod)
     settings = TaintSettings()
     case = examine(PodFacts(pod=given, namespace="shop", settings=settings, existing=frozenset({"amd64", "arm64"})))
-    return explain_tolerations(case, decide(case, answers(given), LookupProgress.FIRST), NODES)
+    return explain_tolerations(case, decide(case, answers(given), TolerationLookupProgress.FIRST), NODES)
 
 
 @pytest.mark.req("TN-084")

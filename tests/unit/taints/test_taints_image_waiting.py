@@ -8,7 +8,7 @@ from placement_world import FakeInspector, FakeSecrets
 
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pull_secrets import PodCredentials, PullSecretNames, PullSecrets
-from polyarch.images.waiting import LookupKey, PendingImage
+from polyarch.images.waiting import ImageLookupKey, PendingImage
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
 from polyarch.objects import ObjectKey
@@ -35,7 +35,7 @@ def of_one_image() -> SimpleNamespace:
         clock=clock,
     )
     credentials = PodCredentials(PullSecretNames("team", ()), "", None, ())  # type: ignore[arg-type]
-    want = PendingImage(LookupKey(APP.canonical, ""), APP, credentials)
+    want = PendingImage(ImageLookupKey(APP.canonical, ""), APP, credentials)
     return SimpleNamespace(clock=clock, pods=pods, templates=templates, images=waiting, want=want)
 
 

@@ -10,7 +10,7 @@ from taint_cases import admitted, reconciled, settings, tolerating
 from polyarch.kube.patches import apply_patch
 from polyarch.objects import Pod
 from polyarch.taints import names
-from polyarch.taints.decision import LookupProgress
+from polyarch.taints.decision import TolerationLookupProgress
 from polyarch.taints.patch import bare_release
 
 BOTH = index(APP, "amd64", "arm64")
@@ -123,7 +123,7 @@ def test_a_gate_that_stays_is_not_written_again_and_none_is_added_to_a_stored_po
 
 @pytest.mark.req("TN-043")
 def test_a_missed_pod_gets_its_tolerations_in_one_guarded_patch() -> None:
-    found = reconciled(pod(), answers(BOTH), progress=LookupProgress.WAITING)
+    found = reconciled(pod(), answers(BOTH), progress=TolerationLookupProgress.WAITING)
     assert found.tolerations == tolerating("amd64", "arm64")
     assert [each.op for each in found.operations] == ["test", "test", "add", "add"]
 

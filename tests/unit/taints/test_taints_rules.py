@@ -8,7 +8,7 @@ from taint_cases import admitted, facts, reconciled, settings, tolerating, toler
 
 from polyarch.platforms import ASSUMED_ARCHITECTURES
 from polyarch.taints import names
-from polyarch.taints.decision import LookupProgress
+from polyarch.taints.decision import TolerationLookupProgress
 from polyarch.taints.pod_rules import Waited, assess, decide_after, examine, next_change
 
 BOTH = index(APP, "amd64", "arm64")
@@ -82,13 +82,13 @@ def test_missing_answers_at_admission(missing: dict[str, Any], policy: str, expe
 
 @pytest.mark.req("TN-046")
 def test_nobody_would_lift_a_gate_so_the_pod_passes() -> None:
-    found = admitted(pod(), {}, progress=LookupProgress.UNGUARDED)
+    found = admitted(pod(), {}, progress=TolerationLookupProgress.UNGUARDED)
     assert found.told == ("ArchitectureUnknown", "passed", ())
     assert found.operations == ()
-    copied = admitted(pod(**GATE), {}, progress=LookupProgress.UNGUARDED)
+    copied = admitted(pod(**GATE), {}, progress=TolerationLookupProgress.UNGUARDED)
     assert copied.told == found.told
     assert copied.document["spec"]["schedulingGates"] == []
-    fallback = admitted(pod(), {}, settings(on_unknown="primary-only"), progress=LookupProgress.UNGUARDED)
+    fallback = admitted(pod(), {}, settings(on_unknown="primary-only"), progress=TolerationLookupProgress.UNGUARDED)
     assert fallback.decision.added == ("amd64",)
 
 
@@ -120,17 +120,17 @@ def test_a_fallback_that_adds_nothing_leaves_the_pod_to_be_completed() -> None:
 @pytest.mark.parametrize(
     ("policy", "progress", "gated", "expected"),
     [
-        ("gate", LookupProgress.WAITING, True, ("ArchitectureUnknown", "gated", ())),
-        ("gate", LookupProgress.FAILING, True, ("ArchitectureUnknown", "gated", ())),
-        ("gate", LookupProgress.FAILING, False, ("ArchitectureUnknown", "passed", ())),
-        ("all", LookupProgress.WAITING, False, ("ArchitectureUnknown", "passed", ())),
-        ("primary-only", LookupProgress.FAILING, False, ("PrimaryFallback", "tolerated", ("amd64",))),
-        ("none", LookupProgress.FAILING, True, ("ArchitectureUnknown", "passed", ())),
-        ("none", LookupProgress.ENDED, False, ("ArchitectureUnknown", "passed", ())),
+        ("gate", TolerationLookupProgress.WAITING, True, ("ArchitectureUnknown", "gated", ())),
+        ("gate", TolerationLookupProgress.FAILING, True, ("ArchitectureUnknown", "gated", ())),
+        ("gate", TolerationLookupProgress.FAILING, False, ("ArchitectureUnknown", "passed", ())),
+        ("all", TolerationLookupProgress.WAITING, False, ("ArchitectureUnknown", "passed", ())),
+        ("primary-only", TolerationLookupProgress.FAILING, False, ("PrimaryFallback", "tolerated", ("amd64",))),
+        ("none", TolerationLookupProgress.FAILING, True, ("ArchitectureUnknown", "passed", ())),
+        ("none", TolerationLookupProgress.ENDED, False, ("ArchitectureUnknown", "passed", ())),
     ],
 )
 def test_missing_answers_of_a_stored_pod(
-    policy: str, progress: LookupProgress, gated: bool, expected: tuple[Any, ...]
+    policy: str, progress: TolerationLookupProgress, gated: bool, expected: tuple[Any, ...]
 ) -> None:
     """No policy is applied before each image has answered or failed; a gate is never added to a stored pod."""
     found = reconciled(pod(**(GATE if gated else {})), answers(DOWN), settings(on_unknown=policy), progress=progress)
@@ -161,7 +161,7 @@ def test_answers_of_a_gated_pod_lift_the_gate_with_the_tolerations() -> None:
     ],
 )
 def test_the_time_of_the_gate_is_over(policy: str, expected: tuple[Any, ...], stays: bool) -> None:
-    found = reconciled(pod(**GATE), answers(DOWN), settings(on_timeout=policy), progress=LookupProgress.ENDED)
+    found = reconciled(pod(**GATE), answers(DOWN), settings(on_timeout=policy), progress=TolerationLookupProgress.ENDED)
     assert found.told == expected
     assert found.decision.timed_out
     assert bool(found.document["spec"]["schedulingGates"]) is stays
@@ -276,7 +276,7 @@ def test_every_decision_has_a_reason_and_one_sentence() -> None:
     assert found.decision.message == f"Pod tolerates the taints of amd64 and arm64: supported by {APP}."
     whole = admitted(pod(SIDE), answers(neutral(SIDE)), settings(given=frozenset({"arm64"})))
     assert whole.decision.message == "Pod tolerates the taint of arm64: its image fits any platform."
-    late = reconciled(pod(**GATE), answers(DOWN), progress=LookupProgress.ENDED)
+    late = reconciled(pod(**GATE), answers(DOWN), progress=TolerationLookupProgress.ENDED)
     assert late.decision.message == (
         f"Image {APP} could not be inspected: quay.io returned a server error (transient, HTTP 503); pod tolerates the "
         "taint of amd64 by spec.pods.onTimeout primary-only; correct the image or its pull secret."

@@ -12,7 +12,7 @@ from polyarch.images.pod_mutation import NO_MUTATION
 from polyarch.objects import Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.reference import parse
-from polyarch.taints.decision import LookupProgress
+from polyarch.taints.decision import TolerationLookupProgress
 from polyarch.taints.pod_rules import PodFacts
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.webhook import CAPACITY, recent_series
@@ -36,8 +36,8 @@ def answers(*platforms: str) -> dict[str, Inspection]:
 def test_the_pods_of_one_template_are_decided_once():
     """What is added is the same value, whatever the pod is called."""
     series = recent_series()
-    first = series.get(facts(pod("app:1", name="a"))).said(answers(*BOTH), LookupProgress.FIRST)
-    second = series.get(facts(pod("app:1", name="b"))).said(answers(*BOTH), LookupProgress.FIRST)
+    first = series.get(facts(pod("app:1", name="a"))).said(answers(*BOTH), TolerationLookupProgress.FIRST)
+    second = series.get(facts(pod("app:1", name="b"))).said(answers(*BOTH), TolerationLookupProgress.FIRST)
     assert second.addition is first.addition
     assert len(series) == 1
 
@@ -81,11 +81,11 @@ def test_another_pod_is_another_decision(change):
 @pytest.mark.req("TN-046")
 def test_other_answers_and_the_end_of_the_leader_are_another_decision():
     look = recent_series().get(facts())
-    both = look.said(answers(*BOTH), LookupProgress.FIRST)
-    one = look.said(answers("linux/amd64"), LookupProgress.FIRST)
+    both = look.said(answers(*BOTH), TolerationLookupProgress.FIRST)
+    one = look.said(answers("linux/amd64"), TolerationLookupProgress.FIRST)
     assert (both.decision.added, one.decision.added) == (("amd64", "arm64"), ("amd64",))
-    assert look.said({}, LookupProgress.FIRST).addition.operations
-    assert look.said({}, LookupProgress.UNGUARDED).addition is NO_MUTATION
+    assert look.said({}, TolerationLookupProgress.FIRST).addition.operations
+    assert look.said({}, TolerationLookupProgress.UNGUARDED).addition is NO_MUTATION
 
 
 @pytest.mark.req("PL-810", "PL-854")
@@ -100,7 +100,7 @@ def test_what_pods_make_us_remember_is_bounded():
     assert len(large) == 0
     look = series.get(facts())
     many = answers(*["linux/amd64"] * (MAX_INSPECTION_ENTRIES + 1))
-    assert look.said(many, LookupProgress.FIRST) is not look.said(many, LookupProgress.FIRST)
+    assert look.said(many, TolerationLookupProgress.FIRST) is not look.said(many, TolerationLookupProgress.FIRST)
     last_good = msgspec.structs.replace(failed(parse("app:1"), "network"), last_good=many["app:1"])
     failing = {"app:1": last_good}
-    assert look.said(failing, LookupProgress.FIRST) is not look.said(failing, LookupProgress.FIRST)
+    assert look.said(failing, TolerationLookupProgress.FIRST) is not look.said(failing, TolerationLookupProgress.FIRST)

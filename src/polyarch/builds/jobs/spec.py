@@ -30,7 +30,7 @@ class JobMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the ConfigMap with the Job's inputs, where it is not ``<job>-in``."""
 
 
-class ExternalImage(msgspec.Struct, frozen=True, kw_only=True, order=True):
+class PulledImage(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """An image from outside that the Containerfile names, and what is pulled for it."""
 
     written: tuple[str, ...]
@@ -60,7 +60,7 @@ class ArchitectureJobSpec(msgspec.Struct, frozen=True, kw_only=True):
     profile: ProfileName
     containerfile: str
     arguments: Mapping[str, str] = {}
-    images: Sequence[ExternalImage] = ()
+    images: Sequence[PulledImage] = ()
     context_data: Mapping[str, Any] | None = None
     """``{"data", "binaryData"}`` of a ConfigMap context, as it was when the key was computed."""
     given: MachineJobMounts | None = None

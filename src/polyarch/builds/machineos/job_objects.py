@@ -20,7 +20,7 @@ from polyarch.builds.containerfile import normalised_text
 from polyarch.builds.facts.build_facts import BuildStep, JobFacts
 from polyarch.builds.jobs.contract import configmap_name
 from polyarch.builds.jobs.manifests import architecture_manifests as job_manifests
-from polyarch.builds.jobs.spec import ArchitectureJobSpec, ExternalImage, JobMetadata, MachineJobMounts
+from polyarch.builds.jobs.spec import ArchitectureJobSpec, JobMetadata, MachineJobMounts, PulledImage
 from polyarch.builds.machineos import api
 from polyarch.builds.machineos.api import MachineOSConfigFacts
 from polyarch.builds.names import MAX_LABEL, ObjectLabels, canonical_image, object_labels, shortened
@@ -349,7 +349,7 @@ def _rendered(config: MachineOSConfigFacts, job_inputs: JobInputs, record: str) 
         plain,
         spec=msgspec.structs.replace(spec, output=output),
         containerfile=_text(config, job_inputs),
-        images=[*plain.images, *(ExternalImage(written=(each,), pull=each) for each in sorted(pinned))],
+        images=[*plain.images, *(PulledImage(written=(each,), pull=each) for each in sorted(pinned))],
         given=given,
         settings=msgspec.structs.replace(plain.settings, trust_bundle=trusted),
     )

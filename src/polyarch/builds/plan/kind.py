@@ -19,7 +19,7 @@ from polyarch.builds.facts.build_facts import (
     WriteFailure,
 )
 from polyarch.builds.jobs.results import IndexJobRequest
-from polyarch.builds.jobs.spec import ArchitectureJobSpec, ExternalImage, JobMetadata, ProfileName
+from polyarch.builds.jobs.spec import ArchitectureJobSpec, JobMetadata, ProfileName, PulledImage
 from polyarch.builds.keys import BaseImage, BuildInputs
 from polyarch.builds.plan.document import BuildDecision, Write
 from polyarch.builds.plan.executions import ExecutionNames
@@ -206,12 +206,12 @@ def _profile(facts: BuildFacts, architecture: str, host: str) -> ProfileName:
             return auto_profile(facts, architecture, host).name
 
 
-def _image(base: BaseImage, job_inputs: JobInputs) -> ExternalImage:
+def _image(base: BaseImage, job_inputs: JobInputs) -> PulledImage:
     """What is pulled for a base: the pinned child, for the stages of the host its own."""
     pulled = {(pin.reference, pin.architecture): pin.digest for pin in job_inputs.target.pins}
     architecture = job_inputs.architecture if base.for_target else job_inputs.host
     digest = pulled.get((base.name, architecture))
-    return ExternalImage(written=base.written, pull=f"{parse(base.pull).name}@{digest}" if digest else base.pull)
+    return PulledImage(written=base.written, pull=f"{parse(base.pull).name}@{digest}" if digest else base.pull)
 
 
 def _context(facts: BuildFacts) -> Mapping[str, Any] | None:

@@ -108,7 +108,7 @@ class Step(msgspec.Struct, frozen=True):
         return cls(int(match["number"]), int(match["total"]), match["text"]) if match is not None else None
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class BuildRow(msgspec.Struct, frozen=True, kw_only=True):
     """One architecture."""
 
     architecture: str
@@ -153,7 +153,7 @@ class BuildProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     headline: str = ""
     run: str = ""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[BuildRow, ...] = ()
     end: BuildResult | None = None
     notes: tuple[str, ...] = ()
     """What somebody should know of it, however it ends."""
@@ -255,7 +255,7 @@ def _keys(run: ImageBuildRun) -> Iterable[ArchitectureStatus]:
     return [known.get(each) or ArchitectureStatus(architecture=each, phase="Pending") for each in wanted]
 
 
-def _rows(run: ImageBuildRun | None, pods: list[BuildPod], steps: Mapping[str, Step]) -> tuple[Row, ...]:
+def _rows(run: ImageBuildRun | None, pods: list[BuildPod], steps: Mapping[str, Step]) -> tuple[BuildRow, ...]:
     if run is None:
         return ()
     # The newest pod of an architecture is the attempt that counts.
@@ -263,11 +263,11 @@ def _rows(run: ImageBuildRun | None, pods: list[BuildPod], steps: Mapping[str, S
     return tuple(_row(each, latest.get(each.architecture), steps) for each in _keys(run))
 
 
-def _row(each: ArchitectureStatus, pod: BuildPod | None, steps: Mapping[str, Step]) -> Row:
+def _row(each: ArchitectureStatus, pod: BuildPod | None, steps: Mapping[str, Step]) -> BuildRow:
     busy = each.phase in ("Building", "WaitingForNode", "Pending", "")
     step = steps.get(pod.metadata.name) if pod is not None and busy else None
     pushes = pod is not None and busy and pod.pushes
-    return Row(
+    return BuildRow(
         architecture=each.architecture,
         phase=each.phase or "Pending",
         words=words(each, step=step, pushes=pushes),
@@ -304,7 +304,7 @@ def words(each: ArchitectureStatus, *, step: Step | None = None, pushes: bool = 
             return f"pending{f': {each.reason}' if each.reason else ''}"
 
 
-def elapsed(row: Row, now: datetime) -> float | None:
+def elapsed(row: BuildRow, now: datetime) -> float | None:
     """Seconds since it began, or that it took."""
     if row.started is None:
         return None

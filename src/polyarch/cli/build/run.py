@@ -27,7 +27,7 @@ from polyarch.cli.build.progress import (
     BuildPod,
     BuildProgress,
     BuildResult,
-    Row,
+    BuildRow,
     Step,
     elapsed,
     sight,
@@ -451,7 +451,7 @@ BAR = 24
 STYLES = {"Failed": "red", "Interrupted": "yellow", "Cancelled": "yellow", "WaitingForNode": "yellow"}
 
 
-class Silent:
+class SilentBuildView:
     """Nothing: the answer alone."""
 
     def show(self, name: str, seen: BuildProgress) -> None: ...
@@ -459,7 +459,7 @@ class Silent:
     def close(self) -> None: ...
 
 
-class Lines:
+class LineBuildView:
     """One line for each change."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -529,7 +529,7 @@ def table(sights: dict[str, BuildProgress], now: datetime) -> "Table":
     return shown
 
 
-def bar(row: Row) -> str:
+def bar(row: BuildRow) -> str:
     """How far one architecture is."""
     filled = round(BAR * row.share)
     return "█" * filled + "░" * (BAR - filled)
@@ -545,5 +545,5 @@ def spent(seconds: float) -> str:
 def open_board(stream: TextIO, *, quiet: bool) -> Board:
     """What suits the stream."""
     if quiet:
-        return Silent()
-    return Bars(stream) if is_terminal(stream) else Lines(stream)
+        return SilentBuildView()
+    return Bars(stream) if is_terminal(stream) else LineBuildView(stream)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from polyarch.cli.explain.pods import Configuration, GivenPod
 from polyarch.oci.inspection import Inspection
-from polyarch.taints.decision import LookupProgress
+from polyarch.taints.decision import TolerationLookupProgress
 from polyarch.taints.events import explain_tolerations
 from polyarch.taints.node_rules import architecture_of
 from polyarch.taints.pod_rules import Case, PodFacts, Waited, decide, decide_after, examine
@@ -22,7 +22,7 @@ class TolerationExplainer(NamedTuple):
     def explained(self, answers: Mapping[str, Inspection]) -> dict[str, Any]:
         """The member of the pod's entry."""
         if self.age is None:
-            decision = decide(self.case, answers, LookupProgress.FIRST)
+            decision = decide(self.case, answers, TolerationLookupProgress.FIRST)
         else:
             decision = decide_after(self.case, answers, Waited(self.age))
         return explain_tolerations(self.case, decision, self.configuration.machines)

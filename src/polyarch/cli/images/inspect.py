@@ -22,7 +22,7 @@ from polyarch.oci import pull_sources
 from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, InspectionWarning, Status
 from polyarch.oci.inspector import InspectorOptions, open_inspector
-from polyarch.oci.mirror_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidMirrorConfiguration
 from polyarch.oci.platforms_file import SCHEMA_VERSION
 from polyarch.oci.pull_sources import Blocked, Configuration, PullSource, candidates, passes_over, search
 from polyarch.oci.reference import InvalidReference, Reference, parse
@@ -234,7 +234,7 @@ def _check_names(given: Sequence[ImageArgument], configuration: Configuration) -
             pull_sources.sources(each.reference, configuration)
         except Blocked:
             continue
-        except InvalidConfiguration as error:
+        except InvalidMirrorConfiguration as error:
             raise UsageError(str(error)) from None
 
 

@@ -252,7 +252,7 @@ def read_taints(path: str) -> "ArchitectureTaints":
     Raises :class:`UsageError` that names the file, the line and every field that is wrong.
     """
     from polyarch.taints.api import ARCHITECTURE_TAINTS
-    from polyarch.taints.crd import InvalidConfiguration, validated
+    from polyarch.taints.crd import InvalidTaintsConfiguration, validated
 
     kind, version = ARCHITECTURE_TAINTS.kind, ARCHITECTURE_TAINTS.api_version
     documents = read_documents(path)
@@ -261,6 +261,6 @@ def read_taints(path: str) -> "ArchitectureTaints":
     (document,) = documents
     try:
         return validated(document.content)
-    except InvalidConfiguration as error:
+    except InvalidTaintsConfiguration as error:
         problems = "; ".join(f"line {document.line_of(f'.{each.field}')}: {each}" for each in error.problems)
         raise UsageError(f"{document.where}: {problems}") from None

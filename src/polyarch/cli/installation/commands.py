@@ -106,7 +106,7 @@ def install_polyarch(
     return rollout.install(
         given,
         namespace,
-        rollout.RunOptions(dry_run=dry_run or "", wait=timeout if wait else None),
+        rollout.InstallRunOptions(dry_run=dry_run or "", wait=timeout if wait else None),
         cluster,
         chosen,
         messages=messages,

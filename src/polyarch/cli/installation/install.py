@@ -31,7 +31,7 @@ MARKS = {"ok": "✓", "note": "!", "refused": "✗"}
 OPENSHIFT = "config.openshift.io"
 
 
-class RunOptions(NamedTuple):
+class InstallRunOptions(NamedTuple):
     """How it is done."""
 
     dry_run: Literal["", "client", "server"] = ""
@@ -83,7 +83,7 @@ def print_manifests(settings: InstallationSettings, namespace: str, chosen: Sequ
 def install(
     settings: InstallationSettings,
     namespace: str,
-    manner: RunOptions,
+    manner: InstallRunOptions,
     cluster: ClusterFlags,
     chosen: Sequence[Output],
     *,
@@ -111,7 +111,7 @@ async def documents_for(client: Client, settings: InstallationSettings, namespac
     return remembering(documents(found, namespace=namespace), settings)
 
 
-async def _install(client: Client, outcome: InstallResult, manner: RunOptions, messages: Messages) -> None:
+async def _install(client: Client, outcome: InstallResult, manner: InstallRunOptions, messages: Messages) -> None:
     wanted = await documents_for(client, outcome.settings, outcome.namespace)
     facts = await preflight.gather(client, wanted)
     outcome.checks = preflight.checks(facts, namespace=outcome.namespace)

@@ -79,7 +79,9 @@ def upgrade(
         return namespace, settings
 
     namespace, settings = asyncio.run(on_cluster("upgrade", cluster, look))
-    return install.install(settings, namespace, install.RunOptions(wait=wait), cluster, chosen, messages=messages)
+    return install.install(
+        settings, namespace, install.InstallRunOptions(wait=wait), cluster, chosen, messages=messages
+    )
 
 
 async def _compare(client: Client, wanted: UpgradeOptions, messages: Messages) -> Comparison:

@@ -19,7 +19,7 @@ from polyarch.manifests.baseline import Baseline, InvalidBaseline
 from polyarch.manifests.configuration import (
     FILE_NAME,
     Configuration,
-    InvalidConfiguration,
+    InvalidLintConfiguration,
     check_pattern,
     node_platform,
 )
@@ -114,7 +114,7 @@ def configured(named: str | None, messages: Messages = USUAL) -> tuple[Configura
         return Configuration.read(source), Path(path).parent
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror}; expected a configuration file") from None
-    except (InvalidConfiguration, UnreadableText) as error:
+    except (InvalidLintConfiguration, UnreadableText) as error:
         raise UsageError(str(error)) from None
 
 

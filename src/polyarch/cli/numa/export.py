@@ -21,7 +21,7 @@ from polyarch.numa import names
 from polyarch.numa.exporter.configuration import load_configuration
 from polyarch.numa.exporter.scan import STATE_DIRECTORY, Scanner, ScanResult, open_podresources
 from polyarch.numa.exporter.schedule import ScanTrigger
-from polyarch.numa.exporter.settings import ExporterSettings, InvalidConfiguration
+from polyarch.numa.exporter.settings import ExporterSettings, InvalidExporterConfiguration
 from polyarch.numa.exporter.topology_document import ZONE_TABLE_HEADER, zone_table_rows
 from polyarch.numa.facts import HostSettings, ListedPod
 from polyarch.numa.host.kubelet import NoKubeletSettings
@@ -86,7 +86,7 @@ def _settings(asked: ExportOptions, messages: Messages) -> ExporterSettings:
     words = [word for name, value in asked.options if value is not None for word in (name, value)]
     try:
         found = load_configuration([*words, *asked.flags], os.environ, home=Path.home())
-    except InvalidConfiguration as error:
+    except InvalidExporterConfiguration as error:
         raise UsageError(f"{COMMAND}: {error}") from None
     for sentence in found.warnings:
         messages.warn(sentence)

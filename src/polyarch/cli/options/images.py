@@ -70,7 +70,7 @@ class RegistryOptions:
 
     def configuration(self) -> "Configuration":
         """Mirrors and insecure hosts."""
-        from polyarch.oci.mirror_files import InvalidConfiguration
+        from polyarch.oci.mirror_files import InvalidMirrorConfiguration
         from polyarch.oci.pull_sources import Configuration
         from polyarch.oci.reference import parse_host
 
@@ -83,7 +83,7 @@ class RegistryOptions:
         _check_folder("--hosts-dir", self.hosts_dir)
         try:
             return Configuration.load(self.registries_conf, self.hosts_dir, insecure_hosts=hosts)
-        except InvalidConfiguration as error:
+        except InvalidMirrorConfiguration as error:
             raise UsageError(str(error)) from None
 
     def credentials(self) -> "FileCredentials":

@@ -60,9 +60,9 @@ class Messages:
     def progress(self, text: str, total: int) -> Progress:
         """How far a work of ``total`` steps is: a bar on a terminal, lines in a pipe, nothing with ``-q``."""
         if self.quiet:
-            return Silent()
+            return SilentProgress()
         if not is_terminal(sys.stderr):
-            return Lines(text, total, sys.stderr)
+            return LineProgress(text, total, sys.stderr)
         return Bar(text, total)
 
 
@@ -82,7 +82,7 @@ SHOWN_AFTER = 1.0
 """Seconds before a bar appears: what is quicker needs none."""
 
 
-class Lines:
+class LineProgress:
     """Progress in a pipe: a line once in a while."""
 
     def __init__(self, text: str, total: int, stream: TextIO) -> None:
@@ -110,7 +110,7 @@ class Lines:
         print(printable(text), file=self._stream, flush=True)
 
 
-class Silent:
+class SilentProgress:
     """No progress, and no remarks."""
 
     def __enter__(self) -> Self:

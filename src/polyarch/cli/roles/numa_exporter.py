@@ -70,14 +70,14 @@ def numa_exporter(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) 
     from polyarch.cli.roles.reexec import Reexec
     from polyarch.numa.exporter.configuration import load_configuration
     from polyarch.numa.exporter.flags import asks_for_version
-    from polyarch.numa.exporter.settings import InvalidConfiguration
+    from polyarch.numa.exporter.settings import InvalidExporterConfiguration
 
     try:
         if asks_for_version(words):
             print(__version__)
             return 0
         found = load_configuration(words, os.environ, home=Path.home())
-    except InvalidConfiguration as error:
+    except InvalidExporterConfiguration as error:
         raise UsageError(f"{NAME}: {error}") from None
     _log(found)
     if found.dump is not None:

@@ -213,7 +213,7 @@ def numa_extender(
 
 def _settings(path: str, given: dict[str, Any]) -> "ExtenderSettings":
     """Raises ``UsageError`` that names the file or flag, and the setting."""
-    from polyarch.numa.extender.configuration import REMOVED, InvalidConfiguration, compiled
+    from polyarch.numa.extender.configuration import REMOVED, InvalidExtenderConfiguration, compiled
 
     for old, removed in REMOVED.items():
         if old.startswith("--") and (name := variable(old)) in os.environ:
@@ -228,5 +228,5 @@ def _settings(path: str, given: dict[str, Any]) -> "ExtenderSettings":
         content = documents[0].content if documents else {}
     try:
         return compiled(content, given, origin=f"--config {path}")
-    except InvalidConfiguration as error:
+    except InvalidExtenderConfiguration as error:
         raise UsageError(f"{NAME}: {error}") from None

@@ -88,10 +88,10 @@ def _runner(given: ReexecSettings) -> Runner:
 
 def _usage_errors() -> ErrorTypes:
     """Evaluated once something was raised: a role that asks no registry does not load these modules."""
-    from polyarch.oci.mirror_files import InvalidConfiguration
+    from polyarch.oci.mirror_files import InvalidMirrorConfiguration
     from polyarch.oci.transport.addresses import InvalidSetting
 
-    return InvalidConfiguration, InvalidSetting
+    return InvalidMirrorConfiguration, InvalidSetting
 
 
 def _taints(path: str) -> TaintRoleSettings:

@@ -14,10 +14,10 @@ from polyarch.platforms import Platform
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.demo import show as demo
 from polyarch.sandbox.demo.show import WITH, WITHOUT, DemoOutput, DemoResult
-from polyarch.sandbox.demo.workloads import WORKLOADS, Row, Workload, platforms
+from polyarch.sandbox.demo.workloads import WORKLOADS, DemoRow, DemoWorkload, platforms
 from polyarch.sandbox.document import DemoCells, DemoOperator
 
-Tables = dict[str, tuple[Row, ...]]
+Tables = dict[str, tuple[DemoRow, ...]]
 
 WIDE = 120
 """Columns of a terminal from which on the whole table fits."""
@@ -43,7 +43,7 @@ async def _live(sandbox: Sandbox, console: Console) -> DemoResult:
     now = ""
     with Live(console=console, refresh_per_second=12) as live:
 
-        def listen(namespace: str, changed: tuple[Row, ...]) -> None:
+        def listen(namespace: str, changed: tuple[DemoRow, ...]) -> None:
             rows[namespace] = changed
             live.update(tables(rows, operator, console.width, now=now))
 
@@ -66,7 +66,7 @@ def in_lines(stream: TextIO) -> DemoOutput:
     """Print what changed of a pod that one would want to read; what comes back, as a back-off does, is told once."""
     told: set[str] = set()
 
-    def listen(namespace: str, changed: tuple[Row, ...]) -> None:
+    def listen(namespace: str, changed: tuple[DemoRow, ...]) -> None:
         for row in changed:
             text = _line(namespace, row)
             if row.phase and text not in told:
@@ -79,7 +79,7 @@ def in_lines(stream: TextIO) -> DemoOutput:
     return DemoOutput(listen, lambda line: say(_operator_line(line)), lambda text: say(f"now: {text}"))
 
 
-def _line(namespace: str, row: Row) -> str:
+def _line(namespace: str, row: DemoRow) -> str:
     constraint = f" [{','.join(row.architectures)}]" if row.architectures else ""
     way = f" {' '.join(filter(None, (row.path, row.reason)))}{constraint}," if namespace == WITH and row.path else ""
     place = f" on {row.node}" if row.node else ""
@@ -129,7 +129,7 @@ def _operator(line: DemoOperator) -> Table:
     return table
 
 
-def _with(rows: tuple[Row, ...], *, narrow: bool) -> Table:
+def _with(rows: tuple[DemoRow, ...], *, narrow: bool) -> Table:
     """On a narrow terminal the images' platforms and the first two times are left out: `-o json` has them."""
     table = Table(title="with polyarch", title_justify="left", box=None, pad_edge=False)
     for heading in ("POD", "PATH", "CONSTRAINT", "NODE", "STATE") if narrow else _WIDE_HEADINGS:
@@ -145,7 +145,7 @@ def _with(rows: tuple[Row, ...], *, narrow: bool) -> Table:
     return table
 
 
-def _without(rows: tuple[Row, ...]) -> Table:
+def _without(rows: tuple[DemoRow, ...]) -> Table:
     table = Table(title="\nthe same pods without polyarch", title_justify="left", box=None, pad_edge=False)
     for heading in ("POD", "IMAGES RUN ON", "NODE", "STATE"):
         table.add_column(heading)
@@ -173,7 +173,7 @@ def _cells(compared: DemoCells) -> Table:
     return table
 
 
-def _images(workload: Workload) -> str:
+def _images(workload: DemoWorkload) -> str:
     return " ∩ ".join(_architectures(image) for image in workload.images)
 
 
@@ -182,7 +182,7 @@ def _architectures(image: str) -> str:
     return ",".join(found) if len(found) < 4 else f"{len(found)} architectures"
 
 
-def _state(row: Row) -> Text:
+def _state(row: DemoRow) -> Text:
     if row.problem:
         return Text(row.problem, style="red")
     return Text(row.phase, style="green" if row.phase == "Running" else "yellow")

@@ -22,7 +22,7 @@ from polyarch.cli.output.tables import Row, table
 from polyarch.cli.sandbox.next_steps import after_up, option
 from polyarch.kube.errors import ApiError, ConnectionFailed
 from polyarch.numa.extender.settings import missing_library
-from polyarch.oci.mirror_files import InvalidConfiguration, load_registries_conf
+from polyarch.oci.mirror_files import InvalidMirrorConfiguration, load_registries_conf
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.oci.transport.tls import check_certificates
 from polyarch.sandbox import binaries, document, processes, state, versions
@@ -216,7 +216,7 @@ def _file(option: str, path: str, read: Callable[[Path], object]) -> str:
         raise UsageError(f"{option} {path}: no such file")
     try:
         read(Path(path))
-    except InvalidConfiguration as error:
+    except InvalidMirrorConfiguration as error:
         raise UsageError(f"{option} {error}") from None
     except (OSError, InvalidSetting) as error:
         problem = error.strerror if isinstance(error, OSError) else error

@@ -45,7 +45,7 @@ LOOK_EVERY: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class BootstrapRunOptions:
     """How it is done."""
 
     taints: bool
@@ -72,7 +72,7 @@ class ClusterState(msgspec.Struct, frozen=True):
 
 
 def run_steps(
-    manner: RunOptions,
+    manner: BootstrapRunOptions,
     flags: ConfigurationFlags,
     cluster: ClusterFlags,
     images: ImageOptions,
@@ -118,7 +118,7 @@ class _BootstrapRun:
         client: Client,
         found: TaintConfiguration,
         images: PodImages,
-        manner: RunOptions,
+        manner: BootstrapRunOptions,
         ended: BootstrapResult,
         messages: Messages,
     ) -> None:

@@ -157,9 +157,9 @@ def bootstrap(
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS)
     refuse_overwriting(chosen, [configuration.config, images.platforms_file])
-    from polyarch.cli.taint.bootstrap import RunOptions, run_steps
+    from polyarch.cli.taint.bootstrap import BootstrapRunOptions, run_steps
 
-    manner = RunOptions(taints=False, dry_run=dry_run, yes=yes, goes_on=goes_on, timeout=deadline)
+    manner = BootstrapRunOptions(taints=False, dry_run=dry_run, yes=yes, goes_on=goes_on, timeout=deadline)
     return run_steps(manner, configuration, cluster, images, chosen, messages=messages)
 
 
@@ -187,9 +187,9 @@ def apply(
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS)
     refuse_overwriting(chosen, [configuration.config, images.platforms_file])
-    from polyarch.cli.taint.bootstrap import RunOptions, run_steps
+    from polyarch.cli.taint.bootstrap import BootstrapRunOptions, run_steps
 
-    manner = RunOptions(
+    manner = BootstrapRunOptions(
         taints=True,
         dry_run=dry_run,
         batch=batch,

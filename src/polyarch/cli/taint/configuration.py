@@ -15,7 +15,7 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
-from polyarch.taints.crd import InvalidConfiguration, validated
+from polyarch.taints.crd import InvalidTaintsConfiguration, validated
 from polyarch.taints.names import SINGLETON
 from polyarch.taints.plan import released
 from polyarch.taints.settings import TaintSettings
@@ -110,7 +110,7 @@ def _object(spec: Document) -> ArchitectureTaints:
                 "spec": spec,
             }
         )
-    except InvalidConfiguration as error:
+    except InvalidTaintsConfiguration as error:
         said = "; ".join(f"{_HINTS.get(each.field, each.field)}: {each.reason}" for each in error.problems)
         raise UsageError(said) from None
 

@@ -41,7 +41,7 @@ Platforms = frozenset[NodePlatform]
 
 
 @dataclass(frozen=True)
-class Group:
+class RepairGroup:
     """Operating systems with the same architectures: two expressions describe their product."""
 
     architectures: tuple[str, ...]
@@ -60,14 +60,14 @@ class Group:
         return self.architecture_clause, self.os_clause
 
 
-def groups(platforms: Iterable[NodePlatform]) -> tuple[Group, ...]:
+def groups(platforms: Iterable[NodePlatform]) -> tuple[RepairGroup, ...]:
     """One group if every system has the same architectures, else one for each system, in order."""
     by_system: dict[str, tuple[str, ...]] = {}
     for platform in sorted(platforms):
         by_system[platform.os] = (*by_system.get(platform.os, ()), platform.architecture)
     if len(set(by_system.values())) == 1:
-        return (Group(next(iter(by_system.values())), tuple(by_system)),)
-    return tuple(Group(architectures, (system,)) for system, architectures in by_system.items())
+        return (RepairGroup(next(iter(by_system.values())), tuple(by_system)),)
+    return tuple(RepairGroup(architectures, (system,)) for system, architectures in by_system.items())
 
 
 def expression(clause: Requirement) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class _Scope:
             raise RepairError("the node selector leaves no platform that all images support")
         return [_term(self.lacking(group, ())) for group in groups(reachable)]
 
-    def lacking(self, group: Group, own: Sequence[NodeRequirement]) -> list[Requirement]:
+    def lacking(self, group: RepairGroup, own: Sequence[NodeRequirement]) -> list[Requirement]:
         """The clauses that a term with these clauses needs to admit nothing beyond a group."""
         left = self.admits(own)
         constrained = self.pins_architecture or any(map(sets.is_architecture_constraint, own))
@@ -257,7 +257,9 @@ def _without(clause: Expression, places: tuple[int, ...]) -> NodeRequirement:
 
 def _exclude(scope: _Scope, own: list[NodeRequirement], usable: Platforms) -> list[Requirement]:
     """The clauses that keep a term which admits nothing of the target from matching any node."""
-    every = Group(tuple(sorted({each.architecture for each in usable})), tuple(sorted({each.os for each in usable})))
+    every = RepairGroup(
+        tuple(sorted({each.architecture for each in usable})), tuple(sorted({each.os for each in usable}))
+    )
     candidates: list[list[Requirement]] = [[every.architecture_clause]]
     candidates += [list(group.clauses) for group in (every, *groups(usable))]
     return next((each for each in candidates if not scope.admits([*own, *each])), candidates[-1])

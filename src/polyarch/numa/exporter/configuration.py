@@ -41,7 +41,7 @@ from polyarch.numa.exporter.settings import (
     VERBOSE,
     WATCHED_NAMESPACE,
     ExporterSettings,
-    InvalidConfiguration,
+    InvalidExporterConfiguration,
     InvalidValue,
     Setting,
 )
@@ -96,7 +96,7 @@ def load_configuration(
     flags = parse_flags(arguments)
     from_files, kubelet, unknown = _values_of_files(flags, home)
     if unknown and STRICT_CONFIG in flags.switches:
-        raise InvalidConfiguration(unknown[0])
+        raise InvalidExporterConfiguration(unknown[0])
     given = {**from_files, **_environment_values(from_files, environment), **flags.values}
     warnings = [*unknown]
     given = _with_kubelet(given, kubelet, warnings)
@@ -123,7 +123,7 @@ def _environment_values(values: Mapping[str, Any], environment: Mapping[str, str
             try:
                 result[setting.key] = setting.type.of_text(text)
             except InvalidValue as error:
-                raise InvalidConfiguration(f"{setting.variable}: {error}") from None
+                raise InvalidExporterConfiguration(f"{setting.variable}: {error}") from None
     return result
 
 
@@ -147,14 +147,16 @@ def _require_whole_reference(values: Mapping[str, Any]) -> None:
     names = [values.get(key, "") for key in REFERENCE]
     if any(names) and not all(names):
         missing = REFERENCE[names.index("")]
-        raise InvalidConfiguration(f"{missing}: missing; a reference container has a namespace, a pod and a container")
+        raise InvalidExporterConfiguration(
+            f"{missing}: missing; a reference container has a namespace, a pod and a container"
+        )
 
 
 def _hostname(given: str, host_name: Callable[[], str]) -> str:
     """The node's name. A kubelet registers the host's name in lower case."""
     name = given or host_name().strip().lower()
     if not name:
-        raise InvalidConfiguration(
+        raise InvalidExporterConfiguration(
             "the node's name is unknown: give --hostname, or set nrtUpdater.hostname, NODE_NAME or the host's name"
         )
     return name
@@ -260,7 +262,7 @@ def file_values(place: str, document: Mapping[object, object], table: Mapping[st
             elif isinstance(content, dict):
                 walk(content, f"{key}.")
             elif content is not None:
-                raise InvalidConfiguration(f"{place}: {key}: expected a mapping of keys")
+                raise InvalidExporterConfiguration(f"{place}: {key}: expected a mapping of keys")
 
     walk(document, "")
     return FileValues(values, tuple(unknown))
@@ -270,7 +272,7 @@ def _checked(place: str, key: str, setting: Setting, content: object) -> Any:
     try:
         return setting.type.of_file(content)
     except InvalidValue as error:
-        raise InvalidConfiguration(f"{place}: {key}: {error}") from None
+        raise InvalidExporterConfiguration(f"{place}: {key}: {error}") from None
 
 
 def _unknown_key(place: str, key: str, known: Iterable[str]) -> str:
@@ -285,18 +287,20 @@ def read_yaml(path: Path) -> Mapping[object, object] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:  # a ValueError for a NUL in the name
-        raise InvalidConfiguration(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise InvalidExporterConfiguration(
+            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
     try:
         content = yaml.load(text, Loader=Loader)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise InvalidConfiguration(f"{path}: {line}not YAML: {error.problem or error.context}") from None
+        raise InvalidExporterConfiguration(f"{path}: {line}not YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidConfiguration(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+        raise InvalidExporterConfiguration(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise InvalidConfiguration(f"{path}: expected a mapping of keys, such as `kubelet:`")
+        raise InvalidExporterConfiguration(f"{path}: expected a mapping of keys, such as `kubelet:`")
     return content
 
 
@@ -307,7 +311,7 @@ def drop_in_files(directory: Path) -> tuple[Path, ...]:
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
-        raise InvalidConfiguration(f"{directory}: cannot be read: {error.strerror or error}") from None
+        raise InvalidExporterConfiguration(f"{directory}: cannot be read: {error.strerror or error}") from None
     return tuple(path for path in paths if not path.is_dir())
 
 
@@ -335,11 +339,11 @@ def accepted_directory(directory: Path, roots: Sequence[Path]) -> Path:
         real = directory.resolve()
         places = [root.parent.resolve() / root.name for root in roots]
     except (OSError, RuntimeError, ValueError) as error:  # a loop of symlinks, a NUL
-        raise InvalidConfiguration(f"{directory}: cannot be resolved: {error}") from None
+        raise InvalidExporterConfiguration(f"{directory}: cannot be resolved: {error}") from None
     if any(real.is_relative_to(place) for place in places):
         return real
     listed = ", ".join(str(root) for root in roots)
-    raise InvalidConfiguration(
+    raise InvalidExporterConfiguration(
         f"{directory}: configuration is read only below {listed}; move it, or add --allow-config-root {real}"
     )
 

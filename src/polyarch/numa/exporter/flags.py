@@ -24,7 +24,7 @@ from polyarch.numa.exporter.settings import (
     Boolean,
     Duration,
     Enumeration,
-    InvalidConfiguration,
+    InvalidExporterConfiguration,
     InvalidValue,
     Setting,
     ValueType,
@@ -380,7 +380,7 @@ def parse_flags(words: Sequence[str]) -> FlagValues:
         else:
             switches.discard(flag.name)
     if len(roots) > 1:
-        raise InvalidConfiguration(
+        raise InvalidExporterConfiguration(
             f"{roots[1]}: too many arguments: there is one directory of configuration, and {roots[0]} was given"
         )
     return FlagValues(
@@ -408,7 +408,7 @@ def _flag(word: str) -> tuple[Flag, str | None]:
         return FLAGS[VERBOSITY], word[len(VERBOSITY) :]
     close = get_close_matches(known, FLAGS, n=1)
     instead = f"did you mean {close[0]}?" if close else "polyarch run numa-exporter --help lists them"
-    raise InvalidConfiguration(f"{name}: unknown flag; {instead}")
+    raise InvalidExporterConfiguration(f"{name}: unknown flag; {instead}")
 
 
 def _following(flag: Flag, rest: list[str]) -> str:
@@ -416,7 +416,7 @@ def _following(flag: Flag, rest: list[str]) -> str:
     if flag.is_switch:
         return rest.pop(0) if rest and rest[0] in ("true", "false") else "true"
     if not rest:
-        raise InvalidConfiguration(f"{flag.name}: a value is missing; write {flag.name} {flag.placeholder}")
+        raise InvalidExporterConfiguration(f"{flag.name}: a value is missing; write {flag.name} {flag.placeholder}")
     return rest.pop(0)
 
 
@@ -424,12 +424,12 @@ def _read(name: str, type: ValueType, text: str) -> Any:
     try:
         return type.of_text(text)
     except InvalidValue as error:
-        raise InvalidConfiguration(f"{name}: {error}") from None
+        raise InvalidExporterConfiguration(f"{name}: {error}") from None
 
 
 def _reference(text: str) -> dict[str, str]:
     """``namespace/pod/container``; an empty one is none."""
     parts = text.split("/") if text else ["", "", ""]
     if len(parts) != len(REFERENCE) or (text and not all(parts)):
-        raise InvalidConfiguration(f"{REFERENCE_CONTAINER}: {text!r} is not namespace/pod/container")
+        raise InvalidExporterConfiguration(f"{REFERENCE_CONTAINER}: {text!r} is not namespace/pod/container")
     return dict(zip(REFERENCE, parts, strict=True))

@@ -157,7 +157,7 @@ _TYPE_NAMES: Final[Mapping[type, str]] = {
 }
 
 
-class InvalidConfiguration(ValueError):  # noqa: N818 - the name says what is the matter
+class InvalidExporterConfiguration(ValueError):  # noqa: N818 - the name says what is the matter
     """A flag, a variable, a file or a directory is wrong; the message names it, and the next action."""
 
 

@@ -25,7 +25,7 @@ Read = Callable[[Any], Any]
 """From the value in a file, or the text of a flag. Raises ``InvalidConfiguration`` that says what was expected."""
 
 
-class InvalidConfiguration(ValueError):  # noqa: N818 - what is the case
+class InvalidExtenderConfiguration(ValueError):  # noqa: N818 - what is the case
     """The message names the key or flag, what was expected, and what to write."""
 
 
@@ -45,10 +45,10 @@ def compiled(file: Mapping[str, Any], flags: Mapping[str, Any], *, origin: str) 
     """
     if unknown := [key for key in file if key not in BY_KEY]:
         if removed := [f"{key} {REMOVED[key]}" for key in unknown if key in REMOVED]:
-            raise InvalidConfiguration(f"{origin}: {'; '.join(removed)}")
+            raise InvalidExtenderConfiguration(f"{origin}: {'; '.join(removed)}")
         close = get_close_matches(str(unknown[0]), BY_KEY, n=1)
         instead = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(sorted(BY_KEY))}"
-        raise InvalidConfiguration(f"{origin}: {unknown[0]} is no setting; {instead}")
+        raise InvalidExtenderConfiguration(f"{origin}: {unknown[0]} is no setting; {instead}")
     values = {}
     for key, value in file.items():
         values[BY_KEY[key].field] = _read(BY_KEY[key], value, f"{origin}: {key}")
@@ -60,8 +60,8 @@ def compiled(file: Mapping[str, Any], flags: Mapping[str, Any], *, origin: str) 
 def _read(setting: Setting, value: Any, place: str) -> Any:
     try:
         return setting.read(value)
-    except InvalidConfiguration as error:
-        raise InvalidConfiguration(f"{place}: {value!r}: {error}") from None
+    except InvalidExtenderConfiguration as error:
+        raise InvalidExtenderConfiguration(f"{place}: {value!r}: {error}") from None
 
 
 def _choice(literal: Any) -> Read:
@@ -69,7 +69,7 @@ def _choice(literal: Any) -> Read:
 
     def read(value: Any) -> str:
         if value not in words:
-            raise InvalidConfiguration(f"expected {', '.join(words)}")
+            raise InvalidExtenderConfiguration(f"expected {', '.join(words)}")
         return str(value)
 
     return read
@@ -77,20 +77,20 @@ def _choice(literal: Any) -> Read:
 
 def _switch(value: Any) -> bool:
     if value not in (True, False, *get_args(Switch)):
-        raise InvalidConfiguration("expected on or off")
+        raise InvalidExtenderConfiguration("expected on or off")
     return value in (True, "on")
 
 
 def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise InvalidConfiguration("expected true or false")
+        raise InvalidExtenderConfiguration("expected true or false")
     return value
 
 
 def _whole(least: int, most: int) -> Read:
     def read(value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise InvalidConfiguration(f"expected a whole number, {least} to {most}")
+            raise InvalidExtenderConfiguration(f"expected a whole number, {least} to {most}")
         return value
 
     return read
@@ -103,7 +103,7 @@ def _duration(least: float) -> Read:
         except InvalidDuration:
             seconds = -1.0
         if not least <= seconds <= _MOST_SECONDS:
-            raise InvalidConfiguration(f"expected a duration of {least:g}s or more, such as 90s or 5m")
+            raise InvalidExtenderConfiguration(f"expected a duration of {least:g}s or more, such as 90s or 5m")
         return seconds
 
     return read
@@ -111,13 +111,13 @@ def _duration(least: float) -> Read:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise InvalidConfiguration("expected a text")
+        raise InvalidExtenderConfiguration("expected a text")
     return value
 
 
 def _name(value: Any) -> str:
     if not _text(value):
-        raise InvalidConfiguration("expected a name")
+        raise InvalidExtenderConfiguration("expected a name")
     return str(value)
 
 
@@ -128,19 +128,19 @@ def _weights(value: Any) -> dict[str, int]:
             name, _, number = part.partition("=")
             pairs[name.strip()] = int(number) if number.isascii() and number.isdecimal() and len(number) < 9 else number
     elif not isinstance(value, Mapping):
-        raise InvalidConfiguration("expected weights by resource, such as cpu=1,memory=2")
+        raise InvalidExtenderConfiguration("expected weights by resource, such as cpu=1,memory=2")
     read = _whole(0, _HIGHEST_WEIGHT)
     try:
         return {_name(name): max(1, read(weight)) for name, weight in pairs.items()}
-    except InvalidConfiguration:
-        raise InvalidConfiguration("expected whole weights by resource, such as cpu=1,memory=2") from None
+    except InvalidExtenderConfiguration:
+        raise InvalidExtenderConfiguration("expected whole weights by resource, such as cpu=1,memory=2") from None
 
 
 def _address(value: Any) -> tuple[str, int]:
     host, colon, port = str(value).rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not (port.isascii() and port.isdecimal()) or int(port[:6]) > _HIGHEST_PORT:
-        raise InvalidConfiguration("expected ADDRESS:PORT, such as 127.0.0.1:9448, or :8448 for all addresses")
+        raise InvalidExtenderConfiguration("expected ADDRESS:PORT, such as 127.0.0.1:9448, or :8448 for all addresses")
     return host, int(port)
 
 

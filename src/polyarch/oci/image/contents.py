@@ -39,7 +39,7 @@ from polyarch.oci.image.parsing import (
 )
 from polyarch.oci.image.reader import ImageReader
 from polyarch.oci.inspection import InspectionError, Kind
-from polyarch.oci.mirror_files import InvalidConfiguration
+from polyarch.oci.mirror_files import InvalidMirrorConfiguration
 from polyarch.oci.pull_sources import Configuration, PullSource
 from polyarch.oci.reference import Reference, check_digest
 from polyarch.oci.settings import InspectorSettings
@@ -161,7 +161,7 @@ class RegistryConnection:
         """The sources in order; ``Failure`` ``blocked`` if the configuration leaves none."""
         try:
             return pull_sources.sources(reference, self.configuration)
-        except (pull_sources.Blocked, InvalidConfiguration) as error:
+        except (pull_sources.Blocked, InvalidMirrorConfiguration) as error:
             raise Failure.of("blocked", "", str(error)) from None
 
     async def destination(self, reference: Reference) -> SourceCredentials:

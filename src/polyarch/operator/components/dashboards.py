@@ -3,7 +3,7 @@
 from typing import Final
 
 from polyarch.builds import names as builds_names
-from polyarch.operator.monitoring import Dashboard, Panel, Query, Row, quantiles, rate
+from polyarch.operator.monitoring import Dashboard, DashboardRow, Panel, Query, quantiles, rate
 from polyarch.placement import names as placement_names
 from polyarch.taints import names as taints_names
 
@@ -11,7 +11,7 @@ from polyarch.taints import names as taints_names
 
 
 PLACEMENT_ROWS: Final = (
-    Row(
+    DashboardRow(
         "Now",
         (
             Panel(
@@ -49,7 +49,7 @@ PLACEMENT_ROWS: Final = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "Admission",
         (
             Panel(
@@ -72,7 +72,7 @@ PLACEMENT_ROWS: Final = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "Gated pods",
         (
             Panel(
@@ -107,7 +107,7 @@ PLACEMENT_ROWS: Final = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "Images",
         (
             Panel(
@@ -154,7 +154,7 @@ PLACEMENT_ROWS: Final = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "Report",
         (
             Panel(
@@ -188,7 +188,7 @@ PLACEMENT_ROWS: Final = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "Processes",
         (
             Panel(
@@ -243,7 +243,7 @@ PLACEMENT_ROWS: Final = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "exec format error",
         (
             Panel(
@@ -271,7 +271,7 @@ PLACEMENT_DASHBOARD: Final = Dashboard(
 
 
 TAINTS_ROWS: Final = (
-    Row(
+    DashboardRow(
         "Now",
         (
             Panel(
@@ -304,7 +304,7 @@ TAINTS_ROWS: Final = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "Nodes and pods",
         (
             Panel(
@@ -364,7 +364,7 @@ TAINTS_DASHBOARD: Final = Dashboard(
 
 
 BUILDS_ROWS: Final = (
-    Row(
+    DashboardRow(
         "Now",
         (
             Panel(
@@ -402,7 +402,7 @@ BUILDS_ROWS: Final = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "Builds",
         (
             Panel(
@@ -452,7 +452,7 @@ BUILDS_ROWS: Final = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "The builder",
         (
             Panel(
@@ -495,7 +495,7 @@ BUILDS_DASHBOARD: Final = Dashboard(
 
 
 NUMA_ROWS: Final = (
-    Row(
+    DashboardRow(
         "Operator",
         (
             Panel(
@@ -524,7 +524,7 @@ NUMA_ROWS: Final = (
             ),
         ),
     ),
-    Row(
+    DashboardRow(
         "Scheduler",
         (
             Panel(

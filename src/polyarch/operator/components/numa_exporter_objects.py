@@ -29,7 +29,7 @@ from polyarch.numa.api.resources import TOLERATES_ALL, NamespacedName
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.operator import certificates, operands
 from polyarch.operator.components.numa_facts import USUAL_API_PORTS, Platform, ReadDocument, ServingCertificate
-from polyarch.operator.components.numa_node_groups import Group
+from polyarch.operator.components.numa_node_groups import ResolvedNodeGroup
 from polyarch.operator.owned_objects import Document, finished, labels, metadata, owned
 from polyarch.operator.settings import OLDEST_KUBERNETES, OperatorSettings
 from polyarch.selectors import Selector
@@ -149,7 +149,7 @@ def shortened(name: str) -> str:
 
 
 def exporter_objects(
-    groups: Sequence[Group],
+    groups: Sequence[ResolvedNodeGroup],
     context: ExporterContext,
     *,
     kubelets: Mapping[str, Mapping[str, str]],
@@ -190,7 +190,7 @@ signal.sigwait(ends)
 """Waits to be ended. The first process of a container gets only signals that it has asked for."""
 
 
-def daemon_set(group: Group, context: ExporterContext, *, config_digest: str) -> Document:
+def daemon_set(group: ResolvedNodeGroup, context: ExporterContext, *, config_digest: str) -> Document:
     """``config_digest``: of the group's ConfigMap; another one replaces the pods."""
     selected = {**names.EXPORTER_POD_LABELS, **group_label(group.name)}
     annotations = {names.CONFIG_HASH: config_digest}
@@ -211,7 +211,7 @@ def daemon_set(group: Group, context: ExporterContext, *, config_digest: str) ->
     }
 
 
-def _pod(group: Group, context: ExporterContext, *, config: str) -> Document:
+def _pod(group: ResolvedNodeGroup, context: ExporterContext, *, config: str) -> Document:
     settings = context.settings
     secrets = [{"name": name} for name in settings.image_pull_secrets]
     return {
@@ -247,7 +247,7 @@ def _affinity(selector: Selector) -> Document:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}} | affinity
 
 
-def _exporter(group: Group, context: ExporterContext) -> Document:
+def _exporter(group: ResolvedNodeGroup, context: ExporterContext) -> Document:
     settings = context.settings
     return {
         "name": names.EXPORTER_CONTAINER,
@@ -271,7 +271,7 @@ def _exporter(group: Group, context: ExporterContext) -> Document:
     }
 
 
-def _environment(group: Group) -> list[Document]:
+def _environment(group: ResolvedNodeGroup) -> list[Document]:
     found = [*operands.environment(), *_from_field({"NODE_NAME": "spec.nodeName", "HOST_IP": "status.hostIP"})]
     if not _has_reference(group):
         return found
@@ -298,7 +298,7 @@ def _reference(context: ExporterContext) -> Document:
     }
 
 
-def _has_reference(group: Group) -> bool:
+def _has_reference(group: ResolvedNodeGroup) -> bool:
     return group.annotations.get(names.REFERENCE) == ENABLED
 
 
@@ -312,7 +312,7 @@ def _confined() -> dict[str, Any]:
     }
 
 
-def _mounts(group: Group, context: ExporterContext) -> list[tuple[str, str, bool]]:
+def _mounts(group: ResolvedNodeGroup, context: ExporterContext) -> list[tuple[str, str, bool]]:
     """Volume, path, whether it is read-only. Everything of the host is, but for the file that a hook touches."""
     return [
         ("host-sys", SYSFS, True),
@@ -331,7 +331,7 @@ def _mounted(name: str, path: str, read_only: bool) -> Document:
     return {"name": name, "mountPath": path} | ({"readOnly": True} if read_only else {}) | propagated
 
 
-def _volumes(group: Group, context: ExporterContext, *, config: str) -> list[Document]:
+def _volumes(group: ResolvedNodeGroup, context: ExporterContext, *, config: str) -> list[Document]:
     root = group.annotations.get(names.KUBELET_ROOT) or context.settings.kubelet_root
     sources: Mapping[str, Document] = {
         "host-sys": {"hostPath": {"path": "/sys", "type": "Directory"}},
@@ -357,7 +357,7 @@ DISABLED: Final = "disabled"
 CUSTOM: Final = "custom"
 
 
-def arguments(group: Group, context: ExporterContext) -> list[str]:
+def arguments(group: ResolvedNodeGroup, context: ExporterContext) -> list[str]:
     """The flags of ``polyarch run numa-exporter``."""
     return [
         f"--sysfs={SYSFS}",
@@ -375,12 +375,12 @@ def arguments(group: Group, context: ExporterContext) -> list[str]:
     ]
 
 
-def mounts_kubelet(group: Group) -> bool:
+def mounts_kubelet(group: ResolvedNodeGroup) -> bool:
     """Whether the exporter sees the kubelet's directory."""
     return group.annotations.get(names.KUBELET_STATE) != DISABLED
 
 
-def is_notified(group: Group, context: ExporterContext) -> bool:
+def is_notified(group: ResolvedNodeGroup, context: ExporterContext) -> bool:
     """Whether a hook of the container runtime tells the exporter of changes: on OpenShift, with the legacy policy."""
     return (
         group.settings.refresh_mode != "Periodic"
@@ -389,7 +389,7 @@ def is_notified(group: Group, context: ExporterContext) -> bool:
     )
 
 
-def _kubelet(group: Group, context: ExporterContext) -> list[str]:
+def _kubelet(group: ResolvedNodeGroup, context: ExporterContext) -> list[str]:
     if not mounts_kubelet(group):
         return []
     found = [f"--kubelet-state-dir={KUBELET}"]
@@ -410,7 +410,7 @@ def _metrics(context: ExporterContext) -> list[str]:
     ]
 
 
-def _fingerprint(group: Group) -> list[str]:
+def _fingerprint(group: ResolvedNodeGroup) -> list[str]:
     match group.settings.fingerprinting:
         case "Disabled":
             return ["--pods-fingerprint=false"]
@@ -420,7 +420,7 @@ def _fingerprint(group: Group) -> list[str]:
             return ["--pods-fingerprint=true", "--pods-fingerprint-method=with-exclusive-resources"]
 
 
-def _triggers(group: Group, context: ExporterContext) -> list[str]:
+def _triggers(group: ResolvedNodeGroup, context: ExporterContext) -> list[str]:
     """Without a timer there is none: the predecessor's mode ``Events`` went on polling."""
     timed = group.settings.refresh_mode != "Events"
     told = group.settings.refresh_mode != "Periodic"
@@ -441,7 +441,7 @@ DIRECTORY: Final = "/etc/rte/extra"
 """Where the pods find it: the exporter's file of additional configuration."""
 
 
-def config_map(group: Group, context: ExporterContext, kubelet: Mapping[str, str] | None) -> Document:
+def config_map(group: ResolvedNodeGroup, context: ExporterContext, kubelet: Mapping[str, str] | None) -> Document:
     """``kubelet``: the group's settings of the topology manager; None: the exporter asks the kubelet itself."""
     content: dict[str, Any] = {"kubelet": dict(kubelet)} if kubelet is not None else {}
     if context.pod_excludes:
@@ -518,17 +518,17 @@ WantedBy=multi-user.target
 """
 
 
-def is_legacy(group: Group) -> bool:
+def is_legacy(group: ResolvedNodeGroup) -> bool:
     """The group brings an SELinux policy of its own."""
     return group.pool is not None and group.annotations.get(names.SELINUX_POLICY) == "custom"
 
 
-def constraint_of(group: Group) -> str:
+def constraint_of(group: ResolvedNodeGroup) -> str:
     """The constraint that the pods of a group are admitted with."""
     return LEGACY_CONSTRAINT if is_legacy(group) else CONSTRAINT
 
 
-def selinux_type(group: Group, context: ExporterContext) -> str:
+def selinux_type(group: ResolvedNodeGroup, context: ExporterContext) -> str:
     """The type of the exporter's process; without effect where there is no SELinux."""
     return LEGACY_TYPE if context.platform == "openshift" and is_legacy(group) else TYPE
 
@@ -575,12 +575,12 @@ def _constraint(name: str, selinux: str, account: str) -> Document:
     }
 
 
-def machine_config_name(group: Group) -> str:
+def machine_config_name(group: ResolvedNodeGroup) -> str:
     """The name of the group's MachineConfig."""
     return f"51-{names.OPERATOR_SINGLETON}-{group.name}"
 
 
-def machine_config(group: Group) -> Document:
+def machine_config(group: ResolvedNodeGroup) -> Document:
     """SELinux policy and hook on the machines of the group's pool."""
     pool = group.pool or {}
     selected = ((pool.get("spec") or {}).get("machineConfigSelector") or {}).get("matchLabels") or {}

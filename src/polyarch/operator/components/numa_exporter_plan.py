@@ -37,8 +37,8 @@ from polyarch.operator.components.numa_facts import (
 )
 from polyarch.operator.components.numa_node_groups import (
     KUBELET_CONFIGS,
-    Group,
     PoolKubelets,
+    ResolvedNodeGroup,
     ResolvedNodeGroups,
     resolve,
 )
@@ -100,14 +100,18 @@ def plan_exporters(facts: ExporterFacts) -> ExporterPlan:
     return _Planner(facts, given, resolved).plan()
 
 
-def _refused(facts: ExporterFacts, condition: OperatorCondition, groups: Sequence[Group] = ()) -> ExporterPlan:
+def _refused(
+    facts: ExporterFacts, condition: OperatorCondition, groups: Sequence[ResolvedNodeGroup] = ()
+) -> ExporterPlan:
     """Nothing is changed."""
     return ExporterPlan(
         conditions=_conditions(facts, condition, groups), group_nodes={group.name: group.nodes for group in groups}
     )
 
 
-def _conditions(facts: ExporterFacts, condition: OperatorCondition, groups: Sequence[Group]) -> tuple[Condition, ...]:
+def _conditions(
+    facts: ExporterFacts, condition: OperatorCondition, groups: Sequence[ResolvedNodeGroup]
+) -> tuple[Condition, ...]:
     pools = [group.pool for group in groups if group.pool is not None]
     nodes = [node for group in groups for node in group.nodes]
     return (
@@ -127,7 +131,7 @@ def _malformed(spec: NUMAResourcesOperatorSpec) -> Iterator[str]:
                 yield f"spec.podExcludes[{index}].{field}: {error}"
 
 
-def _namespace_problem(facts: ExporterFacts, groups: Sequence[Group]) -> str:
+def _namespace_problem(facts: ExporterFacts, groups: Sequence[ResolvedNodeGroup]) -> str:
     """Why exporters could not run in their namespace; empty: they can, or the operator sees to it."""
     name, found = facts.settings.numa_home, facts.namespace_labels
     if not groups or facts.platform != "kubernetes" or facts.settings.manage_namespace:
@@ -212,7 +216,7 @@ class _Planner:
         metadata = {"name": self._context.namespace, "labels": dict(PRIVILEGED)}
         return {"apiVersion": NAMESPACES.api_version, "kind": NAMESPACES.kind, "metadata": metadata}
 
-    def _waiting_for_machines(self) -> list[Group]:
+    def _waiting_for_machines(self) -> list[ResolvedNodeGroup]:
         """Groups whose pool does not yet have their MachineConfig, or still has it."""
         return [
             group
@@ -225,7 +229,7 @@ class _Planner:
             )
         ]
 
-    def _rollouts(self, objects: Sequence[ReadDocument]) -> dict[str, numa_facts.RolloutStatus]:
+    def _rollouts(self, objects: Sequence[ReadDocument]) -> dict[str, numa_facts.DaemonSetRolloutStatus]:
         """How far the DaemonSet of each group is."""
         by_name = {document["metadata"]["name"]: document for document in objects if document["kind"] == "DaemonSet"}
         live = self._facts.daemon_sets
@@ -236,7 +240,7 @@ class _Planner:
         }
 
     def _condition(
-        self, waiting: Sequence[Group], rollouts: Mapping[str, numa_facts.RolloutStatus]
+        self, waiting: Sequence[ResolvedNodeGroup], rollouts: Mapping[str, numa_facts.DaemonSetRolloutStatus]
     ) -> tuple[OperatorCondition, float | None]:
         """The condition, and when to reconcile again."""
         if self._resolved.warnings:
@@ -254,7 +258,7 @@ class _Planner:
             return OperatorCondition("Progressing", numa_facts.DAEMON_SET_UPDATING, messages), DAEMON_SET_INTERVAL
         return OperatorCondition("Available", numa_facts.AS_EXPECTED, self._summary()), None
 
-    def _stuck(self, updating: Mapping[str, numa_facts.RolloutStatus]) -> Iterator[str]:
+    def _stuck(self, updating: Mapping[str, numa_facts.DaemonSetRolloutStatus]) -> Iterator[str]:
         for group in self._groups:
             name = self._name(group)
             seconds = self._facts.stalled_for.get(name, 0.0)
@@ -272,11 +276,11 @@ class _Planner:
             parts.append(numa_exporter_objects.WITHOUT_TLS)
         return "; ".join([*parts, *_notes(self._kubelets)])
 
-    def _name(self, group: Group) -> str:
+    def _name(self, group: ResolvedNodeGroup) -> str:
         return str(of_group(group.name, namespace="")["name"])
 
 
-def _nodes(group: Group) -> str:
+def _nodes(group: ResolvedNodeGroup) -> str:
     count = len(group.nodes)
     return f"{count} node" if count == 1 else f"{count} nodes"
 
@@ -288,7 +292,7 @@ def _notes(kubelets: Mapping[str, PoolKubelets]) -> Iterator[Any]:
 # -- status ------------------------------------------------------------------------------------------------------------
 
 
-def status(groups: Sequence[Group], ready: Collection[str], context: ExporterContext) -> dict[str, Any]:
+def status(groups: Sequence[ResolvedNodeGroup], ready: Collection[str], context: ExporterContext) -> dict[str, Any]:
     """The status without its conditions. ``ready``: names of the groups whose DaemonSet is ready."""
     namespace = context.namespace
     daemon_sets = {
@@ -323,7 +327,7 @@ def pools_paused(platform: Platform, pools: Sequence[ReadDocument]) -> Condition
     return Condition(POOL_PAUSED, "True", "Paused", f"paused MachineConfigPools: {', '.join(paused)}")
 
 
-def _pool(group: Group, pool: ReadDocument) -> dict[str, Any]:
+def _pool(group: ResolvedNodeGroup, pool: ReadDocument) -> dict[str, Any]:
     found = (pool.get("status") or {}).get("conditions") or []
     return {"name": pool["metadata"]["name"], "conditions": list(found), "config": group.settings.document()}
 

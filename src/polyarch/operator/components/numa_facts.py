@@ -191,7 +191,7 @@ ROLLOUT_TIMEOUT: Final = 600.0
 """Seconds without progress after which a rollout counts as failed."""
 
 
-class RolloutStatus(msgspec.Struct, frozen=True):
+class DaemonSetRolloutStatus(msgspec.Struct, frozen=True):
     """How far the rollout of a DaemonSet is."""
 
     ready: bool
@@ -200,11 +200,11 @@ class RolloutStatus(msgspec.Struct, frozen=True):
     """Empty if it is ready."""
 
 
-def progress(wanted: ReadDocument, live: ReadDocument | None) -> RolloutStatus:
+def progress(wanted: ReadDocument, live: ReadDocument | None) -> DaemonSetRolloutStatus:
     """``wanted``: the DaemonSet as planned. A pod of an older template does not count, however ready it is."""
     where = f"{wanted['metadata']['namespace']}/{wanted['metadata']['name']}"
     if live is None:
-        return RolloutStatus(False, f"{where} is being created")
+        return DaemonSetRolloutStatus(False, f"{where} is being created")
     metadata, status = live.get("metadata") or {}, live.get("status") or {}
     desired, ready, updated = (
         int(status.get(field) or 0) for field in ("desiredNumberScheduled", "numberReady", "updatedNumberScheduled")
@@ -213,8 +213,8 @@ def progress(wanted: ReadDocument, live: ReadDocument | None) -> RolloutStatus:
         "generation", 0
     )
     if seen and has_template(live, wanted) and desired == ready == updated:
-        return RolloutStatus(True, "")
-    return RolloutStatus(False, f"{where} is updating ({ready}/{desired})")
+        return DaemonSetRolloutStatus(True, "")
+    return DaemonSetRolloutStatus(False, f"{where} is updating ({ready}/{desired})")
 
 
 def stuck(waiting: tuple[str, ...], message: str) -> str:

@@ -36,7 +36,7 @@ KNOWN_ANNOTATIONS: Final = frozenset(
 """Annotations of groups that have an effect."""
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class ResolvedNodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes whose exporters work alike: one DaemonSet, one ConfigMap."""
 
     name: str
@@ -60,7 +60,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 class ResolvedNodeGroups(msgspec.Struct, frozen=True, kw_only=True):
     """The groups that ``nodeGroups`` means, and what is wrong with it."""
 
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ResolvedNodeGroup, ...] = ()
     problems: tuple[str, ...] = ()
     """Violations; nothing is changed while there are any."""
     warnings: tuple[str, ...] = ()
@@ -80,8 +80,8 @@ class _Entry(msgspec.Struct, frozen=True):
         name = self.group.pool_name
         return f"nodeGroups[{self.index}]" + (f" ({name[:DNS_LABEL_LENGTH]})" if name else "")
 
-    def group_of(self, name: str, selector: Selector, pool: ReadDocument | None = None) -> Group:
-        return Group(
+    def group_of(self, name: str, selector: Selector, pool: ReadDocument | None = None) -> ResolvedNodeGroup:
+        return ResolvedNodeGroup(
             name=name,
             index=self.index,
             selector=selector,
@@ -104,7 +104,7 @@ def resolve(
     several_pools: bool = False,
 ) -> ResolvedNodeGroups:
     """The groups, in the order of their entries. ``several_pools``: an entry may mean several pools."""
-    groups: list[Group] = []
+    groups: list[ResolvedNodeGroup] = []
     problems: list[str] = []
     warnings: list[str] = []
     for index, given in enumerate(entries):
@@ -135,7 +135,7 @@ def resolve(
     )
 
 
-def _meaning(entry: _Entry, platform: Platform, pools: Sequence[ReadDocument]) -> list[Group]:
+def _meaning(entry: _Entry, platform: Platform, pools: Sequence[ReadDocument]) -> list[ResolvedNodeGroup]:
     """The groups of an entry. Raises :class:`_InvalidEntryError` or ``InvalidSelector``."""
     group = entry.group
     if group.pool_name is not None:
@@ -157,7 +157,7 @@ def _meaning(entry: _Entry, platform: Platform, pools: Sequence[ReadDocument]) -
             return [_group_of_labels(entry)]
 
 
-def _groups_of_pools(entry: _Entry, pools: Sequence[ReadDocument]) -> list[Group]:
+def _groups_of_pools(entry: _Entry, pools: Sequence[ReadDocument]) -> list[ResolvedNodeGroup]:
     group = entry.group
     _refuse_node_selector(group)
     if (group.machine_config_pool_selector is None) == (group.pool_name is None):
@@ -187,7 +187,7 @@ def _nodes_of(pool: ReadDocument) -> Selector:
     return _parsed(f"MachineConfigPool {pool['metadata']['name']}: spec.nodeSelector", given)
 
 
-def _group_of_labels(entry: _Entry) -> Group:
+def _group_of_labels(entry: _Entry) -> ResolvedNodeGroup:
     """The group of an entry on plain Kubernetes."""
     group = entry.group
     if group.node_selector is not None:
@@ -204,7 +204,7 @@ def _group_of_labels(entry: _Entry) -> Group:
     return _group_of_role(entry, group.pool_name)
 
 
-def _group_of_role(entry: _Entry, role: str) -> Group:
+def _group_of_role(entry: _Entry, role: str) -> ResolvedNodeGroup:
     return entry.group_of(role, Selector((Requirement(f"{names.NODE_ROLE_PREFIX}{role}", "Exists"),)))
 
 
@@ -262,9 +262,12 @@ def _parsed(field: str, selector: Any) -> Selector:
         raise _InvalidEntryError(f"{field}{'.' if error.field else ''}{error}") from None
 
 
-def _repeated(entries: Sequence[NodeGroup], groups: Sequence[Group]) -> Iterator[str]:
+def _repeated(entries: Sequence[NodeGroup], groups: Sequence[ResolvedNodeGroup]) -> Iterator[str]:
     """The same name or the same selector twice, and pools of two entries."""
-    by_name, by_selector = defaultdict[str, list[Group]](list), defaultdict[str, list[Group]](list)
+    by_name, by_selector = (
+        defaultdict[str, list[ResolvedNodeGroup]](list),
+        defaultdict[str, list[ResolvedNodeGroup]](list),
+    )
     for group in groups:
         by_name[group.name].append(group)
         if group.pool is None:
@@ -286,7 +289,7 @@ def _written(selector: Selector) -> str:
     return msgspec.json.encode(parts).decode()
 
 
-def _without_custom_pools(groups: Sequence[Group]) -> list[Group]:
+def _without_custom_pools(groups: Sequence[ResolvedNodeGroup]) -> list[ResolvedNodeGroup]:
     """Nodes of a custom pool have the labels of workers, too. They are the custom pool's, says the machine-config
     operator, so with a group for each pool they are in that of the custom pool alone.
 
@@ -308,7 +311,7 @@ def _without_custom_pools(groups: Sequence[Group]) -> list[Group]:
     ]
 
 
-def _with_nodes(groups: Iterable[Group], nodes: Sequence[NodeLabels]) -> list[Group]:
+def _with_nodes(groups: Iterable[ResolvedNodeGroup], nodes: Sequence[NodeLabels]) -> list[ResolvedNodeGroup]:
     return [
         msgspec.structs.replace(
             group, nodes=tuple(sorted(node.name for node in nodes if group.selector.matches(node.labels)))
@@ -317,9 +320,9 @@ def _with_nodes(groups: Iterable[Group], nodes: Sequence[NodeLabels]) -> list[Gr
     ]
 
 
-def _overlaps(groups: Sequence[Group]) -> Iterator[str]:
+def _overlaps(groups: Sequence[ResolvedNodeGroup]) -> Iterator[str]:
     """Nodes of two groups: each would have two exporters that write one object."""
-    first: dict[str, Group] = {}
+    first: dict[str, ResolvedNodeGroup] = {}
     shared: dict[tuple[str, str], list[str]] = defaultdict(list)
     for group in groups:
         for node in group.nodes:
@@ -369,7 +372,7 @@ class PoolKubelets(msgspec.Struct, frozen=True):
 
 
 def by_group(
-    groups: Iterable[Group], configurations: Sequence[ReadDocument], platform: Platform
+    groups: Iterable[ResolvedNodeGroup], configurations: Sequence[ReadDocument], platform: Platform
 ) -> dict[str, PoolKubelets]:
     """The settings by name of the group; a pool without KubeletConfig has the kubelet's defaults. On plain Kubernetes
     there is nothing, as exporters ask the kubelets."""
@@ -382,7 +385,7 @@ def by_group(
     }
 
 
-def _settings(group: Group, several: Sequence[ReadDocument]) -> PoolKubelets:
+def _settings(group: ResolvedNodeGroup, several: Sequence[ReadDocument]) -> PoolKubelets:
     if not several:
         return PoolKubelets()
     winner = several[-1]
@@ -411,7 +414,7 @@ def _order(configuration: ReadDocument) -> tuple[int, str, str]:
     return number, metadata.get("creationTimestamp") or "", metadata["name"]
 
 
-def _is_for(configuration: ReadDocument, group: Group) -> bool:
+def _is_for(configuration: ReadDocument, group: ResolvedNodeGroup) -> bool:
     metadata = configuration["metadata"]
     if group.pool is None:
         return (metadata.get("labels") or {}).get(names.NODE_POOL_LABEL) == group.name

@@ -47,7 +47,12 @@ from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
 from polyarch.operator.components import placement_objects, placement_status
 from polyarch.operator.components.operator_rbac import PREDECESSOR
 from polyarch.operator.components.placement_status import PlacementFacts, ignored_values
-from polyarch.operator.components.placement_uninstall import ForcedRelease, RemainingObjects, Uninstaller, named
+from polyarch.operator.components.placement_uninstall import (
+    ForcedRelease,
+    RemainingPlacementObjects,
+    Uninstaller,
+    named,
+)
 from polyarch.operator.reconciler import STEP_TAKEN, WAITING, after_apply, exists
 from polyarch.operator.serving_secrets import ServingSecrets
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
@@ -498,7 +503,7 @@ class PlacementReconciler:
             return WAITING
         return RequeueAfter(self._backoff.after(step, left=len(remaining.found) + len(remaining.leases)))
 
-    def _report_gated(self, metadata: ObjectMeta | None, remaining: RemainingObjects) -> None:
+    def _report_gated(self, metadata: ObjectMeta | None, remaining: RemainingPlacementObjects) -> None:
         """Log and post which gates nobody could remove."""
         text = f"pods keep their scheduling gate: {named(remaining.gated)}"
         log.error("placement is removed although pods are gated", problem=text)
@@ -553,7 +558,7 @@ def _is_available(document: Unstructured) -> bool:
     return any((condition["type"], condition["status"]) == (placement_status.AVAILABLE, "True") for condition in known)
 
 
-def _waiting(step: PlacementUninstallStep, remaining: RemainingObjects) -> str:
+def _waiting(step: PlacementUninstallStep, remaining: RemainingPlacementObjects) -> str:
     """What happens, and what it waits for, for people."""
     if step is PlacementUninstallStep.WAIT_FOR_CONFIGS:
         return f"PodPlacementConfigs depend on it: {few(remaining.configs)}; delete them"

@@ -130,7 +130,7 @@ def command(pod: Pod) -> str:
     return f"kubectl patch pod {pod.metadata.name} -n {pod.metadata.namespace} --type=json -p '{patch}'"
 
 
-class RemainingObjects(msgspec.Struct, frozen=True, kw_only=True):
+class RemainingPlacementObjects(msgspec.Struct, frozen=True, kw_only=True):
     """What one live look has found: in numbers, and the objects behind them."""
 
     left: RemainingPlacement
@@ -155,7 +155,7 @@ class Uninstaller:
         self._since: dict[str, float] = {}
         self._logged: dict[str, str] = {}
 
-    async def look(self, configuration: ObjectMeta | None) -> RemainingObjects:
+    async def look(self, configuration: ObjectMeta | None) -> RemainingPlacementObjects:
         """What is still there. ``configuration``: the terminating ClusterPodPlacementConfig; None: there is none."""
         found = await self._operands.live()
         webhook, node_side, handler = (
@@ -187,9 +187,11 @@ class Uninstaller:
             releasing_for=self._waited("releasing", begin=False),
             forced=configuration is not None and (configuration.annotations or {}).get(FORCE) == "true",
         )
-        return RemainingObjects(left=left, found=found, gated=gated, configs=configs, leases=leases)
+        return RemainingPlacementObjects(left=left, found=found, gated=gated, configs=configs, leases=leases)
 
-    async def take(self, remaining: RemainingObjects, configuration: ObjectMeta | None) -> PlacementUninstallStep:
+    async def take(
+        self, remaining: RemainingPlacementObjects, configuration: ObjectMeta | None
+    ) -> PlacementUninstallStep:
         """Take the next step, and return it."""
         step = next_placement_step(remaining.left)
         self._log("uninstall", step.value, gated_pods=len(remaining.gated))
@@ -295,7 +297,7 @@ class Uninstaller:
         if await add_finalizer(self._client, DEPLOYMENTS, metadata, names.POD_PLACEMENT_FINALIZER):
             await delete_object(self._client, DEPLOYMENTS, metadata.key, uid=metadata.uid)
 
-    async def _remove_controller(self, remaining: RemainingObjects) -> None:
+    async def _remove_controller(self, remaining: RemainingPlacementObjects) -> None:
         deployment = remaining.found.get(ObjectRef(DEPLOYMENTS, ObjectKey(self._namespace, names.CONTROLLER)))
         if deployment is not None:
             await remove_finalizer(self._client, DEPLOYMENTS, deployment.metadata, names.POD_PLACEMENT_FINALIZER)

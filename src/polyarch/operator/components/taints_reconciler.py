@@ -92,7 +92,7 @@ class PlacementState:
         return registered[0] if registered else None
 
 
-class RemainingObjects(msgspec.Struct, frozen=True, kw_only=True):
+class RemainingTaintsObjects(msgspec.Struct, frozen=True, kw_only=True):
     """What one live look has found: in numbers, and the objects behind them."""
 
     left: RemainingTaints
@@ -128,7 +128,7 @@ class TaintsUninstaller:
         self._age = self._registered_at = self._progress = self._logged = None
         self.failures = ()
 
-    async def look(self, settings: TaintSettings | None, terminating: ObjectMeta | None) -> RemainingObjects:
+    async def look(self, settings: TaintSettings | None, terminating: ObjectMeta | None) -> RemainingTaintsObjects:
         """What is still there. ``settings``: of the object; ``terminating``: its metadata. None: it is deleted."""
         self._watch_lease()
         removal = self._removal(settings)
@@ -150,10 +150,10 @@ class TaintsUninstaller:
             settling=now - self._registered_at,
             finalizer=terminating is not None and names.FINALIZER in (terminating.finalizers or ()),
         )
-        return RemainingObjects(left=left, operands=role, marked=marked, lease=has_lease)
+        return RemainingTaintsObjects(left=left, operands=role, marked=marked, lease=has_lease)
 
     async def take(
-        self, remaining: RemainingObjects, settings: TaintSettings | None, terminating: ObjectMeta | None
+        self, remaining: RemainingTaintsObjects, settings: TaintSettings | None, terminating: ObjectMeta | None
     ) -> TaintsUninstallStep:
         """Take the next step, and return it. Raises ``KubernetesError``."""
         step = next_taints_step(remaining.left)

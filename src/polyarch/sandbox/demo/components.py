@@ -39,7 +39,7 @@ from polyarch.reports.wording import percent
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.demo.run import clean, create_namespace, is_absent
 from polyarch.sandbox.document import DemoBuild, DemoCells, DemoGrowth, DemoOperator, DemoReport, DemoScheduled
-from polyarch.sandbox.errors import ProcessFailed, Silent
+from polyarch.sandbox.errors import ProcessFailed, SilentStepProgress
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.nodes.plans import Node
 from polyarch.sandbox.nodes.pods import Pod
@@ -67,13 +67,13 @@ class RoundTrip:
     async def begin(cls, sandbox: Sandbox, client: Client, *, besides: Collection[str]) -> Self:
         """Uninstall polyarch if it is there, then list all objects. Namespaces in ``besides`` do not count."""
         if sandbox.state.installed:
-            await sandbox.uninstall(Silent())
+            await sandbox.uninstall(SilentStepProgress())
         return cls(sandbox, client, await survey(client), besides=besides)
 
     async def install(self) -> DemoOperator:
         """Install polyarch; how many objects came to be, and in how long."""
         begun = time.monotonic()
-        applied = await self._sandbox.install(Silent())
+        applied = await self._sandbox.install(SilentStepProgress())
         seconds = round(time.monotonic() - begun, 1)
         new = self._new(await survey(self._client))
         self._line = DemoOperator(installed=len(applied), made=len(made(new, applied)), install_seconds=seconds)
@@ -82,7 +82,7 @@ class RoundTrip:
     async def uninstall(self) -> DemoOperator:
         """Uninstall polyarch; the line of :meth:`install`, with what is left."""
         begun = time.monotonic()
-        await self._sandbox.uninstall(Silent())
+        await self._sandbox.uninstall(SilentStepProgress())
         seconds = round(time.monotonic() - begun, 1)
         left = [str(each) for each in self._new(await survey(self._client))]
         self._line = msgspec.structs.replace(self._line, uninstall_seconds=seconds, left=left)
@@ -410,7 +410,7 @@ CHANGED: Final = "arm64"
 async def build(sandbox: Sandbox, client: Client) -> DemoBuild:
     """Both builds. polyarch must be installed; when this returns, component builds is, too."""
     wanted = msgspec.structs.replace(sandbox.state.settings, builds=True)
-    await Sandbox.start(wanted, home=sandbox.folder.root.parent, progress=Silent())
+    await Sandbox.start(wanted, home=sandbox.folder.root.parent, progress=SilentStepProgress())
     architectures = sorted({architecture for _, architecture, _ in await sandbox.nodes()})
     changed = CHANGED if CHANGED in architectures else architectures[0]
     await create_namespace(client, BUILD_NAMESPACE)

@@ -15,7 +15,7 @@ from polyarch.kube.informer import InformerFactory
 from polyarch.kube.resources import NAMESPACES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
 from polyarch.kube.store import ObjectChange
 from polyarch.sandbox.demo import workloads
-from polyarch.sandbox.demo.workloads import WORKLOADS, Row, Workload, pull_secret
+from polyarch.sandbox.demo.workloads import WORKLOADS, DemoRow, DemoWorkload, pull_secret
 from polyarch.sandbox.errors import ProcessFailed
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.tasks import until
@@ -23,7 +23,7 @@ from polyarch.sandbox.tasks import until
 SETTLE_SECONDS = 30.0
 CLEAN_SECONDS = 180.0
 
-Listener = Callable[[str, tuple[Row, ...]], None]
+Listener = Callable[[str, tuple[DemoRow, ...]], None]
 """Called with the namespace and all rows after each change of a row."""
 
 
@@ -58,7 +58,7 @@ class DemoRun:
         self._registry = registry
         self._namespace = namespace
         self._listener = listener
-        self._rows = {workload.name: Row(name=workload.name) for workload in WORKLOADS}
+        self._rows = {workload.name: DemoRow(name=workload.name) for workload in WORKLOADS}
         self._asked: dict[str, float] = {}
         self._changed = asyncio.Event()
 
@@ -79,7 +79,7 @@ class DemoRun:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
-    async def settled(self) -> dict[str, Row]:
+    async def settled(self) -> dict[str, DemoRow]:
         """The rows when all pods have settled, or after a while."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_SECONDS):
@@ -95,7 +95,7 @@ class DemoRun:
             if row.path == "gated" and not row.node:
                 await self._create_again(workload)
 
-    async def _create_again(self, workload: Workload) -> None:
+    async def _create_again(self, workload: DemoWorkload) -> None:
         async def is_gone() -> bool:
             return await is_absent(self._client, PODS, workload.name, namespace=self._namespace)
 
@@ -116,7 +116,7 @@ class DemoRun:
         if not await until(has_account, seconds=SETTLE_SECONDS):
             raise ProcessFailed(f"namespace {name} has no default ServiceAccount after {SETTLE_SECONDS:.0f} s")
 
-    async def _create(self, workload: Workload) -> None:
+    async def _create(self, workload: DemoWorkload) -> None:
         document = workload.document(self._namespace)
         self._asked[workload.name] = time.monotonic()
         pod = await self._client.create(PODS, document, namespace=self._namespace, type=Pod)
@@ -139,7 +139,7 @@ class DemoRun:
         if change.new is not None and name in self._asked:
             self._keep(workloads.seen(self._rows[name], change.new, self._elapsed(name)))
 
-    def _keep(self, row: Row) -> None:
+    def _keep(self, row: DemoRow) -> None:
         if self._rows[row.name] != row:
             self._rows[row.name] = row
             self._listener(self._namespace, tuple(self._rows.values()))

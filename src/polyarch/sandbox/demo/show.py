@@ -27,8 +27,8 @@ from polyarch.sandbox.demo.workloads import (
     PULL_SECRET,
     WORKLOADS,
     AuditEvent,
-    Row,
-    Workload,
+    DemoRow,
+    DemoWorkload,
     can_run,
     platforms,
 )
@@ -116,8 +116,8 @@ async def show(sandbox: Sandbox, audience: DemoOutput) -> DemoResult:
 
 
 def summarize(
-    with_polyarch: Mapping[str, Row],
-    without: Mapping[str, Row],
+    with_polyarch: Mapping[str, DemoRow],
+    without: Mapping[str, DemoRow],
     nodes: Mapping[str, str],
     architectures: list[str],
     line: DemoOperator,
@@ -168,7 +168,7 @@ def summarize(
     return DemoResult(Demo(pods, "; ".join(parts), line, grown, built, reported, compared), failed)
 
 
-def _pod(workload: Workload, row: Row, without: Row, nodes: Mapping[str, str]) -> DemoPod:
+def _pod(workload: DemoWorkload, row: DemoRow, without: DemoRow, nodes: Mapping[str, str]) -> DemoPod:
     return DemoPod(
         name=workload.name,
         namespace=WITH,
@@ -192,7 +192,7 @@ def _audit(log: Path, mark: int) -> list[AuditEvent]:
         return workloads.read(file)
 
 
-def _with_audit(rows: Mapping[str, Row], events: list[AuditEvent]) -> dict[str, Row]:
+def _with_audit(rows: Mapping[str, DemoRow], events: list[AuditEvent]) -> dict[str, DemoRow]:
     """The rows with polyarch's requests for each pod, and the reason of pods without an annotation."""
     private = dict.fromkeys([PULL_SECRET], next(workload.name for workload in WORKLOADS if workload.private))
     requests = workloads.count(events, accounts=operator.ACCOUNTS, namespace=WITH, pods=rows, secrets=private)

@@ -33,7 +33,7 @@ IMAGES: Mapping[str, Any] = {
 }
 
 
-class Workload(msgspec.Struct, frozen=True):
+class DemoWorkload(msgspec.Struct, frozen=True):
     """One pod of the demo."""
 
     name: str
@@ -57,15 +57,15 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 WORKLOADS = (
-    Workload("web", ("nginx:1.27",)),
-    Workload("shop", ("nginx:1.27", "mysql:8.4")),
-    Workload("billing", ("quay.io/acme/billing:2.3",)),
-    Workload("edge", ("quay.io/acme/edge-agent:1.0", "redis:7")),
-    Workload("bridge", ("quay.io/acme/mainframe-bridge:4.1",)),
-    Workload("vault", ("quay.io/acme/vault:3.0",), private=True),
-    Workload("reports", ("registry.example.com/overseas/reports:1.8",)),
-    Workload("pinned", ("redis:7",), architecture="arm64"),
-    Workload("impossible", ("quay.io/acme/billing:2.3", "quay.io/acme/mainframe-bridge:4.1")),
+    DemoWorkload("web", ("nginx:1.27",)),
+    DemoWorkload("shop", ("nginx:1.27", "mysql:8.4")),
+    DemoWorkload("billing", ("quay.io/acme/billing:2.3",)),
+    DemoWorkload("edge", ("quay.io/acme/edge-agent:1.0", "redis:7")),
+    DemoWorkload("bridge", ("quay.io/acme/mainframe-bridge:4.1",)),
+    DemoWorkload("vault", ("quay.io/acme/vault:3.0",), private=True),
+    DemoWorkload("reports", ("registry.example.com/overseas/reports:1.8",)),
+    DemoWorkload("pinned", ("redis:7",), architecture="arm64"),
+    DemoWorkload("impossible", ("quay.io/acme/billing:2.3", "quay.io/acme/mainframe-bridge:4.1")),
 )
 
 
@@ -78,7 +78,7 @@ def platforms(image: str) -> list[str]:
     return []
 
 
-def can_run(workload: Workload, node_architectures: Sequence[str]) -> bool:
+def can_run(workload: DemoWorkload, node_architectures: Sequence[str]) -> bool:
     """Whether all its images and its nodeSelector allow the architecture of at least one node."""
     possible = {workload.architecture} if workload.architecture else set(node_architectures)
     for image in workload.images:
@@ -109,7 +109,7 @@ ENDED = "Error"
 """Reason of a container's first failure; it is restarted at once, so the pod has not settled."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class DemoRow(msgspec.Struct, frozen=True, kw_only=True):
     """The present state of one pod; times are milliseconds since its create request."""
 
     name: str
@@ -131,7 +131,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return self.phase in {"Running", "Succeeded", "Failed"}
 
 
-def created(row: Row, pod: Pod, milliseconds: float) -> Row:
+def created(row: DemoRow, pod: Pod, milliseconds: float) -> DemoRow:
     """The row after the create request was answered: the pod's path through admission."""
     gates = {gate.name for gate in pod.spec.scheduling_gates or ()}
     label = (pod.metadata.labels or {}).get(names.SCHEDULING_GATE_LABEL, "")
@@ -140,7 +140,7 @@ def created(row: Row, pod: Pod, milliseconds: float) -> Row:
     return seen(msgspec.structs.replace(row, path=path, times=times), pod, milliseconds)
 
 
-def seen(row: Row, pod: Pod, milliseconds: float) -> Row:
+def seen(row: DemoRow, pod: Pod, milliseconds: float) -> DemoRow:
     """The row after one more look at the pod. Times are of the first look at which a step had happened."""
     decision = read_record(pod.metadata.annotations)
     times = row.times

@@ -31,7 +31,12 @@ from polyarch.sandbox.nodes.kubelets import Kubelets
 from polyarch.sandbox.nodes.plans import NODE_LABEL, Node, NodePlan, node_plans
 from polyarch.sandbox.nodes.pods import Pod, pod_request
 from polyarch.sandbox.nodes.registration import Registration
-from polyarch.sandbox.nodes.simulated_kubelet import KubeletPort, SimulatedKubelet, SimulatedKubelets, certified
+from polyarch.sandbox.nodes.simulated_kubelet import (
+    SimulatedKubelet,
+    SimulatedKubeletPort,
+    SimulatedKubelets,
+    certified,
+)
 from polyarch.sandbox.pods.runner import PodRunner
 from polyarch.sandbox.pods.volumes import Cluster
 from polyarch.sandbox.state import Folder, Settings
@@ -121,7 +126,7 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
                 keeper.queue.add(key)
             tasks.create_task(numa.run())
             if kubelets_at := _by_address(plans, numa, state.pod_network):
-                port = KubeletPort(kubelets_at, client, clock=clock)
+                port = SimulatedKubeletPort(kubelets_at, client, clock=clock)
                 tasks.create_task(port.run(certified(Pki(folder.pki), kubelets_at, clock.now())))
             tasks.create_task(keeper.run())
             tasks.create_task(controller.run())

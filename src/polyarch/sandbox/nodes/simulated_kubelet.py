@@ -341,7 +341,7 @@ class SimulatedKubelets:
 CUT_OFF_SECONDS: Final = 0.1
 
 
-class KubeletPort:
+class SimulatedKubeletPort:
     """The endpoints of all nodes; ``kubelets`` by the address on which each is asked.
 
     A node's own address cannot be dialled on this machine, so the port is open on the loopback address that its pods

@@ -43,7 +43,7 @@ def uid_of(record: Record) -> str:
     return record.name.partition(".")[0]
 
 
-class Container:
+class RunningContainer:
     """One started process; ``exit`` is set when it has ended."""
 
     def __init__(self, record: Record, since: dt.datetime, descriptor: int | None, exit: Exit | None = None) -> None:
@@ -65,43 +65,43 @@ class Container:
 class Containers:
     """All containers that run. ``changed`` is called with each one that has ended."""
 
-    def __init__(self, root: Path, *, clock: Clock, changed: Callable[[Container], None]) -> None:
+    def __init__(self, root: Path, *, clock: Clock, changed: Callable[[RunningContainer], None]) -> None:
         self._records = records_of(root)
         self._clock = clock
         self._changed = changed
 
-    def adopt(self) -> list[Container]:
+    def adopt(self) -> list[RunningContainer]:
         """The recorded containers, running or lost; ends processes that were started but never recorded."""
         found = [self._adopt(record) for record in processes.load(self._records).values()]
         _end_strays(self._records)
         return found
 
-    def _adopt(self, record: Record) -> Container:
+    def _adopt(self, record: Record) -> RunningContainer:
         written = (self._records / f"{record.name}.json").stat().st_mtime
         since = dt.datetime.fromtimestamp(written, dt.UTC)
         try:
             descriptor = os.pidfd_open(record.pid)
         except ProcessLookupError:
-            return Container(record, since, None, lost(self._clock.now()))
+            return RunningContainer(record, since, None, lost(self._clock.now()))
         # The pidfd means whoever has the pid now, so check after opening it that this is our process.
         if not is_running(record):
             os.close(descriptor)
-            return Container(record, since, None, lost(self._clock.now()))
+            return RunningContainer(record, since, None, lost(self._clock.now()))
         return self._watch(record, since, descriptor)
 
-    def start(self, command: Command) -> Container:
+    def start(self, command: Command) -> RunningContainer:
         """Start it; ProcessFailed if the program cannot be executed."""
         environment = {**command.environment, MARK: str(self._records / f"{command.name}.json")}
         record = processes.start(command.with_environment(environment), records=self._records)
         return self._watch(record, self._clock.now(), os.pidfd_open(record.pid))
 
-    def _watch(self, record: Record, since: dt.datetime, descriptor: int) -> Container:
-        container = Container(record, since, descriptor)
+    def _watch(self, record: Record, since: dt.datetime, descriptor: int) -> RunningContainer:
+        container = RunningContainer(record, since, descriptor)
         loop = asyncio.get_running_loop()
         loop.add_reader(descriptor, self._ended, container, descriptor)
         return container
 
-    def _ended(self, container: Container, descriptor: int) -> None:
+    def _ended(self, container: RunningContainer, descriptor: int) -> None:
         """The kernel says that the process has ended."""
         asyncio.get_running_loop().remove_reader(descriptor)
         try:
@@ -120,7 +120,7 @@ class Containers:
         container.ended.set()
         self._changed(container)
 
-    def forget(self, container: Container) -> None:
+    def forget(self, container: RunningContainer) -> None:
         """Delete the record of a container that has ended."""
         (self._records / f"{container.record.name}.json").unlink(missing_ok=True)
 

@@ -50,7 +50,7 @@ def port_of(port: int | str, container: Container) -> int:
     raise LookupError(f"container {container.name} has no port named {port!r}")
 
 
-class Target(msgspec.Struct, frozen=True):
+class ProbeTarget(msgspec.Struct, frozen=True):
     """Whom to ask: a container, the address on which it listens, environment and mounts of its exec probes."""
 
     container: Container
@@ -59,7 +59,7 @@ class Target(msgspec.Struct, frozen=True):
     mounts: Mapping[str, str]
 
 
-async def ask(probe: Probe, target: Target, session: aiohttp.ClientSession) -> str:
+async def ask(probe: Probe, target: ProbeTarget, session: aiohttp.ClientSession) -> str:
     """One question: empty if it was answered well, else what is wrong, in a kubelet's words."""
     try:
         async with asyncio.timeout(probe.timeout_seconds):
@@ -76,7 +76,7 @@ async def ask(probe: Probe, target: Target, session: aiohttp.ClientSession) -> s
         return str(error) or type(error).__name__
 
 
-async def _http(probe: HttpGet, target: Target, session: aiohttp.ClientSession) -> str:
+async def _http(probe: HttpGet, target: ProbeTarget, session: aiohttp.ClientSession) -> str:
     host = probe.host or target.address
     path = probe.path if probe.path.startswith("/") else f"/{probe.path}"
     url = f"{probe.scheme.lower()}://{host}:{port_of(probe.port, target.container)}{path}"
@@ -89,13 +89,13 @@ async def _http(probe: HttpGet, target: Target, session: aiohttp.ClientSession) 
         return f"HTTP probe failed with statuscode: {answer.status}{f' ({body})' if body else ''}"
 
 
-async def _connect(probe: TcpSocket, target: Target) -> str:
+async def _connect(probe: TcpSocket, target: ProbeTarget) -> str:
     _, writer = await asyncio.open_connection(probe.host or target.address, port_of(probe.port, target.container))
     writer.close()
     return ""
 
 
-async def execute(command: Exec, target: Target) -> str:
+async def execute(command: Exec, target: ProbeTarget) -> str:
     """Run a polyarch command beside the container; empty if it ends with 0, else its output."""
     process = await asyncio.create_subprocess_exec(
         *executable([rewritten(each, target.mounts) for each in command.command or ()]),
@@ -132,7 +132,7 @@ class ProbeWorker:
     def __init__(
         self,
         container: Container,
-        target: Target,
+        target: ProbeTarget,
         session: aiohttp.ClientSession,
         *,
         clock: Clock,

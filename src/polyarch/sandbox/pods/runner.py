@@ -25,7 +25,7 @@ from polyarch.objects import ObjectKey, ObjectMeta, Secret
 from polyarch.sandbox.errors import ProcessFailed
 from polyarch.sandbox.files import write_private
 from polyarch.sandbox.pods import containers
-from polyarch.sandbox.pods.containers import Container, Containers, tail_of
+from polyarch.sandbox.pods.containers import Containers, RunningContainer, tail_of
 from polyarch.sandbox.pods.environment import (
     ContainerFacts,
     MissingReference,
@@ -33,7 +33,7 @@ from polyarch.sandbox.pods.environment import (
     variable_references,
 )
 from polyarch.sandbox.pods.outcome import CannotStart, Exit, PodFault, ProcessState, Started, fault_of
-from polyarch.sandbox.pods.probes import ProbeWorker, Target, execute
+from polyarch.sandbox.pods.probes import ProbeTarget, ProbeWorker, execute
 from polyarch.sandbox.pods.programs import (
     FakeBuildahFiles,
     NotInTheImage,
@@ -76,7 +76,7 @@ class RunningPod:
         self.host = host
         """What it sees as its node's own files (hostPath)."""
         self.volumes = volumes
-        self.containers: dict[str, Container] = {}
+        self.containers: dict[str, RunningContainer] = {}
         self.probe_workers: dict[str, ProbeWorker] = {}
         self.exits: dict[tuple[str, int], Exit] = {}
         self.tasks: set[asyncio.Task[None]] = set()
@@ -88,7 +88,7 @@ class RunningPod:
         return ContainerFacts(self.document, self.bound.loopback, self.bound.host_address)
 
     @property
-    def living(self) -> list[Container]:
+    def living(self) -> list[RunningContainer]:
         return [each for each in self.containers.values() if each.exit is None]
 
 
@@ -236,7 +236,7 @@ class PodRunner:
         self._changed = changed
         self._containers = Containers(root, clock=clock, changed=self._has_ended)
         self._pods: dict[str, RunningPod] = {}
-        self._adopted: dict[str, list[Container]] = {}
+        self._adopted: dict[str, list[RunningContainer]] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._session: aiohttp.ClientSession | None = None
 
@@ -377,7 +377,7 @@ class PodRunner:
 
     # -- processes -----------------------------------------------------------------------------------------------------
 
-    def _take(self, pod: RunningPod, container: Container) -> None:
+    def _take(self, pod: RunningPod, container: RunningContainer) -> None:
         """Watch over a container of this pod that was started or adopted."""
         name = container.record.container
         pod.containers[name] = container
@@ -399,7 +399,7 @@ class PodRunner:
         if pod.ends_at is not None:
             self._spawn(pod, self._end(pod, container))
 
-    async def _supervise(self, pod: RunningPod, container: Container, probe_worker: ProbeWorker) -> None:
+    async def _supervise(self, pod: RunningPod, container: RunningContainer, probe_worker: ProbeWorker) -> None:
         """Ask its probes until it ends; end it if it is not alive."""
         asking = asyncio.ensure_future(probe_worker.run())
         ended = asyncio.ensure_future(container.ended.wait())
@@ -415,10 +415,12 @@ class PodRunner:
                 task.cancel()
             await asyncio.gather(asking, ended, return_exceptions=True)
 
-    async def _end(self, pod: RunningPod, container: Container) -> None:
+    async def _end(self, pod: RunningPod, container: RunningContainer) -> None:
         await self._terminate(pod, container, lambda: pod.ends_at or 0.0)
 
-    async def _terminate(self, pod: RunningPod | None, container: Container, ends_at: Callable[[], float]) -> None:
+    async def _terminate(
+        self, pod: RunningPod | None, container: RunningContainer, ends_at: Callable[[], float]
+    ) -> None:
         """The preStop hook, SIGTERM, SIGKILL when the grace is over; it may become shorter meanwhile."""
         if pod is not None:
             await self._pre_stop(pod, container, ends_at() - self._clock.monotonic())
@@ -431,7 +433,7 @@ class PodRunner:
                 async with asyncio.timeout(min(max(left, 0.05), 0.5)):
                     await container.ended.wait()
 
-    async def _pre_stop(self, pod: RunningPod, container: Container, seconds: float) -> None:
+    async def _pre_stop(self, pod: RunningPod, container: RunningContainer, seconds: float) -> None:
         spec = pod.document.container(container.record.container)
         hook = spec.lifecycle.pre_stop if spec.lifecycle is not None else None
         if hook is None or seconds <= 0:
@@ -443,11 +445,11 @@ class PodRunner:
                 elif hook.exec is not None:
                     await self._run_hook(pod, spec.name, hook.exec)
 
-    def _target(self, pod: RunningPod, container: Container) -> Target:
+    def _target(self, pod: RunningPod, container: RunningContainer) -> ProbeTarget:
         spec = pod.document.container(container.record.container)
         variables = containers.environment_of(container.record.pid)
         mounts = pod.folder.mounts(pod.document, spec, pod.host)
-        return Target(spec, pod.bound.loopback, variables, mounts)
+        return ProbeTarget(spec, pod.bound.loopback, variables, mounts)
 
     async def _run_hook(self, pod: RunningPod, name: str, command: Exec) -> None:
         try:
@@ -457,19 +459,19 @@ class PodRunner:
         if problem:
             self._tell(pod.bound, "Warning", "FailedPreStopHook", f"PreStopHook of {name} failed: {problem}")
 
-    async def _remove(self, uid: str, left: Iterable[Container]) -> None:
+    async def _remove(self, uid: str, left: Iterable[RunningContainer]) -> None:
         ends_at = self._clock.monotonic() + ORPHAN_SECONDS
         for container in left:
             await self._terminate(None, container, lambda: ends_at)
             self._containers.forget(container)
         shutil.rmtree(self.folder(uid).root, ignore_errors=True)
 
-    def _has_ended(self, container: Container) -> None:
+    def _has_ended(self, container: RunningContainer) -> None:
         pod = self._pods.get(containers.uid_of(container.record))
         if pod is not None:
             self._changed(pod.bound.key)
 
-    def _observe(self, pod: RunningPod, name: str, container: Container) -> ProcessState:
+    def _observe(self, pod: RunningPod, name: str, container: RunningContainer) -> ProcessState:
         probe_worker = pod.probe_workers.get(name)
         attempt = container.record.attempt
         if container.exit is None:

@@ -9,7 +9,7 @@ from build_orders import DIGEST, OWNER, SETTINGS, identity, order
 
 from polyarch.builds.jobs import contract
 from polyarch.builds.jobs.manifests import architecture_manifests
-from polyarch.builds.jobs.spec import ExternalImage
+from polyarch.builds.jobs.spec import PulledImage
 
 EVERYTHING = {
     "source": {
@@ -281,7 +281,7 @@ class TestInputs:
         assert volume == {"name": "context", "configMap": {"name": "shop-1-arm64-context"}}
 
     def test_the_build_document_says_what_the_script_says(self):
-        images = [ExternalImage(written=("busybox:1", "busybox:${V}"), pull=f"docker.io/library/busybox@{DIGEST}")]
+        images = [PulledImage(written=("busybox:1", "busybox:${V}"), pull=f"docker.io/library/busybox@{DIGEST}")]
         document = {"output": {"labels": {"a": "b"}}, "source": {"secrets": [{"id": "s"}]}}
         config_map = architecture_manifests(order(document, images=images, arguments={"A": "1"}, host="amd64"))[0]
         found = msgspec.json.decode(config_map["data"]["build.json"], type=contract.BuildDocument)

@@ -15,7 +15,7 @@ from build_orders import DIGEST, FakePod, order
 
 from polyarch.builds.facts.build_facts import Entitlement
 from polyarch.builds.jobs.script import build_script
-from polyarch.builds.jobs.spec import ExternalImage, MachineJobMounts
+from polyarch.builds.jobs.spec import MachineJobMounts, PulledImage
 
 HOSTILE = (
     "plain",
@@ -66,7 +66,7 @@ class TestValues:
             "source": {"target": value, "secrets": [{"id": value, "secret": {"name": "s", "key": "k"}}]},
             "output": {"labels": {"a": value, value: "b"}},
         }
-        images = [ExternalImage(written=(f"from-{value}",), pull=f"registry.example.com/x{value}@{DIGEST}")]
+        images = [PulledImage(written=(f"from-{value}",), pull=f"registry.example.com/x{value}@{DIGEST}")]
         ran = pod.run(order(document, arguments={"MODE": value}, images=images))
         assert ran.code == 0, ran.output
         assert f"MODE={value}" in ran.values("--build-arg")
@@ -82,7 +82,7 @@ class TestValues:
     def test_any_posix_shell_runs_it(self, pod, shell, tmp_path):
         pod.let("pull", 125, 'manifest unknown: "quoted" \\ back')
         ran = pod.run(
-            order(images=[ExternalImage(written=("x",), pull=f"r.example.com/x@{DIGEST}")]),
+            order(images=[PulledImage(written=("x",), pull=f"r.example.com/x@{DIGEST}")]),
             shell=_shell(shell, tmp_path),
         )
         assert (ran.code, ran.said["reason"]) == (42, "BaseImageNotFound")
@@ -94,9 +94,7 @@ class TestValues:
             order(
                 {"reproducible": {"timestamp": 17}, "output": {"pullSecrets": [{"name": "one"}, {"name": "two"}]}},
                 arguments={"B": "2", "A": "1"},
-                images=[
-                    ExternalImage(written=("busybox:${V}", "busybox:1"), pull=f"docker.io/library/busybox@{DIGEST}")
-                ],
+                images=[PulledImage(written=("busybox:${V}", "busybox:1"), pull=f"docker.io/library/busybox@{DIGEST}")],
             )
         )
         assert ran.code == 0, ran.output
@@ -258,7 +256,7 @@ class TestEnds:
     )
     def test_what_a_registry_refuses_for_good_is_not_tried_again(self, pod, problem, code, reason):
         pod.let("pull", 125, problem)
-        ran = pod.run(order(images=[ExternalImage(written=("x",), pull=f"r.example.com/x@{DIGEST}")]))
+        ran = pod.run(order(images=[PulledImage(written=("x",), pull=f"r.example.com/x@{DIGEST}")]))
         assert (ran.code, ran.said["reason"] if ran.said else None) == (code, reason)
         assert problem in ran.output
         assert not [each for each in ran.calls if "--no-cache" in each]
@@ -345,7 +343,7 @@ class TestEnds:
     def test_a_message_is_one_line_of_json_whatever_went_wrong(self, pod):
         noise = "".join(map(chr, range(1, 128))) + "é\u202e" + "x" * 5000
         pod.let("pull", 125, f"manifest unknown {noise}")
-        ran = pod.run(order(images=[ExternalImage(written=("x",), pull=f"r.example.com/x@{DIGEST}")]))
+        ran = pod.run(order(images=[PulledImage(written=("x",), pull=f"r.example.com/x@{DIGEST}")]))
         assert set(ran.said) == {"v", "reason", "message"}
         text = (pod.root / "termination-log").read_bytes()
         assert text.count(b"\n") == 1
@@ -355,7 +353,7 @@ class TestEnds:
     def test_pull_secrets_are_tried_in_turn(self, pod):
         pod.let("pull", 125, "unauthorized: no")
         document = {"output": {"pullSecrets": [{"name": "one"}, {"name": "two"}, {"name": "three"}]}}
-        ran = pod.run(order(document, images=[ExternalImage(written=("x",), pull=f"r.example.com/x@{DIGEST}")]))
+        ran = pod.run(order(document, images=[PulledImage(written=("x",), pull=f"r.example.com/x@{DIGEST}")]))
         tried = [each for call in ran.calls if "pull" in call for each in call if each.startswith("--authfile")]
         assert tried == [f"--authfile={pod.root}/pull/{at}.json" for at in range(3)]
         assert ran.said["reason"] == "BaseImageUnauthorized"

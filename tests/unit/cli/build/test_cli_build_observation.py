@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun, Source
-from polyarch.cli.build.progress import AwaitedGeneration, BuildPod, Row, Step, elapsed, sight
-from polyarch.cli.build.run import Lines, bar, spent, table
+from polyarch.cli.build.progress import AwaitedGeneration, BuildPod, BuildRow, Step, elapsed, sight
+from polyarch.cli.build.run import LineBuildView, bar, spent, table
 
 IMAGE = f"quay.io/a/b@sha256:{'a' * 64}"
 
@@ -194,7 +194,7 @@ def test_a_line_of_the_log_is_a_step() -> None:
 @pytest.mark.req("BD-301")
 def test_in_a_pipe_each_change_is_one_line() -> None:
     stream = io.StringIO()
-    board = Lines(stream)
+    board = LineBuildView(stream)
     for status in ({"phase": "Pending"}, {"phase": "Building"}, {"phase": "Building"}, {"phase": "Built"}):
         board.show("shop", sight(build(activeRun="shop-1"), [run(arm64=status)], GOAL))
     assert stream.getvalue().splitlines() == [
@@ -229,5 +229,5 @@ def test_on_a_terminal_each_architecture_has_a_bar_and_a_clock() -> None:
 @pytest.mark.req("BD-301")
 def test_times_and_bars() -> None:
     assert (spent(5), spent(65), spent(3725)) == ("0:05", "1:05", "1:02:05")
-    assert bar(Row(architecture="a", phase="Failed")) == "█" * 24
-    assert elapsed(Row(architecture="a"), dt.datetime.now(dt.UTC)) is None
+    assert bar(BuildRow(architecture="a", phase="Failed")) == "█" * 24
+    assert elapsed(BuildRow(architecture="a"), dt.datetime.now(dt.UTC)) is None

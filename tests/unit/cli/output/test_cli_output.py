@@ -13,7 +13,7 @@ from rich.console import Console
 
 from polyarch.cli.output import messages as messages_module
 from polyarch.cli.output.documents import document_text
-from polyarch.cli.output.messages import Bar, Lines, Messages, complain
+from polyarch.cli.output.messages import Bar, LineProgress, Messages, complain
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.output.terminal import printable, takes_colour
 
@@ -107,7 +107,7 @@ def test_who_gets_colours(monkeypatch, environment, terminal, colour):
 
 def test_in_a_pipe_progress_is_lines_on_stderr_once_in_a_while(capsys, monkeypatch):
     with Messages().progress("inspecting images", 3) as shown:
-        assert isinstance(shown, Lines)
+        assert isinstance(shown, LineProgress)
         shown.advance()
         assert capsys.readouterr() == ("", "")
         monkeypatch.setattr(messages_module, "LINE_EVERY", 0.0)

@@ -12,7 +12,7 @@ from polyarch.placement import names
 from polyarch.sandbox import document
 from polyarch.sandbox.demo import workloads
 from polyarch.sandbox.demo.show import WITH, WITHOUT, summarize
-from polyarch.sandbox.demo.workloads import IMAGES, WORKLOADS, Row, Workload, can_run, platforms, pull_secret
+from polyarch.sandbox.demo.workloads import IMAGES, WORKLOADS, DemoRow, DemoWorkload, can_run, platforms, pull_secret
 from polyarch.sandbox.document import Demo, DemoBuild, DemoGrowth, DemoOperator, DemoReport, Document, Milliseconds
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.operator import ACCOUNTS
@@ -77,7 +77,7 @@ def test_the_webhooks_note_says_why_a_pod_was_left_alone() -> None:
 @pytest.mark.req("SB-007")
 def test_a_container_that_ended_once_is_waited_for() -> None:
     ended = {"state": {"terminated": {"exitCode": 1, "message": "exec /bin/app: exec format error"}}}
-    row = workloads.seen(Row(name="a"), seen(status={"phase": "Running", "containerStatuses": [ended]}), 1.0)
+    row = workloads.seen(DemoRow(name="a"), seen(status={"phase": "Running", "containerStatuses": [ended]}), 1.0)
     assert row.problem == "Error: exec format error"
     assert not row.settled
     assert row.times.running is None
@@ -106,7 +106,7 @@ def test_the_way_through_admission_is_read_off_the_created_pod(
     labels: dict[str, str], gates: list[dict[str, str]], path: str
 ) -> None:
     pod = seen(metadata={"labels": labels}, spec={"schedulingGates": gates})
-    assert workloads.created(Row(name="a"), pod, 7.0).path == path
+    assert workloads.created(DemoRow(name="a"), pod, 7.0).path == path
 
 
 @pytest.mark.req("SB-010")
@@ -115,7 +115,7 @@ def test_times_are_those_of_the_first_look_at_each_step() -> None:
         metadata={"labels": {names.SCHEDULING_GATE_LABEL: "gated"}}, spec={"schedulingGates": [{"name": names.GATE}]}
     )
     annotated = {"annotations": {names.DECISION_ANNOTATION: DECISION}}
-    row = workloads.created(Row(name="a"), gated, 10.0)
+    row = workloads.created(DemoRow(name="a"), gated, 10.0)
     row = workloads.seen(row, seen(metadata=annotated), 50.0)
     row = workloads.seen(row, seen(metadata=annotated, spec={"nodeName": "amd64-1"}), 60.0)
     running = seen(metadata=annotated, spec={"nodeName": "amd64-1"}, status={"phase": "Running"})
@@ -169,8 +169,8 @@ def test_what_keeps_a_pod_from_running_is_said_in_its_own_words(status: dict[str
 def test_the_demo_shows_every_way_and_one_pod_that_can_run_nowhere() -> None:
     able = {workload.name: can_run(workload, ALL) for workload in WORKLOADS}
     assert [name for name, possible in able.items() if not possible] == ["impossible"]
-    assert not can_run(Workload("x", ("quay.io/acme/billing:2.3",), architecture="arm64"), ALL)
-    assert not can_run(Workload("x", ("quay.io/acme/billing:2.3",)), ["arm64"])
+    assert not can_run(DemoWorkload("x", ("quay.io/acme/billing:2.3",), architecture="arm64"), ALL)
+    assert not can_run(DemoWorkload("x", ("quay.io/acme/billing:2.3",)), ["arm64"])
 
 
 @pytest.mark.req("SB-007")
@@ -189,9 +189,9 @@ def test_the_pull_secret_is_for_the_place_that_is_asked() -> None:
     assert secret["metadata"]["namespace"] == "demo"
 
 
-def outcome(**problems: str) -> tuple[dict[str, Row], dict[str, Row]]:
-    def row(workload: Workload, problem: str) -> Row:
-        return Row(name=workload.name, path="inline", phase="Pending" if problem else "Running", problem=problem)
+def outcome(**problems: str) -> tuple[dict[str, DemoRow], dict[str, DemoRow]]:
+    def row(workload: DemoWorkload, problem: str) -> DemoRow:
+        return DemoRow(name=workload.name, path="inline", phase="Pending" if problem else "Running", problem=problem)
 
     good = {each.name: row(each, problems.get(each.name, "")) for each in WORKLOADS}
     return good, {each.name: row(each, "CrashLoopBackOff") for each in WORKLOADS}
@@ -287,7 +287,7 @@ def test_the_live_table_fits_its_terminal(width: int, shown: str, left_out: str)
 def test_in_a_pipe_the_demo_says_what_it_does_now_and_nothing_twice() -> None:
     stream = io.StringIO()
     audience = sandbox_demo.in_lines(stream)
-    failing = Row(name="web", phase="Pending", problem="ErrImagePull", node="arm64-1")
+    failing = DemoRow(name="web", phase="Pending", problem="ErrImagePull", node="arm64-1")
     for problem in ("ErrImagePull", "ImagePullBackOff", "ErrImagePull", "ImagePullBackOff"):
         audience.listener(WITHOUT, (msgspec.structs.replace(failing, problem=problem),))
     audience.begin("nodes join")

@@ -3,7 +3,7 @@
 import pytest
 
 from polyarch.numa.exporter.flags import FLAGS, parse_flags
-from polyarch.numa.exporter.settings import InvalidConfiguration
+from polyarch.numa.exporter.settings import InvalidExporterConfiguration
 
 
 @pytest.mark.req("NE-132")
@@ -44,7 +44,9 @@ def test_every_switch_may_be_turned_off() -> None:
 def test_a_reference_container_is_three_names() -> None:
     assert list(parse_flags(["--reference-container=ns/pod/container"]).values.values()) == ["ns", "pod", "container"]
     for wrong in ("ns/pod", "ns//container", "a/b/c/d"):
-        with pytest.raises(InvalidConfiguration, match=r"--reference-container: .* is not namespace/pod/container"):
+        with pytest.raises(
+            InvalidExporterConfiguration, match=r"--reference-container: .* is not namespace/pod/container"
+        ):
             parse_flags(["--reference-container", wrong])
 
 
@@ -74,7 +76,7 @@ def test_a_reference_container_is_three_names() -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_cannot_be_taken_is_named_with_a_reason(words: list[str], message: str) -> None:
-    with pytest.raises(InvalidConfiguration) as caught:
+    with pytest.raises(InvalidExporterConfiguration) as caught:
         parse_flags(words)
     assert str(caught.value).startswith(message)
 

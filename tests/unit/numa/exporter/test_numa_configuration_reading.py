@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from polyarch.numa.exporter.configuration import LoadedConfiguration, load_configuration
-from polyarch.numa.exporter.settings import ExporterSettings, InvalidConfiguration
+from polyarch.numa.exporter.settings import ExporterSettings, InvalidExporterConfiguration
 from polyarch.numa.facts import ContainerName, PodPattern
 
 
@@ -33,7 +33,7 @@ class Home:
         )
 
     def wrong(self, *words: str, environment: Mapping[str, str] | None = None) -> str:
-        with pytest.raises(InvalidConfiguration) as caught:
+        with pytest.raises(InvalidExporterConfiguration) as caught:
             self.read(*words, environment=environment)
         return str(caught.value).replace(str(self.root), "ROOT").replace(str(self.path), "HOME")
 
@@ -61,7 +61,9 @@ def test_the_node_is_named_by_flag_then_variable_then_host(home: Home) -> None:
 
 @pytest.mark.req("NE-010")
 def test_an_unnamed_node_is_an_error_that_lists_the_sources(home: Home) -> None:
-    with pytest.raises(InvalidConfiguration, match=r"--hostname, or set nrtUpdater.hostname, NODE_NAME or the host"):
+    with pytest.raises(
+        InvalidExporterConfiguration, match=r"--hostname, or set nrtUpdater.hostname, NODE_NAME or the host"
+    ):
         load_configuration([], {}, home=home.path, host_name=lambda: "")
 
 
@@ -243,7 +245,7 @@ def test_the_first_source_with_policy_and_scope_counts(
 @pytest.mark.req("NE-134")
 @pytest.mark.parametrize("root", ["/etc", "/etc/rte-other", "/", "/etc/rte/../passwd"])
 def test_a_root_elsewhere_is_refused_with_the_list(home: Home, root: str) -> None:
-    with pytest.raises(InvalidConfiguration) as caught:
+    with pytest.raises(InvalidExporterConfiguration) as caught:
         load_configuration([root], {}, home=home.path)
     assert str(caught.value).startswith(
         f"{root}: configuration is read only below /etc/rte, /run/rte, /var/rte, /usr/local/etc/rte, "

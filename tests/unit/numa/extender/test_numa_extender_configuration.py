@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from polyarch.numa.api.resources import SchedulerSettings
-from polyarch.numa.extender.configuration import BY_FLAG, InvalidConfiguration, compiled
+from polyarch.numa.extender.configuration import BY_FLAG, InvalidExtenderConfiguration, compiled
 from polyarch.numa.extender.settings import ExtenderSettings
 from polyarch.operator.components.numa_scheduler_objects import extender_configuration
 
@@ -107,7 +107,7 @@ def test_flags(flags, field, value):
     ],
 )
 def test_what_is_wrong_is_named_with_its_file_and_key(content, said):
-    with pytest.raises(InvalidConfiguration) as told:
+    with pytest.raises(InvalidExtenderConfiguration) as told:
         of_file(**content)
     assert said in str(told.value)
     assert str(told.value).startswith("file: ")
@@ -116,7 +116,7 @@ def test_what_is_wrong_is_named_with_its_file_and_key(content, said):
 
 @pytest.mark.req("NS-003")
 def test_a_wrong_flag_is_named_itself():
-    with pytest.raises(InvalidConfiguration, match=r"^--mode: 'x': expected exact, advise$"):
+    with pytest.raises(InvalidExtenderConfiguration, match=r"^--mode: 'x': expected exact, advise$"):
         of_flags(mode="x")
 
 

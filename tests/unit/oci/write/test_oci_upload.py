@@ -12,7 +12,7 @@ from image_parts import WritableRegistry
 from scripted_registry import Answer, ScriptedRegistry, digest_of
 
 from polyarch.oci.auth.credentials import ANONYMOUS, Credential
-from polyarch.oci.mirror_files import ClientCertificate, Endpoint, Header, HostsFile, Tls
+from polyarch.oci.mirror_files import ClientCertificate, Header, HostsFile, MirrorEndpoint, Tls
 from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.reference import parse
 from polyarch.oci.traffic.exchange import Stream
@@ -86,7 +86,7 @@ def writer(registry, authority, client_certificate, make_inspector, stack):
     ``insecure``: the registry is not in plain HTTP by its file; whatever answers will do."""
 
     async def writer(*, trusted=True, insecure=False):
-        endpoint = Endpoint(
+        endpoint = MirrorEndpoint(
             "https" if insecure else "http",
             "",
             tls=Tls(clients=(client_certificate,)),

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from polyarch.sandbox.pods import containers
-from polyarch.sandbox.pods.probes import ProbeResult, Target, ask, port_of
+from polyarch.sandbox.pods.probes import ProbeResult, ProbeTarget, ask, port_of
 from polyarch.sandbox.pods.spec import Container, Exec, HttpGet, Port, Probe, TcpSocket
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -64,7 +64,7 @@ async def answered(status: int, probe: Probe, *, late: bool = False) -> str:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     container = Container("c", ports=[Port(server.sockets[0].getsockname()[1], "health")])
     async with server, aiohttp.ClientSession() as session:
-        found = await ask(probe, Target(container, "127.0.0.1", {}, {}), session)
+        found = await ask(probe, ProbeTarget(container, "127.0.0.1", {}, {}), session)
         over.set()
         await asyncio.gather(*tasks, return_exceptions=True)
         return found
@@ -88,7 +88,7 @@ async def test_a_probe_waits_no_longer_than_its_timeout() -> None:
 async def test_a_tcp_probe() -> None:
     assert await answered(200, Probe(tcp_socket=TcpSocket("health"))) == ""
     async with aiohttp.ClientSession() as session:
-        target = Target(Container("c"), "127.0.0.1", {}, {})
+        target = ProbeTarget(Container("c"), "127.0.0.1", {}, {})
         assert "Connect call failed" in await ask(Probe(tcp_socket=TcpSocket(1)), target, session)
 
 
@@ -103,7 +103,7 @@ async def test_a_tcp_probe() -> None:
     ids=["well", "fails", "no such program"],
 )
 async def test_an_exec_probe_runs_polyarch_beside_the_container(command: list[str], said: str) -> None:
-    target = Target(Container("c"), "127.0.0.1", {}, {"/m": "/v"})
+    target = ProbeTarget(Container("c"), "127.0.0.1", {}, {"/m": "/v"})
     async with aiohttp.ClientSession() as session:
         found = await ask(Probe(exec=Exec(command), timeout_seconds=30), target, session)
     assert found == said if not said else said in found

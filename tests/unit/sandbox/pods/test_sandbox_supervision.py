@@ -7,7 +7,7 @@ import pytest
 from manual_clock import ManualClock
 
 from polyarch.sandbox.pods import probes
-from polyarch.sandbox.pods.probes import ProbeWorker, Target
+from polyarch.sandbox.pods.probes import ProbeTarget, ProbeWorker
 from polyarch.sandbox.pods.spec import Container, HttpGet, Probe
 
 
@@ -21,7 +21,7 @@ async def test_the_wait_for_an_answer_is_part_of_the_period(
     """A kubelet asks at each tick, and at once where a tick has passed meanwhile."""
     clock = ManualClock()
 
-    async def hangs(probe: Probe, target: Target, session: aiohttp.ClientSession) -> str:
+    async def hangs(probe: Probe, target: ProbeTarget, session: aiohttp.ClientSession) -> str:
         await clock.sleep(probe.timeout_seconds)
         return "no answer"
 
@@ -31,7 +31,7 @@ async def test_the_wait_for_an_answer_is_part_of_the_period(
     async with aiohttp.ClientSession() as session:
         supervision = ProbeWorker(
             container,
-            Target(container, "127.0.0.1", {}, {}),
+            ProbeTarget(container, "127.0.0.1", {}, {}),
             session,
             clock=clock,
             changed=lambda: None,
