@@ -73,6 +73,10 @@ def other_command(words: Sequence[str]) -> str:
 # -- options that do not exist
 
 
+FAMILIAR: Final = {"--format": "-o", "--output-format": "-o"}
+"""Options of other linters → what does the same here."""
+
+
 def refuse_misspelt(paths: Iterable[str], app: "App") -> None:
     """``UsageError`` for the first of the paths that can only be an option of ``app``."""
     for path in paths:
@@ -87,7 +91,8 @@ def _problem(path: str, app: "App") -> str:
     names = [name for option in declared(app) if not option.is_argument for name in option.names]
     if word in names:
         return f"{path}: no such file, and after -- there are no options"
-    close = get_close_matches(word, names, n=1)
+    familiar = FAMILIAR.get(word, "")
+    close = [familiar] if familiar in names else get_close_matches(word, names, n=1)
     instead = f"did you mean {close[0]}?" if close else f"polyarch {' '.join(app.name)} --help lists them"
     return f"{word}: unknown option; {instead}"
 

@@ -115,7 +115,13 @@ def test_a_pattern_passes_over_what_a_directory_passes_over(run: Command) -> Non
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"), [("--ofline", "--offline"), ("--offlin", "--offline"), ("--requier=arm64", "--require")]
+    ("word", "meant"),
+    [
+        ("--ofline", "--offline"),
+        ("--offlin", "--offline"),
+        ("--requier=arm64", "--require"),
+        ("--format=json", "-o"),
+    ],
 )
 def test_a_misspelt_option_is_no_path(run: Command, word: str, meant: str) -> None:
     run.write("web.yaml")
