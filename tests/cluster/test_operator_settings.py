@@ -7,7 +7,7 @@ import pytest
 from operator_world import World, eventually
 
 from polyarch.kube.patches import JsonPatch, replace
-from polyarch.kube.resources import DEPLOYMENTS, SERVICES
+from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, SERVICES
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox
@@ -65,3 +65,28 @@ async def degraded_by(world: World, words: str) -> str:
     """The message of the condition, once it has these words."""
     message = str((await world.condition("Degraded", "True"))["message"])
     return message if words in message else ""
+
+
+@pytest.mark.req("IN-035")
+async def test_operands_keep_to_the_architectures_of_their_image(world: World) -> None:
+    """A mirror may have fewer than the publisher: a pod elsewhere would end with exec format error. What was found out
+    stays while the registry cannot be asked."""
+    image = "quay.io/mirror/polyarch:1"
+    await world.sandbox.registry.seed({image: ["linux/arm64", "linux/s390x"]})
+
+    async def architectures() -> list[str]:
+        found = await world.client.get(DEPLOYMENTS, names.WEBHOOK, namespace=world.namespace)
+        affinity = found["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+        (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        return [value for each in term["matchExpressions"] if each["key"] == names.ARCH_KEY for value in each["values"]]
+
+    registries = {
+        "metadata": {"name": "mirrors"},
+        "data": {"registries.conf": world.sandbox.registries_conf.read_text()},
+    }
+    await world.client.create(CONFIGMAPS, registries, namespace=world.namespace)
+    flags = f"--image={image}", "--registries-configmap=mirrors", "--allow-address=127.0.0.0/8"
+    async with world.operator(*flags) as operator:
+        await world.create(CPPCS, names.SINGLETON, {})
+        assert await eventually(architectures) == ["arm64", "s390x"]
+        await operator.kill()

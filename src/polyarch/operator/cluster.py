@@ -1,10 +1,10 @@
-"""What the operator knows of its cluster: what the API server serves, and the namespace in which polyarch runs."""
+"""What the operator knows of its cluster: what the API server serves, where its own images run, and the namespace in
+which polyarch runs."""
 
-import base64
 import hashlib
 import re
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -12,7 +12,7 @@ import structlog
 from polyarch import names
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
-from polyarch.kube.errors import KubernetesError
+from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Process
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, Resource
@@ -21,6 +21,7 @@ from polyarch.objects import ObjectKey, Unstructured
 from polyarch.operator import certificates, registry_settings
 from polyarch.operator.monitoring import RULES, SERVICE_MONITORS
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
+from polyarch.platforms import IMAGE_ARCHITECTURES
 
 log = structlog.get_logger(__name__)
 
@@ -32,16 +33,84 @@ OPTIONAL: Final = MONITORING | ISSUING
 """Kinds of CRDs that others install."""
 
 
+ReadArchitectures = Callable[[str], Awaitable[tuple[str, ...] | None]]
+"""Read the Linux architectures of an image from its registry, sorted; None if the registry does not say."""
+REREAD_INTERVAL: Final = 3600.0
+"""Seconds after which the architectures of an image are read again: a tag may move."""
+RETRY_INTERVAL: Final = 60.0
+
+
+class _ImageReading(NamedTuple):
+    architectures: tuple[str, ...] | None
+    due: float
+    """When to read again, on the monotonic clock."""
+
+
+class ImageArchitectures:
+    """The Linux architectures of the images that operands run.
+
+    A mirror may hold an image for fewer architectures than its publisher, and a pod on another node would end with
+    ``exec format error``. Where a registry cannot be asked, as with images that were loaded onto the nodes, what the
+    running workloads have for the same image counts (:func:`applied_architectures`): an outage of a registry never
+    rolls anything out.
+    """
+
+    def __init__(self, read: ReadArchitectures, *, clock: Clock) -> None:
+        self._read = read
+        self._clock = clock
+        self._readings: dict[str, _ImageReading] = {}
+
+    async def of(self, image: str) -> tuple[str, ...] | None:
+        """As the registry says, or said last; None: it has not said."""
+        known = self._readings.get(image)
+        if known is None or known.due <= self._clock.monotonic():
+            found = await self._read(image)
+            wait = REREAD_INTERVAL if found is not None else RETRY_INTERVAL
+            former = known.architectures if known is not None else None
+            known = _ImageReading(found if found is not None else former, self._clock.monotonic() + wait)
+            self._readings[image] = known
+        return known.architectures
+
+
+def applied_architectures(workload: Mapping[str, Any], image: str) -> tuple[str, ...] | None:
+    """The architectures to which a Deployment or DaemonSet with this image keeps; None: it has another, or no limit."""
+    pod = workload["spec"]["template"]["spec"]
+    if image not in (container.get("image") for container in pod.get("containers") or ()):
+        return None
+    required = ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    return next(
+        (
+            tuple(requirement.get("values") or ())
+            for term in required.get("nodeSelectorTerms") or ()
+            for requirement in term.get("matchExpressions") or ()
+            if requirement.get("key") == names.ARCH_KEY and requirement.get("operator") == "In"
+        ),
+        None,
+    )
+
+
 class Discovery:
-    """What the API server serves: its version and the optional groups that operands need.
+    """What the API server serves: its version and the optional groups that operands need; and where their image runs.
 
     Groups come and go with their CRDs, so they are asked for once a minute. ``cluster`` is None before that.
     """
 
-    def __init__(self, client: Client, changed: Callable[[], None], *, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: Client,
+        changed: Callable[[], None],
+        *,
+        settings: OperatorSettings,
+        images: ImageArchitectures,
+        clock: Clock,
+    ) -> None:
         self._client = client
         self._changed = changed
+        self._image, self._namespace = settings.image, settings.namespace
         self._clock = clock
+        self.images = images
         self.cluster: ClusterCapabilities | None = None
         self.served: frozenset[Resource] = frozenset()
         self.release = ""
@@ -67,12 +136,25 @@ class Discovery:
             openshift=bool(found[OPENSHIFT]),
             monitoring=served >= MONITORING,
             version=version_of(version),
+            image_architectures=(
+                await self.images.of(self._image) or await self._applied_architectures() or IMAGE_ARCHITECTURES
+            ),
         )
         if (cluster, served) != (self.cluster, self.served):
             self.cluster, self.served = cluster, served
             log.info("discovered the cluster", cluster=msgspec.to_builtins(cluster), kinds=sorted(map(str, served)))
             self._changed()
         return cluster
+
+    async def _applied_architectures(self) -> tuple[str, ...] | None:
+        for name in (names.PLACEMENT_WEBHOOK, names.TAINTS, names.BUILDER):
+            try:
+                deployment = await self._client.get(DEPLOYMENTS, name, namespace=self._namespace)
+            except NotFound:
+                continue
+            if found := applied_architectures(deployment, self._image):
+                return found
+        return None
 
 
 def version_of(answer: dict[str, Any]) -> tuple[int, int]:
@@ -152,9 +234,7 @@ class OperatorNamespace:
         found = self._registries_config_map
         if found is None:
             return ranges
-        data, binary = (found.document.get(field) or {} for field in ("data", "binaryData"))
-        files = {name: text.encode() for name, text in data.items()}
-        files |= {name: base64.b64decode(text) for name, text in binary.items()}
+        files = registry_settings.files_in(found.document)
         return (*ranges, *registry_settings.wrong_files(files, f"ConfigMap {found.metadata.key}"))
 
     @property

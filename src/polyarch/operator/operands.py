@@ -15,7 +15,6 @@ from polyarch.operator import certificates
 from polyarch.operator.monitoring import Alert, prometheus_rule, scraping_objects
 from polyarch.operator.owned_objects import Document, finished, labels, metadata
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
-from polyarch.platforms import IMAGE_ARCHITECTURES
 from polyarch.tolerations import Toleration
 
 WEBHOOK_PORT: Final = 9443
@@ -294,16 +293,20 @@ def scheduling(settings: OperatorSettings) -> Document:
     return {name: value for name, value in wanted.items() if value}
 
 
+def runnable(architectures: Sequence[str]) -> list[Document]:
+    """The node selector requirements of an image for these Linux architectures."""
+    return [
+        {"key": names.ARCH_KEY, "operator": "In", "values": list(architectures)},
+        {"key": names.OS_KEY, "operator": "In", "values": ["linux"]},
+    ]
+
+
 def _template(
     role: OperandDeployment, settings: OperatorSettings, cluster: ClusterCapabilities, registries: str
 ) -> Document:
     name = role.name
     annotations = pod_annotations(cluster) | ({REGISTRIES_DIGEST: registries} if registries else {})
-    required = [
-        {"key": names.ARCH_KEY, "operator": "In", "values": list(IMAGE_ARCHITECTURES)},
-        {"key": names.OS_KEY, "operator": "In", "values": ["linux"]},
-    ]
-    terms = [{"matchExpressions": required}]
+    terms = [{"matchExpressions": runnable(cluster.image_architectures)}]
     selected = {names.CONTROLLER_LABEL: name}
     return {
         "metadata": {"labels": labels(name)} | ({"annotations": annotations} if annotations else {}),

@@ -6,12 +6,20 @@ roles read them with, so nothing can be right here and wrong there.
 
 Most installations say nothing of registries: what reads these settings is imported only where there is something."""
 
+import base64
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 CONFIGURATION: Final = "registries.conf"
 AUTHORITIES: Final = "ca.crt"
 """Keys of the ConfigMap."""
+
+
+def files_in(config_map: Mapping[str, Any]) -> dict[str, bytes]:
+    """The files of a ConfigMap."""
+    texts, encoded = (config_map.get(field) or {} for field in ("data", "binaryData"))
+    files = {name: text.encode() for name, text in texts.items()}
+    return files | {name: base64.b64decode(text) for name, text in encoded.items()}
 
 
 def wrong_range(text: str) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from polyarch import __version__
 from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.platforms import IMAGE_ARCHITECTURES
 
 Certificates = Literal["self-managed", "cert-manager", "service-ca"]
 ResourceWebhooks = Literal["operator", "olm"]
@@ -111,7 +112,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API server serves."""
+    """What the API server serves, and where the image of every role runs."""
 
     openshift: bool = False
     """The group ``config.openshift.io``."""
@@ -119,3 +120,5 @@ class ClusterCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     """ServiceMonitors and PrometheusRules (``monitoring.coreos.com/v1``)."""
     version: tuple[int, int] = OLDEST_KUBERNETES
     """Major and minor version of Kubernetes."""
+    image_architectures: tuple[str, ...] = IMAGE_ARCHITECTURES
+    """Linux architectures of the image of every role, sorted; the released image's where nobody can say."""

@@ -1,20 +1,25 @@
 """``polyarch run operator``: makes the other roles and serves the custom resources' webhooks."""
 
+import asyncio
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
+import structlog
 
 from polyarch import names as shared
 from polyarch.kube.client import Client
 from polyarch.kube.controller import Controller
+from polyarch.kube.errors import KubernetesError
 from polyarch.kube.manager import Components, Leadership, Process, Role, leader_check
 from polyarch.kube.queue import WorkQueue
-from polyarch.kube.resources import CRDS, PODS
-from polyarch.objects import ObjectKey
+from polyarch.kube.resources import CONFIGMAPS, CRDS, PODS, SECRETS
+from polyarch.objects import ObjectKey, Secret
+from polyarch.operator import registry_settings
 from polyarch.operator.apply_sets import OperandApplySets, operand_kinds
-from polyarch.operator.cluster import Discovery, OperatorNamespace
+from polyarch.operator.cluster import Discovery, ImageArchitectures, OperatorNamespace
 from polyarch.operator.components import placement_status
 from polyarch.operator.components.builds_reconciler import BuildsReconciler
 from polyarch.operator.components.operator_rbac import operator_permissions
@@ -39,6 +44,8 @@ from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.run.logs import Verbosity
 from polyarch.run.numa_component import NumaComponent
+
+log = structlog.get_logger(__name__)
 
 # -- taints beside placement: each feature learns of the other what concerns it
 
@@ -68,7 +75,8 @@ async def setup(process: Process) -> Components:
             numa.changed()
 
     numa: NumaComponent | None = None
-    discovery = Discovery(client, changed, clock=clock)
+    images = ImageArchitectures(partial(read_architectures, process, settings), clock=clock)
+    discovery = Discovery(client, changed, settings=settings, images=images, clock=clock)
     cluster = await discovery.look()
     secrets = ServingSecrets(
         client, settings, owner=await operator_account(client, namespace), changed=changed, clock=clock
@@ -187,6 +195,57 @@ async def as_own_pod(client: Client, settings: OperatorSettings, environment: Ma
         image_pull_secrets=settings.image_pull_secrets or tuple(each["name"] for each in secrets),
         proxies=tuple((name, environment[name]) for name in PROXIES if environment.get(name)),
     )
+
+
+IMAGE_SECONDS: Final = 5.0
+"""The longest that a start waits for the registry of the operands' image."""
+
+
+async def read_architectures(process: Process, settings: OperatorSettings, image: str) -> tuple[str, ...] | None:
+    """The Linux architectures of an image of ours, sorted; None if no registry answers in time, or it does not say.
+
+    Mirrors and CAs are those of the registries' ConfigMap, pull secrets those of the operator's own pod. Mirrors of
+    OpenShift's API objects do not count.
+    """
+    from polyarch.images.pull_secrets import PullSecretNames, PullSecrets  # read once an hour, by one process
+    from polyarch.oci.inspector import InspectorOptions, open_inspector
+    from polyarch.oci.mirror_files import parse_registries_conf, table_of
+    from polyarch.oci.pull_sources import Configuration
+    from polyarch.oci.reference import parse
+    from polyarch.oci.settings import CLUSTER
+    from polyarch.oci.transport.addresses import AddressPolicy
+    from polyarch.oci.transport.tls import TrustSettings
+
+    async def secret(namespace: str, name: str) -> Secret:
+        return await process.client.get(SECRETS, name, namespace=namespace, type=Secret)
+
+    secrets = PullSecrets(secret, process.clock)
+    try:
+        files: dict[str, bytes] = {}
+        if settings.registries_configmap:
+            config_map = await process.client.get(
+                CONFIGMAPS, settings.registries_configmap, namespace=settings.namespace
+            )
+            files = registry_settings.files_in(config_map)
+        conf = parse_registries_conf(table_of(files.get(registry_settings.CONFIGURATION, b""), "registries.conf"))
+        options = InspectorOptions(
+            settings=CLUSTER,
+            configuration=Configuration(registries=conf.registries, search=conf.search or (), aliases=conf.aliases),
+            policy=AddressPolicy.of("cluster", allow=settings.allow_addresses),
+            trust=TrustSettings(ca_data=files.get(registry_settings.AUTHORITIES, b"").decode("ascii", "ignore")),
+        )
+        async with asyncio.timeout(IMAGE_SECONDS), open_inspector(options, clock=process.clock) as inspector:
+            credentials = secrets.lazy(PullSecretNames(settings.namespace, settings.image_pull_secrets))
+            inspection = await inspector.inspect(parse(image), credentials=credentials)
+    except (ValueError, TimeoutError, KubernetesError) as error:  # ``OperatorNamespace`` tells what is wrong with files
+        log.info("architectures of the image not read", image=image, error=str(error) or "no answer in time")
+        return None
+    finally:
+        await secrets.aclose()
+    if not inspection.constrains or not inspection.entries:
+        log.info("architectures of the image not read", image=image, error=str(inspection.error or inspection.status))
+        return None
+    return tuple(sorted({each.architecture for each in inspection.node_platforms if each.os == "linux"}))
 
 
 ROLE: Final = Role(name="operator", setup=setup, settings=(OperatorSettings, Verbosity))

@@ -3,7 +3,6 @@
 import ast
 from typing import Any
 
-import msgspec
 import pytest
 from numa_cluster import PREFIX, Json, exporter, flags, found, names, nodes, operator, planned, pod, pool
 
@@ -11,6 +10,7 @@ from polyarch.operator.components.numa_exporter_objects import SLEEPER
 from polyarch.selectors import admits
 
 WORKERS = {"poolName": "worker"}
+AMD64 = {"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
 
 
 def annotated(**annotations: str) -> Json:
@@ -47,20 +47,20 @@ class TestNodes:
         """As the scheduler judges."""
         made = planned({**entry, "poolName": "worker"}) if "nodeSelector" in entry else planned(entry)
         required = pod(made)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-        assert admits(required["nodeSelectorTerms"], there)
-        assert not admits(required["nodeSelectorTerms"], not_there)
+        assert admits(required["nodeSelectorTerms"], AMD64 | there)
+        assert not admits(required["nodeSelectorTerms"], AMD64 | not_there)
 
     @pytest.mark.req("NO-035")
-    def test_every_node(self) -> None:
-        """No requirement at all, as an empty term would match no node."""
+    def test_every_node_that_runs_the_image(self) -> None:
         made = planned({"poolName": "all", "nodeSelector": {}})
-        assert "nodeAffinity" not in pod(made, "all")["affinity"]
+        required = pod(made, "all")["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert admits(required["nodeSelectorTerms"], AMD64)
 
     @pytest.mark.req("NO-031")
     def test_the_nodes_of_a_pool(self) -> None:
         made = planned({"poolName": "cnf"}, platform="openshift", pools=(pool("cnf"),))
         required = pod(made, "cnf")["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-        assert admits(required["nodeSelectorTerms"], {"node-role.kubernetes.io/cnf": ""})
+        assert admits(required["nodeSelectorTerms"], AMD64 | {"node-role.kubernetes.io/cnf": ""})
 
     @pytest.mark.req("NO-053")
     def test_never_two_on_one_node(self) -> None:
@@ -72,9 +72,11 @@ class TestNodes:
         assert apart["topologyKey"] == "kubernetes.io/hostname"
 
     @pytest.mark.req("NO-056")
-    def test_no_architecture_is_asked_for(self) -> None:
-        """The image is an index for all four."""
-        assert "kubernetes.io/arch" not in msgspec.json.encode(found(planned(WORKERS), "DaemonSet")).decode()
+    def test_the_pods_run_where_their_image_does(self) -> None:
+        (terms,) = pod(planned(WORKERS, image_architectures=("arm64",)))["affinity"]["nodeAffinity"].values()
+        worker = {"node-role.kubernetes.io/worker": "", "kubernetes.io/os": "linux"}
+        assert admits(terms["nodeSelectorTerms"], worker | {"kubernetes.io/arch": "arm64"})
+        assert not admits(terms["nodeSelectorTerms"], worker | {"kubernetes.io/arch": "amd64"})
 
     @pytest.mark.req("NO-002")
     def test_taints(self) -> None:

@@ -17,9 +17,14 @@ from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.objects import ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator import certificates
+from polyarch.operator.cluster import ImageArchitectures
 from polyarch.operator.components.numa_cluster import NumaMetrics, NumaStatusWriter
 from polyarch.operator.components.numa_exporter_reconciler import EXPORTERS_KEY, ExporterReconciler, ExporterUninstaller
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
+
+
+async def no_answer(image: str) -> None:
+    """No registry."""
 
 
 class Applied:
@@ -64,7 +69,9 @@ class World:
         parts: dict[str, Any] = {
             "namespace": SimpleNamespace(is_terminating=False),
             "discovery": SimpleNamespace(
-                cluster=ClusterCapabilities(), served=frozenset({certificates.ISSUERS, certificates.CERTIFICATES})
+                cluster=ClusterCapabilities(),
+                images=ImageArchitectures(no_answer, clock=self.clock),
+                served=frozenset({certificates.ISSUERS, certificates.CERTIFICATES}),
             ),
             "platforms": SimpleNamespace(find=self._plain),
             "kubelets": SimpleNamespace(expect=lambda _: True, documents={}),

@@ -530,3 +530,22 @@ def test_the_status_names_what_to_look_at() -> None:
     assert status["deployment"] == {"namespace": "home", "name": "secondary-scheduler"}
     assert (status["schedulerName"], status["cacheResyncPeriod"]) == ("numa", "5s")
     assert {each["resource"] for each in status["relatedObjects"]} == {"namespaces", "deployments"}
+
+
+@pytest.mark.req("NO-081")
+def test_the_pod_runs_where_both_of_its_images_do() -> None:
+    cluster = ClusterCapabilities(version=(1, 33), image_architectures=("amd64", "arm64"))
+
+    def architectures(theirs: tuple[str, ...] | None) -> list[str]:
+        planned = plan_scheduler(observed(cluster=cluster, image_architectures=theirs))
+        (required,) = pod_of(planned)["affinity"]["nodeAffinity"].values()
+        terms = [each["matchExpressions"] for each in required["nodeSelectorTerms"]]
+        (found,) = {tuple(one["values"]) for term in terms for one in term if one["key"] == "kubernetes.io/arch"}
+        return list(found)
+
+    assert architectures(None) == ["amd64", "arm64"]
+    assert architectures(("arm64", "s390x")) == ["arm64"]
+    planned = plan_scheduler(observed(cluster=cluster, image_architectures=("s390x",)))
+    assert planned.documents is None
+    assert planned.condition.reason == "InvalidSchedulerImage"
+    assert "kube-scheduler:v1.33.2 is for s390x, and polyarch:1" in planned.condition.message

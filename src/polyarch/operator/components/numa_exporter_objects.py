@@ -32,6 +32,7 @@ from polyarch.operator.components.numa_facts import USUAL_API_PORTS, Platform, R
 from polyarch.operator.components.numa_node_groups import ResolvedNodeGroup
 from polyarch.operator.owned_objects import Document, finished, labels, metadata, owned
 from polyarch.operator.settings import OLDEST_KUBERNETES, OperatorSettings
+from polyarch.platforms import IMAGE_ARCHITECTURES
 from polyarch.selectors import Selector
 
 # -- the TLS profile of OpenShift --------------------------------------------------------------------------------------
@@ -93,6 +94,8 @@ class ExporterContext(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: OperatorSettings = OperatorSettings()
     """``image`` is the exporters' image."""
+    image_architectures: tuple[str, ...] = IMAGE_ARCHITECTURES
+    """Linux architectures of that image."""
     platform: Platform = "kubernetes"
     version: tuple[int, int] = OLDEST_KUBERNETES
     verbosity: int = 2
@@ -222,7 +225,7 @@ def _pod(group: ResolvedNodeGroup, context: ExporterContext, *, config: str) -> 
         **({"imagePullSecrets": secrets} if secrets else {}),
         "readinessGates": [{"conditionType": gate} for gate in names.READINESS_GATES],
         "nodeSelector": {shared.OS_KEY: "linux"},
-        "affinity": _affinity(group.selector),
+        "affinity": _affinity(group.selector, context.image_architectures),
         "tolerations": [dict(toleration) for toleration in group.settings.tolerations or (TOLERATES_ALL,)],
         "containers": [
             _exporter(group, context),
@@ -232,18 +235,17 @@ def _pod(group: ResolvedNodeGroup, context: ExporterContext, *, config: str) -> 
     }
 
 
-def _affinity(selector: Selector) -> Document:
-    """Keeps exporters on the nodes of the group, and never two on one node, which would write one object."""
+def _affinity(selector: Selector, architectures: Sequence[str]) -> Document:
+    """Keeps exporters on the nodes of the group that run their image, and never two on one node, which would write one
+    object."""
     apart = {"labelSelector": {"matchLabels": names.EXPORTER_POD_LABELS}, "topologyKey": "kubernetes.io/hostname"}
     affinity: Document = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
-    if not selector.requirements:
-        return affinity
     expressions = [
         {"key": requirement.key, "operator": requirement.operator}
         | ({"values": list(requirement.values)} if requirement.values else {})
         for requirement in selector.requirements
     ]
-    terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [*expressions, *operands.runnable(architectures)]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}} | affinity
 
 

@@ -163,6 +163,7 @@ class _Planner:
         self._kubelets = numa_node_groups.by_group(resolved.groups, facts.kubelet_configs, facts.platform)
         self._context = ExporterContext(
             settings=settings,
+            image_architectures=facts.image_architectures,
             platform=facts.platform,
             version=facts.version,
             verbosity=verbosity(given.spec),

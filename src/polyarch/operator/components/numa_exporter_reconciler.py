@@ -26,7 +26,7 @@ from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import fields_beyond_ours, is_behind, topology_crd
 from polyarch.objects import Condition, ObjectKey, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
-from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
+from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace, applied_architectures
 from polyarch.operator.components import numa_facts
 from polyarch.operator.components.alerts import NUMA_ALERTS
 from polyarch.operator.components.numa_cluster import (
@@ -58,6 +58,7 @@ from polyarch.operator.monitoring import prometheus_rule
 from polyarch.operator.owned_objects import PART_OF, Document, finished, labels, owned
 from polyarch.operator.reconciler import CONTESTED, STEP_TAKEN
 from polyarch.operator.settings import OperatorSettings
+from polyarch.platforms import IMAGE_ARCHITECTURES
 
 log = structlog.get_logger(__name__)
 
@@ -480,9 +481,14 @@ class ExporterReconciler:
         if self._rollout_progress.is_long(stalled):
             waiting = _waiting(await exporter_pods(self._client, self._settings.numa_home), daemon_sets)
         namespace = self._informers.namespace
+        spec = live.document.get("spec")
+        image = str((isinstance(spec, dict) and spec.get("imageSpec")) or self._settings.image)
+        applied = (applied_architectures(daemon_set, image) for daemon_set in daemon_sets.values())
+        known = await self._discovery.images.of(image) or next(filter(None, applied), None)
         return ExporterFacts(
             object=live.document,
             settings=self._settings,
+            image_architectures=known or IMAGE_ARCHITECTURES,
             image_restricted=self._image_restricted,
             platform=platform,
             version=cluster.version,

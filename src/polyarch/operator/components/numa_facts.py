@@ -18,6 +18,7 @@ from polyarch.operator import settings
 from polyarch.operator.operands import shortened
 from polyarch.operator.owned_objects import Document
 from polyarch.operator.settings import OperatorSettings
+from polyarch.platforms import IMAGE_ARCHITECTURES
 
 ReadDocument = Mapping[str, Any]
 Platform = Literal["kubernetes", "openshift", "hypershift"]
@@ -41,6 +42,8 @@ class ExporterFacts(msgspec.Struct, frozen=True, kw_only=True):
     object: ReadDocument
     """The NUMAResourcesOperator."""
     settings: OperatorSettings = OperatorSettings()
+    image_architectures: tuple[str, ...] = IMAGE_ARCHITECTURES
+    """Linux architectures of the exporters' image."""
     image_restricted: bool = True
     """``spec.imageSpec`` is not taken; the variable EXPORTER_IMAGE_RESTRICTION of the operator says otherwise."""
     platform: Platform = "kubernetes"

@@ -24,7 +24,6 @@ from polyarch.operator.components.alerts import SCHEDULER_ALERTS
 from polyarch.operator.monitoring import SERVICE_MONITORS, prometheus_rule
 from polyarch.operator.owned_objects import Document, finished, labels, metadata, owned
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
-from polyarch.platforms import IMAGE_ARCHITECTURES
 
 ROLE: Final = "topology-aware-scheduler"
 """ClusterRole and ClusterRoleBinding with what the extender reads."""
@@ -73,6 +72,8 @@ class SchedulerParts(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
     on_control_plane: bool
     """The candidates are the control-plane nodes."""
+    image_architectures: tuple[str, ...] | None = None
+    """Linux architectures of ``image``; None: nobody can say."""
     guaranteed: bool = False
     """The pod asks for as much as it may use."""
     cluster: ClusterCapabilities = ClusterCapabilities()
@@ -259,10 +260,8 @@ def _pod(parts: SchedulerParts) -> Document:
 
 def _nodes(parts: SchedulerParts) -> Document:
     """The nodes that both images run on; with a visible control plane, its nodes alone (terms are alternatives)."""
-    needed = [
-        {"key": names.ARCH_KEY, "operator": "In", "values": list(IMAGE_ARCHITECTURES)},
-        {"key": names.OS_KEY, "operator": "In", "values": ["linux"]},
-    ]
+    own, theirs = parts.cluster.image_architectures, parts.image_architectures
+    needed = operands.runnable([each for each in own if theirs is None or each in theirs])
     keys: Sequence[str | None] = CONTROL_PLANE_KEYS if parts.on_control_plane else (None,)
     terms = [
         {"matchExpressions": [*needed, *([{"key": key, "operator": "Exists"}] if key is not None else ())]}

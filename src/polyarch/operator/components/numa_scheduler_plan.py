@@ -232,6 +232,15 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
     api_server_ports: tuple[int, ...] = USUAL_API_PORTS
     deployment: Mapping[str, Any] | None = None
     """The Deployment as the cache has it, before this reconcile."""
+    image_architectures: tuple[str, ...] | None = None
+    """Linux architectures of :attr:`image`; None: nobody can say."""
+
+    @property
+    def image(self) -> str:
+        """The image of the kube-scheduler, if the custom resource is valid."""
+        spec = self.document.get("spec")
+        wanted = spec.get("imageSpec") if isinstance(spec, dict) else None
+        return chosen(str(wanted or ""), self.image_rules, version=self.version).image
 
 
 class SchedulerPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,7 +278,7 @@ def plan_scheduler(facts: SchedulerFacts) -> SchedulerPlan:
     extra = (DEDICATED_INFORMER,)
     events = _events(settings)
     for reason, problem in (
-        (numa_facts.INVALID_SCHEDULER_IMAGE, image.problem),
+        (numa_facts.INVALID_SCHEDULER_IMAGE, image.problem or _runs_nowhere(facts)),
         (numa_facts.INTERNAL_ERROR, where.problem),
     ):
         if problem:
@@ -284,6 +293,7 @@ def plan_scheduler(facts: SchedulerFacts) -> SchedulerPlan:
         replicas=where.replicas,
         guaranteed=(facts.metadata.annotations or {}).get(QOS_REQUEST) == "guaranteed",
         on_control_plane=where.on_control_plane,
+        image_architectures=facts.image_architectures,
         cluster=facts.cluster,
         api_server_ports=facts.api_server_ports,
     )
@@ -297,6 +307,17 @@ def plan_scheduler(facts: SchedulerFacts) -> SchedulerPlan:
         events=events,
         documents=documents,
         requeue_after=None if is_ready else ROLLOUT_INTERVAL,
+    )
+
+
+def _runs_nowhere(facts: SchedulerFacts) -> str:
+    """Why no node can run both containers; empty: one can."""
+    own, theirs = facts.cluster.image_architectures, facts.image_architectures
+    if theirs is None or set(own) & set(theirs):
+        return ""
+    return (
+        f"image {facts.image} is for {', '.join(theirs) or 'no architecture of Linux'}, and {facts.operator.image}, "
+        f"which runs beside it in one pod, for {', '.join(own)}; set spec.imageSpec to an image for one of these"
     )
 
 

@@ -16,7 +16,7 @@ from polyarch.numa import names
 from polyarch.numa.api.resources import SCHEDULERS
 from polyarch.objects import ObjectKey, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
-from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
+from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace, applied_architectures
 from polyarch.operator.components import numa_facts
 from polyarch.operator.components.numa_cluster import (
     POLL_INTERVAL,
@@ -165,7 +165,7 @@ class SchedulerReconciler:
 
     async def _facts(self, live: Unstructured, cluster: ClusterCapabilities) -> SchedulerFacts:
         deployment = self._sets.get(DEPLOYMENTS, names.SCHEDULER)
-        return SchedulerFacts(
+        facts = SchedulerFacts(
             document=live.document,
             metadata=live.metadata,
             owner=Owner.of(SCHEDULERS, live.metadata),
@@ -178,6 +178,10 @@ class SchedulerReconciler:
             api_server_ports=self._informers.api_server_ports,
             deployment=deployment.document if deployment is not None else None,
         )
+        architectures = await self._discovery.images.of(facts.image)
+        if architectures is None and facts.deployment is not None:
+            architectures = applied_architectures(facts.deployment, facts.image)
+        return msgspec.structs.replace(facts, image_architectures=architectures)
 
     async def _write_status(self, live: Unstructured, planned: SchedulerPlan) -> Result:
         conditions = (*numa_facts.four(planned.condition), *planned.extra)

@@ -62,7 +62,6 @@ from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS, POLICIES, PPCS, ClusterPodPlacementConfig
 from polyarch.placement.exec_monitor_handler import HANDLER_NAMESPACE_RULES, HANDLER_RULES, NODE_AGENT_RULES
 from polyarch.placement.settings import SecretAccess, SettingsTable, WarmUpKind
-from polyarch.platforms import IMAGE_ARCHITECTURES
 
 # -- operands ----------------------------------------------------------------------------------------------------------
 
@@ -421,20 +420,16 @@ def daemon_set(settings: OperatorSettings, cluster: ClusterCapabilities, *, verb
             "template": {
                 "metadata": {"labels": labels(name)}
                 | ({"annotations": {"openshift.io/required-scc": "privileged"}} if cluster.openshift else {}),
-                "spec": _pod(settings, verbose=verbose),
+                "spec": _pod(settings, cluster.image_architectures, verbose=verbose),
             },
         },
     }
 
 
-def _pod(settings: OperatorSettings, *, verbose: bool) -> Document:
+def _pod(settings: OperatorSettings, architectures: Sequence[str], *, verbose: bool) -> Document:
     """The kernel's pids are those of the host, hence ``hostPID``. Not all of :func:`operands.scheduling` applies: a
     node selector would leave nodes unwatched."""
-    required = [
-        {"key": names.ARCH_KEY, "operator": "In", "values": list(IMAGE_ARCHITECTURES)},
-        {"key": names.OS_KEY, "operator": "In", "values": ["linux"]},
-    ]
-    terms = [{"matchExpressions": required}]
+    terms = [{"matchExpressions": operands.runnable(architectures)}]
     scheduling = operands.scheduling(settings)
     chosen: Document = {key: scheduling[key] for key in ("priorityClassName", "imagePullSecrets") if key in scheduling}
     return {

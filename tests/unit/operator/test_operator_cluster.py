@@ -1,0 +1,97 @@
+"""Where the image of the operands runs: as its registry says, and through an outage as it was decided before."""
+
+from typing import Any
+
+import pytest
+from manual_clock import ManualClock
+from memory_api import MemoryApi
+
+from polyarch.kube.resources import DEPLOYMENTS
+from polyarch.names import BUILDER, PLACEMENT_WEBHOOK, TAINTS
+from polyarch.operator import operands
+from polyarch.operator.cluster import Discovery, ImageArchitectures
+from polyarch.operator.settings import OperatorSettings
+from polyarch.platforms import IMAGE_ARCHITECTURES
+
+IMAGE = "registry.example/polyarch:1"
+
+
+class DiscoveredApi(MemoryApi):
+    """Serves nothing but Kubernetes' own kinds."""
+
+    async def discover(self, group: str) -> tuple[()]:
+        return ()
+
+    async def raw(self, verb: str, path: str) -> bytes:
+        return b'{"major": "1", "minor": "33", "gitVersion": "v1.33.2"}'
+
+
+class Registry:
+    """Answers with ``architectures``; None: nobody answers."""
+
+    def __init__(self) -> None:
+        self.architectures: tuple[str, ...] | None = None
+        self.asked: list[str] = []
+
+    async def read(self, image: str) -> tuple[str, ...] | None:
+        self.asked.append(image)
+        return self.architectures
+
+
+def discovery(api: Any, registry: Registry, clock: ManualClock) -> Discovery:
+    images = ImageArchitectures(registry.read, clock=clock)
+    settings = OperatorSettings(namespace="home", image=IMAGE)
+    return Discovery(api, lambda: None, settings=settings, images=images, clock=clock)
+
+
+def deployment(name: str, architectures: tuple[str, ...], *, image: str = IMAGE) -> dict[str, Any]:
+    terms = [{"matchExpressions": operands.runnable(architectures)}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    pod = {"containers": [{"name": "mesh"}, {"name": "role", "image": image}], "affinity": affinity}
+    return {"metadata": {"name": name, "namespace": "home"}, "spec": {"template": {"spec": pod}}}
+
+
+@pytest.mark.req("IN-035")
+async def test_the_registry_says_where_operands_run() -> None:
+    registry, clock = Registry(), ManualClock()
+    registry.architectures = ("arm64", "s390x")
+    found = discovery(DiscoveredApi(), registry, clock)
+    assert (await found.look()).image_architectures == ("arm64", "s390x")
+    assert (await found.look()).image_architectures == ("arm64", "s390x")
+    assert registry.asked == [IMAGE]
+
+
+@pytest.mark.req("IN-035")
+async def test_a_registry_that_is_away_rolls_nothing_out() -> None:
+    """Neither while the operator runs nor as another one takes over, which has read nothing itself."""
+    registry, clock = Registry(), ManualClock()
+    registry.architectures = ("amd64",)
+    found = discovery(DiscoveredApi(), registry, clock)
+    await found.look()
+    registry.architectures = None
+    clock.advance(3700)
+    assert (await found.look()).image_architectures == ("amd64",)
+    assert len(registry.asked) == 2
+    clock.advance(59)
+    await found.look()
+    assert len(registry.asked) == 2
+    registry.architectures = ("amd64", "arm64")
+    clock.advance(2)
+    assert (await found.look()).image_architectures == ("amd64", "arm64")
+
+    registry.architectures = None
+    for name in (PLACEMENT_WEBHOOK, TAINTS, BUILDER):
+        api = DiscoveredApi()
+        api.put(DEPLOYMENTS, deployment(name, ("amd64",)))
+        assert (await discovery(api, registry, clock).look()).image_architectures == ("amd64",)
+
+
+@pytest.mark.req("IN-035")
+async def test_another_image_and_no_word_of_any_mean_the_released_architectures() -> None:
+    registry, clock, api = Registry(), ManualClock(), DiscoveredApi()
+    assert (await discovery(api, registry, clock).look()).image_architectures == IMAGE_ARCHITECTURES
+    api.put(DEPLOYMENTS, deployment(TAINTS, ("amd64",), image="registry.example/polyarch:0"))
+    unlimited = deployment(BUILDER, ())
+    del unlimited["spec"]["template"]["spec"]["affinity"]
+    api.put(DEPLOYMENTS, unlimited)
+    assert (await discovery(api, registry, clock).look()).image_architectures == IMAGE_ARCHITECTURES
