@@ -11,12 +11,13 @@ import random
 
 import pytest
 import structlog
+from fake_api import FakeApi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from manual_clock import ManualClock
 
 from polyarch.kube.controller import Controller, NoRequeue, Result
-from polyarch.kube.errors import AlreadyExists, Conflict, ConnectionFailed, NotFound
+from polyarch.kube.errors import ConnectionFailed
 from polyarch.kube.lease import LeaderElection
 
 REPLICAS = 3
@@ -32,69 +33,48 @@ STEPS = st.tuples(
 """What happens, and how much time passes after it."""
 
 
-class Api:
-    """One Lease; each replica has a connection of its own that may be cut, in the middle of a request, too."""
-
-    def __init__(self, clock: ManualClock, chance: random.Random) -> None:
-        self.clock = clock
-        self.chance = chance
-        self.lease: dict | None = None
-        self.version = 0
-
-    def write(self, document: dict) -> dict:
-        self.version += 1
-        metadata = {**document["metadata"], "resourceVersion": str(self.version)}
-        self.lease = {**document, "metadata": metadata}
-        return self.lease
-
-
 class Connection:
-    """What a replica sees of the API server. A write may arrive although its answer is lost."""
+    """What a replica sees of the API server, until it is cut off, in the middle of a request, too.
 
-    def __init__(self, api: Api) -> None:
+    A write may arrive although its answer is lost.
+    """
+
+    def __init__(self, api: FakeApi, chance: random.Random) -> None:
         self.api = api
+        self.chance = chance
         self.cut = False
 
     async def request(self) -> None:
-        await self.api.clock.sleep(self.api.chance.uniform(0.01, 0.2))
+        await self.api.clock.sleep(self.chance.uniform(0.01, 0.2))
         if self.cut:
-            await self.api.clock.sleep(self.api.chance.choice([0.1, 5, 60]))
+            await self.api.clock.sleep(self.chance.choice([0.1, 5, 60]))
             raise ConnectionFailed("cut off")
 
-    async def answer(self) -> None:
-        if self.api.chance.random() < 0.1:
+    async def get(self, *arguments, **options) -> dict:
+        await self.request()
+        return await self.api.get(*arguments, **options)
+
+    async def create(self, *arguments, **options) -> dict:
+        return await self.write(self.api.create, *arguments, **options)
+
+    async def replace(self, *arguments, **options) -> dict:
+        return await self.write(self.api.replace, *arguments, **options)
+
+    async def write(self, verb, *arguments, **options) -> dict:
+        await self.request()
+        written = await verb(*arguments, **options)
+        if self.chance.random() < 0.1:
             raise ConnectionFailed("answer lost", sent=True)
-
-    async def get(self, resource, name, *, namespace="", retry=True) -> dict:
-        await self.request()
-        if self.api.lease is None:
-            raise NotFound(404)
-        return self.api.lease
-
-    async def create(self, resource, document, *, namespace="", type=dict, retry=True) -> dict:
-        await self.request()
-        if self.api.lease is not None:
-            raise AlreadyExists(409)
-        written = self.api.write(document)
-        await self.answer()
-        return written
-
-    async def replace(self, resource, document, *, namespace="", type=dict, retry=True) -> dict:
-        await self.request()
-        if document["metadata"]["resourceVersion"] != self.api.lease["metadata"]["resourceVersion"]:
-            raise Conflict(409)
-        written = self.api.write(document)
-        await self.answer()
         return written
 
 
 class Replica:
     """A process: an election, and a controller whose workers run while it leads."""
 
-    def __init__(self, world: "World", identity: str) -> None:
+    def __init__(self, world: "Replicas", identity: str) -> None:
         self.world = world
         self.identity = identity
-        self.connection = Connection(world.api)
+        self.connection = Connection(world.api, world.chance)
         self.worker: asyncio.Task[None] | None = None
         self.election = LeaderElection(
             self.connection,
@@ -142,11 +122,11 @@ class Replica:
         assert failure is None, failure
 
 
-class World:
+class Replicas:
     def __init__(self, seed: int) -> None:
         self.clock = ManualClock(start=0, turns=10)
         self.chance = random.Random(seed)
-        self.api = Api(self.clock, self.chance)
+        self.api = FakeApi(self.clock)
         self.wanted: dict[int, int] = {}
         self.made: dict[int, int] = {}
         self.leading: str | None = None
@@ -208,7 +188,7 @@ class World:
 @given(st.lists(STEPS, min_size=3, max_size=12), st.integers(0, 2**16))
 def test_never_two_leaders_and_nothing_lost(steps, seed):
     async def scenario() -> None:
-        world = World(seed)
+        world = Replicas(seed)
         try:
             for (what, index), seconds in steps:
                 await world.take(what, index)

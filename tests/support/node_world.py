@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+from fake_api import FakeApi
 from manual_clock import ManualClock
-from memory_api import MemoryApi
 from taint_nodes import Json, document, node, taints_of
 
 from polyarch.kube.controller import Controller
@@ -48,7 +48,7 @@ class NodeWorld:
 
     def __init__(self, *nodes: Json, settings: TaintSettings | None = None, **options: Any) -> None:
         self.clock = ManualClock()
-        self.api = MemoryApi()
+        self.api = FakeApi()
         self.facts = Facts(settings or TaintSettings(**options))
         self.store: Store[Node] = Store()
         self.writes: WriteExpectations[Node] = WriteExpectations(self.store, clock=self.clock)
@@ -153,7 +153,7 @@ class NodeWorld:
 
     def remove(self, name: str, *, unseen: bool = False) -> None:
         version = self.api.read(NODES, name)["metadata"]["resourceVersion"]
-        self.api.delete(NODES, name)
+        self.api.remove(NODES, name)
         if not unseen:
             self._take(Delete(ObjectKey("", name), str(int(version) + 1)))
 

@@ -5,8 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fake_api import FakeApi
 from machine_trees import GIB, CellFiles, MachineTree
 
+from polyarch.kube.resources import NODES
+from polyarch.numa.api.topology import TOPOLOGIES
+
+NODE = "worker-1"
 POLICY, SCOPE = "single-numa-node", "pod"
 
 
@@ -91,3 +96,13 @@ def available(topology: Mapping[str, Any], resource: str = "cpu") -> list[int]:
     return [
         int(each["available"]) for zone in topology["zones"] for each in zone["resources"] if each["name"] == resource
     ]
+
+
+def register(api: FakeApi, uid: str, **status: Any) -> None:
+    """The kubelet registers the Node, perhaps again."""
+    api.put(NODES, {"metadata": {"name": NODE, "uid": uid}, "status": status})
+
+
+def published(api: FakeApi) -> Any:
+    """The NodeResourceTopology of the Node."""
+    return api.read(TOPOLOGIES, NODE)

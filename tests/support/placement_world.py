@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
+from fake_informer import FakeInformer
 from manual_clock import ManualClock
 
 from polyarch.images.metrics import LookupMetrics
@@ -16,8 +17,6 @@ from polyarch.images.pod_mutation import MutationContext, PodMutation
 from polyarch.kube.errors import NO_FIT, Invalid, NotFound, StatusCause
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import JsonPatch, TestFailed, apply_patch
-from polyarch.kube.store import ObjectChange, Store
-from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
 from polyarch.objects import DOCKER_CONFIG_JSON, ObjectKey, PartialObjectMetadata, Pod, Secret
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import Reference, parse
@@ -29,62 +28,6 @@ from polyarch.placement.metrics import PlacementMetrics
 from polyarch.platforms import Platform
 
 OPERATOR = "polyarch-system"
-
-
-class FakeInformer:
-    """A store that a test fills; ``sync`` says that the first list is complete."""
-
-    def __init__(self, type: Any) -> None:
-        self.store: Store[Any] = Store()
-        self.problem: str | None = None
-        self.last_error: str | None = None
-        self.blind_seconds = 0.0
-        self._type = type
-        self._handlers: list[Callable[[ObjectChange[Any]], None]] = []
-        self._synced = asyncio.Event()
-        self._version = 0
-        self.running = False
-
-    @property
-    def has_synced(self) -> bool:
-        return self._synced.is_set()
-
-    def add_handler(self, handler: Callable[[ObjectChange[Any]], None]) -> None:
-        self._handlers.append(handler)
-
-    def remove_handler(self, handler: Callable[[ObjectChange[Any]], None]) -> None:
-        self._handlers.remove(handler)
-
-    async def synced(self) -> None:
-        await self._synced.wait()
-
-    def sync(self) -> None:
-        self._synced.set()
-
-    def put(self, document: dict[str, Any]) -> Any:
-        """Adds or changes an object, as a watch event would."""
-        self._version += 1
-        metadata = {"uid": "uid-" + document["metadata"]["name"], **document["metadata"]}
-        metadata["resourceVersion"] = str(self._version)
-        object_ = msgspec.convert({**document, "metadata": metadata}, self._type)
-        self._tell(Apply(object_))
-        return object_
-
-    def list(self, *documents: dict[str, Any]) -> None:
-        """The first list."""
-        self._tell(Init())
-        for document in documents:
-            self._tell(InitApply(msgspec.convert(document, self._type)))
-        self._tell(InitDone("1"))
-
-    def remove(self, name: str, namespace: str = "") -> None:
-        self._version += 1
-        self._tell(Delete(ObjectKey(namespace, name), str(self._version)))
-
-    def _tell(self, output: Any) -> None:
-        for change in self.store.take(output):
-            for handler in self._handlers:
-                handler(change)
 
 
 class FakeWatches:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fake_api import FakeApi
 from placement_cases import failure, index
-from taint_api import TaintApi
 from taint_nodes import document
 
 from polyarch.images.pod_images import images_of
@@ -13,6 +13,20 @@ from polyarch.objects import Pod
 from polyarch.oci.inspection import Inspection
 
 Json = dict[str, Any]
+POLICIES = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicy",
+    namespaced=False,
+)
+BINDINGS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingadmissionpolicybindings",
+    "MutatingAdmissionPolicyBinding",
+    namespaced=False,
+)
 IMAGES = {
     "both": index("both", "amd64", "arm64"),
     "intel": index("intel", "amd64"),
@@ -56,9 +70,23 @@ def workload(name: str, image: str = "both", *, annotations: Mapping[str, str] |
     }
 
 
-def cluster(*, amd64: int = 2, arm64: int = 2, objects: Mapping[Resource, list[Json]] | None = None) -> TaintApi:
+def taint_api() -> FakeApi:
+    """An API server without objects that serves mutating admission policies."""
+    api = FakeApi(kinds=(POLICIES, BINDINGS))
+    api.admit = _roll_out
+    return api
+
+
+def _roll_out(before: Json, after: Json) -> None:
+    """The controller of a workload has seen each change at once, unless it was behind before."""
+    status = before.get("status") or {}
+    if "observedGeneration" in status and status["observedGeneration"] == before["metadata"].get("generation"):
+        after["status"] = {**status, "observedGeneration": after["metadata"]["generation"]}
+
+
+def cluster(*, amd64: int = 2, arm64: int = 2, objects: Mapping[Resource, list[Json]] | None = None) -> FakeApi:
     """An API server with nodes and these objects."""
-    api = TaintApi()
+    api = taint_api()
     for number in range(amd64):
         api.put(NODES, document(f"amd-{number}", "amd64"))
     for number in range(arm64):
@@ -70,7 +98,7 @@ def cluster(*, amd64: int = 2, arm64: int = 2, objects: Mapping[Resource, list[J
     return api
 
 
-def shop(**more: Any) -> TaintApi:
+def shop(**more: Any) -> FakeApi:
     """One Deployment for both architectures, one DaemonSet with a pod on every node."""
     agents = [
         pod("agent-a", owner=("DaemonSet", "agent"), nodeName="amd-0"),

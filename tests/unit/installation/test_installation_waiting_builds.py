@@ -3,12 +3,11 @@
 from typing import Any
 
 import pytest
+from fake_api import FakeApi
 
 from polyarch.installation.operator import OPERATOR
 from polyarch.installation.wait import WaitTimeout, available
-from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import DEPLOYMENTS, LEASES, Resource
-from polyarch.kube.responses import ListResult
+from polyarch.kube.resources import DEPLOYMENTS, LEASES, PODS
 from polyarch.placement import names
 
 pytestmark = pytest.mark.req("IN-002")
@@ -16,31 +15,22 @@ pytestmark = pytest.mark.req("IN-002")
 HOME = "polyarch-system"
 
 
-class Api:
-    """Deployments and pods."""
-
-    def __init__(self, builds: str, *, builder: int | None, pods: tuple[dict[str, Any], ...] = ()) -> None:
-        container = {"name": "operator", "env": [{"name": "POLYARCH_BUILDS", "value": builds}] if builds else []}
-        self.deployments = {OPERATOR: deployment(2, {"containers": [container]})}
-        if builder is not None:
-            self.deployments["polyarch-builder"] = deployment(builder, {})
-        self.pods = pods
-
-    async def get(self, resource: Resource, name: str, **_: Any) -> Any:
-        if resource == LEASES:
-            told = {names.OPERATOR_SETTLED: "operator-1"}
-            return {"metadata": {"annotations": told}, "spec": {"holderIdentity": "operator-1"}}
-        if resource != DEPLOYMENTS or name not in self.deployments:
-            raise NotFound(404, name=name)
-        return self.deployments[name]
-
-    async def list(self, *_: Any, **__: Any) -> Any:
-        return ListResult(items=list(self.pods), resource_version="1")
+def api_with(builds: str, *, builder: int | None, pods: tuple[dict[str, Any], ...] = ()) -> FakeApi:
+    api = FakeApi()
+    container = {"name": "operator", "env": [{"name": "POLYARCH_BUILDS", "value": builds}] if builds else []}
+    api.put(DEPLOYMENTS, deployment(OPERATOR, 2, {"containers": [container]}))
+    if builder is not None:
+        api.put(DEPLOYMENTS, deployment("polyarch-builder", builder, {}))
+    for pod in pods:
+        api.put(PODS, pod)
+    lease = {"name": names.OPERATOR_LEASE, "namespace": HOME, "annotations": {names.OPERATOR_SETTLED: "operator-1"}}
+    api.put(LEASES, {"metadata": lease, "spec": {"holderIdentity": "operator-1"}})
+    return api
 
 
-def deployment(available: int, pod: dict[str, Any]) -> dict[str, Any]:
+def deployment(name: str, available: int, pod: dict[str, Any]) -> dict[str, Any]:
     return {
-        "metadata": {"generation": 1, "namespace": HOME},
+        "metadata": {"name": name, "generation": 1, "namespace": HOME},
         "spec": {"replicas": 2, "template": {"spec": pod}},
         "status": {"observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": available},
     }
@@ -56,16 +46,18 @@ async def wait(api: Any) -> list[str]:
 @pytest.mark.parametrize(("builds", "builder"), [("", None), ("off", None), ("auto", None), ("on", 1)])
 async def test_nothing_is_missing(builds: str, builder: int | None) -> None:
     """With auto there is no builder before the first ImageBuild."""
-    assert await wait(Api(builds, builder=builder)) == []
+    assert await wait(api_with(builds, builder=builder)) == []
 
 
 @pytest.mark.req("BD-002")
 async def test_the_builder_is_waited_for_and_what_keeps_it_is_said() -> None:
     with pytest.raises(WaitTimeout, match="builds: the operator has not begun"):
-        await wait(Api("on", builder=None))
+        await wait(api_with("on", builder=None))
     state = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
-    pod = {"metadata": {"name": "polyarch-builder-1"}, "status": {"containerStatuses": [{"state": state}]}}
+    labels = {names.CONTROLLER_LABEL: "polyarch-builder"}
+    metadata = {"name": "polyarch-builder-1", "namespace": HOME, "labels": labels}
+    pod = {"metadata": metadata, "status": {"containerStatuses": [{"state": state}]}}
     with pytest.raises(
         WaitTimeout, match=r"builds: no pod is available \(polyarch-builder-1: ImagePullBackOff: no such"
     ):
-        await wait(Api("on", builder=0, pods=(pod,)))
+        await wait(api_with("on", builder=0, pods=(pod,)))

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from fake_api import FakeApi
 from manual_clock import ManualClock
-from memory_api import MemoryApi
 
 from polyarch.kube.certificate_rotation import LOADING, PROPAGATION, SelfManaged, SelfManagedSettings
 from polyarch.kube.certificates import (
@@ -203,7 +203,7 @@ def secret(**entries: bytes) -> dict:
 
 @pytest.mark.req("KR-033")
 async def test_a_secret_is_followed_by_name(clock):
-    api = MemoryApi()
+    api = FakeApi()
     certificates = SecretCertificates(api, "polyarch", "certs", clock=clock)
     with pytest.raises(CertificateError, match="Secret polyarch/certs does not exist"):
         await certificates.load()
@@ -317,7 +317,7 @@ class Cluster:
     """An API server with the objects that have to trust our CA, and one replica that follows the Secret."""
 
     def __init__(self, clock: ManualClock) -> None:
-        self.api = MemoryApi()
+        self.api = FakeApi()
         self.clock = clock
         self.managed = SelfManaged(self.api, SETTINGS, clock=clock)
         self.replica = SecretCertificates(self.api, "polyarch", "certs", clock=clock)
@@ -550,8 +550,8 @@ async def test_a_rotation_cut_off_at_any_request_breaks_nothing_and_is_finished_
 async def test_lost_secrets_leave_replicas_trusted_that_serve_them_from_memory(cluster, clock):
     await cluster.reconcile()
     old_leaf = cluster.data["tls.crt"]
-    cluster.api.delete(SECRETS, "certs", "polyarch")
-    cluster.api.delete(SECRETS, "ca", "polyarch")
+    cluster.api.remove(SECRETS, "certs", "polyarch")
+    cluster.api.remove(SECRETS, "ca", "polyarch")
     async with watched(cluster, [old_leaf]):
         await cluster.reconcile()
     assert cluster.data["tls.crt"] != old_leaf
@@ -629,7 +629,7 @@ async def test_somebody_elses_leaf_is_replaced_and_no_admission_fails(cluster, c
 
 @pytest.mark.req("KR-033")
 async def test_configurations_that_do_not_exist_yet_hold_nothing_up(clock):
-    api = MemoryApi()
+    api = FakeApi()
     managed = SelfManaged(api, SETTINGS, clock=clock)
     await managed.reconcile(managed.key)
     assert "tls.crt" in api.read(SECRETS, "certs", "polyarch")["data"]
@@ -672,7 +672,7 @@ async def test_of_two_that_rotate_at_once_one_steps_back(cluster, clock):
 
 def test_a_leaf_without_names_is_refused():
     with pytest.raises(ValueError, match="at least one name"):
-        SelfManaged(MemoryApi(), SelfManagedSettings(namespace="n", names=()))
+        SelfManaged(FakeApi(), SelfManagedSettings(namespace="n", names=()))
 
 
 @pytest.mark.req("KR-033")

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
+from fake_api import FakeApi
 from manual_clock import ManualClock
-from memory_api import MemoryApi
 
 from polyarch.kube.errors import ConfigurationError, ConnectionFailed, Forbidden, Unavailable
 from polyarch.kube.events import NOTE_BYTES, REMEMBERED, SERIES_WINDOW, Recorder, Regarding
@@ -22,8 +22,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def api() -> MemoryApi:
-    return MemoryApi()
+def api() -> FakeApi:
+    return FakeApi()
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def report(recorder: Recorder, regarding: Regarding = POD, note: str = "amd64, a
     recorder.event(regarding, note=note, **(defaults | options))
 
 
-def events(api: MemoryApi) -> list[dict]:
+def events(api: FakeApi) -> list[dict]:
     return [document for (resource, _, _), document in api.objects.items() if resource is EVENTS]
 
 

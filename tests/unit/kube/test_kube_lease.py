@@ -4,8 +4,8 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from fake_api import FakeApi
 from manual_clock import ManualClock
-from memory_api import MemoryApi
 
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.lease import LeaderElection, LeadershipError, Lease, LeaseAge, LeaseSpec
@@ -20,14 +20,14 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def api() -> MemoryApi:
-    return MemoryApi()
+def api() -> FakeApi:
+    return FakeApi()
 
 
 class Replica:
     """A process that wants to lead; ``led`` holds the intervals in which its workers ran."""
 
-    def __init__(self, api: MemoryApi, clock: ManualClock, identity: str, **options) -> None:
+    def __init__(self, api: FakeApi, clock: ManualClock, identity: str, **options) -> None:
         self.clock = clock
         self.led: list[list[float]] = []
         self.stop_takes = options.pop("stop_takes", 0.0)
@@ -68,7 +68,7 @@ async def running(*replicas: Replica):
         await gone
 
 
-def spec(api: MemoryApi) -> dict:
+def spec(api: FakeApi) -> dict:
     return api.read(LEASES, NAME, "polyarch")["spec"]
 
 
@@ -369,7 +369,7 @@ def test_the_age_of_a_record_is_the_time_since_it_changed_here(clock):
 @pytest.mark.req("KR-030")
 async def test_what_the_leader_tells_goes_with_its_renewals() -> None:
     """As annotations; an empty value takes one away, and those of others stay."""
-    api, clock, told = MemoryApi(), ManualClock(start=0), {"a/b": "1", "c/d": "2"}
+    api, clock, told = FakeApi(), ManualClock(start=0), {"a/b": "1", "c/d": "2"}
     election = LeaderElection(
         api, namespace="n", name="l", identity="me", clock=clock, random=lambda: 0.0, notes=lambda: told
     )

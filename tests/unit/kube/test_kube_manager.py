@@ -11,8 +11,8 @@ import aiohttp
 import msgspec
 import pytest
 import trustme
+from fake_api import FakeApi
 from manual_clock import ManualClock
-from memory_api import MemoryApi
 
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route, Webhooks
 from polyarch.kube.certificates import CertificateError, Certificates, KeyPair
@@ -78,9 +78,9 @@ async def admit(request: AdmissionRequest[dict]) -> AdmissionResponse:
 class Process:
     """A role with everything in it, on free ports; ``passes`` are those of its controllers."""
 
-    def __init__(self, *, api: MemoryApi | None = None, synced: bool = True, certified: bool = True, **options) -> None:
+    def __init__(self, *, api: FakeApi | None = None, synced: bool = True, certified: bool = True, **options) -> None:
         self.clock = options.pop("clock", None) or ManualClock(start=0)
-        self.api = api or MemoryApi()
+        self.api = api or FakeApi()
         self.passes: list[str] = []
         self.caches = Caches(synced=synced)
         self.source = Source()
@@ -214,7 +214,7 @@ async def test_admission_and_workers_wait_for_the_caches():
 
 @pytest.mark.req("KR-030")
 async def test_a_standby_is_ready_admits_and_runs_only_what_is_safe():
-    api = MemoryApi()
+    api = FakeApi()
     api.put(
         LEASES,
         {"metadata": {"name": "l", "namespace": "n"}, "spec": {"holderIdentity": "b", "leaseDurationSeconds": 15}},
@@ -334,7 +334,7 @@ async def test_a_worker_that_does_not_end_is_cut_off_and_the_lease_still_given_b
 
 @pytest.mark.req("KR-034")
 async def test_a_standby_with_a_full_queue_ends_without_waiting_for_it():
-    api = MemoryApi()
+    api = FakeApi()
     api.put(
         LEASES,
         {"metadata": {"name": "l", "namespace": "n"}, "spec": {"holderIdentity": "b", "leaseDurationSeconds": 15}},
@@ -465,7 +465,7 @@ class Told:
 
 @pytest.mark.req("KR-055")
 async def test_a_process_takes_part_in_several_elections_and_each_is_won_and_lost_alone():
-    api, clock, told = MemoryApi(), ManualClock(start=0), []
+    api, clock, told = FakeApi(), ManualClock(start=0), []
     other = {"holderIdentity": "b", "leaseDurationSeconds": 15}
     api.put(LEASES, {"metadata": {"name": "shard", "namespace": "n"}, "spec": other})
     shard = LeaderElection(api, namespace="n", name="shard", identity="a", clock=clock, random=lambda: 0.5)
@@ -496,7 +496,7 @@ async def test_a_process_takes_part_in_several_elections_and_each_is_won_and_los
 
 @pytest.mark.req("KR-055")
 async def test_two_parts_that_share_an_election_begin_and_end_together():
-    api, clock, told = MemoryApi(), ManualClock(start=0), []
+    api, clock, told = FakeApi(), ManualClock(start=0), []
     shared = LeaderElection(api, namespace="n", name="s", identity="a", clock=clock)
     one = Leadership(election=shared, background={"one": Told("one", told)})
     two = Leadership(election=shared, background={"two": Told("two", told)})

@@ -11,8 +11,8 @@ import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
+from fake_api import FakeApi
 from manual_clock import ManualClock
-from memory_api import MemoryApi
 
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route
 from polyarch.kube.manager import Addresses, Components, Leadership, Process, Role, leader_check, merged
@@ -92,16 +92,8 @@ COUNTER = Role(name="counter", setup=counts)
 ALL = (GREETER, COUNTER)
 
 
-class Api(MemoryApi):
-    """An API server, as far as these roles ask one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = ManualClock(start=0)
-
-
 class Running:
-    def __init__(self, api: Api, at: Addresses) -> None:
+    def __init__(self, api: FakeApi, at: Addresses) -> None:
         self.api = api
         self.at = at
 
@@ -112,7 +104,7 @@ class Running:
 
 @asynccontextmanager
 async def running(*roles: Role, **settings: Any) -> AsyncIterator[Running]:
-    api, metrics, announced = Api(), Metrics(), asyncio.Queue[Addresses]()
+    api, metrics, announced = FakeApi(ManualClock(start=0)), Metrics(), asyncio.Queue[Addresses]()
     own = msgspec.structs.replace(SETTINGS, **settings)
     async with Process(
         "tests",
@@ -171,7 +163,7 @@ async def test_a_process_has_only_what_its_roles_bring():
 
 @pytest.mark.req("KR-050")
 async def test_a_role_that_is_not_told_what_it_reads_says_so():
-    async with Process("tests", SETTINGS, Api(), Metrics()) as process:  # type: ignore[arg-type]
+    async with Process("tests", SETTINGS, FakeApi(), Metrics()) as process:  # type: ignore[arg-type]
         with pytest.raises(LookupError, match="tests was started without Tone"):
             await process.run(GREETER)
     assert OPENED == ["opened", "closed"]

@@ -1,15 +1,17 @@
 """Finalizers by name, through patches that test what they were made for."""
 
+import msgspec
 import pytest
-from memory_api import MemoryApi
+from fake_api import FakeApi
 
 from polyarch.kube.errors import Invalid
 from polyarch.kube.owners import add_finalizer, adding_finalizer, remove_finalizer, removing_finalizer
 from polyarch.kube.patches import add, remove, test
 from polyarch.kube.resources import CONFIGMAPS
-from polyarch.objects import ObjectMeta
+from polyarch.objects import ObjectKey, ObjectMeta
 
 OURS = "polyarch.dev/cleanup"
+KEY = ObjectKey("n", "c")
 
 
 def meta(*names, **fields):
@@ -45,41 +47,31 @@ def test_what_is_so_already_needs_no_patch():
     assert removing_finalizer(meta(), OURS) is None
 
 
-class Api(MemoryApi):
-    """A ConfigMap, and the words of an API server for a patch that does not fit."""
+def api_with(*finalizers):
+    api = FakeApi()
+    metadata = {"name": "c", "namespace": "n", "uid": "u-1"}
+    api.put(CONFIGMAPS, {"metadata": {**metadata, **({"finalizers": list(finalizers)} if finalizers else {})}})
+    return api
 
-    def __init__(self, *names: str) -> None:
-        super().__init__()
-        metadata = {"name": "c", "namespace": "n", "uid": "u-1"}
-        self.put(CONFIGMAPS, {"metadata": {**metadata, **({"finalizers": list(names)} if names else {})}})
 
-    @property
-    def metadata(self) -> ObjectMeta:
-        metadata = self.read(CONFIGMAPS, "c", "n")["metadata"]
-        return ObjectMeta(
-            name="c",
-            namespace="n",
-            uid=metadata["uid"],
-            resource_version=metadata["resourceVersion"],
-            finalizers=metadata.get("finalizers"),
-        )
+def seen(api):
+    return msgspec.convert(api.read(CONFIGMAPS, *reversed(KEY))["metadata"], ObjectMeta)
 
-    def change(self, **fields: object) -> None:
-        document = self.read(CONFIGMAPS, "c", "n")
-        document["metadata"] |= fields
-        self.put(CONFIGMAPS, document)
+
+def change(api, **metadata):
+    api.change(CONFIGMAPS, KEY, lambda document: document["metadata"].update(metadata))
 
 
 @pytest.mark.req("KR-052")
 @pytest.mark.parametrize("there", [(), ("a",)], ids=["the first one", "beside another"])
 async def test_added_and_removed_again(there):
-    api = Api(*there)
-    assert await add_finalizer(api, CONFIGMAPS, api.metadata, OURS)
-    assert api.metadata.finalizers == [*there, OURS]
-    assert await add_finalizer(api, CONFIGMAPS, api.metadata, OURS)
-    await remove_finalizer(api, CONFIGMAPS, api.metadata, OURS)
-    assert api.metadata.finalizers == list(there)
-    await remove_finalizer(api, CONFIGMAPS, api.metadata, OURS)
+    api = api_with(*there)
+    assert await add_finalizer(api, CONFIGMAPS, seen(api), OURS)
+    assert seen(api).finalizers == [*there, OURS]
+    assert await add_finalizer(api, CONFIGMAPS, seen(api), OURS)
+    await remove_finalizer(api, CONFIGMAPS, seen(api), OURS)
+    assert seen(api).finalizers == list(there)
+    await remove_finalizer(api, CONFIGMAPS, seen(api), OURS)
     assert len(api.writes()) == 2, "what is so already costs nothing"
 
 
@@ -87,41 +79,41 @@ async def test_added_and_removed_again(there):
 @pytest.mark.parametrize("write", [add_finalizer, remove_finalizer])
 async def test_somebody_else_may_write_in_between(write):
     """The list that the cache shows is an old one; nothing of theirs is lost."""
-    api = Api("a", OURS) if write is remove_finalizer else Api("a")
-    seen = api.metadata
-    api.change(finalizers=["b", *(seen.finalizers or [])])
-    await write(api, CONFIGMAPS, seen, OURS)
-    assert api.metadata.finalizers == (["b", "a"] if write is remove_finalizer else ["b", "a", OURS])
+    api = api_with("a", OURS) if write is remove_finalizer else api_with("a")
+    before = seen(api)
+    change(api, finalizers=["b", *(before.finalizers or [])])
+    await write(api, CONFIGMAPS, before, OURS)
+    assert seen(api).finalizers == (["b", "a"] if write is remove_finalizer else ["b", "a", OURS])
 
 
 @pytest.mark.req("KR-052")
 async def test_a_namesake_is_not_touched():
-    api = Api("a")
-    seen = api.metadata
-    api.change(uid="u-2", finalizers=["a", OURS])
-    assert not await add_finalizer(api, CONFIGMAPS, seen, OURS)
-    await remove_finalizer(api, CONFIGMAPS, seen, OURS)
-    assert api.metadata.finalizers == ["a", OURS]
+    api = api_with("a")
+    before = seen(api)
+    change(api, uid="u-2", finalizers=["a", OURS])
+    assert not await add_finalizer(api, CONFIGMAPS, before, OURS)
+    await remove_finalizer(api, CONFIGMAPS, before, OURS)
+    assert seen(api).finalizers == ["a", OURS]
 
 
 @pytest.mark.req("KR-052")
 async def test_an_object_that_is_gone_has_no_finalizer():
-    api = Api("a", OURS)
-    seen = api.metadata
-    api.delete(CONFIGMAPS, "c", "n")
-    await remove_finalizer(api, CONFIGMAPS, seen, OURS)
+    api = api_with("a", OURS)
+    before = seen(api)
+    api.remove(CONFIGMAPS, "c", "n")
+    await remove_finalizer(api, CONFIGMAPS, before, OURS)
     assert not await add_finalizer(api, CONFIGMAPS, meta("a"), OURS)
 
 
 @pytest.mark.req("KR-052")
 async def test_endless_races_are_an_error_and_no_loop():
-    api = Api()
+    api = api_with()
 
     async def race(verb, resource, name):
         if verb == "patch":
-            api.change(labels={"n": str(api.version)})
+            change(api, labels={"n": str(api.version)})
 
     api.hook = race
     with pytest.raises(Invalid):
-        await add_finalizer(api, CONFIGMAPS, api.metadata, OURS)
+        await add_finalizer(api, CONFIGMAPS, seen(api), OURS)
     assert len(api.writes()) == 3

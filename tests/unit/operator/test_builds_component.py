@@ -1,22 +1,18 @@
 """When the operator runs the builder, and when it removes it."""
 
 import base64
-from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
-from memory_api import MemoryApi
+from fake_api import FakeApi
+from fake_informer import FakeInformer
 
 from polyarch import names as shared
 from polyarch.builds import names
 from polyarch.kube.apply import ApplyResult
 from polyarch.kube.controller import NoRequeue, RequeueAfter
-from polyarch.kube.errors import Forbidden
 from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, ROLE_BINDINGS, ROLES, SECRETS, ObjectRef
-from polyarch.kube.store import Store
-from polyarch.kube.watch import Init, InitApply, InitDone
-from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectKey, PartialObjectMetadata
 from polyarch.operator.components.builds_objects import MACHINE_ROLE
 from polyarch.operator.components.builds_reconciler import SINGLETON, BuildsReconciler
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
@@ -24,28 +20,10 @@ from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 HOME = "polyarch-system"
 
 
-class Cache:
-    """Of ImageBuilds, of their runs, or of the key of fingerprints."""
-
-    def __init__(self) -> None:
-        self.store: Store[PartialObjectMetadata] = Store()
-        self.has_synced = False
-        self.handlers: list[Any] = []
-
-    def add_handler(self, handler: Any) -> None:
-        self.handlers.append(handler)
-
-    def remove_handler(self, handler: Any) -> None:
-        self.handlers.remove(handler)
-
-    def shows(self, *found: str, namespace: str = "team") -> None:
-        self.has_synced = True
-        described = [ObjectMeta(name=name, namespace=namespace, resource_version="1") for name in found]
-        there = [InitApply(PartialObjectMetadata(metadata=each)) for each in described]
-        for output in (Init(), *there, InitDone("1")):
-            for change in self.store.take(output):
-                for handler in self.handlers:
-                    handler(change)
+def shows(cache: FakeInformer, *names: str, namespace: str = "team") -> None:
+    """All that there is of a kind."""
+    cache.sync()
+    cache.list(*({"metadata": {"name": name, "namespace": namespace, "resourceVersion": "1"}} for name in names))
 
 
 class Sets:
@@ -79,26 +57,11 @@ class Sets:
         self.there.clear()
 
 
-class Api(MemoryApi):
-    """With lists by name; the operator may see ``roles`` anywhere unless it is an ``older`` installation's."""
-
-    older = False
-
-    async def list(self, resource: Any, *, type: Any, field_selector: str) -> Any:
-        if self.older:
-            raise Forbidden(403, reason="Forbidden", message="cannot list roles")
-        name = field_selector.removeprefix("metadata.name=")
-        found = [each for (kind, _, known), each in self.objects.items() if (kind, known) == (resource, name)]
-        return SimpleNamespace(items=[msgspec.convert(each, type) for each in found])
-
-    async def delete(self, resource: Any, name: str, *, namespace: str = "", **_: Any) -> None:  # type: ignore[override]
-        super().delete(resource, name, namespace)
-
-    def grant(self, namespace: str, *, part: str = shared.BUILDER) -> None:
-        """The Role and its binding for machine OS images, as the operator has made them."""
-        metadata = {"name": MACHINE_ROLE, "namespace": namespace, "labels": {shared.OPERAND_LABEL: part}}
-        for kind in (ROLES, ROLE_BINDINGS):
-            self.put(kind, {"metadata": {**metadata, "uid": f"{kind.kind}-{namespace}"}})
+def grant(world: "World", namespace: str, *, part: str = shared.BUILDER) -> None:
+    """The Role and its binding for machine OS images, as the operator has made them."""
+    metadata = {"name": MACHINE_ROLE, "namespace": namespace, "labels": {shared.OPERAND_LABEL: part}}
+    for kind in (ROLES, ROLE_BINDINGS):
+        world.api.put(kind, {"metadata": metadata})
 
 
 def granted(world: "World") -> list[str]:
@@ -108,10 +71,10 @@ def granted(world: "World") -> list[str]:
 
 class World:
     def __init__(self, **settings: Any) -> None:
-        self.api = Api()
+        self.api = FakeApi()
         self.sets = Sets()
-        self.caches: list[Cache] = []
-        self.key: Cache | None = None
+        self.caches: list[FakeInformer] = []
+        self.key: FakeInformer | None = None
         """Of the Secret, while it is watched."""
         self.client: Any = self.api
         self.informers: Any = self
@@ -134,12 +97,12 @@ class World:
             placed=lambda: True,
         )
 
-    def informer(self, resource: Any, *_: Any, **selected: Any) -> Cache:
+    def informer(self, resource: Any, *_: Any, **selected: Any) -> FakeInformer:
         if resource == SECRETS:
             assert selected["field_selector"] == f"metadata.name={names.HMAC_SECRET}"
-            self.key = Cache()
+            self.key = FakeInformer(PartialObjectMetadata)
             return self.key
-        self.caches.append(Cache())
+        self.caches.append(FakeInformer(PartialObjectMetadata))
         return self.caches[-1]
 
     def release(self, _: Any) -> None:
@@ -189,7 +152,7 @@ async def test_off_what_a_former_setting_left_is_removed() -> None:
     assert isinstance(await off.look(), RequeueAfter)
     assert not off.runs
     assert isinstance(await off.look(), NoRequeue)
-    assert off.api.requests == []
+    assert {verb for verb, _, _ in off.api.requests} == {"list"}, "rights of former settings are looked for"
 
 
 @pytest.mark.req("BD-331")
@@ -209,7 +172,7 @@ async def test_rights_for_machine_os_images_stay_only_where_they_are_made(
 ) -> None:
     """The Role and its binding are in a namespace of others, and no apply set knows of them any more."""
     world = World(builds=builds, **settings)
-    world.api.grant("machines")
+    grant(world, "machines")
     await world.look()
     assert granted(world) == left
 
@@ -217,7 +180,7 @@ async def test_rights_for_machine_os_images_stay_only_where_they_are_made(
 @pytest.mark.req("BD-331")
 async def test_a_role_of_somebody_else_with_that_name_stays() -> None:
     world = World(builds="on")
-    world.api.grant("machines", part="something-else")
+    grant(world, "machines", part="something-else")
     await world.look()
     assert granted(world) == ["machines"]
 
@@ -225,7 +188,8 @@ async def test_a_role_of_somebody_else_with_that_name_stays() -> None:
 @pytest.mark.req("BD-331")
 async def test_an_operator_that_may_not_look_for_them_deploys_the_builder_all_the_same() -> None:
     world = World(builds="on")
-    world.api.older = True
+    world.api.refuse(ROLES, "list")
+    world.api.refuse(ROLE_BINDINGS, "list")
     assert isinstance(await world.look(), NoRequeue)
     assert world.runs
 
@@ -237,18 +201,18 @@ async def test_auto_it_runs_while_there_are_builds_or_runs_of_them() -> None:
     builds, runs = world.caches
     assert isinstance(await world.look(), RequeueAfter)
     assert not world.runs, "nobody knows yet"
-    builds.shows()
-    runs.shows()
+    shows(builds)
+    shows(runs)
     await world.look()
     assert not world.runs
-    builds.shows("web")
+    shows(builds, "web")
     await world.look()
     assert world.runs
-    builds.shows()
-    runs.shows("web-1")
+    shows(builds)
+    shows(runs, "web-1")
     await world.look()
     assert world.runs
-    runs.shows()
+    shows(runs)
     await world.look()
     assert not world.runs
 
@@ -264,7 +228,7 @@ async def test_auto_it_runs_without_builds_where_machine_os_images_are_wanted(
     world = World(builds="auto", machine_os=machine_os)
     world.cluster = ClusterCapabilities(openshift=openshift)
     for each in world.caches:
-        each.shows()
+        shows(each)
     await world.look()
     assert world.runs == expected
 
@@ -274,7 +238,7 @@ async def test_a_builder_for_machine_os_images_is_not_removed_before_the_cluster
     world = World(builds="auto", machine_os="auto")
     world.cluster = None
     for each in world.caches:
-        each.shows()
+        shows(each)
     world.sets.there[ObjectRef(DEPLOYMENTS, ObjectKey(HOME, names.ROLE))] = {}
     assert isinstance(await world.look(), RequeueAfter)
     assert world.runs
@@ -333,13 +297,13 @@ async def test_a_key_that_somebody_deletes_is_made_again_at_once() -> None:
     world.reconciler.on_change(changes.append)
     await world.look()
     assert world.key is not None
-    world.key.shows(names.HMAC_SECRET, namespace=HOME)
+    shows(world.key, names.HMAC_SECRET, namespace=HOME)
     before = len(world.api.requests)
     await world.look()
     assert len(world.api.requests) == before, "it is there"
     await world.api.delete(SECRETS, names.HMAC_SECRET, namespace=HOME)
     changes.clear()
-    world.key.shows()
+    shows(world.key)
     assert len(changes) == 1, "the deletion brings a pass"
     await world.look()
     assert len(base64.b64decode(world.api.read(SECRETS, names.HMAC_SECRET, HOME)["data"]["key"])) == 32
@@ -350,11 +314,11 @@ async def test_the_key_is_watched_while_the_builder_is_wanted() -> None:
     """The operator may read it only where builds are installed."""
     world = World(builds="auto")
     builds, runs = world.caches
-    builds.shows("web")
-    runs.shows()
+    shows(builds, "web")
+    shows(runs)
     await world.look()
     assert world.key is not None
-    builds.shows()
+    shows(builds)
     await world.look()
     assert world.key is None
 

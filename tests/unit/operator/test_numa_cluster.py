@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from fake_api import FakeApi
 from manual_clock import ManualClock
-from numa_api import NumaApi
 
 from polyarch.kube.controller import NoRequeue
 from polyarch.kube.errors import Forbidden, Unavailable
@@ -43,7 +43,7 @@ async def platform(api: Any, *, openshift: bool, given: Any = "auto") -> str:
 
 @pytest.mark.req("NO-030")
 async def test_the_platform_is_what_the_cluster_shows() -> None:
-    api = NumaApi()
+    api = FakeApi()
     assert await platform(api, openshift=False) == "kubernetes"
     assert await platform(api, openshift=True) == "kubernetes", "others serve the group, too"
     api.put(CLUSTER_VERSIONS, named("version"))
@@ -55,7 +55,7 @@ async def test_the_platform_is_what_the_cluster_shows() -> None:
 
 @pytest.mark.req("NO-030")
 async def test_an_api_server_that_cannot_tell_is_asked_again_and_nothing_wrong_is_remembered() -> None:
-    api = NumaApi()
+    api = FakeApi()
     client: Any = api
     platforms = Platforms(client, OperatorSettings())
 
@@ -77,41 +77,15 @@ async def test_an_api_server_that_cannot_tell_is_asked_again_and_nothing_wrong_i
 # The definition -------------------------------------------------------------------------------------------------------
 
 
-class Definitions(NumaApi):
-    """With server-side apply of whole definitions."""
-
-    async def apply(self, resource: Resource, document: Any, **options: Any) -> Any:
-        await self._before("apply", resource, document["metadata"]["name"])
-        return msgspec.convert(self._store(resource, document), PartialObjectMetadata)
-
-    def get_cached(self) -> PartialObjectMetadata | None:
-        found = self.objects.get((CRDS, "", str(TOPOLOGIES)))
-        return msgspec.convert(found, PartialObjectMetadata) if found is not None else None
-
-
-class Metadata:
-    """A cache of the definition's metadata that is never late."""
-
-    def __init__(self, api: Definitions) -> None:
-        self._api = api
-
-    @property
-    def store(self) -> "Metadata":
-        return self
-
-    def get(self, key: ObjectKey) -> PartialObjectMetadata | None:
-        return self._api.get_cached()
-
-
-def keeper(api: Definitions) -> TopologyCRD:
+def keeper(api: FakeApi) -> TopologyCRD:
     client: Any = api
-    cache: Any = Metadata(api)
+    cache: Any = api.informer(CRDS, PartialObjectMetadata)
     return TopologyCRD(client, cache)
 
 
 @pytest.mark.req("NO-044")
 async def test_made_where_it_is_missing_and_then_not_even_read() -> None:
-    api = Definitions()
+    api = FakeApi()
     kept = keeper(api)
     assert await kept.sync(left_alone=True) == ""
     assert api.requests == []
@@ -126,7 +100,7 @@ async def test_made_where_it_is_missing_and_then_not_even_read() -> None:
 
 @pytest.mark.req("NO-044")
 async def test_somebody_else_s_is_completed_without_becoming_ours() -> None:
-    api = Definitions()
+    api = FakeApi()
     theirs = topology_crd()
     theirs["spec"]["versions"] = [each for each in theirs["spec"]["versions"] if each["name"] == "v1alpha2"]
     api.put(CRDS, theirs)
@@ -139,7 +113,7 @@ async def test_somebody_else_s_is_completed_without_becoming_ours() -> None:
 @pytest.mark.req("NO-044")
 async def test_one_that_we_made_stays_ours_when_it_is_completed() -> None:
     """By its label an uninstall finds it."""
-    api = Definitions()
+    api = FakeApi()
     await keeper(api).sync(left_alone=False)
     older = api.read(CRDS, str(TOPOLOGIES))
     older["spec"]["versions"] = [each for each in older["spec"]["versions"] if each["name"] == "v1alpha2"]
@@ -152,7 +126,7 @@ async def test_one_that_we_made_stays_ours_when_it_is_completed() -> None:
 
 @pytest.mark.req("NO-046")
 async def test_why_it_failed_names_object_and_cause() -> None:
-    api = Definitions()
+    api = FakeApi()
 
     async def refused(verb: str, *_: object) -> None:
         if verb == "apply":
@@ -336,7 +310,7 @@ def test_what_only_openshift_has_is_watched_there_alone() -> None:
 
 @pytest.mark.req("NO-082")
 async def test_nodes_are_counted_page_by_page_when_some_have_come_or_gone() -> None:
-    api, clock = NumaApi(), ManualClock()
+    api, clock = FakeApi(), ManualClock()
     client: Any = api
     for number in range(250):
         api.put(NODES, {"metadata": {"name": f"n{number}"}, "status": {"nodeInfo": {"kubeletVersion": "v1.33.1"}}})
@@ -351,7 +325,7 @@ async def test_nodes_are_counted_page_by_page_when_some_have_come_or_gone() -> N
 
 @pytest.mark.req("NO-091")
 async def test_topologies_are_looked_at_often_only_while_some_are_expected() -> None:
-    api, clock = NumaApi(), ManualClock()
+    api, clock = FakeApi(), ManualClock()
     client: Any = api
     census = TopologyPoller(client, clock)
     assert census.is_due(expecting=False)

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_api import FakeApi
+from fake_recorder import FakeRecorder
 from manual_clock import ManualClock
-from numa_api import NumaApi, Shown, Told
 from numa_cluster import PRIVILEGED, WORKER, operator
 
 from polyarch.kube.apply import ApplyResult
@@ -46,12 +47,12 @@ class World:
     """One group with one node; the certificate is made by others, and the definition left alone."""
 
     def __init__(self) -> None:
-        self.clock, self.api = ManualClock(), NumaApi()
+        self.clock, self.api = ManualClock(), FakeApi()
         api: Any = self.api
         document = operator({"poolName": "worker"}, annotations={names.API_DEFINITION: "cluster"})
         document["metadata"] |= {"finalizers": [names.FINALIZER]}
         api.put(OPERATORS, document)
-        shown: Any = Shown(self.clock, api.read(OPERATORS, names.OPERATOR_SINGLETON))
+        shown: Any = api.informer(OPERATORS, Unstructured)
         settings = OperatorSettings(namespace="home")
         node = PartialObjectMetadata(metadata=ObjectMeta(name="n1", labels={WORKER: ""}))
         watched: Any = SimpleNamespace(
@@ -65,7 +66,7 @@ class World:
             nodes=SimpleNamespace(store={"n1": node}),
             pools=(),
         )
-        series, told, sets = NumaMetrics(Metrics()), Told(), Applied()
+        series, told, sets = NumaMetrics(Metrics()), FakeRecorder(), Applied()
         parts: dict[str, Any] = {
             "namespace": SimpleNamespace(is_terminating=False),
             "discovery": SimpleNamespace(

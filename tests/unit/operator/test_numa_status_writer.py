@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from fake_api import FakeApi
+from fake_recorder import FakeRecorder
 from manual_clock import ManualClock
-from numa_api import NumaApi, Shown, Told
 
 from polyarch.kube.metrics import Metrics
 from polyarch.numa.api.resources import OPERATORS
@@ -19,12 +20,12 @@ DEGRADED = four(OperatorCondition("Degraded", "ValidationErrorUnderNodeGroups", 
 
 class World:
     def __init__(self) -> None:
-        self.clock, self.api, self.told, self.metrics = ManualClock(), NumaApi(), Told(), Metrics()
+        self.clock, self.api, self.told, self.metrics = ManualClock(), FakeApi(), FakeRecorder(), Metrics()
         self.api.put(OPERATORS, {"metadata": {"name": "numaresourcesoperator", "uid": "u", "generation": 3}})
         self.telling = NumaStatusWriter(
             self.api,  # type: ignore[arg-type]  # as far as it is asked
             OPERATORS,
-            Shown(self.clock),  # type: ignore[arg-type]
+            self.api.informer(OPERATORS, Unstructured),  # type: ignore[arg-type]
             recorder=self.told,  # type: ignore[arg-type]
             metrics=NumaMetrics(self.metrics),
             clock=self.clock,

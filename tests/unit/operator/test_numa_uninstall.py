@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from fake_api import FakeApi
+from fake_recorder import FakeRecorder
 from manual_clock import ManualClock
-from numa_api import NumaApi, Told
 
 from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import Forbidden
@@ -25,7 +26,7 @@ DAEMON_SET = ObjectRef(DAEMONSETS, ObjectKey(HOME, "numaresourcesoperator-all"))
 class Sets:
     """The operands, as far as they are asked for here."""
 
-    def __init__(self, api: NumaApi) -> None:
+    def __init__(self, api: FakeApi) -> None:
         self._api = api
 
     async def live(self) -> dict[ObjectRef, PartialObjectMetadata]:
@@ -35,7 +36,7 @@ class Sets:
 
 class World:
     def __init__(self) -> None:
-        self.clock, self.api, self.told = ManualClock(), NumaApi(), Told()
+        self.clock, self.api, self.told = ManualClock(), FakeApi(), FakeRecorder()
         api: Any = self.api
         told: Any = self.told
         sets: Any = Sets(self.api)
@@ -63,7 +64,7 @@ class World:
         return Unstructured(self.api.read(kind, name))
 
     def is_free(self, kind: Resource, name: str) -> bool:
-        return not self.live(kind, name).metadata.finalizers
+        return (kind, "", name) not in self.api.objects
 
 
 @pytest.fixture
@@ -179,7 +180,9 @@ async def test_the_scheduler_goes_with_its_kick_object_and_pods_that_wait_are_to
     world.put(DEPLOYMENTS, names.SCHEDULER, namespace=HOME)
     world.put(CAPACITIES, "polyarch-numa-kick", namespace=HOME)
     for number in range(120):
-        world.put(PODS, f"pending-{number}", namespace="team")
+        metadata = {"name": f"pending-{number}", "namespace": "team"}
+        pending = {"metadata": metadata, "spec": {"schedulerName": "numa"}, "status": {"phase": "Pending"}}
+        world.api.put(PODS, pending)
     live = world.deleted(SCHEDULERS, names.SCHEDULER_SINGLETON, schedulerName="numa")
     assert await world.scheduler.uninstall(live, at_once=False) == RequeueAfter(1.0)
     assert world.api.deleted == [names.SCHEDULER, "polyarch-numa-kick"]

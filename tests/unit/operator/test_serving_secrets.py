@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 from cryptography.x509 import SubjectAlternativeName
+from fake_api import FakeApi
 from manual_clock import ManualClock
-from memory_api import MemoryApi
 
 from polyarch.kube.certificate_rotation import authority_of, leaf_of
 from polyarch.kube.resources import SECRETS
@@ -24,7 +24,7 @@ class Kept:
     """An API server, and the reconciler as each new leader runs it."""
 
     def __init__(self, mode: Any) -> None:
-        self.api = MemoryApi()
+        self.api = FakeApi()
         self.clock = ManualClock(start=0, now=datetime.now(UTC))
         self.settings = OperatorSettings(namespace="home", certificates=mode)
 

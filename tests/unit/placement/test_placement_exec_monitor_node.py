@@ -1,19 +1,21 @@
 """PL-601 to PL-606 end to end: a failing exec on a node in a folder becomes an ENoExecEvent."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_api import FakeApi
 from fake_node import FakeNode
 from manual_clock import ManualClock
 from structlog.testing import capture_logs
 
 from polyarch.clock import Clock, SystemClock
-from polyarch.kube.errors import AlreadyExists, Invalid, Unavailable
+from polyarch.kube.errors import Invalid, Unavailable
 from polyarch.kube.metrics import Metrics
+from polyarch.placement.api import ENOEXECEVENTS
 from polyarch.placement.exec_monitor_node import (
     CHECK_INTERVAL,
     MAX_QUEUED_REPORTS,
@@ -37,48 +39,10 @@ CGROUP = f"/kubepods/burstable/pod{UID}/crio-{ID}"
 SERVICE = "/system.slice/containerd.service"
 
 
-class FakeApi:
-    """Keeps ENoExecEvents; ``failures`` are raised first."""
-
-    def __init__(self, *failures: Exception) -> None:
-        self.failures = list(failures)
-        self.statuses: dict[str, Any] = {}
-        self.created: list[str] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    async def create(
-        self, resource: Any, document: Mapping[str, Any], *, namespace: str = "", retry: bool = True
-    ) -> Any:
-        await self.gate.wait()
-        if self.failures:
-            raise self.failures.pop(0)
-        assert namespace == document["metadata"]["namespace"] == "polyarch-system"
-        assert "status" not in document
-        name = document["metadata"]["name"]
-        if name in self.created:
-            raise AlreadyExists(409)
-        self.created.append(name)
-
-    async def patch(
-        self,
-        resource: Any,
-        name: str,
-        patch: Any,
-        *,
-        namespace: str = "",
-        subresource: str = "",
-        retry: bool = True,
-    ) -> Any:
-        assert subresource == "status"
-        assert name in self.created
-        self.statuses[name] = patch.document["status"]
-
-
-class World:
-    def __init__(self, folder: Path, api: FakeApi | None = None, clock: Clock | None = None) -> None:
+class ExecMonitor:
+    def __init__(self, folder: Path, clock: Clock | None = None) -> None:
         self.node = FakeNode(folder)
-        self.api = api or FakeApi()
+        self.api = FakeApi()
         self.metrics = Metrics()
         clock = clock or SystemClock()
         mine = NodeAgentMetrics(self.metrics)
@@ -107,6 +71,11 @@ class World:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def reported(self) -> dict[str, Any]:
+        """Statuses of the ENoExecEvents."""
+        return {event["metadata"]["name"]: event["status"] for event in self.api.of(ENOEXECEVENTS)}
+
     async def until(self, condition: Any) -> None:
         async with asyncio.timeout(10):
             while not condition():
@@ -126,13 +95,13 @@ class World:
 
 @pytest.mark.req("PL-606")
 async def test_a_failed_exec_becomes_an_enoexecevent_with_all_facts(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = ExecMonitor(tmp_path)
     world.node.process(4711, CGROUP)
     world.node.pod("shop", "cart-7d9f", UID)
     async with world.running():
         world.node.fails(4711)
         await world.counted("reported")
-    assert world.api.statuses == {
+    assert world.reported == {
         f"{UID}-{ID}": {
             "nodeName": "worker-1",
             "podName": "cart-7d9f",
@@ -146,7 +115,7 @@ async def test_a_failed_exec_becomes_an_enoexecevent_with_all_facts(tmp_path: Pa
 
 @pytest.mark.req("PL-604")
 async def test_a_process_that_is_gone_is_known_from_its_fork(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = ExecMonitor(tmp_path)
     world.node.process(4711, CGROUP)
     world.node.pod("shop", "cart", UID)
     async with world.running():
@@ -161,7 +130,7 @@ async def test_a_process_that_is_gone_is_known_from_its_fork(tmp_path: Path) -> 
 
 @pytest.mark.req("PL-604")
 async def test_a_child_that_is_moved_to_its_container_after_the_fork_is_known(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = ExecMonitor(tmp_path)
     world.node.process(4711, SERVICE)
     world.node.pod("shop", "cart", UID)
     async with world.running():
@@ -176,7 +145,7 @@ async def test_a_child_that_is_moved_to_its_container_after_the_fork_is_known(tm
 
 @pytest.mark.req("PL-604")
 async def test_what_stays_unknown_is_counted(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = ExecMonitor(tmp_path)
     async with world.running():
         world.node.fails(1)
         await world.counted("unattributed")
@@ -186,12 +155,12 @@ async def test_what_stays_unknown_is_counted(tmp_path: Path) -> None:
         world.node.process(3, SERVICE)
         world.node.fails(3)
         await world.counted("not_a_pod")
-    assert world.api.created == []
+    assert world.reported == {}
 
 
 @pytest.mark.req("PL-606")
 async def test_a_container_is_reported_once(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = ExecMonitor(tmp_path)
     world.node.process(4711, CGROUP)
     world.node.pod("shop", "cart", UID)
     async with world.running():
@@ -199,12 +168,12 @@ async def test_a_container_is_reported_once(tmp_path: Path) -> None:
             world.node.fails(4711)
         await world.counted("duplicate", 2)
         await world.counted("reported")
-    assert len(world.api.created) == 1
+    assert len(world.reported) == 1
 
 
 @pytest.mark.req("PL-606")
 async def test_a_node_full_of_failures_reports_a_few_and_counts_the_others(tmp_path: Path) -> None:
-    world = World(tmp_path, clock=ManualClock())
+    world = ExecMonitor(tmp_path, clock=ManualClock())
     world.node.pod("shop", "cart", UID)
     for number in range(15):
         world.node.process(100 + number, f"/kubepods/pod{UID}/{number:064x}")
@@ -217,7 +186,7 @@ async def test_a_node_full_of_failures_reports_a_few_and_counts_the_others(tmp_p
 
 @pytest.mark.req("PL-602")
 async def test_lines_that_cannot_be_read_are_counted_and_harm_nothing(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = ExecMonitor(tmp_path)
     world.node.process(4711, CGROUP)
     world.node.pod("shop", "cart", UID)
     async with world.running():
@@ -235,20 +204,20 @@ async def test_lines_that_cannot_be_read_are_counted_and_harm_nothing(tmp_path: 
 @pytest.mark.req("PL-602")
 async def test_other_errors_of_exec_are_no_exec_format_errors(tmp_path: Path) -> None:
     """The filter keeps them out; a kernel that ignored it would report every missing file."""
-    world = World(tmp_path)
+    world = ExecMonitor(tmp_path)
     world.node.process(4711, CGROUP)
     async with world.running():
         world.node.writes(b"              sh-4711    [000] .....    61.1: sys_execve -> 0xfffffffffffffffe\n")
         world.node.fails(1)
         await world.counted("unattributed")
-    assert world.api.created == []
+    assert world.reported == {}
 
 
 @pytest.mark.req("PL-601")
 async def test_a_node_without_tracefs_stays_up_and_says_so_once(tmp_path: Path) -> None:
     """No crash loop; once tracefs is mounted the node is watched without a restart."""
     clock = ManualClock()
-    world = World(tmp_path, clock=clock)
+    world = ExecMonitor(tmp_path, clock=clock)
     world.instance_of = lambda: open_instance([tmp_path / "nowhere"])
     with capture_logs() as logs:
         task = asyncio.create_task(world.side.run())
@@ -266,7 +235,7 @@ async def test_a_node_without_tracefs_stays_up_and_says_so_once(tmp_path: Path) 
 @pytest.mark.req("PL-601")
 async def test_gauge_and_readiness_follow_what_the_kernel_says_of_the_events(tmp_path: Path) -> None:
     clock = ManualClock()
-    world = World(tmp_path, clock=clock)
+    world = ExecMonitor(tmp_path, clock=clock)
     assert world.side.unready() is not None, "the trace has not been opened"
     async with world.running():
         assert world.side.unready() is None
@@ -287,7 +256,7 @@ async def test_gauge_and_readiness_follow_what_the_kernel_says_of_the_events(tmp
 @pytest.mark.req("PL-601")
 async def test_an_instance_whose_files_are_gone_is_replaced_after_a_minute(tmp_path: Path) -> None:
     clock = ManualClock()
-    world = World(tmp_path, clock=clock)
+    world = ExecMonitor(tmp_path, clock=clock)
     async with world.running():
         (world.node.instance_folder / "events/syscalls/sys_exit_execve/enable").unlink()
         await clock.run(CHECK_INTERVAL)
@@ -301,7 +270,7 @@ async def test_an_instance_whose_files_are_gone_is_replaced_after_a_minute(tmp_p
 REPORT = Report(UID, "shop", "cart", f"cri-o://{ID}")
 
 
-async def _report(world: World, clock: ManualClock) -> None:
+async def _report(world: ExecMonitor, clock: ManualClock) -> None:
     task = asyncio.create_task(world.reporter.run())
     world.reporter.offer(REPORT)
     await clock.run(60)
@@ -316,7 +285,7 @@ async def _report(world: World, clock: ManualClock) -> None:
         ([Unavailable(503)] * 2, "reported"),
         ([Unavailable(503)] * 3, "failed"),
         ([Invalid(422)], "failed"),
-        ([AlreadyExists(409)], "reported"),
+        ([], "reported"),
     ],
     ids=["two failures", "three failures", "a refusal that no retry changes", "a report of an earlier process"],
 )
@@ -324,20 +293,26 @@ async def test_a_report_is_retried_twice_and_then_counted(
     tmp_path: Path, failures: list[Exception], result: str
 ) -> None:
     clock = ManualClock()
-    world = World(tmp_path, FakeApi(*failures), clock)
-    if isinstance(failures[0], AlreadyExists):
-        world.api.created.append(event_name(REPORT))
+    world = ExecMonitor(tmp_path, clock=clock)
+    if failures:
+        world.api.refuse(ENOEXECEVENTS, "create", error=failures)
+    else:
+        world.api.put(ENOEXECEVENTS, {"metadata": {"name": event_name(REPORT), "namespace": "polyarch-system"}})
     await _report(world, clock)
     assert {name: world.results(name) for name in ("reported", "failed")} == {"reported": 0, "failed": 0} | {result: 1}
-    assert len(world.api.statuses) == world.results("reported")
+    assert len(world.reported) == world.results("reported")
 
 
 @pytest.mark.req("PL-606")
 async def test_an_api_server_that_does_not_answer_blocks_nothing(tmp_path: Path) -> None:
     """Reports wait in a bounded line; beyond it they are dropped and counted."""
     clock = ManualClock()
-    world = World(tmp_path, clock=clock)
-    world.api.gate.clear()
+    world = ExecMonitor(tmp_path, clock=clock)
+
+    async def hang(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    world.api.hook = hang
     for _ in range(MAX_QUEUED_REPORTS + 3):
         world.reporter.offer(REPORT)
     assert world.results("failed") == 3

@@ -4,11 +4,12 @@ import asyncio
 import base64
 
 import pytest
+from fake_api import FakeApi
 from manual_clock import ManualClock
 from placement_world import OPERATOR, FakeSecrets, FakeWatches, facts_of, policy
 
 from polyarch.images.pull_secrets import GlobalPullSecret, PullSecrets
-from polyarch.kube.errors import Forbidden
+from polyarch.kube.resources import SECRETS
 from polyarch.kube.store import ObjectChange
 from polyarch.objects import DOCKER_CONFIG_JSON, ObjectKey, ObjectMeta, Secret
 from polyarch.oci.cache import Cache, ImageReading, RepositoryLocation, TagRecord
@@ -21,34 +22,10 @@ PUBLIC, SHARED, PRIVATE = (RepositoryLocation("r.example", name) for name in ("p
 SEPARATE = {"seconds": 3600.0, "public_seconds": 3600.0}
 
 
-class Api:
-    """The one Secret, as the API server keeps it and the watches of all replicas show it."""
-
-    def __init__(self):
-        self.watches = []
-        self.document = {
-            "metadata": {"name": names.READINGS_SECRET, "namespace": OPERATOR},
-            "type": names.READINGS_TYPE,
-        }
-        self.writes = []
-        self.refuses = False
-
-    async def patch(self, resource, name, patch, *, namespace=""):
-        assert (resource.plural, name, namespace) == ("secrets", names.READINGS_SECRET, OPERATOR)
-        if self.refuses:
-            raise Forbidden(403, reason="Forbidden", verb="patch", resource="secrets", name=name)
-        self.writes.append(base64.b64decode(patch.document["data"][names.READINGS_KEY]))
-        self.store({**self.document, "data": dict(patch.document["data"])})
-
-    def store(self, document):
-        self.document = document
-        for watches in self.watches:
-            if "secrets" in watches.informers:
-                self.show(watches)
-
-    def show(self, watches):
-        data = {key: base64.b64decode(value) for key, value in self.document.get("data", {}).items()}
-        watches["secrets"].put({**self.document, "data": data})
+def stored(**content):
+    """The Secret of the readings, with this content."""
+    metadata = {"name": names.READINGS_SECRET, "namespace": OPERATOR}
+    return {"metadata": metadata, "type": names.READINGS_TYPE, **content}
 
 
 class Replica:
@@ -77,9 +54,7 @@ class Replica:
         self.tasks = [asyncio.create_task(self.facts.run()), asyncio.create_task(self.shared.run())]
         await self.clock.settle()
         if "secrets" in self.watches.informers:
-            self.api.watches.append(self.watches)
-            self.api.show(self.watches)
-            self.watches["secrets"].sync()
+            self.api.follow(SECRETS, self.watches["secrets"])
         await self.shared.synced()
         if leading:
             self.tasks.append(asyncio.create_task(self.shared.export()))
@@ -109,6 +84,10 @@ class Replica:
         self.cache.put_tag(place, f"v{number}", TagRecord(reading(number).digest, self.clock.monotonic()))
         self.cache.put_proof(place, proof)
 
+    @property
+    def document(self):
+        return self.api.read(SECRETS, names.READINGS_SECRET, OPERATOR)
+
     def knows(self, number):
         return self.cache.reading(reading(number).digest) is not None
 
@@ -121,7 +100,8 @@ def reading(number):
 @pytest.fixture
 async def world():
     """``await world()``: another replica of the same cluster."""
-    clock, api, replicas = ManualClock(), Api(), []
+    clock, api, replicas = ManualClock(), FakeApi(), []
+    api.put(SECRETS, stored())
 
     async def replica(*, leading=False, start=True, **configuration):
         made = Replica(api, clock, **configuration)
@@ -149,9 +129,9 @@ async def test_nothing_is_written_while_nothing_changes(world):
     leader = await world(leading=True)
     leader.read(1)
     await leader.clock.run(30)
-    writes = len(leader.api.writes)
+    writes = len(leader.api.patches)
     await leader.clock.run(600)
-    assert len(leader.api.writes) == writes == 1
+    assert len(leader.api.patches) == writes == 1
 
 
 @pytest.mark.req("PL-410", "PL-800")
@@ -159,11 +139,11 @@ async def test_at_most_six_writes_a_minute(world):
     """At most once in ten seconds, however much is read."""
     leader = await world(leading=True)
     await leader.clock.run(10)
-    before = len(leader.api.writes)
+    before = len(leader.api.patches)
     for number in range(120):
         leader.read(number)
         await leader.clock.run(0.5)
-    assert 5 <= len(leader.api.writes) - before <= 6
+    assert 5 <= len(leader.api.patches) - before <= 6
 
 
 @pytest.mark.req("PL-410")
@@ -172,11 +152,11 @@ async def test_checks_of_known_tags_are_written_once_a_minute(world):
     leader = await world(leading=True)
     leader.read(1)
     await leader.clock.run(30)
-    before = len(leader.api.writes)
+    before = len(leader.api.patches)
     for _ in range(60):
         leader.read(1)
         await leader.clock.run(5)
-    assert 4 <= len(leader.api.writes) - before <= 5
+    assert 4 <= len(leader.api.patches) - before <= 5
 
 
 @pytest.mark.req("PL-410", "PL-530")
@@ -185,11 +165,11 @@ async def test_a_takeover_starts_warm_and_writes_nothing(world):
     leader.read(1)
     await leader.clock.run(15)
     await leader.end()
-    writes = len(leader.api.writes)
+    writes = len(leader.api.patches)
     successor = await world(leading=True)
     assert successor.knows(1)
     await successor.clock.run(120)
-    assert len(successor.api.writes) == writes
+    assert len(successor.api.patches) == writes
 
 
 @pytest.mark.req("PL-852", "RG-111", "RG-114")
@@ -251,7 +231,7 @@ async def test_a_webhook_that_sees_the_new_global_secret_late_takes_its_readings
 async def test_foreign_or_damaged_content_is_ignored_with_one_log_line(world, content, capsys):
     webhook = await world()
     for _ in range(3):
-        webhook.api.store({**webhook.api.document, **content})
+        webhook.api.put(SECRETS, stored(**content))
         await webhook.clock.run(1)
     assert capsys.readouterr().out.count("shared readings are not used") == 1
     assert list(webhook.cache.readings()) == []
@@ -263,26 +243,26 @@ async def test_what_is_damaged_is_written_anew_and_what_is_foreign_is_left(world
     leader.read(1)
     await leader.clock.run(20)
     damaged = base64.b64encode(b"no gzip").decode()
-    leader.api.store({**leader.api.document, "data": {names.READINGS_KEY: damaged}})
+    leader.api.put(SECRETS, stored(data={names.READINGS_KEY: damaged}))
     await leader.clock.run(20)
-    assert leader.api.document["data"] != {names.READINGS_KEY: damaged}
-    foreign = {**leader.api.document, "type": "Opaque"}
-    leader.api.store(foreign)
+    assert leader.document["data"] != {names.READINGS_KEY: damaged}
+    leader.api.put(SECRETS, {**leader.document, "type": "Opaque"})
+    foreign = leader.document
     leader.read(2)
     await leader.clock.run(60)
-    assert leader.api.document == foreign
+    assert leader.document == foreign
 
 
 @pytest.mark.req("PL-410")
 async def test_a_refused_write_is_told_once_and_tried_again(world, capsys):
     leader = await world(leading=True)
-    leader.api.refuses = True
+    leader.api.refuse(SECRETS, "patch")
     leader.read(1)
     await leader.clock.run(60)
     assert capsys.readouterr().out.count("shared readings are not used") == 1
-    leader.api.refuses = False
+    leader.api.allow()
     await leader.clock.run(15)
-    assert leader.api.document.get("data")
+    assert leader.document.get("data")
 
 
 @pytest.mark.req("PL-040", "PL-044")
@@ -292,14 +272,12 @@ async def test_a_policy_that_shares_nothing_neither_watches_nor_writes(world):
     assert "secrets" not in leader.watches.informers
     leader.read(1)
     await leader.clock.run(30)
-    assert leader.api.writes == []
+    assert leader.api.patches == []
     leader.watches["placementpolicies"].put(policy(images={"shareReadings": True}))
     await leader.clock.run(1)
-    leader.api.watches.append(leader.watches)
-    leader.api.show(leader.watches)
-    leader.watches["secrets"].sync()
+    leader.api.follow(SECRETS, leader.watches["secrets"])
     await leader.clock.run(15)
-    assert len(leader.api.writes) == 1
+    assert len(leader.api.patches) == 1
 
 
 @pytest.mark.req("PL-410")

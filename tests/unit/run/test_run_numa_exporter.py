@@ -4,13 +4,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from followed_api import NODE, FollowedApi
+from fake_api import FakeApi
 from manual_clock import ManualClock
-from numa_host import NumaHost, available
+from numa_host import NODE, NumaHost, available, published, register
 from structlog.testing import capture_logs
 
 from polyarch.kube.errors import Unavailable
-from polyarch.kube.settings import Configuration
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.exporter.settings import ExporterSettings, PublishSettings
 from polyarch.numa.facts import HostSettings
@@ -20,14 +19,10 @@ LONG = 200.0
 """Seconds in which everything has ended: three attempts of 30, and the pauses between them."""
 
 
-class Api(FollowedApi):
-    configuration = Configuration(server="https://cluster.invalid")
-
-
 class World:
     def __init__(self, root: Path, *, socket: str = "", **publish: bool) -> None:
-        self.host, self.api, self.clock = NumaHost(root), Api(), ManualClock()
-        self.api.node("one")
+        self.host, self.api, self.clock = NumaHost(root), FakeApi(), ManualClock()
+        register(self.api, "one")
         self._settings = ExporterSettings(
             hostname=NODE,
             host=HostSettings(
@@ -53,8 +48,8 @@ class World:
 async def test_one_scan_and_one_write_then_the_end(tmp_path: Path) -> None:
     world = World(tmp_path)
     assert await world.end(0) == (0, [])
-    assert available(world.api.topology()) == [3, 4]
-    assert world.api.verbs() == ["get", "create"]
+    assert available(published(world.api)) == [3, 4]
+    assert world.api.verbs(TOPOLOGIES) == ["get", "create"]
 
 
 @pytest.mark.req("NE-115")
@@ -62,7 +57,7 @@ async def test_a_kubelet_that_answers_nothing_is_asked_three_times(tmp_path: Pat
     world = World(tmp_path)
     world.host.break_kubelet()
     assert await world.end() == (3, [1, 2, 3])
-    assert world.api.verbs() == []
+    assert world.api.verbs(TOPOLOGIES) == []
 
 
 @pytest.mark.req("NE-115")
@@ -83,7 +78,7 @@ async def test_what_works_at_last_is_a_success(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.api.refuse(TOPOLOGIES, "create", error=Unavailable(503))
     assert await world.end(allowed_after=1.0) == (0, [1])
-    assert available(world.api.topology()) == [3, 4]
+    assert available(published(world.api)) == [3, 4]
 
 
 @pytest.mark.req("NE-114")
@@ -94,6 +89,6 @@ async def test_without_publishing_it_scans_and_writes_nothing(tmp_path: Path, wo
     if not works:
         world.host.break_kubelet()
     assert await world.end() == ((0, []) if works else (3, [1, 2, 3]))
-    assert world.api.verbs() == []
+    assert world.api.verbs(TOPOLOGIES) == []
     told = [each for each in world.logged if "topology" in each]
     assert [(each["log_level"], available(each["topology"])) for each in told] == ([("debug", [3, 4])] if works else [])

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from memory_api import MemoryApi
+from fake_api import FakeApi
 
 from polyarch.kube.resources import PODS
 from polyarch.operator.settings import DEFAULT_IMAGE, OperatorSettings
@@ -16,7 +16,7 @@ OWN = {"name": "operator", "image": "mirror.example/polyarch@sha256:1", "imagePu
 
 
 def api(*containers: dict[str, Any], **spec: Any) -> Any:
-    memory = MemoryApi()
+    memory = FakeApi()
     metadata = {"name": POD["POD_NAME"], "namespace": "ns"}
     memory.put(PODS, {"metadata": metadata, "spec": {"containers": list(containers), **spec}})
     return memory

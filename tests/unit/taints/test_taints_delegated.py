@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from fake_api import FakeApi
 from manual_clock import ManualClock
-from taint_api import TaintApi
+from taint_cluster import taint_api
 
 from polyarch.kube.resources import LEASES
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
@@ -37,7 +38,7 @@ class Lived:
     """An API server with the object, and time that passes."""
 
     def __init__(self) -> None:
-        self.api = TaintApi()
+        self.api = taint_api()
         self.clock = ManualClock()
         self.told: list[str] = []
         self.delegated = ControllerBootstrap(
@@ -163,7 +164,7 @@ def lease(name: str = "polyarch-taints", holder: str = "a", renewed: str = "1") 
     }
 
 
-async def is_led(api: TaintApi, clock: ManualClock, *, renewing: bool) -> bool:
+async def is_led(api: FakeApi, clock: ManualClock, *, renewing: bool) -> bool:
     work = asyncio.create_task(is_renewed(api, "polyarch-taints", clock=clock))
     for second in range(40):
         await clock.run(1)
@@ -174,7 +175,7 @@ async def is_led(api: TaintApi, clock: ManualClock, *, renewing: bool) -> bool:
 
 @pytest.mark.req("TN-070")
 async def test_a_lease_that_is_renewed_is_somebodys_whatever_its_times_say() -> None:
-    api, clock = TaintApi(), ManualClock()
+    api, clock = taint_api(), ManualClock()
     api.put(LEASES, lease())
     assert await is_led(api, clock, renewing=True)
     began = clock.monotonic()
@@ -184,7 +185,7 @@ async def test_a_lease_that_is_renewed_is_somebodys_whatever_its_times_say() -> 
 
 @pytest.mark.req("TN-070")
 async def test_without_a_lease_or_with_one_that_was_given_back_nobody_is_waited_for() -> None:
-    api, clock = TaintApi(), ManualClock()
+    api, clock = taint_api(), ManualClock()
     assert not await is_renewed(api, "polyarch-taints", clock=clock)
     api.put(LEASES, lease(holder=""))
     api.put(LEASES, lease(name="another"))

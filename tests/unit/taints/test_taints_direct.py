@@ -5,9 +5,9 @@ import copy
 from typing import Any
 
 import pytest
+from fake_api import FakeApi
 from manual_clock import ManualClock
-from taint_api import BINDINGS, POLICIES, TaintApi
-from taint_cluster import IMAGES, answers, cluster, pod, shop, workload
+from taint_cluster import BINDINGS, IMAGES, POLICIES, answers, cluster, pod, shop, workload
 from taint_nodes import document, record_of, taints_of
 
 from polyarch.kube.errors import Conflict, Forbidden, Unavailable
@@ -28,7 +28,7 @@ TAINT = "supported-arch=arm64:NoSchedule"
 class Run:
     """The steps against an API server in memory; time passes by itself."""
 
-    def __init__(self, api: TaintApi, settings: TaintSettings = USUAL, *, dry_run: bool = False) -> None:
+    def __init__(self, api: FakeApi, settings: TaintSettings = USUAL, *, dry_run: bool = False) -> None:
         self.api = api
         self.settings = settings
         self.clock = ManualClock()
@@ -58,7 +58,7 @@ class Run:
         return NodeTainter(self.writer, self.settings, **options)
 
 
-def tolerations(api: TaintApi, name: str = "agent") -> list[dict[str, Any]]:
+def tolerations(api: FakeApi, name: str = "agent") -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = api.read(DAEMONSETS, name, "shop")["spec"]["template"]["spec"].get("tolerations", [])
     return found
 
@@ -99,7 +99,7 @@ async def test_one_rollout_is_waited_for_before_the_next_begins() -> None:
     await run.clock.run(60)
     assert begun == ["zzz-cni"], "what others need comes first"
     done = api.read(DAEMONSETS, "zzz-cni", "shop")
-    done["status"] = {"observedGeneration": 1}
+    done["status"] = {"observedGeneration": done["metadata"]["generation"]}
     api.put(DAEMONSETS, done)
     await run.passing(asyncio.wait_for(work, None))
     assert begun == ["zzz-cni", "agent"]
@@ -171,7 +171,7 @@ async def test_the_policy_is_written_once_and_again_when_its_architectures_chang
     assert len((await (await run.steps()).admission(["arm64", "s390x"])).changed) == 1
     assert not (await (await run.steps()).admission()).changed, "what is released stays released"
     assert released_by(api.read(POLICIES, "polyarch-architecture-taints")) == {"arm64", "s390x"}
-    api.served = ()
+    api.kinds = ()
     assert not (await (await run.steps()).admission()).changed
     assert not (await (await Run(shop(), TaintSettings(at_registration="none")).steps()).admission()).changed
 
@@ -331,7 +331,7 @@ async def test_a_run_that_is_cut_off_anywhere_is_continued_by_the_next(at: int) 
     assert len(api.writes()) == writes, "a third run writes nothing"
 
 
-def plain(api: TaintApi) -> dict[Any, Any]:
+def plain(api: FakeApi) -> dict[Any, Any]:
     found = copy.deepcopy(api.objects)
     for each in found.values():
         each["metadata"].pop("resourceVersion", None)

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from taint_api import BINDINGS, POLICIES, TaintApi
-from taint_cluster import cluster, pod
+from fake_api import FakeApi
+from taint_cluster import BINDINGS, POLICIES, cluster, pod, taint_api
 from taint_nodes import document
 
 from polyarch.kube.errors import Forbidden
@@ -30,7 +30,7 @@ def endpoints(namespace: str = "tools", *, ready: bool = True) -> dict[str, Any]
 
 @pytest.mark.req("TN-025")
 async def test_the_webhook_has_to_be_registered_and_to_answer_wherever_polyarch_is_installed() -> None:
-    api = TaintApi()
+    api = taint_api()
     assert "has no entry for pods" in await webhook_problem(api)
     api.put(MUTATING_WEBHOOKS, webhook())
     assert "no ready endpoint" in await webhook_problem(api)
@@ -42,7 +42,7 @@ async def test_the_webhook_has_to_be_registered_and_to_answer_wherever_polyarch_
     assert not await webhook_problem(api)
 
 
-async def policy_of(api: TaintApi, settings: TaintSettings = USUAL) -> str:
+async def policy_of(api: FakeApi, settings: TaintSettings = USUAL) -> str:
     live = await read_live(api, await read_inventory(api), settings, comes=False)
     return live.admission.policy
 
@@ -56,14 +56,14 @@ async def test_the_policy_is_there_with_its_binding_only() -> None:
     api.put(BINDINGS, {"metadata": {"name": NAME}})
     assert await policy_of(api) == "present"
     assert await policy_of(api, TaintSettings(at_registration="none")) == "unwanted"
-    api.served = ()
+    api.kinds = ()
     assert await policy_of(api) == "unserved"
 
 
 @pytest.mark.req("TN-028")
 async def test_templates_of_nodes_are_listed_and_what_may_not_be_read_is_said() -> None:
     api = cluster()
-    api.served += (POOLS, Resource("karpenter.sh", "v1beta1", "nodepools", "NodePool", namespaced=False))
+    api.kinds += (POOLS, Resource("karpenter.sh", "v1beta1", "nodepools", "NodePool", namespaced=False))
     requirements = [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]
     api.put(POOLS, {"metadata": {"name": "arm"}, "spec": {"template": {"spec": {"requirements": requirements}}}})
     live = await read_live(api, await read_inventory(api), USUAL, comes=False)

@@ -1,8 +1,8 @@
 """What a plan says: rows, blockers and steps."""
 
 import pytest
-from taint_api import TaintApi
-from taint_cluster import answers, cluster, pod, shop, workload
+from fake_api import FakeApi
+from taint_cluster import answers, cluster, pod, shop, taint_api, workload
 from taint_nodes import document
 
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NODES, PODS
@@ -16,11 +16,11 @@ ALL_TAINTED = TaintSettings(mode="tolerations")
 TOLERATION = {"key": "supported-arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}
 
 
-async def judged(api: TaintApi, settings: TaintSettings = USUAL) -> ClusterEvaluation:
+async def judged(api: FakeApi, settings: TaintSettings = USUAL) -> ClusterEvaluation:
     return PlanBuilder(await read_inventory(api), settings, answers).judgement()
 
 
-async def planned(api: TaintApi, settings: TaintSettings = USUAL, live: PlanFacts | None = None) -> Plan:
+async def planned(api: FakeApi, settings: TaintSettings = USUAL, live: PlanFacts | None = None) -> Plan:
     return plan(await judged(api, settings), live or PlanFacts())
 
 
@@ -190,7 +190,7 @@ def by_archaware(*values: str) -> list[dict[str, str]]:
 
 @pytest.mark.req("TN-082")
 async def test_a_cluster_that_archaware_left_consistent_needs_no_write() -> None:
-    api = TaintApi()
+    api = taint_api()
     for name, architecture in (("a", "amd64"), ("b", "arm64")):
         api.put(NODES, document(name, architecture, f"supported-arch={architecture}:NoSchedule"))
     tolerations = by_archaware("amd64", "arm64")

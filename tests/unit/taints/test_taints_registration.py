@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from fake_api import FakeApi
 from manual_clock import ManualClock
 
 from polyarch.kube.controller import NoRequeue, RequeueAfter
@@ -20,66 +21,11 @@ NAME = "polyarch-architecture-taints"
 KEY = ObjectKey("", NAME)
 
 
-class Watch:
-    """One informer of the keeper, always complete."""
+class RegistrationPolicy:
+    """The policy's keeper, with an API server that serves these versions of policies."""
 
-    problem = None
-    last_error = None
-    has_synced = True
-
-    def __init__(self, resource: Resource) -> None:
-        self.resource = resource
-        self.store: dict[ObjectKey, Unstructured] = {}
-        self.handlers: list[Any] = []
-
-    def add_handler(self, handler: Any) -> None:
-        self.handlers.append(handler)
-
-
-class Api:
-    """An API server that applies as one manager, and tells its watches."""
-
-    def __init__(self, *versions: str) -> None:
-        self.served = [kind(version) for version in versions for kind in (policies, bindings)]
-        self.watches: dict[Resource, Watch] = {}
-        self.requests: list[tuple[str, str]] = []
-        self.version = 0
-        self.failure: Exception | None = None
-
-    def informer(self, resource: Resource, type: Any, **_: Any) -> Any:
-        return self.watches.setdefault(resource, Watch(resource))
-
-    async def discover(self, group: str) -> tuple[Resource, ...]:
-        self.requests.append(("discover", group))
-        return tuple(self.served)
-
-    async def apply(self, resource: Resource, document: Any, *, type: Any) -> Unstructured:
-        if self.failure is not None:
-            raise self.failure
-        self.requests.append(("apply", resource.kind))
-        return self.put(resource, {**document, "metadata": {**document["metadata"], "managedFields": []}})
-
-    async def patch(self, resource: Resource, name: str, patch: Any) -> None:
-        self.requests.append(("patch", resource.kind))
-
-    async def delete(self, resource: Resource, name: str) -> None:
-        self.requests.append(("delete", resource.kind))
-        del self.watches[resource].store[KEY]
-
-    def put(self, resource: Resource, document: Any) -> Unstructured:
-        self.version += 1
-        metadata = {**document["metadata"], "resourceVersion": str(self.version)}
-        stored = Unstructured({**document, "metadata": metadata})
-        self.watches[resource].store[KEY] = stored
-        return stored
-
-    def spec(self, resource: Resource) -> Any:
-        return self.watches[resource].store[KEY].document["spec"]
-
-
-class World:
     def __init__(self, *versions: str, settings: TaintSettings | None = None) -> None:
-        self.api = Api(*versions)
+        self.api = FakeApi(kinds=tuple(kind(version) for version in versions for kind in (policies, bindings)))
         self.clock = ManualClock()
         self.settings: TaintSettings | None = settings or TaintSettings()
         self.is_ready = True
@@ -94,6 +40,18 @@ class World:
             metrics=TaintMetrics(Metrics()),
         )
 
+    @property
+    def sent(self) -> list[str]:
+        """Requests of the last look but discovery, without the names."""
+        return [f"{verb} {kind.partition('.')[0]}" for verb, kind, _ in self.api.requests if verb != "discover"]
+
+    def spec(self, resource: Resource) -> Any:
+        return self.api.read(resource, NAME)["spec"]
+
+    def change(self, **spec: Any) -> None:
+        """Somebody else edits the policy."""
+        self.api.change(policies("v1"), KEY, lambda policy: policy["spec"].update(spec), manager="kubectl")
+
     async def look(self) -> Any:
         self.api.requests.clear()
         return await self.keeper.reconcile(KEY)
@@ -105,27 +63,24 @@ class World:
     [(("v1",), "v1"), (("v1beta1", "v1alpha1"), "v1beta1"), (("v1alpha1",), "v1alpha1"), (("v1beta1", "v1"), "v1")],
 )
 async def test_the_newest_served_version_is_used(versions: tuple[str, ...], used: str) -> None:
-    world = World(*versions)
+    world = RegistrationPolicy(*versions)
     assert await world.look() == NoRequeue()
-    assert world.api.requests[1:] == [
-        ("apply", "MutatingAdmissionPolicy"),
-        ("apply", "MutatingAdmissionPolicyBinding"),
-    ]
-    assert world.api.spec(bindings(used)) == {"policyName": NAME}
+    assert world.sent == ["apply mutatingadmissionpolicies", "apply mutatingadmissionpolicybindings"]
+    assert world.spec(bindings(used)) == {"policyName": NAME}
 
 
 @pytest.mark.req("TN-027")
 async def test_a_leader_that_knows_little_yet_leaves_the_policy_as_it_is() -> None:
     """Nodes go on registering while the Lease changes hands, and while the API server does not answer."""
-    world = World("v1")
+    world = RegistrationPolicy("v1")
     await world.look()
-    before = world.api.spec(policies("v1"))
+    before = world.spec(policies("v1"))
     world.settings, world.is_ready = None, False
     assert isinstance(await world.look(), RequeueAfter)
     world.settings, world.is_ready, world.released = TaintSettings(), True, None
     assert isinstance(await world.look(), RequeueAfter)
-    assert world.api.requests == []
-    assert world.api.spec(policies("v1")) == before
+    assert world.sent == []
+    assert world.spec(policies("v1")) == before
 
 
 @pytest.mark.req("TN-027")
@@ -135,12 +90,12 @@ def test_one_kind_alone_is_not_enough() -> None:
 
 @pytest.mark.req("TN-027")
 async def test_where_it_is_not_served_that_is_known_and_asked_again_later() -> None:
-    world = World()
+    world = RegistrationPolicy()
     assert await world.look() == RequeueAfter(600.0)
     assert world.keeper.is_served is False
-    world.api.served = [policies("v1"), bindings("v1")]
+    world.api.kinds = (policies("v1"), bindings("v1"))
     await world.look()
-    assert world.api.requests == []
+    assert world.sent == []
     world.clock.advance(600)
     assert await world.look() == NoRequeue()
     assert world.keeper.is_served is True
@@ -148,38 +103,36 @@ async def test_where_it_is_not_served_that_is_known_and_asked_again_later() -> N
 
 @pytest.mark.req("TN-027")
 async def test_the_list_is_kept_up_to_date_and_nothing_is_written_without_need() -> None:
-    world = World("v1")
+    world = RegistrationPolicy("v1")
     await world.look()
     await world.look()
-    assert world.api.requests == []
+    assert world.sent == []
     world.released = frozenset({"arm64", "s390x"})
     await world.look()
-    assert world.api.requests == [("apply", "MutatingAdmissionPolicy")]
-    assert '["arm64", "s390x"]' in world.api.spec(policies("v1"))["matchConditions"][0]["expression"]
+    assert world.sent == ["apply mutatingadmissionpolicies"]
+    assert '["arm64", "s390x"]' in world.spec(policies("v1"))["matchConditions"][0]["expression"]
 
 
 @pytest.mark.req("TN-027")
 async def test_what_somebody_changed_is_set_right() -> None:
-    world = World("v1")
+    world = RegistrationPolicy("v1")
     await world.look()
-    live = world.api.watches[policies("v1")].store[KEY].document
-    world.api.put(policies("v1"), {**live, "spec": {**live["spec"], "mutations": []}})
+    world.change(mutations=[])
     await world.look()
-    assert world.api.requests == [("apply", "MutatingAdmissionPolicy")]
+    assert world.sent == ["apply mutatingadmissionpolicies"]
 
 
 @pytest.mark.req("TN-027")
 async def test_a_condition_that_somebody_added_is_taken_first_so_that_the_apply_removes_it() -> None:
     """A condition more would let nodes register without the taint, and server-side apply leaves it beside ours."""
-    world = World("v1")
+    world = RegistrationPolicy("v1")
     await world.look()
-    live = world.api.watches[policies("v1")].store[KEY].document
-    conditions = [*live["spec"]["matchConditions"], {"name": "never", "expression": "false"}]
-    world.api.put(policies("v1"), {**live, "spec": {**live["spec"], "matchConditions": conditions}})
+    conditions = world.spec(policies("v1"))["matchConditions"]
+    world.change(matchConditions=[*conditions, {"name": "never", "expression": "false"}])
     await world.look()
-    assert world.api.requests == [("patch", "MutatingAdmissionPolicy"), ("apply", "MutatingAdmissionPolicy")]
+    assert world.sent == ["patch mutatingadmissionpolicies", "apply mutatingadmissionpolicies"]
     await world.look()
-    assert world.api.requests == []
+    assert world.sent == []
 
 
 @pytest.mark.req("TN-027", "TN-070")
@@ -189,41 +142,42 @@ async def test_a_condition_that_somebody_added_is_taken_first_so_that_the_apply_
     ids=["removing", "none", "no object"],
 )
 async def test_it_is_deleted_when_it_is_not_wanted_binding_first(settings: TaintSettings | None) -> None:
-    world = World("v1")
+    world = RegistrationPolicy("v1")
     await world.look()
     world.settings = settings  # type: ignore[assignment]
     await world.look()
-    assert world.api.requests == [("delete", "MutatingAdmissionPolicyBinding"), ("delete", "MutatingAdmissionPolicy")]
+    assert world.sent == ["delete mutatingadmissionpolicybindings", "delete mutatingadmissionpolicies"]
     assert world.keeper.is_gone
     await world.look()
-    assert world.api.requests == []
+    assert world.sent == []
 
 
 @pytest.mark.req("TN-010")
 async def test_paused_does_not_touch_it() -> None:
-    world = World("v1", settings=TaintSettings(state="paused"))
+    world = RegistrationPolicy("v1", settings=TaintSettings(state="paused"))
     assert await world.look() == NoRequeue()
-    assert world.api.requests == []
+    assert world.sent == []
 
 
 @pytest.mark.req("TN-027")
 async def test_a_refusal_is_told_until_it_ends() -> None:
-    world = World("v1")
-    world.api.failure = Forbidden(403, reason="Forbidden", message="no")
+    world = RegistrationPolicy("v1")
+    world.api.refuse(policies("v1"), "apply")
     with pytest.raises(Forbidden):
         await world.look()
     assert "not up to date" in world.keeper.problem
-    world.api.failure = None
+    world.api.allow()
     await world.look()
     assert world.keeper.problem == ""
 
 
 @pytest.mark.req("TN-027")
 async def test_a_policy_that_may_not_be_read_is_told_and_not_asked_for_all_the_time() -> None:
-    world = World("v1")
+    world = RegistrationPolicy("v1")
     await world.look()
-    refused = world.api.watches[policies("v1")]
-    refused.has_synced, refused.problem = False, "may not watch mutatingadmissionpolicies"  # type: ignore[assignment]
+    refused = world.api.informer(policies("v1"), Unstructured)
+    refused.sync(False)
+    refused.problem = "may not watch mutatingadmissionpolicies"
     assert await world.look() == RequeueAfter(10.0)
     assert world.keeper.problem == "may not watch mutatingadmissionpolicies"
 

@@ -5,8 +5,9 @@ import json
 from typing import Any
 
 import pytest
+from fake_api import FakeApi
 from manual_clock import ManualClock
-from taint_api import BINDINGS, POLICIES, TaintApi
+from taint_cluster import BINDINGS, POLICIES, taint_api
 from taint_nodes import document, record_of, taints_of
 
 from polyarch.kube.errors import Conflict, Forbidden, TooManyRequests
@@ -47,11 +48,11 @@ def daemon_set(name: str, tolerations: list[dict[str, Any]], added: list[dict[st
 
 
 @pytest.fixture
-def api() -> TaintApi:
-    return TaintApi()
+def api() -> FakeApi:
+    return taint_api()
 
 
-def removal(api: TaintApi, settings: TaintSettings = ADOPTING, **options: Any) -> TaintRemover:
+def removal(api: FakeApi, settings: TaintSettings = ADOPTING, **options: Any) -> TaintRemover:
     return TaintRemover(Writer(api, **options), settings)
 
 
@@ -81,7 +82,7 @@ async def test_policy_binding_and_webhook_go_and_a_second_run_finds_none(api) ->
 
 @pytest.mark.req("TN-070")
 async def test_where_no_policy_is_served_only_the_webhook_goes(api) -> None:
-    api.served = ()
+    api.kinds = ()
     api.put(MUTATING_WEBHOOKS, {"metadata": {"name": "polyarch-taints"}})
     assert len((await removal(api).registration()).changed) == 1
 
@@ -221,29 +222,22 @@ async def test_only_pods_that_somebody_replaces_are_evicted(api) -> None:
     api.put(PODS, mirror)
     run = removal(api)
     await run.evict(await run.evictable())
-    assert api.evictions == ["web-1"]
+    assert [pod.name for pod in api.evicted] == ["web-1"]
     assert [each.metadata.name for each in await run.evictable(bare=True)] == ["bare"]
 
 
 @pytest.mark.req("TN-071")
 async def test_a_budget_is_respected_for_five_minutes(api) -> None:
     api.put(PODS, pod("web-1", owner="ReplicaSet", annotated=True))
-    refusals = 3
-
-    def budget(name: str) -> None:
-        nonlocal refusals
-        if refusals:
-            refusals -= 1
-            raise TooManyRequests(429, message="Cannot evict pod", retry_after=10.0)
-
-    api.budget = budget
+    refusal = TooManyRequests(429, message="Cannot evict pod", retry_after=10.0)
+    api.refuse(PODS, "evict", error=[refusal] * 3)
     clock = ManualClock()
     run = removal(api, clock=clock)
     assert (await passing(clock, run.evict(await run.evictable()))).changed
-    assert api.evictions == ["web-1"]
+    assert [pod.name for pod in api.evicted] == ["web-1"]
 
     api.put(PODS, pod("web-2", owner="ReplicaSet", annotated=True))
-    refusals = 1000
+    api.refuse(PODS, "evict", error=refusal)
     began = clock.monotonic()
     [failure] = (await passing(clock, run.evict(await run.evictable()))).failed
     assert "Cannot evict pod" in failure.problem

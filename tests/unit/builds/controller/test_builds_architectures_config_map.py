@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from builds_api import BuildsApi
+from fake_api import FakeApi
 
 from polyarch.builds import names
 from polyarch.builds.controller.image_builds import ArchitecturesConfigMap
@@ -19,7 +19,7 @@ KEY = ObjectKey("polyarch", names.ARCHITECTURES_CONFIGMAP)
 
 class Place:
     def __init__(self) -> None:
-        self.api = BuildsApi()
+        self.api = FakeApi()
         self.architectures: tuple[str, ...] | None = ("amd64", "arm64")
         self.wrote: list[ObjectKey] = []
         self.record = ArchitecturesConfigMap(

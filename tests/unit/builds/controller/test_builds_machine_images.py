@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from builds_api import BuildsApi
+from fake_api import FakeApi
 from machine_world import MachineWorld
 from manual_clock import ManualClock
 
@@ -40,8 +40,7 @@ class Place:
     def __init__(self, **spec):
         self.world = MachineWorld(**spec)
         self.clock = ManualClock(now=datetime(2027, 1, 1, 12, tzinfo=UTC))
-        self.api = BuildsApi()
-        self.api.list = self.no_pods
+        self.api = FakeApi()
         self.records, self.nodes = Store(), Store()
         empty = Store()
         informers = SimpleNamespace(
@@ -70,9 +69,6 @@ class Place:
         )
 
     # what MachineImages needs of others
-
-    async def no_pods(self, resource, *, type):
-        return SimpleNamespace(items=[])
 
     def event(self, regarding, *, type, reason, note, action):
         self.events.append((regarding.kind, regarding.name, reason))

@@ -5,62 +5,37 @@ from typing import Any
 
 import msgspec
 import pytest
-from builds_api import KINDS, BuildsApi, Caches
-from manual_clock import ManualClock
+from builder_world import KINDS, REF, BuilderWorld
 
-from polyarch.builds.controller.informers import BuildRef, WrittenCache
-from polyarch.builds.controller.writes import BuildExpectations, ObjectWrites, WriteResult, jobs_of
+from polyarch.builds.controller.informers import BuildRef
+from polyarch.builds.controller.writes import WriteResult, jobs_of
 from polyarch.builds.facts.build_facts import BuildStep, WriteFailure
 from polyarch.builds.plan.document import Write, uid_placeholder
 from polyarch.kube.errors import Forbidden, Unavailable
 from polyarch.kube.resources import CONFIGMAPS, JOBS
 
-REF = BuildRef("ImageBuild", "team", "web")
 RUN_OWNER = {"apiVersion": "polyarch.dev/v1alpha1", "kind": "ImageBuildRun", "name": "web-1", "uid": "run-1"}
 MARKS = {"polyarch.dev/image-build": "web", "polyarch.dev/run": "web-1", "polyarch.dev/architecture": "arm64"}
 
 
-class World:
-    """Object writes of one front-end against the API server in memory."""
+def request(world: BuilderWorld, **metadata: Any) -> None:
+    """The ImageBuild, as the API server has it."""
+    world.api.put(KINDS["ImageBuild"], {"metadata": {"name": "web", "namespace": "team", "uid": "web-uid"} | metadata})
 
-    kind = "ImageBuild"
-    resources = KINDS
 
-    def __init__(self) -> None:
-        self.stored: Any = None
-        self.clock = ManualClock()
-        self.api = BuildsApi()
-        self.known = Caches(self.api, self.clock)
-        self.caches = {
-            kind: WrittenCache(KINDS[kind], store, self.known.writes[kind]) for kind, store in self.known.stores.items()
-        }
-        self.expectations: BuildExpectations[BuildRef] = BuildExpectations(self.clock)
-        self.writes = ObjectWrites(self.api, self, self.expectations, self.clock)  # type: ignore[arg-type]
-        self.request()
-        self.run()
-
-    def request(self, **metadata: Any) -> None:
-        """The ImageBuild, as the API server has it."""
-        self.api.put(
-            KINDS["ImageBuild"], {"metadata": {"name": "web", "namespace": "team", "uid": "web-uid"} | metadata}
-        )
-
-    def run(self, **metadata: Any) -> None:
-        """The Run that Jobs are made for, as the API server has it."""
-        self.api.put(
-            KINDS["ImageBuildRun"], {"metadata": {"name": "web-1", "namespace": "team", "uid": "run-1"} | metadata}
-        )
-
-    def status_written(self, write: Write, stored: Any) -> None:
-        self.stored = stored
-
-    async def do(self, write: Write) -> WriteResult | WriteFailure:
-        return await self.writes.carry_out(REF, write)
+def run(world: BuilderWorld, **metadata: Any) -> None:
+    """The Run that Jobs are made for, as the API server has it."""
+    world.api.put(
+        KINDS["ImageBuildRun"], {"metadata": {"name": "web-1", "namespace": "team", "uid": "run-1"} | metadata}
+    )
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> BuilderWorld:
+    made = BuilderWorld()
+    request(made)
+    run(made)
+    return made
 
 
 def a_job(name: str = "web-1-arm64", **metadata: Any) -> Write:
@@ -141,14 +116,14 @@ async def test_an_equal_run_is_the_one_and_another_spec_is_a_conflict(world):
 @pytest.mark.parametrize("change", ["deleted", "made again", "going"])
 async def test_no_run_is_made_of_a_build_that_only_the_cache_still_has(world, change):
     """The watch of ImageBuilds is behind that of Runs, as after a restart of the API server."""
-    world.known.show()
+    world.show()
     match change:
         case "deleted":
             await world.api.delete(KINDS["ImageBuild"], "web", namespace="team")
         case "made again":
-            world.request(uid="another")
+            request(world, uid="another")
         case "going":
-            world.request(deletionTimestamp="2026-01-01T00:00:00Z")
+            request(world, deletionTimestamp="2026-01-01T00:00:00Z")
     assert await world.do(a_run({"serial": 1})) is WriteResult.MOVED_ON
     assert [name for kind, _, name in world.api.objects if kind == KINDS["ImageBuildRun"]] == ["web-1"]
 
@@ -157,14 +132,14 @@ async def test_no_run_is_made_of_a_build_that_only_the_cache_still_has(world, ch
 @pytest.mark.parametrize("change", ["deleted", "made again", "going"])
 async def test_no_job_is_made_for_a_run_that_only_the_cache_still_has(world, change):
     """It would be without an owner, and its pod at work, until garbage collection finds it."""
-    world.known.show()
+    world.show()
     match change:
         case "deleted":
             await world.api.delete(KINDS["ImageBuildRun"], "web-1", namespace="team")
         case "made again":
-            world.run(uid="another")
+            run(world, uid="another")
         case "going":
-            world.run(deletionTimestamp="2026-01-01T00:00:00Z")
+            run(world, deletionTimestamp="2026-01-01T00:00:00Z")
     with world.writes.uids_of(REF):
         assert await world.do(a_job()) is WriteResult.MOVED_ON
     assert not [each for each in world.api.objects if each[0] == JOBS]
@@ -213,9 +188,9 @@ async def test_a_server_that_is_away_refuses_nothing(world):
 @pytest.mark.req("BD-243")
 async def test_an_equal_status_is_not_written(world):
     await world.do(a_run({"serial": 1}))
-    world.known.show()
+    world.show()
     assert await world.do(a_status({"phase": "Pending", "summary": "0/2"})) is WriteResult.DONE
-    world.known.show()
+    world.show()
     count = len(world.api.requests)
     assert await world.do(a_status({"phase": "Pending", "summary": "0/2"})) is WriteResult.NOT_NEEDED
     assert len(world.api.requests) == count
@@ -224,12 +199,12 @@ async def test_an_equal_status_is_not_written(world):
 @pytest.mark.req("BD-324")
 async def test_a_status_that_somebody_edited_is_put_right(world):
     await world.do(a_run({"serial": 1}))
-    world.known.show()
+    world.show()
     await world.do(a_status({"phase": "Building", "summary": "0/2"}))
     stored = world.api.read(KINDS["ImageBuildRun"], "web-2", "team")
     stored["status"] = {"phase": "Succeeded", "summary": "0/2", "mine": "too"}
     world.api.put(KINDS["ImageBuildRun"], stored)
-    world.known.show()
+    world.show()
     world.clock.advance(10)
     assert await world.do(a_status({"phase": "Building", "summary": "0/2"})) is WriteResult.DONE
     assert world.api.read(KINDS["ImageBuildRun"], "web-2", "team")["status"] == {"phase": "Building", "summary": "0/2"}
@@ -238,19 +213,19 @@ async def test_a_status_that_somebody_edited_is_put_right(world):
 @pytest.mark.req("BD-243")
 async def test_progress_is_written_every_two_seconds_at_most_and_an_end_at_once(world):
     await world.do(a_run({"serial": 1}))
-    world.known.show()
+    world.show()
 
     def at(phase: str, message: str) -> Write:
         architectures = [{"architecture": "arm64", "phase": phase, "message": message}]
         return a_status({"phase": "Building", "architectures": architectures})
 
     assert await world.do(at("Building", "one")) is WriteResult.DONE
-    world.known.show()
+    world.show()
     world.clock.advance(1.9)
     assert await world.do(at("Building", "two")) is WriteResult.LATER
     world.clock.advance(0.2)
     assert await world.do(at("Building", "two")) is WriteResult.DONE
-    world.known.show()
+    world.show()
     assert await world.do(at("Built", "")) is WriteResult.DONE, (
         "a child is recorded at once: the next step stands on it"
     )
@@ -259,7 +234,7 @@ async def test_progress_is_written_every_two_seconds_at_most_and_an_end_at_once(
 @pytest.mark.req("BD-195")
 async def test_a_status_is_written_over_what_it_was_compared_with_only(world):
     await world.do(a_run({"serial": 1}))
-    world.known.show()
+    world.show()
     stored = world.api.read(KINDS["ImageBuildRun"], "web-2", "team")
     world.api.put(KINDS["ImageBuildRun"], {**stored, "status": {"phase": "Failed"}})
     assert await world.do(a_status({"phase": "Building"})) is WriteResult.MOVED_ON
@@ -268,7 +243,7 @@ async def test_a_status_is_written_over_what_it_was_compared_with_only(world):
 
 async def test_two_writes_to_one_object_in_a_round_need_no_second_look(world):
     await world.do(a_run({"serial": 1}))
-    world.known.show()
+    world.show()
     note = {"metadata": {"annotations": {"polyarch.dev/architectures": "amd64,arm64"}}}
     patch = Write(verb="patch", kind="ImageBuildRun", namespace="team", name="web-2", how="merge", body=note)
     assert await world.do(patch) is WriteResult.DONE
@@ -321,7 +296,7 @@ async def test_a_config_map_is_written_only_when_different(world):
         return Write(verb="patch", kind="ConfigMap", namespace="team", name="web-1-arch", how="apply", body=body)
 
     assert await world.do(record("a")) is WriteResult.DONE
-    world.known.show()
+    world.show()
     count = len(world.api.requests)
     assert await world.do(record("a")) is WriteResult.NOT_NEEDED
     assert len(world.api.requests) == count
@@ -337,20 +312,20 @@ async def test_a_build_waits_until_every_cache_shows_what_it_has_written(world):
     await world.do(a_run({"serial": 1}))
     await world.do(a_job())
     assert world.expectations.is_stale(REF)
-    world.known.show("ImageBuildRun")
+    world.show("ImageBuildRun")
     assert world.expectations.is_stale(REF), "the cache of Jobs is behind"
-    world.known.show("Job")
+    world.show("Job")
     assert not world.expectations.is_stale(REF)
     job = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["uid"]
     await world.do(Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=job))
     assert world.expectations.is_stale(REF), "the deleted Job is still shown"
-    world.known.show("Job")
+    world.show("Job")
     assert not world.expectations.is_stale(REF)
     other = BuildRef("ImageBuild", "team", "api")
     assert not world.expectations.is_stale(other)
     await world.do(a_status({"phase": "Building"}))
     assert world.expectations.is_stale(REF), "the status of the Run is the one of before"
-    world.known.show("ImageBuildRun")
+    world.show("ImageBuildRun")
     assert not world.expectations.is_stale(REF)
 
 
@@ -359,20 +334,20 @@ async def test_a_build_waits_until_every_cache_shows_what_it_has_written(world):
 async def test_a_deleted_job_is_done_with_once_the_cache_shows_it_going_or_another_one(world, shown):
     """With a finalizer it stays for as long as its owner likes."""
     await world.do(a_job())
-    world.known.show()
+    world.show()
     job = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["uid"]
     await world.do(Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=job))
     assert world.expectations.is_stale(REF)
     changed = {"uid": job, "deletionTimestamp": "2027-01-01T00:00:00Z"} if shown == "going" else {"uid": "another"}
     world.api.put(JOBS, {"metadata": {"name": "web-1-arm64", "namespace": "team", **changed}})
-    world.known.show("Job")
+    world.show("Job")
     assert not world.expectations.is_stale(REF)
 
 
 @pytest.mark.req("BD-137")
 async def test_a_cache_that_never_shows_a_deletion_holds_a_build_for_a_minute(world):
     await world.do(a_job())
-    world.known.show()
+    world.show()
     job = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["uid"]
     await world.do(Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=job))
     world.clock.advance(59)
@@ -392,7 +367,7 @@ async def test_each_part_of_a_config_map_that_differs_is_written(world, part):
         changed = {**body, "metadata": {**body["metadata"], part: other[part]}}
     record = Write(verb="patch", kind="ConfigMap", namespace="team", name="web-1-arch", how="apply", body=body)
     await world.do(record)
-    world.known.show()
+    world.show()
     assert await world.do(record) is WriteResult.NOT_NEEDED
     assert await world.do(msgspec.structs.replace(record, body=changed)) is WriteResult.DONE
 
@@ -424,5 +399,5 @@ async def test_a_job_settles_for_every_build_of_its_namespace(world):
     await world.do(a_job())
     assert world.expectations.is_stale(jobs_of("team"))
     assert not world.expectations.is_stale(jobs_of("other"))
-    world.known.show("Job")
+    world.show("Job")
     assert not world.expectations.is_stale(jobs_of("team"))

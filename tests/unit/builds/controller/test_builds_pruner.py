@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 import pytest
-from builds_api import BuildsApi
+from fake_api import FakeApi
 from manual_clock import ManualClock
 
 from polyarch.builds import names
@@ -22,8 +22,7 @@ from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import BadRequest, Forbidden, Invalid, TooLarge
 from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.patches import MergePatch
-from polyarch.kube.resources import CONFIGMAPS, JOBS
+from polyarch.kube.resources import CONFIGMAPS, JOBS, PODS
 from polyarch.kube.store import Store, WriteExpectations
 from polyarch.kube.watch import Apply, Delete
 from polyarch.objects import Namespace, ObjectKey
@@ -73,10 +72,7 @@ class Place:
 
     def __init__(self):
         self.clock = ManualClock(now=datetime(2027, 1, 1, 12, tzinfo=UTC))
-        self.api = BuildsApi()
-        self.api.list = self.list
-        self.lists = 0
-        self.pods = []
+        self.api = FakeApi()
         builds, runs = Store(), Store({BY_BUILD: _build_of})
         self.informers = SimpleNamespace(
             builds=SimpleNamespace(store=builds, writes=WriteExpectations(builds, clock=self.clock)),
@@ -104,10 +100,6 @@ class Place:
             is_leading=lambda: self.leads,
             others=lambda: self.others,
         )
-
-    async def list(self, resource, *, type):
-        self.lists += 1
-        return SimpleNamespace(items=[msgspec.convert(each, type) for each in self.pods])
 
     async def build(self, name="web", *, history="Keep", successful=1, failed=1, current="", **status):
         spec = {
@@ -168,6 +160,10 @@ class Place:
     def runs(self):
         return sorted(name for res, _, name in self.api.objects if res == names.IMAGE_BUILD_RUNS)
 
+    def finalizers(self, run):
+        """Empty once the Run is gone."""
+        return self.metadata(run)["finalizers"] if run in self.runs else []
+
     def metadata(self, run):
         return self.api.objects[names.IMAGE_BUILD_RUNS, "team", run]["metadata"]
 
@@ -178,7 +174,11 @@ def place():
 
 
 def pod(image, image_id=""):
-    return {"spec": {"containers": [{"image": image}]}, "status": {"containerStatuses": [{"imageID": image_id}]}}
+    return {
+        "metadata": {"name": "app", "namespace": "team"},
+        "spec": {"containers": [{"image": image}]},
+        "status": {"containerStatuses": [{"imageID": image_id}]},
+    }
 
 
 async def three_runs(place, **build):
@@ -200,15 +200,15 @@ class TestRuns:
         await three_runs(place, successful=3)
         place.api.requests.clear()
         assert await place.go() == NoRequeue()
-        assert (place.runs, place.lists, place.api.requests) == (["middle", "new", "old"], 0, [])
+        assert (place.runs, place.api.requests) == (["middle", "new", "old"], [])
 
     @pytest.mark.req("BD-230")
     async def test_what_runs_is_kept_and_looked_at_again(self, place):
         await three_runs(place)
-        place.pods = [pod("mirror.example/web:1", f"mirror.example/web@{digest('a')}")]
+        place.api.put(PODS, pod("mirror.example/web:1", f"mirror.example/web@{digest('a')}"))
         assert await place.go() == RequeueAfter(KEPT_BACK)
         assert place.runs == ["new", "old"]
-        place.pods = []
+        place.api.remove(PODS, "app", "team")
         place.clock.advance(KEPT_BACK)
         assert await place.go() == NoRequeue()
         assert place.runs == ["new"]
@@ -222,7 +222,7 @@ class TestRuns:
             await place.run(f"{name}-2", owner=name, uid=uid)
         await place.go()
         await place.go(BuildRef("ImageBuild", "team", "shop"))
-        assert (place.runs, place.lists) == (["shop-2", "web-2"], 1)
+        assert (place.runs, place.api.sent().count("list pods")) == (["shop-2", "web-2"], 1)
 
     @pytest.mark.req("BD-002")
     async def test_who_does_not_lead_deletes_nothing(self, place):
@@ -249,7 +249,7 @@ class TestFinalizers:
         await place.build(history="Keep")
         await place.run("one", finalizers=[names.IMAGES_FINALIZER, "other.example/hold"])
         await place.go()
-        assert place.metadata("one")["finalizers"] == ["other.example/hold"]
+        assert place.finalizers("one") == ["other.example/hold"]
 
     @pytest.mark.req("BD-231")
     async def test_images_go_with_their_run(self, place):
@@ -258,7 +258,7 @@ class TestFinalizers:
         await place.run("old", ("amd64", "1"), ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z")
         assert await place.go() == NoRequeue()
         assert place.registries.deleted == [digest("a"), digest("2")]
-        assert place.metadata("old")["finalizers"] == []
+        assert place.finalizers("old") == []
         assert [(reason, name) for name, _, reason, _ in place.recorder.events] == [("ImageDeleted", "old")]
 
     @pytest.mark.req("BD-231")
@@ -290,7 +290,7 @@ class TestFinalizers:
             child = ChildRecord(architecture="arm64", digest=digest("2"))
             place.others = [Execution(namespace="os", name="worker-1", repository=REPOSITORY, children=(child,))]
         if user == "a pod":
-            place.pods = [pod(f"mirror.example/x@{digest('2')}")]
+            place.api.put(PODS, pod(f"mirror.example/x@{digest('2')}"))
         if user == "a node":
             place.node("n1", **{"machineconfiguration.openshift.io/desiredImage": f"{REPOSITORY}@{digest('2')}"})
         if user == "a status":
@@ -320,7 +320,7 @@ class TestFinalizers:
         await place.run("old", ("arm64", "2"), result="a", deleting="2027-01-01T11:59:00Z", annotations=mark)
         assert await place.go() == NoRequeue()
         assert place.inputs.asked == [("team", ("push",))]
-        assert (len(place.registries.deleted), place.metadata("old")["finalizers"]) == (2, [])
+        assert (len(place.registries.deleted), place.finalizers("old")) == (2, [])
 
     @pytest.mark.req("BD-233")
     async def test_it_is_tried_again_and_given_up_after_ten_minutes(self, place):
@@ -331,10 +331,10 @@ class TestFinalizers:
         found = await place.go()
         assert isinstance(found, RequeueAfter)
         assert found.seconds <= 60
-        assert place.metadata("old")["finalizers"] == [names.IMAGES_FINALIZER]
+        assert place.finalizers("old") == [names.IMAGES_FINALIZER]
         place.clock.advance(300)
         assert await place.go() == NoRequeue()
-        assert place.metadata("old")["finalizers"] == []
+        assert place.finalizers("old") == []
         (name, kind, reason, note), *_ = place.recorder.events
         assert (name, kind, reason) == ("old", "Warning", "ImageCleanupAbandoned")
         assert digest("a") in note
@@ -355,7 +355,7 @@ class TestFinalizers:
         assert await place.go() == RequeueAfter(540.0)
         place.clock.advance(540)
         assert await place.go() == NoRequeue()
-        assert place.metadata("old")["finalizers"] == []
+        assert place.finalizers("old") == []
 
     @pytest.mark.req("BD-234")
     async def test_a_registry_that_deletes_nothing_is_told_once(self, place):
@@ -371,7 +371,7 @@ class TestFinalizers:
         )
         for name in ("one", "two"):
             assert await place.go(BuildRef("ImageBuild", "team", name)) == NoRequeue()
-            assert place.metadata(name)["finalizers"] == []
+            assert place.finalizers(name) == []
         assert [reason for _, _, reason, _ in place.recorder.events] == ["ImageNotDeleted"]
 
     @pytest.mark.req("BD-234")
@@ -397,8 +397,7 @@ class TestByJob:
         await place.run(name, ("arm64", child), deleting="2027-01-01T11:59:00Z", annotations=dict(self.MARKS), **more)
 
     async def change(self, place, resource, name, **members):
-        place.api.objects[resource, "team", name] |= members
-        await place.api.patch(resource, name, MergePatch({"metadata": {}}), namespace="team")
+        place.api.change(resource, ObjectKey("team", name), lambda document: document.update(members))
         place.show()
 
     def jobs(self, place):
@@ -449,10 +448,10 @@ class TestByJob:
         assert [each["digest"] for each in told] == [digest("a"), digest("2")]
         assert inputs["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"], "it goes with the Job"
         assert isinstance(await place.go(), RequeueAfter)
-        assert place.metadata("old")["finalizers"] == [names.IMAGES_FINALIZER]
+        assert place.finalizers("old") == [names.IMAGES_FINALIZER]
         await self.end(place, '{"v":1,"deleted":2,"kept":0}')
         assert await place.go() == NoRequeue()
-        assert (place.metadata("old")["finalizers"], self.jobs(place)) == ([], [])
+        assert (place.finalizers("old"), self.jobs(place)) == ([], [])
         assert [reason for _, _, reason, _ in place.recorder.events] == ["ImageDeleted"]
         assert (place.registries.deleted, place.registries.used) == ([], []), "the builder asks no registry"
 
@@ -474,11 +473,11 @@ class TestByJob:
         await place.go()
         await self.end(place, '{"v":1,"deleted":1,"kept":0}')
         await place.go()
-        assert place.metadata("old")["finalizers"] == [names.IMAGES_FINALIZER], "its Job was not told of the other"
+        assert place.finalizers("old") == [names.IMAGES_FINALIZER], "its Job was not told of the other"
         await place.go()
         await self.end(place, '{"v":1,"deleted":2,"kept":0}')
         assert await place.go() == NoRequeue()
-        assert place.metadata("old")["finalizers"] == place.metadata("older")["finalizers"] == []
+        assert place.finalizers("old") == place.finalizers("older") == []
 
     @pytest.mark.req("BD-234")
     async def test_images_that_the_registry_keeps_are_told(self, place):
@@ -499,7 +498,7 @@ class TestByJob:
         assert len(self.jobs(place)) == 1
         place.clock.advance(600)
         assert await place.go() == NoRequeue()
-        assert place.metadata("old")["finalizers"] == []
+        assert place.finalizers("old") == []
         assert place.recorder.events[-1][2] == "ImageCleanupAbandoned"
         (job,) = self.jobs(place)
         assert job["spec"]["ttlSecondsAfterFinished"] == 3600, "nobody deletes it any more"
@@ -518,10 +517,10 @@ class TestByJob:
         place.api.hook = refuse
         assert isinstance(await place.go(), RequeueAfter)
         assert isinstance(await place.go(), RequeueAfter)
-        assert place.metadata("old")["finalizers"] == [names.IMAGES_FINALIZER]
+        assert place.finalizers("old") == [names.IMAGES_FINALIZER]
         place.clock.advance(600)
         assert await place.go() == NoRequeue()
-        assert place.metadata("old")["finalizers"] == []
+        assert place.finalizers("old") == []
         (_, _, reason, note) = place.recorder.events[-1]
         assert reason == "ImageCleanupAbandoned"
         assert "not here" in note
@@ -590,7 +589,7 @@ async def test_what_stays_unknown_hangs_nothing_and_deletes_nothing(place):
     await place.run("going", ("amd64", "1"), result="1", deleting="2027-01-01T11:40:00Z")
     place.others = None
     assert await place.go() == NoRequeue()
-    assert (place.registries.deleted, place.metadata("going")["finalizers"]) == ([], [])
+    assert (place.registries.deleted, place.finalizers("going")) == ([], [])
     ((_, _, reason, note),) = place.recorder.events
     assert (reason, digest("1") in note) == ("ImageCleanupAbandoned", True)
 

@@ -1,36 +1,27 @@
 """Passes over a build: questions answered, writes in the plan's order, failures told, events once."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import msgspec
 import pytest
-from builds_api import KINDS, BuildsApi, Caches
-from manual_clock import ManualClock
+from builder_world import KINDS, REF, BuilderWorld, planned
 
 from polyarch.builds.api.resources import ImageBuildSpec
-from polyarch.builds.controller.informers import BuildRef, WrittenCache
+from polyarch.builds.controller.informers import BuildRef
 from polyarch.builds.controller.reconciler import (
     MAX_POSTED_EVENTS,
     UNANSWERED,
-    BuildReconciler,
     PostedEvents,
     RepositoryLocks,
 )
-from polyarch.builds.controller.resolver import BuildResolver, NamedObjects
-from polyarch.builds.controller.writes import BuildExpectations, ObjectWrites, WriteResult, jobs_of
+from polyarch.builds.controller.writes import WriteResult, jobs_of
 from polyarch.builds.facts.build_facts import (
     BuildFacts,
     BuildLookup,
-    BuildRequest,
     BuildStep,
     FoundJob,
-    HeadResult,
-    SecretFacts,
     WriteFailure,
 )
-from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.plan.conditions import STATUS_INTERVAL
 from polyarch.builds.plan.document import (
     BuildPlan,
@@ -41,158 +32,10 @@ from polyarch.builds.plan.document import (
     uid_placeholder,
 )
 from polyarch.kube.controller import NoRequeue, RequeueAfter
-from polyarch.kube.errors import Forbidden
-from polyarch.kube.events import Regarding
-from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import JOBS, RUNTIME_CLASSES
 from polyarch.objects import ObjectKey
-from polyarch.oci.auth.credential_stores import NoCredentials
-from polyarch.oci.inspection import Inspection, Status
-from polyarch.oci.reference import parse
 
 pytestmark = pytest.mark.req("BD-001")
-
-REF = BuildRef("ImageBuild", "team", "web")
-
-
-class FakeRegistry:
-    """Knows every image; counts what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
-        self.forbidden = False
-
-    async def inspect(self, reference: str, **options: Any) -> Inspection:
-        self._check()
-        self.asked.append(("fresh inspect" if options["fresh"] else "inspect", reference))
-        return Inspection(parse(reference), Status.RESOLVED)
-
-    def _check(self) -> None:
-        if self.forbidden:
-            raise Forbidden(403, reason="Forbidden")
-
-    async def head(self, reference: str, **options: Any) -> HeadResult:
-        self._check()
-        self.asked.append(("head", reference))
-        if "broken" in reference:
-            return HeadResult(error="timeout")
-        return HeadResult(digest="sha256:" + "a" * 64)
-
-
-class FakeInputs:
-    def __init__(self) -> None:
-        self.again: float | None = None
-        self.forgotten: list[BuildRef] = []
-        self.forbidden = False
-
-    async def fill(self, ref: BuildRef, facts: BuildFacts) -> BuildFacts:
-        return facts
-
-    def credentials(self, namespace: str, names: tuple[str, ...]) -> NoCredentials:
-        return NoCredentials()
-
-    def forget(self, ref: BuildRef) -> None:
-        self.forgotten.append(ref)
-
-    def again_in(self, facts: BuildFacts) -> float | None:
-        return self.again
-
-    async def config_map(self, ref: BuildRef, name: str) -> Mapping[str, Any] | None:
-        return {"data": {"Containerfile": "FROM scratch"}}
-
-    async def secret(self, ref: BuildRef, name: str) -> SecretFacts | None:
-        if self.forbidden:
-            raise Forbidden(403, reason="Forbidden")
-        return None
-
-
-class FakeRegistryWrites:
-    def __init__(self) -> None:
-        self.done: list[Write] = []
-        self.answer: WriteResult | WriteFailure = WriteResult.DONE
-
-    async def carry_out(self, ref: BuildRef, write: Write, credentials: object) -> WriteResult | WriteFailure:
-        self.done.append(write)
-        return self.answer
-
-
-class World:
-    """One front-end whose plans the test makes; everything below is real but the registry."""
-
-    kind = "ImageBuild"
-    resources = KINDS
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.api = BuildsApi()
-        self.known = Caches(self.api, self.clock)
-        self.caches = {
-            kind: WrittenCache(KINDS[kind], store, self.known.writes[kind]) for kind, store in self.known.stores.items()
-        }
-        self.expectations: BuildExpectations[BuildRef] = BuildExpectations(self.clock)
-        self.registry = FakeRegistry()
-        self.inputs = FakeInputs()
-        self.registry_writes = FakeRegistryWrites()
-        self.metrics = Metrics()
-        self.events: list[tuple[str, str]] = []
-        self.about: list[Regarding] = []
-        self.plans: Callable[[BuildFacts], BuildPlan] = lambda facts: plan()
-        self.seen: list[BuildFacts] = []
-        self.there = True
-        self.leads = True
-        self.locks = RepositoryLocks()
-        self.looked_up = 0
-        self.passes = self.made()
-        self.api.put(KINDS["ImageBuildRun"], {"metadata": {"name": "run", "namespace": "team", "uid": "run"}})
-
-    def made(self) -> BuildReconciler:
-        return BuildReconciler(
-            self,  # type: ignore[arg-type]
-            resolver=BuildResolver(self.registry, self.inputs, self.clock, named=NamedObjects(self.api)),
-            inputs=self.inputs,
-            objects=ObjectWrites(self.api, self, self.expectations, self.clock),  # type: ignore[arg-type]
-            registries=self.registry_writes,
-            expectations=self.expectations,
-            recorder=self,
-            metrics=BuildMetrics(self.metrics),
-            clock=self.clock,
-            locks=self.locks,
-            is_leading=lambda: self.leads,
-        )
-
-    async def look(self) -> Any:
-        return await self.passes.reconcile(REF)
-
-    # as a front-end
-
-    def facts(self, key: BuildRef) -> BuildFacts | None:
-        self.looked_up += 1
-        ref = BuildRequest(
-            kind="ImageBuild", namespace="team", name="web", uid="u", generation=1, spec=ImageBuildSpec()
-        )
-        return BuildFacts(now=0.0, request=ref) if self.there else None
-
-    def plan(self, facts: BuildFacts) -> BuildPlan:
-        self.seen.append(facts)
-        return self.plans(facts)
-
-    def credentials(self, facts: BuildFacts) -> tuple[str, ...]:
-        return ()
-
-    def regarding(self, facts: BuildFacts) -> Regarding:
-        return Regarding("polyarch.dev/v1alpha1", "ImageBuild", "team", "web", "u")
-
-    def status_written(self, write: Write, stored: Any) -> None: ...
-
-    # as a recorder
-
-    def event(self, regarding: Regarding, *, type: str, reason: str, note: str, action: str) -> None:
-        self.events.append((reason, note))
-        self.about.append(regarding)
-
-
-def plan(*writes: Write, **more: Any) -> BuildPlan:
-    return BuildPlan(**{"decision": "UpToDate", "reason": "Test", "message": "", "writes": tuple(writes), **more})
 
 
 def create(name: str) -> Write:
@@ -201,13 +44,15 @@ def create(name: str) -> Write:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> BuilderWorld:
+    made = BuilderWorld()
+    made.api.put(KINDS["ImageBuildRun"], {"metadata": {"name": "run", "namespace": "team", "uid": "run"}})
+    return made
 
 
 async def test_a_plan_without_writes_ends_the_pass_until_it_asks_to_be_made_again(world):
     assert await world.look() == NoRequeue()
-    world.plans = lambda facts: plan(requeue_after=30.0)
+    world.plans = lambda facts: planned(requeue_after=30.0)
     assert await world.look() == RequeueAfter(30.0)
     world.inputs.again = 10.0
     assert await world.look() == RequeueAfter(10.0)
@@ -217,21 +62,21 @@ async def test_a_plan_without_writes_ends_the_pass_until_it_asks_to_be_made_agai
 @pytest.mark.req("BD-243")
 async def test_progress_that_was_not_written_yet_is_written_two_seconds_later(world):
     await world.api.create(KINDS["ImageBuildRun"], {"metadata": {"name": "web-1"}}, namespace="team")
-    world.known.show()
+    world.show()
 
     def progress(message: str) -> BuildPlan:
         status = {
             "phase": "Building",
             "architectures": [{"architecture": "a", "phase": "Building", "message": message}],
         }
-        return plan(
+        return planned(
             Write(verb="status", kind="ImageBuildRun", namespace="team", name="web-1", body={"status": status}),
             requeue_after=60.0,
         )
 
     world.plans = lambda facts: progress("one")
     assert await world.look() == RequeueAfter(60.0)
-    world.known.show()
+    world.show()
     world.clock.advance(1)
     world.plans = lambda facts: progress("two")
     assert await world.look() == RequeueAfter(STATUS_INTERVAL)
@@ -246,7 +91,7 @@ async def test_questions_are_answered_and_the_plan_is_made_again(world):
 
     def asking(facts: BuildFacts) -> BuildPlan:
         if tag not in facts.images:
-            return plan(lookups=(BuildLookup(reference=tag, what="inspect"),), decision="Wait")
+            return planned(lookups=(BuildLookup(reference=tag, what="inspect"),), decision="Wait")
         if not facts.pins_fresh:
             lookups = (
                 BuildLookup(reference=tag, what="inspect", revalidate=True),
@@ -254,8 +99,8 @@ async def test_questions_are_answered_and_the_plan_is_made_again(world):
                 BuildLookup(reference="texts", what="configmap"),
                 BuildLookup(reference="push", what="secret"),
             )
-            return plan(lookups=lookups, decision="Wait")
-        return plan()
+            return planned(lookups=lookups, decision="Wait")
+        return planned()
 
     world.plans = asking
     assert await world.look() == NoRequeue()
@@ -271,7 +116,7 @@ async def test_questions_are_answered_and_the_plan_is_made_again(world):
 async def test_a_namespace_in_which_secrets_may_not_be_read_is_told_to_the_plan(world):
     world.inputs.forbidden = True
     lookup = BuildLookup(reference="push", what="secret")
-    world.plans = lambda facts: plan() if "push" in facts.inputs.secrets else plan(lookups=(lookup,))
+    world.plans = lambda facts: planned() if "push" in facts.inputs.secrets else planned(lookups=(lookup,))
     await world.look()
     assert not world.seen[-1].inputs.readable
 
@@ -282,7 +127,7 @@ async def test_a_registry_that_cannot_be_asked_for_want_of_a_secret_has_not_refu
     """The plan says who has to allow it, and does not ask for ever."""
     world.registry.forbidden = True
     lookup = BuildLookup(reference="quay.io/base/os:9", what=what)
-    world.plans = lambda facts: plan(lookups=() if {**facts.images, **facts.existing} else (lookup,))
+    world.plans = lambda facts: planned(lookups=() if {**facts.images, **facts.existing} else (lookup,))
     await world.look()
     assert not world.seen[-1].inputs.readable
 
@@ -292,7 +137,7 @@ async def test_a_push_that_waits_for_a_right_is_told_as_unreadable_inputs_and_tr
     """No failure of the execution: when the administrator has bound the role, the next look publishes."""
     world.registry_writes.answer = WriteFailure(verb="push-index", code="NamespaceNotEnabled")
     push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step=BuildStep.PUBLISH)
-    world.plans = lambda facts: plan(push) if facts.inputs.readable else plan(requeue_after=60.0)
+    world.plans = lambda facts: planned(push) if facts.inputs.readable else planned(requeue_after=60.0)
     assert [await world.look(), await world.look()] == [RequeueAfter(0.0), RequeueAfter(60.0)]
     assert (world.seen[-1].failures, world.seen[-1].inputs.readable) == ((), False)
     world.registry_writes.answer = WriteResult.DONE
@@ -304,7 +149,7 @@ async def test_a_push_that_waits_for_a_right_is_told_as_unreadable_inputs_and_tr
 async def test_a_runtime_class_is_read_by_its_name(world):
     world.api.put(RUNTIME_CLASSES, {"metadata": {"name": "sandboxed"}, "handler": "runsc"})
     lookups = tuple(BuildLookup(reference=each, what="runtimeclass") for each in ("sandboxed", "gone"))
-    world.plans = lambda facts: plan() if facts.runtime_handlers else plan(lookups=lookups)
+    world.plans = lambda facts: planned() if facts.runtime_handlers else planned(lookups=lookups)
     await world.look()
     assert world.seen[-1].runtime_handlers == {"sandboxed": "runsc", "gone": None}
 
@@ -317,14 +162,14 @@ async def test_a_job_that_no_watch_shows_is_read_by_its_name(world):
     going = {"name": "going", "namespace": "team", "uid": "k", "deletionTimestamp": "2027-01-01T00:00:00Z"}
     world.api.put(JOBS, {"metadata": going})
     lookups = tuple(BuildLookup(reference=each, what="job") for each in ("live", "going", "gone"))
-    world.plans = lambda facts: plan() if facts.found_jobs else plan(lookups=lookups)
+    world.plans = lambda facts: planned() if facts.found_jobs else planned(lookups=lookups)
     await world.look()
     found = world.seen[-1].found_jobs
     assert found == {"live": FoundJob(uid="j", template_labels=labels), "going": None, "gone": None}
 
 
 async def test_a_plan_that_asks_for_ever_is_a_bug_that_is_named(world):
-    world.plans = lambda facts: plan(lookups=(BuildLookup(reference="quay.io/a/b:1", what="inspect"),))
+    world.plans = lambda facts: planned(lookups=(BuildLookup(reference="quay.io/a/b:1", what="inspect"),))
     with pytest.raises(RuntimeError, match=r"the plan asks again what was answered: inspect quay\.io/a/b:1"):
         await world.look()
 
@@ -336,14 +181,14 @@ async def test_what_a_head_has_found_is_not_asked_again_while_an_execution_is_un
 
     def asking(facts: BuildFacts) -> BuildPlan:
         there = child.reference in facts.existing
-        return plan(execution="web-1") if there else plan(lookups=(child, broken))
+        return planned(execution="web-1") if there else planned(lookups=(child, broken))
 
     world.plans = asking
     for _ in range(5):
         await world.look()
     assert world.registry.asked.count(("head", child.reference)) == 1
     assert world.registry.asked.count(("head", broken.reference)) == 5, "an error is no answer to keep"
-    world.plans = lambda facts: plan(
+    world.plans = lambda facts: planned(
         Write(verb="tag", reference="quay.io/team/web@sha256:" + "a" * 64, step=BuildStep.MOVE_TAGS), execution="web-1"
     )
     await world.look()
@@ -355,7 +200,7 @@ async def test_what_a_head_has_found_is_not_asked_again_while_an_execution_is_un
 @pytest.mark.req("BD-196")
 async def test_writes_are_carried_out_in_the_plans_order(world):
     push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step=BuildStep.PUBLISH)
-    world.plans = lambda facts: plan(create("a"), create("b"), push)
+    world.plans = lambda facts: planned(create("a"), create("b"), push)
     await world.look()
     assert [name for verb, _, name in world.api.requests if verb == "create"] == ["a", "b"]
     assert world.registry_writes.done == [push]
@@ -363,7 +208,7 @@ async def test_writes_are_carried_out_in_the_plans_order(world):
 
 async def test_a_refused_write_ends_the_round_and_is_told_to_the_next_plan_once(world):
     world.api.put(JOBS, {"metadata": {"name": "a", "namespace": "team", "uid": "theirs"}})
-    world.plans = lambda facts: plan() if facts.failures else plan(create("a"), create("b"))
+    world.plans = lambda facts: planned() if facts.failures else planned(create("a"), create("b"))
     assert await world.look() == RequeueAfter(0.0)
     assert [name for verb, _, name in world.api.requests if verb == "create"] == ["a"]
     assert await world.look() == NoRequeue()
@@ -381,13 +226,13 @@ async def test_refusals_are_told_together_until_a_plan_was_carried_out(world):
 
     def others(facts: BuildFacts) -> BuildPlan:
         refused = {each.name for each in facts.failures}
-        return plan(*(create(name) for name in ("a", "b", "c") if name not in refused))
+        return planned(*(create(name) for name in ("a", "b", "c") if name not in refused))
 
     world.plans = others
     assert [await world.look(), await world.look()] == [RequeueAfter(0.0), RequeueAfter(0.0)]
     assert await world.look() == NoRequeue()
     assert {each.name for each in world.seen[-1].failures} == {"a", "b"}
-    world.known.show()
+    world.show()
     await world.look()
     assert world.seen[-1].failures == (), "they are tried again later"
 
@@ -398,11 +243,11 @@ async def test_of_several_refused_objects_the_plan_learns_of_all(world):
     for name in ("a", "b"):
         world.api.put(JOBS, {"metadata": {"name": name, "namespace": "team", "uid": "theirs"}})
 
-    def planned(facts: BuildFacts) -> BuildPlan:
+    def plans(facts: BuildFacts) -> BuildPlan:
         refused = {each.name for each in facts.failures}
-        return plan(*(create(name) for name in ("a", "b") if name not in refused), requeue_after=5.0)
+        return planned(*(create(name) for name in ("a", "b") if name not in refused), requeue_after=5.0)
 
-    world.plans = planned
+    world.plans = plans
     assert [await world.look() for _ in range(3)] == [RequeueAfter(0.0), RequeueAfter(0.0), RequeueAfter(5.0)]
     assert [each.name for each in world.seen[-1].failures] == ["a", "b"]
 
@@ -410,7 +255,7 @@ async def test_of_several_refused_objects_the_plan_learns_of_all(world):
 @pytest.mark.req("BD-195")
 async def test_a_refusal_that_the_plan_has_no_answer_to_is_not_repeated_without_a_pause(world):
     world.api.put(JOBS, {"metadata": {"name": "a", "namespace": "team", "uid": "theirs"}})
-    world.plans = lambda facts: plan(create("a"))
+    world.plans = lambda facts: planned(create("a"))
     assert [await world.look() for _ in range(4)] == [RequeueAfter(0.0), RequeueAfter(UNANSWERED)] * 2
 
 
@@ -418,7 +263,7 @@ async def test_a_registry_step_that_failed_is_told_too(world):
     trouble = WriteFailure(verb="push-index", code="RegistryUnreachable", retry_after=7.0, passing=True)
     world.registry_writes.answer = trouble
     push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step=BuildStep.PUBLISH)
-    world.plans = lambda facts: plan(requeue_after=7.0) if facts.failures else plan(push)
+    world.plans = lambda facts: planned(requeue_after=7.0) if facts.failures else planned(push)
     assert await world.look() == RequeueAfter(0.0)
     assert await world.look() == RequeueAfter(7.0)
     assert world.seen[-1].failures == (trouble,)
@@ -430,7 +275,7 @@ async def test_a_registry_that_is_away_is_not_asked_again_by_every_pass(world):
     trouble = WriteFailure(verb="push-index", code="RegistryUnreachable", retry_after=7.0, passing=True)
     world.registry_writes.answer = trouble
     push = Write(verb="push-index", reference="quay.io/team/web@sha256:" + "b" * 64, step=BuildStep.PUBLISH)
-    world.plans = lambda facts: plan(requeue_after=7.0) if facts.failures else plan(push)
+    world.plans = lambda facts: planned(requeue_after=7.0) if facts.failures else planned(push)
     for _ in range(5):
         await world.look()
     assert len(world.registry_writes.done) == 1
@@ -442,27 +287,27 @@ async def test_a_registry_that_is_away_is_not_asked_again_by_every_pass(world):
 
 @pytest.mark.req("BD-137")
 async def test_no_pass_plans_from_caches_that_do_not_show_its_last_one(world):
-    world.plans = lambda facts: plan(create("a"))
+    world.plans = lambda facts: planned(create("a"))
     await world.look()
     count = len(world.seen)
     result = await world.look()
     assert isinstance(result, RequeueAfter)
     assert len(world.seen) == count
-    world.known.show()
+    world.show()
     await world.look()
     assert len(world.seen) == count + 1
 
 
 @pytest.mark.req("BD-093")
 async def test_a_build_waits_until_the_jobs_of_its_neighbours_are_seen(world):
-    world.expectations.wrote(jobs_of("team"), world.known.writes["Job"], ObjectKey("team", "x"), "999")
+    world.expectations.wrote(jobs_of("team"), world.informers["Job"].writes, ObjectKey("team", "x"), "999")
     assert isinstance(await world.look(), RequeueAfter)
     assert world.seen == []
 
 
 @pytest.mark.req("BD-002")
 async def test_a_process_that_does_not_lead_any_more_writes_nothing(world):
-    world.plans = lambda facts: plan(create("a"))
+    world.plans = lambda facts: planned(create("a"))
     world.leads = False
     assert await world.look() == NoRequeue()
     assert world.api.requests == []
@@ -474,14 +319,14 @@ async def test_an_event_is_posted_once_and_after_the_writes_that_it_tells_of(wor
         type="Normal", reason="ArchitectureBuilt", message="arm64", architecture="arm64", execution="web-1"
     )
     world.api.put(JOBS, {"metadata": {"name": "a", "namespace": "team", "uid": "theirs"}})
-    world.plans = lambda facts: plan(create("a"), events=(built,))
+    world.plans = lambda facts: planned(create("a"), events=(built,))
     await world.look()
     assert world.events == []
-    world.plans = lambda facts: plan(events=(built,))
+    world.plans = lambda facts: planned(events=(built,))
     for _ in range(3):
         await world.look()
     assert world.events == [("ArchitectureBuilt", "arm64")]
-    world.plans = lambda facts: plan(events=(msgspec.structs.replace(built, execution="web-2"),))
+    world.plans = lambda facts: planned(events=(msgspec.structs.replace(built, execution="web-2"),))
     await world.look()
     assert len(world.events) == 2
 
@@ -513,7 +358,7 @@ def test_events_of_builds_that_are_gone_are_forgotten() -> None:
 
 @pytest.mark.req("BD-242")
 async def test_with_a_build_goes_what_was_told_of_it(world):
-    world.plans = lambda facts: plan(events=(PlannedEvent(type="Normal", reason="RunStarted", message=""),))
+    world.plans = lambda facts: planned(events=(PlannedEvent(type="Normal", reason="RunStarted", message=""),))
     await world.look()
     assert len(world.passes._told) == 1
     world.there = False
@@ -525,7 +370,7 @@ async def test_with_a_build_goes_what_was_told_of_it(world):
 async def test_an_event_may_be_about_an_object_that_the_round_has_made(world):
     made = EventObject("Job", "a", uid_placeholder("Job", "a"))
     told = PlannedEvent(type="Normal", reason="JobCreated", message="a", about=made)
-    world.plans = lambda facts: plan(create("a"), events=(told,))
+    world.plans = lambda facts: planned(create("a"), events=(told,))
     await world.look()
     (regarding,) = world.about
     assert (regarding.kind, regarding.name) == ("Job", "a")
@@ -546,7 +391,7 @@ async def test_an_adoption_is_counted(world):
         body={"metadata": {}},
     )
     adopted = PlannedArchitecture(architecture="arm64", action="Adopt", job="web-1-arm64")
-    world.plans = lambda facts: plan(adopt, per_architecture=(adopted,))
+    world.plans = lambda facts: planned(adopt, per_architecture=(adopted,))
     await world.look()
     sample = world.metrics.registry.get_sample_value(
         "polyarch_build_architectures_total", {"arch": "arm64", "result": "adopted"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from manual_clock import ManualClock
-from taint_api import TaintApi
+from taint_cluster import taint_api
 from taint_nodes import document, taints_of
 
 from polyarch.cli.errors import CouldNotComplete
@@ -23,7 +23,7 @@ class World:
     """An API server, a Lease that somebody renews or not, and time that passes."""
 
     def __init__(self) -> None:
-        self.api = TaintApi()
+        self.api = taint_api()
         self.clock = ManualClock()
         self.renewing = False
         self.sees = False
@@ -49,7 +49,9 @@ class World:
             await self.clock.run(1.0)
             if self.sees and self.state == "removing":
                 found = self.api.read(ARCHITECTURE_TAINTS, "cluster")
-                self.api.put(ARCHITECTURE_TAINTS, {**found, "status": {"observedGeneration": 1}})
+                self.api.put(
+                    ARCHITECTURE_TAINTS, {**found, "status": {"observedGeneration": found["metadata"]["generation"]}}
+                )
         await work
         return cleaned
 
@@ -98,7 +100,7 @@ async def test_a_controller_that_works_is_told_and_waited_for_before_anything_is
 
     world.api.hook = note
     cleaned = await world.clean()
-    assert writes == [("ArchitectureTaints", 0), ("Node", 1)]
+    assert writes == [("ArchitectureTaints", 0), ("Node", 2)]
     assert not cleaned.left
 
 

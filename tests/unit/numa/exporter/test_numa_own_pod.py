@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from fake_api import FakeApi
 from manual_clock import ManualClock
 
-from polyarch.kube.errors import NotFound, Unavailable
+from polyarch.kube.errors import Unavailable
 from polyarch.kube.informer import Informer
 from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import PODS
@@ -22,30 +23,20 @@ FINE = Condition(names.PODRESOURCES_FETCHED, "True", "Scanned", "the last scan s
 BROKEN = Condition(names.PODRESOURCES_FETCHED, "False", "ScanFailed", "list: no answer")
 
 
-class PodApi:
-    """One Pod; ``errors`` are raised by the next requests."""
+def api_with(*conditions: dict[str, str]) -> FakeApi:
+    """The exporter's own Pod."""
+    api = FakeApi()
+    api.put(PODS, {"metadata": {"name": "rte-1", "namespace": "home"}, "status": {"conditions": list(conditions)}})
+    return api
 
-    def __init__(self, *conditions: dict[str, str]) -> None:
-        self.conditions = {each["type"]: each for each in conditions}
-        self.patches: list[list[dict[str, Any]]] = []
-        self.errors: list[Exception] = []
 
-    async def get(self, resource, name, *, namespace="", type):
-        assert (resource, namespace, name) == (PODS, "home", "rte-1")
-        self._fail()
-        return msgspec.convert({"status": {"conditions": list(self.conditions.values())}}, type)
+def conditions(api: FakeApi) -> dict[str, dict[str, str]]:
+    return {each["type"]: each for each in api.read(PODS, "rte-1", "home")["status"]["conditions"]}
 
-    async def patch(self, resource, name, patch, *, namespace="", subresource=""):
-        assert (resource, namespace, name, subresource) == (PODS, "home", "rte-1", "status")
-        self._fail()
-        changed = patch.document["status"]["conditions"]
-        self.patches.append(changed)
-        for each in changed:
-            self.conditions[each["type"]] = self.conditions.get(each["type"], {}) | each
 
-    def _fail(self):
-        if self.errors:
-            raise self.errors.pop(0)
+def written(api: FakeApi) -> list[list[dict[str, str]]]:
+    """The conditions of each patch."""
+    return [patch.document["status"]["conditions"] for _, patch in api.patches]
 
 
 @asynccontextmanager
@@ -62,58 +53,58 @@ async def running(api):
 
 @pytest.mark.req("NE-120")
 async def test_conditions_are_written_when_they_change_and_only_then():
-    api = PodApi({"type": "Ready", "status": "False"})
+    api = api_with({"type": "Ready", "status": "False"})
     async with running(api) as world:
         for condition in (FINE, FINE, BROKEN, BROKEN, FINE):
             world.pod.set(condition)
             await world.clock.run(60)
-        assert [[(each["type"], each["status"]) for each in patch] for patch in api.patches] == [
+        assert [[(each["type"], each["status"]) for each in patch] for patch in written(api)] == [
             [(names.PODRESOURCES_FETCHED, status)] for status in ("True", "False", "True")
         ]
-        assert api.conditions["Ready"] == {"type": "Ready", "status": "False"}
+        assert conditions(api)["Ready"] == {"type": "Ready", "status": "False"}
 
 
 @pytest.mark.req("NE-120")
 async def test_the_time_of_a_transition_moves_with_the_status_alone():
-    api = PodApi()
+    api = api_with()
     async with running(api) as world:
         world.pod.set(BROKEN)
         await world.clock.run(60)
-        since = api.conditions[names.PODRESOURCES_FETCHED]["lastTransitionTime"]
+        since = conditions(api)[names.PODRESOURCES_FETCHED]["lastTransitionTime"]
         world.pod.set(msgspec.structs.replace(BROKEN, message="list: refused"))
         await world.clock.run(60)
-        found = api.conditions[names.PODRESOURCES_FETCHED]
+        found = conditions(api)[names.PODRESOURCES_FETCHED]
         assert (found["lastTransitionTime"], found["message"]) == (since, "list: refused")
         world.pod.set(FINE)
         await world.clock.run(1)
-        assert api.conditions[names.PODRESOURCES_FETCHED]["lastTransitionTime"] != since
+        assert conditions(api)[names.PODRESOURCES_FETCHED]["lastTransitionTime"] != since
 
 
 @pytest.mark.req("NE-120")
 async def test_an_exporter_that_starts_again_writes_nothing_that_is_there_already():
-    api = PodApi({"type": FINE.type, "status": FINE.status, "reason": FINE.reason, "message": FINE.message})
+    api = api_with({"type": FINE.type, "status": FINE.status, "reason": FINE.reason, "message": FINE.message})
     async with running(api) as world:
         world.pod.set(FINE)
         await world.clock.run(60)
-        assert api.patches == []
+        assert written(api) == []
 
 
 @pytest.mark.req("NE-120")
 async def test_a_write_that_fails_is_tried_again_with_what_is_true_by_then():
-    api = PodApi()
-    api.errors = [Unavailable(503), Unavailable(503)]
+    api = api_with()
+    api.refuse(PODS, "get", "patch", error=[Unavailable(503)])
     async with running(api) as world:
         world.pod.set(BROKEN)
         await world.clock.run(0.1)
         world.pod.set(FINE)
         await world.clock.run(30)
-        assert [patch[0]["status"] for patch in api.patches] == ["True"]
+        assert [patch[0]["status"] for patch in written(api)] == ["True", "True"], "the first one was refused"
 
 
 @pytest.mark.req("NE-120")
 async def test_a_pod_that_is_gone_ends_the_writing_and_nothing_else():
-    api = PodApi()
-    api.errors = [NotFound(404)]
+    api = api_with()
+    api.remove(PODS, "rte-1", "home")
     async with running(api) as world:
         world.pod.set(FINE)
         await world.clock.run(1)
@@ -124,11 +115,11 @@ async def test_a_pod_that_is_gone_ends_the_writing_and_nothing_else():
 
 @pytest.mark.req("NE-120")
 async def test_the_cause_is_short():
-    api = PodApi()
+    api = api_with()
     async with running(api) as world:
         world.pod.set(msgspec.structs.replace(BROKEN, message="x" * 5000))
         await world.clock.run(1)
-        assert len(api.patches[0][0]["message"]) == MAX_CONDITION_MESSAGE
+        assert len(written(api)[0][0]["message"]) == MAX_CONDITION_MESSAGE
 
 
 # -- pods that have ended ----------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ import itertools
 from contextlib import asynccontextmanager
 
 import pytest
-from followed_api import NODE, FollowedApi
+from fake_api import FakeApi
 from manual_clock import ManualClock
+from numa_host import NODE, published, register
 from structlog.testing import capture_logs
 
 from polyarch.kube.errors import (
@@ -73,7 +74,7 @@ class Counted:
 
 class World:
     def __init__(self, settings, *, owned):
-        self.api, self.clock, self.counted = FollowedApi(), ManualClock(), Counted()
+        self.api, self.clock, self.counted = FakeApi(), ManualClock(), Counted()
         self.conditions: list[Condition] = []
         self.scans = 0
         self.owner = OwnNode(self.api, NODE, clock=self.clock, chance=lambda: 0.5, replaced=self.wake)
@@ -110,16 +111,16 @@ class World:
 
     @property
     def owner_uid(self):
-        [reference] = self.api.topology()["metadata"]["ownerReferences"]
+        [reference] = published(self.api)["metadata"]["ownerReferences"]
         return reference["uid"]
 
     @property
     def available(self):
-        return self.api.topology()["zones"][0]["resources"][0]["available"]
+        return published(self.api)["zones"][0]["resources"][0]["available"]
 
 
 @asynccontextmanager
-async def running(settings=SETTINGS, *, owned=True, prepared=lambda world: world.api.node("one")):
+async def running(settings=SETTINGS, *, owned=True, prepared=lambda world: register(world.api, "one")):
     world = World(settings, owned=owned)
     prepared(world)
     parts = [world.publisher, world.topology, *([world.owner] if owned else [])]
@@ -175,13 +176,13 @@ async def test_without_patch_mode_the_object_is_read_and_put_with_what_others_wr
     async with running(publishing(patch_mode=False)) as world:
         world.scan(document())
         await world.settle(1)
-        found = world.api.topology()
+        found = published(world.api)
         found["metadata"]["labels"] = {"theirs": "stays"}
         world.api.put(TOPOLOGIES, found)
         world.scan(document("1"))
         await world.settle(1)
-        assert (world.available, world.api.topology()["metadata"]["labels"]) == ("1", {"theirs": "stays"})
-        assert world.api.verbs() == ["create", "get", "replace"]
+        assert (world.available, published(world.api)["metadata"]["labels"]) == ("1", {"theirs": "stays"})
+        assert world.api.verbs(TOPOLOGIES) == ["create", "get", "replace"]
 
 
 @pytest.mark.req("NE-111")
@@ -197,7 +198,7 @@ async def test_a_topology_that_somebody_else_has_just_created_is_patched():
         world.scan(document())
         await world.settle(2)
         assert (world.available, world.owner_uid) == ("3", "one")
-        assert world.api.verbs() == ["create", "get", "patch"]
+        assert world.api.verbs(TOPOLOGIES) == ["create", "get", "patch"]
 
 
 @pytest.mark.req("NE-112")
@@ -205,29 +206,29 @@ async def test_an_edit_and_a_deletion_by_others_are_repaired_within_seconds():
     async with running() as world:
         world.scan(document())
         await world.settle(2)
-        found = world.api.topology()
+        found = published(world.api)
         found["zones"][0]["resources"][0]["available"] = "77"
         found["metadata"]["annotations"]["theirs"] = "stays"
         world.api.put(TOPOLOGIES, found)
         await world.settle(5)
-        assert (world.available, world.api.topology()["metadata"]["annotations"]["theirs"]) == ("3", "stays")
-        world.api.delete(TOPOLOGIES, NODE)
+        assert (world.available, published(world.api)["metadata"]["annotations"]["theirs"]) == ("3", "stays")
+        world.api.remove(TOPOLOGIES, NODE)
         await world.settle(5)
         assert (world.available, world.owner_uid) == ("3", "one")
-        assert world.api.verbs() == ["create", "patch", "create"]
+        assert world.api.verbs(TOPOLOGIES) == ["create", "patch", "create"]
 
 
 @pytest.mark.req("NE-112")
 async def test_where_the_watch_is_forbidden_the_object_is_read_every_ten_minutes_and_repaired():
     def prepared(world):
-        world.api.node("one")
+        register(world.api, "one")
         world.api.refuse(TOPOLOGIES, "watch", "list")
 
     async with running(prepared=prepared) as world:
         world.scan(document())
         await world.settle(30)
         assert world.available == "3"
-        found = world.api.topology()
+        found = published(world.api)
         found["zones"][0]["resources"][0]["available"] = "77"
         world.api.put(TOPOLOGIES, found)
         await world.settle(620)
@@ -239,7 +240,7 @@ async def test_where_the_watch_is_forbidden_an_hour_takes_at_most_a_dozen_reques
     """Nothing is written while nothing changes."""
 
     def prepared(world):
-        world.api.node("one")
+        register(world.api, "one")
         world.api.refuse(TOPOLOGIES, "watch", "list")
 
     async with running(prepared=prepared) as world:
@@ -254,17 +255,17 @@ async def test_where_the_watch_is_forbidden_an_hour_takes_at_most_a_dozen_reques
 @pytest.mark.req("NE-132")
 async def test_without_a_watch_the_object_is_read_after_some_patches():
     def prepared(world):
-        world.api.node("one")
+        register(world.api, "one")
         world.api.refuse(TOPOLOGIES, "watch", "list")
 
     async with running(publishing(patch_resync=3), prepared=prepared) as world:
         world.scan(document())
         await world.settle(20)
-        before = len(world.api.verbs())
+        before = len(world.api.verbs(TOPOLOGIES))
         for available in ("1", "2", "1", "2"):
             world.scan(document(available))
             await world.settle(2)
-        assert world.api.verbs()[before:] == ["patch", "patch", "patch", "get", "patch"]
+        assert world.api.verbs(TOPOLOGIES)[before:] == ["patch", "patch", "patch", "get", "patch"]
 
 
 # -- the owner ---------------------------------------------------------------------------------------------------------
@@ -276,7 +277,7 @@ async def test_a_node_that_was_registered_again_owns_the_topology_within_a_minut
         world.scan(document())
         await world.settle(2)
         assert world.owner_uid == "one"
-        world.api.node("two")
+        register(world.api, "two")
         await world.settle(60)
         assert world.owner_uid == "two"
 
@@ -285,11 +286,11 @@ async def test_a_node_that_was_registered_again_owns_the_topology_within_a_minut
 async def test_a_uid_that_died_while_the_watch_was_blind_is_never_written():
     """The watch of the Node shows the old one; the Node is read once more before its uid is written."""
     async with running() as world:
-        world.api.silent = True
-        world.api.node("two")
+        world.api.holds_back = True
+        register(world.api, "two")
         world.scan(document())
         await world.settle(2)
-        assert (world.owner_uid, world.api.verbs()) == ("two", ["create"])
+        assert (world.owner_uid, world.api.verbs(TOPOLOGIES)) == ("two", ["create"])
 
 
 @pytest.mark.req("NE-018")
@@ -297,8 +298,8 @@ async def test_without_a_node_the_topology_is_published_without_owner_until_ther
     async with running(prepared=lambda world: None) as world:
         world.scan(document())
         await world.settle(2)
-        assert "ownerReferences" not in world.api.topology()["metadata"]
-        world.api.node("late")
+        assert "ownerReferences" not in published(world.api)["metadata"]
+        register(world.api, "late")
         await world.settle(60)
         assert world.owner_uid == "late"
 
@@ -314,14 +315,14 @@ async def test_references_of_others_are_kept_and_one_that_they_add_meanwhile_is_
         async def race(verb, resource, name):
             if (verb, resource) == ("patch", TOPOLOGIES):
                 world.api.hook = None
-                found = world.api.topology()
+                found = published(world.api)
                 found["metadata"]["ownerReferences"] = [theirs]
                 world.api.put(TOPOLOGIES, found)
 
         world.api.hook = race
-        world.api.node("one")
+        register(world.api, "one")
         await world.settle(5)
-        references = world.api.topology()["metadata"]["ownerReferences"]
+        references = published(world.api)["metadata"]["ownerReferences"]
         assert [each["uid"] for each in references] == ["7", "one"]
 
 
@@ -330,7 +331,7 @@ async def test_an_owner_that_is_not_wanted_is_not_looked_for():
     async with running(owned=False) as world:
         world.scan(document())
         await world.settle(2)
-        assert "ownerReferences" not in world.api.topology()["metadata"]
+        assert "ownerReferences" not in published(world.api)["metadata"]
         assert not [each for each in world.api.requests if each[1] == "nodes"]
 
 
@@ -385,13 +386,13 @@ async def test_a_heartbeat_tells_the_last_scan_when_nothing_else_was_written_for
             world.scan(document())
             await world.settle(30)
         assert [verb for verb, _ in world.counted.writes] == ["create", "patch", "patch", "patch"]
-        assert world.api.topology()["metadata"]["annotations"][names.LAST_SCAN] == "scan 10"
+        assert published(world.api)["metadata"]["annotations"][names.LAST_SCAN] == "scan 10"
 
 
 @pytest.mark.req("NE-113")
 async def test_an_exporter_that_finds_its_object_right_when_it_starts_has_a_heartbeat_too():
     def prepared(world):
-        world.api.node("one")
+        register(world.api, "one")
         world.api.put(TOPOLOGIES, document())
 
     async with running(publishing(heartbeat=100), owned=False, prepared=prepared) as world:
@@ -399,7 +400,7 @@ async def test_an_exporter_that_finds_its_object_right_when_it_starts_has_a_hear
             world.scan(document())
             await world.settle(30)
         assert [verb for verb, _ in world.counted.writes] == ["patch", "patch", "patch"]
-        assert world.api.topology()["metadata"]["annotations"][names.LAST_SCAN] == "scan 10"
+        assert published(world.api)["metadata"]["annotations"][names.LAST_SCAN] == "scan 10"
 
 
 @pytest.mark.req("NE-113")
@@ -433,7 +434,7 @@ async def test_timing_is_told_with_a_write_and_is_no_reason_for_one():
         await world.settle(20)
         world.scan(document("1"), "reactive")
         await world.settle(2)
-        annotations = world.api.topology()["metadata"]["annotations"]
+        annotations = published(world.api)["metadata"]["annotations"]
         assert annotations[names.TRIGGER] == "reactive"
         assert (annotations[names.SLEEP_DURATION], annotations[names.UPDATE_INTERVAL]) == ("1m30s", "1m")
         assert len(world.counted.writes) == 2
@@ -447,7 +448,7 @@ async def test_without_publishing_nothing_is_written_and_the_exporter_is_ready()
         with capture_logs() as logged:
             world.scan(document())
         await world.settle(10)
-        assert (world.publisher.not_ready(), world.api.verbs()) == (None, [])
+        assert (world.publisher.not_ready(), world.api.verbs(TOPOLOGIES)) == (None, [])
         assert [(each.type, each.status) for each in world.conditions] == [(names.TOPOLOGY_UPDATED, "True")]
         assert [(each["log_level"], each["topology"]) for each in logged] == [("debug", document())]
 
@@ -457,16 +458,16 @@ async def test_without_publishing_nothing_is_written_and_the_exporter_is_ready()
 
 async def test_a_definition_that_is_missing_is_waited_for_and_readiness_says_so():
     def prepared(world):
-        world.api.node("one")
-        world.api.served = False
+        register(world.api, "one")
+        world.api.unserved.add(TOPOLOGIES)
 
     async with running(prepared=prepared) as world:
         world.scan(document())
         await world.settle(100)
         assert "noderesourcetopologies.topology.node.k8s.io is not served" in world.publisher.not_ready()
         assert world.conditions[-1].status == "False"
-        assert world.api.verbs() == [], "what is not served is not written"
-        world.api.served = True
+        assert world.api.verbs(TOPOLOGIES) == [], "what is not served is not written"
+        world.api.unserved.clear()
         await world.settle(45)
         assert (world.available, world.publisher.not_ready()) == ("3", None)
         assert world.conditions[-1].status == "True"
@@ -474,14 +475,14 @@ async def test_a_definition_that_is_missing_is_waited_for_and_readiness_says_so(
 
 async def test_a_kind_that_discovery_shows_and_requests_do_not_find_counts_as_missing():
     def prepared(world):
-        world.api.node("one")
+        register(world.api, "one")
         world.api.refuse(TOPOLOGIES, "list", "watch", error=NotFound(404, reason="NotFound"))
 
     async with running(prepared=prepared) as world:
         world.scan(document())
         await world.settle(60)
         assert "is not served" in world.publisher.not_ready()
-        assert world.api.verbs() == []
+        assert world.api.verbs(TOPOLOGIES) == []
         world.api.allow()
         await world.settle(45)
         assert world.available == "3"
@@ -500,14 +501,14 @@ async def test_where_patch_is_forbidden_the_object_is_put_without_asking_for_a_p
         assert "grant patch" in told["event"]
         assert "403" in told["error"]
         assert world.available == "2"
-        assert world.api.verbs() == ["create", "patch", "get", "replace", "get", "replace"]
+        assert world.api.verbs(TOPOLOGIES) == ["create", "patch", "get", "replace", "get", "replace"]
         assert world.conditions[-1].status == "True"
         assert world.counted.patch_failures == ["periodic"]
         world.api.allow()
         await world.settle(600)
         world.scan(document("1"))
         await world.settle(5)
-        assert world.api.verbs()[-1] == "patch", "the right may have been granted meanwhile"
+        assert world.api.verbs(TOPOLOGIES)[-1] == "patch", "the right may have been granted meanwhile"
 
 
 async def test_an_api_server_that_has_just_started_forbids_everything_for_a_moment():
@@ -521,11 +522,11 @@ async def test_an_api_server_that_has_just_started_forbids_everything_for_a_mome
             await world.settle(1)
             world.api.allow()
             await world.settle(4)
-            assert (world.available, world.api.verbs()[-1]) == ("1", "patch")
+            assert (world.available, world.api.verbs(TOPOLOGIES)[-1]) == ("1", "patch")
             assert not [each for each in logs if "grant patch" in each["event"]]
             world.scan(document("2"))
             await world.settle(4)
-        assert (world.available, world.api.verbs()[-1]) == ("2", "patch")
+        assert (world.available, world.api.verbs(TOPOLOGIES)[-1]) == ("2", "patch")
 
 
 async def test_where_all_writes_are_forbidden_they_are_tried_once_a_minute_at_last():
@@ -535,9 +536,9 @@ async def test_where_all_writes_are_forbidden_they_are_tried_once_a_minute_at_la
         await world.settle(45)
         assert world.conditions[-1].reason == "UpdateFailed"
         assert "403" in world.publisher.not_ready()
-        assert world.api.verbs() == ["create"] * 4, "at 0, 2, 10 and 42 s"
+        assert world.api.verbs(TOPOLOGIES) == ["create"] * 4, "at 0, 2, 10 and 42 s"
         await world.settle(120)
-        assert world.api.verbs() == ["create"] * 6
+        assert world.api.verbs(TOPOLOGIES) == ["create"] * 6
         world.api.allow()
         await world.settle(60)
         assert (world.available, world.conditions[-1].status) == ("3", "True")
@@ -550,7 +551,7 @@ async def test_conflicts_are_resolved_by_reading_again_three_times_in_a_row_at_m
         world.api.refuse(TOPOLOGIES, "replace", error=Conflict(409, reason="Conflict"))
         world.scan(document("1"))
         await world.settle(0.2)
-        assert world.api.verbs().count("replace") == 3
+        assert world.api.verbs(TOPOLOGIES).count("replace") == 3
         assert world.conditions[-1].status == "False"
         world.api.allow()
         await world.settle(10)

@@ -5,8 +5,8 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from fake_api import FakeApi
 from manual_clock import ManualClock
-from memory_api import MemoryApi
 from numa_extender import OURS, Extender
 from numa_nodes import cell, container, node, pod
 
@@ -77,7 +77,7 @@ def test_the_operator_gives_exactly_what_its_extender_uses(preempts):
 
 class World:
     def __init__(self, bell):
-        self.api = MemoryApi()
+        self.api = FakeApi()
         self.clock = ManualClock()
         self.extender = Extender(node(cell(0, cpu=8, memory=16), name="a"))
         self.kicks = RequeueTrigger(bell(self.api), metrics=self.extender.metrics, clock=self.clock)
