@@ -9,7 +9,7 @@ Pure: no I/O, no clock. Parsing takes JSON mappings and the structs of :mod:`pol
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -122,6 +122,10 @@ class Selector(msgspec.Struct, frozen=True, gc=False):
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
         return all(requirement.matches(labels or {}) for requirement in self.requirements)
+
+
+NOTHING: Final = Selector((Requirement("kubernetes.io/arch", "In", ()),))
+"""Matches no labels."""
 
 
 class NodeTerm(msgspec.Struct, frozen=True, gc=False):

@@ -26,7 +26,7 @@ from polyarch.operator.components import taints_objects as taint_webhooks
 from polyarch.placement import names as of_placement
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names
-from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaintsSpec
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 from polyarch.taints.settings import TaintSettings
 
 Json = dict[str, Any]
@@ -40,7 +40,7 @@ class Cluster(PlacementCluster):
     def __init__(self, sandbox: Sandbox, client: Client) -> None:
         super().__init__(sandbox, client)
         self.case = f"c{secrets.token_hex(4)}"
-        self.settings = TaintSettings.of(msgspec.convert(self.spec, ArchitectureTaintsSpec))
+        self.settings = TaintSettings.of(self.spec)
 
     @property
     def spec(self) -> Json:

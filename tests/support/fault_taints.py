@@ -14,7 +14,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import own_taints
 from fault_mortal import Mortal
 from fault_proxy import FaultProxy, server_tls
@@ -34,7 +33,7 @@ from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.state import LOOPBACK, NAMESPACE, choose_ports
 from polyarch.taints import names
-from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaintsSpec
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 from polyarch.taints.settings import TaintSettings
 
 Json = dict[str, Any]
@@ -170,7 +169,7 @@ class TaintFaults:
             await self.client.patch(NODES, name, MergePatch(change))
 
     async def configure(self, gate_seconds: float) -> None:
-        settings = TaintSettings.of(msgspec.convert(specification(gate_seconds), ArchitectureTaintsSpec))
+        settings = TaintSettings.of(specification(gate_seconds))
         url = f"https://{LOOPBACK}:{self.port}"
         await own_taints.register(self.client, settings, url, self.sandbox.ca.read_bytes())
         document = {

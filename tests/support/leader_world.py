@@ -19,7 +19,6 @@ from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
 from polyarch.objects import ObjectKey, Pod
 from polyarch.taints import names
-from polyarch.taints.api import ArchitectureTaintsSpec
 from polyarch.taints.events import PodEvent
 from polyarch.taints.image_waiting import ImageWaiting
 from polyarch.taints.metrics import TaintMetrics
@@ -67,7 +66,7 @@ class FakeFacts:
 
 def settings_of(**spec: Any) -> TaintSettings:
     """As the object's ``spec`` has them."""
-    settings = TaintSettings.of(msgspec.convert(spec, ArchitectureTaintsSpec))
+    settings = TaintSettings.of(spec)
     assert not settings.problems, settings.problems
     return settings
 

@@ -13,10 +13,13 @@ import pytest
 import yaml
 
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun
+from polyarch.kube.declared_settings import Setting
 from polyarch.numa.api.resources import NUMAResourcesOperator, NUMAResourcesScheduler
 from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
 from polyarch.placement.settings import POLICY_SETTINGS
+from polyarch.selectors import Selector
 from polyarch.taints.api import ArchitectureTaints
+from polyarch.taints.settings import TAINT_SETTINGS
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
@@ -108,15 +111,24 @@ def read_in_the_source() -> set[str]:
 
 def test_every_field_of_a_spec_is_read_by_something() -> None:
     read = read_in_the_source()
-    kinds = set(TYPES.values()) - {PlacementPolicy}  # its spec stays JSON; the next test is about its settings
+    kinds = set(TYPES.values()) - {PlacementPolicy, ArchitectureTaints}  # these stay JSON: the next test is theirs
     specs = {each for kind in kinds for each in types(kind.__annotations__["spec"])}
     unread = {f"{each.__name__}.{name}" for each in specs for name in each.__struct_fields__ if name not in read}
     assert unread == set()
 
 
-def test_every_setting_of_a_policy_is_read_by_something() -> None:
+@pytest.mark.parametrize("settings", [POLICY_SETTINGS, TAINT_SETTINGS], ids=["policy", "taints"])
+def test_every_declared_setting_is_read_by_something(settings: tuple[Setting, ...]) -> None:
     read = read_in_the_source()
-    assert {setting.name for setting in POLICY_SETTINGS if setting.name not in read} == set()
+    assert {setting.name for setting in settings if setting.name not in read} == set()
+
+
+def test_every_field_of_taints_is_a_setting() -> None:
+    declared = {"." + setting.field.path for setting in TAINT_SETTINGS if setting.type is not Selector}
+    selecting = tuple("." + setting.field.path for setting in TAINT_SETTINGS if setting.type is Selector)
+    own = {each.removesuffix("[]") for each in fields(filled(SPECS["ArchitectureTaints"]))}
+    own = {each for each in own if not each.startswith((*selecting, ".compatibility"))}
+    assert own == declared
 
 
 def test_every_field_of_a_policy_is_a_setting() -> None:

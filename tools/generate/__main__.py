@@ -18,9 +18,9 @@ from tools.generate import (
     metrics_page,
     olm_bundle,
     podresources_messages,
-    policy_page,
     rights_page,
     rules_page,
+    settings_pages,
 )
 from tools.generate.kustomize import FOLDER, HEADER, kustomize_files
 
@@ -56,7 +56,7 @@ def generated() -> Mapping[str, str]:
     }
     pages = {
         rules_page.PATH: rules_page.rules_page(),
-        policy_page.PATH: policy_page.policy_page(),
+        **settings_pages.settings_pages(),
         rights_page.PATH: rights_page.rights_page(),
         metrics_page.PATH: metrics_page.metrics_page(),
     }

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from polyarch.durations import PATTERN, format_duration
 from polyarch.kube.resources import CRDS, Resource
-from polyarch.selectors import LABEL_OPERATORS
+from polyarch.selectors import LABEL_OPERATORS, InvalidSelector, Selector
+from polyarch.tolerations import NO_EXECUTE
 
 Schema = dict[str, Any]
 
@@ -233,6 +234,49 @@ def checked_label_selector(field: str, description: str) -> Schema:
     return schema
 
 
+def selector_problems(field: str, selector: Mapping[str, Any]) -> Iterator["SchemaViolation"]:
+    """Why the API server refuses a selector with :func:`checked_label_selector`."""
+    try:
+        Selector.parse(selector)
+    except InvalidSelector as error:
+        yield SchemaViolation(f"{field}.{error.field}" if error.field else field, error.problem)
+
+
+def toleration(*, operators: Sequence[str], effects: Sequence[str], bounded: bool, field: str = "") -> Schema:
+    """core/v1 Toleration. ``field``: what rules call it; empty: there are no rules, its reader tells what is wrong."""
+    keyed = "(has(self.key) && size(self.key) > 0) || (has(self.operator) && self.operator == 'Exists')"
+    exists = "has(self.operator) && self.operator == 'Exists' && has(self.value) && size(self.value) > 0"
+    eviction = "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')"
+    rules = ((keyed, KEYLESS), (f"!({exists})", EXISTS_VALUE), (eviction, SECONDS_EFFECT))
+    key, value = (LABEL_KEY_LENGTH, 63) if bounded else (None, None)
+    return obj(
+        {
+            "key": text(description="Key of the taint; absent with operator Exists: every taint.", max_length=key),
+            "operator": text(description="Absent: Equal.", enum=operators),
+            "value": text(description="Value of the taint.", max_length=value),
+            "effect": text(description="Effect of the taint; absent: every effect.", enum=effects),
+            "tolerationSeconds": integer(description="How long a NoExecute taint is tolerated.", format="int64"),
+        },
+        rules=[rule(expression, f"{field} {message}") for expression, message in rules] if field else (),
+    )
+
+
+def toleration_problems(field: str, toleration: Mapping[str, Any]) -> Iterator["SchemaViolation"]:
+    """Why the API server refuses a toleration of the right form."""
+    everything = toleration.get("operator") == "Exists"
+    if not toleration.get("key") and not everything:
+        yield SchemaViolation(field, KEYLESS)
+    if toleration.get("value") and everything:
+        yield SchemaViolation(field, EXISTS_VALUE)
+    if toleration.get("tolerationSeconds") is not None and toleration.get("effect") != NO_EXECUTE:
+        yield SchemaViolation(field, SECONDS_EFFECT)
+
+
+KEYLESS: Final = "has no key, so its operator has to be Exists, which tolerates every taint"
+EXISTS_VALUE: Final = "has a value, which operator Exists does not take"
+SECONDS_EFFECT: Final = "has tolerationSeconds, which go with effect NoExecute alone"
+
+
 def cel_text(content: str) -> str:
     """A string literal of CEL."""
     return "'" + content.replace("\\", "\\\\").replace("'", "\\'") + "'"
@@ -342,6 +386,13 @@ def custom_resource(resource: Resource, versions: Sequence[Schema], *, short_nam
     }
 
 
+def stored_schema(crd: Schema) -> Schema:
+    """The schema of the objects that are stored, of a CustomResourceDefinition of ours."""
+    stored: Schema = next(each for each in crd["spec"]["versions"] if each["storage"])
+    schema: Schema = stored["schema"]["openAPIV3Schema"]
+    return schema
+
+
 def _described(schema: Schema, description: str) -> Schema:
     return {"description": description, **schema} if description else schema
 
@@ -352,6 +403,9 @@ def _described(schema: Schema, description: str) -> Schema:
 # For objects that are given as files where the cluster has no CustomResourceDefinition. CEL rules are for the caller,
 # who knows them in Python; members that the schema does not have are departures here, because nobody else would tell of
 # a misspelt one. Only what the builders above make is known, and no more of OpenAPI.
+
+
+_DURATION: Final = "write a duration such as 30s, 5m or 1h30m"
 
 
 class SchemaViolation(NamedTuple):
@@ -366,22 +420,58 @@ class SchemaViolation(NamedTuple):
 
 def departures(schema: Schema, value: Any, field: str = "") -> Iterator[SchemaViolation]:
     """Every departure, in the order of the value. ``field`` is where the value stands, such as ``spec.nodes``."""
+    if problem := type_problem(schema, value):
+        yield SchemaViolation(field, problem)
+        return
     match schema.get("type", "amount"):
         case "object":
-            check = _object
+            yield from _object(schema, value, field)
         case "array":
-            check = _array
+            yield from _array(schema, value, field)
         case "string":
-            check = _string
+            yield from _string(schema, value, field)
         case "integer":
-            check = _integer
-        case "boolean":
-            check = _boolean
-        case "amount":  # without type: a whole number or a text
-            check = _amount
-        case other:
-            raise ValueError(f"schemas of ours have no {other!r}")
-    yield from check(schema, value, field)
+            yield from _integer(schema, value, field)
+
+
+def mistyped(schema: Schema, value: Any, field: str = "") -> Iterator[SchemaViolation]:
+    """The values of another JSON type than the schema asks for, for readers that tolerate everything else."""
+    if problem := type_problem(schema, value):
+        yield SchemaViolation(field, problem)
+    elif isinstance(value, Mapping):
+        others = schema.get("additionalProperties")
+        for name, content in value.items():
+            if (of_member := schema.get("properties", {}).get(name, others)) is not None:
+                yield from mistyped(of_member, content, _member(field, str(name)))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from mistyped(schema["items"], item, f"{field}[{index}]")
+
+
+def type_problem(schema: Schema, value: Any) -> str:
+    """Why the value is not of the schema's type, and what to write, in the words of the schema; empty: it is."""
+    shown, allowed = _shown(value), schema.get("enum", ())
+    match schema.get("type", "amount"):
+        case "object" if not isinstance(value, Mapping):
+            members = ", ".join(schema.get("properties", ()))
+            return f"must be an object, not {shown}" + (f"; write members below it, of {members}" if members else "")
+        case "array" if not isinstance(value, list):
+            example = next(iter(schema["items"].get("enum", ())), "")
+            return f"must be a list, not {shown}; write a list" + (f" such as [{example}]" if example else "")
+        case "string" if not isinstance(value, str) and schema.get("pattern") == PATTERN:
+            return f"must be a text, not {shown}; {_DURATION}"
+        case "string" if not isinstance(value, str) and allowed:
+            quoted = "one in quotes, of " if isinstance(value, bool) else ("one of " if len(allowed) > 1 else "")
+            return f"must be a text, not {shown}; write {quoted}{', '.join(each or repr(each) for each in allowed)}"
+        case "string" if not isinstance(value, str):
+            return f"must be a text, not {shown}; write it in quotes"
+        case "integer" if not isinstance(value, int) or isinstance(value, bool):
+            return f"must be a whole number, not {shown}; write one{_bounds(schema)} without quotes"
+        case "boolean" if not isinstance(value, bool):
+            return f"must be true or false, not {shown}; write one of them without quotes"
+        case "amount" if not isinstance(value, int | str) or isinstance(value, bool) or not _is_amount(schema, value):
+            return f"must be an amount such as 4, 500m or 16Gi, not {shown}"
+    return ""
 
 
 def without_nulls(value: Any) -> Any:
@@ -401,9 +491,6 @@ def pruned(schema: Schema, value: Any) -> Any:
 
 
 def _object(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]:
-    if not isinstance(value, Mapping):
-        yield SchemaViolation(field, f"must be an object, not {_shown(value)}")
-        return
     members: Schema = schema.get("properties", {})
     others: Schema | None = schema.get("additionalProperties")
     if (most := schema.get("maxProperties")) is not None and len(value) > most:
@@ -419,9 +506,6 @@ def _object(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]
 
 
 def _array(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]:
-    if not isinstance(value, list):
-        yield SchemaViolation(field, f"must be a list, not {_shown(value)}")
-        return
     if (least := schema.get("minItems", 0)) > len(value):
         yield SchemaViolation(field, f"needs at least {least} entries")
     if (most := schema.get("maxItems")) is not None and len(value) > most:
@@ -439,9 +523,6 @@ def _array(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]:
 
 
 def _string(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]:
-    if not isinstance(value, str):
-        yield SchemaViolation(field, f"must be a text, not {_shown(value)}")
-        return
     if (allowed := schema.get("enum")) and value not in allowed:
         yield SchemaViolation(field, f"{value[:40]!r} is not one of {', '.join(allowed)}")
     if len(value) < schema.get("minLength", 0):
@@ -449,29 +530,24 @@ def _string(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]
     if (most := schema.get("maxLength")) is not None and len(value) > most:
         yield SchemaViolation(field, f"is longer than {most} characters")
     if (pattern := schema.get("pattern")) and re.search(_whole(pattern), value, re.ASCII) is None:
-        yield SchemaViolation(field, f"{value[:40]!r} does not match {pattern}")
+        advice = f"is not a duration; {_DURATION}" if pattern == PATTERN else f"does not match {pattern}"
+        yield SchemaViolation(field, f"{value[:40]!r} {advice}")
 
 
 def _integer(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]:
-    if not isinstance(value, int) or isinstance(value, bool):
-        yield SchemaViolation(field, f"must be a whole number, not {_shown(value)}")
-        return
     least, most = schema.get("minimum"), schema.get("maximum")
     if (least is not None and value < least) or (most is not None and value > most):
         allowed = f"at least {least}" if most is None else f"between {least} and {most}"
         yield SchemaViolation(field, f"is {value}; {allowed} is possible")
 
 
-def _amount(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return
-    if not isinstance(value, str) or re.search(_whole(schema["pattern"]), value, re.ASCII) is None:
-        yield SchemaViolation(field, f"must be an amount such as 4, 500m or 16Gi, not {_shown(value)}")
+def _bounds(schema: Schema) -> str:
+    least, most = schema.get("minimum"), schema.get("maximum")
+    return f" of at least {least}" if most is None and least is not None else f" from {least} to {most}" if most else ""
 
 
-def _boolean(schema: Schema, value: Any, field: str) -> Iterator[SchemaViolation]:
-    if not isinstance(value, bool):
-        yield SchemaViolation(field, f"must be true or false, not {_shown(value)}")
+def _is_amount(schema: Schema, value: int | str) -> bool:
+    return isinstance(value, int) or re.search(_whole(schema["pattern"]), value, re.ASCII) is not None
 
 
 def _meant(name: str, members: Schema) -> str:
@@ -491,4 +567,4 @@ def _member(field: str, name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return f"{value!r:.60}"
+    return str(value).lower() if isinstance(value, bool) else f"{value!r:.60}"

@@ -6,10 +6,12 @@ that they leave out has the value of ``spec``. A policy is validated by its sche
 webhooks are down. Pure.
 """
 
+from collections.abc import Callable
 from itertools import combinations
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Final, get_args
 
 from polyarch.durations import format_duration
+from polyarch.kube.declared_settings import schema_members
 from polyarch.kube.schema import (
     DNS_LABEL,
     DNS_SUBDOMAIN,
@@ -19,7 +21,6 @@ from polyarch.kube.schema import (
     column,
     conditions,
     custom_resource,
-    duration,
     integer,
     label_selector,
     obj,
@@ -29,7 +30,7 @@ from polyarch.kube.schema import (
 )
 from polyarch.placement import api
 from polyarch.placement.names import SINGLETON
-from polyarch.placement.settings import POLICY_SETTINGS, PolicySetting, Settings
+from polyarch.placement.settings import OVERRIDE_SETTINGS, POLICY_SETTINGS, Settings
 
 GROUPS: Final = {
     "onUnresolved": "What happens to pods with images that cannot be inspected.",
@@ -41,8 +42,6 @@ GROUPS: Final = {
     "report": "The report of what could run where, kept in the cluster.",
 }
 """Descriptions of the objects below ``spec`` that hold settings."""
-
-MAX_NAMESPACES: Final = 256
 
 
 def placement_policy() -> Schema:
@@ -98,7 +97,8 @@ def _policy_spec() -> Schema:
         default=[],
     )
     return obj(
-        _members("spec", override=False) | {"overrides": overrides},
+        schema_members(POLICY_SETTINGS, "spec", GROUPS, rules=_rules("spec", override=False))
+        | {"overrides": overrides},
         default={},
         rules=[
             rule(
@@ -122,44 +122,13 @@ def _override() -> Schema:
         "name": text(description="Names the entry in status.", min_length=1, max_length=63),
         "namespaceSelector": label_selector("Namespaces it is for.", rules=(not_empty,)),
     }
-    return obj(selection | _members(field, override=True), required=("name", "namespaceSelector"))
+    members = schema_members(OVERRIDE_SETTINGS, field, GROUPS, rules=_rules(field, override=True), with_defaults=False)
+    return obj(selection | members, required=("name", "namespaceSelector"))
 
 
-def _members(where: str, *, override: bool) -> dict[str, Schema]:
-    """The settings that ``where`` has, in objects by the first part of their path."""
-    members: dict[str, Schema] = {}
-    for setting in POLICY_SETTINGS:
-        if override and not setting.field.override:
-            continue
-        group, _, name = setting.field.path.rpartition(".")
-        schema = _setting(setting, f"{where}.{setting.field.path}", default=None if override else setting.default)
-        if not group:
-            members[name] = schema
-            continue
-        if group not in members:
-            rules = _unresolved_rules(f"{where}.{group}", override=override) if group == "onUnresolved" else ()
-            members[group] = obj(
-                {name: schema}, description=GROUPS[group], rules=rules, default=None if override else {}
-            )
-        members[group]["properties"][name] = schema
-    return members
-
-
-def _setting(setting: PolicySetting, path: str, *, default: Any) -> Schema:
-    kind, description = setting.type, setting.field.description
-    low, high = setting.field.bounds
-    if get_origin(kind) is Literal:
-        return text(description=description, enum=get_args(kind), default=default)
-    if get_origin(kind) is tuple:
-        allowed = get_args(get_args(kind)[0])
-        items = text(enum=allowed) if allowed else _namespace_pattern(path)
-        most = len(allowed) or MAX_NAMESPACES
-        return array(items, description=description, list_type="set", max_items=most, default=default)
-    if kind is bool:
-        return boolean(description=description, default=default)
-    if kind is float:
-        return duration(path, low, high, description=description, default=default)
-    return integer(description=description, minimum=int(low), maximum=int(high), default=default)
+def _rules(where: str, *, override: bool) -> Callable[[str], list[Schema]]:
+    """The rules of each object with settings."""
+    return lambda group: _unresolved_rules(f"{where}.{group}", override=override) if group == "onUnresolved" else []
 
 
 def _unresolved_rules(field: str, *, override: bool) -> list[Schema]:
@@ -179,15 +148,6 @@ def _unresolved_rules(field: str, *, override: bool) -> list[Schema]:
             )
         )
     return rules
-
-
-def _namespace_pattern(path: str) -> Schema:
-    allowed = rule(
-        r"self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') || self.matches('^[a-z0-9][-a-z0-9]*\\*$')",
-        f"{path} takes names of namespaces, or a prefix followed by *, such as vendor-*; "
-        "* alone would exclude everything: use mode: audit for that",
-    )
-    return text(max_length=64, rules=(allowed,))
 
 
 # -- all definitions ---------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Settings of placement, merged from defaults, PlacementPolicy and its overrides for namespaces.
 
-Each setting is declared once, as a field of :class:`Settings`: its type, its default, and its :class:`PolicyField`,
+Each setting is declared once, as a field of :class:`Settings`: its type, its default, and its :class:`SettingField`,
 which says where it stands in a PlacementPolicy, its bounds and what it is for. The CRD's schema, the validation below
 and the table in the guide follow from the declaration.
 
@@ -10,12 +10,11 @@ an admission only looks one value up. An invalid value (stored under an older sc
 in :attr:`SettingsTable.problems`. Pure."""
 
 from collections.abc import Iterable, Mapping
-from types import GenericAlias, NoneType
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
-from polyarch.durations import parse_duration
+from polyarch.kube.declared_settings import SettingField, declared_settings, read_settings
 from polyarch.objects import ObjectKey
 from polyarch.placement.api import (
     WEIGHTS,
@@ -45,31 +44,16 @@ MINUTE: Final = 60.0
 HOUR: Final = 3600.0
 
 
-class PolicyField(NamedTuple):
-    """Where a setting stands in PlacementPolicy, and what is allowed there.
-
-    The type of the setting says the rest: a Literal is an enum, a float a duration, an int a count, a tuple a set.
-    """
-
-    path: str
-    """Below ``spec``, such as ``onUnresolved.retryWindow``."""
-    description: str
-    bounds: tuple[float, float] = (0, 0)
-    """Lowest and highest value: seconds of a duration, or a count."""
-    override: bool = False
-    """An entry of ``overrides`` may set it for some namespaces."""
-
-
 class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Settings for the pods of one namespace; durations in seconds."""
 
     mode: Annotated[
         Mode,
-        PolicyField("mode", "enforce: place pods; audit: only tell on the pod what would be done.", override=True),
+        SettingField("mode", "enforce: place pods; audit: only tell on the pod what would be done.", override=True),
     ] = "enforce"
     action: Annotated[
         Action | None,
-        PolicyField(
+        SettingField(
             "onUnresolved.action",
             "What happens when retrying ends: hold the pod, use the fallback architectures, or release "
             "it with what is known. Absent: fallback if a fallback architecture is known, else release.",
@@ -79,13 +63,13 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """As configured; the effective action is :attr:`unresolved_action`."""
     retry_window: Annotated[
         float,
-        PolicyField(
+        SettingField(
             "onUnresolved.retryWindow", "How long failing images are tried again.", bounds=(5.0, HOUR), override=True
         ),
     ] = 2 * MINUTE
     fallback_architectures: Annotated[
         tuple[NodeArchitecture, ...],
-        PolicyField(
+        SettingField(
             "onUnresolved.fallbackArchitectures",
             "Used by action: fallback; empty: the ClusterPodPlacementConfig's.",
             override=True,
@@ -94,7 +78,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Sorted: the policy's list, else the ClusterPodPlacementConfig's one architecture."""
     hold_limit: Annotated[
         float | None,
-        PolicyField(
+        SettingField(
             "onUnresolved.holdLimit",
             "With action: hold, release after so long.",
             bounds=(5.0, 168 * HOUR),
@@ -104,17 +88,17 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Seconds after which a held pod is released; None: never."""
     inline_enabled: Annotated[
         bool,
-        PolicyField(
+        SettingField(
             "inline.enabled", "Place pods at admission, without a gate, where all answers are known.", override=True
         ),
     ] = True
     inline_budget: Annotated[
         float,
-        PolicyField("inline.budget", "How long an admission may wait for answers.", bounds=(0.0, 2.0), override=True),
+        SettingField("inline.budget", "How long an admission may wait for answers.", bounds=(0.0, 2.0), override=True),
     ] = 0.1
     os_constraint: Annotated[
         OSConstraint,
-        PolicyField(
+        SettingField(
             "osConstraint",
             "Whether the operating system is constrained as well: never, where it matters, always.",
             override=True,
@@ -122,24 +106,26 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ] = "auto"
     node_aware: Annotated[
         NodeAwareMode,
-        PolicyField(
+        SettingField(
             "nodeAware.mode",
             "report: tell if no node has any of the architectures; narrow: write only those that nodes have.",
         ),
     ] = "off"
     assume_architectures: Annotated[
         tuple[NodeArchitecture, ...],
-        PolicyField("nodeAware.assumeArchitectures", "Architectures of node pools that may be scaled to zero."),
+        SettingField("nodeAware.assumeArchitectures", "Architectures of node pools that may be scaled to zero."),
     ] = ()
     excluded_namespaces: Annotated[
         tuple[str, ...],
-        PolicyField(
-            "excludedNamespaces", "Namespaces whose pods are left untouched: names, or a prefix followed by *."
+        SettingField(
+            "excludedNamespaces",
+            "Namespaces whose pods are left untouched: names, or a prefix followed by *.",
+            excluding="mode: audit",
         ),
     ] = ()
     pod_opt_out: Annotated[
         PodOptOut,
-        PolicyField(
+        SettingField(
             "podOptOut",
             'Whether the annotation polyarch.dev/skip-placement: "true" leaves a pod alone.',
             override=True,
@@ -147,43 +133,43 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ] = "allowed"
     events: Annotated[
         EventLevel,
-        PolicyField(
+        SettingField(
             "events", "How many events pods get: problems only, one per placement, or every step.", override=True
         ),
     ] = "lean"
     sweep_action: Annotated[
         SweepAction,
-        PolicyField(
+        SettingField(
             "sweep.action", "off, report them, or evict those that a new pod would place otherwise.", override=True
         ),
     ] = "report"
     sweep_scope: Annotated[
         SweepScope,
-        PolicyField(
+        SettingField(
             "sweep.scope", "pending: pods not yet bound; all: also pods on a node that their images do not support."
         ),
     ] = "pending"
-    sweep_interval: Annotated[float, PolicyField("sweep.interval", "How often.", bounds=(MINUTE, 24 * HOUR))] = (
+    sweep_interval: Annotated[float, SettingField("sweep.interval", "How often.", bounds=(MINUTE, 24 * HOUR))] = (
         10 * MINUTE
     )
     sweep_min_age: Annotated[
-        float, PolicyField("sweep.minAge", "Younger pods are left alone.", bounds=(30.0, HOUR))
+        float, SettingField("sweep.minAge", "Younger pods are left alone.", bounds=(30.0, HOUR))
     ] = 2 * MINUTE
     sweep_max_evictions_per_minute: Annotated[
-        int, PolicyField("sweep.maxEvictionsPerMinute", "Limit of evictions.", bounds=(1, 100))
+        int, SettingField("sweep.maxEvictionsPerMinute", "Limit of evictions.", bounds=(1, 100))
     ] = 10
     warm_up_enabled: Annotated[
-        bool, PolicyField("warmUp.enabled", "Inspect the images of workloads before their pods come.")
+        bool, SettingField("warmUp.enabled", "Inspect the images of workloads before their pods come.")
     ] = False
     warm_up_kinds: Annotated[
-        tuple[WarmUpKind, ...], PolicyField("warmUp.kinds", "Workloads whose templates are read.")
+        tuple[WarmUpKind, ...], SettingField("warmUp.kinds", "Workloads whose templates are read.")
     ] = get_args(WarmUpKind)
     warm_up_images_per_minute: Annotated[
-        int, PolicyField("warmUp.imagesPerMinute", "Pace of inspection.", bounds=(1, 600))
+        int, SettingField("warmUp.imagesPerMinute", "Pace of inspection.", bounds=(1, 600))
     ] = 60
     images_stale_for: Annotated[
         float,
-        PolicyField(
+        SettingField(
             "images.staleFor",
             "How old a reading may be that is used while its registry fails.",
             bounds=(0.0, 24 * HOUR),
@@ -191,20 +177,20 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ] = 6 * HOUR
     images_secret_access: Annotated[
         SecretAccess,
-        PolicyField(
+        SettingField(
             "images.secretAccess", "byName: pull secrets that pods name are read; none: global credentials only."
         ),
     ] = "byName"
     images_share_readings: Annotated[
         bool,
-        PolicyField("images.shareReadings", "Keep what is known of public images in a Secret, for all replicas."),
+        SettingField("images.shareReadings", "Keep what is known of public images in a Secret, for all replicas."),
     ] = True
     report_enabled: Annotated[
         bool,
-        PolicyField("report.enabled", "Keep metrics and the ConfigMap polyarch-report of what could run where."),
+        SettingField("report.enabled", "Keep metrics and the ConfigMap polyarch-report of what could run where."),
     ] = False
     report_interval: Annotated[
-        float, PolicyField("report.interval", "How often it is made anew.", bounds=(10 * MINUTE, 168 * HOUR))
+        float, SettingField("report.interval", "How often it is made anew.", bounds=(10 * MINUTE, 168 * HOUR))
     ] = HOUR
     operator_namespace: str = ""
     """The operator's own namespace; its pods are never placed."""
@@ -326,121 +312,17 @@ class SettingsTable(msgspec.Struct, frozen=True):
         return self.spec.lacks_fallback or any(settings.lacks_fallback for _, _, settings in self.overrides)
 
 
-class PolicySetting(NamedTuple):
-    """A declared setting: its name in :class:`Settings`, its type without None, its default, and its place."""
-
-    name: str
-    type: Any
-    default: Any
-    field: PolicyField
-
-    def read(self, value: Any) -> Any:
-        """The setting's value for this one of a policy. Raises ValueError for a value that is not allowed."""
-        if get_origin(self.type) is Literal:
-            return _one_of(self.type, value)
-        if get_origin(self.type) is tuple:
-            return _namespaces(value) if self.type == tuple[str, ...] else _some_of(get_args(self.type)[0], value)
-        if self.type is bool:
-            return _of_type(bool, value)
-        low, high = self.field.bounds
-        if self.type is float:
-            seconds = parse_duration(_of_type(str, value))
-            if not low <= seconds <= high:
-                raise ValueError(f"{value!r} is outside {low:g} to {high:g} seconds")
-            return seconds
-        if not low <= _of_type(int, value) <= high:
-            raise ValueError(f"{value} is outside {low} to {high}")
-        return value
-
-
-def _of_type(kind: type, value: Any) -> Any:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ValueError(f"{value!r:.60} is not of type {kind.__name__}")
-    return value
-
-
-def _one_of(kind: Any, value: Any) -> Any:
-    allowed = get_args(kind)
-    if value not in allowed:
-        raise ValueError(f"{value!r} is none of {', '.join(map(repr, allowed))}")
-    return value
-
-
-def _some_of(kind: Any, values: Any) -> Any:
-    allowed = get_args(kind)
-    if unknown := [value for value in _of_type(list, values) if value not in allowed]:
-        raise ValueError(f"{', '.join(sorted(set(map(repr, unknown))))} is none of {', '.join(map(repr, allowed))}")
-    return tuple(sorted(set(values)))
-
-
-def _namespaces(patterns: Any) -> Any:
-    if "*" in _of_type(list, patterns):
-        raise ValueError("'*' alone would exclude every namespace; use mode: audit for that")
-    return tuple(_of_type(str, pattern) for pattern in patterns)
-
-
-def _declared() -> tuple[PolicySetting, ...]:
-    hints = get_type_hints(Settings, include_extras=True)
-    settings = []
-    for name, default in zip(Settings.__struct_fields__, Settings.__struct_defaults__, strict=True):
-        if get_origin(hints[name]) is Annotated:
-            hint, field = get_args(hints[name])
-            settings.append(PolicySetting(name, _without_none(hint), default, field))
-    return tuple(settings)
-
-
-def _without_none(hint: Any) -> Any:
-    members = [member for member in get_args(hint) if member is not NoneType]
-    return members[0] if NoneType in get_args(hint) else hint
-
-
-POLICY_SETTINGS: Final = _declared()
+POLICY_SETTINGS: Final = declared_settings(Settings)
 """The settings that a PlacementPolicy has, in the order of its schema."""
+OVERRIDE_SETTINGS: Final = tuple(setting for setting in POLICY_SETTINGS if setting.field.override)
 
 
 def _overlay(
     settings: Settings, layer: Mapping[str, Any], where: str, problems: list[str], *, override: bool = False
 ) -> Settings:
-    changes: dict[str, Any] = {}
-    for setting in POLICY_SETTINGS:
-        if override and not setting.field.override:
-            continue
-        group, _, member = setting.field.path.rpartition(".")
-        members: Any = layer.get(group) if group else layer
-        if members is not None and not isinstance(members, Mapping):
-            problem = f"{where}.{group}: {members!r:.60} is not an object; the values below it apply"
-            problems += [problem] if problem not in problems else []
-            continue
-        value = members.get(member) if members is not None else None
-        if value is None:
-            continue
-        try:
-            changes[setting.name] = setting.read(value)
-        except ValueError as error:
-            problems.append(f"{where}.{setting.field.path}: {error}; the value below it applies")
+    changes, wrong = read_settings(OVERRIDE_SETTINGS if override else POLICY_SETTINGS, layer, where)
+    problems += map(str, wrong)
     return msgspec.structs.replace(settings, **changes)
-
-
-def typed_policy() -> type[msgspec.Struct]:
-    """The JSON types of a PlacementPolicy, for documents that people write: an error names the member that misfits."""
-    selection = [("name", str, ""), ("namespaceSelector", LabelSelector | None, None)]
-    override = msgspec.defstruct("Override", [*selection, *_typed_members(override=True)])
-    members = [*_typed_members(), ("overrides", GenericAlias(list, override) | None, None)]
-    return msgspec.defstruct("Policy", [("spec", msgspec.defstruct("Spec", members), {})])
-
-
-def _typed_members(*, override: bool = False) -> list[tuple[str, Any, Any]]:
-    groups: dict[str, list[tuple[str, Any, Any]]] = {"": []}
-    for setting in POLICY_SETTINGS:
-        if override and not setting.field.override:
-            continue
-        group, _, member = setting.field.path.rpartition(".")
-        json = setting.type if setting.type in (bool, int) else str
-        json = list[str] if get_origin(setting.type) is tuple else json
-        groups.setdefault(group, []).append((member, json | None, None))
-    return groups.pop("") + [
-        (group, msgspec.defstruct(group, members) | None, None) for group, members in groups.items()
-    ]
 
 
 def _no_entries(overrides: Any) -> list[str]:
@@ -455,13 +337,15 @@ def _no_entries(overrides: Any) -> list[str]:
 
 
 def _cluster_fallback(cppc: ClusterPodPlacementConfig | None, problems: list[str]) -> tuple[str, ...]:
-    if cppc is None or not cppc.spec.fallback_architecture:
+    if cppc is None or not (fallback := cppc.spec.fallback_architecture):
         return ()
-    try:
-        return (_one_of(FallbackArchitecture, cppc.spec.fallback_architecture),)
-    except ValueError as error:
-        problems.append(f"ClusterPodPlacementConfig spec.fallbackArchitecture: {error}; it counts as empty")
-        return ()
+    if fallback in (allowed := get_args(FallbackArchitecture)):
+        return (fallback,)
+    problems.append(
+        f"ClusterPodPlacementConfig spec.fallbackArchitecture: {fallback!r} is not one of "
+        f"{', '.join(filter(None, allowed))}; it counts as empty"
+    )
+    return ()
 
 
 def _with_fallback(settings: Settings, cluster: tuple[str, ...]) -> Settings:

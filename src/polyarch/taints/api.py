@@ -11,76 +11,9 @@ import msgspec
 
 from polyarch.kube.resources import Resource
 from polyarch.objects import Condition, ObjectMeta, Status
-from polyarch.selectors import LabelSelector
 from polyarch.taints.names import GROUP
 
 ARCHITECTURE_TAINTS: Final = Resource(GROUP, "v1alpha1", "architecturetaints", "ArchitectureTaints", namespaced=False)
-
-
-class TaintSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``spec.taint``: key, effect and whose taints are ours."""
-
-    preset: str = "archaware"
-    key: str = ""
-    effect: str = "NoSchedule"
-    acknowledge_eviction: bool = False
-    ownership: str = ""
-    """Empty: by preset."""
-
-
-class NodesSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``spec.nodes``: which nodes are managed, and how fast."""
-
-    selector: LabelSelector | None = None
-    exclude_control_plane: bool = False
-    operating_systems: list[str] | None = None
-    """None: ``[linux]``."""
-    rollout: str = "safe"
-    per_minute: int = 60
-    at_registration: str = "policy"
-
-
-class PodsSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``spec.pods``: which pods get tolerations, and what happens without answers."""
-
-    namespace_selector: LabelSelector | None = None
-    pod_selector: LabelSelector | None = None
-    exclude_namespaces: list[str] | None = None
-    on_unknown: str = "gate"
-    gate_timeout: str = "5m"
-    on_timeout: str = "primary-only"
-    on_no_common: str = "admit"
-    running: str = ""
-    """Empty: by preset; ``NoExecute`` always tolerates."""
-    image_change: str = "event"
-
-
-class DaemonSetsSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """``spec.daemonSets``."""
-
-    templates: str = "reconcile"
-    max_concurrent_rollouts: int = 1
-    rollout_timeout: str = "10m"
-
-
-class Compatibility(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Nodes of one architecture that run programs of others."""
-
-    node: str = ""
-    runs: list[str] | None = None
-
-
-class ArchitectureTaintsSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    state: str = "active"
-    mode: str = "secondary-only"
-    primary_architectures: list[str] | None = None
-    """None: ``[amd64]``."""
-    architectures: list[str] | None = None
-    taint: TaintSpec = TaintSpec()
-    nodes: NodesSpec = NodesSpec()
-    pods: PodsSpec = PodsSpec()
-    daemon_sets: DaemonSetsSpec = DaemonSetsSpec()
-    compatibility: list[Compatibility] | None = None
 
 
 class ArchitectureStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -146,10 +79,13 @@ class ArchitectureTaintsStatus(msgspec.Struct, frozen=True, gc=False, rename="ca
 
 
 class ArchitectureTaints(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """The configuration of taints for the cluster; a singleton named ``cluster``."""
+    """The configuration of taints for the cluster; a singleton named ``cluster``.
+
+    ``spec`` stays JSON: the fields are declared in ``settings``, each once.
+    """
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: ArchitectureTaintsSpec = ArchitectureTaintsSpec()
+    spec: dict[str, Any] = {}
     status: ArchitectureTaintsStatus = ArchitectureTaintsStatus()
 
 

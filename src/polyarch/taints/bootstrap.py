@@ -12,10 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from polyarch.clock import Clock
+from polyarch.kube.declared_settings import without_defaults
 from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.patches import JsonPatch, MergePatch, add, pointer, replace, test
 from polyarch.kube.resources import DAEMONSETS, NAMESPACES, NODES, PODS, ObjectRef
-from polyarch.kube.schema import without_nulls
 from polyarch.objects import DaemonSet, Node, ObjectKey, PartialObjectMetadata, Pod
 from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.taints.api import (
@@ -24,7 +24,6 @@ from polyarch.taints.api import (
     NODES_TAINTED,
     READY,
     ArchitectureTaints,
-    ArchitectureTaintsSpec,
 )
 from polyarch.taints.daemonset_rollouts import rollout_rank
 from polyarch.taints.decision import PodDecision
@@ -45,9 +44,9 @@ from polyarch.taints.node_rules import (
 )
 from polyarch.taints.nodes import NodeRateLimiter
 from polyarch.taints.patch import guarded, node_patch, stored_template_patch
-from polyarch.taints.plan import ClusterEvaluation, PlanBuilder, held, is_held, released
+from polyarch.taints.plan import ClusterEvaluation, PlanBuilder, held, is_held, node_selector, released
 from polyarch.taints.removal import WITHOUT_NODE
-from polyarch.taints.settings import TaintSettings
+from polyarch.taints.settings import TAINT_SETTINGS, TaintSettings
 from polyarch.taints.writes import (
     NOTHING,
     AppliedChange,
@@ -96,16 +95,12 @@ class ControllerBootstrap:
     async def prepare(self, document: Mapping[str, Any], live: ArchitectureTaints | None) -> None:
         """Has everything made ready and no node tainted; an object that is there stays as it is."""
         if live is None:
-            spec = msgspec.convert(document["spec"], ArchitectureTaintsSpec)
-            selector = msgspec.to_builtins(held(spec).nodes.selector)
-            nodes = {**document["spec"].get("nodes", {}), "selector": without_nulls(selector)}
-            await self._create(
-                {**document, "spec": {**document["spec"], "nodes": nodes}}, "is created, nodes held back"
-            )
+            await self._create({**document, "spec": held(document["spec"])}, "is created, nodes held back")
 
     async def configure(self, document: Mapping[str, Any], live: ArchitectureTaints) -> None:
         """Gives an object that is there another spec."""
-        if msgspec.convert(document["spec"], ArchitectureTaintsSpec) == released(live.spec):
+        wanted, there = (without_defaults(TAINT_SETTINGS, spec) for spec in (document["spec"], released(live.spec)))
+        if wanted == there:
             return
         version = live.metadata.resource_version
         operations = (test("/metadata/resourceVersion", version), replace("/spec", document["spec"]))
@@ -117,9 +112,8 @@ class ControllerBootstrap:
         if live is None:
             await self._create(document, "is created")
         elif is_held(live.spec):
-            selector = released(live.spec).nodes.selector
-            plain = None if selector is None else without_nulls(msgspec.to_builtins(selector))
-            await self._set({"nodes": {"selector": None}} if plain is None else _expressions(plain), "lets nodes go")
+            selector = node_selector(released(live.spec))
+            await self._set(_expressions(selector) if selector else {"nodes": {"selector": None}}, "lets nodes go")
 
     async def roll_out(self, how: str) -> None:
         """Sets ``spec.nodes.rollout``."""
@@ -204,7 +198,7 @@ def _of(live: ArchitectureTaints, wanted: tuple[str, ...]) -> BootstrapProgress:
     return msgspec.structs.replace(nodes, done=True)
 
 
-def _expressions(selector: dict[str, Any]) -> dict[str, Any]:
+def _expressions(selector: Mapping[str, Any]) -> dict[str, Any]:
     """A merge patch of the selector: a list is replaced as a whole, and labels stay."""
     return {"nodes": {"selector": {"matchExpressions": selector.get("matchExpressions")}}}
 

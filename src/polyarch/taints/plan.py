@@ -8,7 +8,7 @@ interrupted is continued by whoever plans next.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -19,8 +19,6 @@ from polyarch.kube.resources import few
 from polyarch.objects import Node, ObjectKey, Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.platforms import KNOWN_ARCHITECTURES
-from polyarch.selectors import LabelSelector, LabelSelectorRequirement
-from polyarch.taints.api import ArchitectureTaintsSpec
 from polyarch.taints.decision import PodDecision, TolerationLookupProgress
 from polyarch.taints.documents import NodeTemplate
 from polyarch.taints.inventory import ClusterSnapshot, Template, is_terminal
@@ -494,34 +492,38 @@ def _step(id: str, writes: int, *, is_open: bool = False, is_blocked: bool = Fal
 # toleration, with no node tainted yet; ``apply`` takes the one requirement away again. What else the selector says
 # stays as the user wrote it.
 
-HELD_BACK: Final = LabelSelectorRequirement(key=OPT_OUT, operator="In", values=["bootstrap"])
+HELD_BACK: Final[Mapping[str, Any]] = {"key": OPT_OUT, "operator": "In", "values": ["bootstrap"]}
 """The requirement. Somebody who labels a node so lets it go first."""
 
 
-def is_held(spec: ArchitectureTaintsSpec) -> bool:
+def is_held(spec: Mapping[str, Any]) -> bool:
     """Whether nodes are held back."""
-    selector = spec.nodes.selector
-    return selector is not None and HELD_BACK in (selector.match_expressions or ())
+    return HELD_BACK in _node_expressions(spec)
 
 
-def held(spec: ArchitectureTaintsSpec) -> ArchitectureTaintsSpec:
+def held(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same configuration with nodes held back."""
-    if is_held(spec):
-        return spec
-    selector = spec.nodes.selector or LabelSelector()
-    return _with(spec, [*(selector.match_expressions or ()), HELD_BACK])
+    return spec if is_held(spec) else _with(spec, [*_node_expressions(spec), HELD_BACK])
 
 
-def released(spec: ArchitectureTaintsSpec) -> ArchitectureTaintsSpec:
+def released(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same configuration without that."""
-    selector = spec.nodes.selector
-    if selector is None or not is_held(spec):
-        return spec
-    return _with(spec, [each for each in selector.match_expressions or () if each != HELD_BACK])
+    return _with(spec, [each for each in _node_expressions(spec) if each != HELD_BACK]) if is_held(spec) else spec
 
 
-def _with(spec: ArchitectureTaintsSpec, expressions: list[LabelSelectorRequirement]) -> ArchitectureTaintsSpec:
-    labels = spec.nodes.selector.match_labels if spec.nodes.selector is not None else None
-    selector = LabelSelector(labels, expressions or None)
-    nodes = msgspec.structs.replace(spec.nodes, selector=None if selector.is_empty else selector)
-    return msgspec.structs.replace(spec, nodes=nodes)
+def node_selector(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``nodes.selector``; empty if there is none."""
+    return (spec.get("nodes") or {}).get("selector") or {}
+
+
+def _node_expressions(spec: Mapping[str, Any]) -> list[Any]:
+    return node_selector(spec).get("matchExpressions") or []
+
+
+def _with(spec: Mapping[str, Any], expressions: list[Any]) -> Mapping[str, Any]:
+    selector = {**node_selector(spec), "matchExpressions": expressions}
+    given = {name: value for name, value in selector.items() if value}
+    nodes = {name: value for name, value in (spec.get("nodes") or {}).items() if name != "selector"}
+    nodes |= {"selector": given} if given else {}
+    rest = {name: value for name, value in spec.items() if name != "nodes"}
+    return rest | ({"nodes": nodes} if nodes else {})

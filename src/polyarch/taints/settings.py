@@ -1,19 +1,20 @@
-"""The compiled settings of ArchitectureTaints: what its spec means. Pure.
+"""The settings of ArchitectureTaints: what its spec means. Pure.
 
-Compiled once per change. A value that the schema would refuse, in an object of an older schema or in a file, is
-replaced by its default, and ``problems`` names it.
+Each setting is declared once, as a field of :class:`TaintSettings`: its type, its default, and its
+:class:`~polyarch.kube.declared_settings.SettingField`; schema, checks and the table in the guide follow. Settings are
+compiled once per change. A value that the schema would refuse, in an object of an older schema or in a file, counts as
+absent, and ``problems`` names it.
 """
 
-from collections.abc import Iterable
-from typing import Any, Final, Literal, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from polyarch.durations import InvalidDuration, parse_duration
+from polyarch.kube.declared_settings import SettingField, declared_settings, read_settings
+from polyarch.kube.schema import array, departures, obj, rule, text, without_nulls
 from polyarch.platforms import KNOWN_ARCHITECTURES
-from polyarch.selectors import InvalidSelector, Requirement, Selector
-from polyarch.taints.api import ArchitectureTaintsSpec
-from polyarch.taints.names import ARCH_KEY
+from polyarch.selectors import Selector
 from polyarch.tolerations import NO_EXECUTE, Taint, Toleration, tolerating
 
 State = Literal["active", "paused", "removing"]
@@ -39,59 +40,210 @@ PRESET_KEYS: Final = {
 """Preset → key of the taint."""
 ADOPTING: Final = frozenset({"archaware", "custom"})
 """Presets whose ownership is ``adopt`` unless said otherwise."""
-PRIMARY_ARCHITECTURES: Final = (1, 8)
-PER_MINUTE: Final = (1, 600)
-GATE_TIMEOUT: Final = (10.0, 3600.0)
-CONCURRENT_ROLLOUTS: Final = (1, 50)
-ROLLOUT_TIMEOUT: Final = (1.0, 7 * 24 * 3600.0)
-NOTHING: Final = Selector((Requirement(ARCH_KEY, "In", ()),))
-"""Matches no labels."""
+ARCHITECTURES: Final = tuple(sorted(KNOWN_ARCHITECTURES))
 
 
 class TaintSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the configuration means. Sets of architectures are normalised names."""
+    """What the configuration means. Sets of architectures are normalised names; durations are in seconds."""
 
-    state: State = "active"
-    mode: Mode = "secondary-only"
-    primary: frozenset[str] = frozenset({"amd64"})
+    state: Annotated[
+        State,
+        SettingField(
+            "state",
+            "active; paused: nodes keep their taints, no toleration is added, and gates are lifted; "
+            "removing: taints and gates are removed, and stay away.",
+        ),
+    ] = "active"
+    mode: Annotated[
+        Mode,
+        SettingField(
+            "mode",
+            "secondary-only: nodes outside primaryArchitectures are tainted, so that a pod nobody "
+            "looked at stays on the primary ones; tolerations: all managed nodes are; both: like tolerations, and "
+            "condition AffinityCovered tells whether placement constrains the same pods.",
+        ),
+    ] = "secondary-only"
+    primary: Annotated[
+        frozenset[str],
+        SettingField(
+            "primaryArchitectures",
+            "Architectures that pods run on unless their images say more.",
+            bounds=(1, 8),
+            names=ARCHITECTURES,
+        ),
+    ] = frozenset({"amd64"})
     """B."""
-    given: frozenset[str] = frozenset()
+    given: Annotated[
+        frozenset[str],
+        SettingField("architectures", "Architectures whose nodes are managed; empty: all.", names=ARCHITECTURES),
+    ] = frozenset()
     """``spec.architectures``; empty: every known one."""
-    preset: Preset = "archaware"
-    key: str = PRESET_KEYS["archaware"]
+    preset: Annotated[
+        Preset,
+        SettingField(
+            "taint.preset",
+            f"The key of the taint ({', '.join(f'{preset}: {key}' for preset, key in PRESET_KEYS.items())}; "
+            "custom: spec.taint.key). Its value is the architecture.",
+        ),
+    ] = "archaware"
+    key: Annotated[str, SettingField("taint.key", "With preset custom, the key.", derived=True)] = PRESET_KEYS[
+        "archaware"
+    ]
     """K."""
-    effect: Effect = "NoSchedule"
+    effect: Annotated[
+        Effect, SettingField("taint.effect", "Effect of the taint; NoExecute needs acknowledgeEviction.")
+    ] = "NoSchedule"
     """E."""
-    ownership: Ownership = "adopt"
-    node_selector: Selector | None = None
-    """None: all nodes."""
-    exclude_control_plane: bool = False
-    operating_systems: frozenset[str] = frozenset({"linux"})
-    rollout: Rollout = "safe"
-    per_minute: int = 60
-    at_registration: AtRegistration = "policy"
-    namespace_selector: Selector | None = None
-    pod_selector: Selector | None = None
-    excluded_namespaces: tuple[str, ...] = ()
-    """Names and ``prefix-*``."""
-    on_unknown: OnUnknown = "gate"
-    gate_timeout: float = 300.0
-    on_timeout: OnTimeout = "primary-only"
-    on_no_common: OnNoCommon = "admit"
-    running: Running = "tolerate"
-    image_change: ImageChange = "event"
-    templates: Templates = "reconcile"
-    max_concurrent_rollouts: int = 1
-    rollout_timeout: float = 600.0
+    eviction_acknowledged: Annotated[
+        bool,
+        SettingField(
+            "taint.acknowledgeEviction",
+            "With NoExecute: yes, running pods that do not tolerate the taint may be evicted.",
+        ),
+    ] = False
+    ownership: Annotated[
+        Ownership,
+        SettingField(
+            "taint.ownership",
+            "Which taints polyarch changes and removes. adopt: all with the key and an architecture as value; "
+            "recorded: only those in the node's annotation. Absent: recorded for gke and openshift, else adopt.",
+            derived=True,
+        ),
+    ] = "adopt"
+    node_selector: Annotated[
+        Selector | None, SettingField("nodes.selector", "Nodes that are managed; absent: all.")
+    ] = None
+    exclude_control_plane: Annotated[
+        bool, SettingField("nodes.excludeControlPlane", "Leave nodes of the control plane alone.")
+    ] = False
+    operating_systems: Annotated[
+        frozenset[NodeOS],
+        SettingField("nodes.operatingSystems", "Operating systems whose nodes are managed.", bounds=(1, 0)),
+    ] = frozenset({"linux"})
+    rollout: Annotated[
+        Rollout,
+        SettingField(
+            "nodes.rollout",
+            "safe: the first node of an architecture is tainted once admission works and DaemonSets "
+            "tolerate it; immediate: at once.",
+        ),
+    ] = "safe"
+    per_minute: Annotated[int, SettingField("nodes.perMinute", "Most taints written in a minute.", bounds=(1, 600))] = (
+        60
+    )
+    at_registration: Annotated[
+        AtRegistration,
+        SettingField(
+            "nodes.atRegistration",
+            "policy: a MutatingAdmissionPolicy taints new nodes as they register, where the API "
+            "server has it; none: they are tainted once they are seen.",
+        ),
+    ] = "policy"
+    namespace_selector: Annotated[
+        Selector | None,
+        SettingField("pods.namespaceSelector", "Namespaces whose pods get tolerations; absent: all."),
+    ] = None
+    pod_selector: Annotated[
+        Selector | None, SettingField("pods.podSelector", "Pods that get tolerations; absent: all.")
+    ] = None
+    excluded_namespaces: Annotated[
+        tuple[str, ...],
+        SettingField(
+            "pods.excludeNamespaces",
+            "Namespaces whose pods are left untouched: names, or a prefix followed by *.",
+            excluding="state: paused",
+        ),
+    ] = ()
+    on_unknown: Annotated[
+        OnUnknown,
+        SettingField(
+            "pods.onUnknown",
+            "While an image cannot be read: gate: the pod waits; primary-only: it tolerates the "
+            "primary architectures; all: all of them; none: nothing, and it is completed later.",
+        ),
+    ] = "gate"
+    gate_timeout: Annotated[float, SettingField("pods.gateTimeout", "How long a pod waits.", bounds=(10.0, 3600.0))] = (
+        300.0
+    )
+    on_timeout: Annotated[
+        OnTimeout, SettingField("pods.onTimeout", "After gateTimeout, as onUnknown; keep: the pod goes on waiting.")
+    ] = "primary-only"
+    on_no_common: Annotated[
+        OnNoCommon,
+        SettingField(
+            "pods.onNoCommon",
+            "Pods whose images have no architecture in common: admit them, or deny them at admission.",
+        ),
+    ] = "admit"
+    running: Annotated[
+        Running,
+        SettingField(
+            "pods.running",
+            "tolerate: pods that run get tolerations, too; skip. Absent: tolerate for preset "
+            "archaware, else skip; NoExecute always tolerates.",
+            derived=True,
+        ),
+    ] = "tolerate"
+    image_change: Annotated[
+        ImageChange,
+        SettingField(
+            "pods.imageChange",
+            "When a new image no longer supports an architecture that the pod tolerates: event only, "
+            "evict the pod, or deny the change.",
+        ),
+    ] = "event"
+    templates: Annotated[
+        Templates,
+        SettingField(
+            "daemonSets.templates",
+            "reconcile: templates get tolerations at admission, and existing ones one after another; "
+            "admission: only at admission; ignore: never.",
+        ),
+    ] = "reconcile"
+    max_concurrent_rollouts: Annotated[
+        int,
+        SettingField(
+            "daemonSets.maxConcurrentRollouts",
+            "DaemonSets that replace their pods at the same time because polyarch changed them.",
+            bounds=(1, 50),
+        ),
+    ] = 1
+    rollout_timeout: Annotated[
+        float,
+        SettingField("daemonSets.rolloutTimeout", "When a rollout counts as slow.", bounds=(1.0, 7 * 24 * 3600.0)),
+    ] = 600.0
     compatibility: tuple[tuple[str, frozenset[str]], ...] = ()
     """Node architecture, and the foreign ones that its nodes run."""
     problems: tuple[str, ...] = ()
     """Values that were replaced by their defaults: field, what is wrong, what is used instead."""
 
     @classmethod
-    def of(cls, spec: ArchitectureTaintsSpec) -> "TaintSettings":
+    def of(cls, spec: Mapping[str, Any]) -> "TaintSettings":
         """The settings of a spec; never fails."""
-        return _Compiler(spec).settings()
+        given, wrong = read_settings(TAINT_SETTINGS, spec)
+        problems = [str(problem) for problem in wrong]
+        found, usual = cls(**given), cls()
+        preset, key, effect = found.preset, found.key, found.effect
+        if effect == NO_EXECUTE and not found.eviction_acknowledged:
+            effect = "NoSchedule"
+            problems.append(
+                "spec.taint.effect is NoExecute, which evicts running pods; NoSchedule is used until "
+                "spec.taint.acknowledgeEviction is true"
+            )
+        if preset == "custom" and "key" not in given:
+            preset = usual.preset
+            problems.append(f"spec.taint.key is missing, which preset custom needs; {usual.key} is used")
+        by_preset: Running = "tolerate" if preset == "archaware" else "skip"
+        return msgspec.structs.replace(
+            found,
+            preset=preset,
+            key=PRESET_KEYS.get(preset, key),
+            effect=effect,
+            ownership=given.get("ownership", "adopt" if preset in ADOPTING else "recorded"),
+            running="tolerate" if effect == NO_EXECUTE else given.get("running", by_preset),
+            compatibility=_compatibility(spec.get("compatibility"), problems),
+            problems=tuple(problems),
+        )
 
     @property
     def managed(self) -> frozenset[str]:
@@ -115,102 +267,42 @@ class TaintSettings(msgspec.Struct, frozen=True, kw_only=True):
         return tolerating(self.taint(architecture))
 
 
-class _Compiler:
-    def __init__(self, spec: ArchitectureTaintsSpec) -> None:
-        self._spec = spec
-        self._problems: list[str] = []
+TAINT_SETTINGS: Final = declared_settings(TaintSettings)
+"""The settings that an ArchitectureTaints has, in the order of its schema, but for ``compatibility``."""
 
-    def settings(self) -> TaintSettings:
-        spec, usual = self._spec, TaintSettings()
-        taint, nodes, pods, sets = spec.taint, spec.nodes, spec.pods, spec.daemon_sets
-        preset = self._one_of("spec.taint.preset", taint.preset, Preset, usual.preset)
-        effect = self._one_of("spec.taint.effect", taint.effect, Effect, usual.effect)
-        if effect == NO_EXECUTE and not taint.acknowledge_eviction:
-            effect = "NoSchedule"
-            self._problems.append(
-                "spec.taint.effect is NoExecute, which evicts running pods; NoSchedule is used until "
-                "spec.taint.acknowledgeEviction is true"
-            )
-        key = PRESET_KEYS.get(preset, taint.key)
-        if not key:
-            preset, key = usual.preset, usual.key
-            self._problems.append(f"spec.taint.key is missing, which preset custom needs; {key} is used")
-        by_preset = "adopt" if preset in ADOPTING else "recorded"
-        ownership = self._one_of("spec.taint.ownership", taint.ownership or by_preset, Ownership, by_preset)
-        running = pods.running or ("tolerate" if preset == "archaware" else "skip")
-        running = self._one_of("spec.pods.running", running, Running, "skip")
-        systems = nodes.operating_systems if nodes.operating_systems is not None else ["linux"]
-        return TaintSettings(
-            state=self._one_of("spec.state", spec.state, State, usual.state),
-            mode=self._one_of("spec.mode", spec.mode, Mode, usual.mode),
-            primary=self._known("spec.primaryArchitectures", spec.primary_architectures) or usual.primary,
-            given=self._known("spec.architectures", spec.architectures),
-            preset=preset,
-            key=key,
-            effect=effect,
-            ownership=ownership,
-            node_selector=self._selector("spec.nodes.selector", nodes.selector),
-            exclude_control_plane=nodes.exclude_control_plane,
-            operating_systems=frozenset(systems) & frozenset(get_args(NodeOS)),
-            rollout=self._one_of("spec.nodes.rollout", nodes.rollout, Rollout, usual.rollout),
-            per_minute=self._within("spec.nodes.perMinute", nodes.per_minute, *PER_MINUTE),
-            at_registration=self._one_of(
-                "spec.nodes.atRegistration", nodes.at_registration, AtRegistration, usual.at_registration
+
+RUNS_ITSELF: Final = (
+    "spec.compatibility[].runs has the architecture of its own node; remove it there: nodes run their own programs"
+)
+COMPATIBILITY: Final = array(
+    obj(
+        {
+            "node": text(description="Architecture of the nodes.", enum=ARCHITECTURES),
+            "runs": array(
+                text(enum=ARCHITECTURES),
+                description="Other architectures whose programs they run.",
+                list_type="set",
+                min_items=1,
+                max_items=len(ARCHITECTURES),
             ),
-            namespace_selector=self._selector("spec.pods.namespaceSelector", pods.namespace_selector),
-            pod_selector=self._selector("spec.pods.podSelector", pods.pod_selector),
-            excluded_namespaces=tuple(pods.exclude_namespaces or ()),
-            on_unknown=self._one_of("spec.pods.onUnknown", pods.on_unknown, OnUnknown, usual.on_unknown),
-            gate_timeout=min(
-                max(self._seconds("spec.pods.gateTimeout", pods.gate_timeout, usual.gate_timeout), GATE_TIMEOUT[0]),
-                GATE_TIMEOUT[1],
-            ),
-            on_timeout=self._one_of("spec.pods.onTimeout", pods.on_timeout, OnTimeout, usual.on_timeout),
-            on_no_common=self._one_of("spec.pods.onNoCommon", pods.on_no_common, OnNoCommon, usual.on_no_common),
-            running="tolerate" if effect == NO_EXECUTE else running,
-            image_change=self._one_of("spec.pods.imageChange", pods.image_change, ImageChange, usual.image_change),
-            templates=self._one_of("spec.daemonSets.templates", sets.templates, Templates, usual.templates),
-            max_concurrent_rollouts=self._within(
-                "spec.daemonSets.maxConcurrentRollouts", sets.max_concurrent_rollouts, *CONCURRENT_ROLLOUTS
-            ),
-            rollout_timeout=self._seconds(
-                "spec.daemonSets.rolloutTimeout", sets.rollout_timeout, usual.rollout_timeout
-            ),
-            compatibility=tuple(
-                (each.node, self._known("spec.compatibility[].runs", each.runs)) for each in spec.compatibility or ()
-            ),
-            problems=tuple(self._problems),
-        )
+        },
+        required=("node", "runs"),
+        rules=[rule("!(self.node in self.runs)", RUNS_ITSELF)],
+    ),
+    description="Nodes that run programs of another architecture, such as arm64 nodes that run arm.",
+    list_type="map",
+    map_keys=("node",),
+    max_items=len(ARCHITECTURES),
+    default=[],
+)
+"""The schema of ``spec.compatibility``."""
 
-    def _one_of(self, field: str, value: str, kind: object, usual: str) -> Any:
-        if value in get_args(kind):
-            return value
-        self._problems.append(f"{field} {value[:40]!r} is not one of {', '.join(get_args(kind))}; {usual} is used")
-        return usual
 
-    def _known(self, field: str, values: Iterable[str] | None) -> frozenset[str]:
-        found = frozenset(values or ())
-        if unknown := sorted(found - KNOWN_ARCHITECTURES):
-            self._problems.append(f"{field}: {', '.join(unknown)[:80]} is not an architecture, and is left out")
-        return found & KNOWN_ARCHITECTURES
-
-    def _selector(self, field: str, selector: object) -> Selector | None:
-        if selector is None:
-            return None
-        try:
-            return Selector.parse(selector)
-        except InvalidSelector as error:
-            self._problems.append(f"{field}.{error.field}: {error.problem}; it selects nothing")
-            return NOTHING
-
-    def _seconds(self, field: str, text: str, usual: float) -> float:
-        try:
-            return parse_duration(text)
-        except InvalidDuration as error:
-            self._problems.append(f"{field}: {error}")
-            return usual
-
-    def _within(self, field: str, value: int, least: int, most: int) -> int:
-        if not least <= value <= most:
-            self._problems.append(f"{field} is {value}; between {least} and {most} is possible")
-        return min(max(value, least), most)
+def _compatibility(entries: Any, problems: list[str]) -> tuple[tuple[str, frozenset[str]], ...]:
+    entries = without_nulls(entries or [])
+    problems += (f"{wrong}; it is left out" for wrong in departures(COMPATIBILITY, entries, "spec.compatibility"))
+    return tuple(
+        (entry["node"], frozenset(entry["runs"]))
+        for entry in (entries if isinstance(entries, list) else ())
+        if not any(departures(COMPATIBILITY, [entry]))
+    )

@@ -5,7 +5,6 @@ import pytest
 from polyarch.operator.components.taints_objects import PlacementScope, affinity_covered, not_available, not_removed
 from polyarch.operator.operands import RolloutStatus
 from polyarch.selectors import Requirement, Selector
-from polyarch.taints.api import ArchitectureTaintsSpec, PodsSpec
 from polyarch.taints.settings import TaintSettings
 
 PLACED = Selector((Requirement("placed", "Exists"),))
@@ -13,8 +12,8 @@ EVERYWHERE = PlacementScope()
 
 
 def of(mode: str = "both", *, excluded: tuple[str, ...] = (), selector: object = None) -> TaintSettings:
-    pods = PodsSpec(exclude_namespaces=list(excluded), namespace_selector=selector)
-    return TaintSettings.of(ArchitectureTaintsSpec(mode=mode, pods=pods))
+    pods = {"excludeNamespaces": list(excluded), "namespaceSelector": selector}
+    return TaintSettings.of({"mode": mode, "pods": pods})
 
 
 @pytest.mark.req("TN-013")

@@ -12,7 +12,6 @@ from polyarch.operator.components.taints_objects import taints_operands
 from polyarch.operator.owned_objects import part_of
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.taints import names
-from polyarch.taints.api import ArchitectureTaintsSpec, PodsSpec, TaintSpec
 from polyarch.taints.settings import PRESET_KEYS, TaintSettings
 
 USUAL = TaintSettings()
@@ -57,7 +56,7 @@ def test_its_pods_run_on_every_architecture_of_the_image_whatever_the_taint():
 @pytest.mark.req("TN-011", "TN-081")
 @pytest.mark.parametrize("preset", PRESET_KEYS)
 def test_it_tolerates_the_key_in_force_and_what_its_values_say(preset):
-    taints = TaintSettings.of(ArchitectureTaintsSpec(taint=TaintSpec(preset=preset)))
+    taints = TaintSettings.of({"taint": {"preset": preset}})
     tolerations = pod(settings=OperatorSettings(tolerations=("dedicated=infra:NoSchedule",)), taints=taints)
     assert [each["key"] for each in tolerations["tolerations"]] == ["dedicated", PRESET_KEYS[preset]]
 
@@ -71,7 +70,7 @@ def test_a_toleration_that_is_there_is_not_added_again():
 @pytest.mark.req("TN-081")
 def test_evictions_are_granted_only_with_them():
     def rules(change: str) -> str:
-        taints = TaintSettings.of(ArchitectureTaintsSpec(pods=PodsSpec(image_change=change)))
+        taints = TaintSettings.of({"pods": {"imageChange": change}})
         return str(made(taints=taints)["ClusterRole", names.ROLE]["rules"])
 
     assert "pods/eviction" in rules("evict")

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from polyarch.kube.owners import Owner
@@ -11,14 +10,13 @@ from polyarch.objects import ObjectKey
 from polyarch.operator.components import placement_objects as of_placement
 from polyarch.operator.components.taints_objects import webhook_configuration, webhooks
 from polyarch.operator.settings import OperatorSettings
-from polyarch.taints.api import ArchitectureTaintsSpec
 from polyarch.taints.settings import TaintSettings
 
 OPT_OUT = {"key": "polyarch.dev/taints", "operator": "NotIn", "values": ["disabled"]}
 
 
 def taints(**spec: Any) -> TaintSettings:
-    return TaintSettings.of(msgspec.convert(spec, ArchitectureTaintsSpec))
+    return TaintSettings.of(spec)
 
 
 def placement(selector: dict[str, Any] | None = None, *excluded: str) -> dict[str, Any]:

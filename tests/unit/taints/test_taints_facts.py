@@ -274,5 +274,5 @@ async def test_an_invalid_value_is_named_in_the_log(process):
     with capture_logs() as logs:
         await process.has(taints(mode="sideways"))
     assert [line["problem"] for line in logs if line["log_level"] == "warning"] == [
-        "spec.mode 'sideways' is not one of tolerations, secondary-only, both; secondary-only is used"
+        "spec.mode: 'sideways' is not one of tolerations, secondary-only, both; it counts as absent"
     ]

@@ -2,16 +2,15 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from polyarch.platforms import KNOWN_ARCHITECTURES
-from polyarch.taints.api import ArchitectureTaintsSpec
+from polyarch.selectors import NOTHING
 from polyarch.taints.settings import TaintSettings
 
 
 def compiled(**spec: Any) -> TaintSettings:
-    return TaintSettings.of(msgspec.convert(spec, ArchitectureTaintsSpec))
+    return TaintSettings.of(spec)
 
 
 @pytest.mark.req("TN-011")
@@ -63,7 +62,16 @@ def test_which_architectures_are_tainted(spec: dict[str, Any], tainted: set[str]
         ({"taint": {"preset": "custom"}}, "key", "supported-arch", "spec.taint.key"),
         ({"architectures": ["arm64", "aarch64"]}, "given", {"arm64"}, "aarch64"),
         ({"pods": {"gateTimeout": "soon"}}, "gate_timeout", 300.0, "spec.pods.gateTimeout"),
-        ({"nodes": {"perMinute": 1000}}, "per_minute", 600, "spec.nodes.perMinute"),
+        ({"nodes": {"perMinute": 1000}}, "per_minute", 60, "between 1 and 600"),
+        ({"nodes": {"perMinute": "60"}}, "per_minute", 60, "write one from 1 to 600 without quotes"),
+        ({"pods": {"gateTimeout": 30}}, "gate_timeout", 300.0, "write a duration such as 30s"),
+        ({"pods": {"gateTimeout": "2h"}}, "gate_timeout", 300.0, "10s to 1h"),
+        ({"nodes": {"selector": {"matchLabels": {"a b": ""}}}}, "node_selector", NOTHING, "it selects nothing"),
+        ({"nodes": "all"}, "rollout", "safe", "spec.nodes: must be an object"),
+        ({"primaryArchitectures": ["arm64", "vax"]}, "primary", {"arm64"}, "it is left out"),
+        ({"primaryArchitectures": ["vax"]}, "primary", {"amd64"}, "it counts as absent"),
+        ({"pods": {"excludeNamespaces": ["*", "kube-*"]}}, "excluded_namespaces", ("kube-*",), "state: paused"),
+        ({"compatibility": [{"node": "arm64"}]}, "compatibility", (), "spec.compatibility[0].runs: is required"),
     ],
 )
 def test_a_value_that_means_nothing_is_replaced_and_named(

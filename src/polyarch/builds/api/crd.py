@@ -26,6 +26,7 @@ from polyarch.kube.schema import (
     rule,
     text,
     text_map,
+    toleration,
     version,
 )
 from polyarch.tolerations import EFFECTS
@@ -564,7 +565,14 @@ def _scheduling() -> Schema:
                 ]
             },
             "tolerations": array(
-                _toleration(), description="Taints that its pod tolerates, besides those by architecture.", max_items=16
+                toleration(
+                    operators=("Exists", "Equal"),
+                    effects=EFFECTS,
+                    bounded=True,
+                    field="spec.scheduling.perArchitecture[].tolerations[]",
+                ),
+                description="Taints that its pod tolerates, besides those by architecture.",
+                max_items=16,
             ),
             "resources": obj(
                 {
@@ -600,27 +608,6 @@ def _scheduling() -> Schema:
         },
         description="Where and how images are built.",
         default={},
-    )
-
-
-def _toleration() -> Schema:
-    keyed = "(has(self.key) && size(self.key) > 0) || (has(self.operator) && self.operator == 'Exists')"
-    exists = "has(self.operator) && self.operator == 'Exists' && has(self.value) && size(self.value) > 0"
-    eviction = "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')"
-    field = "spec.scheduling.perArchitecture[].tolerations[]"
-    return obj(
-        {
-            "key": text(description="Key of the taint; absent with operator Exists: every taint.", max_length=317),
-            "operator": text(description="Absent: Equal.", enum=("Exists", "Equal")),
-            "value": text(description="Value of the taint.", max_length=63),
-            "effect": text(description="Effect of the taint; absent: every effect.", enum=EFFECTS),
-            "tolerationSeconds": integer(description="How long a NoExecute taint is tolerated.", format="int64"),
-        },
-        rules=[
-            rule(keyed, f"{field} {formats.KEYLESS}"),
-            rule(f"!({exists})", f"{field} {formats.EXISTS_VALUE}"),
-            rule(eviction, f"{field} {formats.SECONDS_EFFECT}"),
-        ],
     )
 
 

@@ -233,9 +233,6 @@ PLATFORM_SELECTED: Final = (
 NEEDS_TOKEN: Final = (
     "spec.rebuild.architectures need a spec.rebuild.token: set it to a value that it never had, such as the date"
 )
-KEYLESS: Final = "has no key, so its operator has to be Exists, which tolerates every taint"
-EXISTS_VALUE: Final = "has a value, which operator Exists does not take"
-SECONDS_EFFECT: Final = "has tolerationSeconds, which go with effect NoExecute alone"
 
 
 def union_member(kind: str, member: str) -> str:

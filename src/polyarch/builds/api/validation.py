@@ -14,9 +14,15 @@ from polyarch.builds.api.crd import image_builds
 from polyarch.builds.api.resources import ImageBuild, ImageBuildSpec
 from polyarch.builds.names import IMAGE_BUILDS
 from polyarch.durations import format_duration, parse_duration
-from polyarch.kube.schema import DNS_SUBDOMAIN, Schema, SchemaViolation, departures, without_nulls
-from polyarch.selectors import InvalidSelector, Selector
-from polyarch.tolerations import NO_EXECUTE
+from polyarch.kube.schema import (
+    DNS_SUBDOMAIN,
+    Schema,
+    SchemaViolation,
+    departures,
+    selector_problems,
+    toleration_problems,
+    without_nulls,
+)
 
 Document = Mapping[str, Any]
 
@@ -170,10 +176,7 @@ def _architectures(wanted: Document) -> Iterator[SchemaViolation]:
         if not least <= parse_duration(settle) <= most:
             bounds = f"{format_duration(least)} to {format_duration(most)}"
             yield SchemaViolation(f"{field}.settle", f"must be a duration from {bounds}")
-    try:
-        Selector.parse(wanted.get("nodeSelector", {}))
-    except InvalidSelector as error:
-        yield SchemaViolation(f"{field}.nodeSelector.{error.field}".rstrip("."), error.problem)
+    yield from selector_problems(f"{field}.nodeSelector", wanted.get("nodeSelector", {}))
 
 
 def _output(output: Document, wanted: Document) -> Iterator[SchemaViolation]:
@@ -206,18 +209,8 @@ def _scheduling(field: str, entry: Document) -> Iterator[SchemaViolation]:
     if set(entry.get("nodeSelector", {})) & set(formats.PLATFORM_LABELS):
         yield SchemaViolation(f"{field}.nodeSelector", formats.PLATFORM_SELECTED)
     for index, toleration in enumerate(entry.get("tolerations", ())):
-        yield from _toleration(f"{field}.tolerations[{index}]", toleration)
+        yield from toleration_problems(f"{field}.tolerations[{index}]", toleration)
     yield from _at_least(f"{field}.buildTimeout", entry.get("buildTimeout"), formats.MIN_TIMEOUT)
-
-
-def _toleration(field: str, toleration: Document) -> Iterator[SchemaViolation]:
-    everything = toleration.get("operator") == "Exists"
-    if not toleration.get("key") and not everything:
-        yield SchemaViolation(field, formats.KEYLESS)
-    if toleration.get("value") and everything:
-        yield SchemaViolation(field, formats.EXISTS_VALUE)
-    if "tolerationSeconds" in toleration and toleration.get("effect") != NO_EXECUTE:
-        yield SchemaViolation(field, formats.SECONDS_EFFECT)
 
 
 def _rebuild(rebuild: Document) -> Iterator[SchemaViolation]:

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from polyarch.builds import names
+from polyarch.builds.api.crd import image_builds
 from polyarch.builds.facts.build_facts import (
     BuildFacts,
     BuildLookup,
@@ -45,6 +46,7 @@ from polyarch.builds.facts.objects import (
     pod_security,
     secret_facts,
 )
+from polyarch.kube.schema import mistyped, stored_schema, without_nulls
 from polyarch.objects import Namespace, ObjectMeta
 from polyarch.oci.inspection import Inspection, InspectionError, Status
 from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
@@ -254,6 +256,9 @@ class FactsFile:
         wanted = _KINDS.get(found.kind)
         if wanted is None or found.document.get("apiVersion", wanted[0]) != wanted[0]:
             return
+        if found.kind == names.IMAGE_BUILDS.kind:
+            for field, problem in mistyped(stored_schema(image_builds()), without_nulls(found.document)):
+                raise InvalidFacts((*found.path, *_steps(field)), problem)
         read = _converted(found.path, found.document, wanted[1])
         metadata: ObjectMeta = read.metadata  # type: ignore[attr-defined]
         if not metadata.name:
@@ -372,8 +377,11 @@ def _converted(path: MemberPath, document: Mapping[str, Any], type: type[T]) -> 
         return msgspec.convert(document, type)
     except msgspec.ValidationError as error:
         problem, _, where = str(error).rstrip("`").partition(" - at `")
-        steps: MemberPath = tuple(name or int(index) for name, index in _STEP.findall(where))
-        raise InvalidFacts((*path, *steps), problem[:1].lower() + problem[1:]) from None
+        raise InvalidFacts((*path, *_steps(where.removeprefix("$."))), problem[:1].lower() + problem[1:]) from None
+
+
+def _steps(field: str) -> MemberPath:
+    return tuple(name or int(index) for name, index in _STEP.findall(f".{field}"))
 
 
 def _mapping(path: MemberPath, value: object) -> Mapping[str, Any]:

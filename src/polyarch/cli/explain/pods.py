@@ -28,12 +28,14 @@ from polyarch.oci.auth.credentials import Document
 from polyarch.oci.inspection import Inspection
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS, ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
+from polyarch.placement.crd import cluster_pod_placement_config, placement_policy, pod_placement_config
 from polyarch.placement.decision import PlacementDecision
 from polyarch.placement.facts import architectures_of
 from polyarch.placement.patch import has_gate
 from polyarch.placement.rules import ExaminedPod, PodFacts, WaitingTime, decide_after
-from polyarch.placement.settings import ScoringTable, SettingsTable, typed_policy
+from polyarch.placement.settings import ScoringTable, SettingsTable
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.crd import architecture_taints
 from polyarch.taints.names import SINGLETON
 from polyarch.taints.settings import TaintSettings
 
@@ -224,19 +226,19 @@ def configuration_from(documents: Iterable[FileDocument]) -> Configuration:
     for document in documents:
         match document.kind:
             case CPPCS.kind:
-                cppc = _singleton(document, document.into(ClusterPodPlacementConfig), cppc)
+                crd = cluster_pod_placement_config()
+                cppc = _singleton(document, document.into(ClusterPodPlacementConfig, crd), cppc)
             case POLICIES.kind:
-                document.into(typed_policy())
-                policy = _singleton(document, document.into(PlacementPolicy), policy)
+                policy = _singleton(document, document.into(PlacementPolicy, placement_policy()), policy)
             case PPCS.kind:
-                ppcs.append(document.into(PodPlacementConfig))
+                ppcs.append(document.into(PodPlacementConfig, pod_placement_config()))
             case "Namespace":
                 metadata = document.into(Namespace).metadata
                 namespaces[metadata.name] = {_NAME_LABEL: metadata.name, **(metadata.labels or {})}
             case "Node":
                 nodes.append(document.into(Node))
             case ARCHITECTURE_TAINTS.kind:
-                taints = _singleton(document, document.into(ArchitectureTaints), taints)
+                taints = _singleton(document, document.into(ArchitectureTaints, architecture_taints()), taints)
             case kind:
                 kinds = (CPPCS.kind, PPCS.kind, POLICIES.kind, ARCHITECTURE_TAINTS.kind, "Namespace", "Node")
                 expected = ", ".join(kinds)

@@ -16,6 +16,7 @@ import yaml
 
 from polyarch.cli.errors import UsageError
 from polyarch.cli.input.files import find_files
+from polyarch.kube.schema import Schema, mistyped, stored_schema, without_nulls
 from polyarch.manifests.scan.composer import MAX_DEPTH, compose_text
 from polyarch.manifests.scan.nodes import chunks, value
 from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
@@ -60,16 +61,22 @@ class FileDocument(msgspec.Struct, frozen=True):
     def where(self) -> str:
         return f"{self.file}, document {self.number} (line {self.line})"
 
-    def into(self, type: type[T]) -> T:
-        """The object as this type; :class:`UsageError` names the line of the member that is not as expected."""
+    def into(self, type: type[T], crd: Schema | None = None) -> T:
+        """The object as this type; :class:`UsageError` names the line of the member that is not as expected, and says
+        what to write there in the words of its CustomResourceDefinition, if that is given."""
+        for field, problem in mistyped(stored_schema(crd), without_nulls(self.content)) if crd is not None else ():
+            raise self._misfit(f".{field}", field, problem)
         try:
             return msgspec.convert(self.content, type)
         except msgspec.ValidationError as error:
             problem, _, path = str(error).rstrip("`").partition(" - at `")
-            raise UsageError(
-                f"{self.file}, document {self.number}, line {self.line_of(path)}: {self.kind or 'object'}"
-                f"{self._named()}: {path.removeprefix('$.') or 'the object'}: {problem}"
-            ) from None
+            raise self._misfit(path, path.removeprefix("$.") or "the object", problem) from None
+
+    def _misfit(self, path: str, field: str, problem: str) -> UsageError:
+        return UsageError(
+            f"{self.file}, document {self.number}, line {self.line_of(path)}: {self.kind or 'object'}"
+            f"{self._named()}: {field}: {problem}"
+        )
 
     def part(self, path: Iterable[str], content: dict[str, Any]) -> "FileDocument":
         """A part of the object, rewritten as ``content``, whose errors name the lines where it stands."""

@@ -23,6 +23,7 @@ from polyarch.clock import SystemClock
 from polyarch.images.pull_secrets import PullSecrets, SecretClient
 from polyarch.kube.client import Client
 from polyarch.kube.resources import SECRETS
+from polyarch.kube.schema import Schema
 from polyarch.objects import ObjectMeta, PartialObjectMetadata, Secret
 from polyarch.oci.auth.credential_stores import ChainedCredentials, CredentialStore
 from polyarch.oci.image.contents import list_tags
@@ -34,7 +35,7 @@ from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.traffic.failures import Failure
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, ClusterPodPlacementConfig, PlacementPolicy
-from polyarch.placement.settings import typed_policy
+from polyarch.placement.crd import cluster_pod_placement_config, placement_policy
 from polyarch.platforms import NodePlatform
 from polyarch.reports.document import Source
 from polyarch.reports.facts import (
@@ -53,6 +54,7 @@ from polyarch.reports.sums import newer_tags
 from polyarch.reports.verdicts import to_ask
 from polyarch.reports.workloads import Workload, of_cron_job, of_workload, workloads_of
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
+from polyarch.taints.crd import architecture_taints
 
 
 class AlternativeOptions(NamedTuple):
@@ -268,12 +270,13 @@ class _Found:
                 metadata = document.into(PartialObjectMetadata).metadata
                 self.labels[metadata.name] = {"kubernetes.io/metadata.name": metadata.name, **(metadata.labels or {})}
             case CPPCS.kind:
-                self.singletons[document.kind] = _singleton(document, ClusterPodPlacementConfig)
+                self.singletons[document.kind] = _singleton(
+                    document, ClusterPodPlacementConfig, cluster_pod_placement_config()
+                )
             case POLICIES.kind:
-                document.into(typed_policy())
-                self.singletons[document.kind] = _singleton(document, PlacementPolicy)
+                self.singletons[document.kind] = _singleton(document, PlacementPolicy, placement_policy())
             case ARCHITECTURE_TAINTS.kind:
-                self.singletons[document.kind] = _singleton(document, ArchitectureTaints)
+                self.singletons[document.kind] = _singleton(document, ArchitectureTaints, architecture_taints())
             case _:
                 self.makers += _others(document)
 
@@ -332,8 +335,8 @@ def _in_namespace(found: Any, document: FileDocument) -> Any:
     return msgspec.structs.replace(found, metadata=metadata)
 
 
-def _singleton(document: FileDocument, type: type[Any]) -> Any:
-    found = document.into(type)
+def _singleton(document: FileDocument, type: type[Any], crd: Schema) -> Any:
+    found = document.into(type, crd)
     if found.metadata.name != names.SINGLETON:
         raise document.error(f"the {document.kind} must be named {names.SINGLETON!r}, not {found.metadata.name!r}")
     return msgspec.structs.replace(found, metadata=ObjectMeta(name=names.SINGLETON))

@@ -152,7 +152,7 @@ class TaintCleaner:
                 )
             return
         delegated = ControllerBootstrap(self._client, clock=self._clock, dry_run=dry_run, tell=self._tell)
-        if live.spec.state != "removing" and live.metadata.deletion_timestamp is None:
+        if live.spec.get("state") != "removing" and live.metadata.deletion_timestamp is None:
             await delegated.remove()
         if not renewed:
             return

@@ -12,13 +12,14 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.input.objects import read_taints
 from polyarch.cli.taint.options import ConfigurationFlags
 from polyarch.kube.client import Client
+from polyarch.kube.declared_settings import without_defaults
 from polyarch.kube.errors import NotFound
 from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture
-from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints, ArchitectureTaintsSpec
+from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.crd import InvalidTaintsConfiguration, validated
 from polyarch.taints.names import SINGLETON
 from polyarch.taints.plan import released
-from polyarch.taints.settings import TaintSettings
+from polyarch.taints.settings import TAINT_SETTINGS, TaintSettings
 
 Document = dict[str, Any]
 Source = Literal["file", "cluster", "flags", "defaults"]
@@ -134,22 +135,9 @@ def _configured(
         "apiVersion": ARCHITECTURE_TAINTS.api_version,
         "kind": ARCHITECTURE_TAINTS.kind,
         "metadata": {"name": SINGLETON},
-        "spec": _without(msgspec.to_builtins(spec), msgspec.to_builtins(ArchitectureTaintsSpec())),
+        "spec": without_defaults(TAINT_SETTINGS, spec),
     }
     return TaintConfiguration(TaintSettings.of(spec), source, document, served, live)
-
-
-def _without(value: Document, defaults: Document) -> Document:
-    """What differs from the defaults: an object that is created has what somebody asked for, and no more."""
-    found: Document = {}
-    for name, given in value.items():
-        usual = defaults.get(name)
-        if isinstance(given, dict) and isinstance(usual, dict):
-            given = _without(given, usual)
-            usual = {}
-        if given is not None and given != usual:
-            found[name] = given
-    return found
 
 
 async def _live(client: Client) -> tuple[ArchitectureTaints | None, bool]:

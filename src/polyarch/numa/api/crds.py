@@ -27,6 +27,8 @@ from polyarch.kube.schema import (
     rule,
     text,
     text_map,
+    toleration,
+    toleration_problems,
     version,
     without_nulls,
 )
@@ -206,15 +208,6 @@ def _node_group() -> Schema:
 
 
 def _config() -> Schema:
-    toleration = obj(
-        {
-            "key": text(description="Key of the taint; absent with operator Exists: every taint."),
-            "operator": text(description="Absent: Equal.", enum=TOLERATION_OPERATORS),
-            "value": text(description="Value of the taint."),
-            "effect": text(description="Effect of the taint; absent: every effect.", enum=EFFECTS),
-            "tolerationSeconds": integer(description="How long a NoExecute taint is tolerated.", format="int64"),
-        }
-    )
     usual = _DEFAULT_GROUP
     return obj(
         {
@@ -234,7 +227,8 @@ def _config() -> Schema:
                 enum=get_args(Switch),
             ),
             "tolerations": array(
-                toleration, description="Taints that the exporters tolerate; none: every taint is tolerated."
+                toleration(operators=TOLERATION_OPERATORS, effects=EFFECTS, bounded=False),
+                description="Taints that the exporters tolerate; none: every taint is tolerated.",
             ),
         },
         description="How the exporters of the group work.",
@@ -395,8 +389,8 @@ def _operator_violations(spec: Document) -> Iterator[SchemaViolation]:
         field = f"spec.nodeGroups[{index}]"
         config = group.get("config", {})
         yield from _duration_violations(f"{field}.config.infoRefreshPeriod", config.get("infoRefreshPeriod"))
-        for place, toleration in enumerate(config.get("tolerations", ())):
-            yield from _toleration_violations(f"{field}.config.tolerations[{place}]", toleration)
+        for place, tolerated in enumerate(config.get("tolerations", ())):
+            yield from toleration_problems(f"{field}.config.tolerations[{place}]", tolerated)
         annotations = group.get("annotations", {})
         yield from _duration_violations(f"{field}.annotations[{HEARTBEAT}]", annotations.get(HEARTBEAT))
         root = annotations.get(KUBELET_ROOT)
@@ -431,13 +425,3 @@ def _duration_violations(field: str, value: str | None) -> Iterator[SchemaViolat
             yield SchemaViolation(field, f"{value[:40]!r} is negative; 0 switches it off")
     except InvalidDuration as error:
         yield SchemaViolation(field, str(error))
-
-
-def _toleration_violations(field: str, toleration: Document) -> Iterator[SchemaViolation]:
-    operator = toleration.get("operator") or "Equal"
-    if not toleration.get("key") and operator != "Exists":
-        yield SchemaViolation(field, "has no key, so its operator has to be Exists, which tolerates every taint")
-    if toleration.get("value") and operator == "Exists":
-        yield SchemaViolation(field, "has a value, which operator Exists does not take")
-    if toleration.get("tolerationSeconds") is not None and toleration.get("effect") != "NoExecute":
-        yield SchemaViolation(field, "has tolerationSeconds, which go with effect NoExecute alone")

@@ -53,10 +53,10 @@ from polyarch.operator.owned_objects import (
     service_account,
 )
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
-from polyarch.selectors import Requirement, Selector
+from polyarch.selectors import NOTHING, Requirement, Selector
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS
-from polyarch.taints.settings import NOTHING, TaintSettings
+from polyarch.taints.settings import TaintSettings
 
 
 def taints_operands(

@@ -45,12 +45,12 @@ from polyarch.operator.serving_secrets import ServingSecrets
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.operator.uninstall import RemainingTaints, TaintsUninstallStep, next_taints_step
 from polyarch.placement import names as placement_names
-from polyarch.selectors import InvalidSelector, Selector
+from polyarch.selectors import NOTHING, InvalidSelector, Selector
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.inventory import RECORDED_ONLY
 from polyarch.taints.removal import ADMISSION_GROUP, POLICY_PLURALS, TaintRemover
-from polyarch.taints.settings import NOTHING, TaintSettings
+from polyarch.taints.settings import TaintSettings
 from polyarch.taints.writes import StepResult, Writer
 
 log = structlog.get_logger(__name__)

@@ -285,11 +285,11 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "a member of another type": (
         {"now": NOW, "objects": [build(retries="two")]},
-        "objects[0].spec.retries: expected `int`, got `str`",
+        "objects[0].spec.retries: must be a whole number, not 'two'; write one from 0 to 10 without quotes",
     ),
     "a member within a list": (
         {"now": NOW, "objects": [{"kind": "List", "items": [build(source={"overrides": [{"architecture": 5}]})]}]},
-        "objects[0].items[0].spec.source.overrides[0].architecture: expected `str`, got `int`",
+        "objects[0].items[0].spec.source.overrides[0].architecture: must be a text, not 5; write it in quotes",
     ),
     "a registry that is no mapping": ({"now": NOW, "registry": []}, "registry: must be a mapping, not a list"),
     "an answer for no image": (

@@ -357,15 +357,44 @@ def test_a_value_that_the_schema_would_refuse_is_told(explain):
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        ({"onUnresolved": {"retryWindow": 30}}, "spec.onUnresolved.retryWindow: Expected `str | null`, got `int`"),
-        ({"sweep": "off"}, "spec.sweep: Expected `object | null`, got `str`"),
-        ({"warmUp": {"kinds": ["Job", 1]}}, "spec.warmUp.kinds[1]: Expected `str`, got `int`"),
-        ({"overrides": [1]}, "spec.overrides[0]: Expected `object`, got `int`"),
-        ({"overrides": [{"inline": {"enabled": "no"}}]}, "spec.overrides[0].inline.enabled: Expected `bool | null`"),
+        (
+            {"onUnresolved": {"retryWindow": 30}},
+            "spec.onUnresolved.retryWindow: must be a text, not 30; write a duration such as 30s",
+        ),
+        ({"sweep": "off"}, "spec.sweep: must be an object, not 'off'; write members below it, of action, scope"),
+        ({"osConstraint": False}, "spec.osConstraint: must be a text, not false; write one in quotes, of off, auto"),
+        ({"sweep": {"maxEvictionsPerMinute": "5"}}, "must be a whole number, not '5'; write one from 1 to 100 without"),
+        ({"nodeAware": {"assumeArchitectures": "arm64"}}, "must be a list, not 'arm64'; write a list such as [amd64]"),
+        ({"warmUp": {"kinds": ["Job", 1]}}, "spec.warmUp.kinds[1]: must be a text, not 1; write one of Deployment,"),
+        ({"overrides": [1]}, "spec.overrides[0]: must be an object, not 1; write members below it"),
+        (
+            {"overrides": [{"inline": {"enabled": "no"}}]},
+            "spec.overrides[0].inline.enabled: must be true or false, not 'no'; write one of them without quotes",
+        ),
     ],
 )
 def test_a_policy_with_a_value_of_another_type_names_its_line(explain, spec, problem):
     result = explain(pod("web:1"), objects=[policy(**spec)])
+    assert result.code == 2
+    assert problem in " ".join(result.err.split())
+
+
+@pytest.mark.req("PL-751", "TN-012")
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"mode": True}, "spec.mode: must be a text, not true; write one in quotes, of tolerations, secondary-only"),
+        (
+            {"pods": {"gateTimeout": 300}},
+            "spec.pods.gateTimeout: must be a text, not 300; write a duration such as 30s",
+        ),
+        ({"nodes": {"perMinute": "7"}}, "spec.nodes.perMinute: must be a whole number, not '7'; write one from 1 to"),
+        ({"architectures": "arm64"}, "spec.architectures: must be a list, not 'arm64'; write a list such as [386]"),
+        ({"nodes": {"selector": "gpu"}}, "spec.nodes.selector: must be an object, not 'gpu'; write members below it"),
+    ],
+)
+def test_taints_with_a_value_of_another_type_say_what_to_write(explain, spec, problem):
+    result = explain(pod("web:1"), objects=[TAINTS | {"spec": spec}])
     assert result.code == 2
     assert problem in " ".join(result.err.split())
 

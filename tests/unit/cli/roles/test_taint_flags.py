@@ -54,7 +54,7 @@ def test_the_object_may_be_a_file(started, tmp_path):
     assert main(["run", "taints", "--config", str(file)]) == 0
     given = started[0][1].taints.configuration
     assert given is not None
-    assert (given.spec.mode, given.spec.pods.gate_timeout) == ("both", "1m")
+    assert given.spec == {"mode": "both", "pods": {"gateTimeout": "1m"}}
 
 
 @pytest.mark.req("TN-012")

@@ -108,8 +108,8 @@ def test_flags_describe_an_object() -> None:
     assert found.source == "flags"
     assert found.taken is not None
     spec = found.taken.spec
-    assert (spec.mode, spec.primary_architectures) == ("both", ["amd64", "arm64"])
-    assert (spec.taint.preset, spec.taint.key) == ("custom", "example.com/arch")
+    assert (spec["mode"], spec["primaryArchitectures"]) == ("both", ["amd64", "arm64"])
+    assert spec["taint"] == {"preset": "custom", "key": "example.com/arch"}
     assert given(ConfigurationFlags()).taken is None
 
 
