@@ -208,7 +208,7 @@ def test_07_openshift_leaves_the_platforms_namespaces_alone(capsys: pytest.Captu
 async def test_08_taints_is_accepted_by_the_api_server_and_as_a_file(cluster: PlacementCluster) -> None:
     (document,) = documents("08-taints/taints.yaml")
     made = await cluster.client.create(ARCHITECTURE_TAINTS, document, type=ArchitectureTaints, dry_run=True)
-    assert made.spec.nodes.per_minute == 30
+    assert made.spec["nodes"]["perMinute"] == 30
     read = TaintSettings.of(read_taints(str(EXAMPLES / "08-taints/taints.yaml")).spec)
     assert (read.tainted, read.gate_timeout, read.problems) == ({"arm64"}, 120.0, ())
 
