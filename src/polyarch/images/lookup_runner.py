@@ -22,7 +22,15 @@ from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pod_images import ImageUse
 from polyarch.images.pull_secrets import JUST_READ, PodCredentials, PullSecretNames, PullSecretReader, PullSecrets
 from polyarch.images.resolver import ImageInspector, PodImageRequest, cached_inspections
-from polyarch.images.waiting import ImageLookupKey, LookupAttempt, PendingImage, SharedLookup, WaitingPods, failure_of
+from polyarch.images.waiting import (
+    ImageLookupKey,
+    LookupAttempt,
+    PendingImage,
+    SharedLookup,
+    WaitingPods,
+    failure_of,
+    is_tenants_own,
+)
 from polyarch.kube.errors import SeenErrors
 from polyarch.kube.queue import ShutDown, WorkQueue
 from polyarch.objects import ObjectKey
@@ -128,6 +136,8 @@ class LookupRunner:
             failure = InspectionError("internal-error", "transient", problem)
             inspection = Inspection(attempt.reference, Status.ERROR, error=failure)
         self._measure(inspection, self._clock.monotonic() - started)
+        if is_tenants_own(inspection) and self._waiting.pass_on(key, entry.namespace):
+            return
         lookup = self._waiting.finish(key, inspection)
         if lookup is not None and failure_of(inspection):
             self._report(lookup, inspection)

@@ -362,6 +362,7 @@ _HAPPENED: Final = {
     "denied": "cannot be pulled from {host} with the available credentials",
     "credential-helper": "needs credentials for {host}, but the credential helper failed",
     "rate-limited": "is delayed by the rate limit of {host}",
+    "tenant-limit": "is delayed: its namespace has too many requests waiting for {host}",
     "timeout": "could not be inspected: {host} timed out",
     "network": "could not be inspected: {host} is unreachable",
     "server-error": "could not be inspected: {host} returned a server error",

@@ -19,7 +19,7 @@ from polyarch.images.fair_queue import ConcurrencyLimits, FairQueue, QueueEntry
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pod_images import ImageUse, usable_now
 from polyarch.images.pull_secrets import JUST_READ, PullSecretNames, PullSecrets
-from polyarch.images.waiting import failure_of, without_proof
+from polyarch.images.waiting import failure_of, is_tenants_own, without_proof
 from polyarch.kube.errors import SeenErrors
 from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.oci.cache import BundleMode
@@ -376,6 +376,9 @@ class AdmissionLookups:
                 inspection = await self._answer_of(lookup, entry.namespace)
             if lookup.revoked:
                 inspection = without_proof(inspection)
+            if inspection is not None and is_tenants_own(inspection):
+                inspection = None  # pods of other namespaces may wait for it, which are not at their limit
+                self._metrics.lookups_dropped.inc()
             if inspection is not None and failure_of(inspection):
                 self._remember(lookup.key, inspection)
         except TimeoutError:

@@ -28,7 +28,7 @@ from polyarch.images.pod_images import TAG_TTL
 from polyarch.images.pull_secrets import PodCredentials
 from polyarch.objects import ObjectKey
 from polyarch.oci.cache import BundleMode
-from polyarch.oci.inspection import Inspection, Status
+from polyarch.oci.inspection import TENANT_LIMIT, Inspection, Status
 from polyarch.oci.reference import Reference
 
 # -- one lookup: image and credential, waiting pods, attempts and the last answer -------------------------------------
@@ -96,7 +96,7 @@ class SharedLookup:
         self.reference = reference
         self.waiters: dict[ObjectKey, PendingImage] = {}
         self.namespaces: dict[str, int] = {}
-        """Number of waiting pods by namespace."""
+        """Number of waiting pods by namespace, in the order in which they are queued."""
         self.inspection: Inspection | None = None
         self.answered_at: float | None = None
         self.started_at: float | None = None
@@ -145,6 +145,11 @@ def failure_of(inspection: Inspection | None) -> str:
     if inspection is None or inspection.status in (Status.RESOLVED, Status.NEUTRAL):
         return ""
     return inspection.error.error_class if inspection.error is not None else UNKNOWN
+
+
+def is_tenants_own(inspection: Inspection) -> bool:
+    """Whether it failed because the namespace that it was asked for has too many requests waiting."""
+    return inspection.error is not None and inspection.error.code == TENANT_LIMIT
 
 
 def asked_to_wait(inspection: Inspection | None) -> float:
@@ -300,6 +305,18 @@ class WaitingPods:
             else:
                 self._close(lookup)
 
+    def pass_on(self, key: ImageLookupKey, namespace: str) -> bool:
+        """The attempt in the turn of this namespace met the namespace's own limit: the next one is in the turn of
+        another that waits. False if there is none.
+        """
+        lookup = self._lookups.get(key)
+        if lookup is None or lookup.namespaces.keys() <= {namespace}:
+            return False
+        if namespace in lookup.namespaces:
+            lookup.namespaces[namespace] = lookup.namespaces.pop(namespace)  # queued last
+        self.give_back(key, RECHECK_DELAY)
+        return True
+
     def hasten(self, which: Callable[[SharedLookup], bool]) -> None:
         """Makes scheduled lookups due now, spread over one second."""
         now = self._clock.monotonic()
@@ -341,17 +358,25 @@ class WaitingPods:
             self._schedule(lookup.key, 0.0)  # it is queued, and now for one more namespace
 
     def _newcomer(self, lookup: SharedLookup, want: PendingImage, now: float) -> None:
-        """A newly parked pod causes an attempt at once, unless there was one within 5 s."""
+        """A newly parked pod causes an attempt at once, or 5 s after the last one: pods that came before it choose how
+        long the backoff has become. What failed for the limit of another namespace has not been attempted for this one.
+        """
         if lookup.asking or lookup.serves(want, now):
             return
-        if not lookup.failure or lookup.started_at is None:
+        if (
+            lookup.inspection is None
+            or not lookup.failure
+            or lookup.started_at is None
+            or is_tenants_own(lookup.inspection)
+        ):
             self._at(lookup, now)
             return
         due = now
         if self._rests(lookup):
             due = now + backoff.held_delay(uniform=self._uniform())
         elif now - lookup.started_at <= backoff.AT_ONCE_AFTER:
-            due = now + self._retries.delay(lookup.failures, lookup.failure, uniform=self._uniform())
+            delay = self._retries.delay(lookup.failures, lookup.failure, uniform=self._uniform())
+            due = min(now + delay, lookup.started_at + backoff.AT_ONCE_AFTER)
         if lookup.answered_at is not None:
             due = max(due, lookup.answered_at + asked_to_wait(lookup.inspection))
         self._at(lookup, due)

@@ -54,6 +54,10 @@ class ImageReading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return mode == "auto" and len(self.entries) != 1
 
     @property
+    def is_large(self) -> bool:
+        return len(self.entries) + len(self.skipped) > LARGE_ENTRIES
+
+    @property
     def size(self) -> int:
         """Approximate size in memory, in bytes; digests are most of it."""
         texts = sum(len(warning.code) + len(warning.message) for warning in self.warnings)
@@ -107,6 +111,10 @@ class ImageReading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 MAX_READINGS = 10_000
 MAX_BYTES = 36 * 2**20
+LARGE_ENTRIES = 64
+"""A reading of more entries is large: no registry has such an index of real images, and anybody can push one."""
+LARGE_SHARE = 9
+"""Large readings have one part in so many of the bytes, so that a few of them leave room for everybody's others."""
 MAX_OTHERS = 20_000
 MAX_FAILURE_BYTES = 4 * 2**20
 """Limit of each table of failures and incomplete readings: registries and tenants choose their size."""
@@ -205,7 +213,9 @@ class Cache:
         self._clock = clock
         self._backing = backing
         self._metrics = metrics or NoMetrics()
-        self._readings: LRUCache[str, ReadingRecord] = LRUCache(max_readings, weight=max_bytes)
+        large = max_bytes // LARGE_SHARE
+        self._readings: LRUCache[str, ReadingRecord] = LRUCache(max_readings, weight=max_bytes - large)
+        self._large: LRUCache[str, ReadingRecord] = LRUCache(max_readings, weight=large)
         self._incomplete: LRUCache[tuple[RepositoryLocation, str], tuple[ReadingRecord, float]] = LRUCache(
             MAX_OTHERS, weight=MAX_FAILURE_BYTES
         )
@@ -271,7 +281,7 @@ class Cache:
         self._incomplete.put((location, reading.digest), (record, until), weight=reading.size)
 
     def _loaded(self, digest: str, *, memory_only: bool = False) -> ReadingRecord | None:
-        record = self._readings.get(digest)
+        record = self._in_memory(digest)
         if record is None and self._backing is not None and not memory_only:
             record = self._backing.load_reading(digest)
             if record is not None:
@@ -279,11 +289,15 @@ class Cache:
         return record
 
     def readings(self) -> Iterator[ReadingRecord]:
-        """The readings in memory, least recently used first."""
+        """The readings in memory that are not large, least recently used first."""
         return (record for _, record in self._readings)
 
+    def _in_memory(self, digest: str) -> ReadingRecord | None:
+        return self._readings.get(digest) or self._large.get(digest)
+
     def _keep(self, record: ReadingRecord) -> None:
-        self._readings.put(record.reading.digest, record, weight=record.reading.size)
+        table = self._large if record.reading.is_large else self._readings
+        table.put(record.reading.digest, record, weight=record.reading.size)
 
     # -- tags ----------------------------------------------------------------------------------------------------------
 
@@ -301,7 +315,7 @@ class Cache:
         before = self._tags.get((location, tag))
         is_known = before is not None and before.digest == record.digest
         if before is not None:
-            was_read = before.digest != record.digest and self._readings.get(before.digest) is not None
+            was_read = before.digest != record.digest and self._in_memory(before.digest) is not None
             record = record._replace(good=(before.digest, before.checked_at) if was_read else before.good)
         self._tags.put((location, tag), record)
         self.changes += not is_known

@@ -29,6 +29,7 @@ ERROR_CODES: Mapping[str, ErrorClass] = MappingProxyType(
         "denied": "auth",
         "credential-helper": "auth",
         "rate-limited": "limit",
+        "tenant-limit": "limit",
         "timeout": "transient",
         "network": "transient",
         "server-error": "transient",
@@ -51,6 +52,10 @@ ERROR_CODES: Mapping[str, ErrorClass] = MappingProxyType(
     }
 )
 """Every code an error can have, and its class."""
+
+
+TENANT_LIMIT = "tenant-limit"
+"""The code of a failure that one tenant met for all that it asks at a time: no other tenant would have met it."""
 
 
 class Status(StrEnum):

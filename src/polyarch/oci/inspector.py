@@ -31,6 +31,7 @@ from polyarch.oci.image.lookup import (
     fingerprints_of,
 )
 from polyarch.oci.inspection import (
+    TENANT_LIMIT,
     CommonPlatforms,
     Inspection,
     InspectionError,
@@ -248,13 +249,13 @@ class Inspector:
         sources = self.sources(reference)
         if isinstance(sources, InspectionError) or not sources:
             return False
-        return all(self._rate_limiter.busy(source.host) for source in sources)
+        return all(self._rate_limiter.busy(source.host, source.query) for source in sources)
 
     def host_low(self, reference: Reference) -> bool:
         """Whether some host of the image has less than half of its rate limit left: what can wait, should."""
         sources = self.sources(reference)
         return not isinstance(sources, InspectionError) and any(
-            self._rate_limiter.low(source.host) for source in sources
+            self._rate_limiter.low(source.host, source.query) for source in sources
         )
 
     @property
@@ -342,7 +343,8 @@ class Inspector:
             )
             inspection = result.for_request(request)
             recent = inspection.checked_at is None or inspection.checked_at >= not_before
-            if recent or not joined:
+            is_others = inspection.error is not None and inspection.error.code == TENANT_LIMIT
+            if not joined or (recent and not is_others):
                 break
         last_good, age = inspection.last_good, inspection.last_good_age or 0.0
         if last_good is None or fresh or stale_for <= 0 or age > stale_for:

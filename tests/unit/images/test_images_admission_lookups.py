@@ -185,6 +185,19 @@ async def test_a_failure_is_remembered_for_half_a_minute(world):
     assert world.lookups.recent_failure(reference, source) is None
 
 
+@pytest.mark.req("RG-118")
+async def test_that_one_namespace_is_at_its_limit_is_no_failure_for_another(world):
+    world.registry.set("app:1", error="tenant-limit")
+    asked = world.ask("app:1", namespace="greedy"), world.ask("app:1", namespace="modest")
+    await world.clock.settle()
+    assert [each.result() for each in asked] == [None, None]
+    assert world.lookups.recent_failure(parse("app:1"), PullSecretNames("modest", ())) is None
+    world.registry.set("app:1", "linux/arm64")
+    asked = world.ask("app:1", namespace="modest")
+    await world.clock.settle()
+    assert asked.result().platforms
+
+
 @pytest.mark.req("PL-810", "PL-854")
 async def test_what_is_remembered_of_failures_is_bounded_in_bytes(world):
     """Registries choose how long their words and their indexes are, pods how many names there are."""

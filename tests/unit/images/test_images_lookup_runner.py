@@ -625,6 +625,31 @@ async def test_an_image_that_a_greedy_namespace_named_first_is_not_kept_from_the
     assert tenants == ["modest"], "and it is asked for in the name of who had the turn"
 
 
+@pytest.mark.req("RG-118")
+async def test_a_namespace_at_its_limit_fails_nobody_else_s_pods(world):
+    """Whose turn it is asks for all; what it may not do then, another asks for in its own turn."""
+    answer = world.registry.inspect
+
+    async def inspect(reference: Any, *, tenant: str, **options: Any) -> Any:
+        return failed(reference, "tenant-limit") if tenant == "greedy" else await answer(reference, **options)
+
+    world.registry.inspect = inspect
+    world.registry.set("quay.io/shared:1", "linux/arm64")
+    await world.create("quay.io/shared:1", name="shared", namespace="greedy")
+    mine = await world.create("quay.io/shared:1", name="mine", namespace="modest")
+    await world.run(0.9)
+    assert world.api.architectures(mine) == ["arm64"]
+
+
+@pytest.mark.req("PL-335", "RG-118")
+async def test_a_namespace_at_its_limit_waits_like_for_a_rate_limit(world):
+    image = world.registry.set("quay.io/own:1", error="tenant-limit")
+    mine = await world.create("quay.io/own:1", namespace="greedy")
+    await world.run(5)
+    assert world.api.is_gated(mine)
+    assert 2 <= world.registry.count(image) <= 5
+
+
 @pytest.mark.req("PL-851")
 async def test_who_has_left_the_line_takes_nobody_s_turn(world):
     """Pods that were deleted meanwhile."""

@@ -138,7 +138,7 @@ def test_the_table_of_errors_is_that_of_the_specification() -> None:
     assert by_class == {
         "absent": {"not-found"},
         "auth": {"unauthorized", "denied", "credential-helper"},
-        "limit": {"rate-limited"},
+        "limit": {"rate-limited", "tenant-limit"},
         "transient": {"timeout", "network", "server-error", "not-a-registry", "digest-mismatch"},
         "content": {
             "malformed",

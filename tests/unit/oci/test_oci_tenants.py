@@ -4,16 +4,21 @@ Both registries are real servers and one process asks both. The attacker has the
 everybody can have those of a public one, and serves them in a way that makes them look like something else.
 """
 
+import asyncio
 import base64
 import gzip
 import json
 
 import pytest
-from scripted_registry import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Answer, encode
+from scripted_registry import OCI_CONFIG, OCI_INDEX, OCI_MANIFEST, Answer, ScriptedRegistry, digest_of, encode
 
+from polyarch.oci.auth.credentials import ANONYMOUS, Credential
 from polyarch.oci.cache import VERSION, Cache
 from polyarch.oci.cache_sharing import CacheExporter, CacheImporter, DamagedExport, drained
 from polyarch.oci.disk_cache import DiskCache
+from polyarch.oci.pull_sources import Configuration
+from polyarch.oci.traffic.rate_limiter import FAILURES_TO_OPEN
+from polyarch.oci.transport.interface import Timeouts
 
 pytestmark = pytest.mark.req("RG-117")
 
@@ -281,6 +286,220 @@ class TestAnAttackersRegistry:
             await inspector.close()
         cache = Cache(clock, backing=DiskCache(tmp_path, clock, warn=pytest.fail))
         assert seen(await make_inspector(cache=cache).inspect(ref(f"{APP}@{digest}"))) == seen(right)
+
+
+LIMITS = {"public_probe": True, "requests_per_host": 1, "waiting_per_tenant": 4, "stale_for": 3600.0}
+
+
+@pytest.mark.req("RG-118")
+class TestATenantAtItsLimit:
+    """It has as many requests waiting as it may: that is said to itself, of images that others ask for as well."""
+
+    @pytest.fixture
+    def crowd(self, registry, ref):
+        """The greedy tenant asks for the image, then for so many others that its children find no room."""
+        children = [registry.push_image(APP, None, f"linux/{each}") for each in ("amd64", "arm64", "s390x", "ppc64le")]
+        registry.push_index(APP, "1", entries=[registry.entry(None, each) for each in children])
+        for number in range(4):
+            registry.push_index("greedy/other", str(number), "linux/amd64")
+        registry.delay = 0.02
+
+        async def crowd(inspector, **how):
+            async with asyncio.TaskGroup() as tasks:
+                first = tasks.create_task(inspector.inspect(ref(f"{APP}:1"), tenant="greedy", **how))
+                await asyncio.sleep(0.01)
+                for number in range(4):
+                    tasks.create_task(inspector.inspect(ref(f"greedy/other:{number}"), tenant="greedy"))
+                modest = tasks.create_task(inspector.inspect(ref(f"{APP}:1"), tenant="modest", **how))
+            return first.result(), modest.result()
+
+        return crowd
+
+    @pytest.mark.parametrize("public_probe", [True, False], ids=["as in a cluster", "with the caller's credentials"])
+    async def test_who_shares_its_lookup_does_not_share_its_limit(self, make_inspector, crowd, public_probe):
+        inspector = make_inspector(**LIMITS | {"public_probe": public_probe})
+        greedy, modest = await crowd(inspector)
+        assert greedy.error.error_class == "limit"
+        assert modest.error is None
+        assert len(modest.platforms) == 4
+
+    async def test_the_tags_of_others_do_not_count_as_failing(self, make_inspector, registry, crowd, ref, clock):
+        """A tag whose check failed is answered with what it named before, although it has moved."""
+        inspector = make_inspector(**LIMITS)
+        assert (await inspector.inspect(ref(f"{APP}:1"))).platforms
+        clock.advance(inspector.settings.tag_ttl + 1)
+        children = [
+            registry.push_image(APP, None, f"linux/{each}", salt="2") for each in ("386", "arm", "mips", "loong64")
+        ]
+        registry.push_index(APP, "1", entries=[registry.entry(None, each) for each in children])
+        async with asyncio.TaskGroup() as tasks:
+            greedy = tasks.create_task(inspector.inspect(ref(f"{APP}:1"), tenant="greedy"))
+            await asyncio.sleep(0.01)
+            for number in range(4):
+                tasks.create_task(inspector.inspect(ref(f"greedy/other:{number}"), tenant="greedy"))
+        assert greedy.result().error.error_class == "limit"
+        assert inspector.peek(ref(f"{APP}:1")) is None
+
+
+class Holding:
+    """A credential of a namespace's own, and anonymous access."""
+
+    def __init__(self, user, password):
+        self.credentials = [Credential(user, password, source=f"secret {user}/pull", key="registry"), ANONYMOUS]
+
+    async def candidates(self, reference, source):
+        return self.credentials
+
+    def cached_candidates(self, reference, source):
+        return self.credentials
+
+    def warnings(self, source):
+        return ()
+
+
+@pytest.mark.req("RG-118")
+class TestHostsThatAnAttackerLeadsTo:
+    """A hostile registry names the victim's as the place of its tokens or its content, and finds an address there that
+    says 429, or that nobody serves: pauses and circuits of what is led there are not those of the host itself."""
+
+    PAUSED = Answer(429, headers={"Retry-After": "86400"})
+
+    @staticmethod
+    def by_realm(evil, url):
+        evil.auth, evil.realm = "bearer", url
+
+    @staticmethod
+    def by_redirect(evil, url):
+        evil.script("*", APP, Answer(307, headers={"Location": url}), forever=True)
+
+    @pytest.mark.parametrize("lead", [by_realm, by_redirect])
+    async def test_a_pause_there_is_the_attackers(self, registry, evil, make_inspector, ref, lead):
+        registry.push_index(APP, "1", "linux/arm64")
+        registry.script("*", "busy", self.PAUSED, forever=True)
+        lead(evil, f"{registry.url}/busy")
+        inspector = make_inspector(public_probe=True, wait=False)
+        answer = await inspector.inspect(ref(f"{APP}:1", evil))
+        assert answer.error.code == "rate-limited"
+        assert (await inspector.inspect(ref(f"{APP}:1"))).platforms
+        assert not inspector.host_busy(ref(f"{APP}:1"))
+
+    @pytest.mark.parametrize("lead", [by_realm, by_redirect])
+    async def test_failed_connections_there_are_the_attackers(self, start_registry, evil, make_inspector, ref, lead):
+        async with ScriptedRegistry() as away:
+            pass
+        lead(evil, f"{away.url}/x")
+        inspector = make_inspector(public_probe=True, wait=False, attempts=1)
+        for number in range(FAILURES_TO_OPEN + 1):
+            assert (await inspector.inspect(ref(f"{APP}:{number}", evil))).error.code == "network"
+        assert not inspector.host_busy(ref(f"{APP}:1", away))
+
+    async def test_wrong_passwords_pause_nobody_but_their_owner(self, start_registry, make_inspector, ref):
+        shared = await start_registry(auth="bearer")
+        shared.users, shared.readers = {"ann": "right"}, {APP: {"ann"}}
+        shared.push_index(APP, "1", "linux/arm64")
+
+        def token(request):
+            return self.PAUSED if "Authorization" in request.headers and wrong else Answer(401)
+
+        wrong = True
+        shared.script("GET", "token", *[token] * 4)
+        inspector = make_inspector(public_probe=True, wait=False)
+        answer = await inspector.inspect(ref(f"{APP}:1", shared), credentials=Holding("eve", "guess"))
+        assert answer.error.code == "rate-limited"
+        shared.clear_scripts()
+        answer = await inspector.inspect(ref(f"{APP}:1", shared), credentials=Holding("ann", "right"))
+        assert answer.platforms, answer.error
+        again = await inspector.inspect(ref(f"{APP}:1", shared), credentials=Holding("eve", "guess"), fresh=True)
+        assert again.error.code == "rate-limited"
+
+
+@pytest.mark.req("RG-094", "RG-118")
+class TestAMirrorOfAllRegistries:
+    """One host passes on what each registry says (``ns=``); some are the attacker's."""
+
+    @pytest.fixture
+    def mirrored(self, registry, make_inspector, tmp_path):
+        (tmp_path / "_default").mkdir()
+        (tmp_path / "_default" / "hosts.toml").write_text(f'[host."{registry.url}"]\n')
+        registry.push_index(APP, "1", "linux/arm64")
+        configuration = Configuration.load(hosts_dir=tmp_path, environ={})
+        timeouts = Timeouts(first_byte=0.1)
+        return make_inspector(configuration=configuration, public_probe=True, wait=False, attempts=1, timeouts=timeouts)
+
+    async def test_a_pause_of_one_is_not_that_of_another(self, registry, mirrored):
+        registry.script("*", "evil", TestHostsThatAnAttackerLeadsTo.PAUSED, forever=True)
+        await mirrored.inspect("evil.example/evil/app:1")
+        assert (await mirrored.inspect(f"good.example/{APP}:1")).platforms
+
+    async def test_silence_of_one_opens_no_circuit_for_another(self, registry, mirrored):
+        registry.script("*", "evil", Answer(delay=1.0), forever=True)
+        for number in range(FAILURES_TO_OPEN + 1):
+            await mirrored.inspect(f"evil.example/evil/app:{number}")
+        assert (await mirrored.inspect(f"good.example/{APP}:1")).platforms
+
+    async def test_head_is_given_up_for_the_one_that_answers_none(self, registry, mirrored, clock):
+        registry.push_index("evil/app", "1", "linux/arm64")
+        registry.script("HEAD", "evil", Answer(405), forever=True)
+        for image in ("evil.example/evil/app:1", f"good.example/{APP}:1"):
+            await mirrored.inspect(image)
+            clock.advance(mirrored.settings.tag_ttl + 1)
+            await mirrored.inspect(image)
+        assert registry.requests("HEAD", APP)
+
+    async def test_a_realm_of_one_gets_no_credential_of_another(self, registry, mirrored, evil, clock):
+        """Not even where it is shown at once, since the repository is known to be private."""
+        ann = Holding("ann", "right")
+        registry.auth, registry.users = "basic", {"ann": "right"}
+        evil.auth, evil.users = "bearer", {"ann": "right"}
+        assert (await mirrored.inspect(f"good.example/{APP}:1", credentials=ann)).platforms
+        realm = f'Bearer realm="{evil.url}/token"'
+        registry.script("*", "evil", Answer(401, headers={"WWW-Authenticate": realm}), forever=True)
+        await mirrored.inspect("evil.example/evil/app:1")
+        answer = await mirrored.inspect(f"good.example/{APP}:1", credentials=ann, not_before=clock.monotonic() + 1)
+        assert answer.platforms, answer.error
+        assert not any("authorization" in seen.headers for seen in evil.seen)
+
+
+@pytest.mark.req("RG-119")
+class TestImagesOfVeryManyEntries:
+    """Anybody can push an index of a thousand entries; the containers of one pod name a hundred."""
+
+    @pytest.fixture
+    def flood(self, evil):
+        for number in range(30):
+            entries = [
+                {
+                    "mediaType": OCI_MANIFEST,
+                    "digest": digest_of(b"%d %d" % (number, at)),
+                    "size": 1,
+                    "platform": platform,
+                }
+                for at in range(1000)
+                for platform in ({"os": "linux", "architecture": f"a{at}"},)
+            ]
+            evil.push_index(APP, str(number), entries=entries)
+
+        async def flood(inspector, ref):
+            for number in range(30):
+                assert (await inspector.inspect(ref(f"{APP}:{number}", evil))).platforms
+
+        return flood
+
+    async def test_they_leave_the_readings_of_others_in_memory(self, registry, flood, make_inspector, ref, clock):
+        registry.push_index(APP, "1", "linux/amd64", "linux/arm64")
+        inspector = make_inspector(public_probe=True, cache=Cache(clock, max_bytes=8 * 2**20))
+        await inspector.inspect(ref(f"{APP}:1"))
+        await flood(inspector, ref)
+        assert inspector.peek(ref(f"{APP}:1")) is not None
+
+    @pytest.mark.req("PL-410")
+    async def test_they_leave_room_in_what_replicas_share(self, registry, flood, process, ref):
+        registry.push_index(APP, "1", "linux/amd64", "linux/arm64")
+        inspector, exported = process()
+        await inspector.inspect(ref(f"{APP}:1"))
+        await flood(inspector, ref)
+        replica, _ = process(restored=exported())
+        assert replica.peek(ref(f"{APP}:1")) is not None
 
 
 @pytest.mark.parametrize(

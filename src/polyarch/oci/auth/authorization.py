@@ -31,7 +31,14 @@ from polyarch.oci.traffic.exchange import (
     not_as_asked,
     origin_host,
 )
-from polyarch.oci.traffic.failures import NO_CREDENTIALS, Failure, RegistryError, clean, read_errors
+from polyarch.oci.traffic.failures import (
+    NO_CREDENTIALS,
+    Failure,
+    RegistryError,
+    clean,
+    is_callers_own,
+    read_errors,
+)
 from polyarch.oci.traffic.rate_limiter import HOSTS_KEPT
 from polyarch.oci.transport.addresses import NAMED, HostProvenance, RegistryServer, UrlRejected, check_realm
 from polyarch.oci.transport.interface import NO_TLS
@@ -249,8 +256,10 @@ class SourceCredentials:
 
     @property
     def name(self) -> str:
-        """Cache key for schemes and tokens: registries below different paths of one host may differ."""
-        return f"{self.source.base_url}{self.source.path_prefix}"
+        """Cache key for schemes and tokens: registries below different paths of one host, and those behind a mirror of
+        several (``ns=``), have realms of their own."""
+        source = self.source
+        return f"{source.base_url}{source.path_prefix}{'?' if source.query else ''}{source.query}"
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -309,7 +318,7 @@ class Authorization:
         self._key = key
         self._schemes: LRUCache[str, HostAuthScheme] = LRUCache(HOSTS_KEPT)
         self._tokens = Tokens(clock)
-        self._token_calls: SingleFlight[TokenKey, Token] = SingleFlight()
+        self._token_calls: SingleFlight[TokenKey, Token] = SingleFlight(is_callers_own)
 
     async def close(self) -> None:
         await self._token_calls.close()
@@ -542,6 +551,7 @@ def _token_request(
         token=True,
         account=account,
         provenance=scheme.provenance,
+        via=source.query if at_home else source.query or source.host,
         modes=modes_of(token_request.url, access.modes) if at_home else modes_of(token_request.url),
         tls=source.tls if at_home else NO_TLS,
         secrets=access.secrets,

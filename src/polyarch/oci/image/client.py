@@ -36,7 +36,7 @@ from polyarch.oci.traffic.exchange import (
     origin_host,
 )
 from polyarch.oci.traffic.failures import Failure, of_status, read_errors
-from polyarch.oci.traffic.rate_limiter import RegistryRateLimiter
+from polyarch.oci.traffic.rate_limiter import HostState, RegistryRateLimiter
 
 _MANIFEST_HEADERS = {"Accept": ", ".join(ACCEPT), "Accept-Encoding": "identity"}
 _BLOB_HEADERS = {"Accept-Encoding": "identity"}
@@ -111,7 +111,7 @@ class RegistryClient:
 
         Raises ``Failure``: a 404 is final on HEAD as on GET.
         """
-        if self._rate_limiter.knows_no_head(self._rate_limiter.host(access.source.host)):
+        if self._rate_limiter.knows_no_head(self._host(access)):
             return None
         request = _manifest_request(access, "HEAD", selector)
         response = await self._authorization.fetch(request, access, context)
@@ -135,7 +135,10 @@ class RegistryClient:
 
     def has_no_head(self, access: SourceCredentials) -> None:
         """A GET succeeded where a HEAD had failed: send this host no HEAD for an hour."""
-        self._rate_limiter.has_no_head(self._rate_limiter.host(access.source.host))
+        self._rate_limiter.has_no_head(self._host(access))
+
+    def _host(self, access: SourceCredentials) -> HostState:
+        return self._rate_limiter.host(access.source.host, access.source.query)
 
     async def get_manifest(
         self, access: SourceCredentials, selector: str, context: RequestContext, *, etag: str = ""
@@ -244,6 +247,7 @@ def source_request(
         limit=limit,
         headers=headers or {},
         own_headers=source.fields,
+        via=source.query,
         modes=access.modes,
         tls=source.tls,
     )

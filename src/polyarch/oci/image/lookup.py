@@ -35,7 +35,7 @@ from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_HOST, Reference
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.traffic.concurrency import SingleFlight
 from polyarch.oci.traffic.exchange import RequestContext, TimeBudget
-from polyarch.oci.traffic.failures import PASSING, Failure
+from polyarch.oci.traffic.failures import PASSING, Failure, is_callers_own
 from polyarch.oci.traffic.rate_limiter import RegistryRateLimiter
 
 FAILURE_MEMORY = 30.0
@@ -244,7 +244,7 @@ class CacheReader:
 
     def _fails(self, source: PullSource, now: float) -> bool:
         """Whether the host is paused or its circuit open, or a check of this tag failed a short time ago."""
-        if self._rate_limiter.busy(source.host):
+        if self._rate_limiter.busy(source.host, source.query):
             return True
         tag = self._cache.tag(location_of(source), source.tag or "", memory_only=True)
         return tag is not None and tag.failed_at is not None and now - tag.failed_at < FAILURE_MEMORY
@@ -287,8 +287,10 @@ class SourceLookup:
         self._clock = clock
         self._settings = settings
         self._cache_reader = cache_reader
-        self._probes: SingleFlight[tuple[RepositoryLocation, str], None] = SingleFlight()
-        self._public: SingleFlight[tuple[RepositoryLocation, str, BundleMode], Inspection] = SingleFlight()
+        self._probes: SingleFlight[tuple[RepositoryLocation, str], None] = SingleFlight(is_callers_own)
+        self._public: SingleFlight[tuple[RepositoryLocation, str, BundleMode], Inspection] = SingleFlight(
+            is_callers_own
+        )
 
     async def close(self) -> None:
         await self._probes.close()
@@ -387,7 +389,8 @@ class SourceLookup:
                 return await self._by_digest(lookup, access.source.digest)
             return await self._by_tag(lookup, access.source.tag or "")
         except Failure as failure:
-            if failure.error.error_class in ("transient", "limit") and access.source.digest is None:
+            failed = failure.error.error_class in PASSING and not is_callers_own(failure)
+            if failed and access.source.digest is None:
                 self._cache.tag_failed(location, access.source.tag or "")
             raise
         finally:

@@ -57,11 +57,15 @@ class SingleFlight(Generic[K, V]):
 
     Each call is a task of its own, so a cancelled caller does not affect the others. It is cancelled when nobody waits
     for it any more: there are never more calls than callers, so a limit on callers limits calls.
+
+    ``is_callers_own``: whether an error says something of the caller that started the call alone. The others then start
+    a call of their own, since what one tenant may not do now another may.
     """
 
-    __slots__ = ("_calls", "_tasks")
+    __slots__ = ("_calls", "_is_callers_own", "_tasks")
 
-    def __init__(self) -> None:
+    def __init__(self, is_callers_own: Callable[[BaseException], bool] = lambda error: False) -> None:
+        self._is_callers_own = is_callers_own
         self._calls: dict[K, _Call[V]] = {}
         self._tasks: set[asyncio.Task[V]] = set()
         """Including cancelled calls that have not ended yet."""
@@ -74,12 +78,19 @@ class SingleFlight(Generic[K, V]):
 
     async def join(self, key: K, start: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """The result of the call for the key, started if needed; its error is raised to all callers."""
-        call = self._under_way(key)
-        if call is None:
-            task = asyncio.create_task(start(), name="call")
-            call = self._calls[key] = _Call(task)
-            self._tasks.add(task)
-            task.add_done_callback(lambda done: self._landed(key, done))
+        while (call := self._under_way(key)) is not None:
+            try:
+                return await self._result(key, call)
+            except Exception as error:
+                if not self._is_callers_own(error):
+                    raise
+        task = asyncio.create_task(start(), name="call")
+        call = self._calls[key] = _Call(task)
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._landed(key, done))
+        return await self._result(key, call)
+
+    async def _result(self, key: K, call: _Call[V]) -> V:
         call.waiting += 1
         try:
             return await asyncio.shield(call.task)

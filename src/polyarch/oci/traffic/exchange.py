@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from polyarch.clock import Clock
 from polyarch.oci.documents import ERROR_BODY_LIMIT
-from polyarch.oci.inspection import InspectionWarning
+from polyarch.oci.inspection import TENANT_LIMIT, InspectionWarning
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.metrics import Metrics
 from polyarch.oci.mirror_files import Tls
@@ -259,6 +259,8 @@ class Request:
     token: bool = False
     """Goes to a token endpoint: redirects stay within its origin."""
     provenance: HostProvenance = NAMED
+    via: str = ""
+    """The registry that named the host, or that is behind it; empty: the host itself."""
     modes: tuple[TransportMode, ...] = (TransportMode.VERIFIED,)
     """The modes to try, in order."""
     tls: Tls = NO_TLS
@@ -349,7 +351,7 @@ class Exchange:
         return replace(response, peer=first.peer, elsewhere=elsewhere)
 
     async def _send(self, request: Request, context: RequestContext) -> CompleteResponse:
-        host = self._rate_limiter.host(origin_host(request.url))
+        host = self._rate_limiter.host(origin_host(request.url), request.via)
         attempts = 0
         while True:
             await self._clear(host, request, context)
@@ -404,11 +406,15 @@ class Exchange:
         retry_after: float | None,
         context: RequestContext,
     ) -> None:
-        """Pause after a 429: only the account if it reports no requests left, else the whole host."""
+        """Pause after a 429: only the account if it reports no requests left or is not anonymous, else the whole host.
+
+        Whoever has an account chooses what it is refused for, be it wrong passwords.
+        """
         paused_before = self._rate_limiter.unavailable(host, account=request.account) is not None
         rate = parse_rate_limit(response.headers, 0.0)
         used_up = rate is not None and rate.remaining == 0
-        seconds = self._rate_limiter.limited(host, retry_after, account=request.account if used_up else None)
+        is_accounts = used_up or (response.status == 429 and request.account != "")
+        seconds = self._rate_limiter.limited(host, retry_after, account=request.account if is_accounts else None)
         if context.wait and context.budget.may_wait(seconds):
             if not paused_before:
                 self._notice(f"{host.name} limits the rate of requests: waiting {seconds:.0f} s")
@@ -473,7 +479,7 @@ class Exchange:
                 finally:
                     self._metrics.request(host.name, request.operation, result, self._clock.monotonic() - started)
         except QueueFull as full:
-            raise Failure.of("rate-limited", host.name, str(full), retry_after=1.0) from None
+            raise Failure.of(TENANT_LIMIT, host.name, str(full), retry_after=1.0) from None
 
     async def _once(self, request: Request, mode: TransportMode) -> CompleteResponse:
         url = mode.url(request.url)
@@ -589,6 +595,7 @@ def _redirected(request: Request, target: Redirect) -> Request:
         request,
         url=target.url,
         provenance=target.provenance,
+        via=request.via or origin_host(request.url),
         own_headers={},
         modes=modes_of(target.url),
         tls=NO_TLS,

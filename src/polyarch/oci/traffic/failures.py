@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from polyarch.oci.inspection import InspectionError
+from polyarch.oci.inspection import TENANT_LIMIT, InspectionError
 
 LONGEST_TEXT = 200
 RETRIED = frozenset({408, 500, 502, 503, 504})
@@ -26,6 +26,7 @@ NEXT_ACTIONS = {
     "denied": "ask for pull rights on this repository, or give other credentials",
     "credential-helper": "repair the credential helper or remove it from the configuration",
     "rate-limited": "try again later, or with credentials that have a higher limit",
+    "tenant-limit": "try again later, with fewer images at a time",
     "timeout": "check the network path to the host, or allow more time",
     "network": "check the host's name, the network and the proxy settings",
     "server-error": "try again later; if it persists, report it to the registry's operator",
@@ -75,6 +76,11 @@ class Failure(Exception):  # noqa: N818 - the name says what it is
         """The error of an answer: with the image's name, and a line per source if there were several."""
         what = self.error.message.removeprefix(f"{image}: ")  # a layout is both: the image and its host
         return msgspec.structs.replace(self.error, message=f"{image}: {what}", attempts=attempts)
+
+
+def is_callers_own(error: BaseException) -> bool:
+    """Whether a failure says something of the caller alone, so that who waits with it has to ask again."""
+    return isinstance(error, Failure) and error.error.code == TENANT_LIMIT
 
 
 class RegistryError(NamedTuple):

@@ -113,7 +113,7 @@ class CredentialState:
 
 
 class HostState:
-    """State of one host (``host[:port]``)."""
+    """State of one host (``host[:port]``), as far as one registry led there."""
 
     __slots__ = ("accounts", "answers", "failures", "name", "no_head_until", "open_until", "pause", "queue", "told")
 
@@ -150,41 +150,50 @@ class RegistryRateLimiter:
         self._clock = clock
         self._settings = settings
         self._metrics = metrics or NoMetrics()
-        self._hosts: OrderedDict[str, HostState] = OrderedDict()
+        self._hosts: OrderedDict[tuple[str, str], HostState] = OrderedDict()
+        """By name, and who led there."""
         self._all = RequestQueue(settings.requests, waiting=settings.waiting)
         self._copies = RequestQueue(max(1, min(settings.requests, settings.requests_per_host) // 2))
 
     def __iter__(self) -> Iterator[HostState]:
         return iter(list(self._hosts.values()))
 
-    def host(self, name: str) -> HostState:
+    def host(self, name: str, via: str = "") -> HostState:
         """The state of a host, created if needed.
+
+        ``via``: the registry that named the host, as the realm of its tokens or the target of a redirect, or that is
+        behind it, for a mirror of several (``ns=``). Each has pauses and a circuit of its own there, since it chooses
+        what is asked and how that ends; slots and queue are the host's.
 
         Beyond a thousand hosts, one that is idle is dropped: the one with the fewest answers, not paused, idle longest,
         in this order. An attacker's invented hosts answer little.
         """
-        host = self._hosts.get(name)
+        host = self._hosts.get((name, via))
         if host is not None:
-            self._hosts.move_to_end(name)
-        else:
-            if len(self._hosts) >= HOSTS_KEPT:
-                self._forget_one()
-            settings = self._settings
-            queue = RequestQueue(
-                settings.requests_per_host, per_tenant=settings.waiting_per_tenant, waiting=settings.waiting
-            )
-            host = self._hosts[name] = HostState(name, queue)
+            self._hosts.move_to_end((name, via))
+            return host
+        queue = self.host(name).queue if via else self._queue()
+        if len(self._hosts) >= HOSTS_KEPT:
+            self._forget_one()
+        host = self._hosts[name, via] = HostState(name, queue)
+        if not via:
             self._metrics.host_seen(name, self._paused(host))
         return host
 
-    def busy(self, name: str) -> bool:
+    def _queue(self) -> RequestQueue:
+        settings = self._settings
+        return RequestQueue(
+            settings.requests_per_host, per_tenant=settings.waiting_per_tenant, waiting=settings.waiting
+        )
+
+    def busy(self, name: str, via: str = "") -> bool:
         """Whether the host is paused or its circuit open; does not create state for unknown hosts."""
-        host = self._hosts.get(name)
+        host = self._hosts.get((name, via))
         return host is not None and self.unavailable(host) is not None
 
-    def low(self, name: str) -> bool:
+    def low(self, name: str, via: str = "") -> bool:
         """Whether less than half of the host's rate limit is left, by its last answer to any account."""
-        host = self._hosts.get(name)
+        host = self._hosts.get((name, via))
         rate = host.rate if host is not None else None
         if rate is None or not rate.limit or rate.remaining * 2 >= rate.limit:
             return False
@@ -295,9 +304,9 @@ class RegistryRateLimiter:
 
     def _forget_one(self) -> None:
         now = self._clock.monotonic()
-        idle = (host for host in self._hosts.values() if host.queue.idle)
+        idle = ((key, host) for key, host in self._hosts.items() if host.queue.idle)
         forgotten = min(
-            idle, key=lambda host: (host.answers, max(host.pause.until, host.open_until) > now), default=None
+            idle, key=lambda each: (each[1].answers, max(each[1].pause.until, each[1].open_until) > now), default=None
         )
         if forgotten is not None:
-            del self._hosts[forgotten.name]
+            del self._hosts[forgotten[0]]

@@ -155,6 +155,7 @@ class Writer:
             body=body,
             priority=RequestPriority.BLOB,
             provenance=session.provenance,
+            via="" if session.provenance.named else self.host,
             modes=modes_of(session.url, self._access.modes if home else ()),
             tls=self._source.tls if home else NO_TLS,
             secrets=self._access.secrets,

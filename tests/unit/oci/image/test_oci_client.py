@@ -375,7 +375,7 @@ class TestPauses:
         quiet = await inspector.inspect(ref("team/app:7"), tenant="quiet")
         assert quiet.status is Status.RESOLVED
         codes = sorted(found.error.code if found.error else "" for found in await asyncio.gather(*loud))
-        assert codes == ["", "", "", "rate-limited", "rate-limited", "rate-limited"]
+        assert codes == ["", "", "", "tenant-limit", "tenant-limit", "tenant-limit"]
 
     @pytest.mark.req("RG-064")
     async def test_warnings_of_a_registry_are_shown_once_per_text(self, registry, make_inspector, ref, image):
