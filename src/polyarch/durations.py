@@ -20,15 +20,28 @@ _NANOSECONDS: Final = {
 }  # fmt: skip
 
 
+LONGEST: Final = (2**63 - 1) / 10**9
+"""Seconds that Go's durations can hold, some 292 years."""
+
+
 class InvalidDuration(ValueError):  # noqa: N818
     """The text is not a duration; the message says what to write."""
 
 
 def parse_duration(text: str) -> float:
-    """Seconds. Raises :class:`InvalidDuration` for a text that does not match :data:`PATTERN` (signs, other units)."""
+    """Seconds. Raises :class:`InvalidDuration` for a text that does not match :data:`PATTERN` (signs, other units), and
+    for more than Go's durations can hold: the API server and Kubernetes' other programs take no such text."""
     if _WHOLE.fullmatch(text) is None:
         raise InvalidDuration(f"invalid duration {text[:40]!r}: write numbers with units ms, s, m or h, such as 1m30s")
-    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
+    return _held(text, sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)))
+
+
+def is_within(text: str, bounds: tuple[float, float]) -> bool:
+    """Whether the text is a duration of at least and at most so many seconds."""
+    try:
+        return bounds[0] <= parse_duration(text) <= bounds[1]
+    except InvalidDuration:
+        return False
 
 
 def format_duration(seconds: float) -> str:
@@ -49,7 +62,13 @@ def parse_go_duration(text: str) -> float:
     if _GO_WHOLE.fullmatch(text) is None:
         raise InvalidDuration(f"invalid duration {text[:40]!r}: write numbers with units, such as 10s, 1m30s or 500ms")
     nanoseconds = sum(Fraction(number) * _NANOSECONDS[unit] for number, unit in _GO_PART.findall(text))
-    return float(nanoseconds / 10**9) * (-1 if text.startswith("-") else 1)
+    return _held(text, float(min(nanoseconds / 10**9, 2**64))) * (-1 if text.startswith("-") else 1)
+
+
+def _held(text: str, seconds: float) -> float:
+    if seconds > LONGEST:
+        raise InvalidDuration(f"invalid duration {text[:40]!r}: durations end at {format_duration(LONGEST)}")
+    return seconds
 
 
 def go_duration(seconds: float) -> str:

@@ -159,7 +159,7 @@ REFUSED: tuple[tuple[str, Json, list[str]], ...] = (
     (
         "interval short",
         spec(baseImages={"policy": "Interval", "interval": "4m59s"}),
-        ["spec.baseImages.interval", "at least 5m"],
+        ["spec.baseImages.interval", "a duration from 5m to 8760h"],
     ),
     ("interval", spec(baseImages={"interval": "daily"}), ["spec.baseImages.interval"]),
     (
@@ -231,7 +231,26 @@ REFUSED: tuple[tuple[str, Json, list[str]], ...] = (
     ("push secret without name", output(pushSecret={}), ["spec.output.pushSecret.name", "equired"]),
     ("strategy", spec(strategy="Cross"), ["spec.strategy", "PreferNative"]),
     ("retries", spec(retries=11), ["spec.retries", "10"]),
-    ("timeout", spec(timeouts={"build": "9s"}), ["spec.timeouts.build", "at least 10s"]),
+    ("timeout", spec(timeouts={"build": "9s"}), ["spec.timeouts.build", "a duration from 10s to 168h"]),
+    *(
+        (f"{name} without end", spec(timeouts={name: text}), [f"spec.timeouts.{name}", "a duration from 10s to 168h"])
+        for name, text in (
+            ("nodeWait", "1000000h"),
+            ("build", "2000000h"),
+            ("preflight", "604801s"),
+            ("index", "2562047h"),
+        )
+    ),
+    (
+        "interval without end",
+        spec(baseImages={"policy": "Interval", "interval": "8761h"}),
+        ["spec.baseImages.interval", "a duration from 5m to 8760h"],
+    ),
+    (
+        "timeout of one without end",
+        scheduled(buildTimeout="1000000h"),
+        ["spec.scheduling.perArchitecture[0].buildTimeout", "a duration from 10s to 168h"],
+    ),
     ("timeout in words", spec(timeouts={"index": "long"}), ["spec.timeouts.index"]),
     ("parallel", spec(scheduling={"maxParallel": -1}), ["spec.scheduling.maxParallel", "0"]),
     (
@@ -255,7 +274,7 @@ REFUSED: tuple[tuple[str, Json, list[str]], ...] = (
     (
         "timeout of one",
         scheduled(buildTimeout="1s"),
-        ["spec.scheduling.perArchitecture[0].buildTimeout", "at least 10s"],
+        ["spec.scheduling.perArchitecture[0].buildTimeout", "a duration from 10s to 168h"],
     ),
     ("profile", spec(builder={"securityProfile": "Root"}), ["spec.builder.securityProfile", "UserNamespace"]),
     ("account", spec(builder={"serviceAccount": "A B"}), ["spec.builder.serviceAccount"]),
@@ -293,7 +312,10 @@ ACCEPTED: tuple[tuple[str, Json], ...] = (
     ("repository by address", output(repository="[2001:db8::1]:5000/team/app", tags=["_", "1.0-rc.1", "A" * 128])),
     ("interval", spec(baseImages={"policy": "Interval", "interval": "5m"})),
     ("interval not used", spec(baseImages={"policy": "Never", "interval": "24h"})),
-    ("longest", spec(timeouts={"build": "2562047h"})),
+    (
+        "longest",
+        spec(timeouts={"build": "168h", "nodeWait": "10s"}, baseImages={"policy": "Interval", "interval": "8760h"}),
+    ),
     (
         "scheduled",
         scheduled(

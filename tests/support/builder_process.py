@@ -77,10 +77,12 @@ async def account(
         await client.delete(CLUSTER_ROLES, name)
 
 
-def flags(sandbox: Sandbox, home: str, *, machine_os: bool = False) -> tuple[str, ...]:
+def flags(
+    sandbox: Sandbox, home: str, *, machine_os: bool = False, registries_conf: Path | None = None
+) -> tuple[str, ...]:
     machine = ("--machine-os=on", f"--machine-os-namespace={home}") if machine_os else ("--machine-os=off",)
     return (
-        f"--registries-conf={sandbox.registries_conf}",
+        f"--registries-conf={registries_conf or sandbox.registries_conf}",
         f"--builder-image={BUILDER_IMAGE}",
         f"--push-image={DEFAULT_IMAGE}",
         *machine,
@@ -96,9 +98,10 @@ async def builder(
     *more: str,
     name: str = "builder",
     machine_os: bool = False,
+    registries_conf: Path | None = None,
 ) -> AsyncIterator[Running]:
     """One process in the namespace ``home``, ready."""
-    given = (*flags(sandbox, home, machine_os=machine_os), *more)
+    given = (*flags(sandbox, home, machine_os=machine_os, registries_conf=registries_conf), *more)
     async with (
         account(sandbox, client, home, folder, machine_os=machine_os) as kubeconfig,
         run("builder", sandbox, home, folder / f"{name}.log", *given, kubeconfig=kubeconfig) as running,

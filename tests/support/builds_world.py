@@ -37,6 +37,7 @@ from polyarch.builds.facts.objects import (
     job_facts,
 )
 from polyarch.builds.jobs import contract
+from polyarch.builds.places import JobPlaces, NamespaceLoad
 from polyarch.builds.plan.document import BuildPlan, PlannedEvent, Write
 from polyarch.builds.plan.planner import plan_build
 from polyarch.builds.pruning import count_references, expired, unreferenced
@@ -177,7 +178,7 @@ class World:
             inputs=InputData(
                 config_maps=dict(self.inputs), secrets={k: v for k, v in self.secrets.items() if k not in unread}
             ),
-            active_jobs=sum(not _ended(each) for each in self.jobs.values()),
+            places=places_left(sum(not _ended(each) for each in self.jobs.values()), self.settings.max_active_jobs),
             settings=self.settings,
         )
         return msgspec.structs.replace(facts, **changes)
@@ -594,6 +595,12 @@ def made_by(job: Mapping[str, Any]) -> str:
 
 def spec_of(document: Mapping[str, Any]) -> ImageBuildSpec:
     return msgspec.convert(document, ImageBuildSpec)
+
+
+def places_left(at_work: int, limit: int, *, queued: int = 0) -> JobPlaces:
+    """What is left to a namespace that builds alone; ``queued``: architectures of its older Runs that wait."""
+    loads = {"team": NamespaceLoad(at_work=at_work)}
+    return JobPlaces.of("team", loads, limit, before=queued, predecessor="older-1" if queued else "")
 
 
 def _ended(job: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from builds_world import BASE, START, World, _ended, _merge, index_of, node
+from builds_world import BASE, START, World, _ended, _merge, index_of, node, places_left
 
 from polyarch.builds import names
 from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, SecretFacts, WriteFailure, seconds, written
@@ -131,7 +131,7 @@ class MachineWorld(World):
             jobs=jobs,
             settings=self.settings,
             now=self.now,
-            active_jobs=sum(not _ended(each) for each in self.jobs.values()),
+            places=places_left(sum(not _ended(each) for each in self.jobs.values()), self.settings.max_active_jobs),
         )
         return msgspec.structs.replace(found, **changes)
 

@@ -198,7 +198,9 @@ class Builds(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     allow_privileged: Annotated[
         bool, Meta(description="Whether an ImageBuild may ask for the security profile `Privileged`.")
     ] = False
-    max_active_jobs: Annotated[int, Meta(description="Build Jobs of the cluster at the same time.", ge=1)] = 20
+    max_active_jobs: Annotated[
+        int, Meta(description="Build Jobs of the cluster at the same time, shared by the namespaces that build.", ge=1)
+    ] = 20
     machine_os: Annotated[
         MachineOS,
         Meta(

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_ori
 
 import msgspec
 
-from polyarch.durations import format_duration, parse_duration
+from polyarch.durations import format_duration, is_within, parse_duration
 from polyarch.kube.schema import (
     LABEL_FORM,
     LABEL_KEY,
@@ -122,7 +122,7 @@ class Setting(NamedTuple):
     def broken_rules(self, value: Any, where: str = "spec") -> Iterator[SchemaViolation]:
         """The rules of the schema that a value of the right form breaks."""
         path, (low, high) = f"{where}.{self.field.path}", self.field.bounds
-        if self.type is float and not low <= parse_duration(value) <= high:
+        if self.type is float and not is_within(value, (low, high)):
             shortest, longest = format_duration(low), format_duration(high)
             yield SchemaViolation(path, f"must be a duration from {shortest} to {longest}, not {value}")
         elif self.type is str and re.fullmatch(LABEL_KEY, value, re.ASCII) is None:

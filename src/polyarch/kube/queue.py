@@ -11,6 +11,9 @@ costs one reconcile, and no two reconciles of one object run at the same time.
                   ▲                         └──────► again ──done──► ready
                   └── retry (backoff per key, until ``forget``)
 
+With ``tenant`` the tenants of keys are served in turn, and a tenant may have as many keys with workers as it leaves
+workers free: neither many keys nor reconciles that hang keep the workers from everybody else.
+
 Of several delays of one key the earliest wins. ``add`` does not cancel a delay: a requeue in five minutes still
 happens, at the cost of one more reconcile. ``LOW`` is for the initial list, ``NORMAL`` for live events; one low key is
 served after ``LOW_SHARE - 1`` normal ones, so neither starves. The number of keys is bounded by the number of objects
@@ -22,8 +25,8 @@ import asyncio
 import heapq
 import itertools
 import random as _random
-from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator
 from enum import IntEnum
 from typing import Generic, TypeVar
 
@@ -46,6 +49,87 @@ class ShutDown(Exception):  # noqa: N818 - a state that a worker loop ends on, n
     """The queue is shut down and empty: ``get`` returns no more keys."""
 
 
+class Tenants(Generic[K]):
+    """How many of the ``workers`` each tenant has; ``of`` says whose a key is."""
+
+    def __init__(self, of: Callable[[K], Hashable], *, workers: int) -> None:
+        self.of = of
+        self._free = workers
+        self._busy: Counter[Hashable] = Counter()
+
+    def allows(self, tenant: Hashable) -> bool:
+        """Whether the tenant may have one more: it may have as many as it leaves free."""
+        return self._busy[tenant] < self._free
+
+    def acquire(self, key: K) -> None:
+        """A worker has got the key."""
+        self._free -= 1
+        self._busy[self.of(key)] += 1
+
+    def release(self, key: K) -> None:
+        """The worker is done with it."""
+        self._free += 1
+        tenant = self.of(key)
+        self._busy[tenant] -= 1
+        if not self._busy[tenant]:
+            del self._busy[tenant]
+
+
+class _ReadyKeys(Generic[K]):
+    """Ready keys with the time since when; in order of arrival, or of each tenant in turn."""
+
+    def __init__(self, tenants: Tenants[K] | None) -> None:
+        self._tenants = tenants
+        self._keys: OrderedDict[Hashable, OrderedDict[K, float]] = OrderedDict()
+        """By tenant, the one that was served longest ago first."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._keys.get(self._tenant(key), ())
+
+    def __setitem__(self, key: K, since: float) -> None:
+        keys = self._keys.setdefault(self._tenant(key), OrderedDict())
+        self._count += key not in keys
+        keys[key] = since
+
+    def pop(self, key: K) -> float | None:
+        """Takes a key out; None: it was not there."""
+        tenant = self._tenant(key)
+        keys = self._keys.get(tenant, OrderedDict())
+        since = keys.pop(key, None)
+        self._count -= since is not None
+        if not keys:
+            self._keys.pop(tenant, None)
+        return since
+
+    def take(self) -> tuple[K, float] | None:
+        """Takes the next key out; None if there is none that may be served now."""
+        for tenant, keys in self._keys.items():
+            if self._tenants is None or self._tenants.allows(tenant):
+                key, since = keys.popitem(last=False)
+                self._count -= 1
+                if keys:
+                    self._keys.move_to_end(tenant)
+                else:
+                    del self._keys[tenant]
+                return key, since
+        return None
+
+    def clear(self) -> None:
+        self._keys.clear()
+        self._count = 0
+
+    def since(self) -> Iterator[float]:
+        """Since when each key is ready."""
+        return (since for keys in self._keys.values() for since in keys.values())
+
+    def _tenant(self, key: K) -> Hashable:
+        return self._tenants.of(key) if self._tenants is not None else None
+
+
 class WorkQueue(Generic[K]):
     """Only ``get`` and ``drained`` wait. Not thread-safe: one event loop uses it."""
 
@@ -58,14 +142,16 @@ class WorkQueue(Generic[K]):
         backoff: float = BACKOFF_FIRST,
         longest: float = BACKOFF_LAST,
         metrics: Metrics | None = None,
+        tenants: "Tenants[K] | None" = None,
     ) -> None:
         """``backoff``: the base of the exponential backoff per key, in seconds; ``longest``: its last step."""
         self.name = name
+        self._tenants = tenants
         self._clock = clock
         self._random = random
         self._backoff = backoff
         self._longest = longest
-        self._ready: dict[Priority, OrderedDict[K, float]] = {priority: OrderedDict() for priority in Priority}
+        self._ready: dict[Priority, _ReadyKeys[K]] = {priority: _ReadyKeys(tenants) for priority in Priority}
         self._processing: dict[K, float] = {}
         self._again: dict[K, tuple[Priority, float]] = {}
         self._delayed: dict[K, tuple[float, Priority]] = {}
@@ -110,9 +196,9 @@ class WorkQueue(Generic[K]):
         """The next key; no other worker gets it until ``done``. Raises ``ShutDown`` at the end."""
         while True:
             self._promote()
-            if self._ready[Priority.NORMAL] or self._ready[Priority.LOW]:
-                return self._take()
-            if self._shut_down:
+            if (key := self._take()) is not None:
+                return key
+            if self._shut_down and not len(self):
                 raise ShutDown(self.name)
             getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._getters.append(getter)
@@ -130,6 +216,9 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """The worker has finished; if the key was added meanwhile, it is ready again."""
         started = self._processing.pop(key)
+        if self._tenants is not None:
+            self._tenants.release(key)
+            self._wake(len(self._getters) if self._shut_down else len(self))
         if self._metrics:
             self._metrics.work.observe(self._clock.monotonic() - started)
         if (again := self._again.pop(key, None)) is not None:
@@ -160,7 +249,7 @@ class WorkQueue(Generic[K]):
     def discard(self, key: K) -> None:
         """Takes out a key whose object is gone, where nobody clears up after it: a standby would keep it for ever."""
         for keys in self._ready.values():
-            keys.pop(key, None)
+            keys.pop(key)
         self._delayed.pop(key, None)
         self._failures.pop(key, None)
         self._set_alarm()
@@ -198,7 +287,7 @@ class WorkQueue(Generic[K]):
     def oldest_age(self) -> float:
         """Seconds since the oldest ready key became ready; 0.0 if there is none."""
         self._promote()
-        ready_since = [since for keys in self._ready.values() for since in keys.values()]
+        ready_since = [since for keys in self._ready.values() for since in keys.since()]
         return self._clock.monotonic() - min(ready_since) if ready_since else 0.0
 
     def _reported_age(self) -> float:
@@ -215,22 +304,26 @@ class WorkQueue(Generic[K]):
         if key in self._ready[Priority.LOW]:
             if priority == Priority.LOW:
                 return
-            since = self._ready[Priority.LOW].pop(key)
+            since = self._ready[Priority.LOW].pop(key) or since
         self._ready[priority][key] = since
         self._wake(1)
 
-    def _take(self) -> K:
+    def _take(self) -> K | None:
+        """The next key that may be served now."""
         low, normal = self._ready[Priority.LOW], self._ready[Priority.NORMAL]
-        if low and (not normal or self._normal_in_a_row >= LOW_SHARE - 1):
-            key, since = low.popitem(last=False)
-            self._normal_in_a_row = 0
-        else:
-            key, since = normal.popitem(last=False)
-            self._normal_in_a_row = self._normal_in_a_row + 1 if low else 0
-        now = self._processing[key] = self._clock.monotonic()
-        if self._metrics:
-            self._metrics.latency.observe(now - since)
-        return key
+        turns = (low, normal) if self._normal_in_a_row >= LOW_SHARE - 1 else (normal, low)
+        for keys in turns:
+            if (found := keys.take()) is None:
+                continue
+            key, since = found
+            self._normal_in_a_row = self._normal_in_a_row + 1 if keys is normal and low else 0
+            now = self._processing[key] = self._clock.monotonic()
+            if self._tenants is not None:
+                self._tenants.acquire(key)
+            if self._metrics:
+                self._metrics.latency.observe(now - since)
+            return key
+        return None
 
     def _promote(self) -> None:
         """Makes the delayed keys that are due ready."""

@@ -80,7 +80,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     allow_privileged_builds: bool = False
     """Whether an ImageBuild may ask for the security profile ``Privileged``."""
     max_active_jobs: int = 20
-    """Build Jobs of the cluster at the same time."""
+    """Build Jobs of the cluster at the same time, shared by the namespaces."""
     machine_os: MachineOS = "off"
     """Whether images of nodes are built as well; ``auto``: on OpenShift, once MachineOSConfigs are served."""
     machine_os_namespace: str = MACHINE_OS_NAMESPACE

@@ -25,12 +25,13 @@ from polyarch.builds.controller.writes import (
 )
 from polyarch.builds.facts.build_facts import PlanSettings
 from polyarch.builds.metrics import BuildMetrics
+from polyarch.builds.places import JobPlaces
 from polyarch.builds.plan.planner import plan_build
 from polyarch.kube.controller import Controller, Result
 from polyarch.kube.events import Recorder
 from polyarch.kube.lease import LeaderElection
 from polyarch.kube.manager import Components, Leadership, Process, Role, leader_check
-from polyarch.kube.queue import WorkQueue
+from polyarch.kube.queue import Tenants, WorkQueue
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import ObjectKey
 from polyarch.oci.inspector import InspectorOptions, open_inspector
@@ -45,8 +46,10 @@ from polyarch.run.settings import BuilderSettings, RegistrySettings
 
 REPORTER: Final = "polyarch.dev/builder"
 """In Events."""
-WORKERS: Final = 16
+WORKERS: Final = 32
 """Builds that are looked at side by side: most of a pass is waiting for registries."""
+CLEANERS: Final = 8
+"""Builds whose old Runs are deleted side by side."""
 PASS_SECONDS: Final = 900.0
 """A pass may copy images from one registry to another."""
 
@@ -61,7 +64,7 @@ async def setup(process: Process) -> Components:
     election = process.election(names.LEASE)
     recorder = process.recorder(REPORTER)
     locks = RepositoryLocks()
-    machine = machine_os_reader(process, informers, services, recorder, active_jobs=lambda: reader.active_jobs)
+    machine = machine_os_reader(process, informers, services, recorder, places=reader.places)
     controllers: list[Controller[Any]] = [
         build_controller(process, each, services, recorder=recorder, locks=locks, election=election)
         for each in (reader, machine)
@@ -91,7 +94,7 @@ def machine_os_reader(
     services: BuildServices,
     recorder: Recorder,
     *,
-    active_jobs: Callable[[], int],
+    places: Callable[[str], JobPlaces],
 ) -> MachineOSConfigReader | None:
     """The reader-end of machine OS images, where it is not off; whether their kinds are served it finds out."""
     own = process.settings_of(BuilderSettings)
@@ -105,7 +108,7 @@ def machine_os_reader(
         clock=process.clock,
         metrics=services.metrics,
         own_metrics=MachineOSMetrics(process.metrics),
-        active_jobs=active_jobs,
+        places=places,
         recorder=recorder,
     )
 
@@ -121,7 +124,9 @@ def build_controller(
 ) -> Controller[BuildRef]:
     """What does the builds of one reader-end. ``turns`` are those of all reader-ends: they share repositories."""
     client, clock = process.client, process.clock
-    queue: WorkQueue[BuildRef] = WorkQueue(f"{reader.kind.lower()}s", clock, metrics=process.metrics)
+    queue: WorkQueue[BuildRef] = WorkQueue(
+        f"{reader.kind.lower()}s", clock, metrics=process.metrics, tenants=Tenants(namespace_of, workers=WORKERS)
+    )
     expectations: BuildExpectations[BuildRef] = BuildExpectations(clock)
     inputs = SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add)
     passes = BuildReconciler(
@@ -148,6 +153,11 @@ def build_controller(
         metrics=process.metrics,
         writes=expectations,
     )
+
+
+def namespace_of(ref: BuildRef) -> str:
+    """Whose a build is."""
+    return ref.namespace
 
 
 def plan_settings(process: Process) -> PlanSettings:
@@ -210,7 +220,9 @@ def _cleanup_controllers(
 ) -> list[Controller[Any]]:
     """What deletes old Runs, and images that nothing refers to any more."""
     client, clock = process.client, process.clock
-    queue: WorkQueue[BuildRef] = WorkQueue("old-runs", clock, metrics=process.metrics)
+    queue: WorkQueue[BuildRef] = WorkQueue(
+        "old-runs", clock, metrics=process.metrics, tenants=Tenants(namespace_of, workers=CLEANERS)
+    )
     inputs = SpecInputs(client, process.informers, clock, namespace=process.settings.namespace, enqueue=queue.add)
     cleaning = ImagePruner(
         client,
@@ -245,7 +257,7 @@ def _cleanup_controllers(
     )
     images.subscribe(records.add)
     cleaning_up: tuple[tuple[WorkQueue[Any], Callable[[Any], Awaitable[Result]], int], ...] = (
-        (queue, cleaning.reconcile, 2),
+        (queue, cleaning.reconcile, CLEANERS),
         (records, images.reconcile, 1),
     )
     return [

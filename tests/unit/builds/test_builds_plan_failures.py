@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from builds_world import BASE, REPOSITORY, SPEC, TOOLS, World, index_of, node
+from builds_world import BASE, REPOSITORY, SPEC, TOOLS, World, index_of, node, places_left
 
 from polyarch.builds.facts.build_facts import BuildStep, SecretFacts, WriteFailure
 from polyarch.oci.documents import OCI_MANIFEST
@@ -775,9 +775,9 @@ def test_jobs_are_made_in_order_within_max_parallel() -> None:
 @pytest.mark.req("BD-154")
 def test_older_executions_come_first_within_the_jobs_of_the_cluster() -> None:
     world = World()
-    assert len([write for write in world.plan(active_jobs=19).writes if write.kind == "Job"]) == 1
-    assert [write for write in world.plan(active_jobs=15, queued=5).writes if write.kind == "Job"] == []
-    world.carry_out(world.plan(active_jobs=20))
+    assert len([write for write in world.plan(places=places_left(19, 20)).writes if write.kind == "Job"]) == 1
+    assert [write for write in world.plan(places=places_left(15, 20, queued=5)).writes if write.kind == "Job"] == []
+    world.carry_out(world.plan(places=places_left(20, 20)))
     assert world.condition("Progressing") == ("True", "Queued")
 
 

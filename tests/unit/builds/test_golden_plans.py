@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from builds_world import BASE, EVERY, REPOSITORY, CutOff, World, index_of, made_by, node
+from builds_world import BASE, EVERY, REPOSITORY, CutOff, World, index_of, made_by, node, places_left
 from machine_world import EXTENSIONS_IMAGE, OS_IMAGE, MachineWorld, machine_node
 
 from polyarch.builds import names
@@ -431,15 +431,16 @@ class History:
             "executions": executions,
             "jobs": jobs,
             "now": facts.now + chance.choice((0, 0, 30, 1000, 90_000, -50)),
-            "active_jobs": chance.choice((facts.active_jobs, 19, 20, 50)),
-            "queued": chance.choice((0, 0, 3)),
-            "settings": msgspec.structs.replace(
-                facts.settings,
-                allow_privileged=chance.random() < 0.3,
-                max_active_jobs=chance.choice((1, 20)),
-                proxies=chance.choice(((), (("HTTPS_PROXY", "http://proxy.example.com"),))),
-            ),
         }
+        at_work, queued = chance.choice((sum(each.active for each in jobs), 19, 20, 50)), chance.choice((0, 0, 3))
+        privileged, limit = chance.random() < 0.3, chance.choice((1, 20))
+        changes["places"] = places_left(at_work, limit, queued=queued)
+        changes["settings"] = msgspec.structs.replace(
+            facts.settings,
+            allow_privileged=privileged,
+            max_active_jobs=limit,
+            proxies=chance.choice(((), (("HTTPS_PROXY", "http://proxy.example.com"),))),
+        )
         if chance.random() < 0.1:
             changes["nodes"] = None
         if chance.random() < 0.4:

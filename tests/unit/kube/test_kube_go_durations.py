@@ -1,10 +1,12 @@
 """Durations as Go writes and reads them, for APIs that always took them."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.durations import InvalidDuration, go_duration, parse_go_duration
+from polyarch.durations import InvalidDuration, go_duration, parse_duration, parse_go_duration
 
 
 @pytest.mark.req("NO-005")
@@ -38,3 +40,12 @@ def test_written(seconds: float, text: str) -> None:
 def test_nothing_is_lost(nanoseconds: int) -> None:
     """Whole nanoseconds survive, as far as a float holds them."""
     assert parse_go_duration(go_duration(nanoseconds / 10**9)) == pytest.approx(nanoseconds / 10**9, abs=1e-9)
+
+
+@pytest.mark.req("BD-157")
+@pytest.mark.parametrize("text", ["2562048h", "99999999999999h", "9" * 400 + "h", "2562047h2562047h", "9" * 30 + "ms"])
+@pytest.mark.parametrize("parse", [parse_duration, parse_go_duration])
+def test_what_gos_durations_cannot_hold_is_none(parse: Callable[[str], float], text: str) -> None:
+    with pytest.raises(InvalidDuration, match="durations end at 2562047h"):
+        parse(text)
+    assert parse("2562047h47m16s") == 2562047 * 3600 + 47 * 60 + 16

@@ -6,7 +6,7 @@ import pytest
 from manual_clock import ManualClock
 
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.queue import Priority, ShutDown, WorkQueue
+from polyarch.kube.queue import Priority, ShutDown, Tenants, WorkQueue
 
 
 @pytest.fixture
@@ -286,3 +286,88 @@ def test_a_metric_name_has_one_kind():
     metrics.counter("polyarch_things_total", "Things")
     with pytest.raises(TypeError, match="polyarch_things_total"):
         metrics.gauge("polyarch_things_total", "Things")
+
+
+# -- tenants -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared(clock) -> WorkQueue[str]:
+    """Eight workers; the first letter of a key is its tenant."""
+    return WorkQueue("builds", clock, tenants=Tenants(lambda key: key[0], workers=8))
+
+
+async def is_blocked(queue: WorkQueue[str]) -> bool:
+    """Whether nothing is given out now."""
+    getter = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    if getter.done():
+        return False
+    getter.cancel()
+    return True
+
+
+@pytest.mark.req("KR-024")
+async def test_a_tenant_with_many_keys_is_served_in_turn_with_the_others(shared):
+    for key in ("a1", "a2", "a3", "a4", "b1", "c1", "c2"):
+        shared.add(key)
+    served = []
+    while shared:
+        served.append(await take(shared))
+        shared.done(served[-1])
+    assert served == ["a1", "b1", "c1", "a2", "c2", "a3", "a4"]
+
+
+@pytest.mark.req("KR-024")
+async def test_a_tenant_whose_keys_hang_leaves_as_many_workers_free_as_it_has(shared):
+    for number in range(100):
+        shared.add(f"a{number}")
+    assert [await take(shared) for _ in range(4)] == ["a0", "a1", "a2", "a3"]
+    assert await is_blocked(shared)
+    shared.add("b1")
+    shared.add("b2")
+    shared.add("b3")
+    assert [await take(shared) for _ in range(2)] == ["b1", "b2"]
+    assert await is_blocked(shared)
+    shared.add("c1")
+    assert await take(shared) == "c1"
+    shared.add("d1")
+    assert await is_blocked(shared) is False, "there is always a worker for one more tenant"
+
+
+@pytest.mark.req("KR-024")
+async def test_a_worker_that_waits_for_a_tenant_is_woken_when_one_of_its_keys_is_done(shared):
+    for number in range(5):
+        shared.add(f"a{number}")
+    held = [await take(shared) for _ in range(4)]
+    getter = asyncio.create_task(shared.get())
+    await asyncio.sleep(0)
+    shared.done(held[0])
+    async with asyncio.timeout(1):
+        assert await getter == "a4"
+
+
+@pytest.mark.req("KR-024")
+async def test_draining_ends_workers_that_wait_for_a_tenant(shared):
+    for number in range(5):
+        shared.add(f"a{number}")
+    held = [await take(shared) for _ in range(4)]
+    getters = [asyncio.create_task(shared.get()) for _ in range(2)]
+    await asyncio.sleep(0)
+    shared.shut_down(drain=True)
+    for key in held:
+        shared.done(key)
+    async with asyncio.timeout(1):
+        results = await asyncio.gather(*getters, return_exceptions=True)
+    assert sorted(type(each).__name__ for each in results) == ["ShutDown", "str"]
+
+
+@pytest.mark.req("KR-024")
+async def test_a_discarded_key_of_a_tenant_is_neither_given_out_nor_counted(shared):
+    shared.add("a1")
+    shared.add("a2", Priority.LOW)
+    shared.discard("a1")
+    shared.discard("a2")
+    assert len(shared) == 0
+    assert await is_blocked(shared)

@@ -8,7 +8,6 @@ from typing import Final, get_args
 from polyarch.builds.api import formats
 from polyarch.builds.api.resources import BaseImages, ImageBuildSpec
 from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
-from polyarch.durations import PATTERN, format_duration
 from polyarch.kube.schema import (
     DNS_SUBDOMAIN,
     Schema,
@@ -60,18 +59,6 @@ def architecture_names(
         min_items=least,
         max_items=formats.MAX_ARCHITECTURES,
         default=default or None,
-    )
-
-
-def at_least(field: str, least: float, description: str, *, default: float | None = None) -> Schema:
-    """A Go duration with a lower bound only."""
-    shortest = format_duration(least)
-    return text(
-        description=f"{description} A duration such as 90s or 1h30m, at least {shortest}.",
-        pattern=PATTERN,
-        max_length=32,
-        default=format_duration(default) if default is not None else None,
-        rules=[rule(f"duration(self) >= duration('{shortest}')", f"{field} must be a duration of at least {shortest}")],
     )
 
 
@@ -289,7 +276,11 @@ def base_images() -> Schema:
                 enum=get_args(formats.BasePolicy),
                 default=BaseImages().policy,
             ),
-            "interval": at_least("spec.baseImages.interval", formats.MIN_INTERVAL, "With policy Interval, how often."),
+            "interval": duration(
+                "spec.baseImages.interval",
+                *formats.INTERVAL,
+                description="With policy Interval, how often.",
+            ),
             "preflight": text(
                 description="Whether a base image that lacks an architecture ends the build before it starts "
                 "(Required) or is only warned of (Warn).",
@@ -541,7 +532,7 @@ def _timeouts() -> Schema:
     }
     return obj(
         {
-            name: at_least(f"spec.timeouts.{name}", formats.MIN_TIMEOUT, meaning, default=default)
+            name: duration(f"spec.timeouts.{name}", *formats.TIMEOUT, description=meaning, default=default)
             for name, (default, meaning) in meanings.items()
         },
         description="How long each part may take.",
@@ -581,10 +572,10 @@ def _scheduling() -> Schema:
                 },
                 description="Resources of the build.",
             ),
-            "buildTimeout": at_least(
+            "buildTimeout": duration(
                 "spec.scheduling.perArchitecture[].buildTimeout",
-                formats.MIN_TIMEOUT,
-                "Instead of spec.timeouts.build.",
+                *formats.TIMEOUT,
+                description="Instead of spec.timeouts.build.",
             ),
             "runtimeClassName": object_name("RuntimeClass of its pod."),
             "priorityClassName": object_name("PriorityClass of its pod."),

@@ -50,10 +50,9 @@ RETRIES: Final = (0, 10)
 SUCCESSFUL: Final = (1, 100)
 FAILED: Final = (0, 100)
 SETTLE: Final = (0.0, 3600.0)
-MIN_INTERVAL: Final = 300.0
-MIN_TIMEOUT: Final = 10.0
-MAX_DURATION: Final = 2562047 * 3600.0
-"""The hours that Go's durations can hold, and so the API server's rules."""
+INTERVAL: Final = (300.0, 365 * 86400.0)
+TIMEOUT: Final = (10.0, 7 * 86400.0)
+"""Nobody waits longer for a node or a build. Any two of these times, added, are far from what Kubernetes can hold."""
 
 
 class BuildTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,8 +75,8 @@ class BuildTimes(msgspec.Struct, frozen=True, kw_only=True):
         usual, given = Timeouts(), spec.timeouts
         policy, text = spec.base_images.policy, spec.base_images.interval
         return cls(
-            settle=min(_seconds(spec.architectures.settle, Architectures().settle, SETTLE[0]), SETTLE[1]),
-            interval=_seconds(text, f"{MIN_INTERVAL:.0f}s", MIN_INTERVAL) if policy == "Interval" else None,
+            settle=_seconds(spec.architectures.settle, Architectures().settle, *SETTLE),
+            interval=_seconds(text, f"{INTERVAL[0]:.0f}s", *INTERVAL) if policy == "Interval" else None,
             preflight=_seconds(given.preflight, usual.preflight),
             node_wait=_seconds(given.node_wait, usual.node_wait),
             build=_seconds(given.build, usual.build),
@@ -99,9 +98,9 @@ def emulation_hosts(spec: ImageBuildSpec) -> tuple[str, ...]:
     return tuple(spec.emulation.hosts or EMULATION_HOSTS)
 
 
-def _seconds(text: str, usual: str, least: float = MIN_TIMEOUT) -> float:
+def _seconds(text: str, usual: str, least: float = TIMEOUT[0], most: float = TIMEOUT[1]) -> float:
     try:
-        return max(parse_duration(text), least)
+        return min(max(parse_duration(text), least), most)
     except InvalidDuration:
         return parse_duration(usual)
 

@@ -13,7 +13,7 @@ from polyarch.builds.api import formats
 from polyarch.builds.api.crd import image_builds
 from polyarch.builds.api.resources import ImageBuild, ImageBuildSpec
 from polyarch.builds.names import IMAGE_BUILDS
-from polyarch.durations import format_duration, parse_duration
+from polyarch.durations import format_duration, is_within
 from polyarch.kube.schema import (
     DNS_SUBDOMAIN,
     Schema,
@@ -94,7 +94,7 @@ def _of_spec(spec: Any) -> Iterator[SchemaViolation]:
         yield from _output(spec["output"], spec.get("architectures", {}))
         yield from _names("spec.emulation.hosts", spec.get("emulation", {}).get("hosts", ()))
         for name in ("preflight", "nodeWait", "build", "index"):
-            yield from _at_least(f"spec.timeouts.{name}", spec.get("timeouts", {}).get(name), formats.MIN_TIMEOUT)
+            yield from _within(f"spec.timeouts.{name}", spec.get("timeouts", {}).get(name), formats.TIMEOUT)
         for index, entry in enumerate(spec.get("scheduling", {}).get("perArchitecture", ())):
             yield from _scheduling(f"spec.scheduling.perArchitecture[{index}]", entry)
         yield from _rebuild(spec.get("rebuild", {}))
@@ -156,7 +156,7 @@ def _base_images(base_images: Document) -> Iterator[SchemaViolation]:
     interval = base_images.get("interval")
     if base_images.get("policy") == "Interval" and interval is None:
         yield SchemaViolation("spec.baseImages", formats.NEEDS_INTERVAL)
-    yield from _at_least("spec.baseImages.interval", interval, formats.MIN_INTERVAL)
+    yield from _within("spec.baseImages.interval", interval, formats.INTERVAL)
 
 
 def _architectures(wanted: Document) -> Iterator[SchemaViolation]:
@@ -171,11 +171,7 @@ def _architectures(wanted: Document) -> Iterator[SchemaViolation]:
         yield SchemaViolation(field, formats.OVERLAP)
     for name in ("list", "include", "exclude"):
         yield from _names(f"{field}.{name}", wanted.get(name, ()))
-    if (settle := wanted.get("settle")) is not None:
-        least, most = formats.SETTLE
-        if not least <= parse_duration(settle) <= most:
-            bounds = f"{format_duration(least)} to {format_duration(most)}"
-            yield SchemaViolation(f"{field}.settle", f"must be a duration from {bounds}")
+    yield from _within("spec.architectures.settle", wanted.get("settle"), formats.SETTLE)
     yield from selector_problems(f"{field}.nodeSelector", wanted.get("nodeSelector", {}))
 
 
@@ -210,7 +206,7 @@ def _scheduling(field: str, entry: Document) -> Iterator[SchemaViolation]:
         yield SchemaViolation(f"{field}.nodeSelector", formats.PLATFORM_SELECTED)
     for index, toleration in enumerate(entry.get("tolerations", ())):
         yield from toleration_problems(f"{field}.tolerations[{index}]", toleration)
-    yield from _at_least(f"{field}.buildTimeout", entry.get("buildTimeout"), formats.MIN_TIMEOUT)
+    yield from _within(f"{field}.buildTimeout", entry.get("buildTimeout"), formats.TIMEOUT)
 
 
 def _rebuild(rebuild: Document) -> Iterator[SchemaViolation]:
@@ -230,6 +226,7 @@ def _names(field: str, names: str | Sequence[str]) -> Iterator[SchemaViolation]:
         yield from _names(f"{field}[{index}]", name)
 
 
-def _at_least(field: str, text: str | None, least: float) -> Iterator[SchemaViolation]:
-    if text is not None and not least <= parse_duration(text) <= formats.MAX_DURATION:
-        yield SchemaViolation(field, f"must be a duration of at least {format_duration(least)}")
+def _within(field: str, text: str | None, bounds: tuple[float, float]) -> Iterator[SchemaViolation]:
+    if text is not None and not is_within(text, bounds):
+        least, most = map(format_duration, bounds)
+        yield SchemaViolation(field, f"must be a duration from {least} to {most}")

@@ -38,6 +38,7 @@ from polyarch.builds.jobs.contract import BUILD_CONTAINER, PUSH_CONTAINER
 from polyarch.builds.keys import canonical_json
 from polyarch.builds.metrics import BuildMetrics, newly_ended
 from polyarch.builds.names import record_name
+from polyarch.builds.places import NO_LOAD, JobPlaces
 from polyarch.builds.plan.document import BuildPlan, Write
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
@@ -122,11 +123,10 @@ class ImageBuildReader:
             executions=tuple(self._execution(each) for each in runs),
             jobs=tuple(informers.jobs_in(key.namespace)),
             inputs=InputData(pod_security=pod_security(informers.namespaces.store.get(ObjectKey("", key.namespace)))),
-            active_jobs=self._workload.active_jobs,
             settings=self._settings,
         )
-        active = active_execution(facts)
-        return msgspec.structs.replace(facts, queued=self._queue.before(active, self._limit))
+        places = self.places(key.namespace, active_execution(facts))
+        return msgspec.structs.replace(facts, places=places)
 
     def plan(self, facts: BuildFacts) -> BuildPlan:
         """The plan, which knows the executions of others whose children could be used."""
@@ -144,10 +144,14 @@ class ImageBuildReader:
         self._watch_for(self._ref(ObjectKey(facts.request.namespace, facts.request.name)), facts, plan)
         return plan
 
-    @property
-    def active_jobs(self) -> int:
-        """Unfinished Jobs that build an architecture, in the whole cluster."""
-        return self._workload.active_jobs
+    def places(self, namespace: str, active: Execution | None = None) -> JobPlaces:
+        """What an execution may start now; without one, a new one."""
+        most = self._settings.max_active_jobs
+        loads = dict(self._workload.loads(self._clock.now().timestamp()))
+        for each, (queued, oldest) in self._queue.queued(self._limit, most).items():
+            loads[each] = msgspec.structs.replace(loads.get(each, NO_LOAD), queued=queued, oldest=oldest)
+        before, predecessor = self._queue.before(namespace, active, self._limit, most)
+        return JobPlaces.of(namespace, loads, most, before=before, predecessor=predecessor)
 
     def status_written(self, write: Write, stored: Mapping[str, Any]) -> None:
         """Counts what has ended by it, and how long each architecture took."""
@@ -196,7 +200,6 @@ class ImageBuildReader:
         informers.runs.add_handler(self._run_changed)
         informers.jobs.add_handler(self._workload.job_changed)
         informers.jobs.add_handler(self._job_changed)
-        informers.pods.add_handler(self._workload.pod_changed)
         informers.pods.add_handler(self._pod_changed)
         informers.records.add_handler(lambda change: self._wake_owner(change.new or change.old))
         informers.namespaces.add_handler(self._namespace_changed)
@@ -221,10 +224,12 @@ class ImageBuildReader:
 
     def _wake_queued(self) -> None:
         """A place for a Job may have become free."""
-        for ref in [each for each, attention in self._attention.items() if attention.is_queued]:
-            self._enqueue(ref)
+        for build in self._queue.next_builds(self._limit, self._settings.max_active_jobs):
+            self._enqueue(self._ref(build))
 
     def _pod_changed(self, change: ObjectChange[PodObject]) -> None:
+        if self._workload.pod_changed(change):
+            self._wake_queued()
         self._wake_owner(change.new or change.old)
 
     def _node_changed(self, change: ObjectChange[NodeObject]) -> None:

@@ -3,6 +3,7 @@
 Jobs, pods and ConfigMaps are watched with our label only. Of ConfigMaps the record of architectures is kept, not the
 Containerfiles and scripts that Jobs mount."""
 
+import itertools
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from polyarch.builds.facts.objects import (
 )
 from polyarch.builds.machineos.records import EXECUTION_FILE
 from polyarch.builds.metrics import BuildMetrics
+from polyarch.builds.places import NamespaceLoad
 from polyarch.builds.plan.document import BuildPlan, Write
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
@@ -289,7 +291,17 @@ class RunningImages:
         return (*self._known[1], *(text for text in wanted if text))
 
 
-# -- active Jobs -------------------------------------------------------------------------------------------------------
+# -- places of Jobs ----------------------------------------------------------------------------------------------------
+
+
+STARTING: Final = 10.0
+"""Seconds that a new Job takes a place without a node. Then it waits for one, though no scheduler says so: its pod may
+be forbidden by a quota or by Pod Security, be suspended, or be held by a gate."""
+
+
+class _PodState(NamedTuple):
+    has_node: bool
+    is_unschedulable: bool
 
 
 class ActiveJobs:
@@ -299,8 +311,12 @@ class ActiveJobs:
         self._metrics = metrics
         self._active: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
-        self.active_jobs = 0
-        """Unfinished Jobs that build an architecture, in the whole cluster."""
+        self._jobs: dict[tuple[str, str], float] = {}
+        """Unfinished Jobs that build an architecture, by namespace and UID: when they were made."""
+        self._pods: dict[tuple[str, str], dict[str, _PodState]] = {}
+        """Their pods that have not ended, by name."""
+        self._counted: tuple[float, Mapping[str, NamespaceLoad]] | None = None
+        """The loads, and until when they hold."""
 
     def job_changed(self, change: ObjectChange[JobObject]) -> None:
         """Handler of the watch of Jobs."""
@@ -309,15 +325,58 @@ class ActiveJobs:
                 continue
             self._active[_label(job.metadata, names.ARCHITECTURE_LABEL)] += step
             if _label(job.metadata, names.ROLE_LABEL) == names.ARCH_ROLE:
-                self.active_jobs += step
+                self._count(job, step)
         self._show()
 
-    def pod_changed(self, change: ObjectChange[PodObject]) -> None:
-        """Handler of the watch of pods."""
+    def _count(self, job: JobObject, step: int) -> None:
+        key = (job.metadata.namespace, job.metadata.uid)
+        if step > 0:
+            self._jobs[key] = seconds(job.metadata.creation_timestamp) or 0.0
+        else:
+            self._jobs.pop(key, None)
+        self._counted = None
+
+    def pod_changed(self, change: ObjectChange[PodObject]) -> bool:
+        """Handler of the watch of pods; whether a Job may have given its place back."""
         for pod, step in ((change.old, -1), (change.new, 1)):
             if pod is not None and pod.status.phase == "Pending" and not pod.spec.node_name:
                 self._waiting[_label(pod.metadata, names.ARCHITECTURE_LABEL)] += step
         self._show()
+        before, after = (_pod_state(each) for each in (change.old, change.new))
+        if before == after:
+            return False
+        for pod, state in ((change.old, None), (change.new, after)):
+            if pod is not None and (owner := pod.metadata.controller) is not None:
+                self._put_pod((change.key.namespace, owner.uid), change.key.name, state)
+        self._counted = None
+        return after is None or after.is_unschedulable
+
+    def _put_pod(self, job: tuple[str, str], name: str, state: _PodState | None) -> None:
+        pods = self._pods.setdefault(job, {})
+        if state is not None:
+            pods[name] = state
+        else:
+            pods.pop(name, None)
+        if not pods:
+            del self._pods[job]
+
+    def loads(self, now: float) -> Mapping[str, NamespaceLoad]:
+        """The Jobs of each namespace, at a time in seconds since 1970."""
+        if self._counted is not None and now < self._counted[0]:
+            return self._counted[1]
+        until, at_work, waiting = float("inf"), Counter[str](), Counter[str]()
+        for key, created in self._jobs.items():
+            pods = self._pods.get(key, {}).values()
+            if any(each.has_node for each in pods):
+                at_work[key[0]] += 1
+            elif any(each.is_unschedulable for each in pods) or now - created >= STARTING:
+                waiting[key[0]] += 1
+            else:
+                at_work[key[0]] += 1
+                until = min(until, created + STARTING)
+        loads = {each: NamespaceLoad(at_work=at_work[each], waiting=waiting[each]) for each in {*at_work, *waiting}}
+        self._counted = (until, loads)
+        return loads
 
     def _show(self) -> None:
         self._metrics.show_jobs(
@@ -326,11 +385,17 @@ class ActiveJobs:
         )
 
 
+def _pod_state(pod: PodObject | None) -> _PodState | None:
+    """None: there is none, or it has ended."""
+    if pod is None or pod.status.phase in ("Succeeded", "Failed"):
+        return None
+    has_node = bool(pod.spec.node_name)
+    told = any((each.type, each.status) == ("PodScheduled", "False") for each in pod.status.conditions or ())
+    return _PodState(has_node, told and not has_node)
+
+
 def _label(metadata: ObjectMeta, key: str) -> str:
     return (metadata.labels or {}).get(key, "")
-
-
-# -- Runs that wait for a Job ------------------------------------------------------------------------------------------
 
 
 NO_LIMIT: Final = 0
@@ -340,7 +405,7 @@ Limit = Callable[[ObjectKey], int | None]
 """Gives the limit of a build: its ``maxParallel`` (``NO_LIMIT``: none); None if it does not wait for Jobs any more."""
 
 
-class _Waiting(msgspec.Struct, frozen=True):
+class _WaitingRun(msgspec.Struct, frozen=True):
     build: ObjectKey
     created: float
     queued: int
@@ -348,36 +413,76 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class JobQueue:
-    """All Runs that wait."""
+    """All Runs that wait for a Job, by namespace."""
 
     def __init__(self) -> None:
-        self._waiting: dict[ObjectKey, _Waiting] = {}
+        self._waiting: dict[str, dict[ObjectKey, _WaitingRun]] = {}
+        self._sorted: dict[str, list[tuple[float, ObjectKey, _WaitingRun]]] = {}
 
     def run_changed(self, key: ObjectKey, run: RunReader | None) -> None:
         """A Run as it is now; None: it is gone."""
-        waiting = _waiting(run) if run is not None else None
+        waiting = _waiting_run(run) if run is not None else None
+        runs = self._waiting.get(key.namespace, {})
+        if waiting == runs.get(key):
+            return
         if waiting is not None:
-            self._waiting[key] = waiting
+            self._waiting.setdefault(key.namespace, {})[key] = waiting
         else:
-            self._waiting.pop(key, None)
+            del runs[key]
+            if not runs:
+                del self._waiting[key.namespace]
+        self._sorted.pop(key.namespace, None)
 
-    def before(self, active: Execution | None, limit: Limit) -> int:
-        """How many architectures of older Runs get a Job before one of this Run; without one, of all."""
-        own = ObjectKey(active.namespace, active.name) if active is not None else None
-        return sum(
-            _places(each, limit(each.build))
-            for key, each in self._waiting.items()
-            if key != own and (active is None or (each.created, key) < (active.created, own))
-        )
+    def before(self, namespace: str, active: Execution | None, limit: Limit, most: int) -> tuple[int, str]:
+        """How many architectures of older Runs of the namespace get a Job before one of this Run, ``most`` at the
+        most, and the name of the last of these Runs; without a Run, before a new one."""
+        own = (active.created, ObjectKey(active.namespace, active.name)) if active is not None else None
+        count, last = 0, ""
+        for created, key, run in self._oldest_first(namespace):
+            if own is not None and (created, key) >= own:
+                break
+            if places := _places(run, limit(run.build)):
+                count, last = count + places, key.name
+        return min(count, most), last
+
+    def queued(self, limit: Limit, most: int) -> Mapping[str, tuple[int, float]]:
+        """For each namespace how many architectures wait, ``most`` at the most, and since when."""
+        found: dict[str, tuple[int, float]] = {}
+        for namespace in self._waiting:
+            count, oldest = 0, 0.0
+            for created, _, run in self._oldest_first(namespace):
+                if places := _places(run, limit(run.build)):
+                    count, oldest = count + places, oldest or created
+                if count >= most:
+                    break
+            if count:
+                found[namespace] = (min(count, most), oldest)
+        return found
+
+    def next_builds(self, limit: Limit, most: int) -> Sequence[ObjectKey]:
+        """The builds that may get a Job next: of each namespace as many as could have one at the same time."""
+        found: list[ObjectKey] = []
+        for namespace in self._waiting:
+            line = (run.build for _, _, run in self._oldest_first(namespace) if _places(run, limit(run.build)))
+            found += itertools.islice(line, most)
+        return found
+
+    def _oldest_first(self, namespace: str) -> Sequence[tuple[float, ObjectKey, _WaitingRun]]:
+        known = self._sorted.get(namespace)
+        if known is None:
+            runs = self._waiting.get(namespace, {})
+            known = sorted(((run.created, key, run) for key, run in runs.items()), key=lambda each: each[:2])
+            self._sorted[namespace] = known
+        return known
 
 
-def _places(waiting: _Waiting, limit: int | None) -> int:
+def _places(waiting: _WaitingRun, limit: int | None) -> int:
     if limit is None:
         return 0
     return waiting.queued if limit == NO_LIMIT else min(waiting.queued, max(0, limit - waiting.at_work))
 
 
-def _waiting(run: RunReader) -> _Waiting | None:
+def _waiting_run(run: RunReader) -> _WaitingRun | None:
     status = run.status or {}
     if status.get("phase") in ENDED:
         return None
@@ -387,7 +492,7 @@ def _waiting(run: RunReader) -> _Waiting | None:
     if not queued:
         return None
     metadata = run.metadata
-    return _Waiting(
+    return _WaitingRun(
         build=ObjectKey(metadata.namespace, run.spec.image_build.name),
         created=seconds(metadata.creation_timestamp) or 0.0,
         queued=queued,

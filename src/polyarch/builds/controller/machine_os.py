@@ -29,6 +29,7 @@ from polyarch.builds.machineos.request import Pool, machine_facts, pool_nodes
 from polyarch.builds.machineos.status import CONFIG_DELETED, STOCK_BUILDER_CURE, stock_builder_plan
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.names import normalised_repository
+from polyarch.builds.places import JobPlaces
 from polyarch.builds.plan.document import BuildPlan, Write
 from polyarch.builds.registry import PruneResult
 from polyarch.clock import Clock
@@ -120,7 +121,7 @@ class MachineOSImages:
         if not self._is_leading():
             return None
         going = [each.execution for each in leaving]
-        async with self._locks.of(repository):
+        async with self._locks.for_deletion(repository):
             if self._pruner.is_behind():
                 return SETTLING
             images = await self._pruner.unneeded(going)
@@ -410,10 +411,10 @@ class MachineOSConfigReader:
         clock: Clock,
         metrics: BuildMetrics,
         own_metrics: MachineOSMetrics,
-        active_jobs: Callable[[], int],
+        places: Callable[[str], JobPlaces],
         recorder: Recorder,
     ) -> None:
-        """``active_jobs``: unfinished build Jobs of the whole cluster."""
+        """``places``: what the builds of a namespace may start now."""
         self._informers = informers
         self._factory = factory
         self._namespace = namespace
@@ -421,7 +422,7 @@ class MachineOSConfigReader:
         self._clock = clock
         self._metrics = metrics
         self._own_metrics = own_metrics
-        self._active_jobs = active_jobs
+        self._places = places
         self._recorder = recorder
         self._enqueue: Callable[[BuildRef], None] = lambda ref: None
         self._machine: MachineOSInformers | None = None
@@ -493,7 +494,7 @@ class MachineOSConfigReader:
             jobs=self._informers.jobs_in(self._namespace),
             settings=self._settings,
             now=self._clock.now().timestamp(),
-            active_jobs=self._active_jobs(),
+            places=self._places(self._namespace),
         )
 
     def plan(self, facts: BuildFacts) -> BuildPlan:

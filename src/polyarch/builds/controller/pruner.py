@@ -375,7 +375,7 @@ class ImagePruner:
         if not self._is_leading():
             return None
         going = [execution_of(run) for run in leaving]
-        async with self._locks.of(first.spec.repository):
+        async with self._locks.for_deletion(first.spec.repository):
             if self.is_behind():
                 return SETTLING  # a plan of this repository may have taken an image that the caches do not show yet
             images = await self.unneeded(going)

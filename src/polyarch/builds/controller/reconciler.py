@@ -6,9 +6,9 @@ repository are made and carried out one at a time.
 """
 
 import asyncio
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final, NamedTuple
 
 import msgspec
@@ -83,7 +83,7 @@ class BuildReconciler:
         if facts is None:
             self._forget(ref)
             return NoRequeue()
-        async with self._locks.of(facts.request.spec.output.repository) as waited:
+        async with self._locks.of(facts.request.spec.output.repository, ref.namespace) as waited:
             if self._expectations.is_stale(ref) or self._expectations.is_stale(jobs_of(ref.namespace)):
                 return RequeueAfter(SETTLING)  # the pass before wrote what this one has to see
             if waited and (facts := self._reader.facts(ref)) is None:
@@ -246,26 +246,81 @@ class PostedEvents:
 
 
 class RepositoryLocks:
-    """One lock for each repository: its builds are planned and pruned one at a time."""
+    """One lock for each repository and namespace: its builds are planned one at a time. Images of a repository are
+    deleted while no build of any namespace is planned for it.
+
+    Whoever names a repository can keep builds of other namespaces waiting for a deletion at the most, which asks that
+    repository's own registry, and never for a plan, which asks whatever registries the build names.
+    """
 
     def __init__(self) -> None:
-        self._locks: dict[str, asyncio.Lock] = {}
-        self._users: Counter[str] = Counter()
+        self._repositories: dict[str, _RepositoryUse] = {}
 
     @asynccontextmanager
-    async def of(self, repository: str) -> AsyncIterator[bool]:
+    async def of(self, repository: str, namespace: str) -> AsyncIterator[bool]:
         """Waits for the lock; whether it had to. Names that are written differently and mean the same have one lock."""
-        name = normalised_repository(repository)
-        self._users[name] += 1
-        lock = self._locks.setdefault(name, asyncio.Lock())
-        waits = self._users[name] > 1
-        try:
-            async with lock:
+        with self._use(repository) as use:
+            waits = use.is_deleting or namespace in use.planning
+            await use.until(lambda: not use.is_deleting and namespace not in use.planning)
+            use.planning.add(namespace)
+            try:
                 yield waits
+            finally:
+                use.planning.discard(namespace)
+                use.wake()
+
+    @asynccontextmanager
+    async def for_deletion(self, repository: str) -> AsyncIterator[None]:
+        """Waits until nothing is planned for the repository, and nothing deleted from it."""
+        with self._use(repository) as use:
+            await use.until(lambda: not use.is_deleting and not use.planning)
+            use.is_deleting = True
+            try:
+                yield
+            finally:
+                use.is_deleting = False
+                use.wake()
+
+    @contextmanager
+    def _use(self, repository: str) -> Iterator["_RepositoryUse"]:
+        name = normalised_repository(repository)
+        use = self._repositories.setdefault(name, _RepositoryUse())
+        use.users += 1
+        try:
+            yield use
         finally:
-            self._users[name] -= 1
-            if not self._users[name]:
-                del self._users[name], self._locks[name]
+            use.users -= 1
+            if not use.users:
+                del self._repositories[name]
+
+
+class _RepositoryUse:
+    """Who plans for one repository or deletes from it."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.planning: set[str] = set()
+        """Namespaces."""
+        self.is_deleting = False
+        self._waiters: deque[tuple[Callable[[], bool], asyncio.Future[None]]] = deque()
+
+    async def until(self, is_free: Callable[[], bool]) -> None:
+        """Waits, in order of arrival among those that wait for the same."""
+        while not is_free():
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append((is_free, waiter))
+            try:
+                await waiter
+            finally:
+                self._waiters = deque(each for each in self._waiters if each[1] is not waiter)
+                if waiter.cancelled():
+                    self.wake()
+
+    def wake(self) -> None:
+        """Something has ended: wakes whoever may go on."""
+        for is_free, waiter in self._waiters:
+            if is_free() and not waiter.done():
+                waiter.set_result(None)
 
 
 class _Rest(NamedTuple):

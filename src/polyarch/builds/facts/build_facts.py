@@ -14,6 +14,7 @@ import msgspec
 from polyarch.builds import names
 from polyarch.builds.api.formats import ExecutionPhase, Phase
 from polyarch.builds.api.resources import ArchitectureKey, Forced, ImageBuildSpec, IndexStatus, Pin
+from polyarch.builds.places import DEFAULT_PLACES, NO_OTHERS, JobPlaces
 from polyarch.oci.inspection import Inspection
 
 
@@ -307,7 +308,7 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     allow_privileged: bool = False
     arch_taint_keys: tuple[str, ...] = names.ARCH_TAINT_KEYS
-    max_active_jobs: int = 20
+    max_active_jobs: int = DEFAULT_PLACES
     machine_os: str = "auto"
     builder_image: str = ""
     push_image: str = ""
@@ -401,10 +402,8 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     """HEADs by ``repository@digest`` or ``repository:tag``; not here: not asked yet."""
     pins_fresh: bool = False
     """The answers for tags were revalidated for this plan, as is done before a Job is made."""
-    active_jobs: int = 0
-    """Unfinished build Jobs of the whole cluster."""
-    queued: int = 0
-    """Architectures of older executions of the cluster that wait for a Job."""
+    places: JobPlaces = NO_OTHERS
+    """How many Jobs may be made now."""
     failures: tuple[WriteFailure, ...] = ()
     """Writes of this reconcile that failed."""
     settings: PlanSettings = PlanSettings()

@@ -8,6 +8,7 @@ Pure: the caller parses the text. Errors name the member as a path, so that a ca
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
@@ -46,6 +47,7 @@ from polyarch.builds.facts.objects import (
     pod_security,
     secret_facts,
 )
+from polyarch.builds.places import JobPlaces, NamespaceLoad
 from polyarch.kube.schema import mistyped, stored_schema, without_nulls
 from polyarch.objects import Namespace, ObjectMeta
 from polyarch.oci.inspection import Inspection, InspectionError, Status
@@ -159,9 +161,19 @@ class FactsFile:
             executions=self.executions(request.namespace),
             jobs=tuple(each for each in jobs if each.namespace == request.namespace),
             inputs=self.inputs(request.namespace, named_by(request.spec)),
-            active_jobs=sum(each.complete is None and each.failure is None for each in jobs),
+            places=self.places(request.namespace),
             settings=self.settings,
         )
+
+    def places(self, namespace: str) -> JobPlaces:
+        """What the Jobs of the file leave to a namespace."""
+        at_work, waiting = Counter[str](), Counter[str]()
+        for job in self.jobs():
+            if job.complete is None and job.failure is None and job.role == names.ARCH_ROLE:
+                waits = job.pod is not None and job.pod.unscheduled_since is not None
+                (waiting if waits else at_work)[job.namespace] += 1
+        loads = {each: NamespaceLoad(at_work=at_work[each], waiting=waiting[each]) for each in {*at_work, *waiting}}
+        return JobPlaces.of(namespace, loads, self.settings.max_active_jobs)
 
     def executions(self, namespace: str) -> tuple[Execution, ...]:
         """The ImageBuildRuns of a namespace."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from polyarch.builds.api.formats import TIMEOUT
 from polyarch.builds.api.resources import (
     Architectures,
     ImageBuildSpec,
@@ -39,11 +40,10 @@ from polyarch.builds.machineos import api
 from polyarch.builds.machineos.api import Document, MachineOSConfigFacts, stored_condition, uid_of
 from polyarch.builds.machineos.records import ExecutionRecord, read_record, recorded_executions, recorded_pins
 from polyarch.builds.names import ARCHITECTURES_ANNOTATION, MAX_TAG
-from polyarch.durations import parse_duration
+from polyarch.builds.places import NO_OTHERS, JobPlaces
+from polyarch.durations import is_within
 from polyarch.platforms import is_architecture, normal_architecture
 from polyarch.selectors import LabelSelector, Selector
-
-SHORTEST_TIMEOUT: Final = 10.0
 
 
 class AnnotationOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,10 +102,7 @@ def _one_of(*allowed: str) -> tuple[Callable[[str], str | None], str]:
 
 
 def _duration(text: str) -> str | None:
-    try:
-        return text if parse_duration(text) >= SHORTEST_TIMEOUT else None
-    except ValueError:
-        return None
+    return text if is_within(text, TIMEOUT) else None
 
 
 def _count(text: str) -> int | None:
@@ -118,8 +115,8 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any], str]]] = {
     api.MISSING: ("missing_containerfile", *_one_of("Error", "BaseOnly")),
     api.ON_NEW: ("on_new_architecture", *_one_of("Build", "NextBuild")),
     api.INDEX: ("index", *_one_of("Auto", "Always", "Never")),
-    api.NODE_WAIT: ("node_wait", _duration, "durations of at least 10s, such as 15m"),
-    api.BUILD_TIMEOUT: ("build_timeout", _duration, "durations of at least 10s, such as 1h"),
+    api.NODE_WAIT: ("node_wait", _duration, "durations from 10s to 168h, such as 15m"),
+    api.BUILD_TIMEOUT: ("build_timeout", _duration, "durations from 10s to 168h, such as 1h"),
     api.MAX_PARALLEL: ("max_parallel", _count, "whole numbers; 0 is no limit"),
 }
 """Annotation → field, what reads it (None: not allowed), and what is allowed."""
@@ -289,7 +286,7 @@ def machine_facts(
     jobs: Iterable[JobFacts],
     settings: PlanSettings,
     now: float,
-    active_jobs: int = 0,
+    places: JobPlaces = NO_OTHERS,
 ) -> BuildFacts:
     """The facts about one MachineOSConfig. ``nodes``: all that there are; None: not known."""
     executions = recorded_executions(config)
@@ -302,7 +299,7 @@ def machine_facts(
         members=frozenset(each.name for each in members.nodes),
         executions=executions,
         jobs=tuple(jobs),
-        active_jobs=active_jobs,
+        places=places,
         settings=settings,
     )
     rebuild = _rebuild(config, found)

@@ -89,12 +89,12 @@ def next_actions(
     ]
     halted = is_halted([each.child for each in seen], target)
     running = sum(each.child.phase in ("Building", "WaitingForNode") for each in seen)
-    free = _free(facts, running)
+    started = 0
     found: list[ArchitectureAction] = []
     for action in seen:
         if action.child.phase == "Pending" and action.delete is None and names is not None and not halted:
-            action = _start(facts, target, execution, action.child, names, free=free)
-            free -= action.build
+            action = _start(facts, target, execution, action.child, names, shortage=_shortage(facts, running, started))
+            started += action.build
         found.append(action)
     return tuple(found)
 
@@ -107,12 +107,22 @@ def _records(target: DesiredBuild, execution: Execution | None) -> Sequence[Chil
     return [known.get(each) or ChildRecord(architecture=each, key=keys[each]) for each in sorted(keys)]
 
 
-def _free(facts: BuildFacts, running: int) -> int:
-    """How many Jobs may be made now."""
-    free = facts.settings.max_active_jobs - facts.active_jobs - facts.queued
-    if limit := facts.request.spec.scheduling.max_parallel:
-        free = min(free, limit - running)
-    return max(0, free)
+def _shortage(facts: BuildFacts, running: int, started: int) -> str:
+    """Why no Job can be made besides those of this build that run and that are made now; empty: one can be made.
+
+    Other namespaces are not named, nor are Jobs counted: who may build need not see who else does.
+    """
+    places, most = facts.places, facts.settings.max_active_jobs
+    limit = facts.request.spec.scheduling.max_parallel
+    if limit and running + started >= limit:
+        return f"It waits until fewer Jobs of this build are at work: spec.scheduling.maxParallel is {limit}."
+    if started < places.free:
+        return ""
+    if places.predecessor:
+        return f"It waits for a Job after ImageBuildRun {places.predecessor} of this namespace."
+    if started >= places.room:
+        return f"It waits until this namespace has fewer Jobs, at work or waiting for a node: it may have {most}."
+    return f"It waits for other namespaces' Jobs, which have the rest of {most} places; this namespace has its share."
 
 
 def _start(
@@ -122,7 +132,7 @@ def _start(
     record: ChildRecord,
     names: ExecutionNames,
     *,
-    free: int,
+    shortage: str,
 ) -> ArchitectureAction:
     """A pending architecture: a child that is there, a Job that is there, one to wait for, or one to make."""
     architecture = record.architecture
@@ -144,7 +154,7 @@ def _start(
         return ArchitectureAction(child=_changed(record, reason=f"{SHARED} {job.name}", message=text))
     if execution is not None and own_job(facts, execution, architecture) is not None:
         return ArchitectureAction(child=record, requeue_after=_RETRY)  # its former Job is being deleted
-    return _build(facts, record, names, free=free)
+    return _build(facts, record, names, shortage=shortage)
 
 
 def _reuse(facts: BuildFacts, record: ChildRecord, found: ReusableChild) -> ArchitectureAction:
@@ -161,13 +171,14 @@ def _adopt(record: ChildRecord, job: JobFacts) -> ArchitectureAction:
     return ArchitectureAction(child=_changed(taken, host=host, execution=execution, started=job.started), adopt=job)
 
 
-def _build(facts: BuildFacts, record: ChildRecord, names: ExecutionNames, *, free: int) -> ArchitectureAction:
+def _build(facts: BuildFacts, record: ChildRecord, names: ExecutionNames, *, shortage: str) -> ArchitectureAction:
     name = names.jobs[record.architecture]
     if (refusal := _refusal(facts, name)) is not None:
         return _refused(facts, record, refusal)
-    if free <= 0:
-        text = "It waits until fewer Jobs of builds are at work."
-        return ArchitectureAction(child=_changed(record, reason=QUEUED, message=text))
+    if shortage:
+        first = not facts.places.predecessor
+        child = _changed(record, reason=QUEUED, message=shortage)
+        return ArchitectureAction(child=child, requeue_after=_LOOK_AGAIN if first else None)
     host = host_of(facts, record.architecture)
     kept = record.reason if record.reason in MADE_AGAIN else ""
     child = _changed(record, phase="Building", reason=kept, message="", job=name, job_uid=uid_placeholder(JOB, name))

@@ -480,7 +480,7 @@ def machine_cases(known: FactsFile) -> Iterator[tuple[MachineOSConfigFacts, Buil
             jobs=[each for each in jobs if each.namespace == case.namespace],
             settings=known.settings,
             now=known.now,
-            active_jobs=sum(each.complete is None and each.failure is None for each in jobs),
+            places=known.places(case.namespace),
         )
         yield case, facts
 

@@ -61,7 +61,9 @@ class BuilderFlags:
             show_default=", ".join(_TAINT_KEYS),
         ),
     ] = None
-    max_active_jobs: Annotated[Number, option("Most unfinished build Jobs in the cluster", group=BUILDER)] = 20
+    max_active_jobs: Annotated[
+        Number, option("Build Jobs at work in the cluster, shared by namespaces", group=BUILDER)
+    ] = 20
     machine_os: Annotated[
         MachineOS | None,
         option(

@@ -277,3 +277,20 @@ class TestTimes:
         }
         times = BuildTimes.of(msgspec.convert(given, ImageBuildSpec))
         assert (times.interval, times.settle, times.build, times.index) == (300.0, 3600.0, 3600.0, 10.0)
+
+    @pytest.mark.req("BD-157")
+    @pytest.mark.parametrize("text", ["169h", "2000000h", "2562047h47m16s", "99999999h", "604801s"])
+    def test_no_time_and_no_sum_of_times_is_longer_than_its_bound(self, text: str) -> None:
+        """Kubernetes multiplies the seconds of a deadline by a thousand million: two of 2000000h were below zero."""
+        given = {
+            "baseImages": {"policy": "Interval", "interval": "99999h"},
+            "timeouts": dict.fromkeys(("preflight", "nodeWait", "build", "index"), text),
+            "scheduling": {"perArchitecture": [{"architecture": "s390x", "buildTimeout": text}]},
+        }
+        read = msgspec.convert(given, ImageBuildSpec)
+        times = BuildTimes.of(read)
+        longest = 168 * 3600.0
+        every = (times.preflight, times.node_wait, times.build, times.index, build_seconds(read, "s390x"))
+        assert all(each <= longest for each in every)
+        assert times.node_wait + times.build + times.index < 2**63 / 10**9 / 1000
+        assert times.interval == 8760 * 3600

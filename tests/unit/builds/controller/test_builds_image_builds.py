@@ -165,6 +165,8 @@ def test_a_job_that_ends_anywhere_wakes_who_waits_for_room(world: World) -> None
     world.job("web-1-amd64", "web-1")
     queued = PlannedArchitecture(architecture="amd64", action="Wait", reason="Queued")
     world.look("shop", plan=BuildPlan(decision="InProgress", reason="", message="", per_architecture=(queued,)))
+    world.run("shop-1", "shop", phase="Pending", architectures=[{"phase": "Pending", "reason": "Queued"}])
+    world.woken.clear()
     world.job("web-1-amd64", "web-1", annotations={"seen": "again"})
     assert world.woken == ["web"]
     world.job("web-1-amd64", "web-1", ended=True)

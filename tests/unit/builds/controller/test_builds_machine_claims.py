@@ -10,6 +10,7 @@ from manual_clock import ManualClock
 
 from polyarch.builds.controller.machine_os import MachineOSConfigReader
 from polyarch.builds.facts.build_facts import PlanSettings
+from polyarch.builds.places import NO_OTHERS
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.store import Store, WriteExpectations
 from polyarch.objects import ObjectKey
@@ -63,7 +64,7 @@ def machine(informers: Informers) -> MachineOSConfigReader:
         clock=informers.clock,
         metrics=nothing,
         own_metrics=nothing,
-        active_jobs=lambda: 0,
+        places=lambda namespace: NO_OTHERS,
         recorder=nothing,
     )
 

@@ -15,6 +15,7 @@ from polyarch.builds.machineos import api
 from polyarch.builds.machineos.job_objects import CERTIFICATE
 from polyarch.builds.machineos.status import STOCK_BUILDER_REASON
 from polyarch.builds.metrics import BuildMetrics
+from polyarch.builds.places import NO_OTHERS
 from polyarch.kube.informer import Informer
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS
@@ -61,7 +62,7 @@ class World:
             clock=ManualClock(),
             metrics=BuildMetrics(self.metrics),
             own_metrics=MachineOSMetrics(self.metrics),
-            active_jobs=lambda: 0,
+            places=lambda namespace: NO_OTHERS,
             recorder=self,
         )
         self.reader.start(has_controller=has_controller)

@@ -530,7 +530,7 @@ class TestByJob:
 async def test_a_plan_of_the_repository_is_waited_for(place):
     """Pruning and planning of one repository do not overlap."""
     await place.run("old", ("arm64", "2"), deleting="2027-01-01T11:59:00Z")
-    async with place.locks.of("QUAY.io/team/web"):
+    async with place.locks.of("QUAY.io/team/web", "other"):
         running = asyncio.create_task(place.go())
         for _ in range(20):
             await asyncio.sleep(0)

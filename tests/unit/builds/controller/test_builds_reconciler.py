@@ -411,7 +411,7 @@ async def test_a_pass_that_waited_for_its_turn_plans_from_what_is_there_then(wor
     await world.look()
     assert world.looked_up == 1
     repository = ImageBuildSpec().output.repository
-    async with world.locks.of(repository) as waited:
+    async with world.locks.of(repository, REF.namespace) as waited:
         assert not waited
         waiting = asyncio.create_task(world.look())
         for _ in range(5):
@@ -427,7 +427,7 @@ async def test_one_repository_is_one_turn_however_it_is_written():
     locks, order = RepositoryLocks(), []
 
     async def work(repository: str, name: str) -> None:
-        async with locks.of(repository):
+        async with locks.of(repository, "team"):
             order.append(f"{name} begins")
             await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -439,3 +439,32 @@ async def test_one_repository_is_one_turn_however_it_is_written():
         tasks.create_task(work("quay.io/web", "other"))
     assert order.index("one ends") < order.index("two begins")
     assert order.index("other begins") < order.index("one ends")
+
+
+@pytest.mark.req("BD-156")
+async def test_a_plan_that_hangs_keeps_no_other_namespace_from_its_repository():
+    """A tenant may name the repository of another one, and a base image in a registry that never answers."""
+    locks = RepositoryLocks()
+    async with locks.of("quay.io/shop/web", "evil"):
+        deletion = asyncio.create_task(locks.for_deletion("quay.io/shop/web").__aenter__())
+        async with asyncio.timeout(1), locks.of("quay.io/shop/web", "shop") as waited:
+            assert not waited
+        same = asyncio.create_task(locks.of("quay.io/shop/web", "evil").__aenter__())
+        await asyncio.sleep(0.01)
+        assert (deletion.done(), same.done()) == (False, False)
+    async with asyncio.timeout(1):
+        await same
+    same.cancel()
+    deletion.cancel()
+
+
+@pytest.mark.req("BD-232")
+async def test_nothing_is_planned_for_a_repository_while_images_are_deleted_from_it():
+    locks = RepositoryLocks()
+    async with locks.for_deletion("quay.io/shop/web"):
+        plans = [asyncio.create_task(locks.of("quay.io/shop/web", each).__aenter__()) for each in ("shop", "team")]
+        await asyncio.sleep(0.01)
+        assert not any(each.done() for each in plans)
+        plans.pop(0).cancel()  # one that gives up holds nobody up
+    async with asyncio.timeout(1):
+        assert await plans[0] is True

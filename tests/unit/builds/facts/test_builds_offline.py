@@ -89,7 +89,7 @@ def test_everything_that_a_plan_is_made_of() -> None:
     assert [(each.name, each.recorded) for each in found.executions] == [("web-1", '{"schema":1}')]
     (only,) = found.jobs
     assert (only.name, only.active, only.pod is not None and only.pod.phase) == ("web-1-arm64", 1, "Running")
-    assert found.active_jobs == 1
+    assert (found.places.free, found.places.room) == (19, 19)
 
 
 @pytest.mark.req("BD-003")
@@ -102,7 +102,7 @@ def test_jobs_of_others_and_jobs_that_have_ended_take_no_slot() -> None:
     complete = [{"type": "Complete", "status": "True"}]
     found = facts(job("theirs", {"app": "x"}), job("ended", own, conditions=complete), job("runs", own))
     assert found.jobs == ()
-    assert found.active_jobs == 1
+    assert (found.places.free, found.places.room) == (19, 20)
 
 
 @pytest.mark.req("BD-003")
