@@ -58,7 +58,7 @@ FIRST: Mapping[str, tuple[str, ...]] = {
     "buildah": ("test_builds_buildah",),
     "sandbox's pods": ("test_sandbox_pods",),
     "scheduled": ("test_numa_scheduling",),
-    "running": ("test_packaging_chart_life", "test_packaging_bundle"),
+    "running": ("test_packaging_chart_life", "test_operator_node_loss", "test_packaging_bundle"),
     "tainted": ("test_taints_nodes",),
     "growing": ("test_taints_daemonsets", "test_sandbox_growth"),
 }

@@ -38,7 +38,6 @@ async def install(client: Client) -> None:
     parts = placement_objects.OptionalFeatures(
         node_aware=True,
         sweeps=True,
-        compares_nodes=True,
         evicts=True,
         warm_up=get_args(WarmUpKind),
         share_readings=True,

@@ -1,8 +1,10 @@
 """The leader's search for pods that the webhook missed.
 
 A sweep lists the Pending pods without a node, from the same list that finds stray gates; with ``scope: all`` also the
-pods on nodes, page by page. A missed pod is reported once and counted by namespace; where the policy says ``evict``,
-some are evicted. Every sweep begins anew, so it may be cut off anywhere.
+pods on nodes, page by page. After replicas of the webhook were lost, a sweep looks at pods on nodes in any case, but
+only at those that were created meanwhile: the scheduler took them within a second. A missed pod is reported once and
+counted by namespace; where the policy says ``evict``, some are evicted. Every sweep begins anew, so it may be cut off
+anywhere.
 
 Sweeps follow each other at the policy's interval, soon after the webhook was away (then pods of any age count, as they
 were created meanwhile), and as soon as an eviction that had to wait may be made. Images are asked for only where
@@ -38,6 +40,7 @@ from polyarch.placement.sweep_rules import (
     MissedPod,
     MissReason,
     SweepCandidate,
+    created,
     evicted_event,
     find_candidate,
     find_missed,
@@ -148,9 +151,12 @@ class Deployment(msgspec.Struct, frozen=True, gc=False):
 
 
 class WebhookAvailability:
-    """``on_return`` is called when the webhook is back, or was changed so that it may be."""
+    """``on_return`` is called when the webhook is back, or was changed so that it may be; ``on_loss`` when a replica of
+    it is lost or its configuration is gone, since when the API server may have asked in vain."""
 
-    def __init__(self, informers: Shares, *, namespace: str, on_return: Callable[[], None]) -> None:
+    def __init__(
+        self, informers: Shares, *, namespace: str, on_return: Callable[[], None], on_loss: Callable[[], None]
+    ) -> None:
         self._configuration = OnDemandInformer(
             informers,
             MUTATING_WEBHOOKS,
@@ -162,8 +168,10 @@ class WebhookAvailability:
             informers, DEPLOYMENTS, Deployment, self._deployment_changed, namespace=namespace, name=names.WEBHOOK
         )
         self._on_return = on_return
+        self._on_loss = on_loss
         self._is_configured = False
         self._is_available = True
+        self._replicas = 0
 
     @property
     def is_available(self) -> bool:
@@ -180,13 +188,18 @@ class WebhookAvailability:
     def _configuration_changed(self, change: ObjectChange[PartialObjectMetadata]) -> None:
         old, new = change.old, change.new
         self._is_configured = new is not None
+        if new is None:
+            self._on_loss()
         if new is not None and (old is None or old.metadata.generation != new.metadata.generation):
             self._on_return()
 
     def _deployment_changed(self, change: ObjectChange[Deployment]) -> None:
         was_available = self._is_available
         status = change.new.status if change.new is not None else None
-        self._is_available = change.new is None or (status is not None and status.available_replicas > 0)
+        before, self._replicas = self._replicas, status.available_replicas if status is not None else 0
+        self._is_available = change.new is None or self._replicas > 0
+        if self._replicas < before:
+            self._on_loss()
         if self._is_available and not was_available:
             self._on_return()
 
@@ -200,6 +213,8 @@ BOUND_PODS: Final = ListOptions(
 DELAYS_AFTER_RETURN: Final = (10.0, 45.0)
 """Seconds after the webhook's return at which pods are looked for: when the API server calls it again, and once more
 for what was created until then."""
+UNNOTICED_SECONDS: Final = 120.0
+"""How long a replica may be lost before its Deployment shows it: a silent node is NotReady after 50 s."""
 FACTS_REQUEUE_DELAY: Final = 5.0
 PAGE_SIZE: Final = 500
 PAUSE_AFTER: Final = 50
@@ -237,7 +252,9 @@ class Sweeper:
         self._post = post
         self._clock = clock
         self._metrics = metrics
-        self._webhook = WebhookAvailability(informers, namespace=namespace, on_return=self._webhook_returned)
+        self._webhook = WebhookAvailability(
+            informers, namespace=namespace, on_return=self._webhook_returned, on_loss=self._webhook_lost
+        )
         self._evictor = PodEvictor(
             client,
             post=post,
@@ -248,6 +265,8 @@ class Sweeper:
         self._reported: LRUCache[tuple[str, MissReason], bool] = LRUCache(MAX_REPORTED)
         self._return_sweeps: list[float] = []
         """When to look for what was missed while the webhook was away."""
+        self._lost_at: datetime | None = None
+        """Since when pods may have been missed and taken by a node; None: nothing is known of a loss."""
         self._wake = asyncio.Event()
         self._causes = SeenErrors()
         self.unplaced = 0
@@ -275,6 +294,8 @@ class Sweeper:
                 self._return_sweeps = [each for each in self._return_sweeps if each > now]
                 wait = await self._sweep_safely(any_age=any_age)
                 last = self._clock.monotonic()
+                if any_age and not self._return_sweeps and self._webhook.is_available:
+                    self._lost_at = None
         finally:
             self._webhook.watch(False)
             self._show(SweepResult())
@@ -289,6 +310,12 @@ class Sweeper:
         now = self._clock.monotonic()
         self._return_sweeps = [now + each for each in DELAYS_AFTER_RETURN]
         self._wake.set()
+
+    def _webhook_lost(self) -> None:
+        if self._lost_at is None:
+            self._lost_at = self._clock.now() - timedelta(seconds=UNNOTICED_SECONDS)
+        if self._webhook.is_available:  # by other replicas
+            self._webhook_returned()
 
     async def _rest(self, seconds: float) -> None:
         self._wake.clear()
@@ -322,7 +349,8 @@ class Sweeper:
         younger = None if any_age else self._clock.now() - timedelta(seconds=spec.sweep_min_age)
         result = SweepResult(younger)
         result.within = await self._namespaces()
-        if "evict" in actions or spec.sweep_scope == "all":
+        looks_at_nodes = spec.sweep_scope == "all" or (any_age and self._lost_at is not None)
+        if "evict" in actions or looks_at_nodes:
             result.nodes = await self._nodes()
         until = self._clock.monotonic() + LOOKUPS_TIMEOUT
         pending = await self._list_pending()
@@ -330,8 +358,9 @@ class Sweeper:
             return MIN_INTERVAL
         await self._sweep_pending(pending, result, until)
         self._show(result)
-        if spec.sweep_scope == "all" and result.nodes:
-            await self._sweep_bound(result, until)
+        if looks_at_nodes and result.nodes:
+            older = self._lost_at if spec.sweep_scope != "all" else None
+            await self._sweep_bound(result, until, older=older)
         self._show(result)
         return await self._evictor.evict(
             result.evictable, latest=result.latest, per_minute=spec.sweep_max_evictions_per_minute
@@ -375,11 +404,13 @@ class Sweeper:
         evicting = [each for each in candidates if each.case.settings.sweep_action == "evict"]
         result.evictable += await self._missed(evicting, result, until)
 
-    async def _sweep_bound(self, result: "SweepResult", until: float) -> None:
+    async def _sweep_bound(self, result: "SweepResult", until: float, *, older: datetime | None) -> None:
+        """``older``: pods created before it are passed over."""
         token = ""
         while True:
             page = await self._client.list_page(PODS, BOUND_PODS, type=Pod, continue_token=token, limit=PAGE_SIZE)
-            found = await self._missed(await self._candidates(page.objects, result), result, until)
+            pods = [pod for pod in page.objects if older is None or created(pod) >= older]
+            found = await self._missed(await self._candidates(pods, result), result, until)
             result.misplaced.update(each.pod.metadata.namespace for each in found)
             await self._report(found)
             result.evictable += [each for each in found if each.case.settings.sweep_action == "evict"]

@@ -76,7 +76,7 @@ def find_candidate(facts: PodFacts, *, younger: datetime | None) -> SweepCandida
         return None
     if any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ()):
         return None  # the controller's
-    if younger is not None and _created(metadata.creation_timestamp) > younger:
+    if younger is not None and created(pod) > younger:
         return None
     is_stale = False
     written = read_record(metadata.annotations)
@@ -135,9 +135,10 @@ def _is_recreated(pod: Pod) -> bool:
     return owner is not None and bool(owner.uid) and owner.kind != "Node"
 
 
-def _created(text: str | None) -> datetime:
+def created(pod: Pod) -> datetime:
+    """When the API server stored it; for a time that cannot be read, the earliest there is."""
     try:
-        return datetime.fromisoformat(text or "")
+        return datetime.fromisoformat(pod.metadata.creation_timestamp or "")
     except ValueError:
         return datetime.min.replace(tzinfo=UTC)
 

@@ -87,7 +87,7 @@ def test_nobody_may_update_or_delete_pods_and_the_webhook_may_not_even_read_them
             (names.CONTROLLER, "", "use securitycontextconstraints.security.openshift.io"),
         ),
         (placement_objects.OptionalFeatures(evicts=True), (names.CONTROLLER, "", "create pods/eviction")),
-        (placement_objects.OptionalFeatures(compares_nodes=True), (names.CONTROLLER, "", "list nodes")),
+        (placement_objects.OptionalFeatures(sweeps=True), (names.CONTROLLER, "", "list nodes")),
         (
             placement_objects.OptionalFeatures(sweeps=True),
             (
@@ -184,11 +184,11 @@ EVICTS_SOMEWHERE = {
         (policy(nodeAware={"mode": "report"}), {"sweeps": True, "share_readings": True, "node_aware": True}),
         (
             policy(sweep={"action": "evict"}),
-            {"sweeps": True, "share_readings": True, "compares_nodes": True, "evicts": True},
+            {"sweeps": True, "share_readings": True, "evicts": True},
         ),
         (
             policy(overrides=[EVICTS_SOMEWHERE]),
-            {"sweeps": True, "share_readings": True, "compares_nodes": True, "evicts": True},
+            {"sweeps": True, "share_readings": True, "evicts": True},
         ),
         (policy(warmUp={"kinds": ["CronJob"]}), {"sweeps": True, "share_readings": True}),
         (
@@ -197,7 +197,7 @@ EVICTS_SOMEWHERE = {
         ),
         (policy(images={"secretAccess": "none"}), {"sweeps": True, "share_readings": True, "secret_access": "none"}),
         (policy(sweep={"action": "off"}), {"share_readings": True}),
-        (policy(sweep={"scope": "all"}), {"share_readings": True, "sweeps": True, "compares_nodes": True}),
+        (policy(sweep={"scope": "all"}), {"share_readings": True, "sweeps": True}),
     ],
     ids=[
         "defaults",

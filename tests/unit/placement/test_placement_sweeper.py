@@ -502,3 +502,49 @@ async def test_an_api_server_that_does_not_answer_ends_the_round_and_not_the_swe
     cluster.refusal = None
     await cluster.clock.run(120)
     assert cluster.evicted == ["missed"]
+
+
+@pytest.mark.req("PL-370")
+async def test_pods_that_a_lost_replica_let_pass_are_found_on_their_nodes(make):
+    """Its Deployment shows it a minute later; the scheduler has taken them long ago, and the scope is pending."""
+    cluster = make()
+    await cluster.settled()
+    assert cluster.pages == 0
+    cluster.registry.set(APP, "linux/arm64")
+    cluster.create("before", phase="Running", nodeName="a", age=600)
+    cluster.create("missed", phase="Running", nodeName="a", age=60)
+    cluster.create("lucky", phase="Running", nodeName="b", age=60)
+    cluster.serve(2)
+    await cluster.clock.run(12)
+    assert cluster.reported() == ["missed"]
+    cluster.create("later", phase="Running", nodeName="a")
+    await cluster.clock.run(40)
+    assert cluster.reported() == ["missed", "later"]
+    pages = cluster.pages
+    await cluster.clock.run(900)
+    assert cluster.pages == pages
+    cluster.serve(3)
+    await cluster.clock.run(60)
+    assert cluster.pages == pages
+
+
+@pytest.mark.req("PL-370")
+@pytest.mark.parametrize("lost", ["replicas", "configuration"])
+async def test_what_a_node_took_while_the_webhook_was_away_is_found_on_its_return(make, lost):
+    cluster = make()
+    await cluster.settled()
+    cluster.registry.set(APP, "linux/arm64")
+    if lost == "replicas":
+        cluster.serve(0)
+    else:
+        cluster.unregister()
+    await cluster.clock.run(1800)
+    cluster.create("missed", phase="Running", nodeName="a")
+    await cluster.clock.run(600)
+    cluster.events.clear()
+    if lost == "replicas":
+        cluster.serve(1)
+    else:
+        cluster.register(generation=2)
+    await cluster.clock.run(50)
+    assert cluster.reported() == ["missed"]

@@ -182,7 +182,6 @@ def grantable_permissions(settings: OperatorSettings, cluster: ClusterCapabiliti
         openshift=features.openshift,
         node_aware=True,
         sweeps=True,
-        compares_nodes=True,
         evicts=True,
         warm_up=get_args(WarmUpKind),
         share_readings=True,

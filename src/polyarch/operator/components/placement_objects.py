@@ -209,9 +209,8 @@ class OptionalFeatures(msgspec.Struct, frozen=True, kw_only=True):
     node_aware: bool = False
     """A PlacementPolicy sets ``nodeAware`` to ``report`` or ``narrow``."""
     sweeps: bool = False
-    """Some ``sweep.action`` is not ``off``: it is watched whether the webhook is there."""
-    compares_nodes: bool = False
-    """The sweep compares pods with the architectures of nodes: it evicts, or its scope is ``all``."""
+    """Some ``sweep.action`` is not ``off``: it is watched whether the webhook is there, and pods that it missed are
+    compared with the architectures of nodes."""
     evicts: bool = False
     """Some ``sweep.action`` is ``evict``."""
     warm_up: tuple[WarmUpKind, ...] = ()
@@ -238,7 +237,6 @@ class OptionalFeatures(msgspec.Struct, frozen=True, kw_only=True):
             namespace=settings.namespace,
             node_aware=spec.node_aware != "off",
             sweeps=sweeps,
-            compares_nodes=sweeps and (evicts or spec.sweep_scope == "all"),
             evicts=evicts,
             warm_up=spec.warm_up_kinds if spec.warm_up_enabled else (),
             share_readings=spec.images_share_readings,
@@ -268,7 +266,7 @@ def role_permissions(features: OptionalFeatures) -> dict[str, RolePermissions]:
                 *events.RIGHTS,
                 *SCRAPER_RIGHTS,
                 *((_SEES_REGISTRATION,) if features.sweeps else ()),
-                *((rule(NODES, "list"),) if features.compares_nodes and not features.node_aware else ()),
+                *((rule(NODES, "list"),) if features.sweeps and not features.node_aware else ()),
                 *((rule(PODS, "create", subresource="eviction"),) if features.evicts else ()),
                 *(rule(_TEMPLATES[kind], "list", "watch") for kind in features.warm_up),
                 *(_REPORTED if features.reports else ()),

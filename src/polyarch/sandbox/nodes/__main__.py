@@ -15,6 +15,7 @@ from polyarch.kube.controller import Controller
 from polyarch.kube.events import Recorder
 from polyarch.kube.informer import InformerFactory
 from polyarch.kube.resources import NODES, PODS
+from polyarch.kube.store import ObjectChange
 from polyarch.objects import ObjectKey
 from polyarch.oci.inspector import InspectorOptions, open_inspector
 from polyarch.oci.pull_sources import Configuration
@@ -79,6 +80,12 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
         # The API server has an index for this selector: it never sends us pods without a node.
         pods = informers.informer(PODS, Pod, field_selector="spec.nodeName!=")
         events = Recorder(client, controller="polyarch.dev/sandbox-nodes", instance=folder.name, clock=clock)
+        nodes = informers.informer(NODES, Node, label_selector=NODE_LABEL)
+
+        def is_lost(name: str) -> bool:
+            node = nodes.store.get(ObjectKey("", name))
+            return node is not None and node.is_lost
+
         runner = PodRunner(
             client,
             informers,
@@ -86,6 +93,7 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
             cluster=Cluster(state.api_server_of_pods, Path(Pki(folder.pki).ca)),
             kube_scheduler=kube_scheduler,
             environment=os.environ,
+            is_lost=is_lost,
             clock=clock,
             events=events,
             changed=lambda key: controller.queue.add(key),
@@ -102,15 +110,24 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
             events=events,
             runner=runner,
             numa=numa,
+            is_lost=is_lost,
             pod_network=state.pod_network,
         )
         controller: Controller[ObjectKey] = Controller("kubelets", kubelets.reconcile, workers=WORKERS, clock=clock)
         pods.add_handler(lambda change: controller.queue.add(change.key))
-        nodes = informers.informer(NODES, Node, label_selector=NODE_LABEL)
         kubelet_api = KubeletApi(pods.store, runner, now=clock.now)
         registered = Registration(client, nodes.store, plans, clock=clock)
         keeper: Controller[ObjectKey] = Controller("nodes", registered.reconcile, workers=WORKERS, clock=clock)
-        nodes.add_handler(lambda change: keeper.queue.add(change.key))
+
+        def note(change: ObjectChange[Node]) -> None:
+            keeper.queue.add(change.key)
+            if change.new is not None and change.new.is_lost != (change.old is not None and change.old.is_lost):
+                runner.cut_off(change.key.name, is_lost=change.new.is_lost)
+                for pod in pods.store.values():
+                    if pod.spec.node_name == change.key.name:
+                        controller.queue.add(pod.metadata.key)
+
+        nodes.add_handler(note)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(informers.run())
             tasks.create_task(events.run())
@@ -131,7 +148,7 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
             tasks.create_task(keeper.run())
             tasks.create_task(controller.run())
             tasks.create_task(kubelet_api.run(kubelet_socket(folder.root), tls(Pki(folder.pki))))
-            tasks.create_task(registration.renew(client, plans, clock))
+            tasks.create_task(registration.renew(client, nodes.store, plans, clock))
 
 
 def _by_address(plans: Iterable[NodePlan], numa: SimulatedKubelets, pod_network: int) -> dict[str, SimulatedKubelet]:

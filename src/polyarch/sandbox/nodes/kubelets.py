@@ -6,7 +6,7 @@ reports it with one PATCH of the pod's status."""
 
 import datetime as dt
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -82,6 +82,7 @@ class Kubelets:
         events: Recorder,
         runner: PodRunner,
         numa: SimulatedKubelets,
+        is_lost: Callable[[str], bool] = lambda node: False,
         pod_network: int = DEFAULT_POD_NETWORK,
     ) -> None:
         self._client = client
@@ -92,6 +93,7 @@ class Kubelets:
         self._events = events
         self._runner = runner
         self._numa = numa
+        self._is_lost = is_lost
         self._pod_network = pod_network
         self._states: dict[ObjectKey, tuple[str, PodState]] = {}
         self._present: dict[tuple[str, str], Pulled] = {}
@@ -105,6 +107,8 @@ class Kubelets:
         plan = self._plans.get(pod.spec.node_name) if pod is not None else None
         if pod is None or plan is None:
             self._forget(key)
+            return NoRequeue()
+        if self._is_lost(plan.name):
             return NoRequeue()
         runs = any(is_run(each.image) for each in [*pod.init_containers, *pod.containers])
         try:

@@ -17,6 +17,8 @@ from polyarch.sandbox.state import NodeBatch, Settings, Taint, joined
 from polyarch.sandbox.versions import KUBERNETES
 
 NODE_LABEL = "sandbox.polyarch.dev/node"
+LOST_ANNOTATION = "sandbox.polyarch.dev/lost"
+"""With any value, the node is cut off: its kubelet is silent, and what runs on it answers nobody."""
 """On every node of the sandbox and no other: it finds the nodes of an earlier, larger fleet, to delete them."""
 NUMA_ANNOTATION = "sandbox.polyarch.dev/numa"
 TAINTS_ANNOTATION = "sandbox.polyarch.dev/taints"
@@ -74,6 +76,10 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+    @property
+    def is_lost(self) -> bool:
+        return LOST_ANNOTATION in (self.metadata.annotations or {})
 
     @property
     def is_ready(self) -> bool:

@@ -66,7 +66,8 @@ class Registration:
         """Make the node ``key`` match its plan, or delete it if there is none."""
         plan, node = self._plans.get(key), self._nodes.get(key)
         if plan is not None:
-            await self._keep(plan, node)
+            if node is None or not node.is_lost:
+                await self._keep(plan, node)
         elif node is not None:
             log.info("node that is no longer configured removed", node=key.name)
             await _remove(self._client, key.name)
@@ -90,12 +91,13 @@ class Registration:
             return await self._client.get(NODES, plan.name, type=Node)
 
 
-async def renew(client: Client, plans: Sequence[NodePlan], clock: Clock) -> None:
+async def renew(client: Client, nodes: Store[Node], plans: Sequence[NodePlan], clock: Clock) -> None:
     """Renew every Lease until cancelled. A failure is logged; the next round renews again, as in a kubelet."""
     while True:
         await clock.sleep(RENEW_SECONDS)
+        there = [plan for plan in plans if (node := nodes.get(ObjectKey("", plan.name))) is None or not node.is_lost]
         try:
-            await _batches(plans, lambda plan: _renew_one(client, plan, clock))
+            await _batches(there, lambda plan: _renew_one(client, plan, clock))
         except (ApiError, ConnectionFailed) as error:
             log.warning("leases were not renewed", error=str(error))
 

@@ -136,6 +136,7 @@ class ProbeWorker:
         session: aiohttp.ClientSession,
         *,
         clock: Clock,
+        is_lost: Callable[[], bool] = lambda: False,
         changed: Callable[[], None],
         tell: Callable[[str, str], None],
     ) -> None:
@@ -143,6 +144,7 @@ class ProbeWorker:
         self._target = target
         self._session = session
         self._clock = clock
+        self._is_lost = is_lost
         self._changed = changed
         self._tell = tell
         self.started = container.startup_probe is None
@@ -204,6 +206,9 @@ class ProbeWorker:
         while True:
             asked = self._clock.monotonic()
             problem = await ask(probe, self._target, self._session)
+            if self._is_lost():  # so is the kubelet that asks
+                await self._clock.sleep(probe.period_seconds)
+                continue
             if not problem or asked >= due:
                 due = asked + probe.period_seconds  # a kubelet's ticker does not wait for the answer
                 if problem:

@@ -220,12 +220,14 @@ class PodRunner:
         cluster: Cluster,
         kube_scheduler: str,
         environment: Mapping[str, str],
+        is_lost: Callable[[str], bool] = lambda node: False,
         clock: Clock,
         events: Recorder,
         changed: Callable[[ObjectKey], None],
     ) -> None:
         self._client = client
         self._informers = informers
+        self._is_lost = is_lost
         self._root = root
         self._cluster = cluster
         self._commands = ContainerCommands(
@@ -364,6 +366,13 @@ class PodRunner:
             pod.volumes.close()
         self._spawn(None, self._remove(uid, left))
 
+    def cut_off(self, node: str, *, is_lost: bool) -> None:
+        """Stop the processes on a node that is lost, so that whoever connects waits in vain; or let them go on."""
+        for pod in self._pods.values():
+            if pod.bound.node == node:
+                for container in pod.living:
+                    container.signal(signal.SIGSTOP if is_lost else signal.SIGCONT)
+
     def others(self, key: ObjectKey, uid: str) -> list[str]:
         """The uids of earlier pods of this name."""
         return [each for each, pod in self._pods.items() if pod.bound.key == key and each != uid]
@@ -383,6 +392,7 @@ class PodRunner:
         pod.containers[name] = container
         if container.exit is not None:
             return
+        container.signal(signal.SIGCONT)  # its node may have been cut off when an earlier process ended
         spec = pod.document.container(name)
         target = self._target(pod, container)
         assert self._session is not None  # noqa: S101  pods come after `run` has started
@@ -391,6 +401,7 @@ class PodRunner:
             target,
             self._session,
             clock=self._clock,
+            is_lost=lambda: self._is_lost(pod.bound.node),
             changed=lambda: self._changed(pod.bound.key),
             tell=lambda reason, note: self._tell(pod.bound, "Warning", reason, note),
         )
