@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from fake_pods import FakePods
+from fake_recorder import EventLog
 from manual_clock import ManualClock
 from placement_world import (
-    FakeApi,
     FakeInspector,
     FakeSecrets,
     FakeWatches,
-    Told,
     cppc,
     facts_of,
     placement_metrics,
@@ -27,18 +27,24 @@ from polyarch.images.pull_secrets import PullSecretReader, PullSecrets
 from polyarch.images.waiting import WaitingPods
 from polyarch.kube.controller import Controller
 from polyarch.kube.queue import WorkQueue
-from polyarch.objects import ObjectKey
+from polyarch.objects import ObjectKey, Pod
+from polyarch.placement import names
 from polyarch.placement.controller import PodController
 
 
-class World:
+def is_labelled(pod: Pod) -> bool:
+    """The selector of the watch."""
+    return (pod.metadata.labels or {}).get(names.SCHEDULING_GATE_LABEL) == names.GATED
+
+
+class ControllerWorld:
     """A controller process against fakes; ``await world.run(seconds)`` lets time pass."""
 
     def __init__(
         self,
         *,
         leading: bool = True,
-        api: FakeApi | None = None,
+        cluster: FakePods | None = None,
         mutator: PodMutator | None = None,
         inspector: Callable[[ManualClock], Any] = FakeInspector,
         **configuration: Any,
@@ -46,11 +52,12 @@ class World:
         self.clock = ManualClock(start=0)
         self.watches = FakeWatches()
         self.facts = facts_of(self.watches, self.clock, **configuration)
-        self.api = api or FakeApi()
+        self.cluster = cluster or FakePods(shows=is_labelled)
+        self.api = self.cluster.api
         self.registry = inspector(self.clock)
         self.reader = FakeSecrets()
         self.secrets = PullSecrets(self.reader, self.clock)
-        self.told = Told()
+        self.told = EventLog()
         self.leading = leading
         self.connected = True
         """Whether the watch of pods holds."""
@@ -68,7 +75,7 @@ class World:
         self.attempts = LookupRunner(self.waiting, images, self.registry, self.secrets, self.clock, placement.lookups)
         self.reads = PullSecretReader(self.secrets, self.pods.add_after)
         self.controller = PodController(
-            pods=self.api,
+            pods=self.cluster,
             facts=self.facts,
             secrets=self.secrets,
             reads=self.reads,
@@ -84,7 +91,7 @@ class World:
             uniform=lambda: 0.5,
             mutator=mutator,
         )
-        self.api.on_event = self.pods.add
+        self.cluster.on_event = self.pods.add
         self._tasks = [
             asyncio.create_task(self.facts.run()),
             asyncio.create_task(self.attempts.run()),
@@ -99,7 +106,7 @@ class World:
 
     async def create(self, *images: str, **options: Any) -> ObjectKey:
         """A gated pod appears and is looked at."""
-        key = self.api.create(pod(*images, gated=True, **options))
+        key = self.cluster.create(pod(*images, gated=True, **options))
         await self.run()
         return key
 
@@ -121,7 +128,7 @@ class World:
         self.configure("clusterpodplacementconfigs", deleting)
 
     def patched(self, key: ObjectKey) -> int:
-        return sum(each == key for each, _ in self.api.patches)
+        return self.cluster.patched.count(key)
 
     async def close(self) -> None:
         for task in self._tasks:

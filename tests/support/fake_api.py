@@ -24,7 +24,7 @@ from polyarch.kube.errors import (
     NotFound,
     StatusCause,
 )
-from polyarch.kube.patches import JsonPatch, MergePatch, PatchError, StrategicPatch, apply_patch
+from polyarch.kube.patches import JsonPatch, MergePatch, Operation, PatchError, StrategicPatch, apply_patch
 from polyarch.kube.requests import FIELD_MANAGER, ListOptions
 from polyarch.kube.resources import PODS, Resource
 from polyarch.kube.responses import ListResult
@@ -237,6 +237,13 @@ class FakeApi:
     async def is_served(self, resource: Resource) -> bool:
         return resource not in self.unserved
 
+    async def raw(self, method: str, path: str) -> bytes:
+        """Nothing but the server's version."""
+        self.requests.append((method.lower(), path, ""))
+        if path != "/version":
+            raise NotFound(404, reason="NotFound", message="the server could not find the requested resource")
+        return b'{"major": "1", "minor": "33", "gitVersion": "v1.33.2"}'
+
     # -- the client: writing ------------------------------------------------------------------------------------------
 
     async def create(
@@ -297,7 +304,9 @@ class FakeApi:
         known = self._known(resource, namespace, name)
         if isinstance(patch, JsonPatch):
             try:
-                after = apply_patch(copy.deepcopy(known), patch.operations)
+                after = apply_patch(
+                    copy.deepcopy(known), msgspec.convert(plain(patch.operations), tuple[Operation, ...])
+                )
             except PatchError as error:
                 raise Invalid(422, reason="Invalid", message=f"{NO_FIT}: {error}") from None
         else:

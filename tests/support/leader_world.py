@@ -8,18 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from fake_pods import FakePods
+from fake_recorder import EventLog
 from manual_clock import ManualClock
-from placement_world import FakeApi, FakeInspector, FakeSecrets, pod
+from placement_world import FakeInspector, FakeSecrets, pod
 
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pull_secrets import PullSecrets
 from polyarch.kube.controller import Controller
-from polyarch.kube.errors import NotFound, TooManyRequests
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
 from polyarch.objects import ObjectKey, Pod
 from polyarch.taints import names
-from polyarch.taints.events import PodEvent
 from polyarch.taints.image_waiting import ImageWaiting
 from polyarch.taints.metrics import TaintMetrics
 from polyarch.taints.pod_rules import PodFacts
@@ -71,79 +71,23 @@ def settings_of(**spec: Any) -> TaintSettings:
     return settings
 
 
-class TaintApi(FakeApi):
+def is_watched(pod: Pod) -> bool:
     """The watch shows pods without a node, and those that the admission labelled."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.evicted: list[ObjectKey] = []
-        self.budget = 1000
-        """Evictions that budgets allow."""
-        self.synced = True
-
-    def tell(self, key: ObjectKey) -> None:
-        found = self.pods.get(key)
-        labels = (found or {}).get("metadata", {}).get("labels") or {}
-        if found is None or (found["spec"].get("nodeName") and labels.get(names.GATED_LABEL) != names.CHANGED):
-            self.store.pop(key, None)
-        else:
-            self.store[key] = msgspec.convert(found, Pod)
-        self.on_event(key)
-
-    async def evict(self, namespace: str, pod: str, *, uid: str | None = None) -> None:
-        if ObjectKey(namespace, pod) not in self.pods:
-            raise NotFound(404, reason="NotFound", verb="create", resource="pods/eviction", name=pod)
-        if not self.budget:
-            raise TooManyRequests(429, reason="TooManyRequests")
-        self.budget -= 1
-        self.evicted.append(ObjectKey(namespace, pod))
-        self.delete(ObjectKey(namespace, pod))
-
-    def known(self) -> list[ObjectKey]:
-        return list(self.store)
-
-    def unscheduled(self) -> list[Pod] | None:
-        return [each for each in self.store.values() if not each.spec.node_name] if self.synced else None
-
-    def tolerations(self, key: ObjectKey) -> list[dict[str, str]]:
-        return self.pods[key]["spec"].get("tolerations") or []
-
-    def tolerated(self, key: ObjectKey) -> list[str]:
-        """Architectures whose taint with our key the pod tolerates, in order."""
-        return [each["value"] for each in self.tolerations(key) if each.get("key") == KEY]
-
-    def has_gate(self, key: ObjectKey) -> bool:
-        return any(gate["name"] == names.GATE for gate in self.pods[key]["spec"].get("schedulingGates") or ())
-
-    def annotations(self, key: ObjectKey) -> dict[str, str]:
-        return self.pods[key]["metadata"].get("annotations") or {}
+    return not pod.spec.node_name or (pod.metadata.labels or {}).get(names.GATED_LABEL) == names.CHANGED
 
 
-class Heard:
-    """The events that were posted, all of them Warnings."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, PodEvent]] = []
-
-    def __call__(self, pod: Pod, event: PodEvent) -> None:
-        self.events.append((pod.metadata.name, event))
-
-    @property
-    def reasons(self) -> list[str]:
-        return [event.reason.value for _, event in self.events]
-
-
-class World:
+class TaintedPodsWorld:
     """A replica of the role, leading or not; ``await world.run(seconds)`` lets time pass."""
 
-    def __init__(self, *, leading: bool = True, api: TaintApi | None = None, **spec: Any) -> None:
+    def __init__(self, *, leading: bool = True, cluster: FakePods | None = None, **spec: Any) -> None:
         self.clock = ManualClock(start=0)
         self.facts = FakeFacts(**spec)
-        self.api = api or TaintApi()
+        self.cluster = cluster or FakePods(shows=is_watched)
+        self.api = self.cluster.api
         self.registry = FakeInspector(self.clock)
         self.reader = FakeSecrets()
         self.secrets = PullSecrets(self.reader, self.clock)
-        self.heard = Heard()
+        self.heard = EventLog()
         self.leading = leading
         self.held: set[str] = set()
         """Names of pods that placement keeps."""
@@ -171,7 +115,7 @@ class World:
             uniform=lambda: 0.5,
         )
         self.controller = PodController(
-            pods=self.api,
+            pods=self.cluster,
             facts=self.facts,
             images=self.images,
             writes=writes,
@@ -190,7 +134,7 @@ class World:
             is_held=lambda pod: pod.metadata.name in self.held,
             uniform=lambda: 0.5,
         )
-        self.api.on_event = self.pods.add
+        self.cluster.on_event = self.pods.add
         passes = Controller("pods", self.controller.reconcile, queue=self.pods, workers=4, clock=self.clock)
         self._tasks = [
             asyncio.create_task(run())
@@ -207,7 +151,7 @@ class World:
 
     async def create(self, *images: str, gated: bool = False, age: float = 0.0, **options: Any) -> ObjectKey:
         """A pod appears without a node and is looked at; ``gated``: with our gate."""
-        key = self.api.create(self.document(*images, gated=gated, age=age, **options))
+        key = self.cluster.create(self.document(*images, gated=gated, age=age, **options))
         await self.run()
         return key
 
@@ -222,7 +166,7 @@ class World:
         return document
 
     def patches(self, key: ObjectKey) -> int:
-        return sum(each == key for each, _ in self.api.patches)
+        return self.cluster.patched.count(key)
 
     async def lead(self) -> None:
         """The Lease is won."""

@@ -5,7 +5,7 @@ Fakes stand at the seams only (informers, secrets' reader, inspector, client, re
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,15 +14,13 @@ from manual_clock import ManualClock
 
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pod_mutation import MutationContext, PodMutation
-from polyarch.kube.errors import NO_FIT, Invalid, NotFound, StatusCause
+from polyarch.kube.errors import Invalid, NotFound, StatusCause
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.patches import JsonPatch, TestFailed, apply_patch
-from polyarch.objects import DOCKER_CONFIG_JSON, ObjectKey, PartialObjectMetadata, Pod, Secret
+from polyarch.objects import DOCKER_CONFIG_JSON, Pod, Secret
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, Status
 from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS
-from polyarch.placement.events import Event
 from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.platforms import Platform
@@ -207,101 +205,6 @@ class FakeInspector:
         return reference.registry in self.low
 
 
-class FakeApi:
-    """Pods as the API server keeps them; PATCHes are applied, counted, and told to the watch when ``tell`` says so."""
-
-    def __init__(self) -> None:
-        self.pods: dict[ObjectKey, dict[str, Any]] = {}
-        self.store: dict[ObjectKey, Pod] = {}
-        self.patches: list[tuple[ObjectKey, JsonPatch]] = []
-        self.refuse: Exception | None = None
-        self.on_event: Callable[[ObjectKey], None] = lambda key: None
-        self.lagging = False
-        self.undoes = ""
-        """What a webhook of the cluster undoes: ``labels``, or ``all``, be it that our gate is removed."""
-        self._version = 100
-
-    def create(self, document: dict[str, Any]) -> ObjectKey:
-        metadata = document["metadata"]
-        key = ObjectKey(metadata["namespace"], metadata["name"])
-        self.pods[key] = {
-            **document,
-            "metadata": {"uid": f"uid-{key.name}", **metadata, "resourceVersion": self._next()},
-        }
-        self.tell(key)
-        return key
-
-    def change(self, key: ObjectKey, **metadata: Any) -> None:
-        """Somebody else changes the pod."""
-        pod = self.pods[key]
-        self.pods[key] = {**pod, "metadata": {**pod["metadata"], **metadata, "resourceVersion": self._next()}}
-
-    def delete(self, key: ObjectKey) -> None:
-        del self.pods[key]
-        self.tell(key)
-
-    def tell(self, key: ObjectKey) -> None:
-        """The watch event: pods without the label leave the selection."""
-        pod = self.pods.get(key)
-        labels = (pod or {}).get("metadata", {}).get("labels") or {}
-        if pod is None or labels.get(names.SCHEDULING_GATE_LABEL) != names.GATED:
-            self.store.pop(key, None)
-        else:
-            self.store[key] = msgspec.convert(pod, Pod)
-        self.on_event(key)
-
-    async def patch(self, resource: Any, name: str, patch: JsonPatch, *, namespace: str = "") -> PartialObjectMetadata:
-        key = ObjectKey(namespace, name)
-        self.patches.append((key, patch))
-        if self.refuse is not None:
-            raise self.refuse
-        if key not in self.pods:
-            raise NotFound(404, reason="NotFound", verb="patch", resource="pods", name=name)
-        before = self.pods[key]
-        operations = [msgspec.convert(each, type(each)) for each in patch.operations]
-        try:
-            after = apply_patch(before, operations)
-        except TestFailed:
-            raise Invalid(422, reason="Invalid", message=NO_FIT) from None
-        if self.undoes == "all" or (self.undoes == "labels" and after["spec"] == before["spec"]):
-            after = before
-        if after == before:  # nothing is written and nobody is told
-            return msgspec.convert({"metadata": before["metadata"]}, PartialObjectMetadata)
-        after = {**after, "metadata": {**after["metadata"], "resourceVersion": self._next()}}
-        self.pods[key] = after
-        if not self.lagging:
-            self.tell(key)
-        return msgspec.convert({"metadata": after["metadata"]}, PartialObjectMetadata)
-
-    # the view of the controller
-    def get(self, key: ObjectKey) -> Pod | None:
-        return self.store.get(key)
-
-    def keys(self) -> Iterable[ObjectKey]:
-        return self.store.keys()
-
-    def labels(self, key: ObjectKey) -> dict[str, str]:
-        return self.pods[key]["metadata"].get("labels") or {}
-
-    def is_gated(self, key: ObjectKey) -> bool:
-        return any(gate["name"] == names.GATE for gate in self.pods[key]["spec"].get("schedulingGates") or ())
-
-    def architectures(self, key: ObjectKey) -> list[str] | None:
-        """Values of the expression in the first required term, or None if there is none."""
-        affinity = self.pods[key]["spec"].get("affinity") or {}
-        required = (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
-        if not required:
-            return None
-        for expression in required["nodeSelectorTerms"][0].get("matchExpressions") or ():
-            if expression["key"] == names.ARCH_KEY:
-                return list(expression["values"])
-        return None
-
-    def _next(self) -> str:
-        self._version += 1
-        return str(self._version)
-
-
 class FakeMutator:
     """Another feature: it adds ``addition`` to every pod, and remembers what it was asked."""
 
@@ -325,24 +228,6 @@ class FakeMutator:
 def refused_by_validation() -> Invalid:
     cause = StatusCause("FieldValueForbidden", "Forbidden: pod updates may not change fields", "spec")
     return Invalid(422, reason="Invalid", message='Pod "app" is invalid: spec: Forbidden', causes=(cause,))
-
-
-class Told:
-    """The events that were posted."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, Event]] = []
-
-    def __call__(self, pod: Pod, event: Event) -> None:
-        self.events.append((pod.metadata.name, event))
-
-    @property
-    def reasons(self) -> list[str]:
-        return [str(event.reason) for _, event in self.events]
-
-    @property
-    def warnings(self) -> list[Event]:
-        return [event for _, event in self.events if event.type == "Warning"]
 
 
 def pod(

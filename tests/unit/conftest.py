@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from controller_world import World
+from controller_world import ControllerWorld
 
 
 @pytest.fixture
 async def worlds() -> AsyncIterator[Any]:
-    made: list[World] = []
+    made: list[ControllerWorld] = []
 
-    def make(**options: Any) -> World:
-        made.append(World(**options))
+    def make(**options: Any) -> ControllerWorld:
+        made.append(ControllerWorld(**options))
         return made[-1]
 
     yield make
@@ -21,5 +21,5 @@ async def worlds() -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-async def world(worlds) -> World:
+async def world(worlds) -> ControllerWorld:
     return worlds()

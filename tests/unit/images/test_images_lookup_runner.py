@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from controller_world import World
+from controller_world import ControllerWorld
 from placement_world import failed, pod, resolved
 
 from polyarch.images.fair_queue import FairQueue
@@ -27,12 +27,12 @@ async def test_an_outage_of_thirty_seconds_releases_nothing_unconstrained(world)
     world.registry.set("app:1", error="network")
     keys = [await world.create("app:1", name=f"app-{number}") for number in range(50)]
     await world.run(30)
-    assert all(world.api.is_gated(key) for key in keys)
+    assert all(world.cluster.is_gated(key) for key in keys)
     asked = world.registry.count("app:1")
     assert asked <= 12
     world.registry.set("app:1", "linux/arm64")
     await world.run(20)
-    assert {tuple(world.api.architectures(key)) for key in keys} == {("arm64",)}
+    assert {tuple(world.cluster.architectures(key)) for key in keys} == {("arm64",)}
 
 
 @pytest.mark.req("PL-330", "PL-335")
@@ -52,11 +52,11 @@ async def test_the_window_depends_on_the_class_of_the_failure(world, error, earl
     key = await world.create("app:1")
     if earliest:
         await world.run(earliest - 0.5)
-        assert world.api.is_gated(key)
+        assert world.cluster.is_gated(key)
         await world.run(latest - earliest + 0.5)
-    assert not world.api.is_gated(key)
-    assert world.api.architectures(key) is None
-    assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
+    assert not world.cluster.is_gated(key)
+    assert world.cluster.architectures(key) is None
+    assert world.cluster.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
 
 
 @pytest.mark.req("PL-330")
@@ -64,10 +64,10 @@ async def test_a_change_of_class_takes_the_new_window_counted_from_the_first_att
     world.registry.set("app:1", error="network")
     key = await world.create("app:1")
     await world.run(60)
-    assert world.api.is_gated(key)
+    assert world.cluster.is_gated(key)
     world.registry.set("app:1", error="not-found")
     await world.run(16)
-    assert not world.api.is_gated(key)
+    assert not world.cluster.is_gated(key)
 
 
 @pytest.mark.req("PL-330")
@@ -77,10 +77,10 @@ async def test_the_window_is_each_pods_own_though_attempts_are_shared(world):
     await world.run(25)
     second = await world.create("app:1", name="second")
     await world.run(6)
-    assert not world.api.is_gated(first)
-    assert world.api.is_gated(second)
+    assert not world.cluster.is_gated(first)
+    assert world.cluster.is_gated(second)
     await world.run(25)
-    assert not world.api.is_gated(second)
+    assert not world.cluster.is_gated(second)
 
 
 @pytest.mark.req("PL-332", "PL-800")
@@ -92,8 +92,8 @@ async def test_a_broken_image_costs_two_patches_and_three_events(worlds):
     assert world.patched(key) == 0
     await world.run(0.2)
     assert world.patched(key) == 1
-    assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "1"
-    assert "absent" in world.api.pods[key]["metadata"]["annotations"][names.IMAGE_INSPECT_ERROR_ANNOTATION]
+    assert world.cluster.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "1"
+    assert "absent" in world.cluster.stored[key]["metadata"]["annotations"][names.IMAGE_INSPECT_ERROR_ANNOTATION]
     await world.run(40)
     assert world.patched(key) == 2
     assert world.told.reasons == [
@@ -101,8 +101,8 @@ async def test_a_broken_image_costs_two_patches_and_three_events(worlds):
         "ArchAwareInspectionError",
         "ArchAwareFallbackPredicateSet",
     ]
-    assert world.api.labels(key)[names.FALLBACK_ARCH_LABEL] == "ppc64le"
-    assert world.api.architectures(key) == ["ppc64le"]
+    assert world.cluster.labels(key)[names.FALLBACK_ARCH_LABEL] == "ppc64le"
+    assert world.cluster.architectures(key) == ["ppc64le"]
 
 
 @pytest.mark.req("PL-331", "PL-403", "PL-900")
@@ -110,7 +110,7 @@ async def test_five_hundred_pods_of_one_cold_image_ask_once(world):
     world.registry.seconds = 1.0
     world.registry.set("app:1", "linux/amd64")
     for number in range(500):
-        world.api.create(pod("app:1", name=f"app-{number}", gated=True))
+        world.cluster.create(pod("app:1", name=f"app-{number}", gated=True))
     await world.run(2)
     assert world.registry.count("app:1") == 1
     assert len(world.api.patches) == 500
@@ -131,9 +131,9 @@ async def test_an_image_that_is_never_pulled_is_asked_once_and_then_neutral(worl
     world.registry.know("app:1", "linux/arm64")
     document = pod("app:1", "local:1", gated=True)
     document["spec"]["containers"][1]["imagePullPolicy"] = "Never"
-    key = world.api.create(document)
+    key = world.cluster.create(document)
     await world.run(1)
-    assert world.api.architectures(key) == ["arm64"]
+    assert world.cluster.architectures(key) == ["arm64"]
     assert world.registry.count("local:1") == 1
 
 
@@ -143,7 +143,7 @@ async def test_always_is_checked_after_the_pod_was_seen(world):
     world.registry.set("app:1", "linux/arm64")
     key = await world.create("app:1", pull="Always")
     assert world.registry.count("app:1") == 1
-    assert world.api.architectures(key) == ["arm64"]
+    assert world.cluster.architectures(key) == ["arm64"]
 
 
 @pytest.mark.req("PL-404")
@@ -152,7 +152,7 @@ async def test_a_digest_is_not_checked_again(world):
     world.registry.know(image, "linux/amd64")
     key = await world.create(image, pull="Always")
     assert world.registry.asked == []
-    assert world.api.architectures(key) == ["amd64"]
+    assert world.cluster.architectures(key) == ["amd64"]
 
 
 @pytest.mark.req("PL-407")
@@ -161,8 +161,8 @@ async def test_an_old_reading_stands_in_while_the_registry_is_away(world):
     world.registry.set("app:1", error="network")
     key = await world.create("app:1")
     await world.run(0.1)
-    assert world.api.architectures(key) == ["s390x"]
-    assert json.loads(world.api.pods[key]["metadata"]["annotations"][names.DECISION_ANNOTATION])["stale"] is True
+    assert world.cluster.architectures(key) == ["s390x"]
+    assert json.loads(world.cluster.stored[key]["metadata"]["annotations"][names.DECISION_ANNOTATION])["stale"] is True
 
 
 @pytest.mark.req("PL-407")
@@ -171,9 +171,9 @@ async def test_for_always_the_old_reading_counts_only_when_the_window_ends(world
     world.registry.set("app:1", error="network")
     key = await world.create("app:1", pull="Always")
     await world.run(100)
-    assert world.api.is_gated(key)
+    assert world.cluster.is_gated(key)
     await world.run(30)
-    assert world.api.architectures(key) == ["s390x"]
+    assert world.cluster.architectures(key) == ["s390x"]
 
 
 @pytest.mark.req("PL-407")
@@ -183,7 +183,7 @@ async def test_a_reading_that_is_too_old_for_the_policy_does_not_stand_in(worlds
     world.registry.set("app:1", error="network")
     key = await world.create("app:1")
     await world.run(10)
-    assert world.api.is_gated(key)
+    assert world.cluster.is_gated(key)
 
 
 @pytest.mark.req("PL-217")
@@ -192,7 +192,7 @@ async def test_two_images_that_exclude_each_other_need_no_third(world):
     world.registry.know("two:1", "linux/arm64", kind="image")
     world.registry.set("three:1", error="network")
     key = await world.create("one:1", "two:1", "three:1")
-    assert names.NO_SUPPORTED_ARCH_LABEL in world.api.labels(key)
+    assert names.NO_SUPPORTED_ARCH_LABEL in world.cluster.labels(key)
     assert world.told.reasons == ["NoSupportedArchitecturesFound"]
 
 
@@ -205,7 +205,7 @@ async def test_answers_that_nobody_else_remembers_are_kept_until_the_others_are_
         world.reader.put("team", image[:4], host=image.partition("/")[0])
     key = await world.create("fast.example/app:1", "slow-0.example/app:1", secrets=["fast", "slow"])
     await world.run(4)
-    assert world.api.architectures(key) == ["arm64"]
+    assert world.cluster.architectures(key) == ["arm64"]
     assert len(world.registry.asked) == 2
     assert len(list(world.waiting.lookups())) == 0
 
@@ -218,7 +218,7 @@ async def test_before_a_pod_is_impossible_its_indexes_are_looked_at_for_bundles(
     world.registry.know("app:1", "linux/arm64", kind="image")
     key = await world.create("app:1", "bundle:1")
     await world.run(1)
-    assert world.api.architectures(key) == ["arm64"]
+    assert world.cluster.architectures(key) == ["arm64"]
 
 
 @pytest.mark.req("PL-331", "RG-046")
@@ -230,7 +230,7 @@ async def test_what_was_found_of_bundles_is_kept_until_the_others_are_looked_at(
         world.reader.put("team", image[:4], host=image.partition("/")[0])
     key = await world.create("fast.example/app:1", "slow-0.example/app:1", secrets=["fast", "slow"])
     await world.run(8)
-    assert not world.api.is_gated(key)
+    assert not world.cluster.is_gated(key)
     assert len(world.registry.asked) == 4
 
 
@@ -240,7 +240,7 @@ async def test_indexes_that_are_no_bundles_leave_the_pod_impossible(world):
     world.registry.know("two:1", "linux/arm64", "linux/ppc64le")
     key = await world.create("one:1", "two:1")
     await world.run(1)
-    assert names.NO_SUPPORTED_ARCH_LABEL in world.api.labels(key)
+    assert names.NO_SUPPORTED_ARCH_LABEL in world.cluster.labels(key)
     assert world.registry.asked == ["docker.io/library/one:1", "docker.io/library/two:1"]
 
 
@@ -255,7 +255,7 @@ async def test_when_mirrors_or_certificates_change_what_failed_is_asked_for_at_o
     world.registry.set("app:1", "linux/arm64")
     world.controller.registries_changed()
     await world.run(0.6)
-    assert world.api.architectures(key) == ["arm64"]
+    assert world.cluster.architectures(key) == ["arm64"]
     assert world.registry.count("quay.io/app:1") == 1
 
 
@@ -266,7 +266,7 @@ async def test_when_mirrors_or_certificates_change_what_failed_is_asked_for_at_o
 async def test_public_images_that_are_known_cost_no_secret(world):
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1", secrets=["pull"])
-    assert not world.api.is_gated(key)
+    assert not world.cluster.is_gated(key)
     assert world.reader.gets.total() == 0
 
 
@@ -278,7 +278,7 @@ async def test_a_secret_is_read_once_for_many_pods(world):
     for number in range(20):
         await world.create("registry.example/app:1", name=f"app-{number}", secrets=["pull"])
     await world.run(5)
-    assert not any(map(world.api.is_gated, world.api.pods))
+    assert not any(map(world.cluster.is_gated, world.cluster.stored))
     assert world.reader.gets["team", "pull"] == 1
 
 
@@ -288,10 +288,10 @@ async def test_a_secret_that_appears_is_seen_at_the_next_attempt(world):
     world.registry.needs_credentials.add(image)
     key = await world.create("registry.example/app:1", secrets=["pull"])
     await world.run(4)
-    assert world.api.is_gated(key)
+    assert world.cluster.is_gated(key)
     world.reader.put("team", "pull")
     await world.run(5)
-    assert world.api.architectures(key) == ["amd64"]
+    assert world.cluster.architectures(key) == ["amd64"]
 
 
 @pytest.mark.req("PL-333")
@@ -301,10 +301,10 @@ async def test_a_secret_that_is_corrected_is_seen_at_the_next_attempt(world):
     world.reader.put("team", "pull", host="other.example")
     key = await world.create("registry.example/app:1", secrets=["pull"])
     await world.run(10)
-    assert world.api.is_gated(key)
+    assert world.cluster.is_gated(key)
     world.reader.put("team", "pull", host="registry.example")
     await world.run(16)
-    assert world.api.architectures(key) == ["amd64"]
+    assert world.cluster.architectures(key) == ["amd64"]
 
 
 @pytest.mark.req("PL-333")
@@ -318,7 +318,7 @@ async def test_a_changed_global_secret_is_used_at_once(world):
     world.secrets.set_global([document])
     world.controller.credentials_changed()
     await world.run(1)
-    assert world.api.architectures(key) == ["amd64"]
+    assert world.cluster.architectures(key) == ["amd64"]
 
 
 @pytest.mark.req("PL-331", "PL-852")
@@ -339,8 +339,8 @@ async def test_an_answer_is_shared_only_by_those_who_may_show_what_got_it(world)
     world.reader.put("team-a", "pull", password="new")
     await world.secrets.get(PullSecretNames("team-a", ("pull",)), since=world.clock.monotonic() + 1)
     await world.run(20)
-    assert world.api.architectures(changed) == ["amd64"]
-    assert world.api.is_gated(same)
+    assert world.cluster.architectures(changed) == ["amd64"]
+    assert world.cluster.is_gated(same)
 
 
 @pytest.mark.req("PL-334", "PL-423")
@@ -379,9 +379,9 @@ async def test_a_bug_met_while_secrets_are_read_does_not_end_the_attempts_of_oth
     await world.run(40)
     other = await world.create("registry.example/other:1", name="other")
     await world.run(1)
-    assert world.api.architectures(other) == ["amd64"]
+    assert world.cluster.architectures(other) == ["amd64"]
     await world.run(130)
-    assert not world.api.is_gated(broken)
+    assert not world.cluster.is_gated(broken)
 
 
 @pytest.mark.req("PL-306")
@@ -391,9 +391,9 @@ async def test_a_bug_met_before_a_registry_is_asked_ends_with_the_retry_window(w
     world.secrets.get = bug
     key = await world.create("app:1")
     await world.run(10)
-    assert world.api.is_gated(key)
+    assert world.cluster.is_gated(key)
     await world.run(130)
-    assert not world.api.is_gated(key)
+    assert not world.cluster.is_gated(key)
 
 
 @pytest.mark.req("PL-306", "RG-046")
@@ -406,7 +406,7 @@ async def test_a_bug_met_while_it_is_asked_for_bundles_holds_nobody_for_ever(wor
     world.secrets.get = bug
     key = await world.create("app:1", "other:1", name="late")
     await world.run(700)
-    assert not world.api.is_gated(key)
+    assert not world.cluster.is_gated(key)
 
 
 async def bug(source, **_):
@@ -430,7 +430,7 @@ async def test_a_secret_is_in_no_event_label_annotation_or_log(world, capsys):
     world.reader.put("team", "pull", host="other.example", password=MARKER)
     await world.create("registry.example/app:1", secrets=["pull"])
     await world.run(60)
-    texts = [repr(world.api.pods), repr(world.told.events), capsys.readouterr().out]
+    texts = [repr(world.cluster.stored), repr(world.told.events), capsys.readouterr().out]
     texts.append(world.metrics.render()[0].decode())
     assert not any(MARKER in text for text in texts)
 
@@ -453,7 +453,7 @@ async def test_secrets_are_read_again_side_by_side(world):
     for team in teams:
         world.reader.put(team, "pull", host="registry.example")
     await world.run(16)
-    assert not any(map(world.api.is_gated, world.api.pods))
+    assert not any(map(world.cluster.is_gated, world.cluster.stored))
 
 
 @pytest.mark.req("PL-422", "PL-854")
@@ -489,11 +489,11 @@ async def test_one_host_that_hangs_does_not_keep_the_others_waiting(world):
 
     world.registry.inspect = inspect  # type: ignore[method-assign]
     for number, image in enumerate(hanging):
-        world.api.create(pod(image, name=f"slow-{number}", gated=True))
+        world.cluster.create(pod(image, name=f"slow-{number}", gated=True))
     await world.run(1)
     fast = await world.create("quay.io/fast:1", name="fast")
     await world.run(1)
-    assert not world.api.is_gated(fast)
+    assert not world.cluster.is_gated(fast)
 
 
 @pytest.mark.req("PL-330")
@@ -509,9 +509,9 @@ async def test_a_pod_in_line_is_not_given_up_before_its_image_was_asked_for(worl
     for number in range(150):
         image = f"slow.example/app-{number}:1"
         world.registry.set(image, "linux/amd64")
-        world.api.create(pod(image, name=f"slow-{number}", gated=True))
+        world.cluster.create(pod(image, name=f"slow-{number}", gated=True))
     await world.run(6 * 55)
-    assert {tuple(world.api.architectures(key) or ()) for key in world.api.pods} == {("amd64",)}
+    assert {tuple(world.cluster.architectures(key) or ()) for key in world.cluster.stored} == {("amd64",)}
 
 
 @pytest.mark.req("PL-851")
@@ -528,20 +528,20 @@ async def test_a_namespace_that_names_many_hosts_that_hang_keeps_only_its_own_po
     for number in range(400):
         image = f"slow-{number % 20}.example/app-{number}:1"
         world.registry.set(image, "linux/amd64")
-        world.api.create(pod(image, name=f"slow-{number}", namespace="tenant", gated=True))
+        world.cluster.create(pod(image, name=f"slow-{number}", namespace="tenant", gated=True))
     await world.run(1)
     world.registry.set("quay.io/fast:1", "linux/amd64")
     fast = await world.create("quay.io/fast:1", name="fast")
     await world.run(1)
-    assert not world.api.is_gated(fast)
+    assert not world.cluster.is_gated(fast)
     await world.run(7 * 60)
-    assert not any(map(world.api.is_gated, world.api.pods)), "and its own turn comes"
+    assert not any(map(world.cluster.is_gated, world.cluster.stored)), "and its own turn comes"
 
 
 class Slow:
     """A registry client of which an attempt at some hosts takes so many seconds."""
 
-    def __init__(self, world: World, seconds: float, *hosts: str) -> None:
+    def __init__(self, world: ControllerWorld, seconds: float, *hosts: str) -> None:
         self.under_way = 0
         self._answer = world.registry.inspect
         self._clock = world.clock
@@ -557,11 +557,11 @@ class Slow:
         return await self._answer(reference, **options)
 
 
-def flood(world: World, namespace: str, count: int, hosts: int = 1) -> None:
+def flood(world: ControllerWorld, namespace: str, count: int, hosts: int = 1) -> None:
     for number in range(count):
         image = f"slow-{number % hosts}.example/{namespace}-{number}:1"
         world.registry.set(image, "linux/amd64")
-        world.api.create(pod(image, name=f"flood-{number}", namespace=namespace, gated=True))
+        world.cluster.create(pod(image, name=f"flood-{number}", namespace=namespace, gated=True))
 
 
 @pytest.mark.req("PL-851")
@@ -573,7 +573,7 @@ async def test_a_namespace_with_ten_thousand_slow_images_delays_another_by_one_a
     world.registry.set("slow-0.example/mine:1", "linux/arm64")
     mine = await world.create("slow-0.example/mine:1", name="mine", namespace="modest")
     await world.run(5 + 10 + 0.1)
-    assert world.api.architectures(mine) == ["arm64"]
+    assert world.cluster.architectures(mine) == ["arm64"]
     assert len(world.waiting) >= 9_900, "the others still wait"
 
 
@@ -584,7 +584,7 @@ async def test_namespaces_take_turns_however_many_images_they_name(world):
     for namespace in ("one", "two", "three"):
         flood(world, namespace, 8)
     await world.run(20.1)
-    placed = Counter(key.namespace for key in world.api.pods if not world.api.is_gated(key))
+    placed = Counter(key.namespace for key in world.cluster.stored if not world.cluster.is_gated(key))
     assert placed["one"] == placed["two"] == placed["three"] == 8
     assert placed["greedy"] == 2 * 32 - 3 * 8
 
@@ -600,7 +600,7 @@ async def test_some_greedy_namespaces_leave_places_for_others(world):
     world.registry.set("quay.io/fast:1", "linux/amd64")
     fast = await world.create("quay.io/fast:1", name="fast")
     await world.run(0.1)
-    assert not world.api.is_gated(fast)
+    assert not world.cluster.is_gated(fast)
 
 
 @pytest.mark.req("PL-403", "PL-851")
@@ -621,7 +621,7 @@ async def test_an_image_that_a_greedy_namespace_named_first_is_not_kept_from_the
     world.registry.inspect = inspect
     mine = await world.create("quay.io/shared:1", name="mine", namespace="modest")
     await world.run(0.1)
-    assert world.api.architectures(mine) == ["arm64"]
+    assert world.cluster.architectures(mine) == ["arm64"]
     assert tenants == ["modest"], "and it is asked for in the name of who had the turn"
 
 
@@ -656,11 +656,11 @@ async def test_who_has_left_the_line_takes_nobody_s_turn(world):
     Slow(world, 10.0, "slow-")
     flood(world, "greedy", 1000)
     await world.run(1)
-    for key in [key for key in world.api.pods if key.namespace == "greedy"]:
-        world.api.delete(key)
+    for key in [key for key in world.cluster.stored if key.namespace == "greedy"]:
+        world.cluster.delete(key)
     flood(world, "modest", 32)
     await world.run(9.1 + 10.1)
-    assert not any(map(world.api.is_gated, world.api.pods))
+    assert not any(map(world.cluster.is_gated, world.cluster.stored))
     assert len(world.waiting) == 0
 
 
@@ -670,8 +670,8 @@ async def test_look_ups_that_nobody_waits_for_stand_in_no_line(world):
     Slow(world, 60.0, "slow-")
     flood(world, "greedy", 200)
     await world.run(1)
-    for key in [key for key in world.api.pods if key.namespace == "greedy"]:
-        world.api.delete(key)
+    for key in [key for key in world.cluster.stored if key.namespace == "greedy"]:
+        world.cluster.delete(key)
     await world.run(1)
     assert len(list(world.waiting.lookups())) == 32, "those that are asked for right now"
     assert world.attempts.queued == 0

@@ -12,7 +12,7 @@ from polyarch.kube.errors import ConnectionFailed
 def flood(world, namespace: str, pods: int, secrets: int) -> list:
     """Gated pods that name secrets of their own."""
     return [
-        world.api.create(
+        world.cluster.create(
             pod(
                 "private.example/app:1",
                 name=f"app-{number}",
@@ -33,7 +33,7 @@ async def test_a_slow_api_server_holds_no_worker(world):
     flood(world, "greedy", 200, 32)
     await world.run(1)
     other = await world.create("public.example/app:1", namespace="modest")
-    assert not world.api.is_gated(other)
+    assert not world.cluster.is_gated(other)
 
 
 @pytest.mark.req("PL-851")
@@ -51,7 +51,7 @@ async def test_the_secrets_of_one_namespace_delay_those_of_another_by_a_request_
     await world.run()
     assert list(world.reader.gets).index(("modest", "pull")) <= SOURCES_AT_ONCE + 1
     await world.run(1)
-    assert world.api.architectures(modest) == ["arm64"]
+    assert world.cluster.architectures(modest) == ["arm64"]
 
 
 @pytest.mark.req("PL-421")
@@ -62,7 +62,7 @@ async def test_pods_of_the_same_secrets_are_all_looked_at_again(world):
     world.reader.put("team", "pull", host="private.example")
     pods = [await world.create("private.example/app:1", name=f"app-{at}", secrets=["pull"]) for at in range(20)]
     await world.run(1)
-    assert not any(map(world.api.is_gated, pods))
+    assert not any(map(world.cluster.is_gated, pods))
     assert world.reader.gets["team", "pull"] == 1
 
 
@@ -70,7 +70,7 @@ async def test_pods_of_the_same_secrets_are_all_looked_at_again(world):
 async def test_a_pod_that_goes_while_its_secrets_are_read_leaves_nothing(world):
     world.reader.wait = asyncio.Event()
     key = await world.create("private.example/app:1", secrets=["pull"])
-    world.api.delete(key)
+    world.cluster.delete(key)
     world.reader.wait.set()
     await world.run(1)
     assert len(world.reads) == 0
@@ -85,7 +85,7 @@ async def test_a_secret_that_cannot_be_read_is_a_failure_with_an_end(world):
     world.reader.content["team", "pull"] = ConnectionFailed("reset", verb="get", resource="secrets")
     key = await world.create("private.example/app:1", secrets=["pull"])
     await world.run(60)
-    assert not world.api.is_gated(key)
+    assert not world.cluster.is_gated(key)
 
 
 @pytest.mark.req("PL-306")
@@ -95,10 +95,10 @@ async def test_a_bug_met_while_secrets_are_read_counts_as_one_of_their_pods(worl
     world.reader.content.update({("team", f"s-{at}-0"): RuntimeError("bug") for at in range(pods)})
     keys = flood(world, "team", pods, 1)
     await world.run(100)
-    assert all(map(world.api.is_gated, keys))
+    assert all(map(world.cluster.is_gated, keys))
     assert world.reader.gets.total() < 30 * pods
     await world.run(60)
-    assert not any(map(world.api.is_gated, keys))
+    assert not any(map(world.cluster.is_gated, keys))
 
 
 @pytest.mark.req("PL-810", "PL-854")
@@ -111,5 +111,5 @@ async def test_secrets_too_large_to_be_remembered_are_not_read_without_a_pause(w
         world.reader.put("team", name, host="other.example", password=f"{at:02}" * 500_000)
     key = await world.create("private.example/app:1", secrets=names)
     await world.run(60)
-    assert not world.api.is_gated(key), "it is given up as one whose image cannot be had"
+    assert not world.cluster.is_gated(key), "it is given up as one whose image cannot be had"
     assert world.reader.gets.total() < 32 * 20

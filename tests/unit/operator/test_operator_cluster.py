@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
+from fake_api import FakeApi
 from manual_clock import ManualClock
-from memory_api import MemoryApi
 
 from polyarch.kube.resources import DEPLOYMENTS
 from polyarch.names import BUILDER, PLACEMENT_WEBHOOK, TAINTS
@@ -14,16 +14,6 @@ from polyarch.operator.settings import OperatorSettings
 from polyarch.platforms import IMAGE_ARCHITECTURES
 
 IMAGE = "registry.example/polyarch:1"
-
-
-class DiscoveredApi(MemoryApi):
-    """Serves nothing but Kubernetes' own kinds."""
-
-    async def discover(self, group: str) -> tuple[()]:
-        return ()
-
-    async def raw(self, verb: str, path: str) -> bytes:
-        return b'{"major": "1", "minor": "33", "gitVersion": "v1.33.2"}'
 
 
 class Registry:
@@ -55,7 +45,7 @@ def deployment(name: str, architectures: tuple[str, ...], *, image: str = IMAGE)
 async def test_the_registry_says_where_operands_run() -> None:
     registry, clock = Registry(), ManualClock()
     registry.architectures = ("arm64", "s390x")
-    found = discovery(DiscoveredApi(), registry, clock)
+    found = discovery(FakeApi(), registry, clock)
     assert (await found.look()).image_architectures == ("arm64", "s390x")
     assert (await found.look()).image_architectures == ("arm64", "s390x")
     assert registry.asked == [IMAGE]
@@ -66,7 +56,7 @@ async def test_a_registry_that_is_away_rolls_nothing_out() -> None:
     """Neither while the operator runs nor as another one takes over, which has read nothing itself."""
     registry, clock = Registry(), ManualClock()
     registry.architectures = ("amd64",)
-    found = discovery(DiscoveredApi(), registry, clock)
+    found = discovery(FakeApi(), registry, clock)
     await found.look()
     registry.architectures = None
     clock.advance(3700)
@@ -81,14 +71,14 @@ async def test_a_registry_that_is_away_rolls_nothing_out() -> None:
 
     registry.architectures = None
     for name in (PLACEMENT_WEBHOOK, TAINTS, BUILDER):
-        api = DiscoveredApi()
+        api = FakeApi()
         api.put(DEPLOYMENTS, deployment(name, ("amd64",)))
         assert (await discovery(api, registry, clock).look()).image_architectures == ("amd64",)
 
 
 @pytest.mark.req("IN-035")
 async def test_another_image_and_no_word_of_any_mean_the_released_architectures() -> None:
-    registry, clock, api = Registry(), ManualClock(), DiscoveredApi()
+    registry, clock, api = Registry(), ManualClock(), FakeApi()
     assert (await discovery(api, registry, clock).look()).image_architectures == IMAGE_ARCHITECTURES
     api.put(DEPLOYMENTS, deployment(TAINTS, ("amd64",), image="registry.example/polyarch:0"))
     unlimited = deployment(BUILDER, ())

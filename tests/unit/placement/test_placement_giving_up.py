@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from controller_world import World
+from controller_world import ControllerWorld
 from placement_world import failed, pod
 
 from polyarch.images.fair_queue import MAX_CONCURRENT_PER_HOST
@@ -44,7 +44,7 @@ async def test_a_held_pod_whose_other_image_answered_at_once_is_looked_at_now_an
     await world.run(QUEUED_TIMEOUT + MINUTE)
     assert len(passes) <= 10
     assert world.controller.held == 1
-    assert world.api.is_gated(key)
+    assert world.cluster.is_gated(key)
 
 
 @pytest.mark.req("PL-040", "PL-230")
@@ -53,10 +53,10 @@ async def test_an_image_that_cannot_be_asked_for_is_held_no_longer_than_the_limi
     world = worlds(policy=hold("10m"))
     key = await world.create(NO_REFERENCE)
     await world.run(10 * MINUTE - 1)
-    assert world.api.is_gated(key)
+    assert world.cluster.is_gated(key)
     await world.run(2)
-    assert not world.api.is_gated(key)
-    assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
+    assert not world.cluster.is_gated(key)
+    assert world.cluster.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
 
 
 @pytest.mark.req("PL-230")
@@ -66,7 +66,7 @@ async def test_at_the_limit_of_holding_images_checked_long_ago_are_asked_for_onc
     world.registry.set("app:1", "linux/arm64")
     key = await world.create("app:1", "lost:1")
     await world.run(30 * MINUTE + 1)
-    assert world.api.architectures(key) == ["arm64"]
+    assert world.cluster.architectures(key) == ["arm64"]
     assert world.registry.count("app:1") == 2
 
 
@@ -79,17 +79,17 @@ async def test_an_image_that_does_not_answer_again_is_waited_for_as_long_as_one_
     await world.run(30 * MINUTE - 1)
     world.registry.seconds = 24 * 60 * MINUTE
     await world.run(QUEUED_TIMEOUT)
-    assert world.api.is_gated(key)
+    assert world.cluster.is_gated(key)
     await world.run(2)
-    assert not world.api.is_gated(key)
-    assert world.api.architectures(key) is None
+    assert not world.cluster.is_gated(key)
+    assert world.cluster.architectures(key) is None
 
 
 @pytest.mark.req("PL-230", "PL-305")
 async def test_an_api_server_away_for_longer_than_a_tag_is_good_for_is_sent_nothing_less(world):
     """The pod waited for its image once, which answered; that it does so again is not awaited less."""
     world.registry.set("app:1", "linux/arm64")
-    world.api.refuse = ServerTimeout(504, verb="patch", resource="pods", message="failed calling webhook")
+    world.cluster.refuse(ServerTimeout(504, verb="patch", resource="pods", message="failed calling webhook"))
     await world.create("app:1")
     await world.run(QUEUED_TIMEOUT + MINUTE)
     assert len(world.api.patches) > 30
@@ -116,13 +116,13 @@ async def test_an_end_that_comes_in_the_midst_of_a_pass_is_not_missed(world, mon
     key = await world.create("app:1")
     monkeypatch.setattr(DecisionWriter, "keep", a_moment_later)
     await world.run(3)
-    assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "1"
+    assert world.cluster.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "1"
 
 
 # -- each image gets its attempt ---------------------------------------------------------------------------------------
 
 
-def slowly(world: World, **seconds: float) -> None:
+def slowly(world: ControllerWorld, **seconds: float) -> None:
     """These images take so long to answer: ``slowly(world, app=3.0)``."""
     inspect = world.registry.inspect
 
@@ -147,27 +147,27 @@ async def test_what_is_final_for_one_image_waits_for_the_first_answer_of_another
     slowly(world, app=seconds)
     key = await world.create(*images)
     await world.run(seconds - 0.5)
-    assert world.api.is_gated(key)
+    assert world.cluster.is_gated(key)
     await world.run(1)
-    assert not world.api.is_gated(key)
-    assert world.api.architectures(key) == ["arm64"]
-    assert world.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
+    assert not world.cluster.is_gated(key)
+    assert world.cluster.architectures(key) == ["arm64"]
+    assert world.cluster.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
 
 
 @pytest.mark.req("PL-330")
 async def test_an_invalid_reference_waits_for_an_image_in_line(world):
     """An image that was not even asked for has not failed."""
     for number in range(MAX_CONCURRENT_PER_HOST):
-        world.api.create(pod(f"slow.example/slow:{number}", name=f"slow-{number}", gated=True))
+        world.cluster.create(pod(f"slow.example/slow:{number}", name=f"slow-{number}", gated=True))
     world.registry.set("slow.example/app:1", "linux/s390x")
     slowly(world, slow=60.0)
     await world.run(1)
     key = await world.create("slow.example/app:1", NO_REFERENCE)
     await world.run(50)
     assert world.registry.count("slow.example/app:1") == 0
-    assert world.api.is_gated(key)
+    assert world.cluster.is_gated(key)
     await world.run(20)
-    assert world.api.architectures(key) == ["s390x"]
+    assert world.cluster.architectures(key) == ["s390x"]
 
 
 @pytest.mark.req("PL-330")
@@ -181,9 +181,9 @@ async def test_nobody_is_given_up_because_of_what_failed_before_it_came(worlds):
     assert world.controller.held == 1
     world.registry.set("app:1", "linux/arm64")
     key = await world.create("app:1")
-    assert world.api.is_gated(key)
+    assert world.cluster.is_gated(key)
     await world.run(3)
-    assert world.api.architectures(key) == world.api.architectures(held) == ["arm64"]
+    assert world.cluster.architectures(key) == world.cluster.architectures(held) == ["arm64"]
 
 
 @pytest.mark.req("PL-330")
@@ -197,7 +197,7 @@ async def test_a_failure_like_the_one_before_is_one_for_who_came_after_it(worlds
     key = await world.create("app:1")
     await world.run(3)
     assert world.registry.count("app:1") == 3
-    assert not world.api.is_gated(key)
+    assert not world.cluster.is_gated(key)
 
 
 @pytest.mark.req("PL-330", "PL-331")
@@ -208,9 +208,9 @@ async def test_a_registry_that_asked_to_wait_has_failed_for_who_comes_meanwhile(
     await world.run(30)
     key = await world.create("app:1", name="second")
     await world.run(119)
-    assert world.api.is_gated(key)
+    assert world.cluster.is_gated(key)
     await world.run(2)
-    assert not world.api.is_gated(key)
+    assert not world.cluster.is_gated(key)
     assert world.registry.count("app:1") == 1
 
 
@@ -234,6 +234,6 @@ async def test_an_attempt_that_never_ends_keeps_no_pod_for_ever(world):
     slowly(world, app=24 * 60 * MINUTE)
     key = await world.create("lost:1", "app:1")
     await world.run(QUEUED_TIMEOUT - 1)
-    assert world.api.is_gated(key)
+    assert world.cluster.is_gated(key)
     await world.run(2)
-    assert not world.api.is_gated(key)
+    assert not world.cluster.is_gated(key)

@@ -69,7 +69,7 @@ async def pass_time(world, seconds):
 async def gated_throughout(world, key, seconds):
     for _ in range(seconds):
         await pass_time(world, 1)
-        assert world.api.is_gated(key), world.api.architectures(key)
+        assert world.cluster.is_gated(key), world.cluster.architectures(key)
 
 
 @pytest.mark.req("PL-330")
@@ -81,11 +81,11 @@ async def test_a_pod_waits_for_the_registry_behind_the_page(asking, registry, pa
     registry.script("*", "", page, forever=True)
     key = await asking.create(f"{registry.host}/team/app{':1' if by == 'tag' else f'@{digest}'}")
     await gated_throughout(asking, key, 20)
-    assert asking.api.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL]
+    assert asking.cluster.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL]
     registry.clear_scripts()
     await pass_time(asking, 40)
-    assert not asking.api.is_gated(key)
-    assert asking.api.architectures(key) == ["s390x"]
+    assert not asking.cluster.is_gated(key)
+    assert asking.cluster.architectures(key) == ["s390x"]
 
 
 @pytest.mark.parametrize("what", ["/blobs/", "^token"])
@@ -98,7 +98,7 @@ async def test_a_page_in_place_of_a_config_or_token_is_waited_for(asking, stack,
     await gated_throughout(asking, key, 35)
     registry.clear_scripts()
     await pass_time(asking, 40)
-    assert asking.api.architectures(key) == ["s390x"]
+    assert asking.cluster.architectures(key) == ["s390x"]
 
 
 @pytest.mark.req("PL-335")
@@ -112,7 +112,7 @@ async def test_an_index_within_an_index_is_waited_for(asking, registry):
     await gated_throughout(asking, key, 30)
     registry.clear_scripts()
     await pass_time(asking, 40)
-    assert asking.api.architectures(key) == ["amd64", "arm64"]
+    assert asking.cluster.architectures(key) == ["amd64", "arm64"]
 
 
 @pytest.mark.req("PL-330")
@@ -121,4 +121,4 @@ async def test_a_page_that_stays_is_given_up_when_the_window_of_transient_failur
     key = await asking.create(f"{registry.host}/team/app:1")
     await gated_throughout(asking, key, 118)
     await pass_time(asking, 4)
-    assert not asking.api.is_gated(key)
+    assert not asking.cluster.is_gated(key)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from controller_world import World
+from controller_world import ControllerWorld
 from placement_world import policy
 
 from polyarch.oci.auth.credentials import Document
@@ -18,24 +18,24 @@ SECRET = Document(
 
 
 @pytest.fixture
-async def shared(world: World) -> World:
+async def shared(world: ControllerWorld) -> ControllerWorld:
     open_to_all(world)
     return world
 
 
-def open_to_all(world: World) -> None:
+def open_to_all(world: ControllerWorld) -> None:
     """The global pull secret opens one image; another one of the same host nobody can have."""
     world.registry.needs_credentials.add(world.registry.set(PRIVATE, "linux/arm64"))
     world.registry.set(LOST, error="network")
     world.secrets.set_global([SECRET])
 
 
-def revoke(world: World) -> None:
+def revoke(world: ControllerWorld) -> None:
     world.secrets.set_global([])
     world.controller.credentials_changed()
 
 
-def slowly(world: World, seconds: float) -> None:
+def slowly(world: ControllerWorld, seconds: float) -> None:
     inspect = world.registry.inspect
 
     async def later(*arguments: Any, **options: Any) -> Any:
@@ -54,9 +54,9 @@ async def test_what_the_secret_opened_is_told_to_nobody_once_it_is_gone(shared):
     revoke(shared)
     second = await shared.create(PRIVATE, name="second")
     await shared.run(60)
-    assert not shared.api.is_gated(second)
-    assert shared.api.architectures(second) is None, "it may not pull the image"
-    assert shared.api.architectures(first) is None
+    assert not shared.cluster.is_gated(second)
+    assert shared.cluster.architectures(second) is None, "it may not pull the image"
+    assert shared.cluster.architectures(first) is None
 
 
 @pytest.mark.req("PL-423")
@@ -67,8 +67,8 @@ async def test_an_attempt_under_way_does_not_count_if_its_secret_is_gone(shared)
     await shared.run(1)
     revoke(shared)
     await shared.run(60)
-    assert not shared.api.is_gated(key)
-    assert shared.api.architectures(key) is None
+    assert not shared.cluster.is_gated(key)
+    assert shared.cluster.architectures(key) is None
     assert shared.registry.count(PRIVATE) > 1
 
 
@@ -88,8 +88,8 @@ async def test_a_reading_of_before_does_not_stand_in_for_a_failing_registry(worl
     revoke(world)
     world.configure("placementpolicies", policy(onUnresolved={"action": "release"}))
     await world.run(130)
-    assert not world.api.is_gated(key)
-    assert world.api.architectures(key) is None
+    assert not world.cluster.is_gated(key)
+    assert world.cluster.architectures(key) is None
 
 
 @pytest.mark.req("PL-423", "PL-800")
@@ -101,7 +101,7 @@ async def test_what_is_public_is_not_asked_for_again(shared):
     revoke(shared)
     await shared.run(200)
     assert shared.registry.count("registry.example/public:1") == 1
-    assert shared.api.architectures(key) == ["amd64"]
+    assert shared.cluster.architectures(key) == ["amd64"]
 
 
 @pytest.mark.req("PL-333", "PL-423")
@@ -115,4 +115,4 @@ async def test_a_secret_that_is_replaced_opens_its_images_again_within_two_secon
     assert shared.registry.count(PRIVATE) == 2
     shared.registry.set(LOST, "linux/arm64", "linux/amd64")
     await shared.run(30)
-    assert shared.api.architectures(key) == ["arm64"]
+    assert shared.cluster.architectures(key) == ["arm64"]

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import msgspec
 import pytest
-from leader_world import KEY, FakeFacts, TaintApi, settings_of
+from fake_pods import FakePods
+from leader_world import KEY, FakeFacts, is_watched, settings_of
 from manual_clock import ManualClock
 from placement_world import FakeInspector, FakeSecrets, pod, refused_by_validation
 
@@ -15,44 +15,23 @@ from polyarch.images.pull_secrets import PullSecrets
 from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.requests import ListOptions
-from polyarch.kube.watch import Page
-from polyarch.objects import ObjectKey, Pod
-from polyarch.taints.bound_pods import BOUND, BoundPods
+from polyarch.kube.resources import PODS
+from polyarch.objects import ObjectKey
+from polyarch.taints.bound_pods import BoundPods
 from polyarch.taints.metrics import TaintMetrics
 
 APP = "quay.io/team/app:1"
 NOWHERE = {"taint": {"preset": "custom", "key": "example.com/arch"}}
 
 
-class BoundApi(TaintApi):
-    """It lists pods on nodes in pages of ``limit``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pages = 0
-        self.down = False
-
-    async def list_page(
-        self, resource: Any, selection: ListOptions, *, type: Any, continue_token: str = "", limit: int = 500
-    ) -> Page[Pod]:
-        assert selection == BOUND
-        if self.down:
-            raise Unavailable(503, reason="ServiceUnavailable")
-        self.pages += 1
-        at = int(continue_token or 0)
-        keys = list(self.pods)
-        found = [msgspec.convert(self.pods[key], Pod) for key in keys[at : at + limit]]
-        return Page(found, "1", str(at + limit) if at + limit < len(keys) else "")
-
-
-class World:
+class BoundPodsWorld:
     """The leader's look at pods on nodes."""
 
     def __init__(self, **spec: Any) -> None:
         self.clock = ManualClock(start=0)
         self.facts = FakeFacts(**spec)
-        self.api = BoundApi()
+        self.cluster = FakePods(shows=is_watched)
+        self.api = self.cluster.api
         self.registry = FakeInspector(self.clock)
         self.registry.set(APP, "linux/amd64", "linux/arm64")
         self.secrets = PullSecrets(FakeSecrets(), self.clock)
@@ -68,7 +47,12 @@ class World:
 
     def add(self, count: int, image: str = APP, prefix: str = "app", **spec: Any) -> list[ObjectKey]:
         documents = [pod(image, name=f"{prefix}-{number}", nodeName="worker", **spec) for number in range(count)]
-        return [self.api.create(document) for document in documents]
+        return [self.cluster.create(document) for document in documents]
+
+    @property
+    def pages(self) -> int:
+        """How many were listed."""
+        return len([verb for verb, _, _ in self.api.requests if verb == "list"])
 
     async def lead(self) -> None:
         self._task = asyncio.create_task(self.bound.run())
@@ -82,11 +66,11 @@ class World:
 
 
 @pytest.fixture
-async def world_of() -> AsyncIterator[Callable[..., World]]:
-    worlds: list[World] = []
+async def world_of() -> AsyncIterator[Callable[..., BoundPodsWorld]]:
+    worlds: list[BoundPodsWorld] = []
 
-    def make(**spec: Any) -> World:
-        worlds.append(World(**spec))
+    def make(**spec: Any) -> BoundPodsWorld:
+        worlds.append(BoundPodsWorld(**spec))
         return worlds[-1]
 
     yield make
@@ -103,7 +87,7 @@ async def test_twenty_pods_a_second_at_most(world_of):
     assert 30 <= len(world.api.patches) <= 42
     assert not world.bound.is_done
     await world.clock.run(4)
-    assert {tuple(world.api.tolerated(key)) for key in keys} == {("arm64",)}
+    assert {tuple(world.cluster.tolerated(key)) for key in keys} == {("arm64",)}
     assert world.bound.is_done
     assert len(world.api.patches) == 100
     assert world.registry.count(APP) == 1
@@ -116,7 +100,7 @@ async def test_pods_that_lack_nothing_cost_no_time_and_no_request(world_of):
     await world.lead()
     await world.clock.run(1)
     assert world.bound.is_done
-    assert (world.api.patches, world.api.pages) == ([], 3)
+    assert (world.api.patches, world.pages) == ([], 3)
 
 
 @pytest.mark.req("TN-044")
@@ -140,7 +124,7 @@ async def test_pods_on_nodes_are_looked_at_if_the_policy_says_so(world_of, spec,
     world.add(1)
     await world.lead()
     await world.clock.run(600)
-    assert bool(world.api.pages) == looks
+    assert bool(world.pages) == looks
     assert world.bound.is_done, "or nothing is to be done"
 
 
@@ -150,11 +134,11 @@ async def test_once_and_again_when_other_tolerations_are_wanted(world_of):
     (key,) = world.add(1)
     await world.lead()
     await world.clock.run(3600)
-    assert world.api.pages == 1
+    assert world.pages == 1
     world.facts.configure(**NOWHERE, pods={"running": "tolerate"})
     await world.clock.run(1)
-    assert world.api.pages == 2
-    assert [each["key"] for each in world.api.tolerations(key)] == [KEY, "example.com/arch"]
+    assert world.pages == 2
+    assert [each["key"] for each in world.cluster.tolerations(key)] == [KEY, "example.com/arch"]
 
 
 @pytest.mark.req("TN-044")
@@ -163,20 +147,20 @@ async def test_what_could_not_be_done_is_tried_again(world_of):
     world = world_of()
     world.registry.set("quay.io/team/later:1", error="network")
     (key,) = world.add(1, "quay.io/team/later:1")
-    world.api.down = True
+    world.api.refuse(PODS, "list", error=Unavailable(503, reason="ServiceUnavailable"))
     await world.lead()
-    world.api.down = False
+    world.api.allow()
     await world.clock.run(301)
-    assert world.api.pages == 1
-    assert world.api.tolerated(key) == []
+    assert world.pages == 2, "the first was refused"
+    assert world.cluster.tolerated(key) == []
     assert not world.bound.is_done
     world.registry.set("quay.io/team/later:1", "linux/arm64")
-    world.api.refuse = refused_by_validation()
+    world.cluster.refuse(refused_by_validation())
     await world.clock.run(301)
     assert not world.bound.is_done
-    world.api.refuse = None
+    world.api.allow()
     await world.clock.run(301)
-    assert world.api.tolerated(key) == ["arm64"]
+    assert world.cluster.tolerated(key) == ["arm64"]
     assert world.bound.is_done
 
 

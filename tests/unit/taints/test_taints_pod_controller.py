@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from leader_world import KEY, TaintApi, World, settings_of
+from fake_pods import FakePods
+from leader_world import KEY, TaintedPodsWorld, is_watched, settings_of
 from placement_world import refused_by_validation, value
 
-from polyarch.kube.errors import ConnectionFailed, Forbidden, Unavailable
+from polyarch.kube.errors import ConnectionFailed, Forbidden, TooManyRequests, Unavailable
+from polyarch.kube.resources import PODS
 from polyarch.objects import ObjectKey
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
@@ -18,11 +20,11 @@ ARM64 = {"key": KEY, "operator": "Equal", "value": "arm64", "effect": "NoSchedul
 
 
 @pytest.fixture
-async def world_of() -> AsyncIterator[Callable[..., World]]:
-    worlds: list[World] = []
+async def world_of() -> AsyncIterator[Callable[..., TaintedPodsWorld]]:
+    worlds: list[TaintedPodsWorld] = []
 
-    def make(**options: Any) -> World:
-        worlds.append(World(**options))
+    def make(**options: Any) -> TaintedPodsWorld:
+        worlds.append(TaintedPodsWorld(**options))
         return worlds[-1]
 
     yield make
@@ -31,7 +33,7 @@ async def world_of() -> AsyncIterator[Callable[..., World]]:
 
 
 @pytest.fixture
-async def world(world_of) -> World:
+async def world(world_of) -> TaintedPodsWorld:
     return world_of()
 
 
@@ -42,8 +44,8 @@ async def world(world_of) -> World:
 async def test_a_missed_pod_gets_its_tolerations_with_one_request(world):
     world.registry.set(APP, "linux/amd64", "linux/arm64")
     key = await world.create(APP)
-    assert world.api.tolerations(key) == [ARM64]
-    assert world.api.annotations(key) == {names.TOLERATIONS_ANNOTATION: "arm64", names.REASON_ANNOTATION: "Images"}
+    assert world.cluster.tolerations(key) == [ARM64]
+    assert world.cluster.annotations(key) == {names.TOLERATIONS_ANNOTATION: "arm64", names.REASON_ANNOTATION: "Images"}
     assert world.patches(key) == 1
     assert world.heard.events == [], "ordinary success has no event"
 
@@ -65,8 +67,8 @@ async def test_an_unschedulable_pod_is_not_looked_up_for_ever(world):
     key = await world.create(APP)
     for _ in range(10):
         await world.run(300)
-        world.api.change(key)
-        world.api.tell(key)
+        world.cluster.change(key)
+        world.cluster.tell(key)
     await world.run(1)
     assert world.registry.count(APP) == 1
     assert world.patches(key) == 0
@@ -78,7 +80,7 @@ async def test_a_hundred_pods_of_one_image_cost_one_look_up(world):
     keys = [await world.create(APP, name=f"app-{number}", gated=True) for number in range(100)]
     await world.run(5)
     assert world.registry.count(APP) == 1
-    assert {tuple(world.api.tolerated(key)) for key in keys} == {("arm64",)}
+    assert {tuple(world.cluster.tolerated(key)) for key in keys} == {("arm64",)}
     assert len(world.api.patches) == 100
 
 
@@ -91,15 +93,15 @@ async def test_a_pod_that_placement_keeps_is_left_to_it(world):
     assert (world.patches(key), world.registry.count(APP)) == (0, 0)
     world.held.clear()  # its controller is silent
     await world.run(60)
-    assert world.api.tolerated(key) == ["arm64"]
+    assert world.cluster.tolerated(key) == ["arm64"]
 
 
 @pytest.mark.req("TN-041")
 async def test_a_pod_that_opted_out_loses_our_gate_and_gets_nothing(world):
     world.registry.set(APP, "linux/arm64")
     key = await world.create(APP, gated=True, annotations={names.OPT_OUT: names.DISABLED})
-    assert not world.api.has_gate(key)
-    assert world.api.tolerations(key) == []
+    assert not world.cluster.has_gate(key)
+    assert world.cluster.tolerations(key) == []
 
 
 # -- the gate ----------------------------------------------------------------------------------------------------------
@@ -111,11 +113,11 @@ async def test_the_patch_that_adds_lifts_the_gate_and_removes_the_label(world):
     world.registry.set(APP, "linux/arm64")
     key = await world.create(APP, gated=True)
     await world.run(2)
-    assert world.api.has_gate(key)
+    assert world.cluster.has_gate(key)
     await world.run(2)
-    assert not world.api.has_gate(key)
-    assert world.api.tolerated(key) == ["arm64"]
-    assert names.GATED_LABEL not in world.api.labels(key)
+    assert not world.cluster.has_gate(key)
+    assert world.cluster.tolerated(key) == ["arm64"]
+    assert names.GATED_LABEL not in world.cluster.labels(key)
     assert world.patches(key) == 1
     assert value(world.registry_of_metrics, "polyarch_taints_gate_seconds_count") == 1.0
 
@@ -127,8 +129,8 @@ async def test_known_images_restrict_what_a_fallback_adds(world_of):
     world.registry.set("quay.io/team/broken:1", error="network")
     key = await world.create(APP, "quay.io/team/broken:1")
     await world.run(1)
-    assert world.api.tolerated(key) == ["arm64"]
-    assert world.api.annotations(key)[names.REASON_ANNOTATION] == "AllFallback"
+    assert world.cluster.tolerated(key) == ["arm64"]
+    assert world.cluster.annotations(key)[names.REASON_ANNOTATION] == "AllFallback"
 
 
 @pytest.mark.req("TN-048")
@@ -145,11 +147,11 @@ async def test_when_the_time_is_over_the_policy_applies_and_the_gate_goes(world_
     world.registry.set(APP, error="network")
     key = await world.create(APP, gated=True)
     await world.run(59)
-    assert world.api.has_gate(key)
+    assert world.cluster.has_gate(key)
     await world.run(2)
-    assert not world.api.has_gate(key)
-    assert world.api.tolerated(key) == tolerated
-    assert world.api.annotations(key).get(names.REASON_ANNOTATION) == reason
+    assert not world.cluster.has_gate(key)
+    assert world.cluster.tolerated(key) == tolerated
+    assert world.cluster.annotations(key).get(names.REASON_ANNOTATION) == reason
     assert world.heard.reasons == ["ArchitectureUnknown", "ArchitectureGateTimeout"]
 
 
@@ -159,10 +161,10 @@ async def test_an_answer_after_the_time_completes_the_pod(world_of):
     world.registry.set(APP, error="network")
     key = await world.create(APP, gated=True)
     await world.run(12)
-    assert world.api.tolerated(key) == ["amd64"]
+    assert world.cluster.tolerated(key) == ["amd64"]
     world.registry.set(APP, "linux/amd64", "linux/arm64")
     await world.run(120)
-    assert world.api.tolerated(key) == ["amd64", "arm64"]
+    assert world.cluster.tolerated(key) == ["amd64", "arm64"]
     assert world.patches(key) == 2
 
 
@@ -172,13 +174,13 @@ async def test_keep_keeps_the_gate_and_says_so_every_hour(world_of):
     world.registry.set(APP, error="not-found")
     key = await world.create(APP, gated=True)
     await world.run(3 * 3600 + 60)
-    assert world.api.has_gate(key)
+    assert world.cluster.has_gate(key)
     assert world.heard.reasons.count("ArchitectureGateTimeout") == 4
     assert world.heard.reasons.count("ArchitectureUnknown") == 1
     world.registry.set(APP, "linux/arm64")
     await world.run(90)
-    assert not world.api.has_gate(key)
-    assert world.api.tolerated(key) == ["arm64"]
+    assert not world.cluster.has_gate(key)
+    assert world.cluster.tolerated(key) == ["arm64"]
 
 
 @pytest.mark.req("TN-092")
@@ -187,9 +189,9 @@ async def test_the_time_counts_from_the_pods_creation_whoever_leads(world):
     world.registry.set(APP, error="network")
     key = await world.create(APP, gated=True, age=290.0)
     await world.run(9)
-    assert world.api.has_gate(key)
+    assert world.cluster.has_gate(key)
     await world.run(2)
-    assert not world.api.has_gate(key)
+    assert not world.cluster.has_gate(key)
 
 
 @pytest.mark.req("TN-092")
@@ -198,7 +200,7 @@ async def test_after_a_long_absence_of_every_leader_an_answer_counts_and_no_fall
     world.registry.set(APP, "linux/arm64")
     key = await world.create(APP, gated=True, age=7200.0)
     await world.run(3)
-    assert world.api.tolerated(key) == ["arm64"]
+    assert world.cluster.tolerated(key) == ["arm64"]
     assert (world.patches(key), world.heard.reasons) == (1, [])
 
 
@@ -209,7 +211,7 @@ async def test_a_registry_that_hangs_keeps_no_pod_beyond_its_time(world_of):
     world.registry.set(APP, "linux/arm64")
     key = await world.create(APP, gated=True)
     await world.run(11)
-    assert not world.api.has_gate(key)
+    assert not world.cluster.has_gate(key)
 
 
 @pytest.mark.req("TN-048")
@@ -220,8 +222,8 @@ async def test_while_paused_or_removed_every_gate_is_lifted(world, state):
     await world.run(5)
     world.facts.become(settings_of(state=state) if state else None)
     await world.run(1)
-    assert not any(world.api.has_gate(key) for key in keys)
-    assert not any(world.api.tolerations(key) for key in keys)
+    assert not any(world.cluster.has_gate(key) for key in keys)
+    assert not any(world.cluster.tolerations(key) for key in keys)
 
 
 @pytest.mark.req("TN-010")
@@ -240,11 +242,11 @@ async def test_no_common_architecture_is_said_once_and_never_gates(world):
     world.registry.set(APP, "linux/arm64")
     world.registry.set("quay.io/team/sidecar:1", "linux/s390x")
     key = await world.create(APP, "quay.io/team/sidecar:1", gated=True)
-    world.api.change(key)
-    world.api.tell(key)
+    world.cluster.change(key)
+    world.cluster.tell(key)
     await world.run(60)
-    assert not world.api.has_gate(key)
-    assert world.api.tolerations(key) == []
+    assert not world.cluster.has_gate(key)
+    assert world.cluster.tolerations(key) == []
     ((_, event),) = world.heard.events
     assert event.reason == "NoCommonArchitecture"
     assert "app:1" in event.note
@@ -261,7 +263,7 @@ async def test_an_index_of_an_operator_bundle_restricts_nothing(world):
     world.registry.bundles[reference.canonical] = Inspection(reference, Status.NEUTRAL, checked_at=0.0, public=True)
     key = await world.create(APP, "quay.io/team/tool:1", gated=True)
     await world.run(2)
-    assert world.api.tolerated(key) == ["arm64"]
+    assert world.cluster.tolerated(key) == ["arm64"]
     assert world.heard.events == []
 
 
@@ -314,7 +316,7 @@ async def test_no_retry_is_lost_however_long_a_registry_is_away(world_of):
     await world.run(1500)
     world.registry.set(APP, "linux/arm64")
     await world.run(160)
-    assert world.api.tolerated(key) == ["arm64"]
+    assert world.cluster.tolerated(key) == ["arm64"]
 
 
 @pytest.mark.req("TN-046")
@@ -328,11 +330,11 @@ async def test_a_changed_pull_secret_is_tried_within_seconds(world_of):
     world.reader.put("team", "pull", password="wrong")
     key = await world.create(image, gated=True, secrets=["pull"])
     await world.run(130)
-    assert world.api.has_gate(key)
+    assert world.cluster.has_gate(key)
     asked = world.registry.count(image)
     world.reader.put("team", "pull", password="right")
     await world.run(17)
-    assert world.api.tolerated(key) == ["arm64"]
+    assert world.cluster.tolerated(key) == ["arm64"]
     assert world.registry.count(image) == asked + 1
 
 
@@ -344,13 +346,13 @@ async def test_a_pod_that_changed_meanwhile_is_decided_again(world):
     world.registry.seconds = 1.0
     world.registry.set(APP, "linux/arm64")
     key = await world.create(APP, gated=True)
-    world.api.change(key, annotations={"by": "somebody"})  # the watch has not told yet
+    world.cluster.change(key, annotations={"by": "somebody"})  # the watch has not told yet
     await world.run(2)
-    assert world.api.has_gate(key)
-    world.api.tell(key)
+    assert world.cluster.has_gate(key)
+    world.cluster.tell(key)
     await world.run(1)
-    assert world.api.tolerated(key) == ["arm64"]
-    assert world.api.annotations(key)["by"] == "somebody"
+    assert world.cluster.tolerated(key) == ["arm64"]
+    assert world.cluster.annotations(key)["by"] == "somebody"
 
 
 @pytest.mark.req("TN-092")
@@ -359,13 +361,13 @@ async def test_a_pod_that_changed_meanwhile_is_decided_again(world):
 )
 async def test_after_an_outage_of_the_api_server_nothing_is_lost_or_doubled(world, failure):
     world.registry.set(APP, "linux/arm64")
-    world.api.refuse = failure
+    world.cluster.refuse(failure)
     keys = [await world.create(APP, name=f"app-{number}", gated=True) for number in range(30)]
     await world.run(30)
-    world.api.refuse = None
+    world.api.allow()
     await world.run(16)
-    assert {tuple(world.api.tolerated(key)) for key in keys} == {("arm64",)}
-    assert not any(world.api.has_gate(key) for key in keys)
+    assert {tuple(world.cluster.tolerated(key)) for key in keys} == {("arm64",)}
+    assert not any(world.cluster.has_gate(key) for key in keys)
 
 
 @pytest.mark.req("TN-048")
@@ -384,7 +386,7 @@ async def test_a_pod_whose_tolerations_are_refused_loses_its_gate_when_its_time_
     api.patch = patch
     key = await world.create(APP, gated=True)
     await world.run(20)
-    assert not api.has_gate(key)
+    assert not world.cluster.has_gate(key)
     assert value(world.registry_of_metrics, "polyarch_taints_writes_total", kind="pod", result="refused") >= 1
 
 
@@ -400,7 +402,7 @@ async def test_a_standby_writes_nothing_and_asks_nobody(world_of):
     assert (world.patches(key), world.registry.count(APP)) == (0, 0)
     await world.lead()
     await world.run(1)
-    assert world.api.tolerated(key) == ["arm64"]
+    assert world.cluster.tolerated(key) == ["arm64"]
 
 
 @pytest.mark.req("TN-092")
@@ -410,23 +412,23 @@ async def test_a_standby_lifts_the_gate_that_a_dead_leader_left(world_of):
     world.registry.set(APP, error="network")
     key = await world.create(APP, gated=True)
     await world.run(34)
-    assert world.api.has_gate(key)
+    assert world.cluster.has_gate(key)
     await world.run(5)
-    assert not world.api.has_gate(key)
+    assert not world.cluster.has_gate(key)
     assert world.heard.events == [], "events are the leader's"
 
 
 @pytest.mark.req("TN-092")
 async def test_two_writers_add_a_toleration_once(world_of):
-    api = TaintApi()
-    first, second = world_of(api=api), world_of(api=api)
+    cluster = FakePods(shows=is_watched)
+    first, second = world_of(cluster=cluster), world_of(cluster=cluster)
     for world in (first, second):
         world.registry.set(APP, "linux/arm64")
-    api.on_event = lambda key: (first.pods.add(key), second.pods.add(key))
+    cluster.on_event = lambda key: (first.pods.add(key), second.pods.add(key))
     key = await first.create(APP, gated=True)
     await second.run(10)
     await first.run(10)
-    assert api.tolerated(key) == ["arm64"]
+    assert cluster.tolerated(key) == ["arm64"]
 
 
 # -- what nodes ask ----------------------------------------------------------------------------------------------------
@@ -478,7 +480,7 @@ async def test_a_pod_that_is_being_deleted_holds_no_node_back(world_of):
     world = world_of(mode="both")
     document = world.document(APP, name="leaving")
     document["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/keeps"]}
-    world.api.create(document)
+    world.cluster.create(document)
     await world.run(1)
     assert world.controller.undecided("amd64") == []
 
@@ -488,7 +490,7 @@ async def test_a_pod_whose_change_is_refused_holds_no_node_back(world_of):
     """A policy of the cluster may refuse it for ever."""
     world = world_of(mode="both")
     world.registry.set(APP, "linux/arm64")
-    world.api.refuse = refused_by_validation()
+    world.cluster.refuse(refused_by_validation())
     await world.create(APP)
     await world.run(1)
     assert world.api.patches, "it was tried"
@@ -500,7 +502,9 @@ async def test_a_pod_whose_change_is_refused_holds_no_node_back(world_of):
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app", "uid": "u", "controller": True}
 
 
-async def changed(world: World, *platforms: str, error: str = "", owner: dict[str, Any] | None = OWNER) -> ObjectKey:
+async def changed(
+    world: TaintedPodsWorld, *platforms: str, error: str = "", owner: dict[str, Any] | None = OWNER
+) -> ObjectKey:
     """A pod on a node that got tolerations for arm64 and s390x, whose image was changed since then."""
     world.registry.set(APP, *platforms, error=error)
     document = world.document(
@@ -511,7 +515,7 @@ async def changed(world: World, *platforms: str, error: str = "", owner: dict[st
         tolerations=[{**ARM64, "value": each} for each in ("arm64", "s390x")],
     )
     document["metadata"]["ownerReferences"] = [owner] if owner else []
-    key = world.api.create(document)
+    key = world.cluster.create(document)
     await world.run(1)
     return key
 
@@ -521,11 +525,11 @@ async def test_the_label_of_a_changed_pod_keeps_no_gate_beyond_its_time(world_of
     """Whoever may change pods may write that label."""
     world = world_of(pods={"gateTimeout": "30s"})
     world.registry.set(APP, error="network")
-    key = world.api.create(world.document(APP, gated=True, labels={}))
-    world.api.pods[key]["metadata"]["labels"][names.GATED_LABEL] = names.CHANGED
-    world.api.tell(key)
+    key = world.cluster.create(world.document(APP, gated=True, labels={}))
+    world.cluster.stored[key]["metadata"]["labels"][names.GATED_LABEL] = names.CHANGED
+    world.cluster.tell(key)
     await world.run(40)
-    assert not world.api.has_gate(key)
+    assert not world.cluster.has_gate(key)
 
 
 @pytest.mark.req("TN-049")
@@ -534,25 +538,25 @@ async def test_what_an_image_no_longer_justifies_is_said_once(world):
     ((_, event),) = world.heard.events
     assert event.reason == "ArchitectureSetShrunk"
     assert "s390x" in event.note
-    assert names.GATED_LABEL not in world.api.labels(key), "the label goes last"
+    assert names.GATED_LABEL not in world.cluster.labels(key), "the label goes last"
     assert world.api.evicted == []
 
 
 @pytest.mark.req("TN-049")
 async def test_what_a_changed_image_justifies_is_added(world):
     key = await changed(world, "linux/arm64", "linux/s390x", "linux/ppc64le")
-    assert world.api.tolerated(key) == ["arm64", "s390x", "ppc64le"]
+    assert world.cluster.tolerated(key) == ["arm64", "s390x", "ppc64le"]
     assert world.heard.events == []
 
 
 @pytest.mark.req("TN-049")
 async def test_evict_evicts_through_the_api_and_respects_budgets(world_of):
     world = world_of(pods={"imageChange": "evict"})
-    world.api.budget = 0
+    world.api.refuse(PODS, "evict", error=TooManyRequests(429, reason="TooManyRequests"))
     key = await changed(world, "linux/amd64")
     await world.run(30)
     assert world.api.evicted == []
-    world.api.budget = 1
+    world.api.allow()
     await world.run(11)
     assert world.api.evicted == [key]
     assert world.heard.reasons == ["ArchitectureSetShrunk"]
@@ -585,7 +589,7 @@ async def test_a_pod_that_nobody_recreates_is_not_evicted(world_of, owner):
     world = world_of(pods={"imageChange": "evict"})
     key = await changed(world, "linux/amd64", owner=owner)
     assert world.api.evicted == []
-    assert names.GATED_LABEL not in world.api.labels(key)
+    assert names.GATED_LABEL not in world.cluster.labels(key)
     assert world.heard.reasons == ["ArchitectureSetShrunk"]
 
 
@@ -595,7 +599,7 @@ async def test_while_an_answer_is_missing_nothing_counts_as_lost(world_of):
     key = await changed(world, error="network")
     await world.run(1)
     assert world.api.evicted == []
-    assert names.GATED_LABEL in world.api.labels(key), "somebody still has to finish"
+    assert names.GATED_LABEL in world.cluster.labels(key), "somebody still has to finish"
     world.registry.set(APP, "linux/amd64")
     await world.run(5)
     assert world.api.evicted == [key]

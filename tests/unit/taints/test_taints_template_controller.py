@@ -3,14 +3,15 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import msgspec
 import pytest
+from fake_pods import FakeDaemonSets
 from placement_world import refused_by_validation
 from taint_nodes import document, node
-from template_world import DaemonSetApi, TemplateWorld
+from template_world import TemplateWorld
 
 from polyarch.kube.errors import ConnectionFailed
-from polyarch.objects import ObjectKey, Pod
+from polyarch.kube.resources import DAEMONSETS, PODS
+from polyarch.objects import ObjectKey
 from polyarch.taints import names
 
 APP = "quay.io/team/agent:1"
@@ -42,10 +43,10 @@ async def world(world_of: Callable[..., TemplateWorld]) -> TemplateWorld:
 
 @pytest.mark.req("TN-050")
 async def test_a_template_gets_what_its_images_justify_and_a_record(world):
-    key = world.api.create("agent", APP)
+    key = world.cluster.create("agent", APP)
     await world.run(1)
-    assert world.api.tolerated(key) == ["arm64"]
-    assert world.api.record(key) == (
+    assert world.cluster.tolerated(key) == ["arm64"]
+    assert world.cluster.record(key) == (
         '[{"key":"supported-arch","operator":"Equal","value":"arm64","effect":"NoSchedule"}]'
     )
     assert world.events == []
@@ -53,33 +54,33 @@ async def test_a_template_gets_what_its_images_justify_and_a_record(world):
 
 @pytest.mark.req("TN-052")
 async def test_a_covered_template_is_not_written(world):
-    covered = world.api.create("covered", APP, tolerations=[{"operator": "Exists"}])
+    covered = world.cluster.create("covered", APP, tolerations=[{"operator": "Exists"}])
     world.registry.set(OTHER, "linux/amd64")
-    primary = world.api.create("primary", OTHER)
+    primary = world.cluster.create("primary", OTHER)
     await world.run(60)
-    assert world.api.patched == []
-    assert world.api.record(covered) is None
-    assert world.api.record(primary) is None
+    assert world.cluster.patched == []
+    assert world.cluster.record(covered) is None
+    assert world.cluster.record(primary) is None
 
 
 @pytest.mark.req("TN-050")
 async def test_a_second_pass_writes_nothing(world):
-    key = world.api.create("agent", APP)
+    key = world.cluster.create("agent", APP)
     await world.run(1)
-    world.api.advance(key)
+    world.cluster.advance(key)
     world.controller.facts_changed(None)
     await world.run(60)
-    assert world.api.patched == [key]
+    assert world.cluster.patched == [key]
 
 
 @pytest.mark.req("TN-053")
 async def test_a_template_that_a_tool_resets_each_minute_is_written_ever_more_rarely(world):
     """Where admission is not asked, each write is a rollout: there was one per sync of the tool, for ever."""
-    key = world.api.create("agent", APP)
+    key = world.cluster.create("agent", APP)
     for _ in range(180):
         await world.run(60)
-        world.api.sync(key)
-    assert 4 <= len(world.api.patched) <= 9
+        world.cluster.sync(key)
+    assert 4 <= len(world.cluster.patched) <= 9
     (problem,) = world.controller.contribution().problems
     assert problem.reason == "TolerationsTakenBack"
     assert "team/agent" in problem.message
@@ -87,14 +88,14 @@ async def test_a_template_that_a_tool_resets_each_minute_is_written_ever_more_ra
 
 @pytest.mark.req("TN-053")
 async def test_another_architecture_is_added_without_a_pause(world):
-    key = world.api.create("agent", APP)
+    key = world.cluster.create("agent", APP)
     await world.run(1)
-    world.api.advance(key)
+    world.cluster.advance(key)
     world.registry.set(APP, "linux/amd64", "linux/arm64", "linux/s390x")
     world.clock.advance(700)  # the tag is looked at again
     world.controller.facts_changed(None)
     await world.run(1)
-    assert world.api.tolerated(key) == ["arm64", "s390x"]
+    assert world.cluster.tolerated(key) == ["arm64", "s390x"]
     assert world.controller.contribution().problems == ()
 
 
@@ -103,9 +104,9 @@ async def test_another_architecture_is_added_without_a_pause(world):
 async def test_templates_are_reconciled_only_if_the_policy_says_so(world_of, policy):
     world = world_of(daemonSets={"templates": policy})
     world.nodes = [node(document("one", "arm64"))]
-    world.api.create("agent", APP)
+    world.cluster.create("agent", APP)
     await world.run(1)
-    assert world.api.patched == []
+    assert world.cluster.patched == []
     assert world.controller.uncovered("arm64") == ["team/agent"], "somebody else has to see to it"
 
 
@@ -113,17 +114,17 @@ async def test_templates_are_reconciled_only_if_the_policy_says_so(world_of, pol
 @pytest.mark.parametrize("state", ["paused", "removing"])
 async def test_nothing_is_written_while_paused_or_removing(world_of, state):
     world = world_of(state=state)
-    world.api.create("agent", APP)
+    world.cluster.create("agent", APP)
     await world.run(60)
-    assert world.api.patched == []
+    assert world.cluster.patched == []
 
 
 @pytest.mark.req("TN-041")
 async def test_a_daemon_set_that_opted_out_is_left_alone_and_holds_no_node_back(world):
     world.nodes = [node(document("one", "arm64"))]
-    world.api.create("agent", APP, annotations={names.OPT_OUT: names.DISABLED})
+    world.cluster.create("agent", APP, annotations={names.OPT_OUT: names.DISABLED})
     await world.run(1)
-    assert world.api.patched == []
+    assert world.cluster.patched == []
     assert world.controller.uncovered("arm64") == []
 
 
@@ -131,9 +132,9 @@ async def test_a_daemon_set_that_opted_out_is_left_alone_and_holds_no_node_back(
 async def test_unknown_images_add_nothing_block_and_are_asked_for_again(world):
     world.registry.set(APP, error="not-found")
     world.nodes = [node(document("one", "arm64"))]
-    key = world.api.create("agent", APP)
+    key = world.cluster.create("agent", APP)
     await world.run(10)
-    assert world.api.patched == []
+    assert world.cluster.patched == []
     assert world.reasons == ["ArchitectureUnknown"]
     contribution = world.controller.contribution()
     assert contribution.fields["blockedTemplatesTotal"] == 1
@@ -149,7 +150,7 @@ async def test_unknown_images_add_nothing_block_and_are_asked_for_again(world):
     assert world.controller.uncovered("arm64") == ["team/agent"]
     world.registry.set(APP, *BOTH)
     await world.run(90)
-    assert world.api.tolerated(key) == ["arm64"]
+    assert world.cluster.tolerated(key) == ["arm64"]
     assert world.controller.contribution().fields["blockedTemplatesTotal"] == 0
     assert world.reasons == ["ArchitectureUnknown"]
 
@@ -158,7 +159,7 @@ async def test_unknown_images_add_nothing_block_and_are_asked_for_again(world):
 async def test_at_most_fifty_blocked_templates_are_listed(world):
     world.registry.set(APP, error="not-found")
     for number in range(60):
-        world.api.create(f"agent-{number:02}", APP)
+        world.cluster.create(f"agent-{number:02}", APP)
     await world.run(10)
     fields = world.controller.contribution().fields
     assert (len(fields["blockedTemplates"]), fields["blockedTemplatesTotal"]) == (50, 60)
@@ -171,20 +172,18 @@ async def test_a_template_that_no_node_can_run_is_told_and_blocked_but_holds_nob
     world.registry.set(APP, "linux/arm64")
     world.registry.set(OTHER, "linux/s390x")
     world.nodes = [node(document("one", "arm64"))]
-    world.api.create("agent", APP, OTHER)
+    world.cluster.create("agent", APP, OTHER)
     await world.run(10)
     assert world.reasons == ["NoCommonArchitecture"]
     assert world.controller.contribution().fields["blockedTemplates"][0]["reason"] == "NoCommonArchitecture"
     assert world.controller.uncovered("arm64") == []
 
 
-def pod_of(name: str, *secrets: str) -> Pod:
-    """A pod of that DaemonSet, as the API server admitted it."""
-    document = {
-        "metadata": {"labels": {"app": name}, "ownerReferences": [{"kind": "DaemonSet", "uid": f"uid-{name}"}]},
-        "spec": {"imagePullSecrets": [{"name": each} for each in secrets]},
-    }
-    return msgspec.convert(document, Pod)
+def pod_of(daemon_set: str, *secrets: str, app: str = "agent") -> dict[str, Any]:
+    """A pod of a DaemonSet, as the API server admitted it."""
+    owner = {"kind": "DaemonSet", "uid": f"uid-{daemon_set}"}
+    metadata = {"name": f"{daemon_set}-x", "namespace": "team", "labels": {"app": app}, "ownerReferences": [owner]}
+    return {"metadata": metadata, "spec": {"imagePullSecrets": [{"name": each} for each in secrets]}}
 
 
 @pytest.mark.req("TN-094")
@@ -193,15 +192,12 @@ async def test_a_private_image_is_read_with_the_pull_secrets_of_the_service_acco
     image = "registry.example/team/private:1"
     world.registry.needs_credentials.add(world.registry.set(image, *BOTH))
     world.reader.put("team", "of-the-account")
-    stranger = pod_of("other", "wrong")
-    world.api.pods = [
-        msgspec.structs.replace(stranger, metadata=msgspec.structs.replace(stranger.metadata, labels={"app": "agent"})),
-        pod_of("agent", "of-the-account"),
-    ]
-    key = world.api.create("agent", image)
+    for found in (pod_of("other", "wrong"), pod_of("agent", "of-the-account")):
+        world.api.put(PODS, found)
+    key = world.cluster.create("agent", image)
     await world.run(5)
-    assert world.api.tolerated(key) == ["arm64"]
-    assert world.api.lists == 1
+    assert world.cluster.tolerated(key) == ["arm64"]
+    assert world.api.requests.count(("list", "pods", "")) == 1
     assert world.events == []
 
 
@@ -210,15 +206,15 @@ async def test_a_private_image_without_pods_is_told_of_and_looked_at_now_and_the
     image = "registry.example/team/private:1"
     world.registry.needs_credentials.add(world.registry.set(image, *BOTH))
     world.reader.put("team", "of-the-account")
-    key = world.api.create("agent", image)
+    key = world.cluster.create("agent", image)
     await world.run(130)
     assert world.reasons == ["ArchitectureUnknown"]
-    assert world.api.lists <= 3
-    world.api.pods = [pod_of("agent", "of-the-account")]
+    assert world.api.requests.count(("list", "pods", "")) <= 3
+    world.api.put(PODS, pod_of("agent", "of-the-account"))
     await world.run(130)
-    world.api.advance(key)  # its controller made a pod
+    world.cluster.advance(key)  # its controller made a pod
     await world.run(2)
-    assert world.api.tolerated(key) == ["arm64"]
+    assert world.cluster.tolerated(key) == ["arm64"]
 
 
 # -- rollouts ----------------------------------------------------------------------------------------------------------
@@ -226,19 +222,19 @@ async def test_a_private_image_without_pods_is_told_of_and_looked_at_now_and_the
 
 @pytest.mark.req("TN-051")
 async def test_one_rollout_at_a_time_and_those_that_others_need_first(world):
-    last = world.api.create("zebra", APP)
-    network = world.api.create("my-cni", APP)
-    system = world.api.create("proxy", APP, namespace="kube-system")
-    first = world.api.create("alpha", APP)
+    last = world.cluster.create("zebra", APP)
+    network = world.cluster.create("my-cni", APP)
+    system = world.cluster.create("proxy", APP, namespace="kube-system")
+    first = world.cluster.create("alpha", APP)
     order = []
     for _ in range(4):
         await world.run(30)
-        assert len(world.api.patched) == len(order) + 1
-        order.append(world.api.patched[-1])
-        world.api.advance(order[-1], updated=1, unavailable=1)
+        assert len(world.cluster.patched) == len(order) + 1
+        order.append(world.cluster.patched[-1])
+        world.cluster.advance(order[-1], updated=1, unavailable=1)
         await world.run(30)
-        assert len(world.api.patched) == len(order), "not before it is done"
-        world.api.advance(order[-1])
+        assert len(world.cluster.patched) == len(order), "not before it is done"
+        world.cluster.advance(order[-1])
     assert order == [system, network, first, last]
 
 
@@ -246,11 +242,11 @@ async def test_one_rollout_at_a_time_and_those_that_others_need_first(world):
 async def test_one_that_is_being_deleted_holds_back_neither_templates_nor_nodes(world):
     """A deletion in the foreground lasts as long as a pod on a node that is down."""
     world.nodes = [node(document("one", "arm64"))]
-    leaving = world.api.create("leaving", OTHER)
-    world.api.begin_to_delete(leaving)
-    key = world.api.create("agent", APP)
+    leaving = world.cluster.create("leaving", OTHER)
+    world.cluster.begin_to_delete(leaving)
+    key = world.cluster.create("agent", APP)
     await world.run(10)
-    assert world.api.patched == [key]
+    assert world.cluster.patched == [key]
     assert world.controller.uncovered("arm64") == []
 
 
@@ -258,73 +254,73 @@ async def test_one_that_is_being_deleted_holds_back_neither_templates_nor_nodes(
 async def test_several_rollouts_if_the_policy_allows_them(world_of):
     world = world_of(daemonSets={"maxConcurrentRollouts": 3})
     for number in range(5):
-        world.api.create(f"agent-{number}", APP)
+        world.cluster.create(f"agent-{number}", APP)
     await world.run(60)
-    assert len(world.api.patched) == 3
-    world.api.advance(world.api.patched[1])
+    assert len(world.cluster.patched) == 3
+    world.cluster.advance(world.cluster.patched[1])
     await world.run(1)
-    assert len(world.api.patched) == 4
+    assert len(world.cluster.patched) == 4
 
 
 @pytest.mark.req("TN-051")
 async def test_with_on_delete_the_next_one_need_not_wait(world):
     for number in range(3):
-        world.api.create(f"agent-{number}", APP, strategy="OnDelete")
+        world.cluster.create(f"agent-{number}", APP, strategy="OnDelete")
     await world.run(10)
-    assert len(world.api.patched) == 3
+    assert len(world.cluster.patched) == 3
 
 
 @pytest.mark.req("TN-051")
 async def test_a_rollout_that_takes_too_long_is_told_once_and_holds_the_next_until_it_is_done(world):
-    first, second = world.api.create("a", APP), world.api.create("b", APP)
+    first, second = world.cluster.create("a", APP), world.cluster.create("b", APP)
     await world.run(1)
-    world.api.advance(first, updated=1, unavailable=1)
+    world.cluster.advance(first, updated=1, unavailable=1)
     await world.run(700)
     assert world.events[0][:2] == ("a", "DaemonSetRolloutSlow")
     assert len(world.events) == 1
     assert [problem.reason for problem in world.controller.contribution().problems] == ["DaemonSetRolloutSlow"]
-    world.api.advance(first, updated=2, unavailable=1)
+    world.cluster.advance(first, updated=2, unavailable=1)
     await world.run(700)
-    assert world.api.patched == [first]
-    world.api.advance(first)
+    assert world.cluster.patched == [first]
+    world.cluster.advance(first)
     await world.run(1)
-    assert world.api.patched == [first, second]
+    assert world.cluster.patched == [first, second]
     assert world.controller.contribution().problems == ()
     assert world.reasons.count("DaemonSetRolloutSlow") == 1
 
 
 @pytest.mark.req("TN-051")
 async def test_a_confirmed_rollout_holds_nobody(world):
-    first, second = world.api.create("a", APP), world.api.create("b", APP)
+    first, second = world.cluster.create("a", APP), world.cluster.create("b", APP)
     await world.run(1)
-    world.api.advance(first, updated=0, unavailable=1)
+    world.cluster.advance(first, updated=0, unavailable=1)
     await world.run(700)
-    world.api.annotate(first, **{names.ROLLOUT_CONFIRMED_ANNOTATION: "1"})
+    world.cluster.annotate(first, **{names.ROLLOUT_CONFIRMED_ANNOTATION: "1"})
     await world.run(1)
-    assert world.api.patched == [first], "that was another generation"
-    world.api.annotate(first, **{names.ROLLOUT_CONFIRMED_ANNOTATION: "2"})
+    assert world.cluster.patched == [first], "that was another generation"
+    world.cluster.annotate(first, **{names.ROLLOUT_CONFIRMED_ANNOTATION: "2"})
     await world.run(1)
-    assert world.api.patched == [first, second]
+    assert world.cluster.patched == [first, second]
     assert world.controller.contribution().problems == ()
 
 
 @pytest.mark.req("TN-051")
 async def test_a_new_leader_waits_for_the_rollout_of_the_former_one(world_of):
-    api = DaemonSetApi()
-    former = world_of(api=api)
-    first = api.create("a", APP)
+    cluster = FakeDaemonSets()
+    former = world_of(cluster=cluster)
+    first = cluster.create("a", APP)
     await former.run(1)
-    api.advance(first, updated=1)
+    cluster.advance(first, updated=1)
     former.leading = False
-    second = api.create("b", APP)
-    leader = world_of(api=api, leading=False)
+    second = cluster.create("b", APP)
+    leader = world_of(cluster=cluster, leading=False)
     await leader.run(1)
     await leader.lead()
     await leader.run(30)
-    assert api.patched == [first]
-    api.advance(first)
+    assert cluster.patched == [first]
+    cluster.advance(first)
     await leader.run(1)
-    assert api.patched == [first, second]
+    assert cluster.patched == [first, second]
 
 
 @pytest.mark.req("TN-051")
@@ -332,69 +328,63 @@ async def test_a_node_that_is_down_holds_no_template_back(world):
     """Its pods were replaced long ago and are unavailable for another reason."""
     record = '[{"key":"supported-arch","operator":"Equal","value":"arm64","effect":"NoSchedule"}]'
     tolerations = [{"key": "supported-arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}]
-    done = world.api.create("a", APP, annotations={names.ADDED_TOLERATIONS_ANNOTATION: record}, tolerations=tolerations)
-    world.api.advance(done, unavailable=1)
-    second = world.api.create("b", APP)
+    done = world.cluster.create(
+        "a", APP, annotations={names.ADDED_TOLERATIONS_ANNOTATION: record}, tolerations=tolerations
+    )
+    world.cluster.advance(done, unavailable=1)
+    second = world.cluster.create("b", APP)
     await world.run(5)
-    assert world.api.patched == [second]
+    assert world.cluster.patched == [second]
 
 
 @pytest.mark.req("TN-051")
 async def test_a_template_that_is_blocked_or_gone_holds_nobody(world):
     world.registry.set(OTHER, error="network")
-    world.api.create("a-blocked", OTHER)
-    rolling, second = world.api.create("b", APP), world.api.create("c", APP)
+    world.cluster.create("a-blocked", OTHER)
+    rolling, second = world.cluster.create("b", APP), world.cluster.create("c", APP)
     await world.run(30)
-    assert world.api.patched == [rolling]
-    world.api.delete(rolling)
+    assert world.cluster.patched == [rolling]
+    world.cluster.delete(rolling)
     await world.run(1)
-    assert world.api.patched == [rolling, second]
+    assert world.cluster.patched == [rolling, second]
 
 
 @pytest.mark.req("TN-051")
 async def test_a_refused_change_is_tried_again_while_others_go_on(world):
-    plain = world.api.patch
-
-    async def patch(resource, name, patch, *, namespace=""):
-        if name == "a":
-            world.api.patched.append(ObjectKey(namespace, name))
-            raise refused_by_validation()
-        return await plain(resource, name, patch, namespace=namespace)
-
-    world.api.patch = patch
-    first, second = world.api.create("a", APP), world.api.create("b", APP)
+    world.api.refuse(DAEMONSETS, "patch", name="a", error=refused_by_validation())
+    first, second = world.cluster.create("a", APP), world.cluster.create("b", APP)
     await world.run(5)
-    assert world.api.tolerated(second) == ["arm64"]
-    world.api.patch = plain
-    world.api.advance(second)
+    assert world.cluster.tolerated(second) == ["arm64"]
+    world.api.allow()
+    world.cluster.advance(second)
     await world.run(60)
-    assert world.api.tolerated(first) == ["arm64"]
-    assert world.api.patched.count(first) == 2, "no hot loop"
+    assert world.cluster.tolerated(first) == ["arm64"]
+    assert world.cluster.patched.count(first) == 2, "no hot loop"
 
 
 @pytest.mark.req("TN-092")
 async def test_after_an_outage_of_the_api_server_the_template_is_written_once(world):
-    world.api.refuse = ConnectionFailed("refused", host="api.example")
-    key = world.api.create("agent", APP)
+    world.cluster.refuse(ConnectionFailed("refused", host="api.example"))
+    key = world.cluster.create("agent", APP)
     await world.run(30)
-    tried = len(world.api.patched)
+    tried = len(world.cluster.patched)
     assert tried <= 8, "no hot loop"
-    world.api.refuse = None
+    world.api.allow()
     await world.run(20)
-    assert world.api.tolerated(key) == ["arm64"]
-    assert len(world.api.patched) == tried + 1
+    assert world.cluster.tolerated(key) == ["arm64"]
+    assert len(world.cluster.patched) == tried + 1
 
 
 @pytest.mark.req("TN-003")
 async def test_a_standby_writes_nothing(world_of):
     world = world_of(leading=False)
-    key = world.api.create("agent", APP)
+    key = world.cluster.create("agent", APP)
     await world.run(60)
-    assert world.api.patched == []
+    assert world.cluster.patched == []
     assert world.controller.uncovered("arm64") is None
     await world.lead()
     await world.run(1)
-    assert world.api.tolerated(key) == ["arm64"]
+    assert world.cluster.tolerated(key) == ["arm64"]
 
 
 # -- what nodes ask ----------------------------------------------------------------------------------------------------
@@ -403,13 +393,13 @@ async def test_a_standby_writes_nothing(world_of):
 @pytest.mark.req("TN-025")
 async def test_a_daemon_set_with_pods_on_an_architecture_holds_its_taint_until_it_is_covered(world):
     world.nodes = [node(document("one", "amd64")), node(document("two", "arm64"))]
-    world.api.create("a", APP)
-    world.api.create("b", APP)
+    world.cluster.create("a", APP)
+    world.cluster.create("b", APP)
     await world.run(1)
     assert world.controller.uncovered("arm64") == ["team/b"]
     assert world.controller.uncovered("s390x") == [], "no node there has a pod of it"
     assert world.controller.contribution().conditions[0].reason == "TemplatesPending"
-    world.api.advance(ObjectKey("team", "a"))
+    world.cluster.advance(ObjectKey("team", "a"))
     await world.run(1)
     assert world.controller.uncovered("arm64") == []
     assert world.controller.contribution().conditions[0].status == "True"
@@ -419,7 +409,7 @@ async def test_a_daemon_set_with_pods_on_an_architecture_holds_its_taint_until_i
 async def test_an_image_that_may_answer_in_a_moment_is_waited_for(world):
     world.nodes = [node(document("one", "arm64"))]
     world.registry.seconds = 5.0
-    world.api.create("agent", APP)
+    world.cluster.create("agent", APP)
     await world.run(1)
     assert world.controller.uncovered("arm64") is None
 
@@ -428,7 +418,7 @@ async def test_an_image_that_may_answer_in_a_moment_is_waited_for(world):
 async def test_one_that_has_no_pods_there_holds_nothing(world):
     world.nodes = [node(document("one", "amd64")), node(document("two", "arm64"))]
     world.registry.set(APP, error="network")
-    world.api.create("agent", APP, nodeSelector={"kubernetes.io/arch": "amd64"})
+    world.cluster.create("agent", APP, nodeSelector={"kubernetes.io/arch": "amd64"})
     await world.run(1)
     assert world.controller.uncovered("arm64") == []
 
@@ -436,7 +426,7 @@ async def test_one_that_has_no_pods_there_holds_nothing(world):
 @pytest.mark.req("TN-025")
 async def test_nothing_is_called_covered_before_every_template_was_looked_at(world):
     world.facts.is_ready = False
-    world.api.create("agent", APP)
+    world.cluster.create("agent", APP)
     await world.run(1)
     assert world.controller.uncovered("arm64") is None
     world.facts.is_ready = True
