@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from fake_pods import FakePods
 from fake_recorder import EventLog
 from manual_clock import ManualClock

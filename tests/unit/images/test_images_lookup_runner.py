@@ -638,7 +638,7 @@ async def test_a_namespace_at_its_limit_fails_nobody_else_s_pods(world):
     await world.create("quay.io/shared:1", name="shared", namespace="greedy")
     mine = await world.create("quay.io/shared:1", name="mine", namespace="modest")
     await world.run(0.9)
-    assert world.api.architectures(mine) == ["arm64"]
+    assert world.cluster.architectures(mine) == ["arm64"]
 
 
 @pytest.mark.req("PL-335", "RG-118")
@@ -646,7 +646,7 @@ async def test_a_namespace_at_its_limit_waits_like_for_a_rate_limit(world):
     image = world.registry.set("quay.io/own:1", error="tenant-limit")
     mine = await world.create("quay.io/own:1", namespace="greedy")
     await world.run(5)
-    assert world.api.is_gated(mine)
+    assert world.cluster.is_gated(mine)
     assert 2 <= world.registry.count(image) <= 5
 
 
