@@ -2,11 +2,15 @@
 
 from collections.abc import AsyncIterator
 
+import own_roles
 import pytest
 from audited import Audited
 from own_roles import CONTROLLER, USERS
 from placement_cluster import PlacementCluster, architectures, decision, is_gated, pod, until
+from placement_process import gated_pod, placed, run
+from scripted_registry import OCI_INDEX, Answer, ScriptedRegistry, encode
 
+from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import SECRETS
 from polyarch.placement import names
@@ -106,3 +110,57 @@ async def test_damaged_content_harms_nobody_and_is_replaced(cluster):
         return await stored(cluster) != b"bm8gZ3ppcA=="
 
     await until(replaced, seconds=25)
+
+
+SCHEMA1 = "application/vnd.docker.distribution.manifest.v1+json"
+
+
+@pytest.mark.req("PL-410", "RG-117", "RG-118")
+async def test_a_hostile_registry_changes_nothing_for_other_namespaces(
+    sandbox: Sandbox, client: Client, namespace: str, sole_controller: None, sole_taints: None, tmp_path
+):
+    """Its pods come first: the victim's bytes as another type, and the victim's host as the place of its tokens, where
+    something is busy. The next leader has the victim's image from the Secret alone."""
+    await own_roles.install(client)
+    secret = {"metadata": {"name": names.READINGS_SECRET}, "type": names.READINGS_TYPE}
+    await client.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", **secret}, namespace=namespace)
+
+    async def place(image: str) -> list[str] | None:
+        found = await placed(client, *await gated_pod(client, image), seconds=60)
+        return architectures(found)
+
+    async with ScriptedRegistry() as good, ScriptedRegistry() as evil:
+        entries = [good.entry(f"linux/{each}") for each in ("arm64", "s390x")]
+        body = encode({"schemaVersion": 2, "manifests": entries})
+        digest = good.push("team/app", "1", body, OCI_INDEX)
+        evil.push("team/app", "1", body, SCHEMA1)
+        good.script("*", "busy", Answer(429, headers={"Retry-After": "86400"}), forever=True)
+        realm = {"WWW-Authenticate": f'Bearer realm="{good.url}/busy"'}
+        evil.script("*", "team/closed", Answer(401, headers=realm), forever=True)
+        conf = tmp_path / "registries.conf"
+        hosts = (good.host, evil.host)
+        conf.write_text("".join(f'[[registry]]\nlocation = "{each}"\ninsecure = true\n' for each in hosts))
+        flag = f"--registries-conf={conf}"
+        async with run("placement-controller", sandbox, namespace, tmp_path / "first.log", flag) as first:
+            await gated_pod(client, f"{evil.host}/team/closed:1")
+            await place(f"{evil.host}/team/app:1")
+            await until(lambda: _asked(good, "busy"), seconds=30)
+            assert await place(f"{good.host}/team/app:1") == ["arm64", "s390x"]
+            assert await place(f"{good.host}/team/app@{digest}") == ["arm64", "s390x"]
+
+            async def shared() -> bool:
+                found = await client.get(SECRETS, names.READINGS_SECRET, namespace=namespace)
+                return bool(found.get("data"))
+
+            await until(shared, seconds=30)
+            first.process.kill()
+            await first.process.wait()
+        good.seen.clear()
+        good.script("*", "", Answer(500), forever=True)
+        async with run("placement-controller", sandbox, namespace, tmp_path / "second.log", flag):
+            assert await place(f"{good.host}/team/app@{digest}") == ["arm64", "s390x"]
+        assert not good.manifest_requests()
+
+
+async def _asked(registry: ScriptedRegistry, path: str) -> bool:
+    return bool(registry.requests("", path))
