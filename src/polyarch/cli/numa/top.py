@@ -256,27 +256,51 @@ UNLISTED = [""] * len(NONE)
 
 
 class NodeColumn(NamedTuple):
-    """A column that says something of the node, after the columns of its amounts."""
+    """A column that says something of the node, after the columns of its amounts, and a member of the document."""
 
     title: str
     text: Callable[[NodeLines], str]
+    member: str
+    value: Callable[[NodeLines], Any]
+    picture: Callable[[NodeLines], str] | None
+    """The text on a terminal; None: another column says it there."""
 
 
-TEXT_COLUMNS: Final = (
-    NodeColumn("POLICY", lambda lines: lines.node.facts.settings.policy),
-    NodeColumn("SCOPE", lambda lines: lines.node.facts.settings.scope),
-    NodeColumn("AGE", lambda lines: age(lines.node.age)),
-    NodeColumn("MARKS", lambda lines: ",".join(lines.marks)),
+def _policy(lines: NodeLines) -> str:
+    return lines.node.facts.settings.policy
+
+
+def _scope(lines: NodeLines) -> str:
+    return lines.node.facts.settings.scope
+
+
+NODE_COLUMNS: Final = (
+    NodeColumn("POLICY", _policy, "policy", _policy, lambda lines: f"{_policy(lines)}/{_scope(lines)}"),
+    NodeColumn("SCOPE", _scope, "scope", _scope, None),
+    NodeColumn(
+        "AGE",
+        lambda lines: age(lines.node.age),
+        "ageSeconds",
+        lambda lines: None if lines.node.age is None else int(lines.node.age),
+        lambda lines: age(lines.node.age),
+    ),
+    NodeColumn(
+        "MARKS",
+        lambda lines: ",".join(lines.marks),
+        "marks",
+        lambda lines: list(lines.marks),
+        lambda lines: ", ".join(lines.marks),
+    ),
 )
 
 
 def columns(found: Sequence[NodeLines], total: Mapping[str, Amount]) -> str:
     """With a header, and the totals in the last line."""
     titles = [f"{name.upper()}:{each}" for name in total for each in AMOUNTS]
-    rows = [("NODE", "CELL", *titles, *(column.title for column in TEXT_COLUMNS)), *_rows(found, tuple(total))]
+    rows = [("NODE", "CELL", *titles, *(column.title for column in NODE_COLUMNS)), *_rows(found, tuple(total))]
     cells = sum(len(each.cells) for each in found)
     sums = (text for name, amount in total.items() for text in _texts(name, amount))
-    rows.append((f"total({len(found)})", str(cells), *sums, *("" for _ in TEXT_COLUMNS)))
+    rows.append((f"total({len(found)})", str(cells), *sums, *("" for _ in NODE_COLUMNS)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     line = GAP.join(f"{{:<{width}}}" for width in widths).format
     return "".join(f"{line(*(text or NOTHING for text in row)).rstrip()}\n" for row in rows)
@@ -284,7 +308,7 @@ def columns(found: Sequence[NodeLines], total: Mapping[str, Amount]) -> str:
 
 def _rows(found: Sequence[NodeLines], resources: Sequence[str]) -> Iterator[tuple[str, ...]]:
     for lines in found:
-        end = [column.text(lines) for column in TEXT_COLUMNS]
+        end = [column.text(lines) for column in NODE_COLUMNS]
         for cell in lines.cells or (CellLine(-1, {}),):
             amounts = ((name, cell.amounts.get(name)) for name in resources)
             texts = [text for name, each in amounts for text in (_texts(name, each) if each is not None else UNLISTED)]
@@ -312,13 +336,9 @@ def document(found: Sequence[NodeLines], total: Mapping[str, Amount], *, source:
 
 
 def _node_document(found: NodeLines, *, check: bool) -> dict[str, Any]:
-    node, settings = found.node, found.node.facts.settings
     return {
-        "node": node.name,
-        "policy": settings.policy,
-        "scope": settings.scope,
-        "ageSeconds": None if node.age is None else int(node.age),
-        "marks": list(found.marks),
+        "node": found.node.name,
+        **{column.member: column.value(found) for column in NODE_COLUMNS},
         "cells": [{"cell": each.cell, "resources": _amounts(each.amounts)} for each in found.cells],
         **({"findings": list(found.findings)} if check else {}),
     }
@@ -338,12 +358,7 @@ _WIDE, _NARROW = 16, 8
 _ROOM_FOR_WIDE: Final = 130
 _HOT, _WARM = 0.9, 0.6
 _GAP: Final = "  "
-PICTURE_COLUMNS: Final = (
-    NodeColumn("POLICY", lambda lines: f"{lines.node.facts.settings.policy}/{lines.node.facts.settings.scope}"),
-    NodeColumn("AGE", lambda lines: age(lines.node.age)),
-    NodeColumn("MARKS", lambda lines: ", ".join(lines.marks)),
-)
-PICTURE_TITLES: Final = tuple(column.title for column in PICTURE_COLUMNS)
+PICTURE_TITLES: Final = tuple(column.title for column in NODE_COLUMNS if column.picture is not None)
 
 
 def picture(found: Sequence[NodeLines], total: Mapping[str, Amount], *, columns: int, colour: bool) -> str:
@@ -418,7 +433,7 @@ def _heat_style(share: float) -> str:
 
 def _end(lines: NodeLines, colour: bool) -> list[StyledText]:
     """The columns of the node; marks stand out."""
-    texts = [column.text(lines) for column in PICTURE_COLUMNS]
+    texts = [column.picture(lines) for column in NODE_COLUMNS if column.picture is not None]
     return [
         StyledText(styled(text, "red", colour=colour), len(text)) if title == "MARKS" else plain(text)
         for title, text in zip(PICTURE_TITLES, texts, strict=True)
