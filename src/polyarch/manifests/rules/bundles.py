@@ -1,4 +1,4 @@
-"""The rules for operator bundles: MA201 to MA208 and MA211.
+"""The rules for operator bundles.
 
 Most take a :class:`BundleFacts`, a ClusterServiceVersion with the answers for its images. The rules for pods check the
 deployments of a bundle, too; their findings are reported as MA205.

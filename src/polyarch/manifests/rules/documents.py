@@ -1,4 +1,4 @@
-"""The rules for a document, its file, or an edit: MA117 and MA901 to MA904.
+"""The rules for a document, its file, or an edit.
 
 Pure.
 """

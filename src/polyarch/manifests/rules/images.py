@@ -1,4 +1,4 @@
-"""The rules for images, MA001 to MA011.
+"""The rules for images.
 
 Images of containers and images that a bundle lists have the same type, :class:`ImageLocation`, so the rules treat them
 alike.

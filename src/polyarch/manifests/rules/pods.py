@@ -1,4 +1,4 @@
-"""The rules for what else a pod says: MA108, MA110 to MA114 and MA116.
+"""The rules for what else a pod says.
 
 They look at label spellings, preferences, tolerations, init containers and passed images.
 

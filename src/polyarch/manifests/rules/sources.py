@@ -1,4 +1,4 @@
-"""The rules for build files and code beside the manifests, read line by line: MA301 to MA303.
+"""The rules for build files and code beside the manifests, read line by line.
 
 Pure.
 """

@@ -1,4 +1,4 @@
-"""The rules on pods beside the five of architectures: MA103, MA106 to MA117 but MA107's five-fold chain."""
+"""The rules on pods beside the chain of five on their architectures."""
 
 import json
 from typing import Any
