@@ -18,7 +18,7 @@ from polyarch.manifests.rules.catalogue import RULES
 from polyarch.manifests.rules.options import TAINT_PRESETS, Taints
 from polyarch.manifests.scan.nodes import Document, SyntaxProblem, compose, duplicate_keys, entries, is_null, value
 from polyarch.manifests.scan.text import SourceText
-from polyarch.platforms import KNOWN_ARCHITECTURES, InvalidPlatform, NodePlatform, Platform
+from polyarch.platforms import ASSUMED_ARCHITECTURES, KNOWN_ARCHITECTURES, InvalidPlatform, NodePlatform, Platform
 
 FILE_NAME = ".polyarch.yaml"
 FAIL_ON: Mapping[str, FailOn] = {"error": "error", "warning": "warning", "info": "info", "never": "never"}
@@ -168,9 +168,8 @@ class _Reader:
         found = {}
         for name, name_node, member in self.members(node, key):
             if name not in KNOWN_ARCHITECTURES:
-                self.fail(
-                    name_node, f"{name!r} is not a node architecture; use amd64, arm64, ppc64le, s390x or another one"
-                )
+                known = ", ".join(ASSUMED_ARCHITECTURES)
+                self.fail(name_node, f"{name!r} is not a node architecture; use {known} or another one")
             weight = value(member)
             if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= 100:
                 self.fail(member, f"the weight of {name} must be a number from 1 to 100, not {_shown(member)}")

@@ -30,6 +30,7 @@ from polyarch.cli.options.values import (
     option,
     subject,
 )
+from polyarch.platforms import ASSUMED_ARCHITECTURES
 
 if TYPE_CHECKING:
     from polyarch.oci.auth.credential_stores import FileCredentials
@@ -178,7 +179,7 @@ class RuleOptions:
         option(
             "Platforms of the cluster's nodes, comma-separated; arm64 is short for linux/arm64",
             group=RULES,
-            show_default="linux on amd64, arm64, ppc64le, s390x",
+            show_default=f"linux on {', '.join(ASSUMED_ARCHITECTURES)}",
         ),
     ] = None
     require: Annotated[

@@ -18,7 +18,7 @@ from polyarch.manifests.rules.repairs import add_systems, non_empty, restrict, w
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.pod_specs import RequiredNodeAffinity, Term
 from polyarch.manifests.scan.sets import DEFAULT_UNIVERSE, SupportedImage, listed, meant_architecture, texts
-from polyarch.platforms import NodePlatform
+from polyarch.platforms import ASSUMED_ARCHITECTURES, NodePlatform
 
 # -- MA105, MA104, MA107, MA102 and MA101: a pod specification gets at most one ----------------------------------------
 # The chain is the order; the later rules follow from the earlier ones. If the node affinity can match no node of any
@@ -78,7 +78,7 @@ MA101 = Rule(
     severity=Severity.WARNING,
     title="A pod without an architecture constraint can land where its images do not run",
     meaning="The pod has no architecture constraint, and an image lacks a platform that nodes may have. Nodes may be "
-    "linux on amd64, arm64, ppc64le or s390x, unless --platforms names those of the cluster; then the finding "
+    f"linux on {', '.join(ASSUMED_ARCHITECTURES)}, unless --platforms names those of the cluster; then the finding "
     "is an error.",
     fix="Adds required node affinity with the architectures and operating systems that all images support.",
 )
