@@ -3,6 +3,7 @@
 import pytest
 
 from polyarch.placement import names
+from polyarch.platforms import ASSUMED_ARCHITECTURES
 
 M = "multiarch.openshift.io/"
 
@@ -60,7 +61,7 @@ def test_the_name_is_the_one_that_others_know(constant: str) -> None:
 
 @pytest.mark.req("PL-004")
 def test_every_architecture_with_a_label_has_the_label_of_its_name() -> None:
-    expected = {name: M + name for name in ("amd64", "arm64", "ppc64le", "s390x")}
+    expected = {name: M + name for name in ASSUMED_ARCHITECTURES}
     assert expected == names.ARCHITECTURE_LABELS
 
 
@@ -73,10 +74,7 @@ def test_labels_that_placement_owns_are_exactly_those_of_the_table() -> None:
         "preferred-node-affinity",
         "single-arch",
         "multi-arch",
-        "amd64",
-        "arm64",
-        "ppc64le",
-        "s390x",
+        *ASSUMED_ARCHITECTURES,
         "no-supported-arch",
         "fallback-arch",
         "image-inspect-error",

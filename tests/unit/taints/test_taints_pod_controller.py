@@ -13,6 +13,7 @@ from polyarch.kube.resources import PODS
 from polyarch.objects import ObjectKey
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
+from polyarch.platforms import ASSUMED_ARCHITECTURES
 from polyarch.taints import names
 
 APP = "quay.io/team/app:1"
@@ -138,7 +139,7 @@ async def test_known_images_restrict_what_a_fallback_adds(world_of):
     ("on_timeout", "tolerated", "reason"),
     [
         pytest.param("primary-only", ["amd64"], "PrimaryFallback", id="the primary architectures"),
-        pytest.param("all", ["amd64", "arm64", "ppc64le", "s390x"], "AllFallback", id="all"),
+        pytest.param("all", list(ASSUMED_ARCHITECTURES), "AllFallback", id="all"),
         pytest.param("none", [], None, id="none"),
     ],
 )

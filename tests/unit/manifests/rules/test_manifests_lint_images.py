@@ -11,13 +11,13 @@ from polyarch.manifests.rules.images import SPELLINGS, architecture_in_name
 from polyarch.manifests.rules.options import LintOptions, LockEntry, Selection
 from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.oci.reference import parse
-from polyarch.platforms import NodePlatform, is_architecture
+from polyarch.platforms import ASSUMED_ARCHITECTURES, NodePlatform, is_architecture
 
 pytestmark = pytest.mark.req("MF-020")
 
 WEB = "quay.io/acme/web:2"
 AMD64, ARM64 = NodePlatform("linux", "amd64"), NodePlatform("linux", "arm64")
-ALL = ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"]
+ALL = [f"linux/{each}" for each in ASSUMED_ARCHITECTURES]
 
 
 @pytest.mark.req("MF-075")

@@ -11,12 +11,12 @@ from polyarch.manifests.rules.engine import lint
 from polyarch.manifests.rules.options import FixOptions, LintOptions, Selection, Taints
 from polyarch.manifests.scan.pod_specs import PREFERRED
 from polyarch.placement.crd import PREVIEW_MESSAGE
-from polyarch.platforms import NodePlatform
+from polyarch.platforms import ASSUMED_ARCHITECTURES, NodePlatform
 
 BETA = "{matchExpressions: [{key: beta.kubernetes.io/os, operator: In, values: [linux]}]}"
 WEB = "quay.io/acme/web:2"
 TWO = {WEB: ["linux/amd64", "linux/arm64"]}
-FOUR = {WEB: ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"]}
+FOUR = {WEB: [f"linux/{each}" for each in ASSUMED_ARCHITECTURES]}
 BOTH = {WEB: [*FOUR[WEB], "windows/amd64"]}
 WIDEN = FixOptions(widen=True)
 
@@ -39,7 +39,7 @@ def pod_of(document: Any) -> Any:
 )
 def test_platforms_left_out(spec: str, terms: list[list[str]] | None) -> None:
     """MA103: --widen adds to In lists; what NotIn excludes is meant."""
-    images = TWO if terms else {WEB: ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"]}
+    images = TWO if terms else FOUR
     plain = rule(problems(deployment(spec), images), "MA103")
     assert plain.repair is not None
     assert plain.repair.note.startswith("--widen")

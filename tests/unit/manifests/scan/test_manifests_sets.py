@@ -5,11 +5,11 @@ from linting import answers, deployment, required, scanned
 
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.pod_specs import REQUIRED, PodSpec
-from polyarch.platforms import KNOWN_ARCHITECTURES, NodePlatform, PlatformSet
+from polyarch.platforms import ASSUMED_ARCHITECTURES, KNOWN_ARCHITECTURES, NodePlatform, PlatformSet
 
 WEB = "quay.io/acme/web:2"
 FIELDS = "[{matchFields: [{key: metadata.name, operator: In, values: [a]}]}]"
-LINUX = {"amd64", "arm64", "ppc64le", "s390x"}
+LINUX = set(ASSUMED_ARCHITECTURES)
 
 
 def pod(text: str) -> PodSpec:
