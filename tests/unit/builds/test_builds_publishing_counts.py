@@ -11,13 +11,14 @@ from scripted_registry import digest_of
 from polyarch.builds.registry import Publication, PublishResult, head_image, publish
 from polyarch.oci.auth.credential_stores import KeyringCredentials
 from polyarch.oci.auth.credentials import Document
-from polyarch.platforms import ASSUMED_ARCHITECTURES
+
+FOUR_ARCHITECTURES = ("amd64", "arm64", "ppc64le", "s390x")
 
 MIB = 2**20
 
 
 @pytest.mark.req("BD-347")
-@pytest.mark.parametrize("architectures", [ASSUMED_ARCHITECTURES[:1], ASSUMED_ARCHITECTURES[:2], ASSUMED_ARCHITECTURES])
+@pytest.mark.parametrize("architectures", [FOUR_ARCHITECTURES[:1], FOUR_ARCHITECTURES[:2], FOUR_ARCHITECTURES])
 @pytest.mark.parametrize("tags", [("run",), ("run", "latest", "1.0")])
 async def test_verify_and_push(target, connection, put, publication, architectures, tags):
     """2N + 3 + 3T: manifest and config of each child; HEAD, PUT, HEAD of the index; HEAD, PUT, HEAD of each tag."""
@@ -41,7 +42,7 @@ async def test_a_single_child(target, connection, put, publication):
 @pytest.mark.req("BD-347")
 async def test_again(target, connection, put, publication):
     """2N + T, and no write."""
-    work = publication(*map(put, ASSUMED_ARCHITECTURES), tags=("run", "latest"))
+    work = publication(*map(put, FOUR_ARCHITECTURES), tags=("run", "latest"))
     await publish(connection, work)
     target.forget_requests()
     await publish(connection, work)
@@ -50,7 +51,7 @@ async def test_again(target, connection, put, publication):
 
 @pytest.mark.req("BD-347", "BD-349")
 async def test_reuse_is_one_head_for_each_child(target, connection, put):
-    children = [put(each) for each in ASSUMED_ARCHITECTURES]
+    children = [put(each) for each in FOUR_ARCHITECTURES]
     target.forget_requests()
     for child in children:
         assert (await head_image(connection, child.reference)).digest
@@ -64,7 +65,7 @@ async def test_one_token_for_the_whole(start, connect, put, result_of):
     target.users["builder"] = "secret-of-the-builder"
     body = b'{"auths":{"%s":{"username":"builder","password":"secret-of-the-builder"}}}' % target.host.encode()
     connection = connect(credentials=KeyringCredentials([Document("secret team/push", body)]))
-    children = tuple(put(each, at=target) for each in ASSUMED_ARCHITECTURES)
+    children = tuple(put(each, at=target) for each in FOUR_ARCHITECTURES)
     work = result_of(target, children)
     assert isinstance(await publish(connection, work), PublishResult)
     assert len(target.scopes_asked) == 1
