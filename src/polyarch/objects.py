@@ -8,6 +8,8 @@ Instances hold no reference cycles and are not tracked by the garbage collector 
 store cost no collection time.
 """
 
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -274,6 +276,16 @@ class Pod(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=T
     @property
     def node_affinity(self) -> NodeAffinity | None:
         return self.spec.affinity.node_affinity if self.spec.affinity is not None else None
+
+
+def oldest_by_namespace(pods: Iterable[Pod], now: datetime) -> dict[str, float]:
+    """Seconds since the oldest of these pods was created, by namespace."""
+    ages: dict[str, float] = {}
+    for pod in pods:
+        if (created := pod.metadata.creation_timestamp) is not None:
+            namespace, age = pod.metadata.namespace, (now - datetime.fromisoformat(created)).total_seconds()
+            ages[namespace] = max(age, ages.get(namespace, 0.0))
+    return ages
 
 
 # -- workloads: rules judge a template as the pod that it would become -------------------------------------------------

@@ -81,12 +81,12 @@ async def _rules_are(world: World, *wanted: str) -> bool:
 async def test_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_is_left(world: World, prometheus: None) -> None:
     """Its handler tells a pod meanwhile; an event that could not be handled delays nothing.
 
-    Its rule comes and goes with it, placement's goes with placement.
+    Its rule comes and goes with it, placement's goes with placement, the operator's own stays.
     """
     async with world.operator():
         await world.create(CPPCS, names.SINGLETON, ENABLED)
         await eventually(lambda: _runs(world), seconds=180)
-        await eventually(lambda: _rules_are(world, *names.PROMETHEUS_RULES))
+        await eventually(lambda: _rules_are(world, *names.PROMETHEUS_RULES, names.OPERATOR))
         home = await world.client.get(NAMESPACES, world.namespace)
         assert labels(home)["pod-security.kubernetes.io/enforce"] == "privileged"
         kept = (await world.configuration())["metadata"]["finalizers"]
@@ -99,7 +99,7 @@ async def test_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_is_left(
 
         await _event(world, "failed", labels={names.ENOEXEC_EVENT_ERROR_LABEL: "reconciliation-error"})
         await _disabled(world)
-        await eventually(lambda: _rules_are(world, names.PROMETHEUS_RULES[0]))
+        await eventually(lambda: _rules_are(world, names.PROMETHEUS_RULES[0], names.OPERATOR))
 
         async def released() -> bool:
             return names.ENOEXEC_EVENTS_FINALIZER not in (await world.configuration())["metadata"]["finalizers"]
@@ -115,7 +115,7 @@ async def test_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_is_left(
 
         await world.client.delete(CPPCS, names.SINGLETON)
         await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON), seconds=180)
-        assert await _rules_are(world)
+        assert await _rules_are(world, names.OPERATOR)
 
 
 @pytest.mark.req("PL-552")

@@ -106,7 +106,9 @@ class ControllerWorld:
 
     async def create(self, *images: str, **options: Any) -> ObjectKey:
         """A gated pod appears and is looked at."""
-        key = self.cluster.create(pod(*images, gated=True, **options))
+        document = pod(*images, gated=True, **options)
+        document["metadata"] = {"creationTimestamp": self.clock.now().isoformat(), **document["metadata"]}
+        key = self.cluster.create(document)
         await self.run()
         return key
 

@@ -1,7 +1,7 @@
 """``python -m tools.generate``: write the generated files; ``--check`` compares them.
 
 What is written: ``deploy/crds``, ``deploy/kustomize``, most of the chart, the dashboard, the pages of rules, rights,
-metrics and the placement policy, and the messages of the kubelet's podresources API.
+metrics, alerts and the placement policy, and the messages of the kubelet's podresources API.
 ``make generate`` runs it; CI fails on a difference, so that they, the code that uses them and their documentation
 cannot part. Not a command for users.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import get_args
 
 from tools.generate import (
+    alerts_page,
     chart,
     chart_values,
     metrics_page,
@@ -59,6 +60,7 @@ def generated() -> Mapping[str, str]:
         **settings_pages.settings_pages(),
         rights_page.PATH: rights_page.rights_page(),
         metrics_page.PATH: metrics_page.metrics_page(),
+        alerts_page.PATH: alerts_page.alerts_page(),
     }
     folders = ("deploy/dashboard", f"{chart.FOLDER}/dashboards")
     dashboards = {f"{folder}/{each.file}": each.text() for folder in folders for each in DASHBOARDS}

@@ -55,7 +55,7 @@ PARTS: Final = (
     Part(
         "The operator",
         "Of the objects that it keeps.",
-        ("run/operator.py", "operator/components/numa_cluster.py"),
+        ("run/operator.py", "operator/reconciler.py", "operator/components/numa_cluster.py"),
     ),
 )
 

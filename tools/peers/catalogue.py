@@ -62,6 +62,7 @@ PEERS: Final = (
     Peer("buildah", Origin.SYSTEM),
     Peer("mmdebstrap", Origin.SYSTEM),
     Peer("chromium", Origin.SYSTEM),
+    Peer("promtool", Origin.SYSTEM, package="prometheus"),
     Peer("qemu-aarch64-static", Origin.SYSTEM, package="qemu-user-static"),
 )
 BY_NAME: Final = {peer.name: peer for peer in PEERS}

@@ -469,6 +469,7 @@
   - pod-placement-controller
   - enoexec-event-handler-controller
   - enoexec-event-daemon
+  - polyarch-operator
   - polyarch-taints
   verbs:
   - get
@@ -491,6 +492,7 @@
   - multiarch-tuning-operator
   - execformaterrormonitor
   - execformaterrorsdetected
+  - polyarch-operator
   - polyarch-taints
   verbs:
   - get
@@ -1344,7 +1346,6 @@
   resources:
   - prometheusrules
   resourceNames:
-  - polyarch-numa-exporter
   - polyarch-numa-scheduler
   verbs:
   - get

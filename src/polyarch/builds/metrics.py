@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from polyarch.builds.facts.build_facts import ENDED, ENDED_CHILD
-from polyarch.kube.metrics import Metrics
+from polyarch.kube.metrics import Metrics, NamespaceCounter
 from polyarch.oci.metrics import Metrics as RegistryTraffic
 from polyarch.platforms import KNOWN_ARCHITECTURES
 
@@ -27,6 +27,9 @@ class BuildMetrics:
         self._metrics = metrics
         self._executions = metrics.counter(
             "polyarch_build_executions_total", "Executions that ended, by how.", ("kind", "result")
+        )
+        self._failures = NamespaceCounter(
+            metrics.counter("polyarch_build_failures_total", "Executions that failed, by namespace.", ("namespace",))
         )
         self._architectures = metrics.counter(
             "polyarch_build_architectures_total", "Architectures of executions, by how they ended.", ("arch", "result")
@@ -79,14 +82,14 @@ class BuildMetrics:
         """A running Job was taken over by a new execution."""
         self._architectures.labels(shown_architecture(architecture), "adopted").inc()
 
-    def run_written(self, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    def run_written(self, namespace: str, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         """The status of an ImageBuildRun was written: counts what has ended by it."""
         for each in newly_ended(stored, wanted):
             architecture = shown_architecture(str(each.get("architecture")))
             self._architectures.labels(architecture, str(each.get("phase")).lower()).inc()
         phase = wanted.get("phase")
         if phase in ENDED and stored.get("phase") != phase:
-            self.execution_ended("ImageBuild", str(phase).lower())
+            self.execution_ended("ImageBuild", str(phase).lower(), namespace)
             if phase == "Succeeded" and (whole := _span(wanted)) is not None:
                 self._makespan.observe(whole)
                 built = [
@@ -94,9 +97,18 @@ class BuildMetrics:
                 ]
                 self._overhead.observe(max(0.0, whole - max(built, default=0.0)))
 
-    def execution_ended(self, kind: str, result: str) -> None:
+    def execution_ended(self, kind: str, result: str, namespace: str) -> None:
         """One execution reached a terminal phase."""
         self._executions.labels(kind, result).inc()
+        if result == "failed":
+            self._failures.inc(namespace)
+
+    def ask_queue(self, oldest_seconds: Callable[[], float]) -> None:
+        """Reads at each scrape how long the oldest ImageBuildRun has waited for its Jobs."""
+        self._metrics.gauge(
+            "polyarch_build_oldest_queued_seconds",
+            "Age of the oldest ImageBuildRun that waits for a Job, 0 without any",
+        ).set_function(oldest_seconds)
 
     def images_deleted(self, count: int) -> None:
         self._deleted.inc(count)

@@ -8,17 +8,25 @@ Names: controller-runtime's ``workqueue_*`` metrics keep their names and meaning
 other names begin with ``polyarch_``."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics import MetricWrapperBase
 
+from polyarch.clock import Clock
+
 SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Histogram buckets for durations, from a cached look-up to a slow registry."""
 
 ADMISSION_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+NAMESPACES: Final = 100
+"""Namespaces that have a label of their own in one family."""
+OTHER_NAMESPACES: Final = "other"
+FOLLOW_INTERVAL: Final = 15.0
+"""Seconds between two readings of what is not read at each scrape; Prometheus scrapes about as often."""
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
@@ -111,3 +119,51 @@ class RequestMetrics:
         child.inc()
         if not 100 <= code < 400:
             self._failures.labels(verb, resource, str(code)).inc()
+
+
+class NamespaceGauge:
+    """A gauge by namespace: the largest values, and ``other`` for the rest, which is always there.
+
+    ``rest`` makes one value of those of the rest: the sum of counts, the maximum of ages.
+    """
+
+    def __init__(self, gauge: Gauge, *, rest: Callable[[Iterable[float]], float] = sum) -> None:
+        self._gauge = gauge
+        self._rest = rest
+        self._shown: set[str] = set()
+        self.show({})
+
+    async def follow(self, read: Callable[[], Mapping[str, float]], clock: Clock) -> None:
+        """Shows what ``read`` says until cancelled, and nothing afterwards: what only a leader knows."""
+        try:
+            while True:
+                self.show(read())
+                await clock.sleep(FOLLOW_INTERVAL)
+        finally:
+            self.show({})
+
+    def show(self, values: Mapping[str, float]) -> None:
+        """Replaces all values."""
+        ordered = sorted(values.keys() - {OTHER_NAMESPACES}, key=lambda namespace: (-values[namespace], namespace))
+        named = set(ordered[:NAMESPACES])
+        rest = [values[namespace] for namespace in ordered[NAMESPACES:]]
+        for namespace in self._shown - named:
+            self._gauge.remove(namespace)
+        for namespace in named:
+            self._gauge.labels(namespace).set(values[namespace])
+        self._gauge.labels(OTHER_NAMESPACES).set(self._rest([*rest, values.get(OTHER_NAMESPACES, 0.0)]))
+        self._shown = named
+
+
+class NamespaceCounter:
+    """A counter by namespace: the first hundred have a label of their own, all others share ``other``."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._named: set[str] = set()
+        counter.labels(OTHER_NAMESPACES)
+
+    def inc(self, namespace: str) -> None:
+        if namespace not in self._named and len(self._named) < NAMESPACES:
+            self._named.add(namespace)
+        self._counter.labels(namespace if namespace in self._named else OTHER_NAMESPACES).inc()

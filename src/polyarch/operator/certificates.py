@@ -128,7 +128,14 @@ def ca_for_scrapers(part: str, settings: OperatorSettings, ca_bundle: bytes) -> 
 
 
 def scrapers_ca(part: str, mode: Certificates) -> Document:
-    """Where a ServiceMonitor of this part finds the CA (``tlsConfig.ca``)."""
+    """Where a ServiceMonitor of this part finds the CA (``tlsConfig.ca``).
+
+    The operator's own (an empty part) is there without any component, so it asks where the CA is by itself.
+    """
     if mode == "cert-manager":
         return {"secret": {"name": names.CERTIFICATES_SECRET, "key": "ca.crt"}}
+    if not part:
+        if mode == "service-ca":  # OpenShift puts it into every namespace
+            return {"configMap": {"name": "openshift-service-ca.crt", "key": "service-ca.crt"}}
+        return {"secret": {"name": names.AUTHORITY_SECRET, "key": "tls.crt"}}
     return {"configMap": {"name": CA_CONFIGMAPS[part], "key": "service-ca.crt" if mode == "service-ca" else "ca.crt"}}

@@ -4,7 +4,7 @@ Prometheus reads metrics over TLS, with the token of its ServiceAccount. The obj
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -92,19 +92,24 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def none_available(deployment: str) -> str:
-    """An expression: no pod of the Deployment is available."""
-    return f'kube_deployment_status_replicas_available{{namespace="$NAMESPACE",deployment="{deployment}"}} == 0'
+class AlertGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """The alerts of one PrometheusRule."""
 
+    rule: str
+    """Name of the PrometheusRule."""
+    controller: str
+    """The Deployment that it belongs to."""
+    alerts: tuple[Alert, ...]
 
-def prometheus_rule(name: str, controller: str, alerts: Sequence[Alert], namespace: str) -> Document:
-    """The PrometheusRule of these alerts; it belongs to the Deployment ``controller``."""
-    return {
-        "apiVersion": RULES.api_version,
-        "kind": RULES.kind,
-        "metadata": metadata(name, controller, namespace=namespace),
-        "spec": {"groups": [{"name": f"{name}.rules", "rules": [alert.document(namespace) for alert in alerts]}]},
-    }
+    def document(self, namespace: str) -> Document:
+        """The PrometheusRule, in the namespace that its metrics are scraped in."""
+        rules = [alert.document(namespace) for alert in self.alerts]
+        return {
+            "apiVersion": RULES.api_version,
+            "kind": RULES.kind,
+            "metadata": metadata(self.rule, self.controller, namespace=namespace),
+            "spec": {"groups": [{"name": f"{self.rule}.rules", "rules": rules}]},
+        }
 
 
 # -- dashboards --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import msgspec
 
 from polyarch import names
 from polyarch.operator import certificates
-from polyarch.operator.monitoring import Alert, prometheus_rule, scraping_objects
+from polyarch.operator.monitoring import AlertGroup, scraping_objects
 from polyarch.operator.owned_objects import Document, finished, labels, metadata
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.tolerations import Toleration
@@ -79,7 +79,7 @@ def role_objects(
     cluster: ClusterCapabilities,
     *,
     rbac: Sequence[Document],
-    alerts: Sequence[Alert],
+    alerts: AlertGroup,
     ca_bundle: bytes,
     registries: str,
     placed: bool,
@@ -97,7 +97,7 @@ def role_objects(
     if cluster.monitoring:
         documents += [
             *scraping_objects([role.name], settings, ca_bundle),
-            prometheus_rule(role.name, role.name, alerts, settings.namespace),
+            alerts.document(settings.namespace),
         ]
     return tuple(finished(document) for document in documents)
 

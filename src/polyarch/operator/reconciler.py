@@ -18,9 +18,10 @@ from polyarch.kube.apply import ApplyResult
 from polyarch.kube.client import Client
 from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import KubernetesError, NotFound
+from polyarch.kube.metrics import Metrics
 from polyarch.kube.owners import delete_object
 from polyarch.kube.resources import Resource
-from polyarch.objects import ObjectKey, PartialObjectMetadata
+from polyarch.objects import Condition, ObjectKey, PartialObjectMetadata
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.settings import OLDEST_KUBERNETES, ClusterCapabilities
 
@@ -41,6 +42,27 @@ class ComponentReconciler(Protocol):
         """Call ``changed`` with every change that a reconcile may have to answer."""
 
     async def reconcile(self, key: ObjectKey) -> Result: ...
+
+
+class ConditionMetrics:
+    """The conditions of the operator's custom resources, as this process wrote them last."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._gauge = metrics.gauge(
+            "polyarch_operator_condition",
+            "Conditions of custom resources as the operator writes them: 1 if True, 0 if False, -1 if Unknown",
+            ("kind", "type"),
+        )
+        self._shown: dict[str, set[str]] = {}
+
+    def show(self, kind: str, conditions: Iterable[Condition]) -> None:
+        """All conditions of the one object of a kind; none: it is gone."""
+        values = {each.type: {"True": 1, "False": 0}.get(each.status, -1) for each in conditions}
+        for gone in self._shown.get(kind, set()) - values.keys():
+            self._gauge.remove(kind, gone)
+        for type_, value in values.items():
+            self._gauge.labels(kind, type_).set(value)
+        self._shown[kind] = set(values)
 
 
 class InitialSync:

@@ -9,6 +9,7 @@ holding, failure labels and events belong to the leader. The ``test`` operations
 """
 
 import random as _random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
@@ -24,7 +25,7 @@ from polyarch.images.waiting import WaitingPods
 from polyarch.kube.controller import NoRequeue, OutageBackoff, Patches, RequeueAfter, Result
 from polyarch.kube.errors import KubernetesError, SeenErrors
 from polyarch.kube.store import Store
-from polyarch.objects import ObjectKey, Pod
+from polyarch.objects import ObjectKey, Pod, oldest_by_namespace
 from polyarch.placement import names
 from polyarch.placement.decision import LookupProgress, PlacementOutcome
 from polyarch.placement.facts import ClusterFacts, NamespaceFacts, image_request
@@ -126,6 +127,16 @@ class PodController:
     def held(self) -> int:
         """Number of pods held by policy, or because the API server rejects their release."""
         return sum(state.held_since is not None for state in self._states.values())
+
+    def held_by_namespace(self) -> Mapping[str, int]:
+        """The same by namespace."""
+        return Counter(key.namespace for key, state in self._states.items() if state.held_since is not None)
+
+    def oldest_gates(self) -> Mapping[str, float]:
+        """By namespace, seconds since the oldest pod was created that has our gate and is not held."""
+        held = {key for key, state in self._states.items() if state.held_since is not None}
+        known = (self._pods.get(key) for key in set(self._pods.keys()) - held)
+        return oldest_by_namespace((pod for pod in known if pod is not None and has_gate(pod)), self._clock.now())
 
     # -- reconcile -----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from polyarch.kube.client import Client
 from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound
 from polyarch.kube.events import Regarding
-from polyarch.kube.metrics import Metrics
+from polyarch.kube.metrics import Metrics, NamespaceCounter
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import NODES, PODS
@@ -76,6 +76,13 @@ class Handler:
         self._seen: dict[ObjectKey, float] = {}
         self._failing: dict[ObjectKey, float] = {}
         self._handled = metrics.counter("mto_enoexecevents_total", "Reports of executables in a foreign format")
+        self._namespaces = NamespaceCounter(
+            metrics.counter(
+                "polyarch_exec_format_error_pods_total",
+                "Reports of executables in a foreign format, by namespace of the pod",
+                ("namespace",),
+            )
+        )
         self._invalid = metrics.counter(
             "mto_enoexecevents_invalid_total", "Reports of executables in a foreign format that named no known pod"
         )
@@ -121,6 +128,7 @@ class Handler:
             ):
                 self._post(Regarding.of(PODS, pod.metadata), note)
                 self._handled.inc()
+                self._namespaces.inc(pod.metadata.namespace)
             case DeleteEvent(because):
                 log.info("an ENoExecEvent is discarded", name=key.name, because=because)
             case _:

@@ -4,44 +4,19 @@ Every family is exported from the first scrape on, so that dashboards show zero 
 children are bound once, so the admission path looks nothing up by name.
 """
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from typing import Final
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
 from polyarch.images.metrics import BUCKETS, LookupMetrics
-from polyarch.kube.metrics import Metrics
+from polyarch.kube.metrics import Metrics, NamespaceGauge
 
 OUTCOMES: Final = ("ignored", "inline", "gated", "audit", "unavailable", "error")
 """Values of the label ``outcome`` of ``polyarch_webhook_admissions_total``."""
 
 OPTIONAL_FACTS: Final = ("namespaces", "nodes")
 """Resources that a policy may require and the role may lack the right to read."""
-
-
-NAMESPACES: Final = 100
-"""Namespaces that have a label of their own."""
-OTHER: Final = "other"
-
-
-class ByNamespace:
-    """A gauge of pods by namespace: those with most pods, and ``other`` for the rest, which is always there."""
-
-    def __init__(self, gauge: Gauge) -> None:
-        self._gauge = gauge
-        self._shown: set[str] = set()
-        self.show({})
-
-    def show(self, counts: Mapping[str, int]) -> None:
-        """Replaces all values."""
-        most = sorted(counts.keys() - {OTHER}, key=lambda namespace: (-counts[namespace], namespace))
-        named, rest = set(most[:NAMESPACES]), most[NAMESPACES:]
-        for namespace in self._shown - named:
-            self._gauge.remove(namespace)
-        for namespace in named:
-            self._gauge.labels(namespace).set(counts[namespace])
-        self._gauge.labels(OTHER).set(sum(counts[namespace] for namespace in rest) + counts.get(OTHER, 0))
-        self._shown = named
 
 
 class PlacementMetrics:
@@ -85,7 +60,17 @@ class PlacementMetrics:
             "Time from seeing a pod gated until its gate was removed",
             buckets=BUCKETS,
         )
-        self.held_pods = gauge("polyarch_placement_held_pods", "Pods held because the policy says so")
+        self.held_pods = NamespaceGauge(
+            gauge("polyarch_placement_held_pods", "Pods held because the policy says so", ("namespace",))
+        )
+        self.oldest_gate = NamespaceGauge(
+            gauge(
+                "polyarch_placement_oldest_gate_seconds",
+                "Age of the oldest pod that carries polyarch's gate now and is not held; only the leader knows it",
+                ("namespace",),
+            ),
+            rest=max,
+        )
         self.stray_gates = counter(
             "polyarch_placement_stray_gates_total", "Pods with polyarch's gate that did not carry its label"
         )
@@ -95,10 +80,10 @@ class PlacementMetrics:
         self.no_matching_node = counter(
             "polyarch_placement_no_matching_node_total", "Pods whose architectures no node has"
         )
-        self.unplaced_pods = ByNamespace(
+        self.unplaced_pods = NamespaceGauge(
             gauge("polyarch_placement_unplaced_pods", "Pending pods that the webhook missed", ("namespace",))
         )
-        self.misplaced_pods = ByNamespace(
+        self.misplaced_pods = NamespaceGauge(
             gauge(
                 "polyarch_placement_misplaced_pods",
                 "Pods that the webhook missed, on nodes that their images do not support",

@@ -84,7 +84,7 @@ async def setup(process: Process) -> Components:
     own = OperandApplySets(
         client,
         process.informers,
-        KINDS,
+        KINDS if settings.resource_webhooks == "operator" else (),
         namespace=namespace,
         label=names.CONTROLLER_LABEL,
         part_of=names.OPERATOR,
@@ -145,9 +145,9 @@ async def setup(process: Process) -> Components:
         "statuses": statuses.reconcile,
         "taints": sync.of("taints", taints.reconcile),
         "builds": sync.of("builds", builds.reconcile),
+        "registration": registration.reconcile,
     }
     if settings.resource_webhooks == "operator":
-        reconcilers["registration"] = registration.reconcile
         process.at_end(registration.close)
     controllers = [
         Controller(name, reconcile, queue=queues[name], workers=1, clock=clock, metrics=process.metrics)

@@ -1,6 +1,7 @@
 """``polyarch run placement-controller``: decides gated pods. One replica leads, the others help."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from polyarch.images.lookup_runner import LookupRunner
@@ -97,7 +98,6 @@ def components(process: Process, services: PlacementServices) -> Components:
     services.images.credentials_changed.append(controller.credentials_changed)
     services.images.registries.on_change(controller.registries_changed)
     metrics.pods_gated.set_function(lambda: float(pods.count() if is_leading() else 0))
-    metrics.held_pods.set_function(lambda: float(controller.held if is_leading() else 0))
 
     async def take_over() -> None:
         controller.started_leading()
@@ -128,6 +128,8 @@ def components(process: Process, services: PlacementServices) -> Components:
     )
     led: dict[str, Task] = {
         "take over": take_over,
+        "held pods": partial(metrics.held_pods.follow, controller.held_by_namespace, clock),
+        "oldest gates": partial(metrics.oldest_gate.follow, controller.oldest_gates, clock),
         "sweep": sweeper.run,
         "shared readings": services.shared_readings.export,
         "warm-up": warm_up.run,

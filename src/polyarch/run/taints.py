@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -366,7 +367,6 @@ def pod_controllers(
     unscheduled.add_handler(seen)
     changed.add_handler(seen)
     metrics.gated_pods.set_function(lambda: float(controller.gated if is_leading() else 0))
-    metrics.oldest_gate_seconds.set_function(lambda: controller.oldest_gate if is_leading() else 0.0)
     passes = Controller(
         queue.name,
         controller.reconcile,
@@ -377,7 +377,12 @@ def pod_controllers(
         writes=pods,
     )
     group = ControllerGroup(
-        controllers=(passes,), led={"take over": controller.started_leading, "pods on nodes": bound.run}
+        controllers=(passes,),
+        led={
+            "take over": controller.started_leading,
+            "pods on nodes": bound.run,
+            "oldest gates": partial(metrics.oldest_gate.follow, controller.oldest_gates, clock),
+        },
     )
     return PodControllers(group, controller, bound)
 

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from prometheus_client import Counter
 
 from polyarch.kube.controller import PatchStatus
-from polyarch.kube.metrics import Metrics
+from polyarch.kube.metrics import Metrics, NamespaceGauge
 
 Kind = Literal["node", "pod", "daemonset", "policy"]
 """What was written: ``policy`` is the one for nodes at registration."""
@@ -46,9 +46,13 @@ class TaintMetrics:
         self.gated_pods = gauge(
             "polyarch_taints_gated_pods", "Pods that carry polyarch's gate now; only the leader counts them"
         )
-        self.oldest_gate_seconds = gauge(
-            "polyarch_taints_oldest_gate_seconds",
-            "Age of the oldest pod that carries polyarch's gate now, 0 without any; only the leader knows it",
+        self.oldest_gate = NamespaceGauge(
+            gauge(
+                "polyarch_taints_oldest_gate_seconds",
+                "Age of the oldest pod that carries polyarch's gate now; only the leader knows it",
+                ("namespace",),
+            ),
+            rest=max,
         )
         self.degraded = gauge(
             "polyarch_taints_degraded",

@@ -9,7 +9,7 @@ and nobody else would for as long as its Lease holds.
 """
 
 import random as _random
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
@@ -34,7 +34,7 @@ from polyarch.kube.informer import Informer
 from polyarch.kube.patches import Operation
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import PODS
-from polyarch.objects import ObjectKey, Pod
+from polyarch.objects import ObjectKey, Pod, oldest_by_namespace
 from polyarch.taints import names
 from polyarch.taints.api import StatusPart
 from polyarch.taints.decision import PodDecision, Reason
@@ -455,12 +455,9 @@ class PodController:
         """Number of pods with our gate."""
         return sum(map(has_gate, self._pods.unscheduled() or ()))
 
-    @property
-    def oldest_gate(self) -> float:
-        """Seconds since the oldest pod with our gate was created; 0 without any."""
-        gated = (pod.metadata.creation_timestamp for pod in self._pods.unscheduled() or () if has_gate(pod))
-        oldest = min((datetime.fromisoformat(each) for each in gated if each is not None), default=None)
-        return (self._clock.now() - oldest).total_seconds() if oldest is not None else 0.0
+    def oldest_gates(self) -> Mapping[str, float]:
+        """By namespace, seconds since the oldest pod with our gate was created."""
+        return oldest_by_namespace(filter(has_gate, self._pods.unscheduled() or ()), self._clock.now())
 
     @property
     def unknown(self) -> int:

@@ -62,7 +62,8 @@ def test_there_are_these_families_and_no_label_holds_a_name_or_a_digest(meter: M
     meter.metrics.took("arm64", {"wait": 1.0})
     meter.metrics.show_jobs({"arm64": 1}, {"arm64": 0})
     meter.metrics.adopted("arm64")
-    meter.metrics.execution_ended("ImageBuild", "failed")
+    meter.metrics.execution_ended("ImageBuild", "failed", "team")
+    assert 'polyarch_build_failures_total{namespace="team"} 1.0' in meter.metrics._metrics.render()[0].decode()
     meter.metrics.counting(_Traffic()).request("quay.io", "head", "200", 0.1)
     families = meter.families()
     assert {name: families.get(name) for name in LABELS} == LABELS
@@ -73,9 +74,9 @@ def test_a_status_that_is_written_twice_counts_once(meter: Meter) -> None:
     """And each architecture when it ends, not when its execution does."""
     before = status("Building", "00:00", amd64=("Building", "00:00", ""), arm64=("Reused", "", ""))
     after = status("Building", "00:00", amd64=("Built", "00:00", "01:00"), arm64=("Reused", "", ""))
-    meter.metrics.run_written({}, before)
-    meter.metrics.run_written(before, after)
-    meter.metrics.run_written(after, after)
+    meter.metrics.run_written("team", {}, before)
+    meter.metrics.run_written("team", before, after)
+    meter.metrics.run_written("team", after, after)
     assert meter.value("polyarch_build_architectures_total", arch="amd64", result="built") == 1
     assert meter.value("polyarch_build_architectures_total", arch="arm64", result="reused") == 1
     assert meter.value("polyarch_build_executions_total", kind="ImageBuild", result="succeeded") is None
@@ -85,7 +86,7 @@ def test_a_status_that_is_written_twice_counts_once(meter: Meter) -> None:
 def test_makespan_and_what_of_it_is_not_the_longest_architecture(meter: Meter) -> None:
     before = status("Assembling", "00:00")
     after = status("Succeeded", "00:00", "05:10", amd64=("Built", "00:02", "01:00"), arm64=("Built", "00:05", "05:05"))
-    meter.metrics.run_written(before, after)
+    meter.metrics.run_written("team", before, after)
     assert meter.value("polyarch_build_executions_total", kind="ImageBuild", result="succeeded") == 1
     assert meter.value("polyarch_build_makespan_seconds_sum") == 310
     assert meter.value("polyarch_build_overhead_seconds_sum") == 10
@@ -93,14 +94,14 @@ def test_makespan_and_what_of_it_is_not_the_longest_architecture(meter: Meter) -
 
 @pytest.mark.req("BD-244")
 def test_what_was_reused_only_is_all_overhead(meter: Meter) -> None:
-    meter.metrics.run_written({}, status("Succeeded", "00:00", "00:03", amd64=("Reused", "", "")))
+    meter.metrics.run_written("team", {}, status("Succeeded", "00:00", "00:03", amd64=("Reused", "", "")))
     assert meter.value("polyarch_build_overhead_seconds_sum") == 3
 
 
 @pytest.mark.req("BD-244")
 @pytest.mark.parametrize("phase", ["Failed", "Interrupted", "Superseded"])
 def test_an_execution_without_a_result_has_no_makespan(meter: Meter, phase: str) -> None:
-    meter.metrics.run_written({}, status(phase, "00:00", "00:30", arm64=("Cancelled", "00:00", "00:30")))
+    meter.metrics.run_written("team", {}, status(phase, "00:00", "00:30", arm64=("Cancelled", "00:00", "00:30")))
     assert meter.value("polyarch_build_executions_total", kind="ImageBuild", result=phase.lower()) == 1
     assert meter.value("polyarch_build_makespan_seconds_count") == 0
     assert meter.value("polyarch_build_architectures_total", arch="arm64", result="cancelled") == 1

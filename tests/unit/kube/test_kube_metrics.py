@@ -1,8 +1,18 @@
 """What the runtime exports of its own requests."""
 
-import pytest
+import asyncio
 
-from polyarch.kube.metrics import Metrics, RequestMetrics
+import pytest
+from manual_clock import ManualClock
+
+from polyarch.kube.metrics import (
+    FOLLOW_INTERVAL,
+    NAMESPACES,
+    Metrics,
+    NamespaceCounter,
+    NamespaceGauge,
+    RequestMetrics,
+)
 
 
 @pytest.mark.req("PL-702")
@@ -28,3 +38,51 @@ def test_two_clients_of_one_process_count_together():
         requests.request("get", "secrets", 200)
     labels = {"verb": "get", "resource": "secrets"}
     assert metrics.registry.get_sample_value("polyarch_api_requests_total", labels) == 2
+
+
+def shown(metrics: Metrics, family: str) -> dict[str, float]:
+    (found,) = (each for each in metrics.registry.collect() if each.name == family)
+    return {
+        sample.labels["namespace"]: sample.value for sample in found.samples if not sample.name.endswith("_created")
+    }
+
+
+@pytest.mark.parametrize(
+    ("rest", "other"), [(sum, 6), (max, 3)], ids=["counts are added", "of ages the oldest is kept"]
+)
+def test_the_largest_namespaces_have_a_label_and_the_rest_share_one(rest, other):
+    metrics = Metrics()
+    gauge = NamespaceGauge(metrics.gauge("waiting", "x", ("namespace",)), rest=rest)
+    assert shown(metrics, "waiting") == {"other": 0}
+    gauge.show({f"n{number}": number + 1 for number in range(NAMESPACES + 3)})
+    values = shown(metrics, "waiting")
+    assert len(values) == NAMESPACES + 1
+    assert values["other"] == other
+    assert f"n{NAMESPACES + 2}" in values
+    gauge.show({"n5": 1})
+    assert shown(metrics, "waiting") == {"n5": 1, "other": 0}
+
+
+async def test_what_only_a_leader_knows_is_shown_while_it_leads():
+    metrics, clock, counts = Metrics(), ManualClock(), {"a": 1.0}
+    gauge = NamespaceGauge(metrics.gauge("waiting", "x", ("namespace",)))
+    task = asyncio.create_task(gauge.follow(lambda: counts, clock))
+    await clock.run(1)
+    assert shown(metrics, "waiting") == {"a": 1, "other": 0}
+    counts["a"] = 2.0
+    await clock.run(FOLLOW_INTERVAL)
+    assert shown(metrics, "waiting") == {"a": 2, "other": 0}
+    task.cancel()
+    await asyncio.wait([task])
+    assert shown(metrics, "waiting") == {"other": 0}
+
+
+def test_a_counter_has_a_label_for_the_first_namespaces_and_one_for_all_others():
+    metrics = Metrics()
+    counter = NamespaceCounter(metrics.counter("failures_total", "x", ("namespace",)))
+    assert shown(metrics, "failures") == {"other": 0}
+    for number in (*range(NAMESPACES + 7), 0):
+        counter.inc(f"n{number}")
+    values = shown(metrics, "failures")
+    assert len(values) == NAMESPACES + 1
+    assert (values["n0"], values["other"]) == (2, 7)

@@ -104,7 +104,7 @@ def test_where_prometheus_has_its_operator_both_containers_are_scraped_and_watch
         service["spec"]["selector"].items() <= found["Deployment", "secondary-scheduler"]["metadata"]["labels"].items()
     )
     (rules,) = found["PrometheusRule", "polyarch-numa-scheduler"]["spec"]["groups"]
-    assert 'namespace="home",deployment="secondary-scheduler"' in rules["rules"][0]["expr"]
+    assert 'namespace="home", deployment="secondary-scheduler"' in rules["rules"][0]["expr"]
 
 
 @pytest.mark.req("NO-080")

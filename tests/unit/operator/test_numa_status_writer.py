@@ -81,8 +81,8 @@ async def test_a_transition_is_one_event_and_a_metric() -> None:
         "Available",
     ]
     text = world.metrics.render()[0].decode()
-    assert 'polyarch_numa_operator_condition{kind="NUMAResourcesOperator",type="Available"} 1.0' in text
-    assert 'polyarch_numa_operator_condition{kind="NUMAResourcesOperator",type="Degraded"} 0.0' in text
+    assert 'polyarch_operator_condition{kind="NUMAResourcesOperator",type="Available"} 1.0' in text
+    assert 'polyarch_operator_condition{kind="NUMAResourcesOperator",type="Degraded"} 0.0' in text
 
 
 @pytest.mark.req("NO-101")

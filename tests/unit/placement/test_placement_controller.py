@@ -203,6 +203,8 @@ async def test_held_pods_are_told_of_once_an_hour_and_asked_for_every_five_minut
     assert world.cluster.is_gated(key)
     assert world.cluster.labels(key)[names.IMAGE_INSPECT_ERROR_COUNT_LABEL] == "5"
     assert world.controller.held == 1
+    assert world.controller.held_by_namespace() == {key.namespace: 1}
+    assert world.controller.oldest_gates() == {}, "a policy asks for it"
     asked, patched = world.registry.count("app:1"), world.patched(key)
     await world.run(3600)
     assert 9 <= world.registry.count("app:1") - asked <= 16
@@ -213,6 +215,20 @@ async def test_held_pods_are_told_of_once_an_hour_and_asked_for_every_five_minut
     assert world.cluster.architectures(key) == ["amd64"]
     assert names.IMAGE_INSPECT_ERROR_LABEL not in world.cluster.labels(key)
     assert world.controller.held == 0
+
+
+@pytest.mark.req("PL-720")
+async def test_an_alert_can_see_a_pod_that_is_never_released(worlds):
+    """By the time at which the pod was created: whoever leads now has not seen it wait."""
+    world = worlds()
+    world.registry.set("app:1", error="timeout")
+    key = await world.create("app:1")
+    await world.run(30)
+    assert world.cluster.is_gated(key)
+    assert world.controller.oldest_gates() == {key.namespace: pytest.approx(30, abs=1)}
+    await world.run(300)
+    assert not world.cluster.is_gated(key)
+    assert world.controller.oldest_gates() == {}
 
 
 @pytest.mark.req("PL-334")

@@ -66,8 +66,8 @@ class World:
     def is_consumed(self) -> bool:
         return self.key not in self.events
 
-    def value(self, name: str) -> float | None:
-        return self.metrics.registry.get_sample_value(name)
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(name, labels)
 
     async def reconcile(self) -> Result:
         return await self.handler.reconcile(self.key)
@@ -120,6 +120,7 @@ async def test_the_pod_gets_an_event_and_a_label_and_the_report_goes() -> None:
     )
     assert world.is_consumed
     assert world.value("mto_enoexecevents_total") == 1
+    assert world.value("polyarch_exec_format_error_pods_total", namespace="shop") == 1
     assert world.value("mto_enoexecevents_invalid_total") == 0
 
 

@@ -98,6 +98,7 @@ class ImageBuildReader:
         self._attention: dict[BuildRef, _Attention] = {}
         self._by_view: defaultdict[frozenset[str], set[BuildRef]] = defaultdict(set)
         self._queue = JobQueue()
+        metrics.ask_queue(lambda: self._queue.oldest_seconds(clock.now().timestamp()))
         self.caches: Mapping[str, WrittenCache] = {
             informer.resource.kind: WrittenCache(informer.resource, informer.store, informer.writes)
             for informer in (informers.builds, informers.runs, informers.jobs, informers.records)
@@ -158,7 +159,7 @@ class ImageBuildReader:
         if write.kind != names.IMAGE_BUILD_RUNS.kind:
             return
         wanted = write.body.get("status") or {}
-        self._metrics.run_written(stored, wanted)
+        self._metrics.run_written(write.namespace, stored, wanted)
         for each in newly_ended(stored, wanted):
             if each.get("phase") == "Built":
                 job = self._informers.job(ObjectKey(write.namespace, str(each.get("job") or "")))

@@ -475,6 +475,10 @@ class JobQueue:
             self._sorted[namespace] = known
         return known
 
+    def oldest_seconds(self, now: float) -> float:
+        """Age of the oldest Run that waits; 0 without any. ``now``: seconds since the epoch."""
+        return max((now - run.created for runs in self._waiting.values() for run in runs.values()), default=0.0)
+
 
 def _places(waiting: _WaitingRun, limit: int | None) -> int:
     if limit is None:

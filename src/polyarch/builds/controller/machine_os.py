@@ -508,7 +508,7 @@ class MachineOSConfigReader:
             pool = config.pool_name if config is not None else ""
             ended = self._own_metrics.build_written(pool, stored, write.body.get("status") or {})
             if ended:
-                self._metrics.execution_ended(self.kind, ended.lower())
+                self._metrics.execution_ended(self.kind, ended.lower(), write.namespace)
 
     def executions(self) -> list[Execution] | None:
         """The executions of all configs: what they made cannot be deleted from registries.

@@ -25,7 +25,7 @@ from polyarch.kube.resources import (
     SECRETS,
 )
 from polyarch.kube.server import SCRAPER_RIGHTS
-from polyarch.operator.components.alerts import BUILDS_ALERTS
+from polyarch.operator.components import alerts
 from polyarch.operator.operands import OperandDeployment, role_objects
 from polyarch.operator.owned_objects import (
     Document,
@@ -58,7 +58,7 @@ def builds_operands(
         settings.tolerating(*tainted),
         cluster,
         rbac=rbac(settings, cluster),
-        alerts=BUILDS_ALERTS,
+        alerts=alerts.BUILDS,
         ca_bundle=ca_bundle,
         registries=registries,
         placed=placed,

@@ -25,7 +25,7 @@ PLACEMENT_ROWS: Final = (
                 "Held pods",
                 "Gated pods whose images cannot be read and that the policy holds.",
                 "short",
-                (Query("max(polyarch_placement_held_pods)"),),
+                (Query("sum(polyarch_placement_held_pods)"),),
                 is_number=True,
             ),
             Panel(
@@ -87,7 +87,7 @@ PLACEMENT_ROWS: Final = (
                 "short",
                 (
                     Query("max(mto_ppo_pods_gated)", "gated"),
-                    Query("max(polyarch_placement_held_pods)", "held"),
+                    Query("sum(polyarch_placement_held_pods)", "held"),
                 ),
             ),
             Panel(
@@ -502,7 +502,7 @@ NUMA_ROWS: Final = (
                 "Conditions",
                 "1: the condition is True; 0: it is False; -1: it is Unknown.",
                 "short",
-                (Query("max by (kind, type) (polyarch_numa_operator_condition)", "{{kind}} {{type}}"),),
+                (Query('max by (kind, type) (polyarch_operator_condition{kind=~"NUMA.*"})', "{{kind}} {{type}}"),),
             ),
             Panel(
                 "Nodes",

@@ -45,7 +45,7 @@ from polyarch.operator.components.numa_facts import (
 )
 from polyarch.operator.components.numa_node_groups import HOSTED_LABEL, HOSTED_NAMESPACE, KUBELET_CONFIGS
 from polyarch.operator.components.numa_scheduler_plan import NodeCounts, SchedulableNode
-from polyarch.operator.reconciler import seconds_since
+from polyarch.operator.reconciler import ConditionMetrics, seconds_since
 from polyarch.operator.settings import OperatorSettings
 from polyarch.tolerations import Toleration
 
@@ -440,22 +440,13 @@ class NumaMetrics:
     """Metrics of the controllers of NUMA. How long reconciles take and how they end every controller counts itself."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._conditions = metrics.gauge(
-            "polyarch_numa_operator_condition",
-            "Conditions of the custom resources of NUMA: 1 if True, 0 if False, -1 if Unknown",
-            ("kind", "type"),
-        )
+        self.conditions = ConditionMetrics(metrics)
         self._nodes = metrics.gauge(
             "polyarch_numa_operator_group_nodes",
             "Nodes of each NUMA group, and those of them whose exporter is ready",
             ("group", "state"),
         )
         self._groups: frozenset[str] = frozenset()
-
-    def conditions(self, kind: str, conditions: Iterable[Condition]) -> None:
-        """The conditions of one custom resource."""
-        for condition in conditions:
-            self._conditions.labels(kind, condition.type).set({"True": 1, "False": 0}.get(condition.status, -1))
 
     def nodes(self, groups: Mapping[str, tuple[int, int]]) -> None:
         """How many nodes each group should have, and how many are ready. All other groups are deleted."""
@@ -497,7 +488,7 @@ class NumaStatusWriter:
         events: Iterable[PlannedEvent] = (),
     ) -> bool:
         """Write what differs. False: the object has changed meanwhile, reconcile again."""
-        self._metrics.conditions(self._resource.kind, conditions)
+        self._metrics.conditions.show(self._resource.kind, conditions)
         self._post_new(live, tuple(events))
         known = live.status.get("conditions")
         listed = merged(conditions, known, generation=live.metadata.generation, now=self._clock.now())
@@ -521,6 +512,7 @@ class NumaStatusWriter:
 
     def forget(self, name: str) -> None:
         """The object is deleted."""
+        self._metrics.conditions.show(self._resource.kind, ())
         self._posted.pop(name, None)
 
     def _post_new(self, live: Unstructured, events: tuple[PlannedEvent, ...]) -> None:

@@ -26,9 +26,8 @@ from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import fields_beyond_ours, is_behind, topology_crd
 from polyarch.objects import Condition, ObjectKey, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
-from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace, applied_architectures
+from polyarch.operator.cluster import Discovery, OperatorNamespace, applied_architectures
 from polyarch.operator.components import numa_facts
-from polyarch.operator.components.alerts import NUMA_ALERTS
 from polyarch.operator.components.numa_cluster import (
     UNINSTALL_INTERVAL,
     UNINSTALL_TIMEOUT,
@@ -54,8 +53,7 @@ from polyarch.operator.components.numa_facts import (
 )
 from polyarch.operator.components.numa_node_groups import HOSTED_KEY, KUBELET_CONFIGS
 from polyarch.operator.components.numa_operator_rbac import AUTHORITY
-from polyarch.operator.monitoring import prometheus_rule
-from polyarch.operator.owned_objects import PART_OF, Document, finished, labels, owned
+from polyarch.operator.owned_objects import PART_OF, Document, labels
 from polyarch.operator.reconciler import CONTESTED, STEP_TAKEN
 from polyarch.operator.settings import OperatorSettings
 from polyarch.platforms import IMAGE_ARCHITECTURES
@@ -520,19 +518,10 @@ class ExporterReconciler:
             await self._client.apply(NAMESPACES, planned.namespace)
         owner = Owner.of(OPERATORS, live.metadata)
         await self._certificate.keep(planned.certificate, owner)
-        outcome = await self._sets.apply(
-            [*(planned.documents or ()), *self._alerts(planned, owner)], keeps=lambda _: False
-        )
+        outcome = await self._sets.apply(list(planned.documents or ()), keeps=lambda _: False)
         if outcome.contested:
             return CONTESTED.seconds
         return WAITING.seconds if outcome.leaving else None
-
-    def _alerts(self, planned: ExporterPlan, owner: Owner) -> list[Document]:
-        """The PrometheusRule, where Prometheus' operator and exporters are."""
-        if not planned.documents or MONITORING - self._discovery.served:
-            return []
-        rule = prometheus_rule(shared.NUMA_EXPORTER, shared.NUMA_EXPORTER, NUMA_ALERTS, self._settings.numa_home)
-        return [owned(finished(rule), owner)]
 
     async def _clean_up(self, planned: ExporterPlan) -> float | None:
         """Looks at what exporters have published when it is time to; seconds until the next look."""

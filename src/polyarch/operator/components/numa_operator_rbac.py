@@ -62,7 +62,7 @@ _NAMED: Final[tuple[tuple[Resource, tuple[str, ...]], ...]] = (
     (DEPLOYMENTS, (names.SCHEDULER,)),
     (ROLES, (names.EXPORTER, scheduler.ELECTION_ROLE, scheduler.KICK_ROLE)),
     (ROLE_BINDINGS, (names.EXPORTER, scheduler.ELECTION_ROLE, scheduler.KICK_ROLE)),
-    (RULES, (shared.NUMA_EXPORTER, shared.NUMA_SCHEDULER)),
+    (RULES, (shared.NUMA_SCHEDULER,)),
     (SERVICE_MONITORS, (scheduler.SERVICE,)),
     (certificates.ISSUERS, (names.EXPORTER_CERTIFICATE,)),
     (certificates.CERTIFICATES, (names.EXPORTER_CERTIFICATE,)),

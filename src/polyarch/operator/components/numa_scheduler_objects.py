@@ -20,8 +20,8 @@ from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.names import CONFIG_HASH, EXTENDER_PORT, KICK, SCHEDULER, STATE_PATH, STATUS_PORT
 from polyarch.operator import operands
-from polyarch.operator.components.alerts import SCHEDULER_ALERTS
-from polyarch.operator.monitoring import SERVICE_MONITORS, prometheus_rule
+from polyarch.operator.components.alerts import SCHEDULING
+from polyarch.operator.monitoring import SERVICE_MONITORS
 from polyarch.operator.owned_objects import Document, finished, labels, metadata, owned
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 
@@ -453,5 +453,5 @@ def scraped(namespace: str, scheduler_port: int) -> list[Document]:
                 ],
             },
         },
-        prometheus_rule(names.NUMA_SCHEDULER, names.NUMA_SCHEDULER, SCHEDULER_ALERTS, namespace),
+        SCHEDULING.document(namespace),
     ]

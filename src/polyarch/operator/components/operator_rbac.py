@@ -116,8 +116,8 @@ _BY_NAME: Final[tuple[tuple[Resource, Sequence[str]], ...]] = (
     (SECRETS, (names.CERTIFICATES_SECRET, names.AUTHORITY_SECRET, names.READINGS_SECRET)),
     (CONFIGMAPS, (names.TRUSTED_CA, certificates.CA_CONFIGMAPS[names.OPERAND], names.REPORT_CONFIGMAP)),
     # Granted even if their kinds are not served now: they may come later, and a former setting may have used them.
-    (SERVICE_MONITORS, _WORKLOADS),
-    (RULES, names.PROMETHEUS_RULES),
+    (SERVICE_MONITORS, (*_WORKLOADS, names.OPERATOR)),
+    (RULES, (*names.PROMETHEUS_RULES, names.OPERATOR)),
     (certificates.ISSUERS, (names.CERTIFICATES_SECRET,)),
     (certificates.CERTIFICATES, (names.CERTIFICATES_SECRET,)),
 )

@@ -103,9 +103,10 @@ def placement_operands(
         documents += monitor_objects(settings, cluster, verbose=verbose)
         scraped.append(names.ENOEXEC_HANDLER)
     if cluster.monitoring:
+        groups = (alerts.PLACEMENT, *((alerts.MONITOR_DOWN, alerts.MONITOR_FOUND) if monitored else ()))
         documents += [
             *scraping_objects(scraped, settings, ca_bundle),
-            *alerts.prometheus_rules(settings.namespace, monitor=monitored),
+            *(group.document(settings.namespace) for group in groups),
         ]
     return tuple(_finished(document, owner) for document in documents)
 

@@ -53,7 +53,7 @@ from polyarch.operator.components.placement_uninstall import (
     Uninstaller,
     named,
 )
-from polyarch.operator.reconciler import STEP_TAKEN, WAITING, after_apply, exists
+from polyarch.operator.reconciler import STEP_TAKEN, WAITING, ConditionMetrics, after_apply, exists
 from polyarch.operator.serving_secrets import ServingSecrets
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.operator.uninstall import PlacementUninstallStep, UninstallBackoff, next_placement_step
@@ -365,6 +365,7 @@ class PlacementReconciler:
         self._deployer = Deployer(client, settings, namespace, informers, sets, secrets, tolerated)
         forced_release = ForcedRelease(client, recorder, releases)
         self._uninstaller = Uninstaller(client, sets, forced_release, namespace=settings.namespace, clock=clock)
+        self._conditions = ConditionMetrics(process.metrics)
         self._is_uninstalled = False
         self._backoff = UninstallBackoff()
 
@@ -379,6 +380,7 @@ class PlacementReconciler:
         if document is None:
             if await exists(self._client, CPPCS, names.SINGLETON):
                 return STEP_TAKEN  # the cache is behind
+            self._conditions.show(CPPCS.kind, ())
             return await self._uninstall(None)
         if self._informers.documents.writes.is_stale(key):
             return STEP_TAKEN
@@ -541,8 +543,10 @@ class PlacementReconciler:
     async def _write_conditions(self, document: Unstructured, facts: PlacementFacts) -> Unstructured:
         """Write the conditions if they changed. Returns the object with them."""
         metadata = document.metadata
+        conditions = placement_status.conditions(facts)
+        self._conditions.show(CPPCS.kind, conditions)
         found = merged(
-            placement_status.conditions(facts),
+            conditions,
             document.status.get("conditions"),
             generation=metadata.generation,
             now=self._clock.now(),

@@ -28,8 +28,8 @@ from polyarch.kube.store import Store
 from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 from polyarch.operator import certificates
 from polyarch.operator.apply_sets import OperandApplySets
-from polyarch.operator.cluster import ISSUING, Discovery, OperatorNamespace
-from polyarch.operator.components import placement_objects
+from polyarch.operator.cluster import ISSUING, MONITORING, OPTIONAL, Discovery, OperatorNamespace
+from polyarch.operator.components import alerts, placement_objects
 from polyarch.operator.components.placement_status import (
     Denial,
     ValidationRequest,
@@ -37,6 +37,8 @@ from polyarch.operator.components.placement_status import (
     validate_config,
     validate_deletion,
 )
+from polyarch.operator.monitoring import service_monitor
+from polyarch.operator.owned_objects import finished, owned
 from polyarch.operator.reconciler import WAITING, exists
 from polyarch.operator.serving_secrets import ServingSecrets
 from polyarch.operator.settings import OperatorSettings
@@ -222,12 +224,15 @@ class ConvertedCRD(msgspec.Struct, frozen=True):
 
 
 class RegistrationReconciler:
-    """Registers the operator's own webhooks, and switches the conversion on; its only key is :attr:`key`.
+    """Registers the operator's own webhooks, switches the conversion on, and has Prometheus watch the operator.
+
+    Its only key is :attr:`key`.
 
     Before the operator serves there are no webhooks, so custom resources can be created at once. The configurations
     belong to the operator's ClusterRole, so that they go with it, however the operator is removed. The conversion is
     part of a CRD that outlives the operator: a process that ends because its Deployment was deleted switches it off.
-    ``sets``: the operator's own objects of :data:`KINDS`.
+    Where OLM registers the webhooks, only what Prometheus reads is left. ``sets``: the operator's own objects of
+    :data:`KINDS`.
     """
 
     def __init__(
@@ -248,6 +253,7 @@ class RegistrationReconciler:
         self._crds = crds
         self._sets = sets
         self._secrets = secrets
+        self._registers = settings.resource_webhooks == "operator"
         self._converts = False
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -255,14 +261,21 @@ class RegistrationReconciler:
         if self._namespace.is_terminating:
             return await self._withdraw()
         serves = self._namespace.is_operator_available and self._secrets.is_known
-        served = self._discovery.served & ISSUING
-        self._sets.serve(served)
-        documents = certificates.issued(self._settings) if served >= ISSUING else []
-        if self._settings.certificates == "cert-manager" and not documents:
+        served = self._discovery.served
+        self._sets.serve(served & OPTIONAL)
+        documents = certificates.issued(self._settings) if served >= ISSUING and self._registers else []
+        if self._registers and self._settings.certificates == "cert-manager" and not documents:
             log.error("cert-manager is to issue the certificates, but its kinds are not served: install it")
+        owner = await self._owner()
+        if served >= MONITORING:
+            own = service_monitor(names.OPERATOR, self._settings), alerts.OPERATOR.document(self._settings.namespace)
+            documents += [owned(finished(document), owner) for document in own]
+        if not self._registers:
+            await self._sets.apply(documents, keeps=lambda _: False)
+            return NoRequeue() if self._sets.is_complete else WAITING
         if serves:
             bundle = self._secrets.bundle(self._sets.trusted_ca(VALIDATING_WEBHOOKS, names.OPERATOR))
-            documents += placement_objects.resource_webhooks(self._settings, bundle, owner=await self._owner())
+            documents += placement_objects.resource_webhooks(self._settings, bundle, owner=owner)
         await self._sets.apply(documents, keeps=lambda _: not serves)
         crd = self._crds.store.get(ObjectKey("", str(CPPCS)))
         if serves and crd is not None:
@@ -271,7 +284,7 @@ class RegistrationReconciler:
 
     async def _withdraw(self) -> Result:
         """The Service goes with its namespace: then nobody answers, and no custom resource could be changed."""
-        crd = self._crds.store.get(ObjectKey("", str(CPPCS)))
+        crd = self._crds.store.get(ObjectKey("", str(CPPCS))) if self._registers else None
         if crd is not None and (crd.spec.conversion or {}).get("strategy") == "Webhook":
             await self._switch_off()
         await self._sets.apply([], keeps=lambda _: False)

@@ -27,7 +27,7 @@ from polyarch.kube.resources import (
 from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.objects import Condition
-from polyarch.operator.components.alerts import TAINTS_ALERTS
+from polyarch.operator.components import alerts
 from polyarch.operator.operands import (
     NAMESPACE_NAME,
     NamespaceExclusions,
@@ -74,7 +74,7 @@ def taints_operands(
         settings.tolerating(taints.key),
         cluster,
         rbac=rbac(settings, cluster, evicts=taints.image_change == "evict"),
-        alerts=TAINTS_ALERTS,
+        alerts=alerts.TAINTS,
         ca_bundle=ca_bundle,
         registries=registries,
         placed=placed,
