@@ -151,7 +151,7 @@ class RequestQueue:
     a tenant waits for at most one request of each other tenant per request of its own.
     """
 
-    __slots__ = ("_free", "_per_tenant", "_queues", "_waiting", "length", "slots")
+    __slots__ = ("__weakref__", "_free", "_per_tenant", "_queues", "_waiting", "length", "slots")
 
     def __init__(self, slots: int, *, per_tenant: int | None = None, waiting: int | None = None) -> None:
         self.slots = slots

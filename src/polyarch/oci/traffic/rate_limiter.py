@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from polyarch.clock import Clock
 from polyarch.oci.lru_cache import LRUCache
@@ -152,6 +153,7 @@ class RegistryRateLimiter:
         self._metrics = metrics or NoMetrics()
         self._hosts: OrderedDict[tuple[str, str], HostState] = OrderedDict()
         """By name, and who led there."""
+        self._queues: WeakValueDictionary[str, RequestQueue] = WeakValueDictionary()
         self._all = RequestQueue(settings.requests, waiting=settings.waiting)
         self._copies = RequestQueue(max(1, min(settings.requests, settings.requests_per_host) // 2))
 
@@ -172,7 +174,7 @@ class RegistryRateLimiter:
         if host is not None:
             self._hosts.move_to_end((name, via))
             return host
-        queue = self.host(name).queue if via else self._queue()
+        queue = self._queue(name)
         if len(self._hosts) >= HOSTS_KEPT:
             self._forget_one()
         host = self._hosts[name, via] = HostState(name, queue)
@@ -180,11 +182,15 @@ class RegistryRateLimiter:
             self._metrics.host_seen(name, self._paused(host))
         return host
 
-    def _queue(self) -> RequestQueue:
-        settings = self._settings
-        return RequestQueue(
-            settings.requests_per_host, per_tenant=settings.waiting_per_tenant, waiting=settings.waiting
-        )
+    def _queue(self, name: str) -> RequestQueue:
+        """The queue of a host, which lives as long as some state of the host."""
+        queue = self._queues.get(name)
+        if queue is None:
+            settings = self._settings
+            queue = self._queues[name] = RequestQueue(
+                settings.requests_per_host, per_tenant=settings.waiting_per_tenant, waiting=settings.waiting
+            )
+        return queue
 
     def busy(self, name: str, via: str = "") -> bool:
         """Whether the host is paused or its circuit open; does not create state for unknown hosts."""

@@ -249,6 +249,22 @@ def test_the_longest_idle_host_is_forgotten(rate_limiter):
     assert "1" not in {host.name for host in rate_limiter}
 
 
+@pytest.mark.req("RG-118")
+def test_registries_that_lead_to_one_host_share_its_slots_and_nothing_else(rate_limiter):
+    """Also when the state of the host itself, which answers nothing, has been forgotten for invented ones."""
+    own, led = rate_limiter.host("auth.example"), rate_limiter.host("auth.example", "evil.example")
+    queue = own.queue
+    assert led.queue is queue
+    rate_limiter.limited(led, 86400.0)
+    rate_limiter.answered(led, Headers())
+    assert rate_limiter.busy("auth.example", "evil.example")
+    assert not rate_limiter.busy("auth.example")
+    for number in range(HOSTS_KEPT):
+        rate_limiter.host(f"host-{number}.example")
+    assert own not in list(rate_limiter)
+    assert rate_limiter.host("auth.example").queue is queue
+
+
 def test_asking_whether_a_host_is_busy_does_not_remember_it(rate_limiter):
     assert not rate_limiter.busy("never-asked.example")
     assert list(rate_limiter) == []
