@@ -29,7 +29,7 @@ from polyarch.platforms import ASSUMED_ARCHITECTURES
 from polyarch.sandbox.pods.programs import PROGRAM
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/support"))
-from builds_world import TOOLS, World, node
+from builds_world import TOOLS, BuildPlanWorld, node
 
 NODES: Final = 5000
 NAMESPACES: Final = 25
@@ -52,7 +52,7 @@ def resting(say: Say) -> list[Figure]:
 
 def _one_plan() -> Iterator[Figure]:
     """The planner alone, on a build that is up to date."""
-    world = World(architectures=ASSUMED_ARCHITECTURES)
+    world = BuildPlanWorld(architectures=ASSUMED_ARCHITECTURES)
     for number in range(KEPT):
         world.set("source.buildArgs", {"NUMBER": str(number)})
         world.build_all()
@@ -179,9 +179,9 @@ def _node(number: int) -> Document:
     return document
 
 
-def _world(number: int) -> World:
+def _world(number: int) -> BuildPlanWorld:
     """A build with all Runs that are kept; the first ones of a namespace have another one under way."""
-    world = World(architectures=ASSUMED_ARCHITECTURES)
+    world = BuildPlanWorld(architectures=ASSUMED_ARCHITECTURES)
     name = f"shop-{number:02}"
     world.now = float(int(time.time()) - 60)
     world.nodes = [node(each, created=world.now - 86_400) for each in ASSUMED_ARCHITECTURES]
@@ -201,7 +201,7 @@ def _world(number: int) -> World:
     return world
 
 
-def _objects(world: World) -> Mapping[str, list[Document]]:
+def _objects(world: BuildPlanWorld) -> Mapping[str, list[Document]]:
     """What the builder watches of it. The record of architectures outlives the Jobs, and so their inputs."""
     records = [each for name, each in world.config_maps.items() if name.endswith("-arch")]
     found = {

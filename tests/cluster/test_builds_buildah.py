@@ -47,7 +47,7 @@ COPY --from=made /kind /machine /
 WRITTEN = ("base.example.com/busybox:${VERSION}", "base.example.com/busybox:1")
 
 
-class World(NamedTuple):
+class BuildahWorld(NamedTuple):
     """What all builds of these tests share."""
 
     sandbox: Sandbox
@@ -137,10 +137,10 @@ def world(
     peer: Callable[[str], str],
     shells: Callable[[str], dict[str, Path]],
     open_folder: Path,
-) -> World:
+) -> BuildahWorld:
     """The bases are built and pushed as everything else is: by build pods."""
     peer("buildah")
-    made = World(sandbox, peer("qemu-aarch64-static"), shells(peer("mmdebstrap")), open_folder, {})
+    made = BuildahWorld(sandbox, peer("qemu-aarch64-static"), shells(peer("mmdebstrap")), open_folder, {})
     repository = made.repository()
     for architecture in ("amd64", "arm64"):
         asked = made.order(architecture, containerfile=BASE)
@@ -178,7 +178,7 @@ def digest_of(built: Built) -> str:
 
 
 @pytest.mark.req("BD-392")
-async def test_one_text_gives_each_architecture_its_own_content_reproducibly(world: World) -> None:
+async def test_one_text_gives_each_architecture_its_own_content_reproducibly(world: BuildahWorld) -> None:
     """Twice each: amd64 natively, arm64 emulated; then pushed and joined in an index, by the pods' own programs."""
     digests: dict[str, str] = {}
     repository = world.repository()
@@ -205,7 +205,7 @@ async def test_one_text_gives_each_architecture_its_own_content_reproducibly(wor
 
 
 @pytest.mark.req("BD-147")
-async def test_without_an_emulator_nothing_of_the_user_runs(world: World) -> None:
+async def test_without_an_emulator_nothing_of_the_user_runs(world: BuildahWorld) -> None:
     for pod in (world.pod(emulator=False), world.pod(flags="")):
         built = await asyncio.to_thread(pod.build, world.order("arm64"))
         assert built.code == 41, built.output
@@ -214,7 +214,7 @@ async def test_without_an_emulator_nothing_of_the_user_runs(world: World) -> Non
 
 
 @pytest.mark.req("BD-147")
-async def test_what_a_run_ends_with_is_never_the_status_of_the_container(world: World) -> None:
+async def test_what_a_run_ends_with_is_never_the_status_of_the_container(world: BuildahWorld) -> None:
     text = f"FROM {WRITTEN[1]}\nRUN exit 42\n"
     built = await asyncio.to_thread(world.pod().build, world.order("amd64", containerfile=text))
     assert (built.code, built.message) == (1, "")
@@ -222,7 +222,7 @@ async def test_what_a_run_ends_with_is_never_the_status_of_the_container(world: 
 
 
 @pytest.mark.req("BD-147")
-async def test_what_the_context_does_not_have_is_not_tried_again(world: World) -> None:
+async def test_what_the_context_does_not_have_is_not_tried_again(world: BuildahWorld) -> None:
     """What a RUN says meanwhile is shown. What another stage has not made this time, it may make the next."""
     ignored = world.folder / ".containerignore"
     ignored.write_text("ignored\n")
@@ -275,7 +275,7 @@ def test_the_ignore_file_that_counts_is_the_one_that_buildah_reads(peer: Callabl
 
 
 @pytest.mark.req("BD-149")
-async def test_user_code_cannot_write_the_message(world: World) -> None:
+async def test_user_code_cannot_write_the_message(world: BuildahWorld) -> None:
     """buildah shows a RUN the container's /dev, where kubelets put the message unless told otherwise."""
     forged = "for file in /dev/termination-log /polyarch/termination-log; do echo forged > $file || :; done"
     text = f"FROM {WRITTEN[1]}\nRUN {forged}; exit 1\n"
@@ -284,7 +284,7 @@ async def test_user_code_cannot_write_the_message(world: World) -> None:
 
 
 @pytest.mark.req("BD-147")
-async def test_a_base_that_is_gone_is_not_tried_again(world: World) -> None:
+async def test_a_base_that_is_gone_is_not_tried_again(world: BuildahWorld) -> None:
     gone = [PulledImage(written=WRITTEN, pull=f"{world.bases['amd64'].partition('@')[0]}@sha256:{'0' * 64}")]
     built = await asyncio.to_thread(world.pod().build, world.order("amd64", images=gone))
     assert built.code == 42, built.output
@@ -292,7 +292,7 @@ async def test_a_base_that_is_gone_is_not_tried_again(world: World) -> None:
 
 
 @pytest.mark.req("BD-146")
-async def test_docker_images_are_pushed_as_they_are(world: World) -> None:
+async def test_docker_images_are_pushed_as_they_are(world: BuildahWorld) -> None:
     repository = world.repository()
     asked = world.order("amd64", document={"output": {"format": "Docker"}})
     built = await asyncio.to_thread(world.pod().build, asked)

@@ -12,7 +12,7 @@ from audited import Audited
 from build_refusals import spec
 from builder_process import BUILDER_IMAGE, define, seed
 from machine_shop import Shop, kinds, stage
-from operator_world import World, eventually
+from operator_world import OperatorWorld, eventually
 from registry_reader import Reader
 
 from polyarch.builds import names
@@ -40,8 +40,8 @@ KINDS = (names.IMAGE_BUILDS, names.IMAGE_BUILD_RUNS)
 
 
 @pytest.fixture
-async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
-    async with World.opened(operated_sandbox, tmp_path) as world:
+async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
+    async with OperatorWorld.opened(operated_sandbox, tmp_path) as world:
         for document in definitions(InstallationSettings(components=("builds",))):
             await world.client.apply(CRDS, document)
         settings = OperatorSettings(namespace=world.namespace, builds="auto")
@@ -56,7 +56,7 @@ async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Worl
                     await world.delete(kind, metadata["name"], metadata["namespace"])
 
 
-async def allowed(world: World, user: str, verb: str, resource: Resource, namespace: str) -> bool:
+async def allowed(world: OperatorWorld, user: str, verb: str, resource: Resource, namespace: str) -> bool:
     """Whether a user may do this, as the API server says."""
     asked = {"namespace": namespace, "verb": verb, "group": resource.group, "resource": resource.plural}
     review = {
@@ -69,7 +69,7 @@ async def allowed(world: World, user: str, verb: str, resource: Resource, namesp
     return bool(answer["status"].get("allowed"))
 
 
-async def bind(world: World, role: str, namespace: str, subject: dict[str, str]) -> None:
+async def bind(world: OperatorWorld, role: str, namespace: str, subject: dict[str, str]) -> None:
     document = {
         "apiVersion": ROLE_BINDINGS.api_version,
         "kind": ROLE_BINDINGS.kind,
@@ -83,7 +83,7 @@ async def bind(world: World, role: str, namespace: str, subject: dict[str, str])
 @pytest.mark.req("BD-002", "BD-331", "BD-332")
 @pytest.mark.timeout(600)
 async def test_the_builder_comes_with_the_first_build_and_goes_after_the_last(
-    world: World,
+    world: OperatorWorld,
 ) -> None:
     """With exactly their rights, operator and builder ask for nothing that is refused."""
     builder = f"system:serviceaccount:{world.namespace}:{names.ROLE}"
@@ -146,7 +146,7 @@ async def test_by_its_value_machine_os_the_operators_builder_builds_one(
     operated_sandbox: Sandbox, tmp_path: Path
 ) -> None:
     """From ``builds.machineOs`` and ``builds.machineOsNamespace``, as users write them, to an image of nodes."""
-    async with World.opened(operated_sandbox, tmp_path) as world, kinds(world.client):
+    async with OperatorWorld.opened(operated_sandbox, tmp_path) as world, kinds(world.client):
         shop = Shop(world.sandbox, world.client, await world.team())
         await seed(world.sandbox, f"{shop.release}/os:1", f"{shop.release}/extensions:1")
         values = {

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from numa_operated import create, opened, resource, served, state
-from operator_world import World, eventually
+from operator_world import OperatorWorld, eventually
 from test_placement_openshift import definition
 
 from polyarch.installation.operator import rights
@@ -39,7 +39,7 @@ async def openshift() -> AsyncIterator[Sandbox]:
 
 
 @pytest.fixture
-async def world(openshift: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
+async def world(openshift: Sandbox, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
     async with opened(openshift, tmp_path) as world:
         for kind in KINDS:
             await world.client.apply(CRDS, definition(kind))
@@ -54,26 +54,26 @@ async def world(openshift: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-async def put(world: World, kind: Resource, name: str, content: Json, **labels: str) -> None:
+async def put(world: OperatorWorld, kind: Resource, name: str, content: Json, **labels: str) -> None:
     metadata = {"name": name, "labels": labels}
     document = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **content}
     await world.client.apply(kind, document, field_manager="tests")
 
 
-async def kubelet(world: World) -> Json:
+async def kubelet(world: OperatorWorld) -> Json:
     """What the exporters of the pool are told of their kubelets."""
     found = await world.client.get(CONFIGMAPS, DAEMON_SET, namespace=world.namespace)
     told: Json = msgspec.json.decode(found["data"]["config.yaml"])["kubelet"]
     return told
 
 
-async def digest(world: World) -> str:
+async def digest(world: OperatorWorld) -> str:
     found = await world.client.get(DAEMONSETS, DAEMON_SET, namespace=world.namespace)
     return str(found["spec"]["template"]["metadata"]["annotations"][names.CONFIG_HASH])
 
 
 @pytest.mark.req("NO-030", "NO-031", "NO-057", "NO-091", "NO-110", "NO-111", "NO-113", "NO-120")
-async def test_pools_and_what_their_kubelets_are_told(world: World) -> None:
+async def test_pools_and_what_their_kubelets_are_told(world: OperatorWorld) -> None:
     """A KubeletConfig that comes and goes rolls the pods, a paused pool is told of, and the legacy policy waits for the
     machines; nothing is refused to the operator."""
     audit = world.audit()

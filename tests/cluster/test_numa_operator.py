@@ -1,7 +1,7 @@
 """The operator brings NUMA exporters and scheduler to a cluster, keeps them, and takes them out again.
 
 On a real control plane with nodes of the sandbox. What runs in the exporters' pods is another matter: these tests are
-about objects, conditions and deletions. ``World.install`` gives the operator exactly its rights.
+about objects, conditions and deletions. ``OperatorWorld.install`` gives the operator exactly its rights.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from numa_operated import (
     state,
     topology,
 )
-from operator_world import World, eventually
+from operator_world import OperatorWorld, eventually
 
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import (
@@ -49,13 +49,13 @@ from polyarch.sandbox.cluster import Sandbox
 
 
 @pytest.fixture
-async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
+async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
     async with opened(operated_sandbox, tmp_path) as world:
         yield world
 
 
 @pytest.mark.req("NO-040", "NO-042", "NO-044", "NO-072", "NO-120")
-async def test_an_object_brings_everything_and_its_deletion_leaves_nothing(world: World) -> None:
+async def test_an_object_brings_everything_and_its_deletion_leaves_nothing(world: OperatorWorld) -> None:
     """With exactly its rights, from the object to the last NRT of ours."""
     audit = world.audit()
     nodes = await label(world, 2)
@@ -89,7 +89,7 @@ async def test_an_object_brings_everything_and_its_deletion_leaves_nothing(world
 
 
 @pytest.mark.req("IN-002")
-async def test_a_leader_has_looked_at_everything_when_the_exporters_are_applied_too(world: World) -> None:
+async def test_a_leader_has_looked_at_everything_when_the_exporters_are_applied_too(world: OperatorWorld) -> None:
     """``install --wait`` believes the custom resource from then on. A pass that fails is no look."""
     await label(world, 1)
     theirs = {"matchLabels": {"app": "theirs"}}
@@ -106,28 +106,28 @@ async def test_a_leader_has_looked_at_everything_when_the_exporters_are_applied_
         assert await world.is_there(DAEMONSETS, DAEMON_SET)
 
 
-async def is_in(world: World, wanted: str) -> bool:
+async def is_in(world: OperatorWorld, wanted: str) -> bool:
     return (await state(world))[0] == wanted
 
 
-async def settled(world: World) -> tuple[bool, str]:
+async def settled(world: OperatorWorld) -> tuple[bool, str]:
     """Whether an operator leads, and which one says that it has looked at everything."""
     lease = await world.client.get(LEASES, placement.OPERATOR_LEASE, namespace=world.namespace)
     told = lease["metadata"].get("annotations") or {}
     return bool(lease["spec"].get("holderIdentity")), told.get(placement.OPERATOR_SETTLED, "")
 
 
-async def says_so(world: World) -> bool:
+async def says_so(world: OperatorWorld) -> bool:
     leads, who = await settled(world)
     return leads and bool(who)
 
 
-async def is_served(world: World) -> bool:
+async def is_served(world: OperatorWorld) -> bool:
     return await served(world, TOPOLOGIES)
 
 
 @pytest.mark.req("NO-045", "NO-070", "NO-071")
-async def test_a_removed_group_and_a_node_that_leaves_it(world: World) -> None:
+async def test_a_removed_group_and_a_node_that_leaves_it(world: OperatorWorld) -> None:
     """What a group made goes with it, and what a node published when it has left."""
     nodes = await label(world, 2)
     async with world.operator():
@@ -154,7 +154,7 @@ async def test_a_removed_group_and_a_node_that_leaves_it(world: World) -> None:
 
 
 @pytest.mark.req("NO-001", "NO-033", "NO-034")
-async def test_manifests_of_the_predecessor_apply_unchanged(world: World) -> None:
+async def test_manifests_of_the_predecessor_apply_unchanged(world: OperatorWorld) -> None:
     """v1alpha1 with poolName, and v1 with the selector of a MachineConfigPool."""
     nodes = await label(world, 1)
     async with world.operator():
@@ -178,7 +178,7 @@ async def test_manifests_of_the_predecessor_apply_unchanged(world: World) -> Non
 
 
 @pytest.mark.req("NO-042", "NO-043")
-async def test_a_foreign_change_is_undone_and_a_settled_cluster_is_only_read(world: World) -> None:
+async def test_a_foreign_change_is_undone_and_a_settled_cluster_is_only_read(world: OperatorWorld) -> None:
     """And what others set beside ours stays."""
     async with world.operator():
         await create(world, [{"poolName": "all", "nodeSelector": {}}])
@@ -205,7 +205,7 @@ async def test_a_foreign_change_is_undone_and_a_settled_cluster_is_only_read(wor
 
 
 @pytest.mark.req("NO-036", "NO-038", "NO-057", "NO-087")
-async def test_what_is_wrong_is_said_and_nothing_changes(world: World) -> None:
+async def test_what_is_wrong_is_said_and_nothing_changes(world: OperatorWorld) -> None:
     """Two groups of one node, a name that is not the name, a missing label."""
     nodes = await label(world, 1)
     async with world.operator():
@@ -239,7 +239,7 @@ async def test_what_is_wrong_is_said_and_nothing_changes(world: World) -> None:
 
 
 @pytest.mark.req("NO-074")
-async def test_adoption_after_a_new_installation_restarts_no_pod(world: World) -> None:
+async def test_adoption_after_a_new_installation_restarts_no_pod(world: OperatorWorld) -> None:
     """The operator goes, exporters stay; another one takes everything over as it is."""
     await label(world, 1)
     async with world.operator():
@@ -269,12 +269,12 @@ async def writes(audit: Audited) -> list[str]:
     return [each for each in asked if each.split()[1] not in ("events", "tokenreviews", "subjectaccessreviews")]
 
 
-async def has_status(world: World) -> bool:
+async def has_status(world: OperatorWorld) -> bool:
     return bool((await state(world))[0])
 
 
 @pytest.mark.req("NO-073", "NO-080", "NO-082", "NO-086")
-async def test_the_scheduler_comes_and_goes(world: World) -> None:
+async def test_the_scheduler_comes_and_goes(world: OperatorWorld) -> None:
     """Objects, a condition, and after the deletion an Event for whoever waits."""
     audit = world.audit()
     async with world.operator():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operator_world import OPERANDS, Operator, World, eventually
+from operator_world import OPERANDS, Operator, OperatorWorld, eventually
 
 from polyarch.kube.patches import JsonPatch, MergePatch, remove, replace
 from polyarch.kube.resources import (
@@ -38,13 +38,13 @@ GATED = {names.SCHEDULING_GATE_LABEL: names.GATED}
 
 
 @pytest.fixture
-async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
-    async with World.opened(operated_sandbox, tmp_path) as world:
+async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
+    async with OperatorWorld.opened(operated_sandbox, tmp_path) as world:
         yield world
 
 
 @asynccontextmanager
-async def available(world: World) -> AsyncIterator[Operator]:
+async def available(world: OperatorWorld) -> AsyncIterator[Operator]:
     """The operator has deployed placement. It is killed at the end, and the world cleared by force."""
     async with world.operator() as operator:
         await world.create(CPPCS, names.SINGLETON, {})
@@ -53,7 +53,7 @@ async def available(world: World) -> AsyncIterator[Operator]:
         await operator.kill()
 
 
-async def deleted(world: World, *, propagation: str = "Background", seconds: float = 60.0) -> float:
+async def deleted(world: OperatorWorld, *, propagation: str = "Background", seconds: float = 60.0) -> float:
     """Seconds until the ClusterPodPlacementConfig is gone, with all that belonged to it."""
     began = time.monotonic()
     await world.client.delete(CPPCS, names.SINGLETON, propagation=propagation)  # type: ignore[arg-type]  # by parameter
@@ -63,11 +63,11 @@ async def deleted(world: World, *, propagation: str = "Background", seconds: flo
     return took
 
 
-async def nothing_left(world: World) -> bool:
+async def nothing_left(world: OperatorWorld) -> bool:
     return not await world.left()
 
 
-async def gate(world: World, count: int) -> str:
+async def gate(world: OperatorWorld, count: int) -> str:
     """Pods that carry our gate, with images that nobody can resolve; their namespace."""
     namespace = await world.team()
     document = {
@@ -90,13 +90,13 @@ async def gate(world: World, count: int) -> str:
     return namespace
 
 
-async def gates(world: World, namespace: str) -> list[str]:
+async def gates(world: OperatorWorld, namespace: str) -> list[str]:
     pods = (await world.client.list(PODS, namespace=namespace)).items
     return [each["metadata"]["name"] for each in pods if each["spec"].get("schedulingGates")]
 
 
 @pytest.mark.req("PL-020", "PL-022", "PL-500", "PL-520", "PL-550")
-async def test_created_it_is_available_and_deleted_nothing_is_left(world: World) -> None:
+async def test_created_it_is_available_and_deleted_nothing_is_left(world: OperatorWorld) -> None:
     """PL-020, PL-022, PL-520, with exactly the rights of PL-550."""
     audited = world.audit()
     async with world.operator() as operator:
@@ -111,7 +111,7 @@ async def test_created_it_is_available_and_deleted_nothing_is_left(world: World)
 
 
 @pytest.mark.req("IN-001")
-async def test_another_image_of_the_operator_is_that_of_every_role(world: World) -> None:
+async def test_another_image_of_the_operator_is_that_of_every_role(world: OperatorWorld) -> None:
     """As by ``kubectl set image deploy/polyarch-operator`` or kustomize's ``images``: nothing else names the image."""
     other = f"{DEFAULT_IMAGE}-next"
     await world.sandbox.registry.seed({other: [f"linux/{each}" for each in IMAGE_ARCHITECTURES]})
@@ -130,12 +130,12 @@ async def test_another_image_of_the_operator_is_that_of_every_role(world: World)
         await deleted(world)
 
 
-async def all_ready(world: World) -> bool:
+async def all_ready(world: OperatorWorld) -> bool:
     return (await world.condition("Available", "True"))["reason"] == "AllComponentsReady"
 
 
 @pytest.mark.req("PL-501")
-async def test_what_is_deleted_or_edited_is_put_right(world: World) -> None:
+async def test_what_is_deleted_or_edited_is_put_right(world: OperatorWorld) -> None:
     """Every kind of operand, within 5 s."""
     edits: tuple[tuple[Resource, str, Any], ...] = (
         (DEPLOYMENTS, names.WEBHOOK, {"spec": {"replicas": 1}}),
@@ -173,7 +173,7 @@ async def test_what_is_deleted_or_edited_is_put_right(world: World) -> None:
                 await eventually(remade, seconds=HEALED_SECONDS, what=f"{resource} {metadata['name']} made anew")
 
 
-async def reinvoked(world: World) -> bool:
+async def reinvoked(world: OperatorWorld) -> bool:
     found = await world.client.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
     return bool(found["webhooks"][0]["reinvocationPolicy"] == "IfNeeded")
 
@@ -189,7 +189,7 @@ def essence(document: dict[str, Any]) -> Any:
 
 
 @pytest.mark.req("PL-501")
-async def test_a_foreign_controller_that_fights_over_a_field_is_named(world: World) -> None:
+async def test_a_foreign_controller_that_fights_over_a_field_is_named(world: OperatorWorld) -> None:
     taken = MergePatch({"spec": {"replicas": 1}})
 
     async def insists() -> Any:
@@ -206,7 +206,7 @@ async def test_a_foreign_controller_that_fights_over_a_field_is_named(world: Wor
 
 
 @pytest.mark.req("PL-013", "PL-522")
-async def test_created_and_deleted_within_a_second_nothing_is_left(world: World) -> None:
+async def test_created_and_deleted_within_a_second_nothing_is_left(world: OperatorWorld) -> None:
     """Several times, deleted earlier and later, while it is Progressing in any case."""
     async with world.operator() as operator:
         await eventually(lambda: led(operator))
@@ -222,7 +222,7 @@ async def led(operator: Operator) -> bool:
 
 
 @pytest.mark.req("PL-520")
-async def test_a_foreground_deletion_takes_the_controller_last(world: World) -> None:
+async def test_a_foreground_deletion_takes_the_controller_last(world: OperatorWorld) -> None:
     async with available(world):
         namespace = await gate(world, 3)
         assert await deleted(world, propagation="Foreground", seconds=100) < 100
@@ -230,7 +230,7 @@ async def test_a_foreground_deletion_takes_the_controller_last(world: World) -> 
 
 
 @pytest.mark.req("PL-021", "PL-520", "PL-900")
-async def test_two_hundred_gated_pods_are_released_within_a_minute(world: World) -> None:
+async def test_two_hundred_gated_pods_are_released_within_a_minute(world: OperatorWorld) -> None:
     """Until it is gone the conditions say how many are left.
 
     Images that nobody can resolve hold none.
@@ -255,7 +255,7 @@ async def test_two_hundred_gated_pods_are_released_within_a_minute(world: World)
 
 
 @pytest.mark.req("PL-521")
-async def test_gates_are_removed_at_once_if_it_is_forced(world: World) -> None:
+async def test_gates_are_removed_at_once_if_it_is_forced(world: OperatorWorld) -> None:
     """With no controller that would do it."""
     async with available(world):
         namespace = await gate(world, 30)
@@ -266,7 +266,7 @@ async def test_gates_are_removed_at_once_if_it_is_forced(world: World) -> None:
 
 
 @pytest.mark.req("PL-520")
-async def test_the_namespace_may_be_deleted_before_the_configuration(world: World) -> None:
+async def test_the_namespace_may_be_deleted_before_the_configuration(world: OperatorWorld) -> None:
     async with available(world):
         namespace = await gate(world, 5)
         await world.client.delete(NAMESPACES, world.namespace)
@@ -278,7 +278,7 @@ async def test_the_namespace_may_be_deleted_before_the_configuration(world: Worl
 
 
 @pytest.mark.req("PL-522")
-async def test_an_operator_that_is_killed_is_followed_by_one_that_goes_on(world: World) -> None:
+async def test_an_operator_that_is_killed_is_followed_by_one_that_goes_on(world: OperatorWorld) -> None:
     """Once in an installation and once in an uninstall; tests/faults/test_operator_faults.py kills it at every step."""
     await world.create(CPPCS, names.SINGLETON, {})
     await until_logged(world, "object applied", 3)
@@ -295,7 +295,7 @@ async def test_an_operator_that_is_killed_is_followed_by_one_that_goes_on(world:
     assert await gates(world, namespace) == []
 
 
-async def until_logged(world: World, event: str, times: int) -> None:
+async def until_logged(world: OperatorWorld, event: str, times: int) -> None:
     """Runs an operator, which is killed as soon as it has logged this so often, or has nothing left to do."""
     async with world.operator() as operator:
 
@@ -312,7 +312,7 @@ async def until_logged(world: World, event: str, times: int) -> None:
 
 
 @pytest.mark.req("PL-500")
-async def test_idle_it_writes_nothing_but_its_lease_and_stays_small(world: World) -> None:
+async def test_idle_it_writes_nothing_but_its_lease_and_stays_small(world: OperatorWorld) -> None:
     """A short look here; ten minutes belong to the soak test."""
     async with available(world) as operator:
         await asyncio.sleep(4)
@@ -327,7 +327,7 @@ async def test_idle_it_writes_nothing_but_its_lease_and_stays_small(world: World
 
 
 @pytest.mark.req("PL-030", "PL-032", "PL-033", "PL-041")
-async def test_configs_and_policy_have_a_status(world: World) -> None:
+async def test_configs_and_policy_have_a_status(world: OperatorWorld) -> None:
     namespace = await world.team(tier="gold")
     selector = {"matchLabels": {"tier": "gold"}}
     await world.create(
@@ -358,7 +358,7 @@ async def test_configs_and_policy_have_a_status(world: World) -> None:
 
 
 @pytest.mark.req("PL-503")
-async def test_a_predecessor_that_runs_is_waited_for(world: World) -> None:
+async def test_a_predecessor_that_runs_is_waited_for(world: OperatorWorld) -> None:
     name = f"{secrets.token_hex(2)}-predecessor"
     await world.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     labels = {"app": "predecessor"}
@@ -383,7 +383,7 @@ async def test_a_predecessor_that_runs_is_waited_for(world: World) -> None:
 
 
 @pytest.mark.req("PL-503")
-async def test_a_predecessor_in_the_same_namespace_holds_the_lease_and_degraded_says_so(world: World) -> None:
+async def test_a_predecessor_in_the_same_namespace_holds_the_lease_and_degraded_says_so(world: OperatorWorld) -> None:
     """Once it is scaled down and has given the Lease back, workloads of other selectors are made anew."""
     predecessor = "multiarch-tuning-operator-controller-manager"
     selected = {"app": "predecessor"}
@@ -412,6 +412,6 @@ async def test_a_predecessor_in_the_same_namespace_holds_the_lease_and_degraded_
         await operator.kill()
 
 
-async def mentioned(world: World, text: str) -> dict[str, Any] | None:
+async def mentioned(world: OperatorWorld, text: str) -> dict[str, Any] | None:
     found = await world.condition("Degraded", "True")
     return found if text in found["message"] else None

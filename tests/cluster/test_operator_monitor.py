@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operator_world import World, eventually
+from operator_world import OperatorWorld, eventually
 from placement_cluster import labels
 
 from polyarch.kube.errors import NotFound
@@ -26,12 +26,12 @@ ID = f"cri-o://{'3f' * 32}"
 
 
 @pytest.fixture
-async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
-    async with World.opened(operated_sandbox, tmp_path) as world:
+async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
+    async with OperatorWorld.opened(operated_sandbox, tmp_path) as world:
         yield world
 
 
-async def _runs(world: World) -> bool:
+async def _runs(world: OperatorWorld) -> bool:
     """Both sides are up, one node side per node."""
     daemon = (await world.client.get(DAEMONSETS, names.ENOEXEC_DAEMON, namespace=world.namespace))["status"]
     handler = (await world.client.get(DEPLOYMENTS, names.ENOEXEC_HANDLER, namespace=world.namespace))["status"]
@@ -39,11 +39,11 @@ async def _runs(world: World) -> bool:
     return daemon.get("numberAvailable", 0) == len(nodes) and handler.get("availableReplicas", 0) == 2
 
 
-async def _of_the_monitor(world: World) -> list[str]:
+async def _of_the_monitor(world: OperatorWorld) -> list[str]:
     return [each for each in await world.left() if each.split()[-1] in BOTH]
 
 
-async def _event(world: World, name: str, status: dict[str, str] | None = None, **metadata: Any) -> None:
+async def _event(world: OperatorWorld, name: str, status: dict[str, str] | None = None, **metadata: Any) -> None:
     document = {
         "apiVersion": ENOEXECEVENTS.api_version,
         "kind": ENOEXECEVENTS.kind,
@@ -55,12 +55,12 @@ async def _event(world: World, name: str, status: dict[str, str] | None = None, 
         await world.client.patch(ENOEXECEVENTS, name, patch, namespace=world.namespace, subresource="status")
 
 
-async def _events(world: World) -> list[str]:
+async def _events(world: OperatorWorld) -> list[str]:
     return [each["metadata"]["name"] for each in (await world.client.list(ENOEXECEVENTS)).items]
 
 
 @pytest.fixture
-async def prometheus(world: World) -> AsyncIterator[None]:
+async def prometheus(world: OperatorWorld) -> AsyncIterator[None]:
     """Prometheus' kinds are served."""
     for document in _prometheus():
         await world.client.apply(CRDS, document)
@@ -72,13 +72,15 @@ async def prometheus(world: World) -> AsyncIterator[None]:
             await world.client.delete(CRDS, document["metadata"]["name"])
 
 
-async def _rules_are(world: World, *wanted: str) -> bool:
+async def _rules_are(world: OperatorWorld, *wanted: str) -> bool:
     listed = await world.client.list(RULES, namespace=world.namespace)
     return {each["metadata"]["name"] for each in listed.items} == set(wanted)
 
 
 @pytest.mark.req("PL-552", "PL-600", "PL-630", "PL-720", "PL-900 row 27")
-async def test_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_is_left(world: World, prometheus: None) -> None:
+async def test_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_is_left(
+    world: OperatorWorld, prometheus: None
+) -> None:
     """Its handler tells a pod meanwhile; an event that could not be handled delays nothing.
 
     Its rule comes and goes with it, placement's goes with placement, the operator's own stays.
@@ -119,7 +121,7 @@ async def test_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_is_left(
 
 
 @pytest.mark.req("PL-552")
-async def test_an_event_that_nobody_can_handle_delays_nothing_for_ever(world: World) -> None:
+async def test_an_event_that_nobody_can_handle_delays_nothing_for_ever(world: OperatorWorld) -> None:
     """It says nothing of any container; the handler leaves it alone for a minute."""
     async with world.operator():
         await world.create(CPPCS, names.SINGLETON, ENABLED)
@@ -128,7 +130,7 @@ async def test_an_event_that_nobody_can_handle_delays_nothing_for_ever(world: Wo
         await _disabled(world)
 
 
-async def _disabled(world: World) -> None:
+async def _disabled(world: OperatorWorld) -> None:
     """Switches the monitor off and waits until nothing of it is left."""
     disabled = {"spec": {"plugins": {"execFormatErrorMonitor": {"enabled": False}}}}
     await world.client.patch(CPPCS, names.SINGLETON, MergePatch(disabled))
@@ -141,7 +143,7 @@ async def _disabled(world: World) -> None:
 
 
 @pytest.mark.req("PL-630")
-async def test_an_uninstall_removes_the_monitor_first(world: World) -> None:
+async def test_an_uninstall_removes_the_monitor_first(world: OperatorWorld) -> None:
     """Its finalizer goes with the last of it; nothing is left, however soon the configuration is deleted."""
     async with world.operator():
         await world.create(CPPCS, names.SINGLETON, ENABLED)
@@ -151,14 +153,14 @@ async def test_an_uninstall_removes_the_monitor_first(world: World) -> None:
         assert await world.left() == []
 
 
-async def _a_pod(world: World) -> tuple[str, str]:
+async def _a_pod(world: OperatorWorld) -> tuple[str, str]:
     """Some pod of placement, and its node."""
     found = await world.client.list(PODS, namespace=world.namespace, label_selector=f"controller={names.WEBHOOK}")
     first = found.items[0]
     return first["metadata"]["name"], first["spec"]["nodeName"]
 
 
-async def _is_told(world: World, pod: str) -> bool:
+async def _is_told(world: OperatorWorld, pod: str) -> bool:
     try:
         document = await world.client.get(PODS, pod, namespace=world.namespace)
     except NotFound:
@@ -171,7 +173,7 @@ async def _is_told(world: World, pod: str) -> bool:
     return bool(told) and labels(document).get(names.EXEC_FORMAT_ERROR_LABEL) == "true"
 
 
-async def _served(world: World) -> bool:
+async def _served(world: OperatorWorld) -> bool:
     await world.client.list(RULES)
     await asyncio.sleep(1)
     return True

@@ -9,7 +9,7 @@ from typing import Any
 
 import numa_operated
 import pytest
-from operator_world import World, eventually
+from operator_world import OperatorWorld, eventually
 
 from polyarch.builds.api import crd as build_crds
 from polyarch.builds.names import IMAGE_BUILD_RUNS
@@ -30,8 +30,8 @@ SOON = 90.0
 
 
 @pytest.fixture
-async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
-    async with World.opened(operated_sandbox, tmp_path) as world:
+async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
+    async with OperatorWorld.opened(operated_sandbox, tmp_path) as world:
         yield world
 
 
@@ -60,7 +60,7 @@ def definition(resource: Resource) -> dict[str, Any]:
 
 
 @pytest.mark.req("PL-500", "PL-720")
-async def test_rules_and_service_monitors_come_with_their_kinds_and_go_with_placement(world: World) -> None:
+async def test_rules_and_service_monitors_come_with_their_kinds_and_go_with_placement(world: OperatorWorld) -> None:
     """Also if Prometheus's operator is installed after polyarch."""
 
     async def made(resource: Resource) -> set[str]:
@@ -99,7 +99,7 @@ def commands() -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-async def whole(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
+async def whole(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
     """With the kinds of every component."""
     async with numa_operated.opened(operated_sandbox, tmp_path) as world:
         await world.client.apply(CRDS, topology_crd())
@@ -111,7 +111,7 @@ async def whole(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Worl
 
 
 @pytest.mark.req("IN-041", "PL-720")
-async def test_the_commands_of_the_runbooks_can_be_typed_as_they_stand(whole: World, peer: Any) -> None:
+async def test_the_commands_of_the_runbooks_can_be_typed_as_they_stand(whole: OperatorWorld, peer: Any) -> None:
     """With the monitor enabled, and nothing wrong."""
     world = whole
     tools = world.folder / "tools"

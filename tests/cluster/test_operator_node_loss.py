@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operator_world import World, eventually
+from operator_world import OperatorWorld, eventually
 
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import EVENTS, NODES, PODS
@@ -27,13 +27,13 @@ WEBHOOK_SECONDS = 5.0
 
 
 @pytest.fixture
-async def world(running_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
-    async with World.opened(running_sandbox, tmp_path) as world:
+async def world(running_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
+    async with OperatorWorld.opened(running_sandbox, tmp_path) as world:
         yield world
 
 
 @pytest.mark.req("PL-370", "SB-016")
-async def test_pods_created_while_a_node_is_lost_are_placed_or_found(world: World) -> None:
+async def test_pods_created_while_a_node_is_lost_are_placed_or_found(world: OperatorWorld) -> None:
     """The node of the webhook that the API server talks to. It asks another one after its first request has failed; the
     pod of that request passes, is bound at once, and is named by the sweep."""
     await world.sandbox.registry.seed({IMAGE: ["linux/arm64"]})
@@ -65,7 +65,7 @@ def pod(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}
 
 
-async def connections_by_node(world: World) -> dict[str, int]:
+async def connections_by_node(world: OperatorWorld) -> dict[str, int]:
     """Connections to the webhook of each node; the API server keeps one and sends all requests on it."""
     selector = f"{names.CONTROLLER_LABEL}={names.WEBHOOK}"
     pods = (await world.client.list(PODS, namespace=world.namespace, label_selector=selector)).items
@@ -80,16 +80,16 @@ def _as_the_kernel_prints(pod_address: str) -> str:
     return "".join(f"{part:02X}" for part in reversed(parts)) + f":{WEBHOOK_PORT:04X}"
 
 
-async def annotate(world: World, node: str, value: str | None) -> None:
+async def annotate(world: OperatorWorld, node: str, value: str | None) -> None:
     await world.client.patch(NODES, node, MergePatch({"metadata": {"annotations": {LOST_ANNOTATION: value}}}))
 
 
-async def is_ready(world: World, node: str) -> bool:
+async def is_ready(world: OperatorWorld, node: str) -> bool:
     conditions = (await world.client.get(NODES, node))["status"]["conditions"]
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-async def create_pods(world: World, team: str) -> float:
+async def create_pods(world: OperatorWorld, team: str) -> float:
     """Two pods a second; the seconds of the slowest request."""
     slowest, began = 0.0, time.monotonic()
     while time.monotonic() - began < CREATING_SECONDS:
@@ -100,7 +100,7 @@ async def create_pods(world: World, team: str) -> float:
     return slowest
 
 
-async def missed_pods(world: World, team: str) -> set[str]:
+async def missed_pods(world: OperatorWorld, team: str) -> set[str]:
     """Pods that nothing keeps from nodes which cannot run their image."""
     pods = (await world.client.list(PODS, namespace=team)).items
     return {
@@ -112,6 +112,6 @@ async def missed_pods(world: World, team: str) -> set[str]:
     }
 
 
-async def all_found(world: World, team: str, missed: set[str]) -> bool:
+async def all_found(world: OperatorWorld, team: str, missed: set[str]) -> bool:
     events = (await world.client.list(EVENTS, namespace=team)).items
     return missed <= {each["regarding"]["name"] for each in events if each["reason"] == "PolyarchUnplacedPod"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numa_operated
 import pytest
-from operator_world import World, eventually
+from operator_world import OperatorWorld, eventually
 
 from polyarch import names as shared
 from polyarch.builds import names as builds
@@ -54,7 +54,7 @@ ENTRY = [replace("/webhooks/0/name", "other.example.com")]
 
 
 @pytest.fixture
-async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
+async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
     async with numa_operated.opened(operated_sandbox, tmp_path) as world:
         for document in operator_rights(
             OperatorSettings(namespace=world.namespace, builds="on"), ClusterCapabilities()
@@ -64,18 +64,18 @@ async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Worl
         yield world
 
 
-async def edit(world: World, ref: ObjectRef, operations: list[Operation]) -> None:
+async def edit(world: OperatorWorld, ref: ObjectRef, operations: list[Operation]) -> None:
     """As by ``kubectl patch``."""
     patch, where = JsonPatch(tuple(operations)), ref.key.namespace
     await world.client.patch(ref.resource, ref.key.name, patch, namespace=where, field_manager="kubectl-patch")
 
 
-async def said(world: World, ref: ObjectRef) -> Any:
+async def said(world: OperatorWorld, ref: ObjectRef) -> Any:
     document = await world.client.get(ref.resource, ref.key.name, namespace=ref.key.namespace)
     return document.get("spec") or document.get("webhooks")
 
 
-async def notes(world: World, ref: ObjectRef) -> list[str]:
+async def notes(world: OperatorWorld, ref: ObjectRef) -> list[str]:
     """Of the events on an object that tell of repairs."""
     listed = (await world.client.list(EVENTS, namespace=ref.key.namespace or "default")).items
     return [
@@ -86,7 +86,7 @@ async def notes(world: World, ref: ObjectRef) -> list[str]:
     ]
 
 
-async def changed_and_put_right(world: World, ref: ObjectRef, *edits: list[Operation]) -> None:
+async def changed_and_put_right(world: OperatorWorld, ref: ObjectRef, *edits: list[Operation]) -> None:
     for operations in edits:
         before = await said(world, ref)
         await edit(world, ref, operations)
@@ -99,12 +99,12 @@ async def changed_and_put_right(world: World, ref: ObjectRef, *edits: list[Opera
     await eventually(lambda: named(world, ref), seconds=15)
 
 
-async def named(world: World, ref: ObjectRef) -> bool:
+async def named(world: OperatorWorld, ref: ObjectRef) -> bool:
     return any("kubectl-patch" in each for each in await notes(world, ref))
 
 
 @pytest.mark.req("PL-501")
-async def test_operands_of_every_feature_are_put_right_and_who_changed_them_is_told(world: World) -> None:
+async def test_operands_of_every_feature_are_put_right_and_who_changed_them_is_told(world: OperatorWorld) -> None:
     home, audited = world.namespace, world.audit()
     await numa_operated.label(world, 1)
     async with world.operator("--builds=on", "--builder-replicas=1"):
@@ -136,7 +136,7 @@ async def test_operands_of_every_feature_are_put_right_and_who_changed_them_is_t
 
 
 @pytest.mark.req("PL-020")
-async def test_while_somebody_keeps_the_webhooks_service_wrong_placement_is_not_available(world: World) -> None:
+async def test_while_somebody_keeps_the_webhooks_service_wrong_placement_is_not_available(world: OperatorWorld) -> None:
     service = ObjectRef(SERVICES, ObjectKey(world.namespace, names.WEBHOOK))
 
     async def insists() -> Any:
@@ -164,7 +164,7 @@ async def test_while_somebody_keeps_the_webhooks_service_wrong_placement_is_not_
 
 
 @pytest.mark.req("PL-020")
-async def test_an_operand_that_is_refused_takes_availability_away_until_it_is_not(world: World) -> None:
+async def test_an_operand_that_is_refused_takes_availability_away_until_it_is_not(world: OperatorWorld) -> None:
     """A policy of the cluster forbids the operator what the repair takes."""
     service, name = ObjectRef(SERVICES, ObjectKey(world.namespace, names.WEBHOOK)), f"no-repairs-{world.namespace}"
     account = f"system:serviceaccount:{world.namespace}:{names.OPERATOR}"
@@ -197,7 +197,7 @@ async def test_an_operand_that_is_refused_takes_availability_away_until_it_is_no
 
 
 @pytest.mark.req("PL-020")
-async def test_a_registration_that_may_not_be_put_right_takes_availability_away(world: World) -> None:
+async def test_a_registration_that_may_not_be_put_right_takes_availability_away(world: OperatorWorld) -> None:
     """Nor does a quarrel over another field hide that the object is wrong: while it is left alone it stays so."""
     registration, name = (
         ObjectRef(MUTATING_WEBHOOKS, ObjectKey("", names.WEBHOOK_CONFIGURATION)),
@@ -252,7 +252,7 @@ async def test_a_registration_that_may_not_be_put_right_takes_availability_away(
         await stays_unreachable("kubectl-patch changed .spec.ports")
 
 
-async def forbidden(world: World, ref: ObjectRef) -> bool:
+async def forbidden(world: OperatorWorld, ref: ObjectRef) -> bool:
     """Policies take effect a moment after they are stored: until then the operator may write."""
     change = {"metadata": {"labels": {"x": "y"}}}
     try:
@@ -264,7 +264,7 @@ async def forbidden(world: World, ref: ObjectRef) -> bool:
 
 
 @pytest.mark.req("PL-020")
-async def test_the_time_without_a_webhook_shows_in_the_condition(world: World) -> None:
+async def test_the_time_without_a_webhook_shows_in_the_condition(world: OperatorWorld) -> None:
     """Pods that were created meanwhile are not placed, so ``Available`` was False, also if only for a moment."""
     service = ObjectRef(SERVICES, ObjectKey(world.namespace, names.WEBHOOK))
     async with world.operator() as operator:
@@ -288,7 +288,7 @@ async def test_the_time_without_a_webhook_shows_in_the_condition(world: World) -
         assert operator.process.returncode is None
 
 
-async def placed(world: World, pod: dict[str, Any]) -> bool:
+async def placed(world: OperatorWorld, pod: dict[str, Any]) -> bool:
     """A pod that is created now goes through the webhook."""
     namespace = await world.team()
     made = await world.client.create(PODS, pod, namespace=namespace, dry_run=True, type=dict)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from operator_world import World, eventually
+from operator_world import OperatorWorld, eventually
 
 from polyarch.kube.patches import JsonPatch, replace
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, SERVICES
@@ -16,13 +16,13 @@ from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 
 @pytest.fixture
-async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
-    async with World.opened(operated_sandbox, tmp_path) as world:
+async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
+    async with OperatorWorld.opened(operated_sandbox, tmp_path) as world:
         yield world
 
 
 @pytest.mark.req("IN-030", "PL-020")
-async def test_settings_that_the_roles_would_refuse_are_told_and_not_rolled_out(world: World) -> None:
+async def test_settings_that_the_roles_would_refuse_are_told_and_not_rolled_out(world: OperatorWorld) -> None:
     """Nobody gets pods that end as they start, neither at first nor by a change of the settings."""
     told = "nothing is deployed or changed until this is corrected: registries.allowAddresses"
     async with world.operator("--allow-address=10.0.0/8") as operator:
@@ -61,14 +61,14 @@ async def test_settings_that_the_roles_would_refuse_are_told_and_not_rolled_out(
         await operator.kill()
 
 
-async def degraded_by(world: World, words: str) -> str:
+async def degraded_by(world: OperatorWorld, words: str) -> str:
     """The message of the condition, once it has these words."""
     message = str((await world.condition("Degraded", "True"))["message"])
     return message if words in message else ""
 
 
 @pytest.mark.req("IN-035")
-async def test_operands_keep_to_the_architectures_of_their_image(world: World) -> None:
+async def test_operands_keep_to_the_architectures_of_their_image(world: OperatorWorld) -> None:
     """A mirror may have fewer than the publisher: a pod elsewhere would end with exec format error. What was found out
     stays while the registry cannot be asked."""
     image = "quay.io/mirror/polyarch:1"

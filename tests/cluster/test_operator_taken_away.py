@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession
-from operator_world import World, eventually
+from operator_world import OperatorWorld, eventually
 
 from polyarch.kube.errors import ApiError, NotFound
 from polyarch.kube.patches import MergePatch
@@ -34,17 +34,17 @@ HELD = "example.com/held"
 
 
 @pytest.fixture
-async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
-    async with World.opened(operated_sandbox, tmp_path) as world:
+async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
+    async with OperatorWorld.opened(operated_sandbox, tmp_path) as world:
         yield world
 
 
-async def conversion(world: World) -> str:
+async def conversion(world: OperatorWorld) -> str:
     return str((await world.client.get(CRDS, str(CPPCS)))["spec"]["conversion"]["strategy"])
 
 
 @pytest.mark.req("PL-522")
-async def test_all_kinds_deleted_at_once_placement_is_removed(world: World) -> None:
+async def test_all_kinds_deleted_at_once_placement_is_removed(world: OperatorWorld) -> None:
     """``kubectl delete -f deploy/crds``: the other kinds are gone before the ClusterPodPlacementConfig is."""
     try:
         async with world.operator():
@@ -62,7 +62,7 @@ async def test_all_kinds_deleted_at_once_placement_is_removed(world: World) -> N
 
 
 @pytest.mark.req("PL-500")
-async def test_an_operator_leads_for_the_kinds_that_exist_and_takes_up_others(world: World) -> None:
+async def test_an_operator_leads_for_the_kinds_that_exist_and_takes_up_others(world: OperatorWorld) -> None:
     """An upgrade whose new definitions are not applied, as Helm leaves it: placement goes on meanwhile, webhook and
     controller included."""
     await world.client.delete(CRDS, str(POLICIES))
@@ -92,7 +92,7 @@ async def test_an_operator_leads_for_the_kinds_that_exist_and_takes_up_others(wo
 
 
 @pytest.mark.req("PL-500")
-async def test_an_operator_before_its_definitions_waits_for_them_as_a_leader(world: World) -> None:
+async def test_an_operator_before_its_definitions_waits_for_them_as_a_leader(world: OperatorWorld) -> None:
     """As GitOps may apply it: nothing has to be restarted when the definitions come."""
     kinds = (PPCS, ENOEXECEVENTS, POLICIES, CPPCS)
     for kind in kinds:
@@ -116,7 +116,7 @@ async def test_an_operator_before_its_definitions_waits_for_them_as_a_leader(wor
 
 
 @pytest.mark.req("PL-520")
-async def test_a_deleted_namespace_leaves_no_gated_pod_and_no_webhook_that_nobody_answers(world: World) -> None:
+async def test_a_deleted_namespace_leaves_no_gated_pod_and_no_webhook_that_nobody_answers(world: OperatorWorld) -> None:
     """``kubectl delete namespace polyarch-system``: the operator has seconds, and rights that vanish meanwhile."""
     pod = f"held-{secrets.token_hex(3)}"
     async with world.deployed(replicas=2):
@@ -145,7 +145,7 @@ async def test_a_deleted_namespace_leaves_no_gated_pod_and_no_webhook_that_nobod
 
 
 @pytest.mark.req("PL-520")
-async def test_a_deployment_deleted_in_the_foreground_switches_the_conversion_off(world: World) -> None:
+async def test_a_deployment_deleted_in_the_foreground_switches_the_conversion_off(world: OperatorWorld) -> None:
     """Argo CD deletes like this: the Deployment is there until its pods are gone."""
     async with world.deployed(replicas=2):
         await world.client.delete(DEPLOYMENTS, names.OPERATOR, namespace=world.namespace, propagation="Foreground")
@@ -154,7 +154,7 @@ async def test_a_deployment_deleted_in_the_foreground_switches_the_conversion_of
 
 
 @pytest.mark.req("PL-031")
-async def test_nobody_prolongs_an_uninstall_by_new_configurations(world: World) -> None:
+async def test_nobody_prolongs_an_uninstall_by_new_configurations(world: OperatorWorld) -> None:
     """A ClusterPodPlacementConfig on its way out waits for PodPlacementConfigs, so no more of them are taken."""
     async with world.deployed():
         await world.create(CPPCS, names.SINGLETON, {}, finalizers=[HELD])
@@ -165,7 +165,7 @@ async def test_nobody_prolongs_an_uninstall_by_new_configurations(world: World) 
 
 
 @pytest.mark.req("PL-521")
-async def test_an_object_that_others_hold_is_not_asked_for_all_the_time(world: World) -> None:
+async def test_an_object_that_others_hold_is_not_asked_for_all_the_time(world: OperatorWorld) -> None:
     """A finalizer of others may stay for days."""
     async with world.operator():
         await world.create(CPPCS, names.SINGLETON, {})
@@ -183,7 +183,7 @@ async def test_an_object_that_others_hold_is_not_asked_for_all_the_time(world: W
 
 
 @pytest.mark.req("PL-630")
-async def test_a_monitor_that_nothing_reminds_of_is_removed_as_well(world: World) -> None:
+async def test_a_monitor_that_nothing_reminds_of_is_removed_as_well(world: OperatorWorld) -> None:
     """Its ClusterPodPlacementConfig lost its finalizers and is gone; the next one does not enable the monitor."""
     objects = placement_objects.monitor_objects(OperatorSettings(namespace=world.namespace), ClusterCapabilities())
     handler = next(each for each in objects if each["kind"] == "Deployment")
@@ -195,7 +195,7 @@ async def test_a_monitor_that_nothing_reminds_of_is_removed_as_well(world: World
 
 
 @pytest.mark.req("PL-503")
-async def test_a_predecessor_that_runs_ends_its_own_uninstall(world: World) -> None:
+async def test_a_predecessor_that_runs_ends_its_own_uninstall(world: OperatorWorld) -> None:
     """Its controller is in its own namespace and constrains pods; ours would only release them."""
     elsewhere, name = f"operator-{secrets.token_hex(3)}-former", "multiarch-tuning-operator-controller-manager"
     await world.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": elsewhere}})

@@ -12,7 +12,7 @@ from queue import Queue
 from typing import Any
 
 import pytest
-from operator_world import CPPCS_V1ALPHA1, World, eventually
+from operator_world import CPPCS_V1ALPHA1, OperatorWorld, eventually
 
 from polyarch.kube import config
 from polyarch.kube.client import Client
@@ -34,14 +34,17 @@ def scoring(*architectures: str, enabled: bool = True) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def home(operated_sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def home(operated_sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorWorld]:
     """The operator, as it is installed; the API server asks it by its Service."""
     ended = threading.Event()
-    worlds: Queue[World | BaseException] = Queue()
+    worlds: Queue[OperatorWorld | BaseException] = Queue()
 
     async def serve() -> None:
         try:
-            async with World.opened(operated_sandbox, tmp_path_factory.mktemp("home")) as world, world.deployed():
+            async with (
+                OperatorWorld.opened(operated_sandbox, tmp_path_factory.mktemp("home")) as world,
+                world.deployed(),
+            ):
                 worlds.put(world)
                 await asyncio.to_thread(ended.wait)
         except BaseException as error:
@@ -59,9 +62,9 @@ def home(operated_sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-async def world(home: World, tmp_path: Path) -> AsyncIterator[World]:
+async def world(home: OperatorWorld, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
     async with Client(config.load(str(home.sandbox.kubeconfig)), role="tests") as client:
-        world = World(home.sandbox, client, tmp_path, home.namespace)
+        world = OperatorWorld(home.sandbox, client, tmp_path, home.namespace)
         yield world
         for metadata in await world.found(PPCS):
             await client.delete(PPCS, metadata["name"], namespace=metadata["namespace"])
@@ -71,7 +74,7 @@ async def world(home: World, tmp_path: Path) -> AsyncIterator[World]:
 
 
 @pytest.fixture
-async def namespace(world: World) -> AsyncIterator[str]:
+async def namespace(world: OperatorWorld) -> AsyncIterator[str]:
     name = f"team-{secrets.token_hex(3)}"
     await world.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
@@ -85,13 +88,13 @@ async def refusal(attempt: Awaitable[Any]) -> ApiError:
 
 
 @pytest.mark.req("PL-013")
-async def test_the_finalizer_is_there_from_the_creation_on(world: World) -> None:
+async def test_the_finalizer_is_there_from_the_creation_on(world: OperatorWorld) -> None:
     made = await world.create(CPPCS, names.SINGLETON, {}, finalizers=["example.dev/other"])
     assert made["metadata"]["finalizers"] == ["example.dev/other", names.POD_PLACEMENT_FINALIZER]
 
 
 @pytest.mark.req("PL-011")
-async def test_an_architecture_twice_is_refused_even_if_the_plugin_is_disabled(world: World) -> None:
+async def test_an_architecture_twice_is_refused_even_if_the_plugin_is_disabled(world: OperatorWorld) -> None:
     """Disabled, the schema refuses it as well; the message names the architecture and both positions."""
     spec = {"plugins": scoring("arm64", "amd64", "arm64", enabled=False)}
     error = await refusal(world.create(CPPCS, names.SINGLETON, spec))
@@ -100,7 +103,7 @@ async def test_an_architecture_twice_is_refused_even_if_the_plugin_is_disabled(w
 
 
 @pytest.mark.req("PL-011")
-async def test_it_is_not_deleted_while_podplacementconfigs_exist(world: World, namespace: str) -> None:
+async def test_it_is_not_deleted_while_podplacementconfigs_exist(world: OperatorWorld, namespace: str) -> None:
     await world.create(CPPCS, names.SINGLETON, {})
     for priority in range(7):
         await world.create(PPCS, f"some-{priority}", {"plugins": {}, "priority": priority}, namespace=namespace)
@@ -115,7 +118,7 @@ async def test_it_is_not_deleted_while_podplacementconfigs_exist(world: World, n
 
 
 @pytest.mark.req("PL-031")
-async def test_podplacementconfigs_need_the_cluster_configuration(world: World, namespace: str) -> None:
+async def test_podplacementconfigs_need_the_cluster_configuration(world: OperatorWorld, namespace: str) -> None:
     error = await refusal(world.create(PPCS, "some", {"plugins": {}}, namespace=namespace))
     assert error.status == 400
     assert "create the ClusterPodPlacementConfig cluster first" in error.message
@@ -124,7 +127,7 @@ async def test_podplacementconfigs_need_the_cluster_configuration(world: World, 
 
 
 @pytest.mark.req("PL-031", "PL-900")
-async def test_a_priority_is_used_once_in_a_namespace(world: World, namespace: str) -> None:
+async def test_a_priority_is_used_once_in_a_namespace(world: OperatorWorld, namespace: str) -> None:
     """Row 23 of PL-900: the number is in decimal. An update is judged only if it changes the priority."""
     await world.create(CPPCS, names.SINGLETON, {})
     await world.create(PPCS, "first", {"plugins": {}, "priority": 65}, namespace=namespace)
@@ -140,7 +143,7 @@ async def test_a_priority_is_used_once_in_a_namespace(world: World, namespace: s
 
 
 @pytest.mark.req("PL-031")
-async def test_a_selector_that_does_not_parse_is_refused(world: World, namespace: str) -> None:
+async def test_a_selector_that_does_not_parse_is_refused(world: OperatorWorld, namespace: str) -> None:
     await world.create(CPPCS, names.SINGLETON, {})
     spec = {"plugins": {}, "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["é"]}]}}
     error = await refusal(world.create(PPCS, "some", spec, namespace=namespace))
@@ -148,7 +151,7 @@ async def test_a_selector_that_does_not_parse_is_refused(world: World, namespace
 
 
 @pytest.mark.req("PL-012", "PL-900")
-async def test_nothing_is_lost_through_v1alpha1(world: World) -> None:
+async def test_nothing_is_lost_through_v1alpha1(world: OperatorWorld) -> None:
     """Row 22 of PL-900: written and read in either version, and stored in v1beta1."""
     plugins = scoring("arm64")
     await world.create(CPPCS, names.SINGLETON, {"fallbackArchitecture": "amd64", "plugins": plugins})
@@ -166,7 +169,7 @@ async def test_nothing_is_lost_through_v1alpha1(world: World) -> None:
 
 
 @pytest.mark.req("PL-012")
-async def test_a_client_that_drops_the_annotations_switches_nothing_off(world: World) -> None:
+async def test_a_client_that_drops_the_annotations_switches_nothing_off(world: OperatorWorld) -> None:
     """Removing the values needs v1beta1."""
     plugins = scoring("arm64")
     await world.create(CPPCS, names.SINGLETON, {"fallbackArchitecture": "amd64", "plugins": plugins})
@@ -182,7 +185,7 @@ async def test_a_client_that_drops_the_annotations_switches_nothing_off(world: W
 
 
 @pytest.mark.req("PL-012")
-async def test_what_cannot_be_converted_stays_where_it_is(world: World) -> None:
+async def test_what_cannot_be_converted_stays_where_it_is(world: OperatorWorld) -> None:
     """An undecodable annotation loses nothing and hinders nothing."""
     broken = {names.PLUGINS_ANNOTATION: "{"}
     await world.create(CPPCS_V1ALPHA1, names.SINGLETON, {}, annotations=broken)

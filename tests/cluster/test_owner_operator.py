@@ -55,7 +55,7 @@ async def eventually(check: Callable[[], Awaitable[Any]], *, pause: float = 0.1)
             await asyncio.sleep(pause)
 
 
-class World:
+class OwnerOperatorWorld:
     """A kind of its own in a namespace of its own, with the operator's ServiceAccount and exactly its rights."""
 
     def __init__(self, sandbox: Sandbox, client: Client, namespace: str, folder: Path) -> None:
@@ -184,9 +184,9 @@ class World:
 
 
 @pytest.fixture
-async def world(sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[World]:
+async def world(sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path) -> AsyncIterator[OwnerOperatorWorld]:
     await sandbox.registry.seed({IMAGE: ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"]})
-    world = World(sandbox, client, namespace, tmp_path)
+    world = OwnerOperatorWorld(sandbox, client, namespace, tmp_path)
     await world.install()
     try:
         yield world
@@ -204,7 +204,7 @@ async def world(sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
 
 
 @pytest.mark.req("KR-051")
-async def test_a_pass_that_changes_nothing_sends_nothing(world: World) -> None:
+async def test_a_pass_that_changes_nothing_sends_nothing(world: OwnerOperatorWorld) -> None:
     """Not the next pass either, nor the first one of the next leader; other managers' fields are left as they are."""
     async with world.operator():
         await world.create(replicas=2, image=IMAGE, settings="a")
@@ -225,7 +225,7 @@ async def test_a_pass_that_changes_nothing_sends_nothing(world: World) -> None:
 
 
 @pytest.mark.req("KR-051")
-async def test_a_value_that_is_stored_in_another_form_is_not_sent_for_ever(world: World) -> None:
+async def test_a_value_that_is_stored_in_another_form_is_not_sent_for_ever(world: OwnerOperatorWorld) -> None:
     async with world.operator():
         await world.create(replicas=1, image=IMAGE, cpu="1000m")
         await world.condition("Available", "True")
@@ -239,7 +239,7 @@ async def test_a_value_that_is_stored_in_another_form_is_not_sent_for_ever(world
 
 
 @pytest.mark.req("PL-501")
-async def test_what_others_change_is_put_right_and_a_lasting_quarrel_is_told(world: World) -> None:
+async def test_what_others_change_is_put_right_and_a_lasting_quarrel_is_told(world: OwnerOperatorWorld) -> None:
     async with world.operator():
         await world.create(replicas=2, image=IMAGE)
         await world.condition("Available", "True")
@@ -262,7 +262,7 @@ async def test_what_others_change_is_put_right_and_a_lasting_quarrel_is_told(wor
 
 
 @pytest.mark.req("KR-051")
-async def test_without_force_the_conflict_names_the_other_manager(world: World) -> None:
+async def test_without_force_the_conflict_names_the_other_manager(world: OwnerOperatorWorld) -> None:
     async with world.operator(force=False):
         await world.create(replicas=2, image=IMAGE)
         await world.condition("Available", "True")
@@ -275,7 +275,7 @@ async def test_without_force_the_conflict_names_the_other_manager(world: World) 
 
 
 @pytest.mark.req("KR-052")
-async def test_conditions_keep_their_time_until_the_status_changes(world: World) -> None:
+async def test_conditions_keep_their_time_until_the_status_changes(world: OwnerOperatorWorld) -> None:
     async with world.operator():
         await world.create(replicas=1, image=IMAGE)
         before = await world.condition("Available", "True")
@@ -297,7 +297,7 @@ async def test_conditions_keep_their_time_until_the_status_changes(world: World)
 
 
 @pytest.mark.req("KR-053")
-async def test_versions_are_converted_by_the_api_servers_own_webhook(world: World) -> None:
+async def test_versions_are_converted_by_the_api_servers_own_webhook(world: OwnerOperatorWorld) -> None:
     document = {"apiVersion": world.old.api_version, "kind": "Fleet", "metadata": {"name": "odd"}}
     odd = {**document, "spec": {"ships": "many"}}
 
@@ -330,7 +330,7 @@ async def test_versions_are_converted_by_the_api_servers_own_webhook(world: Worl
 
 
 @pytest.mark.req("KR-051", "KR-052", "KR-054", "PL-522", "PL-550")
-async def test_the_operator_does_all_that_it_does_with_exactly_its_rules(world: World) -> None:
+async def test_the_operator_does_all_that_it_does_with_exactly_its_rules(world: OwnerOperatorWorld) -> None:
     """From its first fleet to the end of its last, nothing is refused and no right is left over.
 
     On the way: what is no longer desired goes after a live read, a deletion takes everything with it.
@@ -376,12 +376,12 @@ async def test_the_operator_does_all_that_it_does_with_exactly_its_rules(world: 
     assert await world.audited.never_used(world.rules) == []
 
 
-async def _with_finalizer(world: World) -> dict[str, Any] | None:
+async def _with_finalizer(world: OwnerOperatorWorld) -> dict[str, Any] | None:
     fleet = await world.get(world.fleets)
     return fleet if operator.FINALIZER in fleet["metadata"].get("finalizers", ()) else None
 
 
-async def _race_for_a_finalizer(world: World) -> None:
+async def _race_for_a_finalizer(world: OwnerOperatorWorld) -> None:
     """Somebody writes the list between our look and our patch; the operator's rights are enough for that, too."""
     await world.create("raced", replicas=0)
     seen = msgspec.convert((await world.get(world.fleets, "raced"))["metadata"], ObjectMeta)

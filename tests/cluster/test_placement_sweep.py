@@ -30,7 +30,7 @@ WAITING: dict[str, Any] = {"schedulingGates": [{"name": "example.com/wait"}]}
 """A gate of somebody else: the pod stays Pending."""
 
 
-class World(NamedTuple):
+class SweepCluster(NamedTuple):
     cluster: PlacementCluster
     controller: Running
     audited: Audited
@@ -64,7 +64,7 @@ class World(NamedTuple):
 
 
 @pytest.fixture
-async def world(sandbox: Sandbox, client: Client, sole_controller: None, tmp_path: Path) -> AsyncIterator[World]:
+async def world(sandbox: Sandbox, client: Client, sole_controller: None, tmp_path: Path) -> AsyncIterator[SweepCluster]:
     """Webhook and controller with the rights that the operator grants for this policy, and a webhook that comes and
     goes; nobody else's pods are in it."""
     token = secrets.token_hex(4)
@@ -101,7 +101,7 @@ async def world(sandbox: Sandbox, client: Client, sole_controller: None, tmp_pat
             ca_bundle=sandbox.ca.read_bytes(),
             namespace_selector={"matchExpressions": [{"key": CASE, "operator": "Exists"}]},
         )
-        world = World(
+        world = SweepCluster(
             cluster,
             running[own_roles.CONTROLLER],
             audited,
@@ -216,7 +216,7 @@ async def test_pods_that_were_missed_are_evicted_and_their_owners_create_placed_
     assert await world.audited.never_used(evicting) == [], "PL-550"
 
 
-async def _was_refused(world: World, name: str) -> bool:
+async def _was_refused(world: SweepCluster, name: str) -> bool:
     return any(
         event["verb"] == "create"
         and event.get("objectRef", {}).get("subresource") == "eviction"

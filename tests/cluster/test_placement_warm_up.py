@@ -22,7 +22,7 @@ from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.state import NAMESPACE
 
 
-class World(NamedTuple):
+class WarmUpCluster(NamedTuple):
     cluster: PlacementCluster
     audited: Audited
     namespace: str
@@ -50,13 +50,15 @@ class World(NamedTuple):
 
 
 @pytest.fixture
-async def world(sandbox: Sandbox, client: Client, sole_controller: None, tmp_path: Path) -> AsyncIterator[World]:
+async def world(
+    sandbox: Sandbox, client: Client, sole_controller: None, tmp_path: Path
+) -> AsyncIterator[WarmUpCluster]:
     await own_roles.install(client)
     cluster = PlacementCluster(sandbox, client)
     async with AsyncExitStack() as stack:
         audited = Audited(sandbox, f"system:serviceaccount:{NAMESPACE}:{names.CONTROLLER}")
         namespace = await stack.enter_async_context(cluster.namespace())
-        world = World(cluster, audited, namespace)
+        world = WarmUpCluster(cluster, audited, namespace)
         await world.warm(False)
         stack.push_async_callback(client.delete, POLICIES, names.SINGLETON)
         running = await roles(stack, sandbox, client, tmp_path)

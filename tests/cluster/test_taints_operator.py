@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from audited import Audited
-from operator_world import World, eventually
+from operator_world import OperatorWorld, eventually
 
 from polyarch.installation.inventory import ClusterInventory, survey
 from polyarch.kube.errors import NotFound
@@ -37,12 +37,12 @@ BINDING = Resource(
 
 
 @pytest.fixture
-async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[World]:
-    async with World.opened(operated_sandbox, tmp_path) as world:
+async def world(operated_sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
+    async with OperatorWorld.opened(operated_sandbox, tmp_path) as world:
         yield world
 
 
-async def tainted(world: World) -> dict[str, set[str]]:
+async def tainted(world: OperatorWorld) -> dict[str, set[str]]:
     """The taints with an architecture as value, by architecture of the nodes that have them."""
     found: dict[str, set[str]] = {}
     for node in (await world.client.list(NODES)).items:
@@ -52,19 +52,19 @@ async def tainted(world: World) -> dict[str, set[str]]:
     return found
 
 
-async def entries(world: World) -> list[dict[str, Any]]:
+async def entries(world: OperatorWorld) -> list[dict[str, Any]]:
     found = await world.client.get(MUTATING_WEBHOOKS, names.ROLE)
     several: list[dict[str, Any]] = found.get("webhooks") or []
     return several
 
 
-async def condition(world: World, kind: str) -> dict[str, Any]:
+async def condition(world: OperatorWorld, kind: str) -> dict[str, Any]:
     """A condition of the object; empty if there is none."""
     status = (await world.client.get(ARCHITECTURE_TAINTS, names.SINGLETON)).get("status") or {}
     return next((each for each in status.get("conditions", ()) if each["type"] == kind), {})
 
 
-async def new_since(world: World, before: ClusterInventory, *, seconds: float = 20.0) -> list[str]:
+async def new_since(world: OperatorWorld, before: ClusterInventory, *, seconds: float = 20.0) -> list[str]:
     """What was not there before, once what goes by itself has had time to."""
     end = time.monotonic() + seconds
     while True:
@@ -78,7 +78,7 @@ async def new_since(world: World, before: ClusterInventory, *, seconds: float = 
         await asyncio.sleep(1)
 
 
-async def removed(world: World, *, seconds: float = 60.0) -> float:
+async def removed(world: OperatorWorld, *, seconds: float = 60.0) -> float:
     """Deletes the object; seconds until it is gone."""
     began = time.monotonic()
     await world.client.delete(ARCHITECTURE_TAINTS, names.SINGLETON)
@@ -87,7 +87,7 @@ async def removed(world: World, *, seconds: float = 60.0) -> float:
 
 
 @pytest.mark.req("TN-003", "TN-073", "TN-081")
-async def test_applied_it_taints_and_deleted_nothing_is_left(world: World) -> None:
+async def test_applied_it_taints_and_deleted_nothing_is_left(world: OperatorWorld) -> None:
     """With exactly their rights, operator and role ask for nothing that is refused."""
     operator, role = world.audit(), Audited(world.sandbox, f"system:serviceaccount:{world.namespace}:{names.ROLE}")
     async with world.operator():
@@ -118,12 +118,12 @@ async def test_applied_it_taints_and_deleted_nothing_is_left(world: World) -> No
     assert await role.not_allowed((*granted.cluster, *granted.namespaces[world.namespace])) == []
 
 
-async def ready(world: World) -> bool:
+async def ready(world: OperatorWorld) -> bool:
     return (await condition(world, "Ready")).get("status") == "True"
 
 
 @pytest.mark.req("TN-004", "TN-013", "TN-081")
-async def test_beside_placement(world: World) -> None:
+async def test_beside_placement(world: OperatorWorld) -> None:
     """Whichever comes and goes, a pod costs one call, and our pods run on tainted nodes."""
     async with world.deployed():
         taint = {"preset": "custom", "key": "example.com/arch"}
@@ -173,7 +173,7 @@ async def test_beside_placement(world: World) -> None:
 
 
 @pytest.mark.req("TN-013")
-async def test_the_other_modes_say_nothing_of_placement(world: World) -> None:
+async def test_the_other_modes_say_nothing_of_placement(world: OperatorWorld) -> None:
     """And what the operator said in mode both is withdrawn."""
     async with world.operator():
         await world.create(ARCHITECTURE_TAINTS, names.SINGLETON, {"mode": "both", "state": "paused"})
@@ -187,7 +187,7 @@ async def test_the_other_modes_say_nothing_of_placement(world: World) -> None:
         assert await world.is_gone(MUTATING_WEBHOOKS, names.ROLE)  # paused: admission adds nothing
 
 
-async def mark(world: World) -> list[str]:
+async def mark(world: OperatorWorld) -> list[str]:
     """Two nodes with a taint of ours, as the role leaves them."""
     nodes = [node["metadata"]["name"] for node in (await world.client.list(NODES)).items][:2]
     for name in nodes:
@@ -198,7 +198,7 @@ async def mark(world: World) -> list[str]:
     return nodes
 
 
-async def gated(world: World) -> str:
+async def gated(world: OperatorWorld) -> str:
     namespace = await world.team()
     pod = {
         "apiVersion": "v1",
@@ -214,7 +214,7 @@ async def gated(world: World) -> str:
 
 
 @pytest.mark.req("TN-073")
-async def test_a_dead_role_holds_up_nothing_and_a_node_that_cannot_be_written_is_named(world: World) -> None:
+async def test_a_dead_role_holds_up_nothing_and_a_node_that_cannot_be_written_is_named(world: OperatorWorld) -> None:
     """The operator removes taints and gates itself; one node that is refused does not hold the others."""
     async with world.operator("--image=registry.invalid/never:1"):
         await world.create(ARCHITECTURE_TAINTS, names.SINGLETON, {})
@@ -244,7 +244,7 @@ async def test_a_dead_role_holds_up_nothing_and_a_node_that_cannot_be_written_is
         assert await world.left() == []
 
 
-async def refuse(world: World, node: str) -> None:
+async def refuse(world: OperatorWorld, node: str) -> None:
     """An admission policy that refuses every change of this node's spec by the operator."""
     user = f"system:serviceaccount:{world.namespace}:{placement.OPERATOR}"
     rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}]
@@ -274,7 +274,7 @@ async def refuse(world: World, node: str) -> None:
     await asyncio.sleep(2)  # until every API server has seen it
 
 
-async def allow(world: World) -> None:
+async def allow(world: OperatorWorld) -> None:
     for kind in (BINDING, POLICY):
         try:
             await world.client.delete(kind, "stuck-node")
@@ -283,7 +283,7 @@ async def allow(world: World) -> None:
 
 
 @pytest.mark.req("TN-073", "TN-092")
-async def test_an_operator_that_is_killed_is_followed_by_one_that_goes_on(world: World) -> None:
+async def test_an_operator_that_is_killed_is_followed_by_one_that_goes_on(world: OperatorWorld) -> None:
     """Nothing is remembered but times; at whatever step it ends."""
     async with world.operator() as operator:
         await world.create(ARCHITECTURE_TAINTS, names.SINGLETON, {})
@@ -300,7 +300,7 @@ async def test_an_operator_that_is_killed_is_followed_by_one_that_goes_on(world:
 
 
 @pytest.mark.req("TN-003")
-async def test_what_is_deleted_or_edited_is_put_right(world: World) -> None:
+async def test_what_is_deleted_or_edited_is_put_right(world: OperatorWorld) -> None:
     """As for placement's objects; and placement's policy does not touch them."""
     async with world.operator():
         await world.create(ARCHITECTURE_TAINTS, names.SINGLETON, {"state": "paused"})

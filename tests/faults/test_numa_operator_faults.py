@@ -8,7 +8,7 @@ import pytest_asyncio
 from fault_mortal import Mortal
 from fault_operator import mortal_operator
 from numa_operated import DAEMON_SET, GROUP, KINDS, create, label, objects, opened, published, state, topology
-from operator_world import World
+from operator_world import OperatorWorld
 
 from polyarch.kube.resources import DAEMONSETS, SECRETS
 from polyarch.numa import names
@@ -16,13 +16,13 @@ from polyarch.numa.api.resources import OPERATORS
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def world(installed, tmp_path: Path) -> AsyncIterator[World]:
+async def world(installed, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
     async with opened(installed.sandbox, tmp_path) as world:
         yield world
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def mortal(world: World) -> AsyncIterator[Mortal]:
+async def mortal(world: OperatorWorld) -> AsyncIterator[Mortal]:
     async with mortal_operator(world) as mortal:
         yield mortal
         assert not mortal.bugs()

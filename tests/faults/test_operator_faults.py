@@ -10,7 +10,7 @@ from fault_crowd import POLICY, crowd_in, seed
 from fault_mortal import Mortal
 from fault_operator import mortal_operator
 from fault_proxy import WITHOUT_WATCH_LIST, Answer, as_of_1_30
-from operator_world import World, eventually
+from operator_world import OperatorWorld, eventually
 from placement_cluster import labels, pod
 
 from polyarch.kube.resources import PODS
@@ -30,10 +30,10 @@ VERSION_1_29 = Answer(
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def world(installed, tmp_path: Path) -> AsyncIterator[World]:
+async def world(installed, tmp_path: Path) -> AsyncIterator[OperatorWorld]:
     """Without the installation that tests before this file may have left, whose webhooks nobody would answer."""
     await installed.remove(force=True)
-    async with World.opened(installed.sandbox, tmp_path) as world:
+    async with OperatorWorld.opened(installed.sandbox, tmp_path) as world:
         metadata = {"name": names.SINGLETON}
         policy = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": metadata, "spec": POLICY}
         await world.client.apply(POLICIES, policy)
@@ -41,13 +41,13 @@ async def world(installed, tmp_path: Path) -> AsyncIterator[World]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def mortal(world: World) -> AsyncIterator[Mortal]:
+async def mortal(world: OperatorWorld) -> AsyncIterator[Mortal]:
     async with mortal_operator(world) as mortal:
         yield mortal
         assert not mortal.bugs()
 
 
-async def until_asked(world: World) -> None:
+async def until_asked(world: OperatorWorld) -> None:
     async def is_asked() -> bool:
         document = pod("quay.io/no:1", name="probe")
         seen = await world.client.create(PODS, document, namespace="default", type=dict, dry_run=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from builds_world import BASE, REPOSITORY, SPEC, CutOff, World, index_of, made_by, node
+from builds_world import BASE, REPOSITORY, SPEC, BuildPlanWorld, CutOff, index_of, made_by, node
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -71,11 +71,11 @@ EVENTS = st.one_of(
 HISTORIES = [{"successful": 1, "failed": 0}, {"successful": 2, "failed": 1}]
 
 
-def live_jobs(world: World) -> list[dict[str, Any]]:
+def live_jobs(world: BuildPlanWorld) -> list[dict[str, Any]]:
     return [job for job in world.jobs.values() if not (job.get("status") or {}).get("conditions")]
 
 
-def apply(world: World, event: tuple[str, Any]) -> None:
+def apply(world: BuildPlanWorld, event: tuple[str, Any]) -> None:
     kind, value = event
     world.now += 1
     jobs = sorted(live_jobs(world), key=lambda job: str(job["metadata"]["name"]))
@@ -118,7 +118,7 @@ def apply(world: World, event: tuple[str, Any]) -> None:
             {"succeed": succeed, "fail": world.fail}.get(kind, lambda _: world.delete_job(name))(made)
 
 
-def check(world: World) -> None:
+def check(world: BuildPlanWorld) -> None:
     """What holds at any time."""
     labels = Counter(
         (made_by(job), job["metadata"]["annotations"][names.KEY_ANNOTATION],
@@ -146,7 +146,7 @@ def check(world: World) -> None:
             assert not child.digest or (each.repository in there if copied else there), f"{child} was deleted"
 
 
-def finish(world: World) -> None:
+def finish(world: BuildPlanWorld) -> None:
     """Everything is let to its end: what fails is rebuilt by a new token until it is published."""
     world.set("suspend", False)
     if not any(each.architecture == "amd64" for each in world.nodes):
@@ -169,7 +169,7 @@ def test_any_history_ends_with_the_result_of_the_final_inputs(
 ) -> None:
     """At no time are there two live Jobs for one key, a result of which a part is missing, or a record of a child that
     was deleted."""
-    world = World({**SPEC, "history": {**kept, "images": "Delete"}})
+    world = BuildPlanWorld({**SPEC, "history": {**kept, "images": "Delete"}})
     for event in history:
         apply(world, event)
         check(world)
@@ -178,7 +178,7 @@ def test_any_history_ends_with_the_result_of_the_final_inputs(
     if any(kind == "base moves" for kind, _ in history):  # a base is looked at again with the next Job only
         world.set("rebuild", {"token": "with the bases of today"})
         world.build_all()
-    fresh = World(world.builds["web"]["spec"])
+    fresh = BuildPlanWorld(world.builds["web"]["spec"])
     fresh.nodes = world.nodes
     fresh.bases = world.bases
     fresh.set("rebuild", None)
@@ -192,7 +192,7 @@ def test_any_history_ends_with_the_result_of_the_final_inputs(
         assert world.tags[f"{repository}:{tag}"] == world.status()["image"].partition("@")[2]
 
 
-def images(world: World) -> dict[str, str]:
+def images(world: BuildPlanWorld) -> dict[str, str]:
     """The published image of every architecture; in this world its digest says what it was built from."""
     return {each["architecture"]: each["reference"] for each in world.status()["images"]}
 
@@ -201,7 +201,7 @@ def images(world: World) -> dict[str, str]:
 @GENTLE
 @given(st.lists(EVENTS, max_size=10))
 def test_a_plan_that_was_carried_out_leaves_nothing_to_do(history: list[tuple[str, Any]]) -> None:
-    world = World()
+    world = BuildPlanWorld()
     for event in history:
         apply(world, event)
     world.reconcile()
@@ -217,7 +217,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(history: list[tuple[st
 @GENTLE
 @given(st.lists(EVENTS, max_size=10), st.integers(0, 2**32))
 def test_any_order_of_the_facts_gives_the_same_plan(history: list[tuple[str, Any]], seed: int) -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.set("source.overrides", [{"architecture": each, "containerfile": TEXTS[0]} for each in ARCHITECTURES])
     for event in history:
         apply(world, event)

@@ -67,7 +67,7 @@ def digest(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-class World:
+class BuildPlanWorld:
     """One namespace with one ImageBuild, unless a test makes more."""
 
     def __init__(self, spec: Mapping[str, Any] = SPEC, *, architectures: tuple[str, ...] = ("amd64", "arm64")) -> None:
@@ -579,7 +579,7 @@ def index_of(reference: str, architectures: tuple[str, ...], version: str = "") 
     )
 
 
-def digest_is_for(child: str, architecture: str, world: World) -> bool:
+def digest_is_for(child: str, architecture: str, world: BuildPlanWorld) -> bool:
     for job in world.jobs.values():
         notes = job["metadata"]["annotations"]
         if made_by(job) == architecture and digest(f"{notes[names.KEY_ANNOTATION]} 0") == child:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from fault_mortal import Mortal
 from fault_proxy import FaultProxy, server_tls
-from operator_world import World
+from operator_world import OperatorWorld
 
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import ObjectKey
@@ -18,7 +18,7 @@ REGISTRIES = "registries"
 
 
 @asynccontextmanager
-async def mortal_operator(world: World) -> AsyncIterator[Mortal]:
+async def mortal_operator(world: OperatorWorld) -> AsyncIterator[Mortal]:
     """Operators of this world, behind a proxy of their own."""
     sandbox = world.sandbox
     data = {"registries.conf": sandbox.registries_conf.read_text()}

@@ -1,4 +1,4 @@
-"""A world with a MachineOSConfig, its pool and its MachineOSBuilds, in which plans are carried out as in ``World``.
+"""A world with a MachineOSConfig, its pool and its MachineOSBuilds, in which plans are carried out.
 
 It keeps to what their API allows: how conditions may follow each other, what may never change, and what a terminal
 status freezes (the rules that the definitions of the cluster tests state in CEL).
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from builds_world import BASE, START, World, _ended, _merge, index_of, node, places_left
+from builds_world import BASE, START, BuildPlanWorld, _ended, _merge, index_of, node, places_left
 
 from polyarch.builds import names
 from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, SecretFacts, WriteFailure, seconds, written
@@ -35,7 +35,7 @@ MOVES = {
 }
 
 
-class MachineWorld(World):
+class MachineWorld(BuildPlanWorld):
     """One pool ``worker`` with its config of the same name."""
 
     def __init__(self, *, architectures: tuple[str, ...] = ("amd64", "arm64"), **spec: Any) -> None:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from operator_world import World, eventually
+from operator_world import OperatorWorld, eventually
 
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
@@ -55,9 +55,9 @@ KINDS = (
 
 
 @asynccontextmanager
-async def opened(sandbox: Sandbox, folder: Path) -> AsyncIterator[World]:
+async def opened(sandbox: Sandbox, folder: Path) -> AsyncIterator[OperatorWorld]:
     """A world with the definitions of NUMA and a namespace of the level that exporters need."""
-    async with World.opened(sandbox, folder) as world:
+    async with OperatorWorld.opened(sandbox, folder) as world:
         await cleared(world)
         for document in crds.crds():
             await world.client.apply(CRDS, document)
@@ -69,12 +69,12 @@ async def opened(sandbox: Sandbox, folder: Path) -> AsyncIterator[World]:
         await cleared(world)
 
 
-async def served(world: World, kind: Resource) -> bool:
+async def served(world: OperatorWorld, kind: Resource) -> bool:
     await world.client.list(kind)
     return True
 
 
-async def cleared(world: World) -> None:
+async def cleared(world: OperatorWorld) -> None:
     """What one of these tests has left."""
     for kind in (OPERATORS, SCHEDULERS):
         with suppress(NotFound):
@@ -92,18 +92,18 @@ async def cleared(world: World) -> None:
             await world.client.patch(NODES, node["metadata"]["name"], MergePatch({"metadata": {"labels": wrong}}))
 
 
-async def objects(world: World, kind: Resource, part: str = NUMA_EXPORTER) -> list[str]:
+async def objects(world: OperatorWorld, kind: Resource, part: str = NUMA_EXPORTER) -> list[str]:
     where = world.namespace if kind.namespaced else ""
     listed = await world.client.list(kind, namespace=where, label_selector=f"{OPERAND_LABEL}={part}")
     return sorted(each["metadata"]["name"] for each in listed.items)
 
 
-async def resource(world: World, kind: Resource = OPERATORS) -> Json:
+async def resource(world: OperatorWorld, kind: Resource = OPERATORS) -> Json:
     name = names.OPERATOR_SINGLETON if kind is OPERATORS else names.SCHEDULER_SINGLETON
     return await world.client.get(kind, name)
 
 
-async def state(world: World, kind: Resource = OPERATORS, name: str = "") -> tuple[str, str, str]:
+async def state(world: OperatorWorld, kind: Resource = OPERATORS, name: str = "") -> tuple[str, str, str]:
     """Which of the three states holds, with reason and message; empty before there is one."""
     found = await world.client.get(kind, name) if name else await resource(world, kind)
     held = [
@@ -115,7 +115,7 @@ async def state(world: World, kind: Resource = OPERATORS, name: str = "") -> tup
     return (held[0]["type"], held[0]["reason"], held[0]["message"]) if held else ("", "", "")
 
 
-async def label(world: World, nodes: int) -> list[str]:
+async def label(world: OperatorWorld, nodes: int) -> list[str]:
     """That many nodes get a role."""
     chosen = [each["metadata"]["name"] for each in (await world.client.list(NODES)).items][:nodes]
     for name in chosen:
@@ -123,12 +123,12 @@ async def label(world: World, nodes: int) -> list[str]:
     return chosen
 
 
-async def create(world: World, groups: list[Json], *, version: str = "v1", **metadata: Any) -> Json:
+async def create(world: OperatorWorld, groups: list[Json], *, version: str = "v1", **metadata: Any) -> Json:
     kind = Resource(OPERATORS.group, version, OPERATORS.plural, OPERATORS.kind, namespaced=False)
     return await world.create(kind, names.OPERATOR_SINGLETON, {"nodeGroups": groups}, **metadata)
 
 
-async def topology(world: World, node: str, group: str | None) -> None:
+async def topology(world: OperatorWorld, node: str, group: str | None) -> None:
     """As an exporter writes it."""
     labels = {names.NODE_GROUP_LABEL: group} if group is not None else {}
     zone = {"name": "node-0", "type": "Node", "resources": []}
@@ -141,7 +141,7 @@ async def topology(world: World, node: str, group: str | None) -> None:
     await world.client.apply(TOPOLOGIES, document, field_manager="tests")
 
 
-async def published(world: World) -> list[str]:
+async def published(world: OperatorWorld) -> list[str]:
     with suppress(NotFound):
         return sorted(each["metadata"]["name"] for each in (await world.client.list(TOPOLOGIES)).items)
     return []

@@ -1,8 +1,8 @@
 """A control plane in which a test runs the operator itself, with a ServiceAccount of its own and exactly its rights.
 
-Either as a Deployment, as it is installed (:meth:`World.deployed`), or as a host process that a test can kill and whose
-requests it can tell apart (:meth:`World.operator`); that one registers no webhooks of its own. The pods of what it
-deploys are run by the sandbox in both cases.
+Either as a Deployment, as it is installed (:meth:`OperatorWorld.deployed`), or as a host process that a test can kill
+and whose requests it can tell apart (:meth:`OperatorWorld.operator`); that one registers no webhooks of its own. The
+pods of what it deploys are run by the sandbox in both cases.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class Operator:
         return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-class World:
+class OperatorWorld:
     """The administrator's view."""
 
     def __init__(self, sandbox: Sandbox, client: Client, folder: Path, namespace: str) -> None:
@@ -111,7 +111,7 @@ class World:
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, sandbox: Sandbox, folder: Path) -> AsyncIterator["World"]:
+    async def opened(cls, sandbox: Sandbox, folder: Path) -> AsyncIterator["OperatorWorld"]:
         """A world with a namespace of its own, cleared at the end; one at a time."""
         lock = sandbox.folder.root / ".operator.lock"
         async with (

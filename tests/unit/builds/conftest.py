@@ -4,8 +4,8 @@ from contextlib import AsyncExitStack
 
 import msgspec
 import pytest
-from hurried_clock import HurriedClock
 from image_parts import WritableRegistry, layer, put_image
+from manual_clock import ManualClock
 
 from polyarch.builds.registry import ChildImage, Publication
 from polyarch.oci.inspector import Inspector
@@ -21,7 +21,7 @@ BUILDER = msgspec.structs.replace(CLUSTER, max_wait=0.0, insecure_loopback=True)
 
 @pytest.fixture
 def clock():
-    return HurriedClock()
+    return ManualClock(10_000.0, skips=True)
 
 
 @pytest.fixture

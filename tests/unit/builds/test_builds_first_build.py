@@ -1,13 +1,13 @@
 """The first build of an image, from nothing to a published index."""
 
 import pytest
-from builds_world import REPOSITORY, World
+from builds_world import REPOSITORY, BuildPlanWorld
 
 from polyarch.builds.facts.build_facts import BuildStep
 
 
 def test_a_first_build_makes_one_job_for_each_architecture() -> None:
-    world = World()
+    world = BuildPlanWorld()
     plan = world.plan()
     assert plan.decision == "Build"
     jobs = [write.name for write in plan.writes if write.kind == "Job"]
@@ -17,7 +17,7 @@ def test_a_first_build_makes_one_job_for_each_architecture() -> None:
 
 @pytest.mark.req("BD-006")
 def test_a_plan_that_was_carried_out_has_nothing_more_to_do() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     after = world.plan()
     assert [(write.verb, write.kind, write.name, write.step) for write in after.writes] == []
@@ -25,7 +25,7 @@ def test_a_plan_that_was_carried_out_has_nothing_more_to_do() -> None:
 
 
 def test_children_become_an_index_with_tags() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.set("output.tags", ["latest"])
     world.build_all()
     status = world.status()
@@ -40,7 +40,7 @@ def test_children_become_an_index_with_tags() -> None:
 def test_nothing_is_waited_for_but_jobs() -> None:
     """All Jobs are made in one round, and the round that sees the last of them end publishes the result."""
     four = ("amd64", "arm64", "ppc64le", "s390x")
-    world = World(architectures=four)
+    world = BuildPlanWorld(architectures=four)
     world.set("output.tags", ["latest"])
     world.reconcile()
     assert len(world.jobs) == 4
@@ -60,7 +60,7 @@ def test_nothing_is_waited_for_but_jobs() -> None:
 def test_writes_of_a_build_of_four_architectures_are_within_their_budget() -> None:
     """Of every round, if each Job and each pod is seen by itself: writes to the API server, and events."""
     four = ("amd64", "arm64", "ppc64le", "s390x")
-    world = World(architectures=four)
+    world = BuildPlanWorld(architectures=four)
     written = _api_writes(world)
     for architecture in four:
         world.schedule(architecture)
@@ -75,7 +75,7 @@ def test_writes_of_a_build_of_four_architectures_are_within_their_budget() -> No
     assert _api_writes(world) == 0
 
 
-def _api_writes(world: World) -> int:
+def _api_writes(world: BuildPlanWorld) -> int:
     """Of one round."""
     plan = world.reconcile()
     return sum(write.verb in ("create", "patch", "status", "delete") for write in plan.writes)

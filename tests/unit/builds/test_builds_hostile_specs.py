@@ -4,7 +4,7 @@ import re
 
 import msgspec
 import pytest
-from builds_world import EVERY, SPEC, World, index_of
+from builds_world import EVERY, SPEC, BuildPlanWorld, index_of
 
 from polyarch.builds.api.crd import MESSAGE
 from polyarch.builds.facts.build_facts import WriteFailure
@@ -19,7 +19,7 @@ SIXTEEN = (*EVERY, "386", "arm", "loong64", "mips", "mipsle", "mips64", "mips64l
 @pytest.mark.req("BD-092")
 def test_a_registry_that_lost_everything_is_asked_about_many_executions_in_a_few_rounds() -> None:
     """A hundred kept results of one build, none of which is there any more: it used to plan for ever."""
-    world = World({**SPEC, "reproducible": {"enabled": False}, "history": {"successful": 100}})
+    world = BuildPlanWorld({**SPEC, "reproducible": {"enabled": False}, "history": {"successful": 100}})
     world.build_all()
     for number in range(1, 31):
         world.now += 100
@@ -41,7 +41,7 @@ def test_a_registry_that_lost_everything_is_asked_about_many_executions_in_a_few
 
 @pytest.mark.req("BD-092")
 def test_a_child_that_is_there_is_found_by_one_question() -> None:
-    world = World({**SPEC, "reproducible": {"enabled": False}})
+    world = BuildPlanWorld({**SPEC, "reproducible": {"enabled": False}})
     world.build_all()
     world.now += 100
     world.set("rebuild", {"token": "again"})
@@ -65,7 +65,7 @@ def test_a_status_with_hundreds_of_mistakes_is_one_that_the_api_server_takes() -
         "source": {"overrides": overrides},
         "architectures": {"mode": "Explicit", "list": list(SIXTEEN)},
     }
-    world = World(spec)
+    world = BuildPlanWorld(spec)
     world.reconcile()
     messages = {each["type"]: each["message"] for each in world.status()["conditions"]}
     assert max(len(each.encode()) for each in messages.values()) <= MAX_MESSAGE
@@ -82,7 +82,7 @@ def test_a_message_is_cut_between_characters() -> None:
 @pytest.mark.req("BD-022")
 def test_a_long_refusal_of_a_job_is_told_as_far_as_a_status_holds_it() -> None:
     """What an admission webhook says may be long; with it the whole status of the run used to be refused."""
-    world = World()
+    world = BuildPlanWorld()
     job = next(each.name for each in world.plan().writes if each.kind == "Job")
     world.refused[job] = "policy ä " * 400
     world.reconcile()
@@ -96,7 +96,7 @@ def test_a_long_refusal_of_a_job_is_told_as_far_as_a_status_holds_it() -> None:
 @pytest.mark.req("BD-320")
 def test_inputs_that_no_config_map_takes_are_refused_before_there_is_a_run() -> None:
     """The Run used to wait for a quarter of an hour, and then failed with what the API server had said at once."""
-    world = World()
+    world = BuildPlanWorld()
     world.set("source.buildArgs", {f"A{each}": "x" * 4096 for each in range(64)})
     world.set("output.labels", {f"l{each}": "y" * 4096 for each in range(64)})
     found = world.reconcile()
@@ -110,7 +110,7 @@ def test_inputs_that_no_config_map_takes_are_refused_before_there_is_a_run() -> 
 @pytest.mark.req("BD-323")
 def test_more_images_than_a_build_may_name_are_asked_for_of_nobody() -> None:
     """Nine thousand FROMs used to be nine thousand requests to registries, with every plan."""
-    world = World({**SPEC, "source": {"containerfile": "".join(f"FROM a{each}\n" for each in range(9000))}})
+    world = BuildPlanWorld({**SPEC, "source": {"containerfile": "".join(f"FROM a{each}\n" for each in range(9000))}})
     found = world.reconcile()
     assert (found.decision, found.reason) == ("Invalid", "ContainerfileInvalid")
     assert f"name 9000 images from outside; a build has at most {MAX_IMAGES}" in found.message
@@ -120,7 +120,7 @@ def test_more_images_than_a_build_may_name_are_asked_for_of_nobody() -> None:
 @pytest.mark.req("BD-323")
 def test_as_many_images_as_a_build_may_name_are_built_from() -> None:
     images = [f"registry.example.com/base/a{each}:1" for each in range(MAX_IMAGES)]
-    world = World({**SPEC, "source": {"containerfile": "".join(f"FROM {each}\n" for each in images)}})
+    world = BuildPlanWorld({**SPEC, "source": {"containerfile": "".join(f"FROM {each}\n" for each in images)}})
     world.bases |= {each: index_of(each, EVERY) for each in images}
     assert world.reconcile().decision == "Build"
 
@@ -128,7 +128,7 @@ def test_as_many_images_as_a_build_may_name_are_built_from() -> None:
 @pytest.mark.req("BD-220")
 def test_a_refused_job_is_made_once_the_spec_says_otherwise() -> None:
     """Requests above limits are refused; that they are no input of a key kept the corrected build held."""
-    world = World()
+    world = BuildPlanWorld()
     for write in world.plan().writes:
         if write.kind == "Job":
             world.refused[write.name] = "spec.template: Invalid value: must be less than or equal to cpu limit"
@@ -144,7 +144,7 @@ def test_a_refused_job_is_made_once_the_spec_says_otherwise() -> None:
 
 @pytest.mark.req("BD-102")
 def test_a_tag_that_a_registry_refuses_is_not_tried_every_few_seconds() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.build_all()
     world.set("output.tags", ["stable"])
     world.push_trouble = WriteFailure(verb="tag", code="PushDenied", message="denied: requested access is denied")
@@ -157,7 +157,7 @@ def test_a_tag_that_a_registry_refuses_is_not_tried_every_few_seconds() -> None:
 
 @pytest.mark.req("BD-324")
 def test_conditions_that_are_none_are_replaced() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.build_all()
     world.builds["web"]["status"]["conditions"] = ["Ready", None, {"type": "Ready", "status": "True"}]
     next(iter(world.runs.values()))["status"]["conditions"] = "Succeeded"

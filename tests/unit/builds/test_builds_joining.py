@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from builds_world import BASE, SPEC, World, digest, index_of, node
+from builds_world import BASE, SPEC, BuildPlanWorld, digest, index_of, node
 
 from polyarch.builds import names
 
 pytestmark = pytest.mark.req("BD-040", "BD-041", "BD-055", "BD-056", "BD-057", "BD-058", "BD-059", "BD-060")
 
 
-def built(**parts: Any) -> World:
+def built(**parts: Any) -> BuildPlanWorld:
     """A world whose image is published for amd64 and arm64; ``parts`` are members of its spec."""
-    world = World({**SPEC, **parts})
+    world = BuildPlanWorld({**SPEC, **parts})
     world.build_all()
     world.made.clear()
     world.asked.clear()
@@ -25,7 +25,7 @@ def built(**parts: Any) -> World:
     return world
 
 
-def made(world: World) -> set[str]:
+def made(world: BuildPlanWorld) -> set[str]:
     return {each.split()[0] for each in world.made}
 
 
@@ -108,7 +108,7 @@ def test_while_nodes_are_not_known_the_last_architectures_stay_and_nothing_is_pl
 
 @pytest.mark.req("BD-047")
 def test_there_is_no_default_architecture() -> None:
-    world = World()
+    world = BuildPlanWorld()
     found = world.plan(nodes=None)
     assert found.architectures == ()
     world.nodes = []
@@ -118,7 +118,7 @@ def test_there_is_no_default_architecture() -> None:
 
 @pytest.mark.req("BD-048")
 def test_the_build_and_each_execution_say_their_architectures_in_order() -> None:
-    world = World(architectures=("s390x", "amd64"))
+    world = BuildPlanWorld(architectures=("s390x", "amd64"))
     world.build_all()
     (run,) = world.runs.values()
     for each in (world.builds["web"], run):
@@ -138,13 +138,13 @@ def test_each_execution_keeps_a_record_that_jobs_can_read() -> None:
     assert content["index"] == run["status"]["index"]
 
 
-def job_of(world: World, architecture: str) -> dict[str, Any]:
+def job_of(world: BuildPlanWorld, architecture: str) -> dict[str, Any]:
     return world.jobs[world.job_of(architecture)]
 
 
 @pytest.mark.req("BD-049")
 def test_the_record_is_mounted_where_it_may_be_missing() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     (run,) = world.runs
     spec = job_of(world, "arm64")["spec"]["template"]["spec"]
@@ -155,7 +155,7 @@ def test_the_record_is_mounted_where_it_may_be_missing() -> None:
         assert mounts["architectures"] == "/polyarch/architectures"
 
 
-def pulled(world: World, architecture: str) -> str:
+def pulled(world: BuildPlanWorld, architecture: str) -> str:
     """What the Job of an architecture pulls for its base."""
     inputs = world.config_maps[f"{world.job_of(architecture)}-in"]["data"]
     images: dict[str, str] = json.loads(inputs["build.json"])["images"]
@@ -164,7 +164,7 @@ def pulled(world: World, architecture: str) -> str:
 
 @pytest.mark.req("BD-062")
 def test_jobs_pull_by_pin_also_when_the_tag_has_moved_meanwhile() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     first = digest(f"{BASE} arm64 ")
     assert pulled(world, "arm64") == f"docker.io/library/busybox@{first}"
@@ -176,7 +176,7 @@ def test_jobs_pull_by_pin_also_when_the_tag_has_moved_meanwhile() -> None:
 @pytest.mark.req("BD-062")
 def test_a_substitution_changes_where_and_never_which_digest() -> None:
     mirror = "mirror.example.com/busybox:1.36"
-    world = World({**SPEC, "baseImages": {"substitute": [{"from": "busybox:1.36", "to": mirror}]}})
+    world = BuildPlanWorld({**SPEC, "baseImages": {"substitute": [{"from": "busybox:1.36", "to": mirror}]}})
     world.bases[mirror] = msgspec.structs.replace(world.bases[BASE], reference=world.bases[BASE].reference)
     del world.bases[BASE]
     world.reconcile()

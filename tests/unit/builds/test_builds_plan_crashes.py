@@ -4,7 +4,7 @@ import contextlib
 from typing import Any
 
 import pytest
-from builds_world import REPOSITORY, SPEC, CutOff, World
+from builds_world import REPOSITORY, SPEC, BuildPlanWorld, CutOff
 
 from polyarch.builds import names
 from polyarch.builds.facts.build_facts import BuildStep
@@ -12,56 +12,56 @@ from polyarch.builds.facts.build_facts import BuildStep
 pytestmark = pytest.mark.req("BD-190", "BD-195")
 
 
-def run_to_the_end(world: World, name: str = "web") -> None:
+def run_to_the_end(world: BuildPlanWorld, name: str = "web") -> None:
     world.build_all(name)
     assert world.plan(name).writes == ()
 
 
-def counted(world: World) -> tuple[str, list[str], list[str]]:
+def counted(world: BuildPlanWorld) -> tuple[str, list[str], list[str]]:
     """The result, the Jobs that were made, and what was put into the registry."""
     return world.status().get("image", ""), sorted(world.made), sorted(world.puts)
 
 
-def first_build(world: World) -> None:
+def first_build(world: BuildPlanWorld) -> None:
     """Nothing is there yet."""
 
 
-def children_done(world: World) -> None:
+def children_done(world: BuildPlanWorld) -> None:
     world.reconcile()
     world.succeed("amd64")
     world.succeed("arm64")
 
 
-def edited(world: World) -> None:
+def edited(world: BuildPlanWorld) -> None:
     """One architecture's text changes while both are being built."""
     world.reconcile()
     world.set("source.overrides", [{"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo arm\n"}])
 
 
-def moved(world: World) -> None:
+def moved(world: BuildPlanWorld) -> None:
     world.build_all()
     world.set("output.repository", "registry.example.com/team/other")
 
 
-def reverted(world: World) -> None:
+def reverted(world: BuildPlanWorld) -> None:
     world.build_all()
     world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n")
     world.build_all()
     world.set("source.containerfile", SPEC["source"]["containerfile"])
 
 
-def forced(world: World) -> None:
+def forced(world: BuildPlanWorld) -> None:
     world.build_all()
     world.set("rebuild", {"token": "1", "architectures": ["arm64"]})
 
 
-def failing(world: World) -> None:
+def failing(world: BuildPlanWorld) -> None:
     world.reconcile()
     world.succeed("amd64")
     world.fail("arm64")
 
 
-def retagged(world: World) -> None:
+def retagged(world: BuildPlanWorld) -> None:
     world.build_all()
     world.set("output.tags", ["one", "two"])
 
@@ -70,7 +70,7 @@ SITUATIONS = [first_build, children_done, edited, moved, reverted, forced, faili
 
 
 def writes_in(situation: Any) -> list[str]:
-    world = World()
+    world = BuildPlanWorld()
     situation(world)
     return [f"{write.step} {write.verb} {write.kind} {write.name}" for write in world.plan().writes]
 
@@ -78,13 +78,13 @@ def writes_in(situation: Any) -> list[str]:
 @pytest.mark.req("BD-197")
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.__name__)
 def test_killed_before_any_write_the_same_result_comes_out(situation: Any) -> None:
-    undisturbed = World()
+    undisturbed = BuildPlanWorld()
     situation(undisturbed)
     run_to_the_end(undisturbed)
     steps = writes_in(situation)
     assert steps
     for at in range(len(steps)):
-        world = World()
+        world = BuildPlanWorld()
         situation(world)
         with pytest.raises(CutOff):
             world.reconcile(stop_before=at)
@@ -98,10 +98,10 @@ def test_killed_before_any_write_the_same_result_comes_out(situation: Any) -> No
 @pytest.mark.req("BD-197")
 @pytest.mark.parametrize("situation", [first_build, edited, moved, forced], ids=lambda each: each.__name__)
 def test_killed_again_and_again_it_still_ends(situation: Any) -> None:
-    undisturbed = World()
+    undisturbed = BuildPlanWorld()
     situation(undisturbed)
     run_to_the_end(undisturbed)
-    world = World()
+    world = BuildPlanWorld()
     situation(world)
     for at in range(1, 120):
         plan = world.plan()
@@ -119,7 +119,7 @@ def test_killed_again_and_again_it_still_ends(situation: Any) -> None:
 
 @pytest.mark.req("BD-196")
 def test_steps_come_in_their_order() -> None:
-    world = World()
+    world = BuildPlanWorld()
     steps = [write.step for write in world.plan().writes]
     assert steps == [
         BuildStep.CREATE_EXECUTION,
@@ -150,7 +150,7 @@ def test_steps_come_in_their_order() -> None:
 
 @pytest.mark.req("BD-196")
 def test_an_uid_that_was_recorded_late_is_taken_from_the_job_once() -> None:
-    world = World()
+    world = BuildPlanWorld()
     plan = world.plan()
     at = next(i for i, write in enumerate(plan.writes) if write.step == BuildStep.RECORD_PROGRESS)
     with pytest.raises(CutOff):
@@ -163,7 +163,7 @@ def test_an_uid_that_was_recorded_late_is_taken_from_the_job_once() -> None:
 
 @pytest.mark.req("BD-196")
 def test_an_older_execution_whose_jobs_were_taken_over_is_not_called_interrupted() -> None:
-    world = World()
+    world = BuildPlanWorld()
     edited(world)
     plan = world.plan()
     at = next(i for i, write in enumerate(plan.writes) if write.step == BuildStep.END_SUPERSEDED)
@@ -177,7 +177,7 @@ def test_an_older_execution_whose_jobs_were_taken_over_is_not_called_interrupted
 @pytest.mark.req("BD-193")
 def test_tags_are_moved_after_the_index_is_there() -> None:
     """An execution has not succeeded before its tags are on the result."""
-    world = World({**SPEC, "output": {**SPEC["output"], "tags": ["latest"]}})
+    world = BuildPlanWorld({**SPEC, "output": {**SPEC["output"], "tags": ["latest"]}})
     children_done(world)
     plan = world.plan()
     at = next(i for i, write in enumerate(plan.writes) if write.step == BuildStep.RECORD_END)

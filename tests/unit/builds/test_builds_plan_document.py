@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from builds_world import REPOSITORY, SPEC, World
+from builds_world import REPOSITORY, SPEC, BuildPlanWorld
 
 from polyarch.builds.plan.planner import plan_build as planned
 from polyarch.oci.documents import OCI_INDEX
@@ -11,7 +11,7 @@ from polyarch.oci.documents import OCI_INDEX
 
 @pytest.mark.req("BD-004")
 def test_a_plan_names_architectures_keys_jobs_index_and_tags() -> None:
-    world = World({**SPEC, "output": {**SPEC["output"], "tags": ["latest"]}}, architectures=("arm64", "amd64"))
+    world = BuildPlanWorld({**SPEC, "output": {**SPEC["output"], "tags": ["latest"]}}, architectures=("arm64", "amd64"))
     plan = world.plan()
     assert plan.architectures == ("amd64", "arm64")
     assert sorted(plan.keys) == ["amd64", "arm64"]
@@ -30,14 +30,14 @@ def test_a_plan_names_architectures_keys_jobs_index_and_tags() -> None:
 
 @pytest.mark.req("BD-004")
 def test_a_plan_with_questions_writes_nothing() -> None:
-    found = planned(World().facts())
+    found = planned(BuildPlanWorld().facts())
     assert [(each.what, each.reference) for each in found.lookups] == [("inspect", "docker.io/library/busybox:1.36")]
     assert (found.decision, found.writes) == ("Wait", ())
 
 
 @pytest.mark.req("BD-241")
 def test_conditions_of_a_run_name_architecture_and_reason() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     run = next(iter(world.runs))
 
@@ -64,7 +64,7 @@ def test_conditions_of_a_run_name_architecture_and_reason() -> None:
 
 @pytest.mark.req("BD-242")
 def test_each_event_is_told_once_for_an_architecture_and_an_execution() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.build_all()
     told = Counter((each.reason, each.architecture, each.execution) for each in world.told)
     assert max(told.values()) == 1
@@ -79,7 +79,7 @@ def test_each_event_is_told_once_for_an_architecture_and_an_execution() -> None:
 
 @pytest.mark.req("BD-221")
 def test_after_a_time_without_api_server_the_plan_is_made_from_what_is_there() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.succeed("amd64")
     world.succeed("arm64")

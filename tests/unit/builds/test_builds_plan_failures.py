@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from builds_world import BASE, REPOSITORY, SPEC, TOOLS, World, index_of, node, places_left
+from builds_world import BASE, REPOSITORY, SPEC, TOOLS, BuildPlanWorld, index_of, node, places_left
 
 from polyarch.builds.facts.build_facts import BuildStep, SecretFacts, WriteFailure
 from polyarch.oci.documents import OCI_MANIFEST
@@ -16,23 +16,23 @@ def spec(**fields: Any) -> dict[str, Any]:
     return {**SPEC, **fields}
 
 
-def phases(world: World, run: str = "") -> dict[str, str]:
+def phases(world: BuildPlanWorld, run: str = "") -> dict[str, str]:
     found = world.runs[run or list(world.runs)[-1]]["status"]["architectures"]
     return {each["architecture"]: each["phase"] for each in found}
 
 
-def run_phase(world: World) -> str:
+def run_phase(world: BuildPlanWorld) -> str:
     return str(list(world.runs.values())[-1]["status"]["phase"])
 
 
-def child(world: World, architecture: str) -> dict[str, Any]:
+def child(world: BuildPlanWorld, architecture: str) -> dict[str, Any]:
     found = list(world.runs.values())[-1]["status"]["architectures"]
     return next(each for each in found if each["architecture"] == architecture)
 
 
-def failed(expected: str, **job: Any) -> World:
+def failed(expected: str, **job: Any) -> BuildPlanWorld:
     """A world whose arm64 build failed, while amd64 is there."""
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.succeed("amd64")
     world.fail("arm64", **job)
@@ -48,7 +48,7 @@ def failed(expected: str, **job: Any) -> World:
 
 @pytest.mark.req("BD-190")
 def test_phases_of_an_architecture_follow_its_job() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     assert phases(world) == {"amd64": "Building", "arm64": "Building"}
     world.unschedulable("arm64")
@@ -65,7 +65,7 @@ def test_phases_of_an_architecture_follow_its_job() -> None:
 
 @pytest.mark.req("BD-191")
 def test_an_execution_assembles_once_all_children_are_known() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     assert run_phase(world) == "Building"
     world.succeed("amd64")
@@ -84,7 +84,7 @@ def test_an_execution_assembles_once_all_children_are_known() -> None:
 
 @pytest.mark.req("BD-192", "BD-216")
 def test_a_failure_pushes_nothing_and_siblings_run_to_their_end() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.fail("arm64")
     world.reconcile()
@@ -104,7 +104,7 @@ def test_a_failure_pushes_nothing_and_siblings_run_to_their_end() -> None:
 
 @pytest.mark.req("BD-192")
 def test_fail_fast_cancels_siblings_and_deletes_their_jobs_after_recording_it() -> None:
-    world = World(spec(failFast=True))
+    world = BuildPlanWorld(spec(failFast=True))
     world.reconcile()
     job = world.job_of("amd64")
     world.fail("arm64")
@@ -118,7 +118,7 @@ def test_fail_fast_cancels_siblings_and_deletes_their_jobs_after_recording_it() 
 
 @pytest.mark.req("BD-192")
 def test_a_job_that_somebody_deleted_interrupts_and_siblings_keep_their_children() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.delete_job(world.job_of("arm64"))
     world.reconcile()
@@ -133,7 +133,7 @@ def test_a_job_that_somebody_deleted_interrupts_and_siblings_keep_their_children
 
 @pytest.mark.req("BD-192")
 def test_failed_beats_interrupted() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.delete_job(world.job_of("arm64"))
     world.fail("amd64")
@@ -143,7 +143,7 @@ def test_failed_beats_interrupted() -> None:
 
 @pytest.mark.req("BD-192")
 def test_a_deleted_pod_interrupts_nothing() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.schedule("arm64")
     world.pods.clear()
@@ -153,7 +153,7 @@ def test_a_deleted_pod_interrupts_nothing() -> None:
 
 @pytest.mark.req("BD-193")
 def test_children_as_before_are_told_as_unchanged() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.build_all()
     image = world.status()["image"]
     world.set("rebuild", {"token": "1"})
@@ -166,7 +166,7 @@ def test_children_as_before_are_told_as_unchanged() -> None:
 
 @pytest.mark.req("BD-194")
 def test_a_partial_index_is_published_without_what_failed() -> None:
-    world = World({**SPEC, "output": {**SPEC["output"], "partial": {"required": ["amd64"]}}})
+    world = BuildPlanWorld({**SPEC, "output": {**SPEC["output"], "partial": {"required": ["amd64"]}}})
     world.reconcile()
     world.fail("arm64")
     world.reconcile()
@@ -185,7 +185,7 @@ def test_a_partial_index_is_published_without_what_failed() -> None:
 
 @pytest.mark.req("BD-194")
 def test_a_required_architecture_that_failed_leaves_nothing_to_publish() -> None:
-    world = World({**SPEC, "output": {**SPEC["output"], "partial": {"required": ["arm64"]}}})
+    world = BuildPlanWorld({**SPEC, "output": {**SPEC["output"], "partial": {"required": ["arm64"]}}})
     world.reconcile()
     world.succeed("amd64")
     world.fail("arm64")
@@ -213,7 +213,7 @@ def test_jobs_of_a_failure_stay_for_their_logs_until_it_is_pruned() -> None:
 
 @pytest.mark.req("BD-150")
 def test_without_a_message_the_tag_of_the_child_says_what_was_pushed() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     digest = world.succeed("arm64", message="rubbish {")
     world.reconcile()
@@ -223,7 +223,7 @@ def test_without_a_message_the_tag_of_the_child_says_what_was_pushed() -> None:
 
 @pytest.mark.req("BD-150")
 def test_without_message_and_tag_it_is_built_again_as_one_more_attempt() -> None:
-    world = World({**SPEC, "output": {**SPEC["output"], "archTags": "None"}})
+    world = BuildPlanWorld({**SPEC, "output": {**SPEC["output"], "archTags": "None"}})
     world.reconcile()
     job = world.job_of("arm64")
     world.succeed("arm64")
@@ -239,7 +239,7 @@ def test_without_message_and_tag_it_is_built_again_as_one_more_attempt() -> None
 
 @pytest.mark.req("BD-150")
 def test_a_job_with_another_uid_is_never_harvested() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     name = world.job_of("arm64")
     world.jobs[name]["metadata"]["uid"] = "another"
@@ -250,7 +250,7 @@ def test_a_job_with_another_uid_is_never_harvested() -> None:
 
 @pytest.mark.req("BD-177")
 def test_a_child_that_vanished_before_publishing_is_built_again_once() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.succeed("amd64")
     world.reconcile()
@@ -272,7 +272,7 @@ def test_a_child_that_vanished_before_publishing_is_built_again_once() -> None:
 
 @pytest.mark.req("BD-215")
 def test_without_a_node_for_node_wait_an_architecture_fails_and_its_job_is_deleted() -> None:
-    world = World(spec(timeouts={"nodeWait": "15m"}))
+    world = BuildPlanWorld(spec(timeouts={"nodeWait": "15m"}))
     world.reconcile()
     world.succeed("amd64")
     world.nodes = [node("amd64"), node("arm64", ready=False)]
@@ -301,7 +301,7 @@ def test_without_a_node_for_node_wait_an_architecture_fails_and_its_job_is_delet
 
 @pytest.mark.req("BD-215")
 def test_with_a_ready_node_it_is_unschedulable_until_its_nodes_change() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.succeed("amd64")
     world.unschedulable("arm64", "Insufficient memory")
@@ -318,7 +318,7 @@ def test_with_a_ready_node_it_is_unschedulable_until_its_nodes_change() -> None:
 
 @pytest.mark.req("BD-215")
 def test_a_node_that_comes_in_time_is_used() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.unschedulable("arm64")
     world.reconcile()
@@ -330,7 +330,7 @@ def test_a_node_that_comes_in_time_is_used() -> None:
 
 @pytest.mark.req("BD-200")
 def test_the_wait_is_counted_from_the_pod_so_a_restart_does_not_lengthen_it() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.unschedulable("arm64")
     world.now += 600
@@ -339,7 +339,7 @@ def test_the_wait_is_counted_from_the_pod_so_a_restart_does_not_lengthen_it() ->
 
 @pytest.mark.req("BD-217")
 def test_two_failures_then_success_are_three_attempts() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.succeed("arm64", failed=2)
     world.reconcile()
@@ -394,7 +394,7 @@ def test_a_change_of_the_spec_releases_what_the_nodes_lack(code: int) -> None:
 
 @pytest.mark.req("BD-218")
 def test_a_push_that_was_denied_is_tried_when_a_secret_changes() -> None:
-    world = World({**SPEC, "output": {**SPEC["output"], "pushSecret": {"name": "push"}}})
+    world = BuildPlanWorld({**SPEC, "output": {**SPEC["output"], "pushSecret": {"name": "push"}}})
     config = {"type": "kubernetes.io/dockerconfigjson", "keys": frozenset({".dockerconfigjson"})}
     world.secrets["push"] = SecretFacts(resource_version="1", **config)
     world.reconcile()
@@ -417,7 +417,7 @@ def test_other_inputs_release_a_failed_build() -> None:
 @pytest.mark.req("BD-240")
 def test_a_failure_leaves_the_former_result_published() -> None:
     """Ready=True/Outdated."""
-    world = World()
+    world = BuildPlanWorld()
     world.build_all()
     image = world.status()["image"]
     world.set("source.containerfile", "FROM busybox:1.36\nRUN false\n")
@@ -446,7 +446,7 @@ def test_a_build_that_has_just_failed_says_what_releases_it_and_needs_no_second_
 @pytest.mark.req("BD-005", "BD-060", "BD-320")
 def test_a_base_without_an_architecture_makes_no_run_and_ends_when_the_answer_changes() -> None:
     """It is invalid as it is said, and looked up again all the same."""
-    world = World()
+    world = BuildPlanWorld()
     world.bases[BASE] = index_of(BASE, ("amd64",))
     plan = world.plan()
     assert (plan.decision, plan.reason) == ("Invalid", "BaseImageArchitectureMissing")
@@ -460,7 +460,7 @@ def test_a_base_without_an_architecture_makes_no_run_and_ends_when_the_answer_ch
 
 @pytest.mark.req("BD-060")
 def test_a_builder_image_without_an_architecture_is_named() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.bases[TOOLS[0]] = index_of(TOOLS[0], ("amd64",))
     assert (world.plan().decision, world.plan().reason) == ("Invalid", "BuilderImageArchitectureMissing")
 
@@ -468,7 +468,7 @@ def test_a_builder_image_without_an_architecture_is_named() -> None:
 @pytest.mark.req("BD-059")
 @pytest.mark.parametrize("error", ["unknown-host", "refused-address", "tls"])
 def test_a_registry_that_cannot_be_is_said_before_anything_is_built(error: str) -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.heads[f"{REPOSITORY}:latest"] = error
     plan = world.reconcile()
     assert (plan.decision, plan.reason) == ("Wait", "RegistryUnreachable")
@@ -483,7 +483,7 @@ def test_a_registry_that_cannot_be_is_said_before_anything_is_built(error: str) 
 
 @pytest.mark.req("BD-347")
 def test_where_something_was_pushed_already_it_is_not_asked_again() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.build_all()
     world.asked.clear()
     world.set("source.containerfile", "FROM busybox:1.36\nRUN other\n")
@@ -493,7 +493,7 @@ def test_where_something_was_pushed_already_it_is_not_asked_again() -> None:
 
 @pytest.mark.req("BD-064")
 def test_a_missing_config_map_ends_when_it_is_there() -> None:
-    world = World({**SPEC, "source": {"containerfileFrom": {"name": "files"}}})
+    world = BuildPlanWorld({**SPEC, "source": {"containerfileFrom": {"name": "files"}}})
     assert (world.plan().decision, world.plan().reason) == ("Wait", "InputMissing")
     world.settle()
     assert world.condition("InputsValid") == ("False", "InputMissing")
@@ -516,7 +516,7 @@ def test_a_missing_config_map_ends_when_it_is_there() -> None:
     ],
 )
 def test_what_only_the_spec_can_mend_is_invalid(change: dict[str, Any], reason: str) -> None:
-    world = World({**SPEC, **change})
+    world = BuildPlanWorld({**SPEC, **change})
     plan = world.plan()
     assert (plan.decision, plan.reason) == ("Invalid", reason)
     world.settle()
@@ -527,13 +527,13 @@ def test_what_only_the_spec_can_mend_is_invalid(change: dict[str, Any], reason: 
 @pytest.mark.req("BD-151")
 def test_a_forbidden_profile_names_the_value_of_the_installation_that_allows_it() -> None:
     """An administrator sets values; the flag of the process that they become is nothing to look for."""
-    plan = World({**SPEC, "builder": {"securityProfile": "Privileged"}}).plan()
+    plan = BuildPlanWorld({**SPEC, "builder": {"securityProfile": "Privileged"}}).plan()
     assert "set builds.allowPrivileged: true in the values of the installation" in plan.message
 
 
 @pytest.mark.req("BD-153")
 def test_a_namespace_that_forbids_build_pods_is_said_before_a_job_is_made() -> None:
-    world = World()
+    world = BuildPlanWorld()
     inputs = world.facts().inputs
     plan = world.plan(inputs=msgspec.structs.replace(inputs, pod_security="restricted"))
     assert (plan.decision, plan.reason) == ("Wait", "PodSecurityForbids")
@@ -541,7 +541,7 @@ def test_a_namespace_that_forbids_build_pods_is_said_before_a_job_is_made() -> N
 
 @pytest.mark.req("BD-060")
 def test_a_registry_that_cannot_be_reached_is_undecided_for_the_time_of_preflight() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.unreachable = True
     plan = world.reconcile()
     assert (plan.decision, plan.reason) == ("Wait", "RegistryUnreachable")
@@ -563,7 +563,7 @@ def test_a_registry_that_cannot_be_reached_is_undecided_for_the_time_of_prefligh
 
 @pytest.mark.req("BD-047")
 def test_without_nodes_to_list_nothing_is_planned() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.build_all()
     world.set("output.labels", {"a": "b"})
     plan = world.plan(nodes=None)
@@ -578,7 +578,7 @@ def test_without_nodes_to_list_nothing_is_planned() -> None:
 
 @pytest.mark.req("BD-219")
 def test_a_registry_that_is_down_while_publishing_is_tried_until_the_index_timeout() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.push_trouble = WriteFailure(
         verb="", code="RegistryUnreachable", message="503", passing=True, retry_after=20.0
     )
@@ -604,7 +604,7 @@ def test_a_registry_that_is_down_while_publishing_is_tried_until_the_index_timeo
 @pytest.mark.req("BD-346")
 def test_another_attempt_to_publish_takes_nothing_back_before_it() -> None:
     """A reason that is cleared before each attempt and written after it is two writes, and each brings a pass."""
-    world = World()
+    world = BuildPlanWorld()
     world.push_trouble = WriteFailure(verb="", code="RegistryUnreachable", message="503", passing=True)
     world.reconcile()
     world.succeed("amd64")
@@ -617,7 +617,7 @@ def test_another_attempt_to_publish_takes_nothing_back_before_it() -> None:
 
 @pytest.mark.req("BD-219")
 def test_failures_in_a_row_are_tried_after_longer_pauses() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.push_trouble = WriteFailure(verb="", code="RegistryUnreachable", message="503", passing=True)
     world.reconcile()
     world.succeed("amd64")
@@ -637,7 +637,7 @@ def test_failures_in_a_row_are_tried_after_longer_pauses() -> None:
 
 @pytest.mark.parametrize("reason", ["MixedFormats", "DuplicatePlatform", "RegistryInconsistent", "PushDenied"])
 def test_a_registry_that_refuses_the_result_fails_the_execution(reason: str) -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.push_trouble = WriteFailure(verb="", code=reason, message="no")
     world.reconcile()
     world.succeed("amd64")
@@ -651,7 +651,7 @@ def test_a_registry_that_refuses_the_result_fails_the_execution(reason: str) -> 
 
 @pytest.mark.req("BD-170")
 def test_children_of_two_formats_are_not_joined() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.succeed("amd64")
     world.reconcile()
@@ -667,7 +667,7 @@ def test_children_of_two_formats_are_not_joined() -> None:
 
 @pytest.mark.req("BD-173")
 def test_a_child_of_another_architecture_fails_its_architecture() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.push_trouble = WriteFailure(verb="", code="ArchitectureMismatch", message="it is amd64", architecture="arm64")
     world.reconcile()
     world.succeed("amd64")
@@ -679,7 +679,7 @@ def test_a_child_of_another_architecture_fails_its_architecture() -> None:
 
 @pytest.mark.req("BD-092")
 def test_a_child_that_cannot_be_copied_is_built() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.build_all()
     world.set("output.repository", "registry.example.com/team/other")
     world.push_trouble = WriteFailure(verb="", code="ReuseFailed", message="no route", architecture="arm64")
@@ -697,7 +697,7 @@ def test_a_child_that_cannot_be_copied_is_built() -> None:
 
 @pytest.mark.req("BD-220")
 def test_a_job_that_is_refused_is_pending_and_fails_after_node_wait() -> None:
-    world = World()
+    world = BuildPlanWorld()
     job = next(write.name for write in world.plan().writes if write.kind == "Job" and "arm64" in write.name)
     world.refused[job] = "exceeded quota: jobs=1"
     plan = world.reconcile()
@@ -714,7 +714,7 @@ def test_a_job_that_is_refused_is_pending_and_fails_after_node_wait() -> None:
 @pytest.mark.req("BD-220")
 @pytest.mark.parametrize("suffix", ["-in", "-context"])
 def test_what_a_job_mounts_may_be_refused_too(suffix: str) -> None:
-    world = World(
+    world = BuildPlanWorld(
         {**SPEC, "source": {**SPEC["source"], "context": {"type": "ConfigMap", "configMap": {"name": "one"}}}}
     )
     world.inputs["one"] = {"data": {"a": "b"}}
@@ -726,7 +726,7 @@ def test_what_a_job_mounts_may_be_refused_too(suffix: str) -> None:
 
 @pytest.mark.req("BD-220")
 def test_a_job_that_is_accepted_later_is_made() -> None:
-    world = World()
+    world = BuildPlanWorld()
     job = next(write.name for write in world.plan().writes if write.kind == "Job" and "arm64" in write.name)
     world.refused[job] = "exceeded quota"
     world.reconcile()
@@ -738,7 +738,7 @@ def test_a_job_that_is_accepted_later_is_made() -> None:
 
 @pytest.mark.req("BD-021")
 def test_an_execution_name_that_somebody_else_has_is_a_conflict_and_nothing_is_overwritten() -> None:
-    world = World()
+    world = BuildPlanWorld()
     name = world.plan().execution
     foreign = {"metadata": {"name": name, "namespace": "team", "uid": "x", "ownerReferences": []}, "spec": {}}
     failure = WriteFailure(
@@ -760,7 +760,7 @@ def test_an_execution_name_that_somebody_else_has_is_a_conflict_and_nothing_is_o
 
 @pytest.mark.req("BD-154")
 def test_jobs_are_made_in_order_within_max_parallel() -> None:
-    world = World(spec(scheduling={"maxParallel": 1}), architectures=("s390x", "amd64", "arm64"))
+    world = BuildPlanWorld(spec(scheduling={"maxParallel": 1}), architectures=("s390x", "amd64", "arm64"))
     plan = world.reconcile()
     assert [each.split()[0] for each in world.made] == ["amd64"]
     assert [(each.architecture, each.reason) for each in plan.per_architecture[1:]] == [
@@ -774,7 +774,7 @@ def test_jobs_are_made_in_order_within_max_parallel() -> None:
 
 @pytest.mark.req("BD-154")
 def test_older_executions_come_first_within_the_jobs_of_the_cluster() -> None:
-    world = World()
+    world = BuildPlanWorld()
     assert len([write for write in world.plan(places=places_left(19, 20)).writes if write.kind == "Job"]) == 1
     assert [write for write in world.plan(places=places_left(15, 20, queued=5)).writes if write.kind == "Job"] == []
     world.carry_out(world.plan(places=places_left(20, 20)))
@@ -783,7 +783,9 @@ def test_older_executions_come_first_within_the_jobs_of_the_cluster() -> None:
 
 @pytest.mark.req("BD-155")
 def test_an_architecture_without_any_node_gets_its_job() -> None:
-    world = World(spec(architectures={"mode": "Explicit", "list": ["amd64", "s390x"]}), architectures=("amd64",))
+    world = BuildPlanWorld(
+        spec(architectures={"mode": "Explicit", "list": ["amd64", "s390x"]}), architectures=("amd64",)
+    )
     world.reconcile()
     assert [each.split()[0] for each in world.made] == ["amd64", "s390x"]
 
@@ -792,7 +794,7 @@ def test_an_architecture_without_any_node_gets_its_job() -> None:
 def test_a_child_of_a_failed_run_is_copied_from_where_its_job_pushed_it() -> None:
     """A run that was interrupted has copied nothing out of the staging repository."""
     staging = "registry.example.com/team/staging"
-    world = World({**SPEC, "output": {**SPEC["output"], "stagingRepository": staging}})
+    world = BuildPlanWorld({**SPEC, "output": {**SPEC["output"], "stagingRepository": staging}})
     world.reconcile()
     child = world.succeed("amd64")
     world.delete_job(world.job_of("arm64"))

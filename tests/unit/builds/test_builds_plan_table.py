@@ -6,20 +6,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from builds_world import BASE, NAMESPACE, REPOSITORY, SPEC, World, digest, index_of, node
+from builds_world import BASE, NAMESPACE, REPOSITORY, SPEC, BuildPlanWorld, digest, index_of, node
 
 from polyarch.builds import names
 from polyarch.builds.facts.build_facts import BuildStep, SecretFacts
 from polyarch.builds.keys import OUTLINES_FILE, key_outline
 
-Change = Callable[[World], object]
+Change = Callable[[BuildPlanWorld], object]
 COMMON = "FROM busybox:1.36\nRUN true\n"
 BOTH = {"amd64", "arm64"}
 
 
-def built(spec: Mapping[str, Any] = SPEC, prepare: Change = lambda world: None) -> World:
+def built(spec: Mapping[str, Any] = SPEC, prepare: Change = lambda world: None) -> BuildPlanWorld:
     """A world whose image is built and published."""
-    world = World(spec)
+    world = BuildPlanWorld(spec)
     prepare(world)
     world.build_all()
     assert world.condition("Ready") == ("True", "Published")
@@ -33,7 +33,7 @@ def with_spec(**parts: Any) -> dict[str, Any]:
     return {**SPEC, **{name: {**SPEC.get(name, {}), **part} for name, part in parts.items()}}
 
 
-def outcome(world: World) -> tuple[str, set[str], bool]:
+def outcome(world: BuildPlanWorld) -> tuple[str, set[str], bool]:
     """The first decision, the architectures whose Jobs were made, and whether the result is another one."""
     before = world.status()["image"]
     decision = world.plan().decision
@@ -50,7 +50,7 @@ OVERRIDES = [
 SECRET = {"id": "token", "secret": {"name": "token", "key": "value"}}
 
 
-def secret(world: World, content: str) -> None:
+def secret(world: BuildPlanWorld, content: str) -> None:
     world.secrets["token"] = SecretFacts(
         type="Opaque", resource_version=content, keys=frozenset({"value"}), fingerprints={"value": digest(content)[7:]}
     )
@@ -420,7 +420,7 @@ def test_without_a_list_a_good_build_is_renewed() -> None:
 
 @pytest.mark.req("BD-126")
 def test_without_a_list_a_failed_build_is_resumed() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.succeed("amd64")
     world.fail("arm64")
@@ -487,7 +487,7 @@ def test_a_forced_rebuild_survives_an_edit_of_another_architecture() -> None:
 
 @pytest.mark.req("BD-127")
 def test_an_edit_takes_over_the_jobs_that_are_still_right() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     kept, dropped = world.job_of("amd64"), world.job_of("arm64")
     first = next(iter(world.runs))
@@ -524,7 +524,7 @@ def test_back_to_a_finished_result_supersedes_without_a_new_execution() -> None:
 
 @pytest.mark.req("BD-128")
 def test_after_a_failure_only_the_failed_architecture_is_built() -> None:
-    world = World(with_spec(source={"overrides": OVERRIDES}))
+    world = BuildPlanWorld(with_spec(source={"overrides": OVERRIDES}))
     world.reconcile()
     world.succeed("amd64")
     world.fail("arm64")
@@ -597,7 +597,7 @@ def test_children_of_another_namespace_are_never_used() -> None:
 
 @pytest.mark.req("BD-093")
 def test_a_live_job_of_another_build_is_waited_for_and_its_child_reused() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.add("other", SPEC)
     plan = world.reconcile("other")
@@ -613,7 +613,7 @@ def test_a_live_job_of_another_build_is_waited_for_and_its_child_reused() -> Non
 @pytest.mark.req("BD-349")
 def test_one_of_four_architectures_costs_one_job_three_heads_and_one_index() -> None:
     four = ("amd64", "arm64", "ppc64le", "s390x")
-    world = World(SPEC, architectures=four)
+    world = BuildPlanWorld(SPEC, architectures=four)
     world.build_all()
     world.made.clear()
     world.asked.clear()
@@ -630,14 +630,14 @@ def test_one_of_four_architectures_costs_one_job_three_heads_and_one_index() -> 
 @pytest.mark.req("BD-021", "BD-137")
 def test_names_come_from_inputs_so_two_replicas_make_the_same() -> None:
     """Work is never started twice for one reason."""
-    one, two = World().plan(), World().plan()
+    one, two = BuildPlanWorld().plan(), BuildPlanWorld().plan()
     assert [(write.kind, write.name) for write in one.writes] == [(write.kind, write.name) for write in two.writes]
     assert one.execution.startswith(f"web-{one.build_key[:10]}-1")
 
 
 @pytest.mark.req("BD-048")
 def test_the_architectures_are_recorded_for_people_in_order() -> None:
-    world = World(architectures=("s390x", "amd64"))
+    world = BuildPlanWorld(architectures=("s390x", "amd64"))
     world.reconcile()
     assert world.builds["web"]["metadata"]["annotations"] == {names.ARCHITECTURES_ANNOTATION: "amd64,s390x"}
     run = next(iter(world.runs.values()))
@@ -647,7 +647,7 @@ def test_the_architectures_are_recorded_for_people_in_order() -> None:
 
 @pytest.mark.req("BD-044")
 def test_one_architecture_is_one_job_without_index_and_suffix() -> None:
-    world = World(architectures=("amd64",))
+    world = BuildPlanWorld(architectures=("amd64",))
     assert world.plan().index.action == "Single"
     world.build_all()
     image = world.status()["image"].partition("@")[2]
@@ -659,14 +659,14 @@ def test_one_architecture_is_one_job_without_index_and_suffix() -> None:
 
 @pytest.mark.req("BD-023")
 def test_a_run_holds_no_containerfile() -> None:
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     assert "RUN true" not in str(next(iter(world.runs.values())))
 
 
 @pytest.mark.req("BD-199")
 def test_a_suspended_build_starts_nothing_and_what_runs_ends_normally() -> None:
-    world = World({**SPEC, "suspend": True})
+    world = BuildPlanWorld({**SPEC, "suspend": True})
     assert (world.plan().decision, world.plan().reason) == ("Wait", "Suspended")
     world.settle()
     assert (world.runs, world.condition("Progressing")) == ({}, ("False", "Suspended"))

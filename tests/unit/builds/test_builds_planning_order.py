@@ -6,7 +6,7 @@ Each test has two reasons to decide something, and the earlier one decides.
 from typing import Any
 
 import pytest
-from builds_world import BASE, EVERY, World, index_of
+from builds_world import BASE, EVERY, BuildPlanWorld, index_of
 
 from polyarch.builds import names
 
@@ -15,8 +15,8 @@ OTHER = "FROM busybox:1.36\nRUN echo other\n"
 EXPLICIT = {"mode": "Explicit", "list": ["amd64", "arm64"]}
 
 
-def built(**sections: Any) -> World:
-    world = World()
+def built(**sections: Any) -> BuildPlanWorld:
+    world = BuildPlanWorld()
     for path, value in sections.items():
         world.set(path, value)
     world.build_all()
@@ -25,7 +25,7 @@ def built(**sections: Any) -> World:
     return world
 
 
-def made(world: World) -> list[str]:
+def made(world: BuildPlanWorld) -> list[str]:
     return sorted(each.split()[0] for each in world.made)
 
 
@@ -84,7 +84,7 @@ def test_a_former_result_that_is_gone_does_not_count() -> None:
 @pytest.mark.req("BD-090")
 def test_a_failure_holds_before_base_images_are_looked_up_again() -> None:
     """Steps 7 and 8: a tag that moves does not release a build that failed on its own."""
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.succeed("amd64")
     world.fail("arm64")
@@ -138,7 +138,7 @@ def test_a_result_that_lacks_an_architecture_does_not_cover() -> None:
 @pytest.mark.req("BD-023", "BD-127")
 def test_a_run_whose_inputs_are_gone_gets_no_further_job() -> None:
     """The architecture that waited for its turn is built from the new text, for the new run, and only once."""
-    world = World()
+    world = BuildPlanWorld()
     world.set("scheduling", {"maxParallel": 1})
     world.reconcile()
     (first,) = world.runs

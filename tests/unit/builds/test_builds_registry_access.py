@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from builds_world import REPOSITORY, SPEC, CutOff, World, made_by
+from builds_world import REPOSITORY, SPEC, BuildPlanWorld, CutOff, made_by
 
 from polyarch.builds import names
 from polyarch.builds.facts.build_facts import SecretFacts
@@ -13,11 +13,11 @@ from polyarch.builds.jobs import contract
 BY_JOB = {**SPEC, "registryAccess": "Job"}
 
 
-def world_of(**parts: Any) -> World:
-    return World({**BY_JOB, **parts})
+def world_of(**parts: Any) -> BuildPlanWorld:
+    return BuildPlanWorld({**BY_JOB, **parts})
 
 
-def until_published(world: World) -> None:
+def until_published(world: BuildPlanWorld) -> None:
     """Every architecture is built, and the index Job is at work."""
     world.reconcile()
     for architecture in ("amd64", "arm64"):
@@ -25,22 +25,22 @@ def until_published(world: World) -> None:
     world.reconcile(rounds=2)
 
 
-def built(**parts: Any) -> World:
+def built(**parts: Any) -> BuildPlanWorld:
     world = world_of(**parts)
     world.build_all()
     world.made.clear()
     return world
 
 
-def job_names(world: World) -> list[str]:
+def job_names(world: BuildPlanWorld) -> list[str]:
     return sorted(made_by(job) for job in world.jobs.values())
 
 
-def made(world: World) -> list[str]:
+def made(world: BuildPlanWorld) -> list[str]:
     return [each.split()[0] for each in world.made]
 
 
-def run_phases(world: World) -> list[str]:
+def run_phases(world: BuildPlanWorld) -> list[str]:
     return [run["status"]["phase"] for run in world.runs.values()]
 
 
@@ -64,7 +64,7 @@ def test_a_job_publishes_the_result_once_every_image_is_known() -> None:
     assert world.plan().decision == "UpToDate"
 
 
-def child_tags(world: World) -> list[str]:
+def child_tags(world: BuildPlanWorld) -> list[str]:
     return [f"{run}-{architecture}" for run in world.runs for architecture in ("amd64", "arm64")]
 
 
@@ -149,7 +149,7 @@ def test_what_a_former_result_lost_is_built_again() -> None:
     assert world.plan().decision == "UpToDate"
 
 
-def lose_arm64(world: World) -> None:
+def lose_arm64(world: BuildPlanWorld) -> None:
     """The registry loses the image before the index Job looks; the builder takes note."""
     (run,) = world.runs.values()
     world.vanish(next(each["digest"] for each in run["status"]["architectures"] if each["architecture"] == "arm64"))
@@ -258,7 +258,7 @@ def test_two_index_jobs_of_one_build_are_never_at_work_at_once() -> None:
     assert world.tags[f"{REPOSITORY}:latest"] == world.status()["image"].partition("@")[2]
 
 
-def restored(world: World, name: str) -> dict[str, Any]:
+def restored(world: BuildPlanWorld, name: str) -> dict[str, Any]:
     """A Job that is being deleted, as the API server shows it while its pods end."""
     run = name.removesuffix("-index")
     labels = {names.BUILD_LABEL: "web", names.RUN_LABEL: run, names.ROLE_LABEL: "index"}

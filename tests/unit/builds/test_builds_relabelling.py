@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable
 
 import pytest
-from builds_world import SPEC, CutOff, World
+from builds_world import SPEC, BuildPlanWorld, CutOff
 
 from polyarch.builds import names
 from polyarch.builds.facts.build_facts import BuildStep, WriteFailure
@@ -12,9 +12,9 @@ from polyarch.builds.facts.build_facts import BuildStep, WriteFailure
 TEMPLATE = ("controller-uid", "batch.kubernetes.io/job-name")
 
 
-def at_work() -> World:
+def at_work() -> BuildPlanWorld:
     """Both architectures are being built, and amd64's Job has lost its label."""
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     for job in world.jobs.values():
         job["spec"]["template"]["metadata"]["labels"] |= dict.fromkeys(TEMPLATE, "of Kubernetes")
@@ -22,14 +22,14 @@ def at_work() -> World:
     return world
 
 
-def labels(world: World, architecture: str = "amd64") -> dict[str, str]:
+def labels(world: BuildPlanWorld, architecture: str = "amd64") -> dict[str, str]:
     found: dict[str, str] = world.jobs[world.job_of(architecture)]["metadata"]["labels"]
     return found
 
 
 @pytest.mark.req("BD-324")
 def test_the_label_is_put_back_and_nothing_else_is_done() -> None:
-    undisturbed = World()
+    undisturbed = BuildPlanWorld()
     undisturbed.reconcile()
     world = at_work()
     before = world.plan()
@@ -45,7 +45,7 @@ def test_the_label_is_put_back_and_nothing_else_is_done() -> None:
 @pytest.mark.req("BD-324")
 def test_of_a_job_that_was_taken_over_the_label_names_its_new_run() -> None:
     """Its pods still have the label of the run that made it."""
-    world = World()
+    world = BuildPlanWorld()
     world.reconcile()
     world.set("source.overrides", [{"architecture": "arm64", "containerfile": "FROM busybox:1.36\nRUN echo arm\n"}])
     world.reconcile()
@@ -121,9 +121,9 @@ def test_a_job_that_has_its_labels_is_only_not_seen_yet() -> None:
     assert (found.decision, found.writes, found.requeue_after) == ("Wait", (), 1.0)
 
 
-def before_the_record(change: Callable[[World], object]) -> World:
+def before_the_record(change: Callable[[BuildPlanWorld], object]) -> BuildPlanWorld:
     """The builder was stopped when it had made amd64's Job; the Job lost its labels, and then the wish changed."""
-    world = World()
+    world = BuildPlanWorld()
     names_of_writes = [each.name for each in world.plan().writes]
     job = next(each for each in names_of_writes if each.endswith("-amd64"))
     with contextlib.suppress(CutOff):

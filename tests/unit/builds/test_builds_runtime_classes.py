@@ -4,20 +4,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from builds_world import SPEC, World
+from builds_world import SPEC, BuildPlanWorld
 
 NAMED = {"perArchitecture": [{"architecture": "arm64", "runtimeClassName": "sandboxed"}]}
 
 
-def world_of(handler: str, *features: str) -> World:
+def world_of(handler: str, *features: str) -> BuildPlanWorld:
     """arm64 is built under RuntimeClass ``sandboxed``; every node reports user namespaces for these handlers."""
-    world = World({**SPEC, "scheduling": NAMED})
+    world = BuildPlanWorld({**SPEC, "scheduling": NAMED})
     world.runtime_classes = {"sandboxed": handler} if handler else {}
     world.nodes = [msgspec.structs.replace(each, user_namespaces=frozenset(features)) for each in world.nodes]
     return world
 
 
-def build_container(world: World, architecture: str) -> dict[str, Any]:
+def build_container(world: BuildPlanWorld, architecture: str) -> dict[str, Any]:
     pod = world.jobs[world.job_of(architecture)]["spec"]["template"]["spec"]
     return {**pod["initContainers"][0], "hostUsers": pod.get("hostUsers")}
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from builds_world import BASE, EVERY, REPOSITORY, CutOff, World, index_of, made_by, node, places_left
+from builds_world import BASE, EVERY, REPOSITORY, BuildPlanWorld, CutOff, index_of, made_by, node, places_left
 from machine_world import EXTENSIONS_IMAGE, OS_IMAGE, MachineWorld, machine_node
 
 from polyarch.builds import names
@@ -185,7 +185,7 @@ COMMON = (
 SEED_IMAGE = index_of("registry.example.com/os/worker", FOUR_ARCHITECTURES)
 
 
-class SeenWorld(World):
+class SeenWorld(BuildPlanWorld):
     """Remembers every plan that is made in it."""
 
     def __init__(self, **given: Any) -> None:

@@ -16,7 +16,7 @@ from polyarch.oci.inspection import Inspection
 from polyarch.oci.reference import Reference, parse
 
 
-class World:
+class AdmissionLookupWorld:
     """A webhook's look-ups, registries that take a while, and secrets."""
 
     def __init__(self) -> None:
@@ -36,14 +36,14 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    world = World()
+async def world() -> AsyncIterator[AdmissionLookupWorld]:
+    world = AdmissionLookupWorld()
     yield world
     await world.lookups.close()
     await world.secrets.aclose()
 
 
-def flood(world: World, namespaces: int, each: int) -> int:
+def flood(world: AdmissionLookupWorld, namespaces: int, each: int) -> int:
     """Every image is on a host of its own, and none answers; how many were not asked for."""
     return [
         world.ask(f"hangs-{namespace}-{at}.example/app:1", namespace=f"team-{namespace}")

@@ -8,7 +8,7 @@ import sys
 import msgspec
 import pytest
 from manual_clock import ManualClock
-from scripted_api import document, drop, listing, pod, serving, status, stream
+from scripted_server import document, drop, listing, pod, serving, status, stream
 
 from polyarch import __version__, proxies
 from polyarch.kube import errors

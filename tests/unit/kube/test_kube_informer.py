@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 from manual_clock import ManualClock
-from scripted_api import bookmark, document, drop, event, listing, pod, serving, status, stream
+from scripted_server import bookmark, document, drop, event, listing, pod, serving, status, stream
 
 from polyarch.kube import errors, responses
 from polyarch.kube.client import Client

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from scripted_api import bookmark, event, pod
+from scripted_server import bookmark, event, pod
 
 from polyarch.kube import errors
 from polyarch.kube.responses import TOO_DEEP_MARK, LineSplitter, WatchDecoder, cut_deep_nesting, decode_list, several

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trustme
 from manual_clock import ManualClock
-from scripted_api import document, pod, serving
+from scripted_server import document, pod, serving
 
 from polyarch.kube import errors
 from polyarch.kube.client import Client

@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 
 import pytest
-from hurried_clock import HurriedClock
+from manual_clock import ManualClock
 from scripted_registry import Answer, ScriptedRegistry
 
 from polyarch.oci.inspector import Inspector
@@ -18,7 +18,7 @@ from polyarch.proxies import Proxies
 
 @pytest.fixture
 def clock():
-    return HurriedClock()
+    return ManualClock(10_000.0, skips=True)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def answer():
 
 @pytest.fixture
 def make_inspector(stack, clock):
-    """``make_inspector(settings…, cache=…, credentials=…)``: an inspector on the hurried clock, closed at the end."""
+    """``make_inspector(settings…, cache=…, credentials=…)``: an inspector on that clock, closed at the end."""
 
     def make(*, transport=None, timeouts=None, policy=None, **arguments):
         names = set(InspectorSettings.__struct_fields__)

@@ -57,19 +57,19 @@ class Sets:
         self.there.clear()
 
 
-def grant(world: "World", namespace: str, *, part: str = shared.BUILDER) -> None:
+def grant(world: "BuildsComponentWorld", namespace: str, *, part: str = shared.BUILDER) -> None:
     """The Role and its binding for machine OS images, as the operator has made them."""
     metadata = {"name": MACHINE_ROLE, "namespace": namespace, "labels": {shared.OPERAND_LABEL: part}}
     for kind in (ROLES, ROLE_BINDINGS):
         world.api.put(kind, {"metadata": metadata})
 
 
-def granted(world: "World") -> list[str]:
+def granted(world: "BuildsComponentWorld") -> list[str]:
     """Where there are such roles."""
     return sorted({namespace for _, namespace, name in world.api.objects if name == MACHINE_ROLE})
 
 
-class World:
+class BuildsComponentWorld:
     def __init__(self, **settings: Any) -> None:
         self.api = FakeApi()
         self.sets = Sets()
@@ -121,7 +121,7 @@ class World:
 
 @pytest.mark.req("BD-002")
 async def test_on_it_runs_whatever_there_is() -> None:
-    world = World(builds="on")
+    world = BuildsComponentWorld(builds="on")
     assert isinstance(await world.look(), NoRequeue)
     assert world.runs
     (deployment,) = (each for each in world.sets.applied if each["kind"] == "Deployment")
@@ -133,7 +133,7 @@ async def test_on_it_runs_whatever_there_is() -> None:
 @pytest.mark.req("IN-030")
 async def test_with_settings_that_the_builder_would_refuse_it_stays_as_it_is() -> None:
     """It would end as it starts, again and again."""
-    world = World(builds="on")
+    world = BuildsComponentWorld(builds="on")
     world.problems = ("'10.0.0/8' is not an address range",)
     assert isinstance(await world.look(), NoRequeue)
     assert not world.runs
@@ -145,9 +145,9 @@ async def test_with_settings_that_the_builder_would_refuse_it_stays_as_it_is() -
 @pytest.mark.req("BD-002")
 async def test_off_what_a_former_setting_left_is_removed() -> None:
     """And then there is nothing to do."""
-    world = World(builds="on")
+    world = BuildsComponentWorld(builds="on")
     await world.look()
-    off = World(builds="off")
+    off = BuildsComponentWorld(builds="off")
     off.sets.there = world.sets.there
     assert isinstance(await off.look(), RequeueAfter)
     assert not off.runs
@@ -171,7 +171,7 @@ async def test_rights_for_machine_os_images_stay_only_where_they_are_made(
     builds: str, settings: dict[str, Any], left: list[str]
 ) -> None:
     """The Role and its binding are in a namespace of others, and no apply set knows of them any more."""
-    world = World(builds=builds, **settings)
+    world = BuildsComponentWorld(builds=builds, **settings)
     grant(world, "machines")
     await world.look()
     assert granted(world) == left
@@ -179,7 +179,7 @@ async def test_rights_for_machine_os_images_stay_only_where_they_are_made(
 
 @pytest.mark.req("BD-331")
 async def test_a_role_of_somebody_else_with_that_name_stays() -> None:
-    world = World(builds="on")
+    world = BuildsComponentWorld(builds="on")
     grant(world, "machines", part="something-else")
     await world.look()
     assert granted(world) == ["machines"]
@@ -187,7 +187,7 @@ async def test_a_role_of_somebody_else_with_that_name_stays() -> None:
 
 @pytest.mark.req("BD-331")
 async def test_an_operator_that_may_not_look_for_them_deploys_the_builder_all_the_same() -> None:
-    world = World(builds="on")
+    world = BuildsComponentWorld(builds="on")
     world.api.refuse(ROLES, "list")
     world.api.refuse(ROLE_BINDINGS, "list")
     assert isinstance(await world.look(), NoRequeue)
@@ -197,7 +197,7 @@ async def test_an_operator_that_may_not_look_for_them_deploys_the_builder_all_th
 @pytest.mark.req("BD-002")
 async def test_auto_it_runs_while_there_are_builds_or_runs_of_them() -> None:
     """Images of the last runs are deleted by the builder, so it stays until they are gone."""
-    world = World(builds="auto")
+    world = BuildsComponentWorld(builds="auto")
     builds, runs = world.caches
     assert isinstance(await world.look(), RequeueAfter)
     assert not world.runs, "nobody knows yet"
@@ -225,7 +225,7 @@ async def test_auto_it_runs_without_builds_where_machine_os_images_are_wanted(
     machine_os: str, openshift: bool, expected: bool
 ) -> None:
     """A MachineOSConfig is no ImageBuild, and the operator does not watch it."""
-    world = World(builds="auto", machine_os=machine_os)
+    world = BuildsComponentWorld(builds="auto", machine_os=machine_os)
     world.cluster = ClusterCapabilities(openshift=openshift)
     for each in world.caches:
         shows(each)
@@ -235,7 +235,7 @@ async def test_auto_it_runs_without_builds_where_machine_os_images_are_wanted(
 
 @pytest.mark.req("BD-002")
 async def test_a_builder_for_machine_os_images_is_not_removed_before_the_cluster_is_known() -> None:
-    world = World(builds="auto", machine_os="auto")
+    world = BuildsComponentWorld(builds="auto", machine_os="auto")
     world.cluster = None
     for each in world.caches:
         shows(each)
@@ -247,7 +247,7 @@ async def test_a_builder_for_machine_os_images_is_not_removed_before_the_cluster
 @pytest.mark.req("BD-002")
 async def test_a_builder_that_runs_is_not_removed_before_the_builds_are_known() -> None:
     """A new operator has seen nothing yet."""
-    world = World(builds="auto")
+    world = BuildsComponentWorld(builds="auto")
     world.sets.there[ObjectRef(DEPLOYMENTS, ObjectKey(HOME, names.ROLE))] = {}
     assert isinstance(await world.look(), RequeueAfter)
     assert world.runs
@@ -256,7 +256,7 @@ async def test_a_builder_that_runs_is_not_removed_before_the_builds_are_known() 
 @pytest.mark.req("BD-002")
 @pytest.mark.parametrize("lacking", ["cluster", "authority"])
 async def test_nothing_is_made_before_the_cluster_and_its_authority_are_known(lacking: str) -> None:
-    world = World(builds="on")
+    world = BuildsComponentWorld(builds="on")
     if lacking == "cluster":
         world.cluster = None
     else:
@@ -267,7 +267,7 @@ async def test_nothing_is_made_before_the_cluster_and_its_authority_are_known(la
 
 @pytest.mark.req("BD-002")
 async def test_on_a_kubernetes_that_is_too_old_nothing_is_made() -> None:
-    world = World(builds="on")
+    world = BuildsComponentWorld(builds="on")
     world.cluster = ClusterCapabilities(version=(1, 29))
     assert isinstance(await world.look(), RequeueAfter)
     assert not world.runs
@@ -276,15 +276,15 @@ async def test_on_a_kubernetes_that_is_too_old_nothing_is_made() -> None:
 @pytest.mark.req("BD-073")
 async def test_the_key_of_fingerprints_is_made_once_and_never_changed() -> None:
     """32 random bytes; another key would build everything again that a secret is part of."""
-    world = World(builds="on")
+    world = BuildsComponentWorld(builds="on")
     await world.look()
     made = world.api.read(SECRETS, names.HMAC_SECRET, HOME)
     assert len(base64.b64decode(made["data"]["key"])) == 32
-    again = World(builds="on")
+    again = BuildsComponentWorld(builds="on")
     again.api.put(SECRETS, made)
     await again.look()
     assert again.api.read(SECRETS, names.HMAC_SECRET, HOME)["data"] == made["data"]
-    other = World(builds="on")
+    other = BuildsComponentWorld(builds="on")
     await other.look()
     assert other.api.read(SECRETS, names.HMAC_SECRET, HOME)["data"] != made["data"]
 
@@ -292,7 +292,7 @@ async def test_the_key_of_fingerprints_is_made_once_and_never_changed() -> None:
 @pytest.mark.req("BD-073")
 async def test_a_key_that_somebody_deletes_is_made_again_at_once() -> None:
     """Without one, nothing is built any more that a secret is part of."""
-    world = World(builds="on")
+    world = BuildsComponentWorld(builds="on")
     changes: list[Any] = []
     world.reconciler.on_change(changes.append)
     await world.look()
@@ -312,7 +312,7 @@ async def test_a_key_that_somebody_deletes_is_made_again_at_once() -> None:
 @pytest.mark.req("BD-073")
 async def test_the_key_is_watched_while_the_builder_is_wanted() -> None:
     """The operator may read it only where builds are installed."""
-    world = World(builds="auto")
+    world = BuildsComponentWorld(builds="auto")
     builds, runs = world.caches
     shows(builds, "web")
     shows(runs)
@@ -326,7 +326,7 @@ async def test_the_key_is_watched_while_the_builder_is_wanted() -> None:
 @pytest.mark.req("BD-002")
 async def test_in_a_namespace_that_is_being_deleted_only_the_rest_of_the_cluster_is_cleared() -> None:
     """What is in the namespace goes with it, and nothing is made there any more."""
-    world = World(builds="on")
+    world = BuildsComponentWorld(builds="on")
     world.sets.there = {
         ObjectRef(CLUSTER_ROLES, ObjectKey("", names.ROLE)): {},
         ObjectRef(DEPLOYMENTS, ObjectKey(HOME, names.ROLE)): {},

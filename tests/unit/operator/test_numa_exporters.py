@@ -43,7 +43,7 @@ class Applied:
         return ApplyResult((), (), (), ())
 
 
-class World:
+class ExporterReconcilerWorld:
     """One group with one node; the certificate is made by others, and the definition left alone."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class World:
 @pytest.mark.req("NO-046", "NO-090")
 async def test_topologies_that_may_not_be_read_are_told_and_not_only_logged() -> None:
     """A missing right is Degraded, with verb and resource, and nothing else; exporters run meanwhile."""
-    world = World()
+    world = ExporterReconcilerWorld()
 
     async def refused(verb: str, resource: Resource, name: str) -> None:
         if (verb, resource) == ("list", TOPOLOGIES):

@@ -18,7 +18,7 @@ AVAILABLE = four(OperatorCondition("Available", message="all: 3 nodes"))
 DEGRADED = four(OperatorCondition("Degraded", "ValidationErrorUnderNodeGroups", "nodeGroups[0]: no name"))
 
 
-class World:
+class NumaStatusWorld:
     def __init__(self) -> None:
         self.clock, self.api, self.told, self.metrics = ManualClock(), FakeApi(), FakeRecorder(), Metrics()
         self.api.put(OPERATORS, {"metadata": {"name": "numaresourcesoperator", "uid": "u", "generation": 3}})
@@ -41,7 +41,7 @@ class World:
 
 @pytest.mark.req("NO-092")
 async def test_the_same_status_is_not_written_twice() -> None:
-    world = World()
+    world = NumaStatusWorld()
     for _ in range(3):
         assert await world.tell({"daemonsets": []}, AVAILABLE)
         world.clock.advance(60)
@@ -51,7 +51,7 @@ async def test_the_same_status_is_not_written_twice() -> None:
 
 @pytest.mark.req("NO-092")
 async def test_the_time_of_a_transition_moves_with_the_status_alone() -> None:
-    world = World()
+    world = NumaStatusWorld()
     await world.tell({}, AVAILABLE)
     before = {each["type"]: each["lastTransitionTime"] for each in world.live.status["conditions"]}
     world.clock.advance(60)
@@ -63,7 +63,7 @@ async def test_the_time_of_a_transition_moves_with_the_status_alone() -> None:
 
 @pytest.mark.req("NO-092")
 async def test_an_object_that_has_changed_meanwhile_is_read_again() -> None:
-    world = World()
+    world = NumaStatusWorld()
     seen = world.live
     world.api.put(OPERATORS, {"metadata": {"name": "numaresourcesoperator", "uid": "u", "generation": 4}})
     assert not await world.telling.write(seen, {}, AVAILABLE)
@@ -72,7 +72,7 @@ async def test_an_object_that_has_changed_meanwhile_is_read_again() -> None:
 
 @pytest.mark.req("NO-095")
 async def test_a_transition_is_one_event_and_a_metric() -> None:
-    world = World()
+    world = NumaStatusWorld()
     for conditions in (AVAILABLE, AVAILABLE, DEGRADED, DEGRADED, AVAILABLE):
         await world.tell({}, conditions)
     assert [reason for reason, _, _ in world.told.events] == [
@@ -87,7 +87,7 @@ async def test_a_transition_is_one_event_and_a_metric() -> None:
 
 @pytest.mark.req("NO-101")
 async def test_what_is_announced_is_told_once_as_long_as_it_is_true() -> None:
-    world = World()
+    world = NumaStatusWorld()
     unknown = PlannedEvent("Warning", "UnknownAnnotation", "node group a has annotation b, which means nothing here")
     for several in ((unknown,), (unknown,), (), (unknown,)):
         await world.tell({}, AVAILABLE, *several)

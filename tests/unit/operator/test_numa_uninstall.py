@@ -34,7 +34,7 @@ class Sets:
         return {ObjectRef(DAEMONSETS, each.metadata.key): each for each in listed.items}
 
 
-class World:
+class NumaUninstallWorld:
     def __init__(self) -> None:
         self.clock, self.api, self.told = ManualClock(), FakeApi(), FakeRecorder()
         api: Any = self.api
@@ -68,8 +68,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    made = World()
+def world() -> NumaUninstallWorld:
+    made = NumaUninstallWorld()
     made.put(DAEMONSETS, DAEMON_SET.key.name, namespace=HOME)
     made.put(PODS, "exporter", namespace=HOME, labels=dict(names.EXPORTER_POD_LABELS), node="a")
     for node, labels in (("a", {names.NODE_GROUP_LABEL: "all"}), ("foreign", {})):
@@ -78,7 +78,7 @@ def world() -> World:
 
 
 @pytest.mark.req("NO-072")
-async def test_exporters_first_then_what_they_published_then_the_object(world: World) -> None:
+async def test_exporters_first_then_what_they_published_then_the_object(world: NumaUninstallWorld) -> None:
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
     assert await world.exporters.uninstall(live, at_once=False) == RequeueAfter(1.0)
     assert world.api.deleted == [DAEMON_SET.key.name]
@@ -95,7 +95,7 @@ async def test_exporters_first_then_what_they_published_then_the_object(world: W
 
 
 @pytest.mark.req("NO-072")
-async def test_after_two_minutes_it_is_let_go_and_an_event_says_what_is_left(world: World) -> None:
+async def test_after_two_minutes_it_is_let_go_and_an_event_says_what_is_left(world: NumaUninstallWorld) -> None:
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
     await world.exporters.uninstall(live, at_once=False)
     world.clock.advance(119)
@@ -110,7 +110,7 @@ async def test_after_two_minutes_it_is_let_go_and_an_event_says_what_is_left(wor
 
 
 @pytest.mark.req("NO-072")
-async def test_a_node_that_is_down_does_not_keep_the_topologies_of_all_others(world: World) -> None:
+async def test_a_node_that_is_down_does_not_keep_the_topologies_of_all_others(world: NumaUninstallWorld) -> None:
     """Its pod stays until somebody deletes the Node."""
     world.put(TOPOLOGIES, "up", labels={names.NODE_GROUP_LABEL: "all"})
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
@@ -124,7 +124,7 @@ async def test_a_node_that_is_down_does_not_keep_the_topologies_of_all_others(wo
 
 
 @pytest.mark.req("NO-072")
-async def test_when_the_namespace_goes_the_topologies_go_before_the_rights(world: World) -> None:
+async def test_when_the_namespace_goes_the_topologies_go_before_the_rights(world: NumaUninstallWorld) -> None:
     live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
     assert await world.exporters.uninstall(live, at_once=True) == NoRequeue()
     assert world.api.deleted == [DAEMON_SET.key.name, "a"]
@@ -135,7 +135,7 @@ async def test_when_the_namespace_goes_the_topologies_go_before_the_rights(world
 
 
 @pytest.mark.req("NO-072")
-async def test_an_object_of_another_name_takes_nothing_with_it(world: World) -> None:
+async def test_an_object_of_another_name_takes_nothing_with_it(world: NumaUninstallWorld) -> None:
     """A manifest that was copied with its finalizer, under a definition that does not check names."""
     live = world.deleted(OPERATORS, "copied")
     assert await world.exporters.uninstall(live, at_once=False) == NoRequeue()
@@ -144,7 +144,7 @@ async def test_an_object_of_another_name_takes_nothing_with_it(world: World) -> 
 
 
 @pytest.mark.req("NO-072")
-async def test_a_missing_right_does_not_keep_the_object_for_ever(world: World) -> None:
+async def test_a_missing_right_does_not_keep_the_object_for_ever(world: NumaUninstallWorld) -> None:
     async def refused(verb: str, resource: Resource, name: str) -> None:
         if (verb, resource) == ("delete", DAEMONSETS):
             raise Forbidden(403, verb="delete", resource="daemonsets.apps", name=name)
@@ -160,7 +160,9 @@ async def test_a_missing_right_does_not_keep_the_object_for_ever(world: World) -
 
 
 @pytest.mark.req("NO-071")
-async def test_a_node_that_left_all_groups_loses_its_object_once_its_exporter_is_gone(world: World) -> None:
+async def test_a_node_that_left_all_groups_loses_its_object_once_its_exporter_is_gone(
+    world: NumaUninstallWorld,
+) -> None:
     await world.census.look()
     assert await world.exporters.delete_stale(world.census, {"all": ("a",)}) == 0
     assert world.api.deleted == []
@@ -176,7 +178,7 @@ async def test_a_node_that_left_all_groups_loses_its_object_once_its_exporter_is
 
 
 @pytest.mark.req("NO-073")
-async def test_the_scheduler_goes_with_its_kick_object_and_pods_that_wait_are_told(world: World) -> None:
+async def test_the_scheduler_goes_with_its_kick_object_and_pods_that_wait_are_told(world: NumaUninstallWorld) -> None:
     world.put(DEPLOYMENTS, names.SCHEDULER, namespace=HOME)
     world.put(CAPACITIES, "polyarch-numa-kick", namespace=HOME)
     for number in range(120):

@@ -115,7 +115,7 @@ def test_the_next_step(left: RemainingPlacement, step: PlacementUninstallStep) -
     assert next_placement_step(left) is step
 
 
-class World:
+class UninstallWorld:
     """A cluster in which each step has its effect, somewhat later; ``removes``: the controller does its work."""
 
     def __init__(self, left: RemainingPlacement, *, removes: bool, lets: bool) -> None:
@@ -185,7 +185,7 @@ LEFT = st.builds(
 def test_whatever_is_found_first_it_ends_with_nothing_left(left: RemainingPlacement, removes: bool, lets: bool) -> None:
     """Also with a controller that removes no gate, and an API server that refuses to let the operator do so: one stuck
     pod does not block the uninstall."""
-    world = World(left, removes=removes, lets=lets)
+    world = UninstallWorld(left, removes=removes, lets=lets)
     for _ in range(400):
         step = next_placement_step(world.left)
         if step is PlacementUninstallStep.FINISHED:

@@ -25,7 +25,7 @@ STATUS = {"nodeName": "worker-1", "podName": "cart", "podNamespace": "shop", "co
 ERROR = names.ENOEXEC_EVENT_ERROR_LABEL
 
 
-class World:
+class ExecMonitorHandlerWorld:
     """An API server that has one ENoExecEvent, one pod and one node; ``failures`` are raised by the next requests."""
 
     def __init__(self, status: Mapping[str, Any] | None = STATUS, *, namespace: str = HOME, **labels: str) -> None:
@@ -108,7 +108,7 @@ class World:
 
 @pytest.mark.req("PL-610")
 async def test_the_pod_gets_an_event_and_a_label_and_the_report_goes() -> None:
-    world = World()
+    world = ExecMonitorHandlerWorld()
     assert await world.reconcile() == NoRequeue()
     assert world.requests == ["get pods cart", "get nodes worker-1", "patch pods cart", "delete enoexecevents e"]
     assert world.pod["metadata"]["labels"] == {names.EXEC_FORMAT_ERROR_LABEL: "true"}
@@ -126,7 +126,7 @@ async def test_the_pod_gets_an_event_and_a_label_and_the_report_goes() -> None:
 
 @pytest.mark.req("PL-610")
 async def test_a_pod_that_has_the_label_is_not_patched() -> None:
-    world = World()
+    world = ExecMonitorHandlerWorld()
     world.pod["metadata"]["labels"][names.EXEC_FORMAT_ERROR_LABEL] = "true"
     await world.reconcile()
     assert "patch pods cart" not in world.requests
@@ -146,7 +146,7 @@ CONTAINERS = {
 @pytest.mark.req("PL-610")
 @pytest.mark.parametrize(("statuses", "begin"), CONTAINERS.values(), ids=CONTAINERS)
 async def test_the_container_is_named_if_its_id_is_known(statuses: dict[str, Any], begin: str) -> None:
-    world = World()
+    world = ExecMonitorHandlerWorld()
     world.pod["status"] = {
         kind: [{"name": name, "containerID": each} for name, each in several] for kind, several in statuses.items()
     }
@@ -157,7 +157,7 @@ async def test_the_container_is_named_if_its_id_is_known(statuses: dict[str, Any
 @pytest.mark.req("PL-610")
 @pytest.mark.parametrize("gone", [(PODS, "shop/cart"), (NODES, "worker-1")], ids=["pod", "node"])
 async def test_a_report_about_what_is_gone_is_deleted(gone: Any) -> None:
-    world = World()
+    world = ExecMonitorHandlerWorld()
     del world.objects[gone]
     await world.reconcile()
     assert world.is_consumed
@@ -167,7 +167,7 @@ async def test_a_report_about_what_is_gone_is_deleted(gone: Any) -> None:
 
 @pytest.mark.req("PL-610")
 async def test_a_pod_on_another_node_is_not_labelled() -> None:
-    world = World()
+    world = ExecMonitorHandlerWorld()
     world.pod["spec"]["nodeName"] = "worker-2"
     await world.reconcile()
     assert world.is_consumed
@@ -176,7 +176,7 @@ async def test_a_pod_on_another_node_is_not_labelled() -> None:
 
 @pytest.mark.req("PL-610")
 async def test_a_pod_that_is_replaced_meanwhile_is_not_labelled() -> None:
-    world = World()
+    world = ExecMonitorHandlerWorld()
     original = world._read
 
     async def read(resource: Any, name: str, **options: Any) -> Any:
@@ -193,7 +193,7 @@ async def test_a_pod_that_is_replaced_meanwhile_is_not_labelled() -> None:
 
 @pytest.mark.req("PL-610")
 async def test_an_event_in_another_namespace_is_labelled_and_left() -> None:
-    world = World(namespace="shop")
+    world = ExecMonitorHandlerWorld(namespace="shop")
     await world.reconcile()
     assert world.error == "wrong-namespace"
     assert world.requests == ["patch enoexecevents e"]
@@ -205,7 +205,7 @@ async def test_an_event_in_another_namespace_is_labelled_and_left() -> None:
 @pytest.mark.req("PL-610")
 async def test_an_event_without_status_is_left_alone_for_a_minute() -> None:
     """The node side writes the status after the object."""
-    world = World(None)
+    world = ExecMonitorHandlerWorld(None)
     assert await world.reconcile() == RequeueAfter(60.0)
     world.clock.advance(30)
     assert await world.reconcile() == RequeueAfter(30.0)
@@ -219,14 +219,14 @@ async def test_an_event_without_status_is_left_alone_for_a_minute() -> None:
 
 @pytest.mark.req("PL-610")
 async def test_a_status_that_comes_late_is_handled_all_the_same() -> None:
-    world = World(**{ERROR: "pod-not-found"})
+    world = ExecMonitorHandlerWorld(**{ERROR: "pod-not-found"})
     await world.reconcile()
     assert world.is_consumed
 
 
 @pytest.mark.req("PL-610")
 async def test_passing_errors_are_retried_for_ten_minutes() -> None:
-    world = World()
+    world = ExecMonitorHandlerWorld()
     for _ in range(20):
         world.failures = [Unavailable(503)]
         with pytest.raises(Unavailable):
@@ -244,7 +244,7 @@ async def test_passing_errors_are_retried_for_ten_minutes() -> None:
 @pytest.mark.req("PL-610")
 async def test_an_outage_of_the_api_server_gives_nothing_up() -> None:
     """What is tried first after it is the event itself, not its label."""
-    world = World()
+    world = ExecMonitorHandlerWorld()
     world.failures = [Unavailable(503)]
     with pytest.raises(Unavailable):
         await world.reconcile()
@@ -255,7 +255,7 @@ async def test_an_outage_of_the_api_server_gives_nothing_up() -> None:
 
 @pytest.mark.req("PL-610")
 async def test_an_api_server_that_does_not_answer_is_a_passing_error() -> None:
-    world = World()
+    world = ExecMonitorHandlerWorld()
 
     async def never(*_: Any, **__: Any) -> Any:
         await world.clock.sleep(1e9)
@@ -270,7 +270,7 @@ async def test_an_api_server_that_does_not_answer_is_a_passing_error() -> None:
 @pytest.mark.req("PL-610")
 @pytest.mark.parametrize("error", [NotFound(404), Conflict(409)], ids=["gone", "replaced"])
 async def test_an_event_that_is_gone_already_is_fine(error: ApiError) -> None:
-    world = World()
+    world = ExecMonitorHandlerWorld()
     original = world.delete
 
     async def delete(*arguments: Any, **options: Any) -> None:
@@ -284,7 +284,7 @@ async def test_an_event_that_is_gone_already_is_fine(error: ApiError) -> None:
 
 @pytest.mark.req("PL-610")
 async def test_an_event_that_is_being_deleted_is_left() -> None:
-    world = World()
+    world = ExecMonitorHandlerWorld()
     world.events[KEY]["metadata"]["deletionTimestamp"] = "2025-01-01T00:00:00Z"
     await world.reconcile()
     assert world.requests == []

@@ -34,7 +34,7 @@ def cron_job(name, *images):
     return {**document, "spec": {"jobTemplate": {"spec": document["spec"]}}}
 
 
-class World:
+class WarmupWorld:
     def __init__(self, **warm):
         self.clock = ManualClock()
         self.watches = FakeWatches()
@@ -73,7 +73,7 @@ async def make():
     made = []
 
     def world(**warm):
-        made.append(World(**warm))
+        made.append(WarmupWorld(**warm))
         return made[-1]
 
     yield world

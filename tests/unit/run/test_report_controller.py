@@ -30,7 +30,7 @@ class Rounds:
         return result
 
 
-class World:
+class ReportControllerWorld:
     def __init__(self, rounds: Rounds, **report) -> None:
         self.clock, self.watches, self.metrics = ManualClock(), FakeWatches(), Metrics()
         self.facts = facts_of(self.watches, self.clock, policy={"report": report} if report else {})
@@ -62,7 +62,7 @@ async def make():
     made = []
 
     def world(rounds, **report):
-        made.append(World(rounds, **report))
+        made.append(ReportControllerWorld(rounds, **report))
         return made[-1]
 
     yield world

@@ -66,7 +66,7 @@ class Cluster:
         return json.loads(self.map["report.json"])
 
 
-class World:
+class ReportGeneratorWorld:
     def __init__(self, *deployments, **policy) -> None:
         self.clock = ManualClock()
         self.cluster, self.registry, self.secrets = Cluster(*deployments), FakeInspector(self.clock), FakeSecrets()
@@ -94,7 +94,9 @@ class World:
 
 @pytest.mark.req("RP-030")
 async def test_sums_and_the_config_map_say_what_could_run_where():
-    world = World(deployment("web", BOTH), deployment("old", ONLY), deployment("agent", ONLY, namespace=OPERATOR))
+    world = ReportGeneratorWorld(
+        deployment("web", BOTH), deployment("old", ONLY), deployment("agent", ONLY, namespace=OPERATOR)
+    )
     assert await world.sums() == {
         ("amd64", "ready"): (2.0, 2),
         ("amd64", "excluded"): (1.0, 1),
@@ -112,7 +114,7 @@ async def test_sums_and_the_config_map_say_what_could_run_where():
 @pytest.mark.req("RP-030")
 async def test_the_config_map_is_written_only_when_something_has_changed():
     """Time alone changes nothing, and neither does an answer that is asked for again."""
-    world = World(deployment("web", BOTH))
+    world = ReportGeneratorWorld(deployment("web", BOTH))
     await world.rounds.make()
     world.clock.advance(3600)
     await world.rounds.make()
@@ -126,7 +128,7 @@ async def test_the_config_map_is_written_only_when_something_has_changed():
 
 @pytest.mark.req("RP-030")
 async def test_what_somebody_wrote_into_it_is_replaced():
-    world = World(deployment("web", BOTH))
+    world = ReportGeneratorWorld(deployment("web", BOTH))
     world.cluster.map = {"report.json": '{"apiVersion": "mine"}'}
     await world.rounds.make()
     assert world.cluster.stored["targets"] == ["amd64", "arm64"]
@@ -134,7 +136,7 @@ async def test_what_somebody_wrote_into_it_is_replaced():
 
 @pytest.mark.req("RP-031")
 async def test_the_controller_may_list_exactly_what_it_lists():
-    world = World(deployment("web", BOTH))
+    world = ReportGeneratorWorld(deployment("web", BOTH))
     await world.rounds.make()
     reads = {str(each) for each in TYPES if each not in OF_COMPONENTS}
     assert {str(each) for each in world.cluster.listed} == reads
@@ -154,7 +156,7 @@ async def test_the_controller_may_list_exactly_what_it_lists():
 
 @pytest.mark.req("RP-031")
 async def test_secrets_are_read_by_the_names_that_workloads_give_and_answers_count_there_alone():
-    world = World(deployment("a", OWN, "team", ["pull"]), deployment("b", OWN, "other"))
+    world = ReportGeneratorWorld(deployment("a", OWN, "team", ["pull"]), deployment("b", OWN, "other"))
     world.secrets.put("team", "pull", "registry.example")
     world.registry.set(OWN, "linux/amd64", "linux/arm64")
     world.registry.needs_credentials.add("registry.example/acme/own:1")
@@ -169,7 +171,7 @@ async def test_secrets_are_read_by_the_names_that_workloads_give_and_answers_cou
 
 @pytest.mark.req("RP-031")
 async def test_with_secret_access_none_no_secret_is_read():
-    world = World(deployment("a", OWN, "team", ["pull"]), images={"secretAccess": "none"})
+    world = ReportGeneratorWorld(deployment("a", OWN, "team", ["pull"]), images={"secretAccess": "none"})
     world.registry.needs_credentials.add("registry.example/acme/own:1")
     assert ("arm64", "unknown") in await world.sums()
     assert not world.secrets.gets
@@ -177,7 +179,7 @@ async def test_with_secret_access_none_no_secret_is_read():
 
 @pytest.mark.req("RP-040")
 async def test_an_image_that_placement_knows_is_not_asked_for_again():
-    world = World(deployment("web", BOTH), deployment("more", BOTH, "other"))
+    world = ReportGeneratorWorld(deployment("web", BOTH), deployment("more", BOTH, "other"))
     world.registry.know(BOTH, "linux/amd64", "linux/arm64")
     assert (await world.sums())["arm64", "ready"] == (2.0, 2)
     assert world.registry.asked == []
@@ -185,7 +187,7 @@ async def test_an_image_that_placement_knows_is_not_asked_for_again():
 
 @pytest.mark.req("RP-030")
 async def test_a_registry_that_is_low_on_its_limit_is_left_to_the_pods():
-    world = World(deployment("web", BOTH))
+    world = ReportGeneratorWorld(deployment("web", BOTH))
     world.registry.low.add("quay.io")
     assert (await world.sums())["arm64", "unknown"] == (1.0, 1)
     assert (world.registry.asked, world.cluster.stored["complete"]) == ([], False)
@@ -195,7 +197,7 @@ async def test_a_registry_that_is_low_on_its_limit_is_left_to_the_pods():
 async def test_slow_registries_end_a_round_and_the_rest_counts_as_unknown():
     """Eight images at a time, 20 seconds each: after five minutes nobody else is asked."""
     images = [f"slow.example/app{number}:1" for number in range(200)]
-    world = World(*(deployment(f"d{number}", image) for number, image in enumerate(images)))
+    world = ReportGeneratorWorld(*(deployment(f"d{number}", image) for number, image in enumerate(images)))
     for image in images:
         world.registry.set(image, "linux/arm64")
     world.registry.seconds = 20.0
@@ -215,7 +217,7 @@ async def test_slow_registries_end_a_round_and_the_rest_counts_as_unknown():
 @pytest.mark.parametrize("resource", [NODES], ids=str)
 async def test_without_the_right_to_list_nodes_nothing_is_written(resource):
     """Between a change of the policy and the operator's answer to it."""
-    world = World(deployment("web", BOTH))
+    world = ReportGeneratorWorld(deployment("web", BOTH))
     world.cluster.refused[resource] = Forbidden(403, reason="Forbidden", verb="list", resource=str(resource))
     with pytest.raises(ReportNotReady, match=f"not allowed to list {resource}"):
         await world.rounds.make()
@@ -224,7 +226,7 @@ async def test_without_the_right_to_list_nodes_nothing_is_written(resource):
 
 @pytest.mark.req("RP-030")
 async def test_before_the_operator_has_made_the_config_map_nothing_is_read():
-    world = World(deployment("web", BOTH))
+    world = ReportGeneratorWorld(deployment("web", BOTH))
     world.cluster.map = None
     with pytest.raises(ReportNotReady, match="ConfigMap polyarch-system/polyarch-report is not there") as raised:
         await world.rounds.make()
@@ -233,7 +235,7 @@ async def test_before_the_operator_has_made_the_config_map_nothing_is_read():
 
 @pytest.mark.req("RP-050")
 async def test_a_cluster_without_nodes_is_told_and_not_written():
-    world = World(deployment("web", BOTH))
+    world = ReportGeneratorWorld(deployment("web", BOTH))
     world.cluster.objects[NODES] = []
     with pytest.raises(ReportNotReady, match="no node names its architecture") as raised:
         await world.rounds.make()

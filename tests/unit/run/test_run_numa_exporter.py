@@ -19,7 +19,7 @@ LONG = 200.0
 """Seconds in which everything has ended: three attempts of 30, and the pauses between them."""
 
 
-class World:
+class ExporterOnceWorld:
     def __init__(self, root: Path, *, socket: str = "", **publish: bool) -> None:
         self.host, self.api, self.clock = NumaHost(root), FakeApi(), ManualClock()
         register(self.api, "one")
@@ -46,7 +46,7 @@ class World:
 
 @pytest.mark.req("NE-115")
 async def test_one_scan_and_one_write_then_the_end(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = ExporterOnceWorld(tmp_path)
     assert await world.end(0) == (0, [])
     assert available(published(world.api)) == [3, 4]
     assert world.api.verbs(TOPOLOGIES) == ["get", "create"]
@@ -54,7 +54,7 @@ async def test_one_scan_and_one_write_then_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.req("NE-115")
 async def test_a_kubelet_that_answers_nothing_is_asked_three_times(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = ExporterOnceWorld(tmp_path)
     world.host.break_kubelet()
     assert await world.end() == (3, [1, 2, 3])
     assert world.api.verbs(TOPOLOGIES) == []
@@ -62,20 +62,20 @@ async def test_a_kubelet_that_answers_nothing_is_asked_three_times(tmp_path: Pat
 
 @pytest.mark.req("NE-115")
 async def test_a_socket_that_never_comes_is_not_waited_for_without_end(tmp_path: Path) -> None:
-    world = World(tmp_path, socket=f"unix://{tmp_path}/kubelet.sock")
+    world = ExporterOnceWorld(tmp_path, socket=f"unix://{tmp_path}/kubelet.sock")
     assert await world.end() == (3, [1, 2, 3])
 
 
 @pytest.mark.req("NE-115")
 async def test_a_write_that_fails_is_tried_again_and_its_failures_count(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = ExporterOnceWorld(tmp_path)
     world.api.refuse(TOPOLOGIES, "create", error=Unavailable(503))
     assert await world.end() == (3, [1, 2, 3])
 
 
 @pytest.mark.req("NE-115")
 async def test_what_works_at_last_is_a_success(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = ExporterOnceWorld(tmp_path)
     world.api.refuse(TOPOLOGIES, "create", error=Unavailable(503))
     assert await world.end(allowed_after=1.0) == (0, [1])
     assert available(published(world.api)) == [3, 4]
@@ -85,7 +85,7 @@ async def test_what_works_at_last_is_a_success(tmp_path: Path) -> None:
 @pytest.mark.parametrize("works", [True, False], ids=["works", "fails"])
 async def test_without_publishing_it_scans_and_writes_nothing(tmp_path: Path, works: bool) -> None:
     """The intended object is logged, at debug level alone."""
-    world = World(tmp_path, no_publish=True)
+    world = ExporterOnceWorld(tmp_path, no_publish=True)
     if not works:
         world.host.break_kubelet()
     assert await world.end() == ((0, []) if works else (3, [1, 2, 3]))

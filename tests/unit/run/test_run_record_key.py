@@ -14,7 +14,7 @@ OLD, NEW = b"o" * 32, b"n" * 32
 TEXT = b"a record"
 
 
-class World:
+class RecordKeyWorld:
     """A process that follows ``record.key``."""
 
     def __init__(self, folder: str) -> None:
@@ -47,12 +47,12 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(str(tmp_path))
+def world(tmp_path: Path) -> RecordKeyWorld:
+    return RecordKeyWorld(str(tmp_path))
 
 
 @pytest.mark.req("PL-853")
-async def test_a_key_that_is_there_is_used_at_once(world: World) -> None:
+async def test_a_key_that_is_there_is_used_at_once(world: RecordKeyWorld) -> None:
     world.write(OLD)
     await world.after(0)
     assert world.signs_with == "old"
@@ -60,7 +60,9 @@ async def test_a_key_that_is_there_is_used_at_once(world: World) -> None:
 
 @pytest.mark.req("PL-853")
 @pytest.mark.parametrize("keeps", [True, False], ids=["with the one before", "alone"])
-async def test_a_new_key_is_believed_at_once_and_signed_with_when_all_have_it(world: World, keeps: bool) -> None:
+async def test_a_new_key_is_believed_at_once_and_signed_with_when_all_have_it(
+    world: RecordKeyWorld, keeps: bool
+) -> None:
     """A replica that has not heard of it must be able to believe what this one signs."""
     world.write(OLD)
     await world.after(0)
@@ -72,7 +74,7 @@ async def test_a_new_key_is_believed_at_once_and_signed_with_when_all_have_it(wo
 
 
 @pytest.mark.req("PL-853")
-async def test_a_process_that_starts_during_a_rotation_waits_as_well(world: World) -> None:
+async def test_a_process_that_starts_during_a_rotation_waits_as_well(world: RecordKeyWorld) -> None:
     world.write(NEW, OLD)
     await world.after(0)
     assert world.signs_with == "old"
@@ -82,7 +84,7 @@ async def test_a_process_that_starts_during_a_rotation_waits_as_well(world: Worl
 
 @pytest.mark.req("PL-853")
 @pytest.mark.parametrize("content", [None, b"", b"no key\n"], ids=["gone", "empty", "damaged"])
-async def test_what_happens_to_the_file_takes_no_key_away(world: World, content: bytes | None) -> None:
+async def test_what_happens_to_the_file_takes_no_key_away(world: RecordKeyWorld, content: bytes | None) -> None:
     """It is said once, and holds nothing of the content."""
     world.write(OLD)
     await world.after(0)
@@ -100,7 +102,7 @@ async def test_what_happens_to_the_file_takes_no_key_away(world: World, content:
 @pytest.mark.req("PL-853")
 @pytest.mark.parametrize("folder", ["", "nowhere"], ids=["no folder", "no file"])
 async def test_without_a_key_that_is_said_once(folder: str) -> None:
-    world = World(folder)
+    world = RecordKeyWorld(folder)
     with capture_logs() as logs:
         for _ in range(3):
             await world.after(INTERVAL)
@@ -109,7 +111,7 @@ async def test_without_a_key_that_is_said_once(folder: str) -> None:
 
 
 @pytest.mark.req("PL-853")
-async def test_a_key_that_comes_later_counts_from_then_on(world: World) -> None:
+async def test_a_key_that_comes_later_counts_from_then_on(world: RecordKeyWorld) -> None:
     await world.after(0)
     assert not world.seal.has_key
     world.write(OLD)
@@ -118,7 +120,7 @@ async def test_a_key_that_comes_later_counts_from_then_on(world: World) -> None:
 
 
 @pytest.mark.req("PL-853")
-async def test_a_key_of_before_that_is_put_beside_the_one_in_use_is_believed(world: World) -> None:
+async def test_a_key_of_before_that_is_put_beside_the_one_in_use_is_believed(world: RecordKeyWorld) -> None:
     """The last two keys of the file count, whenever the second one came."""
     world.write(NEW)
     await world.after(0)
@@ -129,7 +131,9 @@ async def test_a_key_of_before_that_is_put_beside_the_one_in_use_is_believed(wor
 
 @pytest.mark.req("PL-853")
 @pytest.mark.parametrize("rotated", [True, False], ids=["replaced", "taken out"])
-async def test_a_key_that_was_stolen_is_revoked_by_taking_it_out_of_the_file(world: World, rotated: bool) -> None:
+async def test_a_key_that_was_stolen_is_revoked_by_taking_it_out_of_the_file(
+    world: RecordKeyWorld, rotated: bool
+) -> None:
     """Until then another replica may sign with it; afterwards whoever stole it can forge nothing."""
     world.write(*([OLD] if rotated else [NEW, OLD]))
     await world.after(0)
@@ -143,7 +147,7 @@ async def test_a_key_that_was_stolen_is_revoked_by_taking_it_out_of_the_file(wor
 
 
 @pytest.mark.req("PL-853")
-async def test_a_key_that_is_put_back_in_time_is_not_revoked(world: World) -> None:
+async def test_a_key_that_is_put_back_in_time_is_not_revoked(world: RecordKeyWorld) -> None:
     world.write(NEW, OLD)
     await world.after(0)
     await world.after(SPREAD)
@@ -157,7 +161,7 @@ async def test_a_key_that_is_put_back_in_time_is_not_revoked(world: World) -> No
 
 
 @pytest.mark.req("PL-853")
-async def test_a_file_that_cannot_be_read_revokes_nothing_however_long(world: World) -> None:
+async def test_a_file_that_cannot_be_read_revokes_nothing_however_long(world: RecordKeyWorld) -> None:
     world.write(NEW, OLD)
     await world.after(0)
     await world.after(SPREAD)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from manual_clock import ManualClock
-from scripted_api import bookmark, event, listing, serving, status, stream
+from scripted_server import bookmark, event, listing, serving, status, stream
 from taint_nodes import document
 
 from polyarch.kube.client import Client

@@ -23,7 +23,7 @@ from polyarch.taints.status import StatusWriter
 KEY = ObjectKey("", "cluster")
 
 
-class World:
+class TaintStatusWorld:
     def __init__(self, **options: Any) -> None:
         self.clock = ManualClock()
         self.configuration: ArchitectureTaints | None = ArchitectureTaints(
@@ -50,7 +50,7 @@ class World:
 
 @pytest.mark.req("TN-014")
 async def test_it_is_written_when_it_changed_and_not_otherwise() -> None:
-    world = World()
+    world = TaintStatusWorld()
     assert await world.look() == RequeueAfter(10.0)
     assert [each["metadata"] for each in world.applied] == [{"name": "cluster", "uid": "u1"}]
     status = world.applied[0]["status"]
@@ -67,7 +67,7 @@ async def test_it_is_written_when_it_changed_and_not_otherwise() -> None:
 
 @pytest.mark.req("TN-014")
 async def test_conditions_of_others_are_left_alone() -> None:
-    world = World()
+    world = TaintStatusWorld()
     await world.look()
     theirs = Stored(type="AffinityCovered", status="False", reason="PlacementNotConfigured")
     status = world.configuration.status
@@ -79,7 +79,7 @@ async def test_conditions_of_others_are_left_alone() -> None:
 
 @pytest.mark.req("TN-014")
 async def test_at_most_every_ten_seconds() -> None:
-    world = World()
+    world = TaintStatusWorld()
     await world.look()
     world.contribution = StatusPart(fields={"nodes": {"managed": 3}})
     assert await world.look(4) == RequeueAfter(6.0)
@@ -90,7 +90,7 @@ async def test_at_most_every_ten_seconds() -> None:
 
 @pytest.mark.req("TN-014")
 async def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
-    world = World()
+    world = TaintStatusWorld()
     world.contribution = StatusPart(conditions=(Condition("NodesTainted", "False", "InProgress", "1 of 2"),))
     await world.look()
     world.contribution = StatusPart(conditions=(Condition("NodesTainted", "False", "InProgress", "2 of 3"),))
@@ -105,7 +105,7 @@ async def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
 
 
 async def test_without_the_object_nothing_is_written() -> None:
-    world = World()
+    world = TaintStatusWorld()
     world.gone = True
     await world.look()
     world.configuration = None
@@ -114,7 +114,7 @@ async def test_without_the_object_nothing_is_written() -> None:
 
 
 async def test_a_configuration_from_a_file_is_only_logged(capsys: pytest.CaptureFixture[str]) -> None:
-    world = World(from_file=True)
+    world = TaintStatusWorld(from_file=True)
     for _ in range(3):
         await world.look(60)
     assert world.applied == []
@@ -150,7 +150,7 @@ def test_two_parts_do_not_give_the_same(part: StatusPart) -> None:
 @pytest.mark.req("TN-083")
 async def test_an_alert_can_see_whether_it_is_degraded() -> None:
     """And no longer once the object is gone."""
-    world = World()
+    world = TaintStatusWorld()
     await world.look()
     assert not world.writer.is_degraded
     world.contribution = StatusPart(problems=(Problem("PodsBecamePending", "stopped"),))

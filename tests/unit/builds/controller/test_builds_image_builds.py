@@ -29,7 +29,7 @@ class NoServer:
     """Nothing is asked of an API server here."""
 
 
-class World:
+class ImageBuildWorld:
     """Builds ``web`` and ``shop`` in the namespace ``team``, ``web`` with a Run; ``woken`` are those that are woken."""
 
     def __init__(self) -> None:
@@ -116,16 +116,16 @@ def informer(resource: Any, type: Any) -> Informer[Any]:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ImageBuildWorld:
+    return ImageBuildWorld()
 
 
-def test_a_changed_build_wakes_itself(world: World) -> None:
+def test_a_changed_build_wakes_itself(world: ImageBuildWorld) -> None:
     world.build("shop", generation=2)
     assert world.woken == ["shop"]
 
 
-def test_what_belongs_to_a_run_wakes_the_build_of_that_run(world: World) -> None:
+def test_what_belongs_to_a_run_wakes_the_build_of_that_run(world: ImageBuildWorld) -> None:
     label = {"labels": {names.RUN_LABEL: "web-1"}}
     world.run("web-1", "web", phase="Building")
     assert world.woken == ["web"]
@@ -138,7 +138,7 @@ def test_what_belongs_to_a_run_wakes_the_build_of_that_run(world: World) -> None
 
 
 @pytest.mark.req("BD-079")
-def test_a_run_whose_name_is_too_long_for_a_label_is_found_by_its_annotation(world: World) -> None:
+def test_a_run_whose_name_is_too_long_for_a_label_is_found_by_its_annotation(world: ImageBuildWorld) -> None:
     name = "w" * 100
     world.run(name, "shop")
     world.look("web", "shop")
@@ -147,7 +147,7 @@ def test_a_run_whose_name_is_too_long_for_a_label_is_found_by_its_annotation(wor
 
 
 @pytest.mark.req("BD-324")
-def test_a_job_that_is_deleted_or_loses_its_label_wakes_its_build(world: World) -> None:
+def test_a_job_that_is_deleted_or_loses_its_label_wakes_its_build(world: ImageBuildWorld) -> None:
     """To a watch by label both are the same."""
     world.job("web-1-amd64", "web-1")
     world.look("web", "shop")
@@ -155,13 +155,13 @@ def test_a_job_that_is_deleted_or_loses_its_label_wakes_its_build(world: World) 
     assert world.woken == ["web"]
 
 
-def test_what_is_of_no_run_wakes_nobody(world: World) -> None:
+def test_what_is_of_no_run_wakes_nobody(world: ImageBuildWorld) -> None:
     world.job("other", "somebody-elses")
     assert world.woken == []
 
 
 @pytest.mark.req("BD-154")
-def test_a_job_that_ends_anywhere_wakes_who_waits_for_room(world: World) -> None:
+def test_a_job_that_ends_anywhere_wakes_who_waits_for_room(world: ImageBuildWorld) -> None:
     world.job("web-1-amd64", "web-1")
     queued = PlannedArchitecture(architecture="amd64", action="Wait", reason="Queued")
     world.look("shop", plan=BuildPlan(decision="InProgress", reason="", message="", per_architecture=(queued,)))
@@ -174,7 +174,7 @@ def test_a_job_that_ends_anywhere_wakes_who_waits_for_room(world: World) -> None
 
 
 @pytest.mark.req("BD-093")
-def test_a_job_of_somebody_else_wakes_who_waits_for_it(world: World) -> None:
+def test_a_job_of_somebody_else_wakes_who_waits_for_it(world: ImageBuildWorld) -> None:
     world.job("web-1-amd64", "web-1")
     shared = PlannedArchitecture(architecture="amd64", action="Wait", job="web-1-amd64")
     world.look("shop", plan=BuildPlan(decision="InProgress", reason="", message="", per_architecture=(shared,)))
@@ -183,26 +183,26 @@ def test_a_job_of_somebody_else_wakes_who_waits_for_it(world: World) -> None:
 
 
 @pytest.mark.req("BD-042")
-def test_a_node_of_another_architecture_wakes_all_that_could_run_there(world: World) -> None:
+def test_a_node_of_another_architecture_wakes_all_that_could_run_there(world: ImageBuildWorld) -> None:
     world.node("arm64-1", "arm64")
     assert world.woken == ["shop", "web"]
 
 
 @pytest.mark.req("BD-100")
-def test_a_heartbeat_wakes_nobody(world: World) -> None:
+def test_a_heartbeat_wakes_nobody(world: ImageBuildWorld) -> None:
     world.node("amd64-1", "amd64", beat=10)
     assert world.woken == []
 
 
 @pytest.mark.req("BD-218")
-def test_whether_a_node_is_ready_matters_only_to_what_is_under_way_or_held(world: World) -> None:
+def test_whether_a_node_is_ready_matters_only_to_what_is_under_way_or_held(world: ImageBuildWorld) -> None:
     world.look("web", plan=BuildPlan(decision="Held", reason="", message=""))
     world.node("amd64-1", "amd64", ready="False")
     assert world.woken == ["web"]
 
 
 @pytest.mark.req("BD-153")
-def test_another_pod_security_level_wakes_the_builds_of_its_namespace(world: World) -> None:
+def test_another_pod_security_level_wakes_the_builds_of_its_namespace(world: ImageBuildWorld) -> None:
     world.put(world.informers.namespaces, "team", "", metadata={"labels": {"team": "yes"}})
     world.put(
         world.informers.namespaces,
@@ -217,7 +217,7 @@ def test_another_pod_security_level_wakes_the_builds_of_its_namespace(world: Wor
     assert world.woken == ["shop", "web"]
 
 
-def test_a_build_that_is_going_is_not_woken_by_nodes_any_more(world: World) -> None:
+def test_a_build_that_is_going_is_not_woken_by_nodes_any_more(world: ImageBuildWorld) -> None:
     world.build("shop", deletionTimestamp="2027-01-01T00:00:00Z")
     assert world.reader.facts(BuildRef("ImageBuild", "team", "shop")) is None
     assert world.woken == ["shop"]
@@ -226,7 +226,7 @@ def test_a_build_that_is_going_is_not_woken_by_nodes_any_more(world: World) -> N
 
 
 @pytest.mark.req("BD-348")
-def test_with_runs_and_jobs_goes_what_was_made_of_them(world: World) -> None:
+def test_with_runs_and_jobs_goes_what_was_made_of_them(world: ImageBuildWorld) -> None:
     """Each is some kilobytes: a builder that has seen thousands of Runs of a few ImageBuilds kept them all."""
     world.drop(world.informers.runs, "web-1")
     for number in range(30):

@@ -40,7 +40,7 @@ class Shares:
     def release(self, informer): ...
 
 
-class World:
+class MachineConfigWorld:
     def __init__(self, *, has_controller=False):
         self.shares, self.metrics = Shares(), Metrics()
         kinds = {
@@ -91,7 +91,7 @@ class World:
 @pytest.mark.req("BD-290")
 @pytest.mark.parametrize("waits_for_builds", [False, True])
 def test_the_deletion_of_a_config_is_told_once(waits_for_builds):
-    world = World()
+    world = MachineConfigWorld()
     world.put("worker")
     world.put("infra")
     if waits_for_builds:
@@ -105,7 +105,7 @@ def test_the_deletion_of_a_config_is_told_once(waits_for_builds):
     ("stored", "seen"), [(base64.b64encode(CERTIFICATE.encode()).decode(), True), ("?", False), (None, False)]
 )
 def test_the_cas_of_nodes_are_an_input_of_every_build(stored, seen):
-    world = World(has_controller=True)
+    world = MachineConfigWorld(has_controller=True)
     world.put("worker")
     woken = []
     world.reader.subscribe(woken.append)
@@ -120,7 +120,7 @@ def test_the_cas_of_nodes_are_an_input_of_every_build(stored, seen):
 @pytest.mark.req("BD-231")
 def test_the_images_of_configs_and_builds_that_stay_are_in_use():
     """What a config shows is what nodes roll out to; what leaves holds nothing back."""
-    world = World()
+    world = MachineConfigWorld()
     world.show("MachineOSConfig", "worker", status={"currentImagePullSpec": "registry.example.com/os@sha256:1"})
     world.show("MachineOSConfig", "infra", status={"currentImagePullSpec": "no"}, deletionTimestamp=GONE)
     world.show("MachineOSBuild", "worker-2", status={"digestedImagePushSpec": "registry.example.com/os@sha256:2"})
@@ -133,7 +133,7 @@ def test_the_images_of_configs_and_builds_that_stay_are_in_use():
 @pytest.mark.parametrize(("replicas", "builds"), [(None, False), (1, False), (0, True)])
 def test_a_stock_builder_counts_while_somebody_wants_it_to_run(replicas, builds):
     """A Deployment without replicas has one."""
-    world = World()
+    world = MachineConfigWorld()
     world.show("MachineOSConfig", "worker", spec={"machineConfigPool": {"name": "worker"}})
     world.show("Deployment", api.STOCK_DEPLOYMENT, spec={"replicas": replicas})
     ref = BuildRef("MachineOSConfig", api.NAMESPACE, "worker")

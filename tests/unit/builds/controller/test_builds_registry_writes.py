@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from builds_world import NAMESPACE, World
+from builds_world import NAMESPACE, BuildPlanWorld
 
 from polyarch.builds.controller.informers import BuildRef
 from polyarch.builds.controller.writes import RegistryWrites, WriteResult
@@ -30,7 +30,7 @@ class Registries:
         return self._trouble
 
 
-async def pushed(world: World, trouble: PublishFailure) -> WriteFailure:
+async def pushed(world: BuildPlanWorld, trouble: PublishFailure) -> WriteFailure:
     """What came of the push of a plan."""
     (write,) = [each for each in world.plan().writes if each.verb == "push-index"]
     found = await RegistryWrites(Registries(trouble)).carry_out(REF, write, NoCredentials())
@@ -38,8 +38,8 @@ async def pushed(world: World, trouble: PublishFailure) -> WriteFailure:
     return found
 
 
-def both_built() -> World:
-    world = World()
+def both_built() -> BuildPlanWorld:
+    world = BuildPlanWorld()
     world.reconcile()
     world.succeed("amd64")
     world.succeed("arm64")

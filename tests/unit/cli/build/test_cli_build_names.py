@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from scripted_api import ScriptedApi, listing, serving, status
+from scripted_server import ScriptedServer, listing, serving, status
 
 from polyarch.cli.app import app
 from polyarch.cli.completion import completions
@@ -28,7 +28,7 @@ async def api():
         yield api
 
 
-async def complete(api: ScriptedApi, folder: Path, *words: str) -> list[tuple[str, str]]:
+async def complete(api: ScriptedServer, folder: Path, *words: str) -> list[tuple[str, str]]:
     """What a shell is told, with the cluster's kubeconfig on the command line."""
     file = folder / "kubeconfig"
     context = {"cluster": "c", "user": "u", "namespace": "home"}
@@ -47,21 +47,21 @@ async def complete(api: ScriptedApi, folder: Path, *words: str) -> list[tuple[st
 
 @pytest.mark.req("BD-303")
 @pytest.mark.parametrize("command", ["run", "plan", "status", "logs"])
-async def test_names_come_with_how_the_build_is(api: ScriptedApi, tmp_path: Path, command: str) -> None:
+async def test_names_come_with_how_the_build_is(api: ScriptedServer, tmp_path: Path, command: str) -> None:
     api.script(BUILDS)
     assert await complete(api, tmp_path, "build", command, "") == [("admin", "1/2 arm64: BuildFailed"), ("shop", "2/2")]
     assert api.requests[0].path.endswith("/namespaces/home/imagebuilds")
 
 
 @pytest.mark.req("BD-303")
-async def test_of_the_namespace_of_the_command_line(api: ScriptedApi, tmp_path: Path) -> None:
+async def test_of_the_namespace_of_the_command_line(api: ScriptedServer, tmp_path: Path) -> None:
     api.script(BUILDS)
     assert await complete(api, tmp_path, "build", "status", "-n", "team", "s") == [("shop", "2/2")]
     assert api.requests[0].path.endswith("/namespaces/team/imagebuilds")
 
 
 @pytest.mark.req("BD-304")
-async def test_runs_are_those_of_the_build(api: ScriptedApi, tmp_path: Path) -> None:
+async def test_runs_are_those_of_the_build(api: ScriptedServer, tmp_path: Path) -> None:
     api.script(RUNS, RUNS)
     assert await complete(api, tmp_path, "build", "logs", "shop", "--namespace=team", "--run=") == [
         ("shop-1", "Succeeded")
@@ -70,7 +70,7 @@ async def test_runs_are_those_of_the_build(api: ScriptedApi, tmp_path: Path) -> 
     assert [name for name, _ in await complete(api, tmp_path, "build", "logs", "--run=")] == ["admin-1", "shop-1"]
 
 
-async def test_a_cluster_that_refuses_completes_nothing(api: ScriptedApi, tmp_path: Path) -> None:
+async def test_a_cluster_that_refuses_completes_nothing(api: ScriptedServer, tmp_path: Path) -> None:
     api.otherwise = status(403, "Forbidden", "imagebuilds is forbidden")
     assert await complete(api, tmp_path, "build", "status", "") == []
 

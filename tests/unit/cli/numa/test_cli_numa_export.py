@@ -15,7 +15,7 @@ import yaml
 from google.protobuf.json_format import Parse
 from machine_trees import GIB
 from numa_host import NumaHost
-from scripted_api import ScriptedApi, document, serving, status
+from scripted_server import ScriptedServer, document, serving, status
 
 from polyarch.cli import main
 from polyarch.numa.host import podresources_pb2 as api
@@ -260,7 +260,7 @@ def test_one_pod_is_asked_for_and_else_picked_out_of_the_list(export, host: Numa
 def cluster(server_loop, tmp_path: Path):
     """An API server that answers by script, and its kubeconfig."""
     made = serving()
-    api: ScriptedApi = asyncio.run_coroutine_threadsafe(made.__aenter__(), server_loop).result(30)
+    api: ScriptedServer = asyncio.run_coroutine_threadsafe(made.__aenter__(), server_loop).result(30)
     (tmp_path / "kubeconfig").write_text(
         json.dumps(
             {
@@ -276,7 +276,7 @@ def cluster(server_loop, tmp_path: Path):
 
 
 @pytest.mark.req("NE-160")
-def test_publish_writes_the_object(export, cluster: ScriptedApi, tmp_path: Path):
+def test_publish_writes_the_object(export, cluster: ScriptedServer, tmp_path: Path):
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "uid-1"}}
     cluster.script(document(node), status(404, "NotFound"), document({"metadata": {"name": "n1"}}, 201))
     ran = export("--publish", "--kubeconfig", str(tmp_path / "kubeconfig"), "-o", "json")
@@ -289,13 +289,13 @@ def test_publish_writes_the_object(export, cluster: ScriptedApi, tmp_path: Path)
 
 
 @pytest.mark.req("NE-160")
-def test_without_publish_no_cluster_is_asked(export, cluster: ScriptedApi, tmp_path: Path):
+def test_without_publish_no_cluster_is_asked(export, cluster: ScriptedServer, tmp_path: Path):
     assert export("--kubeconfig", str(tmp_path / "kubeconfig")).code == 0
     assert cluster.requests == []
 
 
 @pytest.mark.req("NE-160")
-def test_3_if_it_could_not_be_published(export, cluster: ScriptedApi, tmp_path: Path):
+def test_3_if_it_could_not_be_published(export, cluster: ScriptedServer, tmp_path: Path):
     cluster.otherwise = status(403, "Forbidden", "no rights")
     ran = export("--publish", "--kubeconfig", str(tmp_path / "kubeconfig"))
     assert ran.code == 3

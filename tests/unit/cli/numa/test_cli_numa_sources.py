@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 from numa_files import machine, pod, topology, zone
-from scripted_api import Answer, ScriptedApi, document, serving, status
+from scripted_server import Answer, ScriptedServer, document, serving, status
 
 from polyarch.cli.errors import CouldNotComplete
 from polyarch.cli.numa.cluster import HEADER, SeenCluster, read_cluster
@@ -36,7 +36,7 @@ PROXY = "/api/v1/namespaces/polyarch-system/pods/https:s-1:8448/proxy/numa/state
 class Cluster:
     """Answers by path."""
 
-    def __init__(self, api: ScriptedApi) -> None:
+    def __init__(self, api: ScriptedServer) -> None:
         self.api = api
         self.schedulers: list[Any] = [EXTENDER]
         self.state: Answer = document(state_document.document(STATE))

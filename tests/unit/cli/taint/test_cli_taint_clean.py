@@ -19,7 +19,7 @@ OURS = "supported-arch=arm64:NoSchedule"
 GKE = "kubernetes.io/arch=arm64:NoSchedule"
 
 
-class World:
+class TaintCleanWorld:
     """An API server, a Lease that somebody renews or not, and time that passes."""
 
     def __init__(self) -> None:
@@ -61,8 +61,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> TaintCleanWorld:
+    return TaintCleanWorld()
 
 
 @pytest.mark.req("TN-072")

@@ -72,7 +72,7 @@ class Counted:
         pass
 
 
-class World:
+class PublisherWorld:
     def __init__(self, settings, *, owned):
         self.api, self.clock, self.counted = FakeApi(), ManualClock(), Counted()
         self.conditions: list[Condition] = []
@@ -121,7 +121,7 @@ class World:
 
 @asynccontextmanager
 async def running(settings=SETTINGS, *, owned=True, prepared=lambda world: register(world.api, "one")):
-    world = World(settings, owned=owned)
+    world = PublisherWorld(settings, owned=owned)
     prepared(world)
     parts = [world.publisher, world.topology, *([world.owner] if owned else [])]
     tasks = [asyncio.create_task(each.run()) for each in parts]

@@ -39,7 +39,7 @@ class Ended:
         return frozenset(("default", name) for name in self._pods)
 
 
-class World:
+class ScanWorld:
     def __init__(self, root: Path, *, ended: Ended | None = None, **settings: object) -> None:
         self.host, self.kubelet = NumaHost(root), Kubelet()
         host = HostSettings(root=str(root), kubelet_config="file")
@@ -56,7 +56,7 @@ class World:
 
 @pytest.mark.req("NE-060")
 async def test_the_kubelet_is_asked_first_for_its_pods(tmp_path):
-    world = World(tmp_path)
+    world = ScanWorld(tmp_path)
     scanned = await world.scan("start")
     assert world.kubelet.asked == ["list", "allocatable"]
     assert available(scanned.document) == [3, 2]
@@ -67,7 +67,7 @@ async def test_the_kubelet_is_asked_first_for_its_pods(tmp_path):
 
 @pytest.mark.req("NE-060")
 async def test_excluded_and_terminal_pods_count_nowhere(tmp_path):
-    world = World(tmp_path, ended=Ended("a"), pod_exclude=(PodPattern("*", "b"),))
+    world = ScanWorld(tmp_path, ended=Ended("a"), pod_exclude=(PodPattern("*", "b"),))
     scanned = await world.scan("start")
     assert available(scanned.document) == [3, 4]
     assert (scanned.zones.counts.listed, scanned.zones.counts.excluded) == (2, 2)
@@ -76,7 +76,7 @@ async def test_excluded_and_terminal_pods_count_nowhere(tmp_path):
 @pytest.mark.req("NE-054")
 @pytest.mark.parametrize("reason", ["allocatable", "devices", "socket", "node"])
 async def test_what_may_change_the_allocatable_resources_asks_for_them_again(tmp_path, reason):
-    world = World(tmp_path)
+    world = ScanWorld(tmp_path)
     await world.scan("start")
     world.kubelet.allocated = (1, 2, 3)
     assert await world.available("timer", "cpu") == [3, 2]
@@ -86,7 +86,7 @@ async def test_what_may_change_the_allocatable_resources_asks_for_them_again(tmp
 @pytest.mark.req("NE-037")
 async def test_a_kubelet_that_restarted_makes_the_machine_be_read_again(tmp_path):
     """Distances change without a change of what is online, as when firmware is updated."""
-    world = World(tmp_path)
+    world = ScanWorld(tmp_path)
 
     async def costs(*reasons: str) -> list[int]:
         document = (await world.scan(*reasons)).document
@@ -99,7 +99,7 @@ async def test_a_kubelet_that_restarted_makes_the_machine_be_read_again(tmp_path
 
 
 async def test_a_kubelet_that_does_not_answer_fails_the_scan_with_the_name_of_the_call(tmp_path):
-    world = World(tmp_path)
+    world = ScanWorld(tmp_path)
 
     async def refuse() -> list[ListedPod]:
         raise PodResourcesError("list", "refused")

@@ -65,7 +65,7 @@ class Conditions:
         self.told.append((condition.type, condition.status, condition.reason, condition.message))
 
 
-class World:
+class ScanLoopWorld:
     def __init__(self, triggers, *, status_file=None, ready=None):
         self.clock, self.scanner = ManualClock(), Scanner()
         self.publisher, self.conditions = Publisher(), Conditions()
@@ -95,7 +95,7 @@ class World:
 
 @asynccontextmanager
 async def running(triggers=EVERY_MINUTE, **more):
-    world = World(triggers, **more)
+    world = ScanLoopWorld(triggers, **more)
     world.task = asyncio.create_task(world.loop.run())
     try:
         await world.clock.settle()
@@ -151,7 +151,7 @@ async def test_a_failed_scan_is_made_again_after_1_to_30_seconds():
 
 @pytest.mark.req("NE-103")
 async def test_a_kubelets_settings_that_were_never_known_end_the_process():
-    world = World(TriggerSettings())
+    world = ScanLoopWorld(TriggerSettings())
     world.scanner.problem = NoKubeletSettings("the kubelet's settings are not known")
     with pytest.raises(NoKubeletSettings):
         await world.loop.run()

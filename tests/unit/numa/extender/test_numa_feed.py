@@ -41,7 +41,7 @@ class Watched:
         return True
 
 
-class World:
+class ExtenderFeedWorld:
     def __init__(self):
         self.told = []
         self.clock = ManualClock()
@@ -74,7 +74,7 @@ def listed(*pods, version=100):
 
 
 async def test_each_version_is_handed_on_once_and_the_first_list_is_told():
-    world = World()
+    world = ExtenderFeedWorld()
     assert world.take(*listed(pod("a", 1), pod("b", 2))) == ["+a@1", "+b@2", "complete"]
     assert world.take(Apply(pod("a", 1)), Apply(pod("a", 5)), Apply(pod("a", 4))) == ["+a@5"]
     assert world.feed.has_synced
@@ -82,27 +82,27 @@ async def test_each_version_is_handed_on_once_and_the_first_list_is_told():
 
 
 async def test_what_vanished_while_the_watch_was_broken_is_told_when_the_next_list_is_complete():
-    world = World()
+    world = ExtenderFeedWorld()
     world.take(*listed(pod("a", 1), pod("b", 2)))
     assert world.take(Init(), InitApply(pod("b", 2)), InitApply(pod("c", 9))) == ["+c@9"]
     assert world.take(InitDone("10")) == ["-a=uid-a"]
 
 
 async def test_a_list_that_breaks_off_says_nothing_of_what_was_not_in_it():
-    world = World()
+    world = ExtenderFeedWorld()
     world.take(*listed(pod("a", 1), pod("b", 2)))
     world.take(Init(), InitApply(pod("a", 1)))
     assert world.take(*listed(pod("a", 1), pod("b", 2))) == []
 
 
 async def test_an_object_made_again_under_its_name_is_another_one():
-    world = World()
+    world = ExtenderFeedWorld()
     world.take(*listed(pod("a", 1)))
     assert world.take(Apply(pod("a", 7, uid="other"))) == ["-a=uid-a", "+a@7"]
 
 
 async def test_a_deletion_older_than_what_is_known_is_not_one():
-    world = World()
+    world = ExtenderFeedWorld()
     world.take(*listed(pod("a", 5)))
     assert world.take(Delete(ObjectKey("demo", "a"), "3")) == []
     assert world.take(Delete(ObjectKey("demo", "a"), "8")) == ["-a=uid-a"]
@@ -110,7 +110,7 @@ async def test_a_deletion_older_than_what_is_known_is_not_one():
 
 
 async def test_an_object_that_cannot_be_taken_in_hinders_no_other():
-    world = World()
+    world = ExtenderFeedWorld()
     told = []
 
     def seen(pod):
@@ -129,7 +129,7 @@ async def test_an_object_that_cannot_be_taken_in_hinders_no_other():
 
 @pytest.mark.req("NS-151")
 async def test_what_was_handed_on_is_known_by_its_version():
-    world = World()
+    world = ExtenderFeedWorld()
     world.take(*listed(pod("a", 10)))
     key = ObjectKey("demo", "a")
     assert [world.feed.has(key, version) for version in ("9", "10", "11")] == [True, True, False]
@@ -138,7 +138,7 @@ async def test_what_was_handed_on_is_known_by_its_version():
 
 @pytest.fixture
 async def running():
-    world = World()
+    world = ExtenderFeedWorld()
     task = asyncio.create_task(world.feed.run())
     await world.clock.run(0)
     yield world

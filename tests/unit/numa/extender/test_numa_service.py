@@ -14,7 +14,7 @@ from polyarch.kube.server import HttpServer
 from polyarch.numa.extender.service import Service
 
 
-class World:
+class ExtenderServiceWorld:
     """An extender that listens."""
 
     def __init__(self, **options):
@@ -42,7 +42,7 @@ class World:
 
 @asynccontextmanager
 async def listening(**options):
-    world = World(**options)
+    world = ExtenderServiceWorld(**options)
     async with HttpServer(world.service.serve) as server, aiohttp.ClientSession() as session:
         world.url, world.session = server.url, session
         yield world

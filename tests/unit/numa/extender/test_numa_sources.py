@@ -15,7 +15,7 @@ from polyarch.objects import ObjectKey
 TYPES = {TOPOLOGY: NodeResourceTopology, NODE: WatchedNode, POD: WatchedPod}
 
 
-class World:
+class ExtenderSourcesWorld:
     """Sources whose watches are the test."""
 
     def __init__(self, **settings: Any) -> None:
@@ -86,7 +86,7 @@ def bound(name="web", node="a", phase="Running", **status):
 
 @pytest.mark.req("NS-150")
 def test_the_books_begin_when_all_three_lists_are_complete_and_not_before():
-    world = World()
+    world = ExtenderSourcesWorld()
     world.list(NODE, node_document())
     world.list(TOPOLOGY, topology_document())
     assert world.started == []
@@ -99,7 +99,7 @@ def test_the_books_begin_when_all_three_lists_are_complete_and_not_before():
 
 @pytest.mark.req("NS-085")
 def test_the_cache_that_is_not_complete_is_named():
-    world = World()
+    world = ExtenderSourcesWorld()
     assert "noderesourcetopologies" in world.sources.problem
     world.list(TOPOLOGY, topology_document())
     assert "nodes is not complete yet" in world.sources.problem
@@ -109,7 +109,7 @@ def test_the_cache_that_is_not_complete_is_named():
 @pytest.mark.req("NS-044")
 def test_a_node_has_what_it_says_itself_and_what_its_object_says_whichever_comes_first():
     for order in ((NODE, TOPOLOGY), (TOPOLOGY, NODE)):
-        world = World()
+        world = ExtenderSourcesWorld()
         for feed in order:
             world.list(feed, {NODE: node_document, TOPOLOGY: topology_document}[feed]())
         facts = world.books.node("a")
@@ -119,7 +119,7 @@ def test_a_node_has_what_it_says_itself_and_what_its_object_says_whichever_comes
 
 @pytest.mark.req("NS-171")
 def test_a_heartbeat_of_a_node_changes_nothing():
-    world = World()
+    world = ExtenderSourcesWorld()
     world.begin()
     before = world.books.node("a")
     world.see(NODE, node_document())
@@ -130,7 +130,7 @@ def test_a_heartbeat_of_a_node_changes_nothing():
 
 @pytest.mark.req("NS-103")
 def test_an_object_that_is_gone_keeps_reservations_and_a_node_that_is_gone_has_none():
-    world = World()
+    world = ExtenderSourcesWorld()
     world.begin(bound())
     assert [each.node for each in world.books.reservations(0.0)] == ["a"]
     world.lose(TOPOLOGY, "a")
@@ -146,7 +146,7 @@ def test_an_object_that_is_gone_keeps_reservations_and_a_node_that_is_gone_has_n
 
 
 def test_a_node_without_object_and_node_is_not_there():
-    world = World()
+    world = ExtenderSourcesWorld()
     world.begin()
     world.lose(NODE, "a")
     world.lose(TOPOLOGY, "a")
@@ -155,7 +155,7 @@ def test_a_node_without_object_and_node_is_not_there():
 
 @pytest.mark.req("NS-103")
 def test_a_pod_that_vanished_unseen_releases_what_it_had():
-    world = World()
+    world = ExtenderSourcesWorld()
     world.begin(bound())
     world.list(POD)
     assert world.books.reservations(0.0) == []
@@ -164,7 +164,7 @@ def test_a_pod_that_vanished_unseen_releases_what_it_had():
 @pytest.mark.req("NS-171")
 def test_of_a_pod_that_aligns_nothing_only_its_name_and_node_are_kept():
     kept = []
-    world = World()
+    world = ExtenderSourcesWorld()
     seen = world.books.pod_seen
     world.books.pod_seen = lambda pod, now: (kept.append(pod), seen(pod, now))
     small = bound("small")
@@ -179,7 +179,7 @@ def test_of_a_pod_that_aligns_nothing_only_its_name_and_node_are_kept():
 
 
 def test_a_pod_whose_quantities_cannot_be_read_hinders_no_other():
-    world = World()
+    world = ExtenderSourcesWorld()
     odd = bound("odd")
     odd["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "many"
     world.begin(odd, bound("web"))
@@ -189,7 +189,7 @@ def test_a_pod_whose_quantities_cannot_be_read_hinders_no_other():
 @pytest.mark.req("NS-166")
 @pytest.mark.parametrize("reason", ["TopologyAffinityError", "SMTAlignmentError"])
 def test_a_pod_that_its_kubelet_refused_counts_once_and_not_if_it_was_refused_before_us(reason):
-    world = World()
+    world = ExtenderSourcesWorld()
     world.begin(bound("old", phase="Failed", reason=reason))
     for _ in range(2):
         world.see(POD, bound("new", phase="Failed", reason=reason))
@@ -199,7 +199,7 @@ def test_a_pod_that_its_kubelet_refused_counts_once_and_not_if_it_was_refused_be
 
 @pytest.mark.req("NS-107")
 def test_an_exporter_is_ready_while_one_of_its_pods_on_the_node_is():
-    world = World()
+    world = ExtenderSourcesWorld()
     told = []
     world.books.exporter_seen = lambda node, is_ready, now: told.append((node, is_ready))
 
@@ -217,7 +217,7 @@ def test_an_exporter_is_ready_while_one_of_its_pods_on_the_node_is():
 
 @pytest.mark.req("NS-087")
 def test_the_answers_about_a_pod_are_forgotten_with_it():
-    world = World()
+    world = ExtenderSourcesWorld()
     world.begin(document("web"))
     from polyarch.numa.fit.facts import PodObject, pod_facts
 

@@ -11,7 +11,7 @@ from polyarch.numa.extender.sources import FailoverBarrier
 from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 
 
-class World:
+class TakeoverWorld:
     """An API server with pods, and a watch that has shown some of them."""
 
     def __init__(self, *pods):
@@ -44,7 +44,7 @@ class World:
 
 @pytest.mark.req("NS-151")
 async def test_the_first_call_after_a_silence_waits_until_the_watch_has_shown_what_is_there():
-    world = World(("web", "7"))
+    world = TakeoverWorld(("web", "7"))
     call = asyncio.create_task(world.takeover.passed())
     await world.clock.run(0.5)
     assert not call.done()
@@ -56,7 +56,7 @@ async def test_the_first_call_after_a_silence_waits_until_the_watch_has_shown_wh
 
 @pytest.mark.req("NS-151")
 async def test_later_calls_do_not_wait_nor_ask_until_there_was_none_for_30_seconds():
-    world = World()
+    world = TakeoverWorld()
     await world.takeover.passed()
     for _ in range(5):
         await world.clock.run(29)
@@ -69,12 +69,12 @@ async def test_later_calls_do_not_wait_nor_ask_until_there_was_none_for_30_secon
 
 @pytest.mark.req("NS-151")
 async def test_it_waits_less_than_a_verb_may_take_and_then_answers():
-    world = World(("never", "7"))
+    world = TakeoverWorld(("never", "7"))
     assert 1.4 < await world.passes_after() < 2.0
 
 
 @pytest.mark.req("NS-151")
 async def test_an_api_server_that_is_away_does_not_hold_the_answer_up():
-    world = World()
+    world = TakeoverWorld()
     world.error = ConnectionFailed("no API server")
     assert await world.passes_after() < 0.1

@@ -75,7 +75,7 @@ def test_the_operator_gives_exactly_what_its_extender_uses(preempts):
     assert set(grants(numa_scheduler_objects.kick_rules())) == set(grants(own.namespace))
 
 
-class World:
+class ExtenderWritesWorld:
     def __init__(self, bell):
         self.api = FakeApi()
         self.clock = ManualClock()
@@ -91,7 +91,7 @@ class World:
 
 @pytest.fixture
 async def world():
-    world = World(lambda api: StorageCapacitySignal(api, "home"))
+    world = ExtenderWritesWorld(lambda api: StorageCapacitySignal(api, "home"))
     task = asyncio.create_task(world.kicks.run())
     yield world
     task.cancel()
@@ -142,7 +142,7 @@ async def test_a_kick_that_fails_is_tried_again(world):
 
 @pytest.mark.req("NS-141")
 async def test_a_node_may_be_annotated_instead():
-    world = World(NodeAnnotationSignal)
+    world = ExtenderWritesWorld(NodeAnnotationSignal)
     world.api.put(NODES, {"metadata": {"name": "a"}})
     task = asyncio.create_task(world.kicks.run())
     world.kicks.wake("a")
@@ -155,7 +155,7 @@ async def test_a_node_may_be_annotated_instead():
 @pytest.mark.req("NS-141")
 async def test_a_node_that_is_gone_is_not_annotated_for_ever():
     """The node with room was deleted before it could be annotated."""
-    world = World(NodeAnnotationSignal)
+    world = ExtenderWritesWorld(NodeAnnotationSignal)
     task = asyncio.create_task(world.kicks.run())
     world.kicks.wake("gone")
     await world.clock.run(10)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 from manual_clock import ManualClock
-from scripted_api import ScriptedApi, document, serving, status
+from scripted_server import ScriptedServer, document, serving, status
 
 from polyarch.kube.settings import Configuration, PemSource, TlsSettings, User
 from polyarch.numa.exporter.cluster import KubeletPort
@@ -29,7 +29,7 @@ def server_context(authority: trustme.CA) -> ssl.SSLContext:
     return context
 
 
-def port(api: ScriptedApi, authority: trustme.CA | None, **settings: object) -> KubeletPort:
+def port(api: ScriptedServer, authority: trustme.CA | None, **settings: object) -> KubeletPort:
     """The kubelet that ``api`` plays, for a pod whose API server is somewhere else."""
     ca = (
         PemSource(path="in-cluster", field="ca.crt", data=authority.cert_pem.bytes()) if authority is not None else None
@@ -120,7 +120,7 @@ async def test_until_the_address_is_known_nobody_is_asked(authority: trustme.CA)
 
 @pytest.mark.req("NE-101")
 async def test_a_node_with_an_address_of_ipv6(authority: trustme.CA):
-    early = port(ScriptedApi(), authority)
+    early = port(ScriptedServer(), authority)
     early.is_at("fd00::1")
     with pytest.raises(ConfigzUnavailable, match=r"\[fd00::1\]:10250"):
         await early.get()

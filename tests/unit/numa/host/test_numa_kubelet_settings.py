@@ -164,7 +164,7 @@ REFUSED = ConfigzUnavailable("403 Forbidden", refused=True)
 FAILED = ConfigzUnavailable("connection refused", refused=False)
 
 
-class World:
+class KubeletWorld:
     """A machine with a configuration file, and a kubelet that may be asked."""
 
     def __init__(self, root: Path, kubelet: Kubelet | None = None, **sources: Any) -> None:
@@ -183,7 +183,7 @@ class World:
 @pytest.mark.req("NE-100")
 async def test_the_exporters_own_options_come_first_and_ask_nobody(tmp_path: Path):
     kubelet = Kubelet(configz(topologyManagerPolicy="restricted"))
-    world = World(tmp_path, kubelet, topology_manager_policy="best-effort", topology_manager_scope="pod")
+    world = KubeletWorld(tmp_path, kubelet, topology_manager_policy="best-effort", topology_manager_scope="pod")
     found = await world.source.current()
     assert (found.origin, found.kubelet.policy, found.kubelet.scope) == ("options", "best-effort", "pod")
     assert (found.kubelet.cpu_manager_policy, found.kubelet.memory_manager_policy) == ("", "")
@@ -193,7 +193,7 @@ async def test_the_exporters_own_options_come_first_and_ask_nobody(tmp_path: Pat
 
 @pytest.mark.req("NE-100")
 async def test_one_option_alone_is_no_source(tmp_path: Path):
-    world = World(tmp_path, topology_manager_policy="best-effort")
+    world = KubeletWorld(tmp_path, topology_manager_policy="best-effort")
     world.tree.write(CONFIG, "topologyManagerPolicy: restricted")
     assert await world.said() == ("file", "restricted", "")
 
@@ -201,12 +201,12 @@ async def test_one_option_alone_is_no_source(tmp_path: Path):
 @pytest.mark.req("NE-103")
 async def test_options_that_no_kubelet_knows_are_no_source(tmp_path: Path):
     with pytest.raises(NoKubeletSettings, match="topologyManagerScope: 'node' is none of"):
-        await World(tmp_path, topology_manager_policy="none", topology_manager_scope="node").said()
+        await KubeletWorld(tmp_path, topology_manager_policy="none", topology_manager_scope="node").said()
 
 
 @pytest.mark.req("NE-100")
 async def test_auto_prefers_configz(tmp_path: Path):
-    world = World(tmp_path, Kubelet(configz(topologyManagerPolicy="restricted")))
+    world = KubeletWorld(tmp_path, Kubelet(configz(topologyManagerPolicy="restricted")))
     world.tree.write(CONFIG, "topologyManagerPolicy: none")
     assert await world.said() == ("configz", "restricted", "")
 
@@ -214,7 +214,7 @@ async def test_auto_prefers_configz(tmp_path: Path):
 @pytest.mark.req("NE-100")
 async def test_file_asks_no_kubelet(tmp_path: Path):
     kubelet = Kubelet(configz())
-    world = World(tmp_path, kubelet, kubelet_config="file")
+    world = KubeletWorld(tmp_path, kubelet, kubelet_config="file")
     world.tree.write(CONFIG, "topologyManagerPolicy: restricted")
     assert await world.said() == ("file", "restricted", "")
     assert kubelet.asked == 0
@@ -222,7 +222,7 @@ async def test_file_asks_no_kubelet(tmp_path: Path):
 
 @pytest.mark.req("NE-100")
 async def test_configz_reads_no_file(tmp_path: Path):
-    world = World(tmp_path, Kubelet(REFUSED), kubelet_config="configz")
+    world = KubeletWorld(tmp_path, Kubelet(REFUSED), kubelet_config="configz")
     world.tree.write(CONFIG, "topologyManagerPolicy: restricted")
     with pytest.raises(NoKubeletSettings, match="403 Forbidden"):
         await world.said()
@@ -231,7 +231,7 @@ async def test_configz_reads_no_file(tmp_path: Path):
 @pytest.mark.req("NE-101")
 async def test_a_refusal_means_the_file_and_is_tried_again_after_ten_minutes(tmp_path: Path):
     kubelet = Kubelet(REFUSED, configz(topologyManagerPolicy="restricted"))
-    world = World(tmp_path, kubelet)
+    world = KubeletWorld(tmp_path, kubelet)
     world.tree.write(CONFIG, "topologyManagerPolicy: best-effort")
     assert await world.said() == ("file", "best-effort", "")
     world.clock.advance(599)
@@ -243,7 +243,7 @@ async def test_a_refusal_means_the_file_and_is_tried_again_after_ten_minutes(tmp
 
 @pytest.mark.req("NE-101")
 async def test_a_right_that_is_withdrawn_means_the_file(tmp_path: Path):
-    world = World(tmp_path, Kubelet(configz(topologyManagerPolicy="restricted"), REFUSED))
+    world = KubeletWorld(tmp_path, Kubelet(configz(topologyManagerPolicy="restricted"), REFUSED))
     world.tree.write(CONFIG, "topologyManagerPolicy: best-effort")
     assert await world.said() == ("configz", "restricted", "")
     assert await world.said(socket=2) == ("file", "best-effort", "")
@@ -252,7 +252,7 @@ async def test_a_right_that_is_withdrawn_means_the_file(tmp_path: Path):
 @pytest.mark.req("NE-102")
 async def test_a_restarted_kubelet_is_asked_again_at_once(tmp_path: Path):
     kubelet = Kubelet(configz(topologyManagerPolicy="restricted"), configz(topologyManagerPolicy="none"))
-    world = World(tmp_path, kubelet)
+    world = KubeletWorld(tmp_path, kubelet)
     assert await world.said(socket=1) == ("configz", "restricted", "")
     assert await world.said(socket=1) == ("configz", "restricted", "")
     assert kubelet.asked == 1
@@ -261,7 +261,7 @@ async def test_a_restarted_kubelet_is_asked_again_at_once(tmp_path: Path):
 
 @pytest.mark.req("NE-102")
 async def test_a_changed_file_counts_with_the_next_scan(tmp_path: Path):
-    world = World(tmp_path, kubelet_config_dir="/etc/kubelet.d")
+    world = KubeletWorld(tmp_path, kubelet_config_dir="/etc/kubelet.d")
     world.tree.write(CONFIG, FULL)
     assert await world.said() == ("file", "single-numa-node", "")
     world.tree.write("etc/kubelet.d/10-policy.conf", "topologyManagerPolicy: restricted")
@@ -275,7 +275,7 @@ async def test_a_changed_file_counts_with_the_next_scan(tmp_path: Path):
 @pytest.mark.req("NE-103")
 async def test_without_any_source_there_is_nothing_to_start_with(tmp_path: Path):
     with pytest.raises(NoKubeletSettings) as refused:
-        await World(tmp_path, Kubelet(REFUSED)).said()
+        await KubeletWorld(tmp_path, Kubelet(REFUSED)).said()
     assert "403 Forbidden; " in str(refused.value)
     assert f"{tmp_path}/{CONFIG}: No such file or directory" in str(refused.value)
     assert "give --kubelet-config-file" in str(refused.value)
@@ -284,7 +284,7 @@ async def test_without_any_source_there_is_nothing_to_start_with(tmp_path: Path)
 @pytest.mark.req("NE-103")
 @pytest.mark.parametrize("content", ["topologyManagerPolicy: strict", "", "a: {"])
 async def test_a_file_that_becomes_unusable_leaves_the_last_values_stale(tmp_path: Path, content: str):
-    world = World(tmp_path)
+    world = KubeletWorld(tmp_path)
     world.tree.write(CONFIG, FULL)
     await world.said()
     world.tree.write(CONFIG, content)
@@ -298,7 +298,7 @@ async def test_a_file_that_becomes_unusable_leaves_the_last_values_stale(tmp_pat
 @pytest.mark.req("NE-103")
 async def test_a_kubelet_that_does_not_listen_leaves_the_last_values_stale_and_not_the_files(tmp_path: Path):
     kubelet = Kubelet(configz(topologyManagerPolicy="restricted"), FAILED, configz(topologyManagerPolicy="none"))
-    world = World(tmp_path, kubelet)
+    world = KubeletWorld(tmp_path, kubelet)
     world.tree.write(CONFIG, "topologyManagerPolicy: best-effort")
     await world.said(socket=1)
     assert await world.said(socket=2) == ("configz", "restricted", "connection refused")
@@ -310,7 +310,7 @@ async def test_a_kubelet_that_does_not_listen_leaves_the_last_values_stale_and_n
 
 @pytest.mark.req("NE-100")
 async def test_until_a_kubelet_listens_its_file_counts(tmp_path: Path):
-    world = World(tmp_path, Kubelet(FAILED, configz(topologyManagerPolicy="restricted")))
+    world = KubeletWorld(tmp_path, Kubelet(FAILED, configz(topologyManagerPolicy="restricted")))
     world.tree.write(CONFIG, "topologyManagerPolicy: best-effort")
     assert await world.said() == ("file", "best-effort", "")
     world.clock.advance(10)
@@ -321,7 +321,7 @@ async def test_until_a_kubelet_listens_its_file_counts(tmp_path: Path):
 async def test_a_port_that_a_firewall_closes_is_asked_less_and_less(tmp_path: Path):
     """The scan that asks waits ten seconds for nothing; a kubelet that restarts is asked at once."""
     kubelet = Kubelet(FAILED)
-    world = World(tmp_path, kubelet)
+    world = KubeletWorld(tmp_path, kubelet)
     world.tree.write(CONFIG, "topologyManagerPolicy: best-effort")
     for _ in range(360):
         assert await world.said() == ("file", "best-effort", "")
@@ -336,7 +336,7 @@ async def test_a_port_that_a_firewall_closes_is_asked_less_and_less(tmp_path: Pa
 
 @pytest.mark.req("NE-103")
 async def test_a_withdrawn_right_without_a_file_keeps_what_was_known(tmp_path: Path):
-    world = World(tmp_path, Kubelet(configz(topologyManagerPolicy="restricted"), REFUSED))
+    world = KubeletWorld(tmp_path, Kubelet(configz(topologyManagerPolicy="restricted"), REFUSED))
     await world.said(socket=1)
     origin, policy, stale = await world.said(socket=2)
     assert (origin, policy) == ("configz", "restricted")

@@ -676,7 +676,7 @@ class TestPublicProbe:
     async def test_private_for_an_hour(self, bearer, make_inspector, ref, clock):
         inspector = make_inspector(public_probe=True)
         for minutes, anonymous_asks in ((0, 1), (30, 1), (61, 2)):
-            clock.time = 10_000.0 + minutes * 60
+            clock.advance(10_000.0 + minutes * 60 - clock.monotonic())
             found = await inspector.inspect(ref("team/app:1", bearer), credentials=Holding(ROBOT), fresh=True)
             assert (found.status, found.public) == (Status.RESOLVED, False)
             asked = [seen for seen in bearer.seen if seen.path == "token" and "authorization" not in seen.headers]

@@ -27,7 +27,7 @@ class Seen(NamedTuple):
         return msgspec.json.decode(self.body)
 
 
-class ScriptedApi:
+class ScriptedServer:
     def __init__(self) -> None:
         self.requests: list[Seen] = []
         self.answers: deque[Answer] = deque()
@@ -55,7 +55,7 @@ class ScriptedApi:
 
 @asynccontextmanager
 async def serving(tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"):
-    api = ScriptedApi()
+    api = ScriptedServer()
     application = web.Application(client_max_size=64 << 20)
     application.router.add_route("*", "/{path:.*}", api.handle)
     runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0)
