@@ -122,7 +122,7 @@ class Answer:
         self.headers = headers
         self.body = body
 
-    async def read(self, limit):
+    async def read(self, limit, hold):
         return self.body
 
     async def read_some(self, limit):

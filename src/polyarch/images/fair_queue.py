@@ -14,10 +14,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-MAX_CONCURRENT_LOOKUPS: Final = 256
-MAX_CONCURRENT_PER_HOST: Final = 32
-MAX_CONCURRENT_PER_NAMESPACE: Final = 64
+from polyarch.oci.mirror_files import without_port
+from polyarch.oci.traffic.concurrency import Share, SharedCapacity
+
+CONCURRENT_LOOKUPS: Final = Share(256, per_tenant=64, minimum=8, maximum=1024)
 """Lookups under way at a time, in the webhook as in the controller."""
+MAX_CONCURRENT_PER_HOST: Final = 32
+"""Of them, those of one namespace at one host."""
 
 
 class NamesImage(Hashable, Protocol):
@@ -39,48 +42,39 @@ class QueueEntry(NamedTuple, Generic[K]):
 
 
 class ConcurrencyLimits:
-    """Limits on running lookups: in total, per host and per namespace.
+    """Limits on running lookups: those that namespaces share, and those of one namespace at one host."""
 
-    Also, a namespace may use at most as many slots as it leaves free, so neither many hosts that hang nor many
-    namespaces can take all slots.
-    """
-
-    def __init__(
-        self,
-        total: int = MAX_CONCURRENT_LOOKUPS,
-        *,
-        per_host: int = MAX_CONCURRENT_PER_HOST,
-        per_namespace: int = MAX_CONCURRENT_PER_NAMESPACE,
-    ) -> None:
+    def __init__(self, share: Share = CONCURRENT_LOOKUPS, *, per_host: int = MAX_CONCURRENT_PER_HOST) -> None:
         self._per_host = per_host
-        self._per_namespace = per_namespace
-        self.free = total
-        self._at_host: Counter[str] = Counter()
-        self._of_namespace: Counter[str] = Counter()
-        """Zero counts are removed, here and above."""
+        self._capacity = SharedCapacity(share)
+        self._at_host: Counter[tuple[str, str]] = Counter()
+        """By namespace and host; zero counts are removed."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no namespace may start a lookup."""
+        return self._capacity.exhausted
 
     def allows(self, namespace: str) -> bool:
-        """Whether the namespace is below its limit."""
-        return self._of_namespace[namespace] < min(self._per_namespace, self.free)
+        """Whether the namespace may start a lookup."""
+        return self._capacity.allows(namespace)
 
-    def has_capacity(self, host: str) -> bool:
-        """Whether the host is below its limit."""
-        return self._at_host[host] < self._per_host
+    def has_capacity(self, namespace: str, host: str) -> bool:
+        """Whether the namespace is below its limit at the host."""
+        return self._at_host[namespace, host] < self._per_host
 
     def acquire(self, entry: QueueEntry[K]) -> None:
-        """Counts a started lookup."""
-        self._count(entry, 1)
+        """Counts a started lookup, which the limits allow."""
+        self._capacity.take(entry.namespace)
+        self._at_host[entry.namespace, host_of(entry.key)] += 1
 
     def release(self, entry: QueueEntry[K]) -> None:
         """Counts a finished lookup."""
-        self._count(entry, -1)
-
-    def _count(self, entry: QueueEntry[K], change: int) -> None:
-        self.free -= change
-        for counter, name in ((self._at_host, host_of(entry.key)), (self._of_namespace, entry.namespace)):
-            counter[name] += change
-            if not counter[name]:
-                del counter[name]
+        self._capacity.give_back(entry.namespace)
+        place = (entry.namespace, host_of(entry.key))
+        self._at_host[place] -= 1
+        if not self._at_host[place]:
+            del self._at_host[place]
 
 
 class FairQueue(Generic[K]):
@@ -91,8 +85,6 @@ class FairQueue(Generic[K]):
         """By namespace and host, least recently served first; lookups in order of arrival."""
         self._namespaces: dict[K, set[str]] = {}
         """Namespaces in whose queues a lookup is."""
-        self._at_host: Counter[str] = Counter()
-        """Number of namespaces with queued lookups for a host; zero counts are removed."""
 
     def __len__(self) -> int:
         """Number of queued lookups."""
@@ -103,10 +95,7 @@ class FairQueue(Generic[K]):
         host = host_of(key)
         for namespace in namespaces:
             hosts = self._queues.setdefault(namespace, OrderedDict())
-            if host not in hosts:
-                hosts[host] = {}
-                self._at_host[host] += 1
-            hosts[host].setdefault(key)
+            hosts.setdefault(host, {}).setdefault(key)
             self._namespaces.setdefault(key, set()).add(namespace)
 
     def drop(self, key: K) -> None:
@@ -118,24 +107,20 @@ class FairQueue(Generic[K]):
         """Removes the next lookup from all queues and returns it; None if none may start now.
 
         ``waits``: whether the namespace still waits for it; if not, it is removed from that namespace's queue.
-
-        Looks at every namespace only if some host is below its limit; few hosts are ever at their limit.
         """
-        if not limits.free or not any(map(limits.has_capacity, self._at_host)):
+        if limits.exhausted:
             return None
         for namespace in tuple(self._queues):
-            if limits.allows(namespace) and (key := self._next_of(namespace, limits.has_capacity, waits)) is not None:
+            if limits.allows(namespace) and (key := self._next_of(namespace, limits, waits)) is not None:
                 self._remove(key)
                 if namespace in self._queues:
                     self._queues.move_to_end(namespace)
                 return QueueEntry(key, namespace)
         return None
 
-    def _next_of(
-        self, namespace: str, has_capacity: Callable[[str], bool], waits: Callable[[K, str], bool]
-    ) -> K | None:
+    def _next_of(self, namespace: str, limits: ConcurrencyLimits, waits: Callable[[K, str], bool]) -> K | None:
         hosts = self._queues[namespace]
-        while (host := next(filter(has_capacity, hosts), None)) is not None:
+        while (host := next((each for each in hosts if limits.has_capacity(namespace, each)), None)) is not None:
             key = next(iter(hosts[host]))
             if waits(key, namespace):
                 hosts.move_to_end(host)
@@ -155,13 +140,10 @@ class FairQueue(Generic[K]):
         del hosts[host][key]
         if not hosts[host]:
             del hosts[host]
-            self._at_host[host] -= 1
-            if not self._at_host[host]:
-                del self._at_host[host]
         if not hosts:
             del self._queues[namespace]
 
 
 def host_of(key: NamesImage) -> str:
-    """The host of the image reference."""
-    return key.reference.partition("/")[0]
+    """The host of the image reference, without its port: many ports of a host are no more than one."""
+    return without_port(key.reference.partition("/")[0])

@@ -11,6 +11,7 @@ empty one revokes it."""
 import asyncio
 import hashlib
 import secrets as _random
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -37,7 +38,7 @@ from polyarch.oci.auth.credentials import (
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.pull_sources import PullSource
 from polyarch.oci.reference import Reference
-from polyarch.oci.traffic.concurrency import QueueFull, RequestPriority, RequestQueue
+from polyarch.oci.traffic.concurrency import QueueFull, RequestPriority, RequestQueue, Share
 
 log = structlog.get_logger(__name__)
 
@@ -123,6 +124,10 @@ class _Made(msgspec.Struct):
     """When a caller last waited for them."""
 
 
+def _shared(reads: int) -> Share:
+    return Share(reads, minimum=2, maximum=4 * reads)
+
+
 class PullSecrets:
     """Cache of pull secrets, with at most one request at a time for each."""
 
@@ -141,7 +146,7 @@ class PullSecrets:
         self._readings: LRUCache[tuple[str, str], PullSecretContent] = LRUCache(capacity, weight=BYTES)
         self._flights: dict[tuple[str, str], asyncio.Task[PullSecretContent]] = {}
         self._made: LRUCache[PullSecretNames, _Made] = LRUCache(capacity, weight=BYTES)
-        self._queue = RequestQueue(AT_ONCE, per_tenant=IN_LINE)
+        self._queue = RequestQueue(_shared(AT_ONCE), waiting=Share(sys.maxsize, per_tenant=IN_LINE))
         self._global: tuple[Document, ...] = ()
         self._salt = _random.token_bytes(16)
         self._allowed = True
@@ -239,11 +244,8 @@ class PullSecrets:
 
     async def _in_turn(self, namespace: str, name: str) -> Secret:
         """Reads in turn by namespace: thousands of secrets in one delay another by one request at most."""
-        await self._queue.enter(RequestPriority.MANIFEST, namespace)
-        try:
+        async with self._queue.slot(RequestPriority.MANIFEST, namespace):
             return await self._read(namespace, name)
-        finally:
-            self._queue.leave()
 
     def _unreadable(self, namespace: str, name: str, problem: str) -> PullSecretContent:
         """The previous content if there is one, kept while the secret cannot be read again; else the problem."""
@@ -409,7 +411,7 @@ class PullSecretReader:
         self._secrets = secrets
         self._wake = wake
         self._queue: FairQueue[_Wanted] = FairQueue()
-        self._limits = ConcurrencyLimits(SOURCES_AT_ONCE, per_host=SOURCES_AT_ONCE, per_namespace=SOURCES_AT_ONCE)
+        self._limits = ConcurrencyLimits(_shared(SOURCES_AT_ONCE), per_host=SOURCES_AT_ONCE)
         self._pods: dict[PullSecretNames, set[ObjectKey]] = {}
         """Waiting pods by queued or running read."""
         self._changed = asyncio.Event()

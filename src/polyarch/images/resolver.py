@@ -7,7 +7,6 @@ gated pods are in ``waiting`` and ``lookup_runner``.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
@@ -26,6 +25,7 @@ from polyarch.oci.cache import BundleMode
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.reference import Reference
+from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue, Share, SharedCapacity
 
 log = structlog.get_logger(__name__)
 
@@ -95,10 +95,10 @@ def cached_inspections(
 # expires. Failures are cached for 30 seconds, so a burst of equal pods costs one attempt and no budget. A process has
 # one instance for all features that decide at admission: they share its answers and its limits.
 
-MAX_WAITING: Final = 64
+WAITING_ADMISSIONS: Final = Share(64, per_tenant=32, minimum=4, maximum=256)
 """Admissions of this process that may wait for registries at a time; further ones go without."""
-MAX_QUEUED: Final = 1000
-"""Queued lookups. A namespace may use at most half of what is left for all."""
+QUEUED_LOOKUPS: Final = Share(1000, per_tenant=250, minimum=50, maximum=4000)
+"""Queued lookups; further images are not looked up at admission."""
 LOOKUP_TIMEOUT: Final = 30.0
 """Seconds that a lookup may run, and that it may be queued."""
 RECENT_FAILURE_PERIOD: Final = 30.0
@@ -170,9 +170,8 @@ class AdmissionLookups:
         self._lookups: dict[AdmissionLookupKey, _Lookup] = {}
         self._queued: dict[_Lookup, None] = {}
         """In order of arrival."""
-        self._queued_by_namespace: Counter[str] = Counter()
-        """By namespace; zero counts are removed."""
-        self._waiting = 0
+        self._places = SharedCapacity(QUEUED_LOOKUPS)
+        self._waiting = SharedCapacity(WAITING_ADMISSIONS)
         self._failures: LRUCache[AdmissionLookupKey, tuple[Inspection, float]] = LRUCache(
             MAX_FAILURES, weight=MAX_FAILURES_BYTES
         )
@@ -205,7 +204,7 @@ class AdmissionLookups:
         for. ``since``: as for :meth:`known`."""
         missing = [use for use in request.images if use.text not in inspections]
         left = until - self._clock.monotonic()
-        if left <= 0 or self._waiting >= MAX_WAITING:
+        if left <= 0 or not self._waiting.allows(request.source.namespace):
             return
         if any(not use.never and failure_of(inspections.get(use.text)) for use in request.images):
             return
@@ -213,7 +212,7 @@ class AdmissionLookups:
             return
         asked = self.inspect_all(missing, request.source, since=since)
         if len(asked) == len(missing):
-            inspections.update(await self._wait_for(asked, left))
+            inspections.update(await self._wait_for(asked, left, request.source.namespace))
 
     async def inspect_bundles(self, until: float, request: PodImageRequest, inspections: dict[str, Inspection]) -> None:
         """Looks closer at the indexes of a pod that no node can run: an operator bundle constrains nothing.
@@ -232,24 +231,27 @@ class AdmissionLookups:
                 continue
             del inspections[use.text]
             if (
-                self._waiting < MAX_WAITING
+                self._waiting.allows(request.source.namespace)
                 and (pending := self.inspect(use.reference, request.source, bundle="always")) is not None
             ):
                 asked[use.text] = pending
         if asked:
-            given = await self._wait_for(asked, until - self._clock.monotonic())
+            given = await self._wait_for(asked, until - self._clock.monotonic(), request.source.namespace)
             inspections.update({text: inspection for text, inspection in given.items() if not failure_of(inspection)})
 
-    async def _wait_for(self, asked: dict[str, PendingInspection], seconds: float) -> dict[str, Inspection]:
+    async def _wait_for(
+        self, asked: dict[str, PendingInspection], seconds: float, namespace: str
+    ) -> dict[str, Inspection]:
         """The answers that arrive within this time."""
-        self._waiting += 1
+        if not self._waiting.take(namespace):
+            return finished(asked)
         try:
             async with deadline(self._clock, max(seconds, 0.0)):
                 await asyncio.wait(asked.values())
         except TimeoutError:
             pass
         finally:
-            self._waiting -= 1
+            self._waiting.give_back(namespace)
         return finished(asked)
 
     def inspect_all(
@@ -291,12 +293,11 @@ class AdmissionLookups:
         else:
             before = None
         if lookup is None:
-            if self._queued_by_namespace[namespace] >= MAX_QUEUED - len(self._queued):
+            if not self._places.take(namespace):
                 self._metrics.lookups_dropped.inc()
                 return None
             lookup = _Lookup(key, reference, source, now)
             self._queued[lookup] = None
-            self._queued_by_namespace[namespace] += 1
             if before is not None:
                 before.then = lookup
             else:
@@ -362,10 +363,7 @@ class AdmissionLookups:
 
     def _dequeue(self, lookup: _Lookup) -> None:
         del self._queued[lookup]
-        namespace = lookup.source.namespace
-        self._queued_by_namespace[namespace] -= 1
-        if not self._queued_by_namespace[namespace]:
-            del self._queued_by_namespace[namespace]
+        self._places.give_back(lookup.source.namespace)
 
     # -- the attempt ---------------------------------------------------------------------------------------------------
 
@@ -446,20 +444,21 @@ def finished(asked: dict[str, PendingInspection]) -> dict[str, Inspection]:
 # what failed: whoever asks comes back in minutes. Nothing here is retried, and nothing is kept but what the registry
 # client keeps for all.
 
-MAX_LOW_PRIORITY_LOOKUPS: Final = 8
+LOW_PRIORITY_LOOKUPS: Final = Share(8, minimum=1, maximum=32)
+"""Lookups at a time that nobody waits for."""
 LOW_PRIORITY_TIMEOUT: Final = 30.0
 """Seconds for one image, pull secrets included."""
 
 
 class LowPriorityLookups:
-    """Looks images up, at most :data:`MAX_LOW_PRIORITY_LOOKUPS` at a time."""
+    """Looks images up, a few at a time, namespaces in turn."""
 
     def __init__(self, inspector: ImageInspector, secrets: PullSecrets, clock: Clock, metrics: LookupMetrics) -> None:
         self._inspector = inspector
         self._secrets = secrets
         self._clock = clock
         self._metrics = metrics
-        self._limits = asyncio.Semaphore(MAX_LOW_PRIORITY_LOOKUPS)
+        self._queue = RequestQueue(LOW_PRIORITY_LOOKUPS)
         self._causes = SeenErrors()
 
     def known(self, request: PodImageRequest) -> dict[str, Inspection]:
@@ -490,7 +489,7 @@ class LowPriorityLookups:
         self, reference: Reference, source: PullSecretNames, bundle: BundleMode = "auto"
     ) -> Inspection | None:
         """The registry's answer, or one from memory; None if there was none in time, or if it is not asked now."""
-        async with self._limits:
+        async with self._queue.slot(RequestPriority.MANIFEST, source.namespace):
             known = self._inspector.peek(reference, self._secrets.lazy(source), bundle=bundle)
             if known is not None or self._inspector.host_busy(reference):
                 return known

@@ -42,8 +42,9 @@ IMAGE_CONFIGS = frozenset(
 )
 
 MIB = 1024 * 1024
-MANIFEST_LIMIT = 4 * MIB
-CONFIG_LIMIT = 4 * MIB
+MANIFEST_LIMIT = 2 * MIB
+"""An index of a thousand entries, or an image of some thousand layers, has less."""
+CONFIG_LIMIT = 2 * MIB
 TOKEN_LIMIT = 128 * 1024
 ERROR_BODY_LIMIT = 16 * 1024
 INLINE_DATA_LIMIT = 64 * 1024

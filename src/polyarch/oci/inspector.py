@@ -46,7 +46,7 @@ from polyarch.oci.pull_sources import Configuration, PullSource
 from polyarch.oci.reference import Reference, parse
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.signature_policy import SignaturePolicy
-from polyarch.oci.traffic.concurrency import SingleFlight, map_concurrently
+from polyarch.oci.traffic.concurrency import SingleFlight, Tenants, map_concurrently
 from polyarch.oci.traffic.exchange import Exchange
 from polyarch.oci.traffic.rate_limiter import RateLimit, RegistryRateLimiter
 from polyarch.oci.transport.addresses import AddressPolicy
@@ -336,10 +336,13 @@ class Inspector:
         request = LookupRequest(query, key, sources, candidates, store)
         if not fresh and (refused := self._cache.negative((key, request.names))) is not None:
             return Inspection(reference, Status.ERROR, error=refused, cached=True)
+        tenants = Tenants(tenant)
         while True:
             joined = key in self._lookups
             result = await self._lookups.join(
-                key, lambda: self._mirror_fallback.look_up(request, wait=wait, tenant=tenant)
+                key,
+                lambda: self._mirror_fallback.look_up(request, wait=wait, tenants=tenants),
+                tenants=tenants,
             )
             inspection = result.for_request(request)
             recent = inspection.checked_at is None or inspection.checked_at >= not_before

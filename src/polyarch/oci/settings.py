@@ -4,7 +4,13 @@
 using credentials, and leave a reserve of each rate limit for the nodes that pull.
 """
 
+import sys
+
 import msgspec
+
+from polyarch.oci.traffic.concurrency import Share
+
+MIB = 1024 * 1024
 
 
 class InspectorSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,21 +54,56 @@ class InspectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_host: int = 8
     requests: int = 64
     """Requests at a time to one host and in all."""
+    guaranteed_per_host: int = 0
+    guaranteed: int = 0
+    """Requests that each tenant may have at a time at one host and in all, whatever the others have; with them there
+    are at most four times as many."""
     waiting_per_tenant: int | None = None
     """Maximum of one tenant's waiting requests per host; ``None``: unlimited."""
     waiting: int | None = None
-    """Maximum of waiting requests per host, and for a slot in all; ``None``: unlimited."""
+    """Waiting requests per host, and for a slot in all, a quarter of them of one tenant; ``None``: unlimited. Beyond
+    them each tenant may have its ``waiting_per_tenant``, until there are four times as many."""
+    bytes_in_flight: Share = Share(256 * MIB)
+    """Bytes of bodies that are being received, or belong to images that are being looked up."""
     layouts: bool = False
     """Read ``oci:`` references as local directories: only where the user names the images, never for images of
     pods or files."""
     insecure_loopback: bool = True
     """Allow unverified TLS and plain HTTP to loopback hosts: on the command line only."""
 
+    @property
+    def slots_per_host(self) -> Share:
+        return _beyond(self.requests_per_host, self.guaranteed_per_host)
+
+    @property
+    def slots(self) -> Share:
+        return _beyond(self.requests, self.guaranteed)
+
+    @property
+    def waiting_for_host(self) -> Share | None:
+        limited = self.waiting is not None or self.waiting_per_tenant is not None
+        return self._waiting(self.waiting_per_tenant) if limited else None
+
+    @property
+    def waiting_for_slot(self) -> Share | None:
+        return None if self.waiting is None else self._waiting(self.waiting // 4)
+
+    def _waiting(self, per_tenant: int | None) -> Share:
+        shared = sys.maxsize if self.waiting is None else self.waiting
+        return _beyond(shared, self.waiting_per_tenant or 0)._replace(per_tenant=per_tenant)
+
+
+def _beyond(shared: int, minimum: int) -> Share:
+    return Share(shared, minimum=minimum, maximum=4 * shared if minimum else shared)
+
 
 CLUSTER = InspectorSettings(
     wait=False,
     public_probe=True,
     reserve=10,
+    guaranteed_per_host=2,
+    guaranteed=4,
+    bytes_in_flight=Share(24 * MIB, per_tenant=8 * MIB, minimum=128 * 1024, maximum=40 * MIB),
     waiting_per_tenant=64,
     waiting=1000,
     insecure_loopback=False,

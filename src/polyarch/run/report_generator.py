@@ -4,6 +4,7 @@ Each round reads everything anew, so nothing is kept between rounds and none dep
 exists already, as RBAC cannot allow creating one by its name; it is patched, and only when something has changed."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC
 from typing import Any, Final, NamedTuple, Protocol
@@ -11,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from polyarch.builds.names import IMAGE_BUILDS
 from polyarch.clock import Clock
 from polyarch.images.pull_secrets import PullSecretNames, PullSecrets
-from polyarch.images.resolver import MAX_LOW_PRIORITY_LOOKUPS, ImageInspector, LowPriorityLookups
+from polyarch.images.resolver import LOW_PRIORITY_LOOKUPS, ImageInspector, LowPriorityLookups
 from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CONFIGMAPS, Resource
@@ -127,7 +128,10 @@ class ClusterReportGenerator:
         return _readings(known), complete
 
     async def _ask(self, questions: Iterable[ImageLookup], known: dict[ImageLookup, Inspection], until: float) -> bool:
-        missing = [each for each in dict.fromkeys(questions) if each not in known]
+        missing: defaultdict[str, list[ImageLookup]] = defaultdict(list)
+        for each in dict.fromkeys(questions):
+            if each not in known:
+                missing[each.namespace].append(each)
 
         async def one(question: ImageLookup) -> bool:
             source = question.source or NOBODY
@@ -141,7 +145,11 @@ class ClusterReportGenerator:
                 known[question] = answer
             return True
 
-        return all(await map_concurrently(one, missing, at_once=MAX_LOW_PRIORITY_LOOKUPS))
+        async def all_of(namespace: str) -> bool:
+            return all(await map_concurrently(one, missing[namespace], at_once=LOW_PRIORITY_LOOKUPS.shared))
+
+        # Side by side, because the images of one namespace may answer nothing until the time is over.
+        return all(await asyncio.gather(*map(all_of, missing)))
 
 
 def _readings(known: dict[ImageLookup, Inspection]) -> ImageInspections:

@@ -4,6 +4,7 @@ import pytest
 
 from polyarch.images.fair_queue import ConcurrencyLimits, FairQueue, QueueEntry
 from polyarch.images.waiting import ImageLookupKey
+from polyarch.oci.traffic.concurrency import Share
 
 
 def image(name: str, host: str = "one.example") -> ImageLookupKey:
@@ -14,16 +15,14 @@ class Open(ConcurrencyLimits):
     """Places that never run out, but for these hosts and namespaces."""
 
     def __init__(self, *, full: tuple[str, ...] = (), sated: tuple[str, ...] = ()) -> None:
-        super().__init__(1_000_000, per_host=1_000_000, per_namespace=1_000_000)
+        super().__init__(Share(1_000_000), per_host=1_000_000)
         self.full = full
         self.sated = sated
-        self.asked: list[str] = []
 
     def allows(self, namespace: str) -> bool:
-        self.asked.append(namespace)
         return namespace not in self.sated
 
-    def has_capacity(self, host: str) -> bool:
+    def has_capacity(self, namespace: str, host: str) -> bool:
         return host not in self.full
 
 
@@ -114,34 +113,36 @@ def test_who_is_dropped_leaves_all_lines():
     assert serve(turns) == ["a: a1:1", "b: b0:1"]
 
 
-def test_that_all_hosts_are_full_is_seen_without_asking_each_namespace():
-    """A thousand namespaces wait for one slow host, and whenever an attempt ends it is asked who is next."""
-    turns = lines(**{f"n{number}": 2 for number in range(1000)})
-    places = Open(full=("one.example",))
-
-    def next_of() -> object:
-        return turns.next(places, waits=lambda *_: True)
-
-    assert next_of() is None
-    assert places.asked == []
-    serve(turns)
-    turns.drop(image("n999"))
-    assert next_of() is None
+@pytest.mark.req("PL-851")
+def test_a_namespace_that_holds_all_places_leaves_each_other_its_minimum():
+    places = ConcurrencyLimits(Share(8, minimum=2, maximum=12, per_tenant=8), per_host=100)
+    greedy = [QueueEntry(image(f"{at}"), "greedy") for at in range(8)]
+    for each in greedy:
+        assert places.allows("greedy")
+        places.acquire(each)
+    assert not places.allows("greedy")
+    for at in range(2):
+        assert places.allows("modest")
+        places.acquire(QueueEntry(image(f"m{at}"), "modest"))
+    assert not places.allows("modest"), "beyond its minimum it waits for what is shared"
+    for at in range(2):
+        places.acquire(QueueEntry(image(f"l{at}"), "late"))
+    assert places.exhausted
+    assert not places.allows("fourth")
+    for each in greedy:
+        places.release(each)
+    assert places.allows("modest")
 
 
 @pytest.mark.req("PL-851")
-def test_places_are_limited_in_all_per_host_and_per_namespace():
-    """And a namespace leaves as many free as it has."""
-    places = ConcurrencyLimits(8, per_host=3, per_namespace=5)
-    taken = [QueueEntry(image(f"{at}", host=f"{at % 2}.example"), "greedy") for at in range(4)]
-    for each in taken:
-        assert places.allows("greedy")
-        assert places.has_capacity(each.key.reference.partition("/")[0])
-        places.acquire(each)
-    assert not places.allows("greedy"), "it has four, and four are free"
-    assert places.allows("modest")
-    places.acquire(QueueEntry(image("x", host="0.example"), "modest"))
-    assert not places.has_capacity("0.example")
-    for each in taken:
-        places.release(each)
-    assert (places.free, places.allows("greedy"), places.has_capacity("0.example")) == (7, True, True)
+def test_the_ports_of_a_host_are_one_host_and_its_limit_is_each_namespaces_own():
+    places = ConcurrencyLimits(Share(100), per_host=3)
+    queue: FairQueue[ImageLookupKey] = FairQueue()
+    for namespace in ("a", "b"):
+        for port in range(5):
+            queue.add(image(f"{namespace}{port}", f"one.example:{port}"), [namespace])
+    started = []
+    while (entry := queue.next(places, waits=lambda *_: True)) is not None:
+        places.acquire(entry)
+        started.append(entry.namespace)
+    assert sorted(started) == ["a"] * 3 + ["b"] * 3

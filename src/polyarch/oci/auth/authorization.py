@@ -433,7 +433,10 @@ class Authorization:
         if token is not None:
             return token, True
         try:
-            return await self._token_calls.join(key, lambda: self._fetch_token(key, credential, scheme, fetch)), False
+            token = await self._token_calls.join(
+                key, lambda: self._fetch_token(key, credential, scheme, fetch), tenants=fetch.context.tenants
+            )
+            return token, False
         except _TokenRefused as refused:
             failure = refused.told(origin_host(key.realm), credential)
         except Failure as error:

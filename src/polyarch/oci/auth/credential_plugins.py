@@ -21,7 +21,7 @@ import msgspec
 from polyarch.clock import Clock, SystemClock
 from polyarch.oci.auth.credentials import Credential, CredentialWarning, KeyPattern, deduplicated, hub, split_host
 from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_NAMES, Reference
-from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue
+from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue, Share
 
 if TYPE_CHECKING:
     from polyarch.oci.pull_sources import PullSource
@@ -325,7 +325,7 @@ class _Plugin:
         self._environ = {**environ, **dict(provider.environment)}
         self._clock = clock
         self._patterns = tuple(KeyPattern(text) for text in provider.match_images)
-        self._queue = RequestQueue(1)
+        self._queue = RequestQueue(Share(1))
         self._rests_until = float("-inf")
         self._answers: dict[tuple[CacheKeyType, str], tuple[float, tuple[tuple[KeyPattern, Credential], ...]]] = {}
 
@@ -333,15 +333,13 @@ class _Plugin:
         return _any_match(self._patterns, host, repository)
 
     async def credentials(self, host: str, repository: str, tenant: str) -> list[Credential]:
-        await self._queue.enter(RequestPriority.MANIFEST, tenant)  # one run at a time: its answer may serve many images
         try:
-            found = self.cached(host, repository)
-            return await self._run(host, repository) if found is None else found
+            async with self._queue.slot(RequestPriority.MANIFEST, tenant):  # one at a time: its answer may serve many
+                found = self.cached(host, repository)
+                return await self._run(host, repository) if found is None else found
         except HelperFailure:
             self._rests_until = self._clock.monotonic() + FAILURE_REST
             raise
-        finally:
-            self._queue.leave()
 
     def cached(self, host: str, repository: str) -> list[Credential] | None:
         now = self._clock.monotonic()

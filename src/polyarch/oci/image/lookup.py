@@ -33,7 +33,7 @@ from polyarch.oci.inspection import Inspection, InspectionWarning, SourceUsed, S
 from polyarch.oci.pull_sources import PullSource
 from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_HOST, Reference
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.traffic.concurrency import SingleFlight
+from polyarch.oci.traffic.concurrency import SingleFlight, Tenants
 from polyarch.oci.traffic.exchange import RequestContext, TimeBudget
 from polyarch.oci.traffic.failures import PASSING, Failure, is_callers_own
 from polyarch.oci.traffic.rate_limiter import RegistryRateLimiter
@@ -322,7 +322,9 @@ class SourceLookup:
             if charged:
                 try:
                     await self._probes.join(
-                        (location, selector), lambda: self._probe(location, source, selector, context)
+                        (location, selector),
+                        lambda: self._probe(location, source, selector, context),
+                        tenants=context.tenants,
                     )
                 except Failure as failure:
                     if not (_is_about_anonymous(failure) and others):
@@ -336,7 +338,9 @@ class SourceLookup:
             joined = key in self._public
             try:
                 inspection = await self._public.join(
-                    key, lambda: self._look_up(query, self._access(source, access_credentials), context)
+                    key,
+                    lambda: self._look_up(query, self._access(source, access_credentials), context),
+                    tenants=context.tenants,
                 )
             except Failure as failure:
                 error_class = failure.error.error_class
@@ -633,28 +637,31 @@ class MirrorFallback:
         self._clock = clock
         self._settings = settings
 
-    async def look_up(self, request: LookupRequest, *, wait: bool, tenant: str) -> LookupResult:
+    async def look_up(self, request: LookupRequest, *, wait: bool, tenants: Tenants) -> LookupResult:
         """The first inspection by a source, or the last error; never raises ``Failure``."""
         settings = self._settings
         budget = TimeBudget(self._clock, seconds=settings.timeout, max_wait=settings.max_wait)
-        context = RequestContext(budget, wait=False, tenant=tenant)
+        context = RequestContext(budget, wait=False, tenants=tenants)
         attempts: list[str] = []
         failure: Failure | None = None
-        for source, credentials in zip(request.sources, request.credentials, strict=True):
-            last = source is request.sources[-1]
-            context.wait = wait and last
-            context.budget = budget if last else budget.half()
-            try:
-                inspection = await self._lookup.look_up(request.query, source, credentials, context)
-            except Failure as error:
-                failure = error
-                attempts.append(f"{'mirror ' if source.mirror else ''}{error.error.message}")
-            else:
-                self._cache.drop_negative((request.key, request.names))
-                return LookupResult(inspection, request.names)
-        if failure is None:
-            raise AssertionError("an image has at least one source")
-        return LookupResult(self._failed(request, failure, attempts, context), request.names)
+        try:
+            for source, credentials in zip(request.sources, request.credentials, strict=True):
+                last = source is request.sources[-1]
+                context.wait = wait and last
+                context.budget = budget if last else budget.half()
+                try:
+                    inspection = await self._lookup.look_up(request.query, source, credentials, context)
+                except Failure as error:
+                    failure = error
+                    attempts.append(f"{'mirror ' if source.mirror else ''}{error.error.message}")
+                else:
+                    self._cache.drop_negative((request.key, request.names))
+                    return LookupResult(inspection, request.names)
+            if failure is None:
+                raise AssertionError("an image has at least one source")
+            return LookupResult(self._failed(request, failure, attempts, context), request.names)
+        finally:
+            context.close()
 
     def _failed(
         self, request: LookupRequest, failure: Failure, attempts: Sequence[str], context: RequestContext

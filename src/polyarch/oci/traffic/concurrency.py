@@ -1,10 +1,11 @@
 """Concurrent work with limits: many items a few at a time, equal calls shared, requests in a fair queue."""
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from enum import IntEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -44,11 +45,46 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class _Call(Generic[V]):
-    __slots__ = ("task", "waiting")
+class Tenants:
+    """The tenants on whose behalf something is done: the first, and those who joined it later.
 
-    def __init__(self, task: asyncio.Task[V]) -> None:
+    Work that several tenants wait for is in the queue of each, so it waits no longer than it would for the quickest.
+    """
+
+    __slots__ = ("_listeners", "_names", "first")
+
+    def __init__(self, first: str = "") -> None:
+        self.first = first
+        self._names = {first: None}
+        self._listeners: dict[Callable[[str], None], None] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def add(self, name: str) -> None:
+        if name not in self._names:
+            self._names[name] = None
+            for listener in tuple(self._listeners):
+                listener(name)
+
+    @contextmanager
+    def followed(self, listener: Callable[[str], None]) -> Iterator[None]:
+        """Call ``listener`` for each tenant, those who join within the block included."""
+        for name in tuple(self._names):
+            listener(name)
+        self._listeners[listener] = None
+        try:
+            yield
+        finally:
+            del self._listeners[listener]
+
+
+class _Call(Generic[V]):
+    __slots__ = ("task", "tenants", "waiting")
+
+    def __init__(self, task: asyncio.Task[V], tenants: Tenants | None) -> None:
         self.task = task
+        self.tenants = tenants
         self.waiting = 0
 
 
@@ -76,24 +112,29 @@ class SingleFlight(Generic[K, V]):
     def __contains__(self, key: K) -> bool:
         return self._under_way(key) is not None
 
-    async def join(self, key: K, start: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """The result of the call for the key, started if needed; its error is raised to all callers."""
+    async def join(self, key: K, start: Callable[[], Coroutine[Any, Any, V]], *, tenants: Tenants | None = None) -> V:
+        """The result of the call for the key, started if needed; its error is raised to all callers.
+
+        ``tenants``: those of the caller, for whom a call is made that uses the same object; a call that is joined is
+        made for them, too.
+        """
         while (call := self._under_way(key)) is not None:
             try:
-                return await self._result(key, call)
+                return await self._result(key, call, tenants)
             except Exception as error:
                 if not self._is_callers_own(error):
                     raise
         task = asyncio.create_task(start(), name="call")
-        call = self._calls[key] = _Call(task)
+        call = self._calls[key] = _Call(task, tenants)
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._landed(key, done))
-        return await self._result(key, call)
+        return await self._result(key, call, tenants)
 
-    async def _result(self, key: K, call: _Call[V]) -> V:
+    async def _result(self, key: K, call: _Call[V], tenants: Tenants | None) -> V:
         call.waiting += 1
         try:
-            return await asyncio.shield(call.task)
+            with _also_for(tenants, call.tenants):
+                return await asyncio.shield(call.task)
         finally:
             call.waiting -= 1
             if not call.waiting and not call.task.done():
@@ -127,7 +168,75 @@ class SingleFlight(Generic[K, V]):
             del self._calls[key]
 
 
-# -- a queue for a fixed number of slots: urgent requests first, tenants in turn ---------------------------------------
+def _also_for(tenants: Tenants | None, of_call: Tenants | None) -> AbstractContextManager[None]:
+    if tenants is None or of_call is None or tenants is of_call:
+        return nullcontext()
+    return tenants.followed(of_call.add)
+
+
+# -- shares of tenants -------------------------------------------------------------------------------------------------
+
+
+class Share(NamedTuple):
+    """How tenants share one scarce thing: slots, waiting places or bytes.
+
+    Whoever comes first may take all of ``shared``, up to ``per_tenant``. Beyond it, each tenant may still have
+    ``minimum``, until all together have ``maximum``. So nothing is idle while somebody wants it, and a tenant that asks
+    for little gets it at once, whatever others hold and for however long.
+    """
+
+    shared: int
+    minimum: int = 0
+    maximum: int = 0
+    """At least ``shared``; a smaller number stands for ``shared``."""
+    per_tenant: int | None = None
+    """``None``: no limit below ``shared``."""
+
+
+class SharedCapacity:
+    """What tenants hold of a :class:`Share`. Nothing here waits."""
+
+    __slots__ = ("_held", "_maximum", "_share", "used")
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self._maximum = max(share.shared, share.maximum)
+        self.used = 0
+        self._held: dict[str, int] = {}
+        """By tenant; zeros are removed."""
+
+    def held(self, tenant: str) -> int:
+        return self._held.get(tenant, 0)
+
+    def allows(self, tenant: str, amount: int = 1) -> bool:
+        """Whether the tenant may take so much now."""
+        share, held, used = self._share, self.held(tenant) + amount, self.used + amount
+        if held <= share.minimum:
+            return used <= self._maximum
+        return used <= share.shared and (share.per_tenant is None or held <= share.per_tenant)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no tenant may take anything."""
+        return self.used >= self._maximum
+
+    def take(self, tenant: str, amount: int = 1) -> bool:
+        """Take it if the tenant may; returns whether."""
+        if not self.allows(tenant, amount):
+            return False
+        self.used += amount
+        self._held[tenant] = self.held(tenant) + amount
+        return True
+
+    def give_back(self, tenant: str, amount: int = 1) -> None:
+        self.used -= amount
+        if left := self._held[tenant] - amount:
+            self._held[tenant] = left
+        else:
+            del self._held[tenant]
+
+
+# -- a queue for a limited number of slots: urgent requests first, tenants in turn -------------------------------------
 
 
 class RequestPriority(IntEnum):
@@ -141,79 +250,107 @@ class QueueFull(Exception):  # noqa: N818 - the name says what is the matter
     """The queue is full for this tenant; the text says how many requests wait."""
 
 
+class _Waiter:
+    """A request in the queues of its tenants. ``slot``: the tenant that its slot counts against."""
+
+    __slots__ = ("priority", "slot", "tenants")
+
+    def __init__(self, priority: RequestPriority) -> None:
+        self.priority = priority
+        self.slot: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.tenants: list[str] = []
+
+
 class RequestQueue:
-    """``slots`` concurrent requests; ``per_tenant`` limits a tenant's waiting requests, ``waiting`` all of them
-    (``None``: unlimited). A tenant must also leave as much room as it takes, so that a few tenants cannot fill the
-    queue.
+    """Slots that tenants share, and the requests that wait for one; ``waiting`` limits these (``None``: unlimited).
 
     A plain semaphore serves in order of arrival: a tenant with five hundred images would delay everybody else, and the
-    configs of the first images would wait behind all other manifests. Here tenants take turns within each priority, so
-    a tenant waits for at most one request of each other tenant per request of its own.
+    configs of the first images would wait behind all other manifests. Here tenants take turns within each priority, and
+    each has the minimum of its share at once: registries that answer nothing hold slots of nobody but their tenant.
     """
 
-    __slots__ = ("__weakref__", "_free", "_per_tenant", "_queues", "_waiting", "length", "slots")
+    __slots__ = ("__weakref__", "_queues", "_slots", "_waiting", "length")
 
-    def __init__(self, slots: int, *, per_tenant: int | None = None, waiting: int | None = None) -> None:
-        self.slots = slots
+    def __init__(self, slots: Share, *, waiting: Share | None = None) -> None:
         self.length = 0
         """Number of waiting requests."""
-        self._free = slots
-        self._per_tenant = per_tenant
-        self._waiting = waiting
-        self._queues: dict[RequestPriority, OrderedDict[str, deque[asyncio.Future[None]]]] = {
+        self._slots = SharedCapacity(slots)
+        self._waiting = None if waiting is None else SharedCapacity(waiting)
+        self._queues: dict[RequestPriority, OrderedDict[str, dict[_Waiter, None]]] = {
             priority: OrderedDict() for priority in RequestPriority
         }
 
     @property
     def idle(self) -> bool:
-        return self._free == self.slots
+        return not self._slots.used
 
-    async def enter(self, priority: RequestPriority, tenant: str = "") -> None:
-        """Wait for a slot, to be returned with ``leave``; ``QueueFull`` if the queue is full."""
-        if self._free:
-            self._free -= 1
-            return
-        self._check_room(tenant)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queues[priority].setdefault(tenant, deque()).append(turn)
-        self.length += 1
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.leave()  # the slot was passed on just as the waiter was cancelled
-            else:
-                self._withdraw(priority, tenant, turn)
-            raise
-
-    def leave(self) -> None:
-        """Pass the slot to the next request, or free it."""
-        for tenants in self._queues.values():
-            while tenants:
-                tenant, waiting = tenants.popitem(last=False)
-                turn = waiting.popleft()
-                self.length -= 1
-                if waiting:
-                    tenants[tenant] = waiting
-                if not turn.done():  # a waiter cancelled just now is still in the queue
-                    turn.set_result(None)
-                    return
-        self._free += 1
-
-    def _check_room(self, tenant: str) -> None:
-        if self._per_tenant is None and self._waiting is None:
-            return
-        waits = sum(len(tenants.get(tenant, ())) for tenants in self._queues.values())
-        if self._per_tenant is not None and waits >= self._per_tenant:
-            raise QueueFull(f"{waits} requests of the same namespace are waiting for it already")
-        if self._waiting is not None and waits >= self._waiting - self.length:
+    async def enter(self, priority: RequestPriority, tenants: Tenants | str = "") -> str:
+        """Wait for a slot. Returns the tenant that it counts against, for ``leave``; ``QueueFull`` if the queue is full
+        for the first of the tenants.
+        """
+        tenants = Tenants(tenants) if isinstance(tenants, str) else tenants
+        for tenant in tenants:
+            if self._slots.take(tenant):
+                return tenant
+        first = tenants.first
+        if self._waiting is not None and not self._waiting.take(first):
+            waits = self._waiting.held(first)
             raise QueueFull(f"{self.length} requests are waiting already, {waits} of them of the same namespace")
-
-    def _withdraw(self, priority: RequestPriority, tenant: str, turn: asyncio.Future[None]) -> None:
-        tenants = self._queues[priority]
-        waiting = tenants.get(tenant)
-        if waiting is not None and turn in waiting:
-            waiting.remove(turn)
+        self.length += 1
+        waiter = _Waiter(priority)
+        try:
+            with tenants.followed(lambda tenant: self._join(waiter, tenant)):
+                return await waiter.slot
+        except asyncio.CancelledError:
+            if waiter.slot.done() and not waiter.slot.cancelled():
+                self.leave(waiter.slot.result())  # the slot was passed on just as the waiter was cancelled
+            raise
+        finally:
+            self._withdraw(waiter)
             self.length -= 1
-            if not waiting:
+            if self._waiting is not None:
+                self._waiting.give_back(first)
+
+    @asynccontextmanager
+    async def slot(self, priority: RequestPriority, tenants: Tenants | str = "") -> AsyncIterator[None]:
+        """``enter``, and ``leave`` at the end of the block."""
+        tenant = await self.enter(priority, tenants)
+        try:
+            yield
+        finally:
+            self.leave(tenant)
+
+    def leave(self, tenant: str = "") -> None:
+        """Give the tenant's slot back, to the next request if there is one that may have it."""
+        self._slots.give_back(tenant)
+        for tenants in self._queues.values():
+            while (name := next(filter(self._slots.allows, tenants), None)) is not None:
+                self._serve(tenants, name)
+                if self._slots.exhausted:
+                    return
+
+    def _serve(self, tenants: OrderedDict[str, dict[_Waiter, None]], tenant: str) -> None:
+        waiter = next(iter(tenants[tenant]))
+        tenants.move_to_end(tenant)
+        self._withdraw(waiter)
+        if not waiter.slot.done():  # a waiter cancelled just now is still in the queue
+            self._slots.take(tenant)
+            waiter.slot.set_result(tenant)
+
+    def _join(self, waiter: _Waiter, tenant: str) -> None:
+        if waiter.slot.done():
+            return
+        if self._slots.take(tenant):  # one that joins may have a slot to spare
+            self._withdraw(waiter)
+            waiter.slot.set_result(tenant)
+            return
+        self._queues[waiter.priority].setdefault(tenant, {})[waiter] = None
+        waiter.tenants.append(tenant)
+
+    def _withdraw(self, waiter: _Waiter) -> None:
+        tenants = self._queues[waiter.priority]
+        for tenant in waiter.tenants:
+            del tenants[tenant][waiter]
+            if not tenants[tenant]:
                 del tenants[tenant]
+        waiter.tenants.clear()

@@ -20,7 +20,7 @@ from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.metrics import Metrics
 from polyarch.oci.mirror_files import Tls
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.traffic.concurrency import QueueFull, RequestPriority
+from polyarch.oci.traffic.concurrency import QueueFull, RequestPriority, SharedCapacity, Tenants
 from polyarch.oci.traffic.failures import REDIRECTS, RETRIED, Failure, clean, is_page, of_status, read_errors
 from polyarch.oci.traffic.rate_limiter import (
     HOSTS_KEPT,
@@ -287,16 +287,50 @@ class CompleteResponse:
 
 
 class RequestContext:
-    """Time, request count and warnings of one image's requests."""
+    """Time, request count, bytes and warnings of one image's requests.
 
-    __slots__ = ("budget", "requests", "tenant", "wait", "warnings")
+    Its documents count as bytes in flight as long as the context is in use, because what is read from them stays in
+    memory so long.
+    """
 
-    def __init__(self, budget: TimeBudget, *, wait: bool, tenant: str = "") -> None:
+    __slots__ = ("_bytes", "_held", "budget", "requests", "tenants", "wait", "warnings")
+
+    def __init__(self, budget: TimeBudget, *, wait: bool, tenants: Tenants | None = None) -> None:
         self.budget = budget
         self.wait = wait
-        self.tenant = tenant
+        self.tenants = tenants or Tenants()
         self.requests = 0
         self.warnings: list[InspectionWarning] = []
+        self._bytes: SharedCapacity | None = None
+        self._held = 0
+
+    @property
+    def tenant(self) -> str:
+        """The tenant that asked first, whose share of everything is used."""
+        return self.tenants.first
+
+    def hold(self, capacity: SharedCapacity, amount: int) -> bool:
+        """Count bytes as in flight until they are given back or the context is dropped; False if the tenant has no
+        more room.
+        """
+        if not capacity.take(self.tenant, amount):
+            return False
+        self._bytes = capacity
+        self._held += amount
+        return True
+
+    def give_back(self, amount: int) -> None:
+        amount = min(amount, self._held)  # what it held when it was closed is given back already
+        if self._bytes is not None and amount:
+            self._held -= amount
+            self._bytes.give_back(self.tenant, amount)
+
+    def close(self) -> None:
+        """Count nothing as in flight any more."""
+        self.give_back(self._held)
+
+    def __del__(self) -> None:
+        self.close()
 
     def warn(self, code: str, message: str) -> None:
         warning = InspectionWarning(code, message)
@@ -351,7 +385,7 @@ class Exchange:
         return replace(response, peer=first.peer, elsewhere=elsewhere)
 
     async def _send(self, request: Request, context: RequestContext) -> CompleteResponse:
-        host = self._rate_limiter.host(origin_host(request.url), request.via)
+        host = self._rate_limiter.host(origin_host(request.url), request.via, context.tenant)
         attempts = 0
         while True:
             await self._clear(host, request, context)
@@ -381,7 +415,7 @@ class Exchange:
                 not request.repeatable
                 or attempts >= self._settings.attempts
                 or delay >= context.budget.remaining
-                or self._rate_limiter.unavailable(host, account=request.account) is not None
+                or self._unavailable(host, request, context, charged=False) is not None
             ):
                 raise failure
             with context.budget.running():
@@ -389,14 +423,18 @@ class Exchange:
 
     async def _clear(self, host: HostState, request: Request, context: RequestContext) -> None:
         """Wait until the host may be asked; ``Failure`` if that takes too long."""
-        while (unavailable := self._unavailable(host, request)) is not None:
+        while (unavailable := self._unavailable(host, request, context)) is not None:
             waits = unavailable.code == "rate-limited" and context.wait and context.budget.may_wait(unavailable.seconds)
             if not waits:
                 raise Failure.of(unavailable.code, host.name, unavailable.text, retry_after=unavailable.seconds)
             await context.budget.wait(unavailable.seconds)
 
-    def _unavailable(self, host: HostState, request: Request) -> HostUnavailable | None:
-        return self._rate_limiter.unavailable(host, charged=request.charged, account=request.account)
+    def _unavailable(
+        self, host: HostState, request: Request, context: RequestContext, *, charged: bool = True
+    ) -> HostUnavailable | None:
+        return self._rate_limiter.unavailable(
+            host, charged=charged and request.charged, account=request.account, tenant=context.tenant
+        )
 
     async def _pause(
         self,
@@ -410,7 +448,7 @@ class Exchange:
 
         Whoever has an account chooses what it is refused for, be it wrong passwords.
         """
-        paused_before = self._rate_limiter.unavailable(host, account=request.account) is not None
+        paused_before = self._unavailable(host, request, context, charged=False) is not None
         rate = parse_rate_limit(response.headers, 0.0)
         used_up = rate is not None and rate.remaining == 0
         is_accounts = used_up or (response.status == 429 and request.account != "")
@@ -434,12 +472,20 @@ class Exchange:
                     if mode is not search.order[-1] and try_next(error):
                         continue
                     search.lost()
-                    if error.kind in ("connect", "timeout"):
+                    if error.phase == "connect" and error.kind in ("connect", "timeout"):
                         self._rate_limiter.unreachable(host)
+                    elif error.kind == "timeout":
+                        self._rate_limiter.silent(host, context.tenant)
                     raise
                 search.found(mode)
-                metered = request.metered and response.status in (200, 304)
-                self._rate_limiter.answered(host, response.headers, account=request.account, metered=metered)
+                self._rate_limiter.answered(
+                    host,
+                    response.headers,
+                    account=request.account,
+                    metered=request.metered and response.status in (200, 304),
+                    charged=request.charged,
+                    tenant=context.tenant,
+                )
                 self._show_warnings(host, response.headers, request)
                 return response
         raise AssertionError("a request has at least one mode")
@@ -449,8 +495,8 @@ class Exchange:
     ) -> CompleteResponse:
         """One exchange in a slot, within the image's time, with metrics."""
         try:
-            async with self._rate_limiter.slot(host, request.priority, context.tenant):
-                if self._unavailable(host, request) is not None:
+            async with self._rate_limiter.slot(host, request.priority, context.tenants):
+                if self._unavailable(host, request, context) is not None:
                     raise _Overtaken
                 started = self._clock.monotonic()
                 result = "cancelled"
@@ -459,13 +505,13 @@ class Exchange:
                 try:
                     with context.budget.running():
                         async with asyncio.timeout(allowed):
-                            response = await self._once(request, mode)
+                            response = await self._once(request, mode, context)
                     result = str(response.status)
                     return response
                 except TimeoutError:
                     result = "timeout"
                     if allowed >= self._settings.patience:
-                        self._rate_limiter.unreachable(host)
+                        self._rate_limiter.silent(host, context.tenant)
                     time = f"{round(context.budget.seconds, 1):g} s for {context.budget.purpose}"
                     what = f"no complete answer for {request.what} in the {time}"
                     raise Failure.of("timeout", host.name, what) from None
@@ -481,7 +527,7 @@ class Exchange:
         except QueueFull as full:
             raise Failure.of(TENANT_LIMIT, host.name, str(full), retry_after=1.0) from None
 
-    async def _once(self, request: Request, mode: TransportMode) -> CompleteResponse:
+    async def _once(self, request: Request, mode: TransportMode, context: RequestContext) -> CompleteResponse:
         url = mode.url(request.url)
         headers = {**request.headers, **request.own_headers}
         body: bytes | AsyncIterator[bytes] | None
@@ -498,8 +544,9 @@ class Exchange:
             provenance=request.provenance,
             verified=mode.verified,
             tls=request.tls,
+            tenant=context.tenant,
         ) as response:
-            body = await _read(request, response)
+            body = await _read(request, response, context, self._rate_limiter.bytes_in_flight)
             return CompleteResponse(response.status, response.headers, body, url, response.peer_class)
 
     def _show_warnings(self, host: HostState, headers: Headers, request: Request) -> None:
@@ -553,7 +600,7 @@ def origin_host(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
-async def _read(request: Request, response: Response) -> bytes:
+async def _read(request: Request, response: Response, context: RequestContext, capacity: SharedCapacity) -> bytes:
     if request.method == "HEAD":
         return b""
     if not 200 <= response.status < 300:
@@ -569,9 +616,21 @@ async def _read(request: Request, response: Response) -> bytes:
     if request.receive is not None:
         await request.receive(response.chunks())
         return b""
+    held = 0
+
+    def hold(amount: int) -> None:
+        nonlocal held
+        if not context.hold(capacity, amount):
+            what = f"{request.what} is not read: the documents of its namespace in memory take {held} bytes and more"
+            raise Failure.of(TENANT_LIMIT, host, what, retry_after=1.0)
+        held += amount
+
     try:
-        return await response.read(request.limit)
-    except BodyTooLarge as error:
+        return await response.read(request.limit, hold)
+    except BaseException as error:
+        context.give_back(held)
+        if not isinstance(error, BodyTooLarge):
+            raise
         if page:
             return await response.read_some(ERROR_BODY_LIMIT)
         size = f"{error.size} bytes" if error.size is not None else "more"

@@ -11,7 +11,7 @@ window; the next answer corrects it."""
 import email.utils
 import math
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -19,10 +19,11 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from polyarch.clock import Clock
+from polyarch.oci.inspection import TENANT_LIMIT
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.metrics import Metrics, NoMetrics
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue
+from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue, Share, SharedCapacity, Tenants
 from polyarch.oci.transport.interface import Headers
 
 FAILURES_TO_OPEN = 5
@@ -30,7 +31,10 @@ LONGEST_STEP = 60.0
 LONGEST_PAUSE = 24 * 3600.0
 HOSTS_KEPT = 1000
 ACCOUNTS_KEPT = 32
+TENANTS_KEPT = 256
 NO_HEAD_SECONDS = 3600.0
+RATE_SHARE = 3
+"""How many requests of a rate limit's window a tenant may have used for each that is left to all."""
 _RATE = re.compile(r"\s*(\d{1,9})\s*(?:;\s*w\s*=\s*(\d{1,9}))?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
 
@@ -104,23 +108,57 @@ class Pause:
 
 
 class CredentialState:
-    """Rate limit and pause of one credential, or of anonymous access."""
+    """Rate limit and pause of one credential, or of anonymous access, and what tenants have used of the limit."""
 
-    __slots__ = ("pause", "rate")
+    __slots__ = ("pause", "rate", "spent")
 
     def __init__(self) -> None:
         self.pause = Pause()
         self.rate: RateLimit | None = None
+        self.spent: LRUCache[str, tuple[float, float]] = LRUCache(TENANTS_KEPT)
+        """By tenant: requests, and the time of the last one. They are forgotten evenly over the window."""
+
+    def spent_by(self, tenant: str, now: float) -> float:
+        """The requests of the window that the tenant has used."""
+        known, rate = self.spent.get(tenant), self.rate
+        if known is None or rate is None or not rate.window:
+            return 0.0
+        return max(0.0, known[0] - (now - known[1]) * rate.limit / rate.window)
+
+
+class TenantCircuit:
+    """A tenant's requests in a row for which a host that can be reached had no answer in time."""
+
+    __slots__ = ("failures", "open_until")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.open_until = 0.0
 
 
 class HostState:
-    """State of one host (``host[:port]``), as far as one registry led there."""
+    """State of one host (``host[:port]``), as far as one registry led there. ``tenant``: the first that asked it."""
 
-    __slots__ = ("accounts", "answers", "failures", "name", "no_head_until", "open_until", "pause", "queue", "told")
+    __slots__ = (
+        "accounts",
+        "answers",
+        "circuits",
+        "failures",
+        "name",
+        "no_head_until",
+        "open_until",
+        "pause",
+        "queue",
+        "tenant",
+        "told",
+    )
 
-    def __init__(self, name: str, queue: RequestQueue) -> None:
+    def __init__(self, name: str, queue: RequestQueue, tenant: str = "") -> None:
         self.name = name
         self.queue = queue
+        self.tenant = tenant
+        self.circuits: LRUCache[str, TenantCircuit] = LRUCache(TENANTS_KEPT)
+        """By tenant. A host that cannot be reached is down for all; which repositories hang is the tenant's choice."""
         self.pause = Pause()
         self.answers = 0
         self.failures = 0
@@ -154,21 +192,22 @@ class RegistryRateLimiter:
         self._hosts: OrderedDict[tuple[str, str], HostState] = OrderedDict()
         """By name, and who led there."""
         self._queues: WeakValueDictionary[str, RequestQueue] = WeakValueDictionary()
-        self._all = RequestQueue(settings.requests, waiting=settings.waiting)
-        self._copies = RequestQueue(max(1, min(settings.requests, settings.requests_per_host) // 2))
+        self._all = RequestQueue(settings.slots, waiting=settings.waiting_for_slot)
+        self._copies = RequestQueue(Share(max(1, min(settings.requests, settings.requests_per_host) // 2)))
+        self.bytes_in_flight = SharedCapacity(settings.bytes_in_flight)
 
     def __iter__(self) -> Iterator[HostState]:
         return iter(list(self._hosts.values()))
 
-    def host(self, name: str, via: str = "") -> HostState:
+    def host(self, name: str, via: str = "", tenant: str = "") -> HostState:
         """The state of a host, created if needed.
 
         ``via``: the registry that named the host, as the realm of its tokens or the target of a redirect, or that is
         behind it, for a mirror of several (``ns=``). Each has pauses and a circuit of its own there, since it chooses
         what is asked and how that ends; slots and queue are the host's.
 
-        Beyond a thousand hosts, one that is idle is dropped: the one with the fewest answers, not paused, idle longest,
-        in this order. An attacker's invented hosts answer little.
+        Beyond a thousand hosts, one that is idle is dropped, of the tenant that has brought most of them: the one with
+        the fewest answers, not paused, idle longest, in this order.
         """
         host = self._hosts.get((name, via))
         if host is not None:
@@ -177,7 +216,7 @@ class RegistryRateLimiter:
         queue = self._queue(name)
         if len(self._hosts) >= HOSTS_KEPT:
             self._forget_one()
-        host = self._hosts[name, via] = HostState(name, queue)
+        host = self._hosts[name, via] = HostState(name, queue, tenant)
         if not via:
             self._metrics.host_seen(name, self._paused(host))
         return host
@@ -187,9 +226,7 @@ class RegistryRateLimiter:
         queue = self._queues.get(name)
         if queue is None:
             settings = self._settings
-            queue = self._queues[name] = RequestQueue(
-                settings.requests_per_host, per_tenant=settings.waiting_per_tenant, waiting=settings.waiting
-            )
+            queue = self._queues[name] = RequestQueue(settings.slots_per_host, waiting=settings.waiting_for_host)
         return queue
 
     def busy(self, name: str, via: str = "") -> bool:
@@ -206,7 +243,9 @@ class RegistryRateLimiter:
         refilled = rate.read_at + rate.window * (rate.limit - 2 * rate.remaining) / (2 * rate.limit)
         return not rate.window or self._clock.monotonic() < refilled
 
-    def unavailable(self, host: HostState, *, charged: bool = False, account: str = "") -> HostUnavailable | None:
+    def unavailable(
+        self, host: HostState, *, charged: bool = False, account: str = "", tenant: str = ""
+    ) -> HostUnavailable | None:
         """What prevents a request now; ``charged``: it counts against the rate limit, like a GET."""
         now = self._clock.monotonic()
         known = host.accounts.get(account)
@@ -223,25 +262,31 @@ class RegistryRateLimiter:
                 f"it is not asked for {seconds:.0f} s more"
             )
             return HostUnavailable("network", seconds, text)
+        circuit = host.circuits.get(tenant)
+        if circuit is not None and circuit.open_until > now:
+            seconds = circuit.open_until - now
+            text = (
+                f"circuit open: {host.name} did not answer {circuit.failures} times in a row; "
+                f"it is not asked for {seconds:.0f} s more"
+            )
+            return HostUnavailable(TENANT_LIMIT if tenant else "network", seconds, text)
         if charged and known is not None and (seconds := self._until_refilled(known.rate, now)) > 0:
             text = f"the rate limit of {host.name} is down to its reserve of {self._settings.reserve} requests"
             return HostUnavailable("rate-limited", seconds, text)
+        if charged and known is not None and (seconds := self._until_share(known, tenant, now)) > 0:
+            text = f"the namespace has used its share of the rate limit of {host.name}"
+            return HostUnavailable(TENANT_LIMIT, seconds, text)
         return None
 
     @asynccontextmanager
-    async def slot(self, host: HostState, priority: RequestPriority, tenant: str) -> AsyncIterator[None]:
+    async def slot(self, host: HostState, priority: RequestPriority, tenants: Tenants) -> AsyncIterator[None]:
         """A slot of the host and one of all slots; ``QueueFull`` if too many wait."""
-        await host.queue.enter(priority, tenant)
-        try:
-            await self._all.enter(priority, tenant)
+        async with host.queue.slot(priority, tenants), self._all.slot(priority, tenants):
+            self._metrics.in_flight(host.name, 1)
             try:
-                self._metrics.in_flight(host.name, 1)
                 yield
             finally:
                 self._metrics.in_flight(host.name, -1)
-                self._all.leave()
-        finally:
-            host.queue.leave()
 
     @asynccontextmanager
     async def copying(self) -> AsyncIterator[None]:
@@ -250,22 +295,33 @@ class RegistryRateLimiter:
         Half as many as a host has slots, over all hosts: a slot for writing is always free or becomes free, so that
         copies cannot deadlock.
         """
-        await self._copies.enter(RequestPriority.BLOB)
-        try:
+        async with self._copies.slot(RequestPriority.BLOB):
             yield
-        finally:
-            self._copies.leave()
 
-    def answered(self, host: HostState, headers: Headers, *, account: str = "", metered: bool = False) -> None:
+    def answered(
+        self,
+        host: HostState,
+        headers: Headers,
+        *,
+        account: str = "",
+        metered: bool = False,
+        charged: bool = False,
+        tenant: str = "",
+    ) -> None:
         """Record a complete answer: the host is reachable, and its rate limit headers, if any.
 
         ``metered``: such answers always have the headers if there is a limit, so missing headers clear it.
         """
         host.answers += 1
         host.failures = 0
-        rate = parse_rate_limit(headers, self._clock.monotonic())
+        host.circuits.pop(tenant)
+        now = self._clock.monotonic()
+        rate = parse_rate_limit(headers, now)
         if rate is not None:
-            host.account(account).rate = rate
+            state = host.account(account)
+            state.rate = rate
+            if charged:
+                state.spent.put(tenant, (state.spent_by(tenant, now) + 1, now))
             self._metrics.rate_limit(host.name, rate.remaining)
         elif metered and (known := host.accounts.get(account)) is not None and known.rate is not None:
             known.rate = None
@@ -288,6 +344,16 @@ class RegistryRateLimiter:
         if host.failures >= FAILURES_TO_OPEN:
             host.open_until = self._clock.monotonic() + self._settings.circuit_rest
 
+    def silent(self, host: HostState, tenant: str) -> None:
+        """Record that the host had no complete answer in time: the same, for this tenant alone."""
+        circuit = host.circuits.get(tenant)
+        if circuit is None:
+            circuit = TenantCircuit()
+            host.circuits.put(tenant, circuit)
+        circuit.failures += 1
+        if circuit.failures >= FAILURES_TO_OPEN:
+            circuit.open_until = self._clock.monotonic() + self._settings.circuit_rest
+
     def knows_no_head(self, host: HostState) -> bool:
         return host.no_head_until > self._clock.monotonic()
 
@@ -305,14 +371,32 @@ class RegistryRateLimiter:
         missing = reserve + 1 - rate.remaining
         return rate.read_at + missing * rate.window / rate.limit - now
 
+    def _until_share(self, known: CredentialState, tenant: str, now: float) -> float:
+        """Seconds until the tenant has used at most three times as many requests as are left for all; 0 without a
+        reserve. One that asks for little never waits here.
+        """
+        rate, reserve = known.rate, self._settings.reserve
+        if rate is None or not rate.limit or not rate.window or reserve <= 0:
+            return 0.0
+        left = max(0, rate.remaining - min(reserve, rate.limit // 2))
+        excess = known.spent_by(tenant, now) - RATE_SHARE * left
+        return excess * rate.window / rate.limit / (1 + RATE_SHARE)
+
     def _paused(self, host: HostState) -> Callable[[], bool]:
         return lambda: self.unavailable(host) is not None
 
     def _forget_one(self) -> None:
         now = self._clock.monotonic()
+        brought = Counter(host.tenant for host in self._hosts.values())
         idle = ((key, host) for key, host in self._hosts.items() if host.queue.idle)
         forgotten = min(
-            idle, key=lambda each: (each[1].answers, max(each[1].pause.until, each[1].open_until) > now), default=None
+            idle,
+            key=lambda each: (
+                -brought[each[1].tenant],
+                each[1].answers,
+                max(each[1].pause.until, each[1].open_until) > now,
+            ),
+            default=None,
         )
         if forgotten is not None:
             del self._hosts[forgotten[0]]

@@ -13,7 +13,7 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -36,7 +36,16 @@ from polyarch.oci.transport.addresses import (
     literal,
     origin_of,
 )
-from polyarch.oci.transport.interface import NO_TLS, BodyTooLarge, Cause, Headers, Phase, Timeouts, TransportError
+from polyarch.oci.transport.interface import (
+    NO_TLS,
+    BodyTooLarge,
+    Cause,
+    FailureKind,
+    Headers,
+    Phase,
+    Timeouts,
+    TransportError,
+)
 from polyarch.oci.transport.tls import TrustStore
 from polyarch.proxies import Proxies, Proxy
 
@@ -254,7 +263,10 @@ def of_environment(environ: Mapping[str, str]) -> Proxies:
 DEFAULT_HEADERS = {"user-agent": f"polyarch/{__version__}", "accept-encoding": "identity"}
 STORING_SECONDS = 300.0
 """Time limit for the answer to a streamed upload: the registry may store gigabytes first."""
-MAX_HEADER = 16 * 1024  # signed URLs in a Location are long
+MAX_HEADER = 8 * 1024  # signed URLs in a Location are long
+MAX_HEADERS = 64
+READ_BUFFER = 32 * 1024
+"""Bytes that a connection has in memory, half of them when it stops reading, until somebody reads them."""
 _AIOHTTP_HEADERS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
 _CUT_OFF = {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED}
@@ -294,6 +306,7 @@ class AiohttpTransport:
         provenance: HostProvenance = NAMED,
         verified: bool = True,
         tls: Tls = NO_TLS,
+        tenant: str = "",
     ) -> AsyncIterator["HttpResponse"]:
         """See :meth:`polyarch.oci.transport.interface.Transport.request`."""
         origin = origin_of(url)
@@ -386,6 +399,8 @@ class AiohttpTransport:
                 trust_env=False,
                 max_line_size=MAX_HEADER,
                 max_field_size=MAX_HEADER,
+                max_headers=MAX_HEADERS,
+                read_bufsize=READ_BUFFER,
                 middlewares=(_once,),
             )
         return self._session
@@ -399,7 +414,10 @@ class HttpResponse:
     ) -> None:
         self._answer = answer
         self._attempt = attempt
-        self._idle = timeouts.idle
+        self._timeouts = timeouts
+        self._waited = 0.0
+        self._came = 0
+        """Seconds of waiting and bytes of the current period."""
         self._proxied_host = proxied_host
         self.status = answer.status
         self.headers = Headers(answer.headers.items())
@@ -411,15 +429,16 @@ class HttpResponse:
         address = literal(self._proxied_host) if self._proxied_host else self.peer
         return classify(address) if address else None
 
-    async def read(self, limit: int) -> bytes:
+    async def read(self, limit: int, hold: Callable[[int], None] = lambda length: None) -> bytes:
         declared = self._answer.content_length
         if declared is not None and declared > limit and self._answer.method != "HEAD":
             raise BodyTooLarge(limit=limit, size=declared, host=self._attempt.host)
         body = bytearray()
         while chunk := await self._next():
-            body += chunk
-            if len(body) > limit:
+            if len(body) + len(chunk) > limit:
                 raise BodyTooLarge(limit=limit, size=None, host=self._attempt.host)
+            hold(len(chunk))
+            body += chunk
         return bytes(body)
 
     async def read_some(self, limit: int) -> bytes:
@@ -434,20 +453,32 @@ class HttpResponse:
 
     async def _next(self) -> bytes:
         """The next piece, empty at the end."""
-        content = self._answer.content
-        detail = ""
+        content, timeouts = self._answer.content, self._timeouts
+        clock = asyncio.get_running_loop().time
+        since = clock()
         try:
-            async with asyncio.timeout(self._idle):
+            async with asyncio.timeout(timeouts.idle):
                 while not (chunk := await content.readany()) and not content.at_eof():
                     pass
-                return chunk
         except TimeoutError:
-            raise TransportError(
-                "timeout", phase="body", host=self._attempt.host, detail=_stalled("body", self._idle)
-            ) from None
+            raise self._failed("timeout", _stalled("body", timeouts.idle)) from None
         except (aiohttp.ClientError, OSError):
-            detail = "the connection broke off within the body"
-        raise TransportError("truncated", phase="body", host=self._attempt.host, detail=detail)
+            cut = True
+        else:
+            cut = False
+        if cut:
+            raise self._failed("truncated", "the connection broke off within the body")
+        self._waited += clock() - since
+        self._came += len(chunk)
+        if chunk and self._waited >= timeouts.slow_period:
+            if self._came < timeouts.slowest * self._waited:
+                detail = f"no more than {self._came} bytes of the body within {self._waited:.0f} s: it comes too slowly"
+                raise self._failed("timeout", detail)
+            self._waited, self._came = 0.0, 0
+        return chunk
+
+    def _failed(self, kind: FailureKind, detail: str) -> TransportError:
+        return TransportError(kind, phase="body", host=self._attempt.host, detail=detail)
 
 
 class _Broken(Exception):  # noqa: N818 - never leaves this module

@@ -5,7 +5,7 @@ encoding, keeps no cookies and sends only the credentials it is given: that is d
 transport decides whether an address may be reached, how long each phase may take, and which certificates to trust.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
@@ -23,12 +23,15 @@ NO_TLS = Tls()
 
 class Timeouts(msgspec.Struct, frozen=True):
     """Seconds per phase of a request: DNS, connection and TLS handshake together; then until the response
-    headers; then between two pieces of the body.
+    headers; then between two pieces of the body. And a body has to come with ``slowest`` bytes a second on average
+    over each ``slow_period`` of waiting for it.
     """
 
     connect: float = 5.0
     first_byte: float = 15.0
     idle: float = 15.0
+    slow_period: float = 10.0
+    slowest: float = 100.0
 
 
 class TransportError(Exception):
@@ -115,9 +118,11 @@ class Response(Protocol):
         """
         ...
 
-    async def read(self, limit: int) -> bytes:
-        """The whole body. :class:`BodyTooLarge` as soon as it is known to exceed ``limit`` bytes, by ``Content-Length``
-        before the first byte; :class:`TransportError` if it ends early or stalls.
+    async def read(self, limit: int, hold: Callable[[int], None] = lambda length: None) -> bytes:
+        """The whole body. ``hold`` is called with the length of each piece before it is kept, and may raise.
+
+        Raises :class:`BodyTooLarge` as soon as the body is known to exceed ``limit`` bytes, by ``Content-Length``
+        before the first byte; :class:`TransportError` if it ends early, stalls or is too slow.
         """
         ...
 
@@ -143,14 +148,15 @@ class Transport(Protocol):
         provenance: HostProvenance = NAMED,
         verified: bool = True,
         tls: Tls = NO_TLS,
+        tenant: str = "",
     ) -> AbstractAsyncContextManager[Response]:
         """Send one request. ``url`` is an absolute http(s) URL, sent unchanged.
 
         A streamed body is sent once, as it arrives, with the ``Content-Length`` of the headers.
 
         ``verified=False`` accepts any certificate, for sources configured as insecure only. ``tls`` has the
-        source's own settings, for requests to its host only. ``User-Agent`` and ``Accept-Encoding: identity`` are added
-        unless given. Raises :class:`TransportError`.
+        source's own settings, for requests to its host only; ``tenant`` is on whose behalf it is sent. ``User-Agent``
+        and ``Accept-Encoding: identity`` are added unless given. Raises :class:`TransportError`.
         """
         ...
 
