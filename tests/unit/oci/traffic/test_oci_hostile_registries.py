@@ -33,7 +33,7 @@ async def hostile(behaviour, ports):
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
             pass
         finally:
-            writer.close()
+            writer.transport.abort()
 
     servers = [await asyncio.start_server(serve, "127.0.0.1", 0) for _ in range(ports)]
     try:
