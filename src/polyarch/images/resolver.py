@@ -25,7 +25,8 @@ from polyarch.oci.cache import BundleMode
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.reference import Reference
-from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue, Share, SharedCapacity
+from polyarch.oci.settings import Share
+from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue, SharedCapacity
 
 log = structlog.get_logger(__name__)
 

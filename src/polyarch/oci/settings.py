@@ -5,12 +5,27 @@ using credentials, and leave a reserve of each rate limit for the nodes that pul
 """
 
 import sys
+from typing import NamedTuple
 
 import msgspec
 
-from polyarch.oci.traffic.concurrency import Share
-
 MIB = 1024 * 1024
+
+
+class Share(NamedTuple):
+    """How tenants share one scarce thing: slots, waiting places or bytes.
+
+    Whoever comes first may take all of ``shared``, up to ``per_tenant``. Beyond it, each tenant may still have
+    ``minimum``, until all together have ``maximum``. So nothing is idle while somebody wants it, and a tenant that asks
+    for little gets it at once, whatever others hold and for however long.
+    """
+
+    shared: int
+    minimum: int = 0
+    maximum: int = 0
+    """At least ``shared``; a smaller number stands for ``shared``."""
+    per_tenant: int | None = None
+    """``None``: no limit below ``shared``."""
 
 
 class InspectorSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ import pytest
 
 from polyarch.images.fair_queue import ConcurrencyLimits, FairQueue, QueueEntry
 from polyarch.images.waiting import ImageLookupKey
-from polyarch.oci.traffic.concurrency import Share
+from polyarch.oci.settings import Share
 
 
 def image(name: str, host: str = "one.example") -> ImageLookupKey:

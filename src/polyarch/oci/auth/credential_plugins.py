@@ -21,7 +21,8 @@ import msgspec
 from polyarch.clock import Clock, SystemClock
 from polyarch.oci.auth.credentials import Credential, CredentialWarning, KeyPattern, deduplicated, hub, split_host
 from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_NAMES, Reference
-from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue, Share
+from polyarch.oci.settings import Share
+from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue
 
 if TYPE_CHECKING:
     from polyarch.oci.pull_sources import PullSource

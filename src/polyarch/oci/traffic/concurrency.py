@@ -5,7 +5,9 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from enum import IntEnum
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
+
+from polyarch.oci.settings import Share
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -175,22 +177,6 @@ def _also_for(tenants: Tenants | None, of_call: Tenants | None) -> AbstractConte
 
 
 # -- shares of tenants -------------------------------------------------------------------------------------------------
-
-
-class Share(NamedTuple):
-    """How tenants share one scarce thing: slots, waiting places or bytes.
-
-    Whoever comes first may take all of ``shared``, up to ``per_tenant``. Beyond it, each tenant may still have
-    ``minimum``, until all together have ``maximum``. So nothing is idle while somebody wants it, and a tenant that asks
-    for little gets it at once, whatever others hold and for however long.
-    """
-
-    shared: int
-    minimum: int = 0
-    maximum: int = 0
-    """At least ``shared``; a smaller number stands for ``shared``."""
-    per_tenant: int | None = None
-    """``None``: no limit below ``shared``."""
 
 
 class SharedCapacity:

@@ -22,8 +22,8 @@ from polyarch.clock import Clock
 from polyarch.oci.inspection import TENANT_LIMIT
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.metrics import Metrics, NoMetrics
-from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue, Share, SharedCapacity, Tenants
+from polyarch.oci.settings import InspectorSettings, Share
+from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue, SharedCapacity, Tenants
 from polyarch.oci.transport.interface import Headers
 
 FAILURES_TO_OPEN = 5
