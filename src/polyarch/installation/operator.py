@@ -88,6 +88,7 @@ def _variables(settings: OperatorSettings) -> dict[str, str]:
         "GLOBAL_PULL_SECRET_NAME": secret[1],
         "REGISTRIES_CONFIGMAP": settings.registries_configmap,
         "ALLOW_ADDRESS": " ".join(settings.allow_addresses),
+        "DENY_ADDRESS": " ".join(settings.deny_addresses),
         "PRIORITY_CLASS": settings.priority_class,
         "NODE_SELECTOR": " ".join(settings.node_selector),
         "TOLERATION": " ".join(settings.tolerations),

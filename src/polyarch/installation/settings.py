@@ -105,6 +105,13 @@ class Registries(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
         tuple[AddressRange, ...],
         Meta(description="Address ranges (CIDR) of registries that are refused otherwise, such as loopback."),
     ] = ()
+    deny_addresses: Annotated[
+        tuple[AddressRange, ...],
+        Meta(
+            description="Address ranges (CIDR) in which no registry is asked, such as those of the cluster's pods and "
+            "Services, but for narrower ones of `allowAddresses`. Loopback, link-local and metadata services never are."
+        ),
+    ] = ()
 
     @property
     def mounted(self) -> str:
@@ -279,6 +286,7 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             global_pull_secret=(secret.namespace, secret.name) if secret is not None else None,
             registries_configmap=self.registries.mounted,
             allow_addresses=self.registries.allow_addresses,
+            deny_addresses=self.registries.deny_addresses,
             priority_class=self.priority_class_name,
             node_selector=tuple(f"{key}={value}" for key, value in self.node_selector.items()),
             tolerations=tuple(map(str, self.tolerations)),

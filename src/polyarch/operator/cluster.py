@@ -230,7 +230,7 @@ class OperatorNamespace:
         return self._checked[1]
 
     def _check(self) -> tuple[str, ...]:
-        ranges = registry_settings.wrong_ranges(self._settings.allow_addresses)
+        ranges = registry_settings.wrong_ranges(self._settings.allow_addresses, self._settings.deny_addresses)
         found = self._registries_config_map
         if found is None:
             return ranges

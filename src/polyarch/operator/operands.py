@@ -369,7 +369,8 @@ def _flags(role: OperandDeployment, settings: OperatorSettings) -> list[str]:
         flags += [f"--global-pull-secret-namespace={namespace}", f"--global-pull-secret-name={name}"]
     if settings.registries_configmap:
         flags.append(f"--registries-dir={REGISTRIES_DIRECTORY}")
-    return flags + [f"--allow-address={addresses}" for addresses in settings.allow_addresses]
+    flags += [f"--allow-address={addresses}" for addresses in settings.allow_addresses]
+    return flags + [f"--deny-address={addresses}" for addresses in settings.deny_addresses]
 
 
 def _volumes(role: OperandDeployment, settings: OperatorSettings) -> list[Document]:

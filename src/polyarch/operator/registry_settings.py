@@ -33,10 +33,13 @@ def wrong_range(text: str) -> str:
     return ""
 
 
-def wrong_ranges(texts: Iterable[str]) -> tuple[str, ...]:
+def wrong_ranges(allowed: Iterable[str], denied: Iterable[str] = ()) -> tuple[str, ...]:
     """A problem for each of the operator's address ranges that is none."""
     return tuple(
-        f"registries.allowAddresses (flag --allow-address): {wrong}" for wrong in map(wrong_range, texts) if wrong
+        f"registries.{verb}Addresses (flag --{verb}-address): {wrong}"
+        for verb, texts in (("allow", allowed), ("deny", denied))
+        for wrong in map(wrong_range, texts)
+        if wrong
     )
 
 

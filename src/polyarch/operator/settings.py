@@ -59,6 +59,8 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A ConfigMap in the operator's namespace with ``registries.conf`` and, optionally, ``ca.crt``."""
     allow_addresses: tuple[str, ...] = ()
     """Address ranges (CIDR) of registries that are refused otherwise."""
+    deny_addresses: tuple[str, ...] = ()
+    """Address ranges (CIDR) in which no registry is asked, but for narrower ones of ``allow_addresses``."""
     proxies: tuple[tuple[str, str], ...] = ()
     """Variables such as ``HTTPS_PROXY`` for the roles that ask registries: the operator passes on its own."""
     priority_class: str = "system-cluster-critical"

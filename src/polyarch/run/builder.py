@@ -286,7 +286,7 @@ async def open_build_registries(process: Process) -> AsyncIterator[BuildServices
     wiring = InspectorOptions(
         settings=SETTINGS,
         configuration=Configuration.load(settings.registries_conf) if settings.registries_conf else Configuration(),
-        policy=AddressPolicy.of("cluster", allow=settings.allow_addresses),
+        policy=AddressPolicy.of("cluster", allow=settings.allow_addresses, deny=settings.deny_addresses),
         trust=TrustSettings.of(ca=settings.ca, system_directories=()),
     )
     metrics = BuildMetrics(process.metrics)

@@ -231,7 +231,7 @@ async def read_architectures(process: Process, settings: OperatorSettings, image
         options = InspectorOptions(
             settings=CLUSTER,
             configuration=Configuration(registries=conf.registries, search=conf.search or (), aliases=conf.aliases),
-            policy=AddressPolicy.of("cluster", allow=settings.allow_addresses),
+            policy=AddressPolicy.of("cluster", allow=settings.allow_addresses, deny=settings.deny_addresses),
             trust=TrustSettings(ca_data=files.get(registry_settings.AUTHORITIES, b"").decode("ascii", "ignore")),
         )
         async with asyncio.timeout(IMAGE_SECONDS), open_inspector(options, clock=process.clock) as inspector:

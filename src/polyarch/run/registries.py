@@ -207,6 +207,7 @@ async def open_registries(
     registries_conf: str | None,
     ca: Sequence[str],
     allow_addresses: Sequence[str],
+    deny_addresses: Sequence[str] = (),
     clock: Clock,
     metrics: Metrics,
 ) -> AsyncIterator[ReloadableInspector]:
@@ -215,7 +216,7 @@ async def open_registries(
     Only the given file is read, not the one in ``/etc``, which a base image may contain by accident.
     """
     configuration = Configuration.load(registries_conf) if registries_conf else Configuration()
-    policy = AddressPolicy.of("cluster", allow=allow_addresses)
+    policy = AddressPolicy.of("cluster", allow=allow_addresses, deny=deny_addresses)
     trust = TrustStore(TrustSettings.of(ca=ca, system_directories=()))
     transport = AiohttpTransport(policy=policy, trust=trust)
     registries = ReloadableInspector(

@@ -79,6 +79,7 @@ async def open_images(process: Process) -> AsyncIterator[ImageServices]:
                 registries_conf=settings.registries_conf,
                 ca=settings.ca,
                 allow_addresses=settings.allow_addresses,
+                deny_addresses=settings.deny_addresses,
                 clock=clock,
                 metrics=process.metrics,
             )

@@ -26,6 +26,8 @@ class RegistrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Additional CAs (PEM files) to trust for registries."""
     allow_addresses: tuple[str, ...] = ()
     """Address ranges (CIDR) that are allowed although their class is refused."""
+    deny_addresses: tuple[str, ...] = ()
+    """Address ranges (CIDR) that are never asked, but for narrower ones of ``allow_addresses``."""
     credential_providers: "ProviderConfiguration | None" = None
     """The kubelet's credential plugins, asked after all pull secrets."""
 

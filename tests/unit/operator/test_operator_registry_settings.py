@@ -54,7 +54,7 @@ async def refuses(**given: Any) -> bool:
 @pytest.mark.req("IN-030", "RG-103")
 @pytest.mark.parametrize("text", RANGES)
 async def test_a_range_is_wrong_if_a_role_would_refuse_it(text: str) -> None:
-    assert bool(wrong_range(text)) == await refuses(allow_addresses=(text,))
+    assert bool(wrong_range(text)) == await refuses(allow_addresses=(text,)) == await refuses(deny_addresses=(text,))
 
 
 @pytest.mark.req("IN-030", "PL-424")

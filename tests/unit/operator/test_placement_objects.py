@@ -199,6 +199,7 @@ def test_settings_of_registries_reach_the_roles_that_ask_them_and_no_host_path_i
         global_pull_secret=("infra", "pull"),
         registries_configmap="mirrors",
         allow_addresses=("10.0.0.0/8",),
+        deny_addresses=("10.96.0.0/12",),
         proxies=(("HTTPS_PROXY", "http://proxy:3128"),),
     )
     for name in (names.WEBHOOK, names.CONTROLLER):
@@ -209,6 +210,7 @@ def test_settings_of_registries_reach_the_roles_that_ask_them_and_no_host_path_i
             "--global-pull-secret-name=pull",
             "--registries-dir=/etc/polyarch/registries",
             "--allow-address=10.0.0.0/8",
+            "--deny-address=10.96.0.0/12",
         } <= set(container["args"])
         assert {"name": "HTTPS_PROXY", "value": "http://proxy:3128"} in container["env"]
         assert {"name": "registries", "configMap": {"name": "mirrors"}} in template["spec"]["volumes"]

@@ -272,8 +272,9 @@ def _check(given: InstallationSettings, origin: str) -> None:
 def _wrong_registries(given: Registries) -> str:
     """The first value that a role would refuse as it starts, and why; empty: none."""
     wrong = [
-        f"registries.allowAddresses[{index}]: {problem}"
-        for index, text in enumerate(given.allow_addresses)
+        f"registries.{name}[{index}]: {problem}"
+        for name, ranges in (("allowAddresses", given.allow_addresses), ("denyAddresses", given.deny_addresses))
+        for index, text in enumerate(ranges)
         if (problem := registry_settings.wrong_range(text))
     ]
     if given.configuration:

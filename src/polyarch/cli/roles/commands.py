@@ -180,6 +180,10 @@ def run(
         list[Cidr] | None,
         option("Allow registries in this address range, which is refused otherwise; repeatable", group=REGISTRIES),
     ] = None,
+    deny_address: Annotated[
+        list[Cidr] | None,
+        option("Ask no registry in this address range, but for narrower ones allowed; repeatable", group=REGISTRIES),
+    ] = None,
     image_credential_provider_config: Annotated[
         File, option("The kubelet's flag of the same name", group=REGISTRIES)
     ] = "",
@@ -215,7 +219,7 @@ def run(
             raise UsageError(f"run {role.label}: --plan is for run operator.{elsewhere}".removesuffix("."))
         if not plan:
             raise UsageError("run operator: --plan needs at least one file")
-        return _print_plans(plan, deployed.settings(namespace, None, (), builder), messages)
+        return _print_plans(plan, deployed.settings(namespace, None, ((), ()), builder), messages)
     from polyarch.cli.roles.reexec import Reexec, ReexecSettings
     from polyarch.kube.settings import ProcessSettings
 
@@ -251,8 +255,9 @@ def run(
         registries_dir=registries_dir,
         ca=tuple(ca or ()),
         allow_addresses=tuple(allow_address or ()),
+        deny_addresses=tuple(deny_address or ()),
         credential_providers=(image_credential_provider_config, image_credential_provider_bin_dir),
-        operator=deployed.settings(namespace, secret, tuple(allow_address or ()), builder),
+        operator=deployed.settings(namespace, secret, (tuple(allow_address or ()), tuple(deny_address or ())), builder),
         monitor=monitor.settings(),
         taints=taints.config if RoleChoice.TAINTS.value[0] in role.value else "",
         builder=builder.settings(),

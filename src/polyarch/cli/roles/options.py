@@ -216,10 +216,12 @@ class OperatorFlags:
         self,
         namespace: str,
         global_pull_secret: tuple[str, str] | None,
-        allow_addresses: tuple[str, ...],
+        addresses: tuple[tuple[str, ...], tuple[str, ...]],
         builder: BuilderFlags,
     ) -> "OperatorSettings":
-        """With the flags that the roles have, too. Raises ``UsageError`` for a number of replicas that cannot be."""
+        """With the flags that the roles have, too; ``addresses``: allowed and denied ones.
+
+        Raises ``UsageError`` for a number of replicas that cannot be."""
         from polyarch.operator.settings import MAX_REPLICAS, OperatorSettings
 
         for name in (
@@ -250,7 +252,8 @@ class OperatorFlags:
             taints_replicas=self.taints_replicas,
             global_pull_secret=global_pull_secret,
             registries_configmap=self.registries_configmap,
-            allow_addresses=allow_addresses,
+            allow_addresses=addresses[0],
+            deny_addresses=addresses[1],
             priority_class=self.priority_class,
             node_selector=tuple(self.node_selector or ()),
             tolerations=tuple(self.toleration or ()),

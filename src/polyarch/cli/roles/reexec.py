@@ -79,6 +79,7 @@ class ReexecSettings(msgspec.Struct, frozen=True, kw_only=True):
     registries_dir: str
     ca: tuple[str, ...]
     allow_addresses: tuple[str, ...]
+    deny_addresses: tuple[str, ...]
     credential_providers: tuple[str, str]
     """The kubelet's configuration of its credential plugins, and their directory; empty: none."""
     operator: OperatorSettings

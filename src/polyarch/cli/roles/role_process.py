@@ -65,6 +65,7 @@ def _settings(given: ReexecSettings) -> RunSettings:
             registries_conf=registries_conf,
             ca=authorities,
             allow_addresses=given.allow_addresses,
+            deny_addresses=given.deny_addresses,
             credential_providers=_providers(*given.credential_providers),
         ),
         monitor=given.monitor,

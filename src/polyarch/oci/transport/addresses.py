@@ -123,8 +123,8 @@ _NAT64_LAYOUTS = ((6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12), (12, 13, 14, 1
 
 
 class AddressPolicy(msgspec.Struct, frozen=True):
-    """Which classes may be reached for whom. ``deny`` overrides ``allow``, and ``allow`` overrides the classes,
-    including *never*.
+    """Which classes may be reached for whom. ``allow`` overrides the classes, including *never*; where ``deny`` has the
+    same address, the narrower range of the two decides, and ``deny`` if they are the same.
     """
 
     mode: Mode = "cli"
@@ -155,9 +155,11 @@ class AddressPolicy(msgspec.Struct, frozen=True):
     def _objection(
         self, addresses: tuple[IPAddress, ...], found: AddressClass, provenance: HostProvenance
     ) -> str | None:
-        if _within(addresses, self.deny):
+        allowed = [_narrowest(each, self.allow) for each in addresses]
+        denied = [_narrowest(each, self.deny) for each in addresses]
+        if any(-1 < deny >= allow for deny, allow in zip(denied, allowed, strict=True)):
             return "deny_addresses has it"
-        if _within(addresses, self.allow) or found is AddressClass.PUBLIC:
+        if max(allowed) > -1 or found is AddressClass.PUBLIC:
             return None
         setting = "add it to allow_addresses if it is meant to be reached"
         if found is AddressClass.NEVER:
@@ -243,8 +245,10 @@ def _parse(address: str | IPAddress) -> IPAddress:
     return ipaddress.ip_address(address) if isinstance(address, str) else address
 
 
-def _within(addresses: Iterable[IPAddress], networks: tuple[IPNetwork, ...]) -> bool:
-    return bool(networks) and any(address in network for address in addresses for network in networks)
+def _narrowest(address: IPAddress, networks: tuple[IPNetwork, ...]) -> int:
+    """The length of the longest prefix that has the address, counted as that of an IPv6 address; -1: none has it."""
+    beyond = 96 if isinstance(address, ipaddress.IPv4Address) else 0
+    return max((beyond + network.prefixlen for network in networks if address in network), default=-1)
 
 
 def parse_range(text: str) -> IPNetwork:

@@ -74,6 +74,11 @@ def test_a_dry_run_of_the_client_asks_nobody(capsys: pytest.CaptureFixture[str])
             id="no range, which only who reads it can tell",
         ),
         pytest.param(
+            "registries: {denyAddresses: ['fd00::/129']}",
+            "registries.denyAddresses[0]: 'fd00::/129' is not an address range",
+            id="no range to deny",
+        ),
+        pytest.param(
             "registries: {configuration: '[[registry]'}",
             "registries.configuration: is not TOML",
             id="no registries.conf",

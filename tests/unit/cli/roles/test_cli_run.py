@@ -53,7 +53,17 @@ def test_every_flag_reaches_the_process(started, tmp_path):
         *("run", "placement-webhook", "--namespace", "ns", "--kubeconfig", "K", "--context", "C"),
         *("--cert-dir", "/certs", "--port", "0", "--metrics-port", "1", "--health-port", "2", "--bind="),
         *("--global-pull-secret-namespace", "a", "--global-pull-secret-name", "b", "--registries-conf", "R"),
-        *("--ca", "x.pem", "--ca", "y.pem", "--allow-address", "127.0.0.0/8", "--no-leader-elect"),
+        *(
+            "--ca",
+            "x.pem",
+            "--ca",
+            "y.pem",
+            "--allow-address",
+            "127.0.0.0/8",
+            "--deny-address",
+            "10.0.0.0/8",
+            "--no-leader-elect",
+        ),
         *("--log-format", "console"),
     ]
     assert main(arguments) == 0
@@ -77,6 +87,7 @@ def test_every_flag_reaches_the_process(started, tmp_path):
             registries_conf="R",
             ca=("x.pem", "y.pem"),
             allow_addresses=("127.0.0.0/8",),
+            deny_addresses=("10.0.0.0/8",),
         ),
         operator=OperatorSettings(
             namespace="ns",
@@ -84,6 +95,7 @@ def test_every_flag_reaches_the_process(started, tmp_path):
             image_pull_policy=None,
             global_pull_secret=("a", "b"),
             allow_addresses=("127.0.0.0/8",),
+            deny_addresses=("10.0.0.0/8",),
         ),
     )
 

@@ -10,6 +10,11 @@ from polyarch.oci.transport.addresses import (
     AddressPolicy,
     HostProvenance,
     InvalidSetting,
+    RedirectRequest,
+    RegistryServer,
+    UrlRejected,
+    check_realm,
+    check_redirect,
     classify,
     embedded,
     is_loopback_host,
@@ -127,14 +132,38 @@ def test_who_may_be_reached(mode: str, provenance: HostProvenance, allowed: set[
 def test_what_is_allowed_or_denied_by_name_does_not_depend_on_its_class(
     address: str, provenance: HostProvenance
 ) -> None:
-    """allow_addresses, deny_addresses; deny wins."""
+    """allow_addresses, deny_addresses; of the same range deny wins."""
     allow = AddressPolicy.of("cluster", allow=[address])
-    deny = AddressPolicy.of("cluster", allow=[address], deny=["0.0.0.0/0"])
+    deny = AddressPolicy.of("cluster", allow=[address], deny=[address])
     assert allow.check(address, host="h", provenance=provenance) is None
     assert allow.check(f"::ffff:{address}", host="h", provenance=provenance) is None
     refused = deny.check(address, host="h", provenance=provenance)
     assert refused is not None
     assert "deny_addresses has it" in refused.message
+
+
+@pytest.mark.req("RG-103")
+def test_the_narrower_of_two_ranges_decides() -> None:
+    """No registry on the cluster's networks but the one that is there."""
+    policy = AddressPolicy.of("cluster", allow=["10.96.0.20", "fd00:96::20"], deny=["10.0.0.0/8", "fc00::/7"])
+    reached = ["10.96.0.20", "::ffff:10.96.0.20", "64:ff9b::10.96.0.20", "fd00:96::20", "203.0.113.9"]
+    denied = ["10.96.0.1", "10.244.3.7", "::ffff:10.96.0.1", "64:ff9b::10.96.0.1", "2002:a60:1::", "fd00:96::1"]
+    assert [address for address in (*reached, *denied) if policy.check(address, host="h") is None] == reached
+    every = AddressPolicy.of("cluster", allow=["10.0.0.0/8"], deny=["10.96.0.0/12"])
+    assert every.check("10.1.2.3", host="h") is None
+    assert every.check("10.96.0.1", host="h") is not None
+
+
+@pytest.mark.req("RG-103")
+@pytest.mark.parametrize("host", ["10.96.0.1", "0xa600001", "174063617", "012.0x60.1", "10.96.1", "[::ffff:a60:1]"])
+def test_a_denied_address_is_denied_in_every_notation_whoever_names_it(host: str) -> None:
+    """An image's host, a redirect from another private registry, a realm."""
+    policy = AddressPolicy.of("cluster", deny=["10.96.0.0/12"])
+    registry = RegistryServer("https://10.244.3.7/v2/x", AddressClass.PRIVATE)
+    assert policy.check_host(host) is not None
+    found = check_redirect(f"https://{host}/x", RedirectRequest("https://10.244.3.7/v2/x"), registry, policy)
+    assert isinstance(found, UrlRejected)
+    assert isinstance(check_realm(f"https://{host}/token", registry, policy), UrlRejected)
 
 
 @pytest.mark.req("RG-102", "RG-103")
