@@ -20,8 +20,10 @@ from polyarch.builds.machineos.plan import plan_machine_os
 from polyarch.builds.machineos.records import EXECUTION_FILE, TERMINAL, stage_of
 from polyarch.builds.machineos.request import Pool, machine_facts, pool_nodes
 from polyarch.builds.plan.document import BuildPlan, Write
-from polyarch.platforms import ASSUMED_ARCHITECTURES
 from polyarch.selectors import LabelSelector
+
+FOUR_ARCHITECTURES = ("amd64", "arm64", "ppc64le", "s390x")
+"""Those of the images that machines are built from, whichever nodes are taken to have."""
 
 OS_IMAGE = "registry.example.com/release/os:4.19"
 EXTENSIONS_IMAGE = "registry.example.com/release/os-extensions:4.19"
@@ -42,7 +44,7 @@ class MachineWorld(BuildPlanWorld):
         super().__init__(architectures=())
         self.nodes = [machine_node(each) for each in architectures]
         self.bases = {
-            each: index_of(each, ASSUMED_ARCHITECTURES) for each in (BASE, OS_IMAGE, EXTENSIONS_IMAGE, *self.bases)
+            each: index_of(each, FOUR_ARCHITECTURES) for each in (BASE, OS_IMAGE, EXTENSIONS_IMAGE, *self.bases)
         }
         self.secrets = {
             "push": SecretFacts(type="kubernetes.io/dockerconfigjson", keys=frozenset({".dockerconfigjson"})),

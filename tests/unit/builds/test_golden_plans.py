@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 import pytest
 from builds_world import BASE, EVERY, REPOSITORY, BuildPlanWorld, CutOff, index_of, made_by, node, places_left
-from machine_world import EXTENSIONS_IMAGE, OS_IMAGE, MachineWorld, machine_node
+from machine_world import EXTENSIONS_IMAGE, FOUR_ARCHITECTURES, OS_IMAGE, MachineWorld, machine_node
 
 from polyarch.builds import names
 from polyarch.builds.api.formats import ExecutionPhase, Phase
@@ -35,8 +35,6 @@ from polyarch.builds.facts.build_facts import BuildFacts, ChildRecord, JobFacts,
 from polyarch.builds.jobs.contract import EXIT_REASONS
 from polyarch.builds.machineos import api
 from polyarch.builds.plan.document import BuildPlan
-
-FOUR_ARCHITECTURES = ("amd64", "arm64", "ppc64le", "s390x")
 
 CASES = 200
 WHOLE = 10

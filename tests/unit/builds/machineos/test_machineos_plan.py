@@ -5,13 +5,11 @@ import contextlib
 import msgspec
 import pytest
 from builds_world import CutOff, index_of
-from machine_world import OS_IMAGE, MachineWorld, machine_node
+from machine_world import FOUR_ARCHITECTURES, OS_IMAGE, MachineWorld, machine_node
 
 from polyarch.builds.facts.build_facts import seconds
 from polyarch.builds.machineos import api
 from polyarch.builds.machineos.api import name_of
-
-FOUR_ARCHITECTURES = ("amd64", "arm64", "ppc64le", "s390x")
 
 pytestmark = pytest.mark.req("BD-006")
 
