@@ -86,6 +86,9 @@ class TaintWorld:
         await self.lookups.close()
         await self.secrets.aclose()
 
+    is_proven = True
+    """The reviews come from an API server."""
+
     def configure(self, **spec: Any) -> None:
         self.watches["architecturetaints"].put({"metadata": {"name": "cluster"}, "spec": spec})
 
@@ -122,7 +125,7 @@ class TaintWorld:
         }
         body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
         raw = await Reviewer(route, self.clock).answer(
-            json.dumps(body).encode(), timeout=5.0, arrived_at=self.clock.monotonic()
+            json.dumps(body).encode(), timeout=5.0, arrived_at=self.clock.monotonic(), is_proven=self.is_proven
         )
         response = json.loads(raw)["response"]
         if "patch" in response:

@@ -21,11 +21,13 @@ from aiohttp import web
 from msgspec import UNSET, UnsetType
 
 from polyarch.clock import Clock, SystemClock, deadline, is_cancelled
+from polyarch.kube.connections import BodyTooLarge, Connection, read_body
 from polyarch.kube.errors import SeenErrors
 from polyarch.kube.metrics import ADMISSION_SECONDS, Metrics
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import Resource
-from polyarch.kube.server import JSON_HEADERS, BodyTooLarge, read_body, text
+from polyarch.kube.review_tokens import ReviewTokens
+from polyarch.kube.server import JSON_HEADERS, text
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +36,9 @@ T = TypeVar("T")
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 MAX_BODY: Final = 8 * 2**20
+MAX_UNPROVEN_BODY: Final = 2 * 2**20
+"""Of a review that could have been proven and is not: more than etcd takes of a pod. Decoded it may be twenty times as
+many."""
 WARNING_LENGTH: Final = 256
 WARNINGS_LENGTH: Final = 4096
 """The API server's limit for warnings, in characters: for each warning and for all together."""
@@ -71,6 +76,9 @@ class AdmissionRequest(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     ``timeout_seconds`` is how long the API server waits in all, counted from ``arrived_at`` (monotonic clock). A pod
     made from ``generateName`` has neither name nor uid yet; ``uid`` here is the review's.
+
+    ``is_proven``: the review comes from an API server, so ``user`` may create ``object`` in ``namespace``. Otherwise
+    anybody may have made it up: no credentials are used for it, and its answer tells what everybody may know.
     """
 
     uid: str
@@ -86,6 +94,7 @@ class AdmissionRequest(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     user: UserInfo
     timeout_seconds: float
     arrived_at: float
+    is_proven: bool
     body: bytes
 
     @property
@@ -108,7 +117,8 @@ class AdmissionResponse(msgspec.Struct, frozen=True):
 class Route(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One webhook. Reviews of other resources or operations than those given are allowed without calling the handler.
 
-    ``failed`` is called for every answer that came from the failure policy ``on_error``.
+    ``failed`` is called for every answer that came from the failure policy ``on_error``. ``has_token``: the registered
+    path may have a token (``review_tokens``).
     """
 
     path: str
@@ -119,6 +129,7 @@ class Route(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     resource: Resource | None = None
     operations: frozenset[str] = frozenset()
     failed: Callable[[Failure], None] | None = None
+    has_token: bool = False
 
     @property
     def max_body(self) -> int:
@@ -213,7 +224,7 @@ class Reviewer(Generic[T]):
         self._decode: Callable[[bytes], _Review[T]] = msgspec.json.Decoder(review[route.type]).decode
         self._causes = SeenErrors()
 
-    async def answer(self, body: bytes, *, timeout: float, arrived_at: float) -> bytes:
+    async def answer(self, body: bytes, *, timeout: float, arrived_at: float, is_proven: bool = False) -> bytes:
         """The encoded AdmissionReview that answers ``body``. Raises only :class:`NotAReview`.
 
         The handler is cancelled shortly before ``timeout`` seconds after ``arrived_at`` (monotonic clock), so that the
@@ -241,6 +252,7 @@ class Reviewer(Generic[T]):
             user=asked.user_info,
             timeout_seconds=timeout,
             arrived_at=arrived_at,
+            is_proven=is_proven,
             body=body,
         )
         left = arrived_at + timeout - min(0.5, timeout / 10) - self._clock.monotonic()
@@ -361,7 +373,7 @@ MAX_TIMEOUT: Final = 30.0
 class WebhookHandler(Protocol):
     """Answers the reviews of one route, whatever their kind."""
 
-    async def answer(self, body: bytes, *, timeout: float, arrived_at: float) -> bytes: ...
+    async def answer(self, body: bytes, *, timeout: float, arrived_at: float, is_proven: bool = False) -> bytes: ...
 
 
 class WebhookRoute(Protocol):
@@ -379,45 +391,84 @@ class WebhookRoute(Protocol):
     def answers(self, clock: Clock) -> WebhookHandler: ...
 
 
+class _Served(msgspec.Struct, frozen=True):
+    """One route, as requests find it."""
+
+    handler: WebhookHandler
+    max_body: int
+    observe: Callable[[float], None]
+    has_token: bool
+    count: Mapping[bool, Callable[[], None]]
+    """Counts a review: proven or not."""
+
+
 class Webhooks:
-    """Routes by path; :meth:`serve` is the request handler of the listener."""
+    """Routes by path; :meth:`serve` is the request handler of the listener. ``tokens``: what proves a review."""
 
     def __init__(
-        self, routes: Sequence[WebhookRoute], *, clock: Clock | None = None, metrics: Metrics | None = None
+        self,
+        routes: Sequence[WebhookRoute],
+        *,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+        tokens: ReviewTokens | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
-        seconds = (metrics or Metrics()).histogram(
+        self._tokens = tokens or ReviewTokens()
+        metrics = metrics or Metrics()
+        seconds = metrics.histogram(
             "polyarch_admission_seconds",
             "Time from a review's arrival to its answer",
             ("route",),
             buckets=ADMISSION_SECONDS,
         )
-        self._routes: dict[str, tuple[WebhookHandler, int, Callable[[float], None]]] = {
-            route.path: (route.answers(self._clock), route.max_body, seconds.labels(route.name).observe)
-            for route in routes
-        }
+        reviews = metrics.counter(
+            "polyarch_admission_reviews_total",
+            "Reviews that may bring a token, by whether they brought one: the others are answered from what everybody "
+            "may know",
+            ("route", "proven"),
+        )
+
+        def served(route: WebhookRoute) -> _Served:
+            has_token = isinstance(route, Route) and route.has_token
+            count = {proven: reviews.labels(route.name, str(proven).lower()).inc for proven in (True, False)}
+            observe = seconds.labels(route.name).observe
+            return _Served(route.answers(self._clock), route.max_body, observe, has_token, count if has_token else {})
+
+        self._routes = {route.path: served(route) for route in routes}
 
     async def serve(self, request: web.BaseRequest) -> web.Response:
         """Answers one request; see the module's docstring."""
         path, _, query = request.raw_path.partition("?")
-        found = self._routes.get(path)
-        if found is None:
-            return text(404, f"nothing is served at {path[:200]!r}; reviews go to {', '.join(self._routes)}")
+        served, is_proven = self._routes.get(path), False
+        if served is None:
+            bare, _, token = path.rpartition("/")
+            served = self._routes.get(bare)
+            if served is None or not served.has_token:
+                return text(404, f"nothing is served at {path[:200]!r}; reviews go to {', '.join(self._routes)}")
+            path, is_proven = bare, self._tokens.prove(bare, token)
         if request.method != "POST":
             return text(405, f"{path} takes reviews by POST, not {request.method}", Allow="POST")
-        reviewer, max_body, observe = found
+        max_body = served.max_body
+        if served.has_token:
+            served.count[is_proven]()
+            if is_proven:
+                if isinstance(connection := request.protocol, Connection):
+                    connection.prove()
+            else:
+                max_body = min(max_body, MAX_UNPROVEN_BODY)
         arrived_at = self._clock.monotonic()
         timeout = timeout_of(query)
         try:
             body = await read_body(request, max_body, timeout)
-            answer = await reviewer.answer(body, timeout=timeout, arrived_at=arrived_at)
+            answer = await served.handler.answer(body, timeout=timeout, arrived_at=arrived_at, is_proven=is_proven)
         except BodyTooLarge:
             return text(413, f"the body is larger than the {max_body} bytes that are read")
         except TimeoutError:
-            return text(408, f"the body did not arrive within {timeout:g} s")
+            return text(408, f"the body did not arrive within {timeout:g} s, or came too slowly")
         except NotAReview as problem:
             return text(400, str(problem))
-        observe(self._clock.monotonic() - arrived_at)
+        served.observe(self._clock.monotonic() - arrived_at)
         return web.Response(body=answer, headers=JSON_HEADERS)
 
 

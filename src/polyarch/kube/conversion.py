@@ -26,8 +26,8 @@ Document = dict[str, Any]
 
 API_VERSION: Final = "apiextensions.k8s.io/v1"
 KIND: Final = "ConversionReview"
-MAX_BODY: Final = 64 * 2**20
-"""Bytes. A list is converted in one review, however long it is."""
+MAX_BODY: Final = 8 * 2**20
+"""Bytes. A list is converted in one review, however long it is; ours is of one object."""
 _OURS: Final = ("labels", "annotations")
 """The only metadata that a conversion may change; the API server rejects any other change."""
 
@@ -143,7 +143,7 @@ class Converter:
         self._clock = clock
         self._causes = SeenErrors()
 
-    async def answer(self, body: bytes, *, timeout: float, arrived_at: float) -> bytes:
+    async def answer(self, body: bytes, *, timeout: float, arrived_at: float, is_proven: bool = False) -> bytes:
         """The encoded ConversionReview that answers ``body``. Raises only :class:`NotAReview`."""
         try:
             review = _decode(body)

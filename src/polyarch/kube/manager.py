@@ -28,6 +28,7 @@ from polyarch.kube.informer import Informer, InformerFactory
 from polyarch.kube.lease import LeaderElection, LeadershipError
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import SECRETS, Resource
+from polyarch.kube.review_tokens import ReviewTokens
 from polyarch.kube.server import Check, EventLoopMonitor, Health, HttpServer, MetricsPage, ScraperAuthorization
 from polyarch.kube.settings import ProcessSettings
 from polyarch.kube.store import IndexFunction
@@ -454,6 +455,8 @@ class Process:
         self.clock: Clock = client.clock
         self.informers = InformerFactory(client, clock=self.clock, metrics=metrics)
         self.identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+        self.review_tokens = ReviewTokens()
+        """What proves a review; without keys none is proven."""
         self._settings_by_type = {type(value): value for value in role_settings}
         self._announce = announce
         self._shared: dict[Callable[[Process], Any], Any] = {}
@@ -569,7 +572,7 @@ class Process:
         if components.routes:
             from polyarch.kube.admission import Webhooks  # 1 MiB that a process without webhooks saves
 
-            webhooks = Webhooks(components.routes, clock=self.clock, metrics=self.metrics)
+            webhooks = Webhooks(components.routes, clock=self.clock, metrics=self.metrics, tokens=self.review_tokens)
             own = self.settings
             servers[ADMISSION] = HttpServer(webhooks.serve, host=own.bind, port=own.port, tls=self._tls)
 

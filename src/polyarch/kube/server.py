@@ -2,15 +2,16 @@
 
 The listener uses aiohttp's low-level server, without application, router and middlewares, which would cost more than an
 admission itself. Only new connections use the TLS context, so another certificate can be loaded into it at any time.
-Bodies are read with a size limit; compressed bodies are not decompressed (an API server does not send them).
+What callers may cost is bounded (``connections``); compressed bodies are not decompressed (an API server sends none).
 """
 
 import asyncio
 import hashlib
 import secrets
+import socket
 import ssl
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, Protocol, Self
 
 import msgspec
@@ -18,6 +19,7 @@ import structlog
 from aiohttp import web
 
 from polyarch.clock import Clock, SystemClock, deadline
+from polyarch.kube.connections import FIRST_REQUEST, RECEIVE_BUFFER, UNPROVEN_BYTES, Connection, Connections, NoRoom
 from polyarch.kube.errors import KubernetesError
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.rbac import rule
@@ -27,34 +29,41 @@ log = structlog.get_logger(__name__)
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
-KEEP_ALIVE: Final = 120.0
-"""Seconds; above the API server's 90 s, so that the client closes idle connections first and no request is cut off."""
-
 _CUT_OFF: Final = 0.1
 """Seconds that aiohttp gives a connection at the very end; it takes zero as no limit."""
+_ACCEPT_AGAIN: Final = 0.1
+_BACKLOG: Final = 1024
 
 JSON_HEADERS: Final = {"Content-Type": "application/json", "Server": "polyarch"}
 _TEXT_HEADERS: Final = {"Content-Type": "text/plain; charset=utf-8", "Server": "polyarch"}
 
 
-class BodyTooLarge(Exception):  # noqa: N818 - what happened
-    """The request's body exceeds the limit."""
-
-
 class HttpServer:
-    """A listener and async context manager. With ``port`` 0 it takes a free port; see :attr:`port`."""
+    """A listener and async context manager. With ``port`` 0 it takes a free port; see :attr:`port`.
+
+    ``body_room``: bytes of bodies that are read at a time from callers who have not proven who they are.
+    """
 
     def __init__(
-        self, handler: Handler, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+        self,
+        handler: Handler,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+        body_room: int = UNPROVEN_BYTES,
     ) -> None:
         self._handler = handler
         self._host = host
         self._port = port
         self._tls = tls
+        self._body_room = body_room
         self._retired = False
         self._busy = 0
         self._idle = asyncio.Event()
-        self._runner: web.ServerRunner | None = None
+        self._server: web.Server | None = None
+        self._listening: list[socket.socket] = []
+        self._accepting: set[asyncio.Task[None]] = set()
 
     @property
     def port(self) -> int:
@@ -68,22 +77,12 @@ class HttpServer:
 
     async def start(self) -> None:
         """Starts listening. Raises OSError if the address is not available."""
-        server = web.Server(
-            self._handle,
-            handler_cancellation=True,
-            keepalive_timeout=KEEP_ALIVE,
-            access_log=None,
-            auto_decompress=False,
-        )
-        runner = web.ServerRunner(server, shutdown_timeout=_CUT_OFF)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, self._host, self._port, ssl_context=self._tls).start()
-        except BaseException:
-            await runner.cleanup()
-            raise
-        self._port = runner.addresses[0][1]
-        self._runner = runner
+        self._server = server = web.Server(self._handle, handler_cancellation=True)
+        connections = Connections(self._body_room)
+        self._listening = await _listening(self._host, self._port)
+        self._port = self._listening[0].getsockname()[1]
+        for listening in self._listening:
+            self._keep(self._accept(listening, server, connections))
 
     def retire(self) -> None:
         """Closes each connection after its next response, so that clients move to other replicas before the stop."""
@@ -91,13 +90,16 @@ class HttpServer:
 
     async def stop(self, seconds: float = 0.0) -> None:
         """Stops accepting connections, gives requests in flight ``seconds`` to finish, then cuts them off."""
-        runner, self._runner = self._runner, None
-        if runner is None:
+        server, self._server = self._server, None
+        if server is None:
             return
         self.retire()
         try:
-            for site in runner.sites:
-                await site.stop()
+            for task in (accepting := list(self._accepting)):
+                task.cancel()
+            await asyncio.gather(*accepting, return_exceptions=True)
+            for listening in self._listening:
+                listening.close()
             if self._busy and seconds > 0:
                 self._idle.clear()
                 async with asyncio.timeout(seconds):
@@ -105,7 +107,8 @@ class HttpServer:
         except TimeoutError:
             log.warning("requests cut off at the end of the process", requests=self._busy, waited=seconds)
         finally:
-            await runner.cleanup()
+            server.pre_shutdown()
+            await server.shutdown(_CUT_OFF)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -114,11 +117,56 @@ class HttpServer:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
+    def _keep(self, run: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(run)
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
+        return task
+
+    async def _accept(self, listening: socket.socket, server: web.Server, connections: Connections) -> None:
+        """Connections one by one: each is counted before its handshake, which costs more than anything else."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listening)
+            except OSError as error:  # no descriptors left, or the caller has gone already
+                log.warning("connection not accepted", problem=str(error))
+                await asyncio.sleep(_ACCEPT_AGAIN)
+                continue
+            connection = Connection(server, connections, address[0])
+            connections.admit(connection)
+            connection.accepting = self._keep(self._open(accepted, connection, connections))
+
+    async def _open(self, accepted: socket.socket, connection: Connection, connections: Connections) -> None:
+        loop, tls = asyncio.get_running_loop(), self._tls
+        try:
+            if tls is None:
+                await loop.connect_accepted_socket(lambda: connection, accepted)
+            else:
+                await loop.connect_accepted_socket(
+                    lambda: connection, accepted, ssl=tls, ssl_handshake_timeout=FIRST_REQUEST
+                )
+        except OSError as error:  # also a handshake that failed or took too long
+            log.debug("no connection", peer=connection.peer, problem=str(error))
+            connections.forget(connection)
+        except asyncio.CancelledError:
+            connections.forget(connection)
+            accepted.close()
+            raise
+        finally:
+            connection.accepting = None
+
     async def _handle(self, request: web.BaseRequest) -> web.Response:
+        connection: Any = request.protocol  # a Connection, as _accept makes them
+        connection.requested()
         self._busy += 1
         try:
             response = await self._handler(request)
+        except NoRoom:
+            response = text(503, "too many bodies of yours are being read; send one after the other")
+            response.force_close()
         finally:
+            connection.is_answering = False
             self._busy -= 1
             if not self._busy:
                 self._idle.set()
@@ -127,28 +175,34 @@ class HttpServer:
         return response
 
 
-async def read_body(request: web.BaseRequest, limit: int, seconds: float) -> bytes:
-    """The whole body. Raises :class:`BodyTooLarge` as soon as it is known to exceed ``limit`` bytes.
-
-    Raises TimeoutError if it has not arrived within ``seconds``.
-    """
-    if (request.content_length or 0) > limit:
-        raise BodyTooLarge
-    content = request.content
-    if content.is_eof():  # all of it came with the headers: no need for a deadline
-        body = content.read_nowait()
-        if len(body) > limit:
-            raise BodyTooLarge
-        return body
-    parts: list[bytes] = []
-    size = 0
-    async with asyncio.timeout(seconds):
-        while not content.at_eof():
-            parts.append(await content.readany())
-            size += len(parts[-1])
-            if size > limit:
-                raise BodyTooLarge
-    return b"".join(parts)
+async def _listening(host: str, port: int) -> list[socket.socket]:
+    """The listening sockets of a host, all on one port; an empty host means every address."""
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    opened: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+            at = (address[0], opened[0].getsockname()[1], *address[2:]) if opened else address
+            try:
+                listening = socket.socket(family, socket.SOCK_STREAM)
+            except OSError:
+                continue  # a machine without IPv6 may know such addresses
+            opened.append(listening)
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind(at)
+            listening.listen(_BACKLOG)
+    except BaseException:
+        for listening in opened:
+            listening.close()
+        raise
+    if not opened:
+        raise OSError(f"no address of {host!r} can be listened on")
+    return opened
 
 
 def text(status: int, sentence: str, **headers: str) -> web.Response:

@@ -6,11 +6,13 @@ are made from the same functions by the installer. Pure.
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from polyarch import names
+from polyarch.kube.review_tokens import path_with_token
 from polyarch.operator import certificates
 from polyarch.operator.monitoring import AlertGroup, scraping_objects
 from polyarch.operator.owned_objects import Document, finished, labels, metadata
@@ -306,6 +308,8 @@ def _template(
 ) -> Document:
     name = role.name
     annotations = pod_annotations(cluster) | ({REGISTRIES_DIGEST: registries} if registries else {})
+    if role.webhook:
+        annotations |= KNOWS_TOKENS
     terms = [{"matchExpressions": runnable(cluster.image_architectures)}]
     selected = {names.CONTROLLER_LABEL: name}
     return {
@@ -329,6 +333,11 @@ def _template(
 
 REGISTRIES_DIGEST: Final = f"{names.OWN_GROUP}/registries"
 """Pod annotation: a digest of the registries' ConfigMap."""
+KNOWS_TOKENS: Final = {f"{names.OWN_GROUP}/review-tokens": "true"}
+"""Pod annotation: its webhook answers at paths with a token, too."""
+_REVISION: Final = "deployment.kubernetes.io/revision"
+_TAKING_LEAVE: Final = timedelta(seconds=30)
+"""After which a pod that was replaced answers no reviews any more: its grace period."""
 
 
 def _container(role: OperandDeployment, settings: OperatorSettings) -> Document:
@@ -421,14 +430,43 @@ class NamespaceExclusions(NamedTuple):
         return [{"name": "excluded-namespaces", "expression": f"!({' || '.join(parts)})"}]
 
 
-def client_config(namespace: str, service: str, path: str, *, url: str = "", ca_bundle: bytes = b"") -> Document:
-    """``clientConfig``: a Service, or its address outside the cluster if ``url`` is given. ``ca_bundle``: PEM."""
+def client_config(
+    namespace: str, service: str, path: str, *, url: str = "", ca_bundle: bytes = b"", review_key: bytes = b""
+) -> Document:
+    """``clientConfig``: a Service, or its address outside the cluster if ``url`` is given. ``ca_bundle``: PEM.
+    ``review_key``: the path gets a token of this key."""
+    path = path_with_token(path, review_key)
     document: Document = (
         {"url": url.rstrip("/") + path}
         if url
         else {"service": {"name": service, "namespace": namespace, "path": path, "port": 443}}
     )
     return document | ({"caBundle": str(msgspec.to_builtins(ca_bundle))} if ca_bundle else {})
+
+
+def know_tokens(deployment: Mapping[str, Any] | None, now: datetime) -> bool:
+    """Whether every pod of a webhook's Deployment answers at paths with a token. An older one answers 404 there, and
+    the API server would create pods past it."""
+    if deployment is None:
+        return False
+    metadata, template = (deployment.get("metadata") or {}), (deployment.get("spec") or {}).get("template") or {}
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    if not annotations.items() >= KNOWS_TOKENS.items():
+        return False
+    if (metadata.get("annotations") or {}).get(_REVISION) == "1":
+        return True  # there has never been another template
+    return RolloutStatus.of(deployment).up_to_date and not _is_recent(deployment, now)
+
+
+def _is_recent(deployment: Mapping[str, Any], now: datetime) -> bool:
+    """Whether pods of a former template may still be ending."""
+    for condition in (deployment.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Progressing":
+            try:
+                return now - msgspec.convert(condition.get("lastUpdateTime"), datetime) < _TAKING_LEAVE
+            except msgspec.ValidationError:
+                return False
+    return False
 
 
 def configuration_document(name: str, controller: str, webhooks: Sequence[Mapping[str, Any]], *, kind: str) -> Document:

@@ -1,8 +1,9 @@
 """The Secrets of the serving certificates, kept by the operator's leader.
 
 Self-managed, the leader makes a CA and one leaf for all services. In the other modes somebody else writes the leaves.
-In every mode ``polyarch-certificates`` has ``record.key``: the keys with which processes sign decision annotations, the
-newest first. A new one is made every 90 days and the last two count, so that annotations stay valid.
+In every mode ``polyarch-certificates`` has ``record.key``: the keys with which processes sign decision annotations and
+tell reviews of API servers from made-up ones, the newest first. A new one is made every 90 days and the last two count,
+so that annotations stay valid, and so do registered paths while replicas load the new key.
 """
 
 import base64
@@ -16,15 +17,18 @@ import structlog
 
 from polyarch import names as shared
 from polyarch.clock import Clock
-from polyarch.kube.certificate_rotation import SelfManaged, SelfManagedSettings
+from polyarch.kube.certificate_rotation import LOADING, SelfManaged, SelfManagedSettings
 from polyarch.kube.client import Client
 from polyarch.kube.controller import RequeueAfter
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
-from polyarch.kube.resources import SECRETS, SERVICE_ACCOUNTS
+from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, SECRETS, SERVICE_ACCOUNTS
+from polyarch.kube.review_tokens import has_tokens
 from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata, Secret
 from polyarch.operator import certificates
+from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.certificates import RECORD_KEY
+from polyarch.operator.operands import know_tokens
 from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
@@ -60,6 +64,10 @@ class ServingSecrets:
         self._clock = clock
         self._owner = owner
         self._changed = changed
+        self._keys: tuple[bytes, ...] | None = None
+        """The keys of ``record.key``; None before the Secret was read."""
+        self._key_made_at: datetime | None = None
+        self._is_newest_used = True
         self._makes_secret = settings.certificates == "service-ca"
         self.managed: SelfManaged | None = None
         if settings.certificates == "self-managed":
@@ -67,21 +75,42 @@ class ServingSecrets:
 
     async def reconcile(self, key: ObjectKey) -> RequeueAfter:
         """First the certificates, then the keys of records."""
-        before = self.bundle("")
+        before = self.bundle(""), self._keys
         after = await self.managed.reconcile(key) if self.managed is not None else RequeueAfter(INTERVAL)
-        if self.bundle("") != before:
-            self._changed()
         await self._keep_record_key()
+        if (self.bundle(""), self._keys) != before or not self._is_newest_used:
+            self._is_newest_used = True
+            self._changed()
         return after
 
     @property
     def is_known(self) -> bool:
-        """Whether webhooks can be registered: it is known whom to trust, or somebody else sees to that."""
-        return self.managed is None or bool(self.bundle(""))
+        """Whether webhooks can be registered: it is known whom to trust, or somebody else sees to that, and with which
+        tokens."""
+        return self._keys is not None and (self.managed is None or bool(self.bundle("")))
 
     def bundle(self, found: str) -> bytes:
         """The CAs (PEM) for a configuration whose ``caBundle`` is ``found``; empty if somebody else writes them."""
         return base64.b64decode(self.managed.wanted(found)) if self.managed is not None else b""
+
+    def review_key(self, sets: OperandApplySets, *, webhook: str, deployment: str) -> bytes:
+        """The key for the tokens of this MutatingWebhookConfiguration, whose paths this Deployment serves; empty: none
+        yet. A key that was just made is used when every replica has had time to load it."""
+        found = sets.get(MUTATING_WEBHOOKS, webhook)
+        serving = sets.get(DEPLOYMENTS, deployment)
+        now = self._clock.now()
+        keys = self._keys or ()
+        if not keys:
+            return b""
+        is_registered = found is not None and has_tokens(found.document)
+        if not is_registered and not know_tokens(serving.document if serving is not None else None, now):
+            self._is_newest_used = False
+            return b""
+        is_new = self._key_made_at is not None and (now - self._key_made_at).total_seconds() < LOADING
+        if is_new and len(keys) > 1:
+            self._is_newest_used = False
+            return keys[1]
+        return keys[0]
 
     async def _keep_record_key(self) -> None:
         namespace = self.key.namespace
@@ -89,13 +118,16 @@ class ServingSecrets:
             known = await self._client.get(SECRETS, self.key.name, namespace=namespace, type=Secret)
         except NotFound:
             if not self._makes_secret:
+                self._keys = ()
                 return  # who makes the certificate makes the Secret
             known = Secret()
         now = self._clock.now()
         keys = record_keys((known.data or {}).get(RECORD_KEY) or b"")
         if keys and not is_old(known.metadata, now):
+            self._keys, self._key_made_at = keys, made_at(known.metadata)
             return
-        content = key_file((secrets.token_bytes(KEY_BYTES), *keys))
+        made = (secrets.token_bytes(KEY_BYTES), *keys)[:MAX_KEYS]
+        content = key_file(made)
         metadata: dict[str, Any] = {"annotations": {MADE_AT: now.strftime("%Y-%m-%dT%H:%M:%SZ")}}
         data = {RECORD_KEY: base64.b64encode(content).decode()}
         if known.metadata.resource_version:
@@ -107,6 +139,7 @@ class ServingSecrets:
             metadata |= {"ownerReferences": [self._owner]} if self._owner is not None else {}
             secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
             await self._client.create(SECRETS, secret, namespace=namespace)
+        self._keys, self._key_made_at = made, now
         log.info(
             "created a key for decision annotations",
             secret=str(self.key),
@@ -156,10 +189,15 @@ def key_file(keys: tuple[bytes, ...]) -> bytes:
     return b"".join(base64.b64encode(key) + b"\n" for key in keys[:MAX_KEYS])
 
 
+def made_at(metadata: ObjectMeta) -> datetime | None:
+    """When the newest key was made; None: unknown."""
+    try:
+        return msgspec.convert((metadata.annotations or {}).get(MADE_AT, ""), datetime)
+    except msgspec.ValidationError:
+        return None
+
+
 def is_old(metadata: ObjectMeta, now: datetime) -> bool:
     """Whether a new key is due; one of unknown age may be old."""
-    made = (metadata.annotations or {}).get(MADE_AT, "")
-    try:
-        return now - msgspec.convert(made, datetime) >= KEY_LIFETIME
-    except msgspec.ValidationError:
-        return True
+    made = made_at(metadata)
+    return made is None or now - made >= KEY_LIFETIME

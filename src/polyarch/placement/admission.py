@@ -41,14 +41,20 @@ class Admission(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def admit(
-    case: ExaminedPod, decision: PlacementDecision, *, controller_available: bool, deprovisioning: bool = False
+    case: ExaminedPod,
+    decision: PlacementDecision,
+    *,
+    controller_available: bool,
+    deprovisioning: bool = False,
+    is_proven: bool = True,
 ) -> Admission:
     """The response for ``decision``, which was made from the answers that are usable now, if any.
 
     ``controller_available``: the controller's Lease was renewed within 30 s and the CPPC is not being deleted, so a
-    gate will be removed. ``deprovisioning``: the CPPC is being deleted.
+    gate will be removed. ``deprovisioning``: the CPPC is being deleted. ``is_proven``: the request comes from an API
+    server; otherwise the pod is gated at best, since the controller sees whether it exists.
     """
-    path = _path(case, decision, controller_available=controller_available)
+    path = _path(case, decision, controller_available=controller_available, is_proven=is_proven)
     warnings = warnings_for(case, decision)
     if path is AdmissionPath.UNAVAILABLE:
         decision = unavailable(decision, deprovisioning=deprovisioning)
@@ -62,14 +68,17 @@ def admit(
     )
 
 
-def _path(case: ExaminedPod, decision: PlacementDecision, *, controller_available: bool) -> AdmissionPath:
+def _path(
+    case: ExaminedPod, decision: PlacementDecision, *, controller_available: bool, is_proven: bool
+) -> AdmissionPath:
     if case.is_audited:
         return AdmissionPath.AUDIT if case.rule is None else AdmissionPath.IGNORED
     if case.rule is not None:
         return AdmissionPath.IGNORED
     settings = case.settings
     if (
-        settings.inline_enabled
+        is_proven
+        and settings.inline_enabled
         and not settings.provisional
         and decision.reason in INLINE
         and not decision.no_matching_node

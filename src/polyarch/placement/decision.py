@@ -261,8 +261,9 @@ class RecordSigner:
 
     __slots__ = ("_keys", "_signing")
 
-    def __init__(self, keys: Sequence[bytes] = (), *, signing: int = 0) -> None:
-        """``signing``: index of the key to sign with; not the newest while some processes may not have it yet."""
+    def __init__(self, keys: Sequence[bytes] = (), *, signing: int | None = 0) -> None:
+        """``signing``: index of the key to sign with; not the newest while some processes may not have it yet. None:
+        it verifies only."""
         self._keys = tuple(keys[:MAX_KEYS])
         self._signing = signing
 
@@ -270,12 +271,17 @@ class RecordSigner:
         return f"<RecordSigner of {len(self._keys)} keys>"
 
     @property
+    def keys(self) -> tuple[bytes, ...]:
+        """All keys, the newest first."""
+        return self._keys
+
+    @property
     def has_key(self) -> bool:
         return bool(self._keys)
 
     def sign(self, content: bytes) -> str:
         """The signature in base64url, 22 characters; empty without a key."""
-        return _signature(self._keys[self._signing], content) if self._keys else ""
+        return _signature(self._keys[self._signing], content) if self._keys and self._signing is not None else ""
 
     def fits(self, signature: str, content: bytes) -> bool:
         """Whether the signature was made with one of the keys."""

@@ -117,8 +117,10 @@ class NamespaceFacts(NamedTuple):
     signer: RecordSigner = NO_SIGNER
     """Verifies our own records on pods."""
 
-    def about(self, pod: Pod, namespace: str, *, stored: bool, record_was_sent: bool = True) -> PodFacts:
-        """The facts for one pod of that namespace."""
+    def about(
+        self, pod: Pod, namespace: str, *, stored: bool, record_was_sent: bool = True, is_proven: bool = True
+    ) -> PodFacts:
+        """The facts for one pod of that namespace. Not ``is_proven``: nothing is signed for it."""
         return PodFacts(
             pod=pod,
             namespace=namespace,
@@ -126,7 +128,7 @@ class NamespaceFacts(NamedTuple):
             sources=self.sources,
             stored=stored,
             nodes=self.nodes,
-            signer=self.signer,
+            signer=self.signer if is_proven else RecordSigner(self.signer.keys, signing=None),
             record_was_sent=record_was_sent,
         )
 

@@ -3,7 +3,7 @@
 The warm path makes no request: it uses precompiled facts, cached image answers, pure rules, and returns a patch. If
 answers are missing and the policy grants a budget, registries are asked in parallel until the budget is used up; late
 answers arrive in the background and serve the next pod. The only API request during an admission is a GET of a pull
-secret that is needed and not cached.
+secret that is needed and not cached. A review that no API server is shown to have sent is answered without all that.
 
 An admission may be a dry run, or a later plugin may reject it, so nothing here waits for the pod to be created.
 
@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from polyarch.clock import Clock, deadline
-from polyarch.images.pod_mutation import NO_MUTATION, MutationContext, PodMutation, PodMutator
+from polyarch.images.pod_mutation import NO_MUTATION, MutationContext, PodMutation, PodMutator, join_patches
 from polyarch.images.pull_secrets import PullSecrets
 from polyarch.images.resolver import NEVER, AdmissionLookups, PendingInspection, finished
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Failure, Route
@@ -26,12 +26,12 @@ from polyarch.kube.resources import PODS
 from polyarch.objects import Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.placement import names
-from polyarch.placement.admission import Admission, CachedDecision, decision_cache
+from polyarch.placement.admission import Admission, CachedDecision, admit, decision_cache
 from polyarch.placement.decision import creator_sent_record
 from polyarch.placement.facts import ClusterFacts, image_request
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.patch import AdmissionPath, DecidedBy
-from polyarch.placement.rules import ExaminedPod, decide
+from polyarch.placement.rules import ExaminedPod, PodFacts, decide, examine
 from polyarch.placement.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -78,6 +78,7 @@ class PodWebhook:
             resource=PODS,
             operations=frozenset({"CREATE"}),
             failed=self._count_failure,
+            has_token=True,
         )
 
     async def handle(self, request: AdmissionRequest[Pod]) -> AdmissionResponse:
@@ -86,6 +87,8 @@ class PodWebhook:
             mutation = await self._mutation(request, {}, MutationContext(), until=_lookup_deadline(request, Settings()))
             self._measure("ignored", request.arrived_at)
             return _response(mutation, mutation.operations)
+        if not request.is_proven:
+            return await self._answer_unproven(request)
         cached = self._cached(request)
         case = cached.case
         until, wanted = _lookup_deadline(request, case.settings), image_request(case)
@@ -104,6 +107,23 @@ class PodWebhook:
             self._audit_later(case, inspections)
         return _response(mutation, cached.patch(admission, mutation), admission.warnings, admission.audit_annotations)
 
+    async def _answer_unproven(self, request: AdmissionRequest[Pod]) -> AdmissionResponse:
+        """Without credentials, registries, signatures and caches: anybody may have made the pod up. If it exists, the
+        controller sees it behind its gate."""
+        case = examine(self._pod_facts(request))
+        deprovisioning = self._facts.is_deprovisioning
+        admission = admit(
+            case,
+            decide(case, {}),
+            controller_available=not deprovisioning and self._controller_lives(),
+            deprovisioning=deprovisioning,
+            is_proven=False,
+        )
+        mutation = await self._mutation(request, {}, _mutation_context(admission), until=request.arrived_at)
+        self._count(admission, request)
+        patch = join_patches(admission.operations, mutation.operations)
+        return _response(mutation, patch, admission.warnings, admission.audit_annotations)
+
     async def close(self) -> None:
         """Cancels background tasks."""
         for task in (tasks := list(self._audits)):
@@ -111,10 +131,14 @@ class PodWebhook:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _cached(self, request: AdmissionRequest[Pod]) -> CachedDecision:
+        return self._cache.get(self._pod_facts(request))
+
+    def _pod_facts(self, request: AdmissionRequest[Pod]) -> PodFacts:
         pod, namespace = request.object, request.namespace
         record_was_sent = _has_record(pod) and creator_sent_record(request.raw_object)
-        facts = self._facts.of(namespace)
-        return self._cache.get(facts.about(pod, namespace, stored=False, record_was_sent=record_was_sent))
+        return self._facts.of(namespace).about(
+            pod, namespace, stored=False, record_was_sent=record_was_sent, is_proven=request.is_proven
+        )
 
     async def _mutation(
         self,

@@ -25,6 +25,7 @@ from polyarch.kube.manager import Addresses, Components, Process, Role, Task
 from polyarch.kube.metrics import Metrics, RequestMetrics
 from polyarch.kube.server import HttpServer
 from polyarch.kube.settings import ProcessSettings
+from polyarch.numa.extender import wire
 from polyarch.numa.extender.diagnostics import ResyncDebugFiles, StalenessCheck
 from polyarch.numa.extender.engine import Engine, SchedulerCache, exact_options
 from polyarch.numa.extender.metrics import ExtenderMetrics
@@ -40,6 +41,8 @@ from polyarch.run.logs import configure
 NAME: Final = "numa-extender"
 USAGE_ERRORS: Final = (ConfigurationError,)
 CONTROLLER: Final = "polyarch.dev/numa-extender"
+BODY_ROOM: Final = 2 * wire.LARGEST
+"""Bytes of requests that are read at a time; the scheduler asks about one pod after the other."""
 """In Events."""
 DEBUG: Final = 4
 """klog's level from which everything is logged."""
@@ -142,7 +145,7 @@ async def setup(process: Process) -> Components:
     _gauges(metrics, books, sources)
     host, port = settings.listen
     return Components(
-        servers={NAME: HttpServer(service.serve, host=host, port=port)},
+        servers={NAME: HttpServer(service.serve, host=host, port=port, body_room=BODY_ROOM)},
         background=background | {"time": beat, "certificate": endpoints.certificates.run},
         recorders=(recorder,),
         readiness={"certificate": endpoints.not_ready, "current": sources.not_ready},

@@ -21,6 +21,7 @@ from polyarch.kube.store import ObjectChange
 from polyarch.objects import DaemonSet, Node, ObjectKey, Pod
 from polyarch.placement.patch import has_gate
 from polyarch.run.logs import Verbosity
+from polyarch.run.record_key import SigningKeyFile
 from polyarch.run.services import ImageServices, lease_watch, open_admission_lookups, open_images, open_taint_facts
 from polyarch.run.settings import RegistrySettings, TaintRoleSettings
 from polyarch.taints import names
@@ -63,7 +64,10 @@ class TaintServices:
         self.facts = facts
         self.images = images
         self.metrics = TaintMetrics(process.metrics)
-        self.caches: list[Caches] = [facts, *images.caches]
+        keys = SigningKeyFile(
+            process.settings.cert_dir, lambda signer: process.review_tokens.take(signer.keys), process.clock
+        )
+        self.caches: list[Caches] = [facts, keys, *images.caches]
         """To be run by each role that uses these services."""
 
 

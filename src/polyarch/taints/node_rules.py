@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from polyarch.kube.review_tokens import path_without_token
 from polyarch.objects import Node, ObjectMeta, Pod
 from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture, normal_system
 from polyarch.taints.names import (
@@ -635,7 +636,7 @@ def admission_problem(
     entries = [
         each.client_config
         for each in (configuration.webhooks or () if configuration is not None else ())
-        if each.client_config.path.endswith(POD_WEBHOOK_PATH)
+        if path_without_token(each.client_config.path).endswith(POD_WEBHOOK_PATH)
     ]
     if not entries:
         return f"MutatingWebhookConfiguration {ROLE} has no entry for pods, so they get no tolerations"

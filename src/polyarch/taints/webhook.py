@@ -155,6 +155,7 @@ class PodAdmission:
             resource=PODS,
             operations=frozenset({"CREATE", "UPDATE"}),
             failed=self._count_failure,
+            has_token=True,
         )
 
     async def handle(self, request: AdmissionRequest[Pod]) -> AdmissionResponse:
@@ -198,6 +199,8 @@ class PodAdmission:
         facts = self._facts.about(request.object, request.namespace, stored=old is not None, os=alongside.os)
         if facts is None or (alongside.gated and facts.settings.on_no_common != "deny"):
             return NO_MUTATION
+        if not request.is_proven:
+            return self._unproven(facts, old, alongside)
         if old is not None:
             return await self._of_change(facts, old, until=until, since=request.arrived_at)
         look = self._series.get(facts)
@@ -213,6 +216,15 @@ class PodAdmission:
             return NO_MUTATION  # decided when placement lifts its gate, with the os that it writes then
         self._metrics.decided(said.decision.reason.value)
         return said.addition
+
+    def _unproven(self, facts: PodFacts, old: Pod | None, alongside: MutationContext) -> PodMutation:
+        """Without credentials and registries: anybody may have made the pod up. The leader completes real ones."""
+        if old is not None or alongside.gated:
+            return NO_MUTATION
+        progress = TolerationLookupProgress.FIRST if self._facts.leader_lives else TolerationLookupProgress.UNGUARDED
+        case = examine(facts)
+        decision = decide(case, {}, progress)
+        return self._told(decision, admission_patch(case, decision))
 
     async def _of_change(self, facts: PodFacts, old: Pod, *, until: float, since: float) -> PodMutation:
         """To an update of a pod that exists."""
@@ -302,6 +314,7 @@ class TemplateAdmission:
             resource=DAEMONSETS,
             operations=frozenset({"CREATE", "UPDATE"}),
             failed=self._count_failure,
+            has_token=True,
         )
 
     async def handle(self, request: AdmissionRequest[DaemonSet]) -> AdmissionResponse:
@@ -311,8 +324,8 @@ class TemplateAdmission:
         if facts is None:
             return _UNCHANGED
         case = examine_template(facts)
-        known = self._lookups.known(_image_request(case), since=since)
-        if len(known) < len(case.images):
+        known = self._lookups.known(_image_request(case), since=since) if request.is_proven else {}
+        if len(known) < len(case.images) and request.is_proven:
             until = since + min(TEMPLATE_BUDGET, request.timeout_seconds / 2)
             await self._lookups.inspect_until(until, _image_request(case), known, since=since)
         decision = decide(case, known)

@@ -29,7 +29,8 @@ from polyarch.kube.admission import (
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import add, pointer
 from polyarch.kube.resources import PODS
-from polyarch.kube.server import KEEP_ALIVE, HttpServer
+from polyarch.kube.connections import KEEP_ALIVE
+from polyarch.kube.server import HttpServer
 from polyarch.objects import ObjectMeta
 
 

@@ -99,6 +99,8 @@ class Admissions:
         )
         self.reviewer: Reviewer[Any] = Reviewer(self.webhook.route(), self.clock)
         self.reviews = 0
+        self.is_proven = True
+        """The reviews come from an API server."""
         self.denies = False
         """Another feature refuses the pods of this test; placement never does."""
 
@@ -129,7 +131,10 @@ class Admissions:
             },
         }
         answer = await self.reviewer.answer(
-            json.dumps(body).encode(), timeout=timeout, arrived_at=self.clock.monotonic()
+            json.dumps(body).encode(),
+            timeout=timeout,
+            arrived_at=self.clock.monotonic(),
+            is_proven=self.is_proven,
         )
         review = json.loads(answer)
         response = review["response"]
@@ -198,7 +203,7 @@ async def test_a_warm_admission_waits_for_nothing(process):
         }
     ).encode()
     reviewer: Reviewer[Any] = Reviewer(process.webhook.route(), SystemClock())
-    answering = reviewer.answer(body, timeout=5.0, arrived_at=SystemClock().monotonic())
+    answering = reviewer.answer(body, timeout=5.0, arrived_at=SystemClock().monotonic(), is_proven=True)
     task = asyncio.get_running_loop().create_task(answering)
     await asyncio.sleep(0)
     assert task.done()
@@ -764,6 +769,7 @@ async def test_the_warm_path_awaits_nothing(process):
         user=UserInfo(),
         timeout_seconds=5.0,
         arrived_at=process.clock.monotonic(),
+        is_proven=True,
         body=b"",
     )
     with pytest.raises(StopIteration) as ended:

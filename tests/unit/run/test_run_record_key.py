@@ -8,7 +8,7 @@ from manual_clock import ManualClock
 from structlog.testing import capture_logs
 
 from polyarch.placement.decision import NO_SIGNER, RecordSigner
-from polyarch.run.placement_services import ACCEPTED_AFTER, FILE, INTERVAL, SPREAD, SigningKeyFile
+from polyarch.run.record_key import ACCEPTED_AFTER, FILE, INTERVAL, SPREAD, SigningKeyFile
 
 OLD, NEW = b"o" * 32, b"n" * 32
 TEXT = b"a record"

@@ -41,6 +41,7 @@ def asked(document: dict[str, Any], world: TaintWorld) -> AdmissionRequest[Pod]:
         user=UserInfo(),
         timeout_seconds=5.0,
         arrived_at=world.clock.monotonic(),
+        is_proven=True,
         body=b"",
     )
 

@@ -13,8 +13,9 @@ from aiohttp import web
 
 from polyarch.clock import Clock, deadline
 from polyarch.kube.client import Client
+from polyarch.kube.connections import BodyTooLarge, read_body
 from polyarch.kube.errors import KubernetesError
-from polyarch.kube.server import JSON_HEADERS, BodyTooLarge, read_body, text
+from polyarch.kube.server import JSON_HEADERS, text
 from polyarch.numa.extender import wire
 from polyarch.numa.extender.engine import Engine
 from polyarch.numa.extender.metrics import ExtenderMetrics

@@ -500,10 +500,12 @@ def pod_webhook(
     ca_bundle: bytes,
     *,
     owner: Owner | None,
+    review_key: bytes = b"",
 ) -> Document:
     """The configuration of the pod webhook while these objects are in force.
 
     ``ca_bundle``: PEM; without effect where others inject it. Who keeps ``caBundle`` itself passes none.
+    ``review_key``: see :func:`client_config`.
     """
     selector = cppc.spec.namespace_selector
     document = webhook_configuration(
@@ -511,6 +513,7 @@ def pod_webhook(
         ca_bundle=ca_bundle if settings.certificates == "self-managed" else b"",
         namespace_selector=msgspec.to_builtins(selector) if selector is not None else None,
         excluded_namespaces=policy.spec.excluded_namespaces,
+        review_key=review_key,
     )
     return owned(injected(document, settings), owner)
 
@@ -565,6 +568,7 @@ def webhook_configuration(
     ca_bundle: bytes = b"",
     namespace_selector: Mapping[str, Any] | None = None,
     excluded_namespaces: Sequence[str] = (),
+    review_key: bytes = b"",
 ) -> Document:
     """The MutatingWebhookConfiguration of the pod webhook. ``url``: its address outside the cluster.
 
@@ -576,7 +580,9 @@ def webhook_configuration(
     webhook: Document = {
         "name": names.POD_WEBHOOK,
         "admissionReviewVersions": ["v1"],
-        "clientConfig": client_config(namespace, names.WEBHOOK, names.POD_WEBHOOK_PATH, url=url, ca_bundle=ca_bundle),
+        "clientConfig": client_config(
+            namespace, names.WEBHOOK, names.POD_WEBHOOK_PATH, url=url, ca_bundle=ca_bundle, review_key=review_key
+        ),
         "failurePolicy": "Ignore",
         "matchPolicy": "Equivalent",
         "reinvocationPolicy": "IfNeeded",

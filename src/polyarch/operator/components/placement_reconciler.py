@@ -274,7 +274,10 @@ class Deployer:
         ]
         if self.should_be_configured:
             bundle = self._secrets.bundle(self._sets.trusted_ca(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION))
-            documents.append(placement_objects.pod_webhook(settings, configuration, policy, bundle, owner=owner))
+            key = self._secrets.review_key(self._sets, webhook=names.WEBHOOK_CONFIGURATION, deployment=names.WEBHOOK)
+            documents.append(
+                placement_objects.pod_webhook(settings, configuration, policy, bundle, owner=owner, review_key=key)
+            )
         return documents
 
     async def _drop_finalizers(self, deployment: str) -> None:

@@ -193,17 +193,20 @@ def webhooks(
     *,
     placement: Mapping[str, Any] | None,
     owner: Owner | None,
+    review_key: bytes = b"",
 ) -> Document:
     """The configuration while this object is in force. ``placement``: the entry of placement's configuration by which
     its webhook is called; None: there is none.
 
     ``ca_bundle``: PEM; without effect where others inject it. Who keeps ``caBundle`` itself passes none.
+    ``review_key``: see :func:`client_config`.
     """
     document = webhook_configuration(
         taints,
         settings.namespace,
         ca_bundle=ca_bundle if settings.certificates == "self-managed" else b"",
         placement=placement,
+        review_key=review_key,
     )
     return owned(injected(document, settings), owner)
 
@@ -215,6 +218,7 @@ def webhook_configuration(
     url: str = "",
     ca_bundle: bytes = b"",
     placement: Mapping[str, Any] | None = None,
+    review_key: bytes = b"",
 ) -> Document:
     """The MutatingWebhookConfiguration ``polyarch-taints``. ``url``: its address outside the cluster."""
     excluded = NamespaceExclusions.of(taints.excluded_namespaces)
@@ -231,7 +235,9 @@ def webhook_configuration(
         document: Document = {
             "name": name,
             "admissionReviewVersions": ["v1"],
-            "clientConfig": client_config(namespace, names.ROLE, path, url=url, ca_bundle=ca_bundle),
+            "clientConfig": client_config(
+                namespace, names.ROLE, path, url=url, ca_bundle=ca_bundle, review_key=review_key
+            ),
             "failurePolicy": "Ignore",
             "matchPolicy": "Equivalent",
             "reinvocationPolicy": "IfNeeded",

@@ -330,7 +330,17 @@ class TaintsReconciler:
         ]
         if taints.state == "active" and self._sets.rollout(names.ROLE).available:
             bundle = self._secrets.bundle(self._sets.trusted_ca(MUTATING_WEBHOOKS, names.ROLE))
-            documents.append(webhooks(self._settings, taints, bundle, placement=self._placement.webhook, owner=None))
+            key = self._secrets.review_key(self._sets, webhook=names.ROLE, deployment=names.ROLE)
+            documents.append(
+                webhooks(
+                    self._settings,
+                    taints,
+                    bundle,
+                    placement=self._placement.webhook,
+                    owner=None,
+                    review_key=key,
+                )
+            )
         return documents
 
     # -- uninstalled ---------------------------------------------------------------------------------------------------
