@@ -342,11 +342,13 @@ async def reviews(bench: Bench) -> list[Figure]:
     registered = await bench.client.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
     ca = bench.sandbox.folder.root / "webhook-ca.crt"
     ca.write_bytes(base64.b64decode(registered["webhooks"][0]["clientConfig"]["caBundle"]))
+    path = registered["webhooks"][0]["clientConfig"]["service"]["path"]
     pid = bench.pids[WEBHOOK]
 
     async def run(count: int) -> dict[str, float]:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bench.reviews", address, name, str(ca), "default", image, str(count), "16",
+            sys.executable, "-m", "bench.reviews", f"{address}{path}", name, str(ca), "default", image, str(count),
+            "16",
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         output, _ = await process.communicate()

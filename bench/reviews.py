@@ -1,6 +1,6 @@
 """Load on the webhook alone: AdmissionReviews over TLS on kept-alive connections, as the API server sends them.
 
-``python -m bench.reviews HOST:PORT NAME CA_FILE NAMESPACE IMAGE COUNT CONCURRENCY`` prints one JSON line; NAME is
+``python -m bench.reviews HOST:PORT/PATH NAME CA_FILE NAMESPACE IMAGE COUNT CONCURRENCY`` prints one JSON line; NAME is
 the name in the webhook's certificate. It runs in a process of
 its own, so that its CPU time does not count for the webhook, and on bare asyncio protocols, so that it sends requests
 faster than any webhook answers.
@@ -20,7 +20,6 @@ import msgspec
 import uvloop
 
 from bench import load
-from polyarch.placement import names
 
 
 def review(image: str, namespace: str, uid: str) -> bytes:
@@ -150,11 +149,12 @@ LENGTH = re.compile(rb"(?i)content-length: *([0-9]+)")
 async def main(
     address: str, name: str, ca: str, namespace: str, image: str, count: int, concurrency: int
 ) -> dict[str, float]:
+    address, _, path = address.partition("/")
     host, _, port = address.rpartition(":")
     context = ssl.create_default_context(cafile=ca)
     body = review(image, namespace, "c0ffee00-0000-4000-8000-000000000000")
     head = (
-        f"POST {names.POD_WEBHOOK_PATH}?timeout=5s HTTP/1.1\r\nHost: {name}\r\n"
+        f"POST /{path}?timeout=5s HTTP/1.1\r\nHost: {name}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nAccept: application/json\r\n\r\n"
     ).encode()
     load = Load(head + body, count)

@@ -99,6 +99,7 @@ async def world(sandbox: Sandbox, client: Client, sole_controller: None, tmp_pat
             NAMESPACE,
             url=running[own_roles.WEBHOOK].said["admission"],
             ca_bundle=sandbox.ca.read_bytes(),
+            review_key=own_roles.review_key(sandbox),
             namespace_selector={"matchExpressions": [{"key": CASE, "operator": "Exists"}]},
         )
         world = SweepCluster(

@@ -66,6 +66,7 @@ async def world(
             NAMESPACE,
             url=running[own_roles.WEBHOOK].said["admission"],
             ca_bundle=sandbox.ca.read_bytes(),
+            review_key=own_roles.review_key(sandbox),
             namespace_selector={"matchLabels": {"kubernetes.io/metadata.name": namespace}},
         )
         await client.create(MUTATING_WEBHOOKS, registration)

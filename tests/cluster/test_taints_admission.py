@@ -124,6 +124,7 @@ async def running(sandbox: Sandbox, client: Client, home: str, folder: Path, *fe
                 home,
                 url=placement.said["admission"],
                 ca_bundle=authority,
+                review_key=own_roles.review_key(sandbox),
                 namespace_selector={"matchLabels": {PLACED: cluster.case}},
             )
             [entry] = document["webhooks"]
@@ -133,7 +134,12 @@ async def running(sandbox: Sandbox, client: Client, home: str, folder: Path, *fe
             role = await stack.enter_async_context(run("taints", sandbox, home, folder / "taints.log", *flags))
             await until(role.ready)
             document = taint_webhooks.webhook_configuration(
-                cluster.settings, home, url=role.said["admission"], ca_bundle=authority, placement=entry
+                cluster.settings,
+                home,
+                url=role.said["admission"],
+                ca_bundle=authority,
+                placement=entry,
+                review_key=own_roles.review_key(sandbox),
             )
             await client.apply(MUTATING_WEBHOOKS, document)
             stack.push_async_callback(client.delete, MUTATING_WEBHOOKS, names.ROLE)

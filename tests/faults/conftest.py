@@ -113,7 +113,9 @@ async def standing(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -
         fleet = await stack.enter_async_context(Fleet(sandbox, client, api.url, registries_conf, folder).running())
         await fleet.ensure()
         authority = sandbox.ca.read_bytes()
-        webhook = placement_objects.webhook_configuration(NAMESPACE, url=fleet.balancer.url, ca_bundle=authority)
+        webhook = placement_objects.webhook_configuration(
+            NAMESPACE, url=fleet.balancer.url, ca_bundle=authority, review_key=own_roles.review_key(sandbox)
+        )
         await client.apply(MUTATING_WEBHOOKS, webhook)
         await own_roles.until_asked(client)
         yield Faults(sandbox, client, api, hosts, fleet)

@@ -181,6 +181,15 @@ CASES: Mapping[str, Case] = {
     "PolyarchPodsGatedTooLong": of_tenant("polyarch_placement_oldest_gate_seconds", 3600, 130),
     "PolyarchPodsHeld": of_tenant("polyarch_placement_held_pods", 2, 0),
     "PolyarchPodsUnplaced": of_tenant("polyarch_placement_unplaced_pods", 2, 0),
+    "PolyarchReviewsUnproven": Case(
+        # Other pods of the cluster may post, too: one stranger beside the API server is none of an alert.
+        {'polyarch_admission_reviews_total{route="pods", proven="false"}': rising(1)},
+        {
+            'polyarch_admission_reviews_total{route="pods", proven="false"}': rising(9),
+            'polyarch_admission_reviews_total{route="pods", proven="true"}': rising(1),
+        },
+        {"route": "pods"},
+    ),
     "PolyarchInspectionFailing": shares("polyarch_placement_attempts_total", "class", "transient", "success"),
     "PolyarchLookupsDropped": Case(
         {"polyarch_placement_lookups_dropped_total": rising(1)},

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+import own_roles
 import own_taints
 from fault_mortal import Mortal
 from fault_proxy import FaultProxy, server_tls
@@ -171,7 +172,8 @@ class TaintFaults:
     async def configure(self, gate_seconds: float) -> None:
         settings = TaintSettings.of(specification(gate_seconds))
         url = f"https://{LOOPBACK}:{self.port}"
-        await own_taints.register(self.client, settings, url, self.sandbox.ca.read_bytes())
+        key = own_roles.review_key(self.sandbox)
+        await own_taints.register(self.client, settings, url, self.sandbox.ca.read_bytes(), review_key=key)
         document = {
             "apiVersion": ARCHITECTURE_TAINTS.api_version,
             "kind": ARCHITECTURE_TAINTS.kind,

@@ -15,17 +15,33 @@ from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.operator.components import placement_objects
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
+from polyarch.placement.decision import parse_keys
 from polyarch.placement.settings import WarmUpKind
+from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.operator import GLOBAL_PULL_SECRET, until_asked
 from polyarch.sandbox.tasks import together
 
-__all__ = ["ACCOUNTS", "CONTROLLER", "GLOBAL_PULL_SECRET", "USERS", "WEBHOOK", "install", "until_asked"]
+__all__ = [
+    "ACCOUNTS",
+    "CONTROLLER",
+    "GLOBAL_PULL_SECRET",
+    "USERS",
+    "WEBHOOK",
+    "install",
+    "review_key",
+    "until_asked",
+]
 
 WEBHOOK, CONTROLLER = "placement-webhook", "placement-controller"
 ACCOUNTS = {WEBHOOK: names.WEBHOOK, CONTROLLER: names.CONTROLLER}
 """Role of ``polyarch run`` → its ServiceAccount."""
 USERS = {f"system:serviceaccount:{DEFAULT_NAMESPACE}:{account}": role for role, account in ACCOUNTS.items()}
 """User name in the audit log → role."""
+
+
+def review_key(sandbox: Sandbox) -> bytes:
+    """The key of the roles that a test starts itself, for the tokens of the webhooks that it registers."""
+    return parse_keys((sandbox.pki.webhook_folder / "record.key").read_bytes())[0]
 
 
 async def install(client: Client) -> None:

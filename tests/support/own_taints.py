@@ -23,6 +23,7 @@ async def install(client: Client) -> None:
         await client.apply(resource, document, namespace=document["metadata"].get("namespace", ""))
 
 
-async def register(client: Client, settings: TaintSettings, url: str, authority: bytes) -> None:
+async def register(client: Client, settings: TaintSettings, url: str, authority: bytes, *, review_key: bytes) -> None:
     """The webhooks of pods and templates, asked at ``url``."""
-    await client.apply(MUTATING_WEBHOOKS, webhook_configuration(settings, url=url, ca_bundle=authority))
+    document = webhook_configuration(settings, url=url, ca_bundle=authority, review_key=review_key)
+    await client.apply(MUTATING_WEBHOOKS, document)

@@ -6,6 +6,7 @@ What callers may cost is bounded (``connections``); compressed bodies are not de
 """
 
 import asyncio
+import functools
 import hashlib
 import secrets
 import socket
@@ -107,8 +108,12 @@ class HttpServer:
         except TimeoutError:
             log.warning("requests cut off at the end of the process", requests=self._busy, waited=seconds)
         finally:
+            open_ones = [each.transport for each in server.connections if each.transport is not None]
             server.pre_shutdown()
             await server.shutdown(_CUT_OFF)
+            for transport in open_ones:  # else one waits for its peer to end TLS
+                transport.abort()
+            await asyncio.sleep(0)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -136,6 +141,8 @@ class HttpServer:
             connection = Connection(server, connections, address[0])
             connections.admit(connection)
             connection.accepting = self._keep(self._open(accepted, connection, connections))
+            connection.accepting.add_done_callback(functools.partial(_close_if_cancelled, accepted))
+            await asyncio.sleep(0)  # a backlog of connections must not keep others from being served
 
     async def _open(self, accepted: socket.socket, connection: Connection, connections: Connections) -> None:
         loop, tls = asyncio.get_running_loop(), self._tls
@@ -149,10 +156,6 @@ class HttpServer:
         except OSError as error:  # also a handshake that failed or took too long
             log.debug("no connection", peer=connection.peer, problem=str(error))
             connections.forget(connection)
-        except asyncio.CancelledError:
-            connections.forget(connection)
-            accepted.close()
-            raise
         finally:
             connection.accepting = None
 
@@ -173,6 +176,12 @@ class HttpServer:
         if self._retired:
             response.force_close()
         return response
+
+
+def _close_if_cancelled(accepted: socket.socket, opening: asyncio.Task[None]) -> None:
+    """Also if it was cancelled before it began."""
+    if opening.cancelled():
+        accepted.close()
 
 
 async def _listening(host: str, port: int) -> list[socket.socket]:

@@ -444,11 +444,9 @@ def client_config(
     return document | ({"caBundle": str(msgspec.to_builtins(ca_bundle))} if ca_bundle else {})
 
 
-def know_tokens(deployment: Mapping[str, Any] | None, now: datetime) -> bool:
+def know_tokens(deployment: Mapping[str, Any], now: datetime) -> bool:
     """Whether every pod of a webhook's Deployment answers at paths with a token. An older one answers 404 there, and
     the API server would create pods past it."""
-    if deployment is None:
-        return False
     metadata, template = (deployment.get("metadata") or {}), (deployment.get("spec") or {}).get("template") or {}
     annotations = (template.get("metadata") or {}).get("annotations") or {}
     if not annotations.items() >= KNOWS_TOKENS.items():

@@ -22,11 +22,10 @@ from polyarch.kube.client import Client
 from polyarch.kube.controller import RequeueAfter
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
-from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, SECRETS, SERVICE_ACCOUNTS
+from polyarch.kube.resources import SECRETS, SERVICE_ACCOUNTS
 from polyarch.kube.review_tokens import has_tokens
-from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata, Secret
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata, Secret, Unstructured
 from polyarch.operator import certificates
-from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.certificates import RECORD_KEY
 from polyarch.operator.operands import know_tokens
 from polyarch.operator.settings import OperatorSettings
@@ -93,17 +92,15 @@ class ServingSecrets:
         """The CAs (PEM) for a configuration whose ``caBundle`` is ``found``; empty if somebody else writes them."""
         return base64.b64decode(self.managed.wanted(found)) if self.managed is not None else b""
 
-    def review_key(self, sets: OperandApplySets, *, webhook: str, deployment: str) -> bytes:
-        """The key for the tokens of this MutatingWebhookConfiguration, whose paths this Deployment serves; empty: none
-        yet. A key that was just made is used when every replica has had time to load it."""
-        found = sets.get(MUTATING_WEBHOOKS, webhook)
-        serving = sets.get(DEPLOYMENTS, deployment)
+    def review_key(self, registered: Unstructured | None, deployment: Unstructured | None) -> bytes:
+        """The key for the tokens of a webhook configuration, whose paths this Deployment serves; empty: none yet. A key
+        that was just made is used when every replica has had time to load it."""
         now = self._clock.now()
         keys = self._keys or ()
         if not keys:
             return b""
-        is_registered = found is not None and has_tokens(found.document)
-        if not is_registered and not know_tokens(serving.document if serving is not None else None, now):
+        is_registered = registered is not None and has_tokens(registered.document)
+        if not is_registered and (deployment is None or not know_tokens(deployment.document, now)):
             self._is_newest_used = False
             return b""
         is_new = self._key_made_at is not None and (now - self._key_made_at).total_seconds() < LOADING

@@ -26,10 +26,10 @@ from polyarch.kube.admission import (
     fit_warnings,
     timeout_of,
 )
+from polyarch.kube.connections import KEEP_ALIVE
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import add, pointer
 from polyarch.kube.resources import PODS
-from polyarch.kube.connections import KEEP_ALIVE
 from polyarch.kube.server import HttpServer
 from polyarch.objects import ObjectMeta
 

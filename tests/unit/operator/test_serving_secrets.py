@@ -10,8 +10,11 @@ from fake_api import FakeApi
 from manual_clock import ManualClock
 
 from polyarch.kube.certificate_rotation import authority_of, leaf_of
-from polyarch.kube.resources import SECRETS
+from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, SECRETS, Resource
+from polyarch.kube.review_tokens import ReviewTokens, path_with_token
+from polyarch.objects import Unstructured
 from polyarch.operator.certificates import RECORD_KEY, secret_of
+from polyarch.operator.operands import KNOWS_TOKENS
 from polyarch.operator.serving_secrets import ServingSecrets
 from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
@@ -118,3 +121,89 @@ async def test_a_pass_that_finds_all_as_it_should_be_writes_nothing(mode: str) -
     before = len(kept.api.writes())
     await kept.reconcile()
     assert len(kept.api.writes()) == before
+
+
+# -- tokens of reviews -------------------------------------------------------------------------------------------------
+
+
+class Sets:
+    """The operands as the operator's caches have them: one webhook's Deployment and its configuration."""
+
+    def __init__(self, path: str, *, revision: str = "1", knows: bool = True, complete_for: float = 3600.0) -> None:
+        since = datetime.now(UTC) - timedelta(seconds=complete_for)
+        annotations = dict(KNOWS_TOKENS) if knows else {}
+        self._objects = {
+            MUTATING_WEBHOOKS: {"webhooks": [{"clientConfig": {"service": {"path": path}}}]},
+            DEPLOYMENTS: {
+                "metadata": {"generation": 2, "annotations": {"deployment.kubernetes.io/revision": revision}},
+                "spec": {"replicas": 1, "template": {"metadata": {"annotations": annotations}}},
+                "status": {
+                    **dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1),
+                    "observedGeneration": 2,
+                    "conditions": [{"type": "Progressing", "lastUpdateTime": since.isoformat()}],
+                },
+            },
+        }
+
+    def get(self, resource: Resource) -> Unstructured:
+        return Unstructured(self._objects[resource])
+
+
+BARE = "/add-pod-scheduling-gate"
+
+
+async def path_registered(kept: Kept, sets: Sets) -> str:
+    secrets = ServingSecrets(kept.api, kept.settings, owner=OWNER, clock=kept.clock)
+    assert not secrets.is_known, "before the keys are known a token in force would be taken away"
+    await secrets.reconcile(secrets.key)
+    assert secrets.is_known
+    key = secrets.review_key(sets.get(MUTATING_WEBHOOKS), sets.get(DEPLOYMENTS))
+    return path_with_token(BARE, key)
+
+
+@pytest.mark.req("PL-870")
+async def test_a_first_installation_registers_a_token_at_once() -> None:
+    kept = Kept("self-managed")
+    await kept.reconcile()
+    assert await path_registered(kept, Sets(BARE)) == path_with_token(BARE, kept.keys[0])
+
+
+@pytest.mark.req("PL-870")
+@pytest.mark.parametrize(
+    ("state", "has_token"),
+    [
+        pytest.param({"knows": False}, False, id="the template is an older one"),
+        pytest.param({"revision": "2", "complete_for": 5.0}, False, id="pods of an older template may be ending"),
+        pytest.param({"revision": "2"}, True, id="the roll-out is over"),
+    ],
+)
+async def test_no_token_is_registered_while_a_pod_may_answer_404(state: dict[str, Any], has_token: bool) -> None:
+    """API servers would create pods past the webhook."""
+    kept = Kept("self-managed")
+    assert (await path_registered(kept, Sets(BARE, **state)) != BARE) is has_token
+
+
+@pytest.mark.req("PL-870")
+async def test_a_token_in_force_stays_through_roll_outs() -> None:
+    kept = Kept("self-managed")
+    await kept.reconcile()
+    registered = path_with_token(BARE, kept.keys[0])
+    assert await path_registered(kept, Sets(registered, revision="3", complete_for=1.0)) == registered
+
+
+@pytest.mark.req("PL-870")
+@pytest.mark.parametrize("mode", ["self-managed", "service-ca"])
+async def test_a_new_key_is_registered_when_every_replica_has_it(mode: str) -> None:
+    kept = Kept(mode)
+    await kept.reconcile()
+    old = path_with_token(BARE, kept.keys[0])
+    kept.clock.advance(timedelta(days=91).total_seconds())
+    assert await path_registered(kept, Sets(old)) == old
+    new = path_with_token(BARE, kept.keys[0])
+    assert new != old
+    kept.clock.advance(170)
+    assert await path_registered(kept, Sets(old)) == old
+    kept.clock.advance(20)
+    assert await path_registered(kept, Sets(old)) == new
+    for path in (old, new):
+        assert ReviewTokens(kept.keys).prove(BARE, path.rpartition("/")[2]), "both count meanwhile"

@@ -825,3 +825,45 @@ async def test_what_pull_secrets_opened_stands_in_for_no_failure_once_none_may_b
     process.watches["placementpolicies"].put(policy(images={"secretAccess": "none"}))
     process.registry.kept.clear()  # without the secrets there is no proof
     assert (await process.admit(pod(image, secrets=["pull"]))).is_gated
+
+
+# -- reviews that anybody may have made up ----------------------------------------------------------------------------
+
+
+@pytest.mark.req("PL-871")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="enforce"),
+        pytest.param({"mode": "audit"}, id="audit"),
+        pytest.param({"onUnresolved": {"action": "hold"}}, id="hold"),
+        pytest.param({"inline": {"budget": "1s"}}, id="with a budget"),
+    ],
+)
+async def test_a_review_without_proof_uses_no_credentials_and_tells_nothing_of_an_image(settings):
+    """Whatever is known, and whatever the policy is."""
+    process = Admissions(policies=[policy(**settings)])
+    process.facts.take(RecordSigner([b"k" * 32]))
+    process.registry.know("private:1", "linux/arm64")
+    process.is_proven = False
+    answer = await process.admit(pod("private:1", "cold:1", imagePullSecrets=[{"name": "pull"}]), seconds=5)
+    assert "arm64" not in json.dumps(answer.response)
+    assert '"sig"' not in json.dumps(answer.response)
+    assert process.registry.asked == []
+    assert process.reader.gets == {}
+    await process.close()
+
+
+@pytest.mark.req("PL-871")
+async def test_a_review_without_proof_gates_the_pod_so_that_the_controller_decides():
+    process = Admissions()
+    process.registry.know("known:1", "linux/arm64")
+    process.is_proven = False
+    assert (await process.admit(pod("known:1"))).is_gated
+    process.is_proven = True
+    assert not (await process.admit(pod("known:1"))).is_gated, "nothing of the first answer is remembered"
+    process.is_proven = False
+    assert (await process.admit(pod("known:1"))).is_gated, "and nothing of the second one is told"
+    process.lives = False
+    assert not (await process.admit(pod("known:1"))).is_gated, "nobody would remove the gate"
+    await process.close()

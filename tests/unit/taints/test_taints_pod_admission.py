@@ -428,3 +428,20 @@ async def test_a_hundred_pods_of_an_unknown_image_are_one_look_up(taint_world):
     for _ in range(10):
         assert (await taint_world.admit(pod("cold:1"))).tolerated == ["amd64", "arm64"]
     assert taint_world.registry.count("cold:1") == 1
+
+
+# -- reviews that anybody may have made up ----------------------------------------------------------------------------
+
+
+@pytest.mark.req("PL-871")
+async def test_a_review_without_proof_gets_what_the_policy_says_of_unknown_images(taint_world):
+    taint_world.registry.know("private:1", "linux/arm64")
+    taint_world.is_proven = False
+    document = pod("private:1", imagePullSecrets=[{"name": "pull"}])
+    answer = await taint_world.admit(document, seconds=1)
+    assert answer.is_gated
+    assert answer.tolerated == []
+    changed_image = await taint_world.admit(changed(document, "other:1"), old=document, seconds=1)
+    assert changed_image.paths == []
+    assert taint_world.registry.asked == []
+    assert taint_world.reader.gets == {}

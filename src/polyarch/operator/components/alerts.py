@@ -88,6 +88,11 @@ _RESOURCE_WEBHOOKS: Final = "|".join(
 _POD_WEBHOOKS: Final = "|".join((placement_names.POD_WEBHOOK, taints_names.POD_WEBHOOK, taints_names.TEMPLATE_WEBHOOK))
 
 
+def _reviews(proven: str) -> str:
+    reviews = own("polyarch_admission_reviews_total", proven=proven)
+    return f"sum by ({INSTALLATION}, route) (increase({reviews}[15m]))"
+
+
 def _condition(type_: str) -> str:
     values = f"max_over_time({own('polyarch_operator_condition', type=type_)}[5m])"
     return by_leader(values, placement_names.OPERATOR_LEASE)
@@ -301,6 +306,15 @@ PLACEMENT: Final = AlertGroup(
             summary="Pods were created past the webhook",
             description="{{ $value }} pending pods of namespace {{ $labels.namespace }} have no architecture "
             "constraint.",
+        ),
+        Alert(
+            name="PolyarchReviewsUnproven",
+            expression=(f"{_reviews('false')} > 0 unless on (cluster, namespace, route) {_reviews('true')} > 0"),
+            lasting="15m",
+            severity="warning",
+            summary="No review is shown to come from the API server",
+            description="{{ $labels.route }}: new pods are gated, whatever is known of their images, since "
+            "the webhook's path has no valid token.",
         ),
         Alert(
             name="PolyarchInspectionFailing",

@@ -274,7 +274,10 @@ class Deployer:
         ]
         if self.should_be_configured:
             bundle = self._secrets.bundle(self._sets.trusted_ca(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION))
-            key = self._secrets.review_key(self._sets, webhook=names.WEBHOOK_CONFIGURATION, deployment=names.WEBHOOK)
+            key = self._secrets.review_key(
+                self._sets.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION),
+                self._sets.get(DEPLOYMENTS, names.WEBHOOK),
+            )
             documents.append(
                 placement_objects.pod_webhook(settings, configuration, policy, bundle, owner=owner, review_key=key)
             )

@@ -23,7 +23,7 @@ from polyarch.kube.lease import Lease, LeaseAge
 from polyarch.kube.manager import Process
 from polyarch.kube.owners import add_finalizer, delete_object, remove_finalizer
 from polyarch.kube.patches import JsonPatch
-from polyarch.kube.resources import LEASES, MUTATING_WEBHOOKS, ObjectRef
+from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, ObjectRef
 from polyarch.kube.store import ObjectChange
 from polyarch.objects import Condition, ObjectKey, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
@@ -330,7 +330,8 @@ class TaintsReconciler:
         ]
         if taints.state == "active" and self._sets.rollout(names.ROLE).available:
             bundle = self._secrets.bundle(self._sets.trusted_ca(MUTATING_WEBHOOKS, names.ROLE))
-            key = self._secrets.review_key(self._sets, webhook=names.ROLE, deployment=names.ROLE)
+            registered = self._sets.get(MUTATING_WEBHOOKS, names.ROLE)
+            key = self._secrets.review_key(registered, self._sets.get(DEPLOYMENTS, names.ROLE))
             documents.append(
                 webhooks(
                     self._settings,
