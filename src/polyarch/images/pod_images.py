@@ -355,6 +355,8 @@ def failed(unresolved: Sequence[ImageFacts]) -> str:
     return f"Image {'; '.join(clauses)}"
 
 
+_NO_ANSWER: Final = "could not be inspected: {host} does not answer"
+"""Refused, timed out or broken off: the author of a pod, who chooses host and port, learns no more. The log tells."""
 _HAPPENED: Final = {
     "pending": "is not resolved yet",
     "not-found": "does not exist at {host}",
@@ -363,8 +365,8 @@ _HAPPENED: Final = {
     "credential-helper": "needs credentials for {host}, but the credential helper failed",
     "rate-limited": "is delayed by the rate limit of {host}",
     "tenant-limit": "is delayed: its namespace has too many requests waiting for {host}",
-    "timeout": "could not be inspected: {host} timed out",
-    "network": "could not be inspected: {host} is unreachable",
+    "timeout": _NO_ANSWER,
+    "network": _NO_ANSWER,
     "server-error": "could not be inspected: {host} returned a server error",
     "not-a-registry": "could not be inspected: {host} answered with a web page or the like, not as a registry",
     "digest-mismatch": "could not be inspected: {host} sent other content than the digest names",
