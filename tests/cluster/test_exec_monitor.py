@@ -28,7 +28,7 @@ from placement_process import PROGRAM, Running, start
 from polyarch.clock import SystemClock
 from polyarch.kube import config
 from polyarch.kube.client import Client
-from polyarch.kube.errors import NotFound
+from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import granted
@@ -118,6 +118,25 @@ class Monitor:
         status["containerID"] = f"containerd://{self.id}"
         patch = MergePatch({"status": {"containerStatuses": [status]}})
         await self.client.patch(PODS, name, patch, namespace=self.home, subresource="status")
+
+    @contextlib.asynccontextmanager
+    async def agent(self, node: str) -> AsyncIterator[Client]:
+        """A client with the token of the node side's pod on a node."""
+        name, account = f"agent-{secrets.token_hex(4)}", names.ENOEXEC_DAEMON
+        containers = [{"name": "a", "image": "quay.io/monitor/app:1"}]
+        spec = {"nodeName": node, "serviceAccountName": account, "containers": containers}
+        document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        created = await self.client.create(PODS, document, namespace=self.home, type=dict)
+        issued = await self.client.token(self.home, account, bound_pod=(name, created["metadata"]["uid"]))
+        async with self.client_of(account, issued.token) as client:
+            yield client
+
+    @contextlib.asynccontextmanager
+    async def client_of(self, account: str, token: str) -> AsyncIterator[Client]:
+        file, layout = self.folder / f"{secrets.token_hex(4)}.kubeconfig", self.sandbox.layout
+        write_json(file, kubeconfig_with_token(account, layout.api_server, layout.pki.ca, token))
+        async with Client(config.load(str(file)), role="tests") as client:
+            yield client
 
     async def labels(self, pod: str) -> dict[str, str]:
         return labels(await self.client.get(PODS, pod, namespace=self.home))
@@ -309,7 +328,7 @@ async def test_reports_about_nothing_that_is_there_are_deleted_and_no_pod_is_lab
                     "nodeName": monitor.node,
                     "podName": "app",
                     "podNamespace": monitor.home,
-                    "containerID": f"unknown://{'0' * 64}",
+                    "containerID": f"unknown://{monitor.id}",
                 }
             }
         )
@@ -317,7 +336,61 @@ async def test_reports_about_nothing_that_is_there_are_deleted_and_no_pod_is_lab
         await until(lambda: monitor.is_consumed("no-status"))
         await until(lambda: monitor.told("app"))
     (event,) = await monitor.told("app")
-    assert event["note"].startswith("A container ran a program"), "its id is not known to the pod"
+    assert event["note"].startswith("Container app ran a program"), "the node side need not know the runtime"
+
+
+@pytest.mark.req("PL-611")
+async def test_a_node_side_reports_what_happens_on_its_own_node_alone(monitor, client):
+    """With the token of one node's agent: reports about another node, and reports of another node's agent."""
+    documents = placement_objects.node_policy(
+        OperatorSettings(namespace=monitor.home), ClusterCapabilities(version=(1, 32))
+    )
+    policy, bound = documents
+    name = policy["metadata"]["name"] = bound["metadata"]["name"] = f"monitor-{monitor.home}"
+    bound["spec"]["policyName"] = name
+    other = f"other-{monitor.home}"
+    await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": other}})
+    for each in documents:
+        await client.create(by_kind(each["apiVersion"], each["kind"]), each)
+    try:
+        async with monitor.agent(monitor.node) as own, monitor.agent(other) as foreign:
+
+            async def refused(agent: Client, event: str, **status: str | None) -> bool:
+                facts = {"podName": "app", "podNamespace": monitor.home, "containerID": f"x://{monitor.id}", **status}
+                patch = MergePatch({"status": facts})
+                try:
+                    await agent.patch(ENOEXECEVENTS, event, patch, namespace=monitor.home, subresource="status")
+                except Forbidden as error:
+                    return "the monitor" in str(error)
+                return False
+
+            async def created(agent: Client, event: str) -> None:
+                kind = {"apiVersion": ENOEXECEVENTS.api_version, "kind": ENOEXECEVENTS.kind}
+                await agent.create(ENOEXECEVENTS, {**kind, "metadata": {"name": event}}, namespace=monitor.home)
+
+            async def in_force() -> bool:
+                event = f"probe-{secrets.token_hex(4)}"
+                await created(own, event)
+                return await refused(own, event, nodeName=other)
+
+            await until(in_force)
+            for event in ("forged", "real", "theirs"):
+                await created(own if event != "theirs" else foreign, event)
+            assert await refused(own, "forged", nodeName=other)
+            assert await refused(own, "forged", nodeName=f"{monitor.node}x")
+            assert not await refused(own, "real", nodeName=monitor.node)
+            assert await refused(own, "real", nodeName=other)
+            assert not await refused(foreign, "theirs", nodeName=other)
+            assert await refused(own, "theirs", nodeName=monitor.node), "a report of another node's agent"
+            assert await refused(own, "theirs", nodeName=other)
+            assert await refused(own, "theirs", nodeName=None)
+            unbound = await monitor.token(names.ENOEXEC_DAEMON)
+            async with monitor.client_of(names.ENOEXEC_DAEMON, unbound) as nowhere:
+                assert await refused(nowhere, "forged", nodeName=monitor.node), "a token that names no node"
+    finally:
+        for each in documents:
+            await client.delete(by_kind(each["apiVersion"], each["kind"]), name)
+        await client.delete(NODES, other)
 
 
 @pytest.mark.req("PL-530", "PL-610")

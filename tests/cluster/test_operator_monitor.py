@@ -22,7 +22,6 @@ from polyarch.sandbox.cluster import Sandbox
 
 ENABLED = {"plugins": {"execFormatErrorMonitor": {"enabled": True}}}
 BOTH = (names.ENOEXEC_DAEMON, names.ENOEXEC_HANDLER)
-ID = f"cri-o://{'3f' * 32}"
 
 
 @pytest.fixture
@@ -94,8 +93,8 @@ async def test_enabled_it_runs_on_every_node_and_disabled_nothing_of_it_is_left(
         kept = (await world.configuration())["metadata"]["finalizers"]
         assert names.ENOEXEC_EVENTS_FINALIZER in kept
 
-        pod, node = await _a_pod(world)
-        status = {"nodeName": node, "podName": pod, "podNamespace": world.namespace, "containerID": ID}
+        pod, node, container = await _a_pod(world)
+        status = {"nodeName": node, "podName": pod, "podNamespace": world.namespace, "containerID": container}
         await _event(world, "real", status)
         await eventually(lambda: _is_told(world, pod))
 
@@ -153,11 +152,12 @@ async def test_an_uninstall_removes_the_monitor_first(world: OperatorWorld) -> N
         assert await world.left() == []
 
 
-async def _a_pod(world: OperatorWorld) -> tuple[str, str]:
-    """Some pod of placement, and its node."""
+async def _a_pod(world: OperatorWorld) -> tuple[str, str, str]:
+    """Some pod of placement, its node, and the id of its container."""
     found = await world.client.list(PODS, namespace=world.namespace, label_selector=f"controller={names.WEBHOOK}")
     first = found.items[0]
-    return first["metadata"]["name"], first["spec"]["nodeName"]
+    container = first["status"]["containerStatuses"][0]["containerID"]
+    return first["metadata"]["name"], first["spec"]["nodeName"], container
 
 
 async def _is_told(world: OperatorWorld, pod: str) -> bool:

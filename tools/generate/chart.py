@@ -74,6 +74,7 @@ class _Variants(NamedTuple):
     secret: dict[tuple[str, str], Document]
     openshift_secret: dict[tuple[str, str], Document]
     registries: dict[tuple[str, str], Document]
+    without_secrets: dict[tuple[str, str], Document]
     service_ca: dict[tuple[str, str], Document]
     builds: dict[tuple[str, str], Document]
     machine_os: dict[tuple[str, str], Document]
@@ -133,6 +134,7 @@ def _variants() -> _Variants:
         secret=made(secret),
         openshift_secret=made(secret, openshift=True),
         registries=made(msgspec.structs.replace(usual, registries=Registries(config_map=CONFIGMAP))),
+        without_secrets=made(msgspec.structs.replace(usual, registries=Registries(secret_access="none"))),
         service_ca=made(msgspec.structs.replace(usual, certificates="service-ca")),
         builds=made(builds),
         machine_os=made(msgspec.structs.replace(builds, builds=Builds(machine_os="on"))),
@@ -205,8 +207,10 @@ def _rights(variants: _Variants) -> str:
     elsewhere = rules(variants.secret, "Role", SECRET_NAMESPACE)
     secret = [each for each in elsewhere if SECRET in each.get("resourceNames", ())]
     roles = _beyond(secret, elsewhere)
+    secretless = rules(variants.without_secrets, "ClusterRole")
     parts = {
-        "cluster": cluster,
+        "cluster": secretless,
+        "cluster-secrets": _beyond(secretless, cluster),
         "cluster-openshift": _beyond(cluster, rules(variants.openshift, "ClusterRole")),
         "home": home,
         CONFIGMAP_RULE: _beyond(home, rules(variants.registries, "Role", NAMESPACE)),

@@ -106,6 +106,7 @@ imagePullSecrets:
   (list "GLOBAL_PULL_SECRET_NAMESPACE" (default "" $secret.namespace) "")
   (list "GLOBAL_PULL_SECRET_NAME" (default "" $secret.name) "")
   (list "REGISTRIES_CONFIGMAP" (include "polyarch.registries" $root) "")
+  (list "SECRET_ACCESS" $values.registries.secretAccess "byName")
   (list "ALLOW_ADDRESS" (join " " $values.registries.allowAddresses) "")
   (list "PRIORITY_CLASS" $values.priorityClassName "system-cluster-critical")
   (list "NODE_SELECTOR" (join " " $labels) "")

@@ -124,6 +124,8 @@
   resources:
   - mutatingwebhookconfigurations
   - validatingwebhookconfigurations
+  - validatingadmissionpolicies
+  - validatingadmissionpolicybindings
   verbs:
   - list
   - watch
@@ -134,6 +136,17 @@
   - validatingwebhookconfigurations
   resourceNames:
   - polyarch-operator
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - admissionregistration.k8s.io
+  resources:
+  - validatingadmissionpolicies
+  - validatingadmissionpolicybindings
+  resourceNames:
+  - enoexec-event-daemon.polyarch.dev
   verbs:
   - get
   - patch
@@ -182,12 +195,6 @@
   - watch
   - get
   - patch
-- apiGroups:
-  - ''
-  resources:
-  - secrets
-  verbs:
-  - get
 - apiGroups:
   - ''
   resources:
@@ -303,6 +310,14 @@
   - get
   - patch
   - delete
+{{- end }}
+{{- define "polyarch.rules.cluster-secrets" }}
+- apiGroups:
+  - ''
+  resources:
+  - secrets
+  verbs:
+  - get
 {{- end }}
 {{- define "polyarch.rules.cluster-openshift" }}
 - apiGroups:

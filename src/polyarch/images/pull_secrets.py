@@ -139,8 +139,12 @@ class PullSecrets:
         *,
         providers: ProviderCredentials | None = None,
         capacity: int = CAPACITY,
+        allowed: bool = True,
     ) -> None:
-        """``providers``: the kubelet's credential plugins, if configured; tried after all secrets."""
+        """``providers``: the kubelet's credential plugins, if configured; tried after all secrets.
+
+        ``allowed``: false if no secret is ever read, whatever a policy says.
+        """
         self._read = read
         self._clock = clock
         self._providers = providers
@@ -150,10 +154,11 @@ class PullSecrets:
         self._queue = RequestQueue(_shared(AT_ONCE), waiting=Share(sys.maxsize, per_tenant=IN_LINE))
         self._global: tuple[Document, ...] = ()
         self._salt = _random.token_bytes(16)
-        self._allowed = True
+        self._allowed = self._may_be_allowed = allowed
 
     def allow(self, allowed: bool) -> None:
         """``images.secretAccess``: if false no secret is read, and cached ones are dropped."""
+        allowed = allowed and self._may_be_allowed
         if allowed != self._allowed:
             self._allowed = allowed
             self._readings.clear()

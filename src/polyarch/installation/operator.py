@@ -87,6 +87,7 @@ def _variables(settings: OperatorSettings) -> dict[str, str]:
         "GLOBAL_PULL_SECRET_NAMESPACE": secret[0],
         "GLOBAL_PULL_SECRET_NAME": secret[1],
         "REGISTRIES_CONFIGMAP": settings.registries_configmap,
+        "SECRET_ACCESS": settings.secret_access,
         "ALLOW_ADDRESS": " ".join(settings.allow_addresses),
         "DENY_ADDRESS": " ".join(settings.deny_addresses),
         "PRIORITY_CLASS": settings.priority_class,

@@ -23,6 +23,7 @@ from polyarch.operator.settings import (
     MachineOS,
     OperatorSettings,
     PullPolicy,
+    SecretAccess,
 )
 
 Document = dict[str, Any]
@@ -112,6 +113,14 @@ class Registries(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
             "Services, but for narrower ones of `allowAddresses`. Loopback, link-local and metadata services never are."
         ),
     ] = ()
+
+    secret_access: Annotated[
+        SecretAccess,
+        Meta(
+            description="`byName`: the pull secrets that pods name are read; `none`: no role, nor the operator, has a "
+            "right to read Secrets of other namespaces, whatever the policy says."
+        ),
+    ] = "byName"
 
     @property
     def mounted(self) -> str:
@@ -287,6 +296,7 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             registries_configmap=self.registries.mounted,
             allow_addresses=self.registries.allow_addresses,
             deny_addresses=self.registries.deny_addresses,
+            secret_access=self.registries.secret_access,
             priority_class=self.priority_class_name,
             node_selector=tuple(f"{key}={value}" for key, value in self.node_selector.items()),
             tolerations=tuple(map(str, self.tolerations)),

@@ -31,6 +31,8 @@ from polyarch.kube.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    VALIDATING_POLICIES,
+    VALIDATING_POLICY_BINDINGS,
     ObjectRef,
     Resource,
     by_kind,
@@ -48,7 +50,13 @@ Found = dict[ObjectRef, PartialObjectMetadata]
 
 PREDECESSORS: Final = ("manager", "multiarch-tuning-operator")
 """Field managers of the predecessor's operator, whose fields are ours now."""
-IN_CLUSTER: Final = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, MUTATING_WEBHOOKS)
+IN_CLUSTER: Final = (
+    CLUSTER_ROLES,
+    CLUSTER_ROLE_BINDINGS,
+    MUTATING_WEBHOOKS,
+    VALIDATING_POLICIES,
+    VALIDATING_POLICY_BINDINGS,
+)
 IN_NAMESPACE: Final = (
     SERVICE_ACCOUNTS,
     SECRETS,

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from polyarch import names
+from polyarch.kube.resources import VALIDATING_POLICIES, VALIDATING_POLICY_BINDINGS, Resource
 from polyarch.kube.review_tokens import path_with_token
 from polyarch.operator import certificates
 from polyarch.operator.monitoring import AlertGroup, scraping_objects
@@ -376,6 +377,8 @@ def _flags(role: OperandDeployment, settings: OperatorSettings) -> list[str]:
     if settings.global_pull_secret is not None and role.global_credentials:
         namespace, name = settings.global_pull_secret
         flags += [f"--global-pull-secret-namespace={namespace}", f"--global-pull-secret-name={name}"]
+    if settings.secret_access == "none" and role.global_credentials:
+        flags.append("--secret-access=none")
     if settings.registries_configmap:
         flags.append(f"--registries-dir={REGISTRIES_DIRECTORY}")
     flags += [f"--allow-address={addresses}" for addresses in settings.allow_addresses]
@@ -533,3 +536,78 @@ def first_problems(problems: Sequence[str]) -> list[str]:
 def shortened(message: str) -> str:
     """A condition's message, cut to what an API server takes."""
     return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
+
+
+# -- admission policies ------------------------------------------------------------------------------------------------
+
+
+# RBAC cannot tell one pod of a DaemonSet from another: all have one ServiceAccount. The API server can, since the token
+# of a pod names its node and the pod itself, so ValidatingAdmissionPolicies reject what is another node's.
+
+NODE_IN_TOKEN: Final = "authentication.kubernetes.io/node-name"
+POD_IN_TOKEN: Final = "authentication.kubernetes.io/pod-name"
+TOKENS_NAME_NODES: Final = (1, 32)
+"""Since this version every token of a pod names node and pod; before, a feature gate could keep them from it."""
+
+
+def is_in_token(claim: str, value: str, *, strict: bool) -> str:
+    """CEL: the value is what the token says. ``strict``: a token that says nothing is refused."""
+    extra = "request.userInfo.extra"
+    has = f'has({extra}) && "{claim}" in {extra}'
+    same = f'{extra}["{claim}"].exists(each, each == {value})'
+    return f"({has} && {same})" if strict else f"(!({has}) || {same})"
+
+
+def resource_rule(resource: Resource, *operations: str, subresource: str = "", versions: str = "") -> Document:
+    """Requests that a policy is about."""
+    return {
+        "apiGroups": [resource.group],
+        "apiVersions": [versions or resource.version],
+        "operations": list(operations),
+        "resources": [f"{resource.plural}/{subresource}" if subresource else resource.plural],
+        "scope": "*",
+    }
+
+
+def policy_documents(
+    metadata: Document,
+    account: tuple[str, str],
+    rules: Sequence[Document],
+    validations: Mapping[str, str],
+    *,
+    condition: str,
+) -> list[Document]:
+    """A ValidatingAdmissionPolicy for the requests of one ServiceAccount, and its binding.
+
+    ``validations``: message → CEL. ``condition``: the name of the match condition.
+    """
+    user = "system:serviceaccount:{}:{}".format(*account)
+    name = metadata["name"]
+    return [
+        {
+            "apiVersion": VALIDATING_POLICIES.api_version,
+            "kind": VALIDATING_POLICIES.kind,
+            "metadata": metadata,
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {
+                    # All of it, defaults too: the API server compares this part as a whole.
+                    "matchPolicy": "Equivalent",
+                    "namespaceSelector": {},
+                    "objectSelector": {},
+                    "resourceRules": list(rules),
+                },
+                "matchConditions": [{"name": condition, "expression": f'request.userInfo.username == "{user}"'}],
+                "validations": [
+                    {"expression": expression, "message": message, "reason": "Forbidden"}
+                    for message, expression in validations.items()
+                ],
+            },
+        },
+        {
+            "apiVersion": VALIDATING_POLICY_BINDINGS.api_version,
+            "kind": VALIDATING_POLICY_BINDINGS.kind,
+            "metadata": dict(metadata),
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        },
+    ]

@@ -18,6 +18,7 @@ Numa = Literal["auto", "on", "off"]
 Builds = Literal["auto", "on", "off"]
 MachineOS = Literal["auto", "on", "off"]
 Platform = Literal["auto", "kubernetes", "openshift", "hypershift"]
+SecretAccess = Literal["byName", "none"]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 
 DEFAULT_IMAGE: Final = f"ghcr.io/polyarch/polyarch:{__version__}"
@@ -69,6 +70,10 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Node labels that pods need, ``key=value``."""
     tolerations: tuple[str, ...] = ()
     """Taints that pods tolerate, as kubectl writes them: ``key[=value][:Effect]``."""
+
+    secret_access: SecretAccess = "byName"
+    """``none``: no role reads Secrets of other namespaces, whatever a policy says, and the operator grants no such
+    right and has none."""
 
     builds: Builds = "off"
     """Whether the role builder runs; ``auto``: while there are ImageBuilds or their runs, or with ``machine_os``."""

@@ -101,28 +101,32 @@ class Handler:
             case LabelEvent(error):
                 await self._label(key, error)
             case ReadPod():
-                await self._look_up(key, event, now)
+                return await self._look_up(key, event, now)
             case _:
                 pass
         return NoRequeue()
 
-    async def _look_up(self, key: ObjectKey, event: ENoExecEvent, now: float) -> None:
+    async def _look_up(self, key: ObjectKey, event: ENoExecEvent, now: float) -> Result:
+        result: Result = NoRequeue()
         try:
             async with deadline(self._clock, ATTEMPT_TIMEOUT):
-                await self._consume(key, event)
+                result = await self._consume(key, event, now - self._seen.get(key, now))
         except (KubernetesError, TimeoutError) as error:
             if now - self._failing.setdefault(key, now) < RETRY_TIMEOUT:
                 raise
             log.warning("an ENoExecEvent is given up", name=key.name, problem=str(error) or "no answer in time")
             await self._label(key, RECONCILIATION_ERROR)
         self._failing.pop(key, None)
+        return result
 
-    async def _consume(self, key: ObjectKey, event: ENoExecEvent) -> None:
+    async def _consume(self, key: ObjectKey, event: ENoExecEvent, waited: float) -> Result:
         status = event.status
         assert status is not None  # noqa: S101 - first_action has seen it
         pod = await _found(self._client.get(PODS, status.pod_name, namespace=status.pod_namespace, type=FailedPod))
         node = await _found(self._client.get(NODES, status.node_name, type=PartialObjectMetadata)) if pod else None
-        match action_for_pod(event, pod, node.metadata if node else None):
+        match action_for_pod(event, pod, node.metadata if node else None, waited=waited):
+            case RetryEvent(seconds):
+                return RequeueAfter(seconds)
             case NotifyPod(note, is_labelled) if pod is not None and (
                 is_labelled or await self._label_pod(pod.metadata)
             ):
@@ -137,6 +141,7 @@ class Handler:
             await self._client.delete(ENOEXECEVENTS, key.name, namespace=key.namespace, uid=event.metadata.uid)
         except (NotFound, Conflict):
             log.debug("the ENoExecEvent is gone already", name=key.name)
+        return NoRequeue()
 
     async def _label_pod(self, pod: ObjectMeta) -> bool:
         """False if the pod is gone, or another one of its name is there."""

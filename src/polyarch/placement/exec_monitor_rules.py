@@ -208,15 +208,38 @@ STATUS_TIMEOUT: Final = 60.0
 RETRY_TIMEOUT: Final = 600.0
 """How long a failing event is retried."""
 WRONG_NAMESPACE: Final = "wrong-namespace"
+_KUBELET_LATE: Final = 5.0
+"""Seconds after which a pod is looked at again that does not have the container of a report yet."""
 POD_NOT_FOUND: Final = "pod-not-found"
 RECONCILIATION_ERROR: Final = "reconciliation-error"
 
 
-class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename={"container_id": "containerID"}):
+class TerminatedContainer(msgspec.Struct, frozen=True, gc=False, rename={"container_id": "containerID"}):
+    """core/v1 ContainerStateTerminated."""
+
+    container_id: str = ""
+
+
+class ContainerState(msgspec.Struct, frozen=True, gc=False):
+    """core/v1 ContainerState."""
+
+    terminated: TerminatedContainer | None = None
+
+
+class ContainerStatus(
+    msgspec.Struct, frozen=True, gc=False, rename={"container_id": "containerID", "last_state": "lastState"}
+):
     """core/v1 ContainerStatus."""
 
     name: str = ""
     container_id: str = ""
+    last_state: ContainerState = ContainerState()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Of the container, and of the one that ran before it."""
+        before = self.last_state.terminated
+        return (self.container_id, before.container_id if before is not None else "")
 
 
 class FailedPodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -290,8 +313,13 @@ def first_action(event: ENoExecEvent, *, home: str, waited: float) -> IgnoreEven
     return LabelEvent(POD_NOT_FOUND) if waited >= STATUS_TIMEOUT else RetryEvent(STATUS_TIMEOUT - waited)
 
 
-def action_for_pod(event: ENoExecEvent, pod: FailedPod | None, node: ObjectMeta | None) -> DeleteEvent | NotifyPod:
-    """For an event with status; ``pod`` and ``node`` are None if they do not exist."""
+def action_for_pod(
+    event: ENoExecEvent, pod: FailedPod | None, node: ObjectMeta | None, *, waited: float
+) -> DeleteEvent | NotifyPod | RetryEvent:
+    """For an event with status; ``pod`` and ``node`` are None if they do not exist.
+
+    A container that the pod does not have yet is waited for: the kubelet writes the status after the container ran.
+    """
     status = event.status
     assert status is not None  # noqa: S101 - first_action has seen it
     if pod is None:
@@ -301,9 +329,12 @@ def action_for_pod(event: ENoExecEvent, pod: FailedPod | None, node: ObjectMeta 
     if node is None:
         return DeleteEvent("the node is gone")
     name = container_name(pod.status, status.container_id)
+    if not name:
+        left = STATUS_TIMEOUT - waited
+        return RetryEvent(min(left, _KUBELET_LATE)) if left > 0 else DeleteEvent("the pod has no such container")
     architecture = (node.labels or {}).get(names.ARCH_KEY, "unknown architecture")
     note = (
-        f"{f'Container {name}' if name else 'A container'} ran a program that node {status.node_name} ({architecture})"
+        f"Container {name} ran a program that node {status.node_name} ({architecture})"
         " cannot execute (exec format error): a binary for another architecture, or a script without a #! line."
     )
     labels = pod.metadata.labels or {}
@@ -320,7 +351,11 @@ def container_name(statuses: FailedPodStatus, container_id: str) -> str:
     digits = container_id.rpartition("/")[2]
     kinds = (statuses.container_statuses, statuses.init_container_statuses, statuses.ephemeral_container_statuses)
     known = (each for kind in kinds for each in kind or ())
-    return next((each.name for each in known if digits and each.container_id.rpartition("/")[2] == digits), "")
+    return next((each.name for each in known if digits in _digits(each)), "") if digits else ""
+
+
+def _digits(status: ContainerStatus) -> set[str]:
+    return {each.rpartition("/")[2] for each in status.ids}
 
 
 # -- uninstall ---------------------------------------------------------------------------------------------------------

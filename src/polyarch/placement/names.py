@@ -94,6 +94,8 @@ CONTROLLER: Final = shared.PLACEMENT_CONTROLLER
 WEBHOOK: Final = shared.PLACEMENT_WEBHOOK
 ENOEXEC_HANDLER: Final = shared.ENOEXEC_HANDLER
 ENOEXEC_DAEMON: Final = "enoexec-event-daemon"
+ENOEXEC_POLICY: Final = f"{ENOEXEC_DAEMON}.polyarch.dev"
+"""ValidatingAdmissionPolicy and its binding."""
 WEBHOOK_CONFIGURATION: Final = "pod-placement-mutating-webhook-configuration"
 POD_WEBHOOK: Final = f"pod-placement-scheduling-gate.{GROUP}"
 POD_WEBHOOK_PATH: Final = "/add-pod-scheduling-gate"

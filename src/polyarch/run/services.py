@@ -90,7 +90,10 @@ async def open_images(process: Process) -> AsyncIterator[ImageServices]:
             return await client.get(SECRETS, name, namespace=namespace, type=Secret)
 
         secrets = PullSecrets(
-            read, clock, providers=ProviderCredentials(plugins, clock=clock) if plugins is not None else None
+            read,
+            clock,
+            providers=ProviderCredentials(plugins, clock=clock) if plugins is not None else None,
+            allowed=settings.secret_access == "byName",
         )
         stack.push_async_callback(secrets.aclose)
         metrics = LookupMetrics(process.metrics)

@@ -28,6 +28,8 @@ class RegistrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Address ranges (CIDR) that are allowed although their class is refused."""
     deny_addresses: tuple[str, ...] = ()
     """Address ranges (CIDR) that are never asked, but for narrower ones of ``allow_addresses``."""
+    secret_access: Literal["byName", "none"] = "byName"
+    """``none``: no pull secret of a pod is read, whatever a policy says."""
     credential_providers: "ProviderConfiguration | None" = None
     """The kubelet's credential plugins, asked after all pull secrets."""
 

@@ -104,6 +104,7 @@ OTHER = OperatorSettings(
     registries_configmap="mirrors",
     allow_addresses=("10.0.0.0/8", "192.168.0.0/16"),
     deny_addresses=("10.96.0.0/12", "fd00::/8"),
+    secret_access="none",
     proxies=(("HTTPS_PROXY", "http://p"),),
     priority_class="",
     node_selector=("infra=yes", "zone=a"),

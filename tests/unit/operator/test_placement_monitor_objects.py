@@ -53,9 +53,10 @@ def test_a_disabled_monitor_has_no_objects():
 @pytest.mark.req("PL-520", "PL-630")
 def test_only_the_node_side_may_be_collected_with_the_configuration():
     """The handler has to consume the last events first."""
-    for (_, _, name), document in added().items():
+    for document in added().values():
         owners = document["metadata"].get("ownerReferences", [])
-        assert [each["uid"] for each in owners] == ([OWNER.uid] if name == names.ENOEXEC_DAEMON else [])
+        of_nodes = document["metadata"]["labels"][names.CONTROLLER_LABEL] == names.ENOEXEC_DAEMON
+        assert [each["uid"] for each in owners] == ([OWNER.uid] if of_nodes else [])
 
 
 @pytest.mark.req("PL-003")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from polyarch.kube.rbac import granting, grants, missing
 from polyarch.operator.components import placement_objects
-from polyarch.operator.components.operator_rbac import grantable_permissions, placement_permissions
-from polyarch.operator.owned_objects import global_pull_secret
+from polyarch.operator.components.operator_rbac import grantable_permissions, placement_permissions, secret_permissions
+from polyarch.operator.owned_objects import combined, global_pull_secret
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.settings import SecretAccess, WarmUpKind
@@ -51,7 +51,7 @@ def test_every_role_that_any_policy_asks_for_can_be_granted(settings, cluster, s
         openshift=cluster.openshift,
         **switches,
     )
-    held = placement_permissions(settings, cluster)
+    held = combined(placement_permissions(settings, cluster), secret_permissions(settings))
     for document in (*placement_objects.rbac(parts), *placement_objects.monitor_objects(settings, cluster)):
         if "rules" in document:
             namespace = document["metadata"].get("namespace", "")
@@ -62,7 +62,7 @@ def test_every_role_that_any_policy_asks_for_can_be_granted(settings, cluster, s
 @pytest.mark.req("PL-550")
 @given(SETTINGS, CLUSTERS)
 def test_the_operator_has_no_wildcard_and_cannot_raise_its_own_rights(settings, cluster):
-    held = placement_permissions(settings, cluster)
+    held = combined(placement_permissions(settings, cluster), secret_permissions(settings))
     for rules in (held.cluster, *held.namespaces.values()):
         for access in grants(rules):
             assert "*" not in (access.verb, access.group, access.resource, access.name)
@@ -73,13 +73,14 @@ def test_the_operator_has_no_wildcard_and_cannot_raise_its_own_rights(settings, 
 @given(SETTINGS, CLUSTERS)
 def test_cluster_wide_it_changes_by_name_alone(settings, cluster):
     """But for pods' gates, Events, reviews, and what it grants."""
-    held = placement_permissions(settings, cluster)
+    held = combined(placement_permissions(settings, cluster), secret_permissions(settings))
     unnamed = {
         (access.verb, access.resource)
         for access in grants(held.cluster)
         if not access.name and access.verb not in ("get", "list", "watch")
     }
-    kinds = ("clusterroles", "clusterrolebindings", "mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    kinds = ("clusterroles", "clusterrolebindings", "mutatingwebhookconfigurations", "validatingwebhookconfigurations",
+             "validatingadmissionpolicies", "validatingadmissionpolicybindings")  # fmt: skip
     constraints = {("use", "securitycontextconstraints")} if cluster.openshift else set()
     assert unnamed == constraints | {
         *(("create", kind) for kind in kinds),
@@ -97,7 +98,7 @@ def test_cluster_wide_it_changes_by_name_alone(settings, cluster):
 @pytest.mark.req("PL-550")
 @given(SETTINGS, CLUSTERS)
 def test_it_never_lists_secrets_of_the_cluster_nor_updates_or_deletes_pods(settings, cluster):
-    held = placement_permissions(settings, cluster)
+    held = combined(placement_permissions(settings, cluster), secret_permissions(settings))
     of = {
         kind: {access.verb for access in grants(held.cluster) if access.resource == kind}
         for kind in ("secrets", "pods", "customresourcedefinitions")

@@ -138,8 +138,6 @@ CONTAINERS = {
     "another runtime's prefix": ({"containerStatuses": [("app", f"containerd://{ID}")]}, "Container app ran"),
     "an init container": ({"initContainerStatuses": [("setup", f"cri-o://{ID}")]}, "Container setup ran"),
     "an ephemeral container": ({"ephemeralContainerStatuses": [("debug", f"cri-o://{ID}")]}, "Container debug ran"),
-    "none of this id": ({"containerStatuses": [("app", f"cri-o://{'0' * 64}"), ("new", "")]}, "A container ran"),
-    "no status yet": ({}, "A container ran"),
 }
 
 
@@ -152,6 +150,50 @@ async def test_the_container_is_named_if_its_id_is_known(statuses: dict[str, Any
     }
     await world.reconcile()
     assert world.told[0][1].startswith(begin)
+
+
+@pytest.mark.req("PL-610")
+async def test_the_container_before_a_restart_is_known() -> None:
+    world = ExecMonitorHandlerWorld()
+    last = {"terminated": {"containerID": f"cri-o://{ID}"}}
+    statuses = [{"name": "app", "containerID": f"cri-o://{'1' * 64}", "lastState": last}]
+    world.pod["status"] = {"containerStatuses": statuses}
+    await world.reconcile()
+    assert world.told[0][1].startswith("Container app ran")
+
+
+FOREIGN: dict[str, Any] = {
+    "no container of this id": {"containerStatuses": [{"name": "app", "containerID": f"cri-o://{'0' * 64}"}]},
+    "no id yet": {"containerStatuses": [{"name": "app", "containerID": ""}, {"name": "b", "lastState": {}}]},
+    "no status": {},
+    "an id that only begins so": {"containerStatuses": [{"name": "app", "containerID": f"cri-o://{ID[:-1]}"}]},
+}
+
+
+@pytest.mark.req("PL-611")
+@pytest.mark.parametrize("status", FOREIGN.values(), ids=FOREIGN)
+async def test_a_report_about_a_container_that_the_pod_never_has_tells_nobody(status: dict[str, Any]) -> None:
+    """The kubelet may be late to say which containers there are; after a minute it is not late any more."""
+    world = ExecMonitorHandlerWorld()
+    world.pod["status"] = status
+    assert await world.reconcile() == RequeueAfter(5.0)
+    assert not world.is_consumed
+    world.clock.advance(60)
+    await world.reconcile()
+    assert world.is_consumed
+    assert world.told == []
+    assert not any(each.startswith("patch pods") for each in world.requests)
+
+
+@pytest.mark.req("PL-611")
+async def test_a_container_that_the_kubelet_tells_of_late_is_told_of() -> None:
+    world = ExecMonitorHandlerWorld()
+    status, world.pod["status"] = world.pod["status"], {}
+    await world.reconcile()
+    world.clock.advance(5)
+    world.pod["status"] = status
+    await world.reconcile()
+    assert world.told[0][1].startswith("Container app ran")
 
 
 @pytest.mark.req("PL-610")

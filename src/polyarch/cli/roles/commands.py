@@ -40,6 +40,7 @@ from polyarch.cli.roles.options import (
     BuilderFlags,
     MonitorFlags,
     OperatorFlags,
+    SecretAccess,
     TaintFlags,
 )
 
@@ -184,6 +185,10 @@ def run(
         list[Cidr] | None,
         option("Ask no registry in this address range, but for narrower ones allowed; repeatable", group=REGISTRIES),
     ] = None,
+    secret_access: Annotated[
+        SecretAccess,
+        option("Pull secrets of pods: byName as pods name them; none reads no Secret of theirs", group=REGISTRIES),
+    ] = "byName",
     image_credential_provider_config: Annotated[
         File, option("The kubelet's flag of the same name", group=REGISTRIES)
     ] = "",
@@ -256,8 +261,15 @@ def run(
         ca=tuple(ca or ()),
         allow_addresses=tuple(allow_address or ()),
         deny_addresses=tuple(deny_address or ()),
+        secret_access=secret_access,
         credential_providers=(image_credential_provider_config, image_credential_provider_bin_dir),
-        operator=deployed.settings(namespace, secret, (tuple(allow_address or ()), tuple(deny_address or ())), builder),
+        operator=deployed.settings(
+            namespace,
+            secret,
+            (tuple(allow_address or ()), tuple(deny_address or ())),
+            builder,
+            secret_access,
+        ),
         monitor=monitor.settings(),
         taints=taints.config if RoleChoice.TAINTS.value[0] in role.value else "",
         builder=builder.settings(),

@@ -140,6 +140,7 @@ ANY_NODE = MonitorFlags()
 OPERATOR = subject("Operator")
 PullPolicy = Annotated[Literal["Always", "IfNotPresent", "Never"], Placeholder("POLICY")]
 Certificates = Annotated[Literal["self-managed", "cert-manager", "service-ca"], Placeholder("MODE")]
+SecretAccess = Annotated[Literal["byName", "none"], Placeholder("HOW")]
 ResourceWebhooks = Annotated[Literal["operator", "olm"], Placeholder("WHO")]
 When = Annotated[Literal["auto", "on", "off"], Placeholder("WHEN")]
 Platform = Annotated[Literal["auto", "kubernetes", "openshift", "hypershift"], Placeholder("PLATFORM")]
@@ -218,6 +219,7 @@ class OperatorFlags:
         global_pull_secret: tuple[str, str] | None,
         addresses: tuple[tuple[str, ...], tuple[str, ...]],
         builder: BuilderFlags,
+        secret_access: SecretAccess = "byName",
     ) -> "OperatorSettings":
         """With the flags that the roles have, too; ``addresses``: allowed and denied ones.
 
@@ -254,6 +256,7 @@ class OperatorFlags:
             registries_configmap=self.registries_configmap,
             allow_addresses=addresses[0],
             deny_addresses=addresses[1],
+            secret_access=secret_access,
             priority_class=self.priority_class,
             node_selector=tuple(self.node_selector or ()),
             tolerations=tuple(self.toleration or ()),

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from polyarch.kube.settings import ProcessSettings
-from polyarch.operator.settings import OperatorSettings
+from polyarch.operator.settings import OperatorSettings, SecretAccess
 from polyarch.run.settings import BuilderSettings, LogFormat, LogLevel, MonitorSettings
 
 PACKAGE: Final = "polyarch.cli.roles"
@@ -80,6 +80,7 @@ class ReexecSettings(msgspec.Struct, frozen=True, kw_only=True):
     ca: tuple[str, ...]
     allow_addresses: tuple[str, ...]
     deny_addresses: tuple[str, ...]
+    secret_access: SecretAccess
     credential_providers: tuple[str, str]
     """The kubelet's configuration of its credential plugins, and their directory; empty: none."""
     operator: OperatorSettings

@@ -66,6 +66,7 @@ def _settings(given: ReexecSettings) -> RunSettings:
             ca=authorities,
             allow_addresses=given.allow_addresses,
             deny_addresses=given.deny_addresses,
+            secret_access=given.secret_access,
             credential_providers=_providers(*given.credential_providers),
         ),
         monitor=given.monitor,

@@ -179,12 +179,12 @@ EDITING: Final = (
 
 def rbac(settings: OperatorSettings, cluster: ClusterCapabilities) -> list[Document]:
     """ServiceAccount, roles and bindings."""
-    home = settings.namespace
+    home, may_read_secrets = settings.namespace, settings.secret_access == "byName"
     return [
         service_account(names.ROLE, home),
         *roles(names.ROLE, role_permissions(settings, cluster), home),
         *_machine_roles(settings, cluster),
-        role(names.NAMESPACE_ROLE, IN_NAMESPACES, labels=labels(names.ROLE)),
+        *([role(names.NAMESPACE_ROLE, IN_NAMESPACES, labels=labels(names.ROLE))] if may_read_secrets else []),
         *people(),
     ]
 

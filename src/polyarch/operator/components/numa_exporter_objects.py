@@ -20,8 +20,6 @@ from polyarch.kube.resources import (
     PODS,
     SERVICE_ACCOUNTS,
     SERVICES,
-    VALIDATING_POLICIES,
-    VALIDATING_POLICY_BINDINGS,
     Resource,
 )
 from polyarch.numa import names
@@ -30,6 +28,14 @@ from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.operator import certificates, operands
 from polyarch.operator.components.numa_facts import USUAL_API_PORTS, Platform, ReadDocument, ServingCertificate
 from polyarch.operator.components.numa_node_groups import ResolvedNodeGroup
+from polyarch.operator.operands import (
+    NODE_IN_TOKEN,
+    POD_IN_TOKEN,
+    TOKENS_NAME_NODES,
+    is_in_token,
+    policy_documents,
+    resource_rule,
+)
 from polyarch.operator.owned_objects import Document, finished, labels, metadata, owned
 from polyarch.operator.settings import OLDEST_KUBERNETES, OperatorSettings
 from polyarch.platforms import IMAGE_ARCHITECTURES
@@ -750,11 +756,6 @@ def _policy(name: str, spec: Mapping[str, object], context: ExporterContext) -> 
 # RBAC cannot tell one exporter from another: all have one ServiceAccount. The API server can, since the token of a pod
 # names its node and the pod itself, so a ValidatingAdmissionPolicy rejects writes of another node's object.
 
-NODE_IN_TOKEN: Final = "authentication.kubernetes.io/node-name"
-POD_IN_TOKEN: Final = "authentication.kubernetes.io/pod-name"
-TOKENS_NAME_NODES: Final = (1, 32)
-"""Since this version every token of a pod names node and pod; before, a feature gate could keep them from it."""
-
 OWN_PODS: Final = (rule(PODS, "get"), rule(PODS, "patch", subresource="status"))
 """The rules in the exporters' namespace."""
 
@@ -787,67 +788,22 @@ def rbac_objects(context: ExporterContext) -> list[Document]:
 
 def node_policy(context: ExporterContext) -> list[Document]:
     """The ValidatingAdmissionPolicy and its binding."""
-    account = f"system:serviceaccount:{context.namespace}:{names.EXPORTER}"
     strict = context.version >= TOKENS_NAME_NODES
     subject = f'request.resource.resource == "{TOPOLOGIES.plural}"'
-    return [
+    return policy_documents(
+        described(names.EXPORTER_POLICY),
+        (context.namespace, names.EXPORTER),
+        [
+            resource_rule(TOPOLOGIES, "CREATE", "UPDATE", "DELETE", versions="*"),
+            resource_rule(PODS, "UPDATE", subresource="status"),
+        ],
         {
-            "apiVersion": VALIDATING_POLICIES.api_version,
-            "kind": VALIDATING_POLICIES.kind,
-            "metadata": described(names.EXPORTER_POLICY),
-            "spec": {
-                "failurePolicy": "Fail",
-                "matchConstraints": {
-                    # All of it, defaults too: the API server compares this part as a whole.
-                    "matchPolicy": "Equivalent",
-                    "namespaceSelector": {},
-                    "objectSelector": {},
-                    "resourceRules": [
-                        {
-                            "apiGroups": [TOPOLOGIES.group],
-                            "apiVersions": ["*"],
-                            "operations": ["CREATE", "UPDATE", "DELETE"],
-                            "resources": [TOPOLOGIES.plural],
-                            "scope": "*",
-                        },
-                        {
-                            "apiGroups": [PODS.group],
-                            "apiVersions": [PODS.version],
-                            "operations": ["UPDATE"],
-                            "resources": [f"{PODS.plural}/status"],
-                            "scope": "*",
-                        },
-                    ],
-                },
-                "matchConditions": [
-                    {"name": "exporter", "expression": f'request.userInfo.username == "{account}"'},
-                ],
-                "validations": [
-                    {
-                        "expression": f"!({subject}) || {_named_in_token(NODE_IN_TOKEN, strict=strict)}",
-                        "message": "an exporter writes the NodeResourceTopology of its own node alone",
-                        "reason": "Forbidden",
-                    },
-                    {
-                        "expression": f"({subject}) || {_named_in_token(POD_IN_TOKEN, strict=strict)}",
-                        "message": "an exporter writes the status of its own Pod alone",
-                        "reason": "Forbidden",
-                    },
-                ],
-            },
+            "an exporter writes the NodeResourceTopology of its own node alone": (
+                f"!({subject}) || {is_in_token(NODE_IN_TOKEN, 'request.name', strict=strict)}"
+            ),
+            "an exporter writes the status of its own Pod alone": (
+                f"({subject}) || {is_in_token(POD_IN_TOKEN, 'request.name', strict=strict)}"
+            ),
         },
-        {
-            "apiVersion": VALIDATING_POLICY_BINDINGS.api_version,
-            "kind": VALIDATING_POLICY_BINDINGS.kind,
-            "metadata": described(names.EXPORTER_POLICY),
-            "spec": {"policyName": names.EXPORTER_POLICY, "validationActions": ["Deny"]},
-        },
-    ]
-
-
-def _named_in_token(claim: str, *, strict: bool) -> str:
-    """CEL: the object has the name that the token has. ``strict``: a token without one is refused."""
-    extra = "request.userInfo.extra"
-    has = f'has({extra}) && "{claim}" in {extra}'
-    same = f'{extra}["{claim}"].exists(each, each == request.name)'
-    return f"({has} && {same})" if strict else f"(!({has}) || {same})"
+        condition="exporter",
+    )

@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, get_args
 
+import msgspec
+
 from polyarch import names as shared
 from polyarch.builds import names as builds_names
 from polyarch.kube import events, lease
@@ -32,6 +34,8 @@ from polyarch.kube.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    VALIDATING_POLICIES,
+    VALIDATING_POLICY_BINDINGS,
     VALIDATING_WEBHOOKS,
     Resource,
 )
@@ -62,10 +66,11 @@ _GRANTED: Final = (ROLES, ROLE_BINDINGS)
 def operator_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -> RolePermissions:
     """The permissions of the operator: for every component, but for builds and NUMA where they are off.
 
-    The rules for these come after all others and change none of them, so that a chart can add them.
+    The rules for these come after all others and change none of them, so that a chart can add them; so does the right
+    to read Secrets, which placement, taints and ``polyarch-builds`` have with ``secret_access: byName`` alone.
     """
     always = combined(placement_permissions(settings, cluster), taints_permissions(settings, cluster))
-    added = [builds_removal_permissions(settings, cluster)]
+    added = [secret_permissions(settings), builds_removal_permissions(settings, cluster)]
     if settings.builds != "off":
         added += [builds_permissions(settings, cluster), machine_os_permissions(settings, cluster)]
     if settings.numa != "off":
@@ -78,6 +83,11 @@ def operator_permissions(settings: OperatorSettings, cluster: ClusterCapabilitie
             namespaces[namespace] = (*namespaces.get(namespace, ()), *rules)
     in_cluster = (rule for permissions in added for rule in permissions.cluster)
     return RolePermissions((*union(*always.cluster), *in_cluster), namespaces)
+
+
+def secret_permissions(settings: OperatorSettings) -> RolePermissions:
+    """What it holds to grant the reading of Secrets by name."""
+    return RolePermissions((rule(SECRETS, "get"),) if settings.secret_access == "byName" else (), {})
 
 
 def _managing(kinds: Iterable[tuple[Resource, Sequence[str]]]) -> tuple[PolicyRule, ...]:
@@ -140,6 +150,7 @@ _CLUSTER: Final = (
     rule(CLUSTER_ROLES, "get", names=[names.OPERATOR]),
     *managing(MUTATING_WEBHOOKS, (names.WEBHOOK_CONFIGURATION, names.OPERATOR)),
     *managing(VALIDATING_WEBHOOKS, (names.OPERATOR,)),
+    *_managing((kind, (names.ENOEXEC_POLICY,)) for kind in (VALIDATING_POLICIES, VALIDATING_POLICY_BINDINGS)),
     *events.RIGHTS,
     *SCRAPER_RIGHTS,
 )
@@ -178,6 +189,7 @@ def grantable_permissions(settings: OperatorSettings, cluster: ClusterCapabiliti
     )
     everything = placement_objects.OptionalFeatures(
         namespace=features.namespace,
+        secret_access="none",
         global_pull_secret=features.global_pull_secret,
         openshift=features.openshift,
         node_aware=True,
@@ -223,7 +235,7 @@ def taints_permissions(settings: OperatorSettings, cluster: ClusterCapabilities)
     )
     everything = combined(
         own,
-        taints_objects.role_permissions(settings, cluster, evicts=True),
+        taints_objects.role_permissions(msgspec.structs.replace(settings, secret_access="none"), cluster, evicts=True),
         taints_objects.adding_permissions(settings.namespace),
     )
     # Wherever a role may do more, the operator keeps the Role and its binding.
@@ -267,7 +279,7 @@ def builds_removal_permissions(settings: OperatorSettings, cluster: ClusterCapab
 def builds_permissions(settings: OperatorSettings, cluster: ClusterCapabilities) -> RolePermissions:
     """What the operator holds beyond that where builds are on: all that it has to grant, and the key that it makes."""
     own = RolePermissions(
-        cluster=(*builds_objects.IN_NAMESPACES, *builds_objects.VIEWING, *builds_objects.EDITING),
+        cluster=(*builds_objects.VIEWING, *builds_objects.EDITING),
         namespaces={
             settings.namespace: (
                 rule(SECRETS, "create"),

@@ -242,7 +242,7 @@ class OptionalFeatures(msgspec.Struct, frozen=True, kw_only=True):
             warm_up=spec.warm_up_kinds if spec.warm_up_enabled else (),
             share_readings=spec.images_share_readings,
             reports=spec.report_enabled,
-            secret_access=spec.images_secret_access,
+            secret_access=spec.images_secret_access if settings.secret_access == "byName" else "none",
             global_pull_secret=global_pull_secret(settings, cluster),
             openshift=cluster.openshift,
         )
@@ -387,6 +387,7 @@ def monitor_objects(
             for document in roles(account, allowed, home)
         ),
         *handling,
+        *node_policy(settings, cluster),
         daemon_set(settings, cluster, verbose=verbose),
     ]
 
@@ -404,6 +405,27 @@ def monitor_permissions(settings: OperatorSettings, cluster: ClusterCapabilities
             namespaces={home: NODE_AGENT_RULES},
         ),
     }
+
+
+def node_policy(settings: OperatorSettings, cluster: ClusterCapabilities) -> list[Document]:
+    """The ValidatingAdmissionPolicy and its binding: a node agent reports what happens on its own node alone."""
+    strict = cluster.version >= operands.TOKENS_NAME_NODES
+    own = operands.is_in_token(operands.NODE_IN_TOKEN, "{0}.status.nodeName", strict=strict)
+    told = "has({0}.status) && has({0}.status.nodeName)"
+    now, before = (f"!({told}) || {own}".format(each) for each in ("object", "oldObject"))
+    return operands.policy_documents(
+        metadata(names.ENOEXEC_POLICY, names.ENOEXEC_DAEMON),
+        (settings.namespace, names.ENOEXEC_DAEMON),
+        [
+            operands.resource_rule(ENOEXECEVENTS, "CREATE", "UPDATE", "DELETE", versions="*"),
+            operands.resource_rule(ENOEXECEVENTS, "UPDATE", subresource="status", versions="*"),
+        ],
+        {
+            "the monitor reports programs of its own node alone": f'request.operation == "DELETE" || {now}',
+            "the monitor writes its own reports alone": f'request.operation == "CREATE" || {before}',
+        },
+        condition="monitor",
+    )
 
 
 def daemon_set(settings: OperatorSettings, cluster: ClusterCapabilities, *, verbose: bool = False) -> Document:

@@ -141,8 +141,13 @@ def role_permissions(settings: OperatorSettings, cluster: ClusterCapabilities, *
             ),
         },
     )
-    secret = global_pull_secret(settings, cluster)
-    return combined(own, reading_images(settings.namespace, openshift=cluster.openshift, global_secret=secret))
+    images = reading_images(
+        settings.namespace,
+        openshift=cluster.openshift,
+        global_secret=global_pull_secret(settings, cluster),
+        pull_secrets=settings.secret_access == "byName",
+    )
+    return combined(own, images)
 
 
 def adding_permissions(namespace: str) -> RolePermissions:

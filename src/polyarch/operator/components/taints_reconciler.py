@@ -42,7 +42,7 @@ from polyarch.operator.reconciler import (
     needs_newer_kubernetes,
 )
 from polyarch.operator.serving_secrets import ServingSecrets
-from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings, SecretAccess
 from polyarch.operator.uninstall import RemainingTaints, TaintsUninstallStep, next_taints_step
 from polyarch.placement import names as placement_names
 from polyarch.selectors import NOTHING, InvalidSelector, Selector
@@ -81,6 +81,11 @@ class PlacementState:
         except InvalidSelector:
             namespaces = NOTHING
         return PlacementScope(namespaces=namespaces, excluded=policy.excluded_namespaces, audits=policy.mode == "audit")
+
+    @property
+    def secret_access(self) -> SecretAccess:
+        """``images.secretAccess`` of the policy, which is about every process that reads images."""
+        return self._informers.policy.spec.images_secret_access
 
     @property
     def webhook(self) -> Mapping[str, Any] | None:
@@ -317,10 +322,15 @@ class TaintsReconciler:
         result = after_apply(outcome, self._sets)
         return RequeueAfter(silent) if silent is not None and isinstance(result, NoRequeue) else result
 
+    def _role_settings(self) -> OperatorSettings:
+        """The settings of the role, which reads no Secrets where the policy or the installation says so."""
+        denied = self._placement.secret_access == "none"
+        return msgspec.structs.replace(self._settings, secret_access="none") if denied else self._settings
+
     def _documents(self, cluster: ClusterCapabilities, taints: TaintSettings) -> list[dict[str, Any]]:
         documents = [
             *taints_operands(
-                self._settings,
+                self._role_settings(),
                 cluster,
                 taints,
                 ca_bundle=self._secrets.bundle(""),
