@@ -40,6 +40,8 @@ Patches = list[tuple[ObjectKey, JsonPatch | MergePatch | StrategicPatch]]
 Hook = Callable[[str, Resource, str], Awaitable[None]]
 Path = tuple[str, ...]
 
+UID_IS_IMMUTABLE = StatusCause("FieldValueInvalid", "Invalid value: field is immutable", "metadata.uid")
+
 
 class FakeApi:
     """``requests`` are all that it was sent: verb, resource, name (of a list: the name or field that it selects by).
@@ -311,7 +313,9 @@ class FakeApi:
                 raise Invalid(422, reason="Invalid", message=f"{NO_FIT}: {error}") from None
         else:
             metadata = patch.document.get("metadata") or {}
-            _check(known, version=metadata.get("resourceVersion"), uid=metadata.get("uid"))
+            _check(known, version=metadata.get("resourceVersion"))
+            if metadata.get("uid", known["metadata"].get("uid")) != known["metadata"].get("uid"):
+                raise Invalid(422, reason="Invalid", name=name, causes=(UID_IS_IMMUTABLE,))
             after = merged(known, plain(patch.document), keyed=isinstance(patch, StrategicPatch))
         own = after if subresource else known
         status = {"status": own["status"]} if "status" in own else {}
