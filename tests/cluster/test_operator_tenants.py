@@ -6,15 +6,31 @@ from collections.abc import Iterable
 from typing import Any, get_args
 
 import pytest
+from placement_cluster import until
 
+from polyarch.builds import names
+from polyarch.kube import config
 from polyarch.kube.client import Client
+from polyarch.kube.errors import Forbidden, Invalid
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import granted
-from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, Resource, by_kind
+from polyarch.kube.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    Resource,
+    by_kind,
+)
 from polyarch.operator.components import builds_objects, placement_objects, taints_objects
 from polyarch.operator.components.operator_rbac import operator_permissions
 from polyarch.operator.owned_objects import RolePermissions
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings, SecretAccess
 from polyarch.placement.settings import WarmUpKind
+from polyarch.sandbox.certificates import kubeconfig_with_token
+from polyarch.sandbox.files import write_json
 
 REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 
@@ -93,3 +109,140 @@ async def test_without_access_to_secrets_no_role_of_ours_can_read_those_of_a_ten
         assert {"operator", "taints"} <= await readers(client, namespace, victim, "byName")
     finally:
         await client.delete(NAMESPACES, victim)
+
+
+# -- privileged namespaces of builds -----------------------------------------------------------------------------------
+
+
+def _pod(name: str, **spec: Any) -> dict[str, Any]:
+    container = {"name": "a", "image": "quay.io/a/b:1", **spec.pop("container", {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **spec.pop("metadata", {})},
+        "spec": {"containers": [container], "restartPolicy": "Never", **spec},
+    }
+
+
+def _job(name: str, pod: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": pod["spec"]}},
+    }
+
+
+SPECIAL: dict[str, dict[str, Any]] = {
+    "privileged": {"container": {"securityContext": {"privileged": True}}},
+    "capability": {"container": {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}},
+    "every capability": {"container": {"securityContext": {"capabilities": {"add": ["ALL"]}}}},
+    "no seccomp": {"container": {"securityContext": {"seccompProfile": {"type": "Unconfined"}}}},
+    "no AppArmor": {"container": {"securityContext": {"appArmorProfile": {"type": "Unconfined"}}}},
+    "host path": {"volumes": [{"name": "root", "hostPath": {"path": "/"}}]},
+    "host processes": {"hostPID": True},
+    "host network": {"hostNetwork": True},
+    "host port": {"container": {"ports": [{"containerPort": 80, "hostPort": 80}]}},
+    "no seccomp for all": {"securityContext": {"seccompProfile": {"type": "Unconfined"}}},
+    "sysctl": {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}},
+    "init container": {"initContainers": [{"name": "i", "image": "x", "securityContext": {"privileged": True}}]},
+}
+
+
+@pytest.mark.req("BD-158")
+@pytest.mark.timeout(300)
+async def test_in_a_labelled_namespace_only_builds_make_pods_beyond_baseline(sandbox, client, namespace, tmp_path):
+    """Not even with the owner, the labels or the controllers of a build's pods."""
+    place = f"builds-{secrets.token_hex(4)}"
+    documents = builds_objects.build_policies(OperatorSettings(namespace=namespace))
+    suffix = secrets.token_hex(4)
+    for each in documents:
+        each["metadata"]["name"] += f".{suffix}"
+        if "policyName" in each["spec"]:
+            each["spec"]["policyName"] += f".{suffix}"
+            each["spec"]["matchResources"]["namespaceSelector"] = {
+                "matchLabels": {"kubernetes.io/metadata.name": place}
+            }
+    labels = {"pod-security.kubernetes.io/enforce": "privileged"}
+    await client.create(
+        NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place, "labels": labels}}
+    )
+    for each in documents:
+        await client.create(by_kind(each["apiVersion"], each["kind"]), each)
+
+    async def refused(document: dict[str, Any]) -> bool:
+        try:
+            await client.create(by_kind(document["apiVersion"], document["kind"]), document, namespace=place)
+        except (Forbidden, Invalid) as error:
+            return "in this namespace" in str(error)
+        return False
+
+    try:
+        special = SPECIAL["privileged"]
+        await until(lambda: refused(_pod(f"probe-{secrets.token_hex(4)}", **special)))
+        await until(lambda: refused(_job(f"probe-{secrets.token_hex(4)}", _pod("x", **special))))
+        let_in = [what for what, spec in SPECIAL.items() if not await refused(_pod(f"p-{suffix}", **spec))]
+        assert let_in == []
+        let_in = [what for what, spec in SPECIAL.items() if not await refused(_job(f"j-{suffix}", _pod("x", **spec)))]
+        assert let_in == []
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "web", "uid": "1", "controller": True}
+        forged = {"ownerReferences": [owner], "labels": {names.RUN_LABEL: "web-1", names.ROLE_LABEL: names.ARCH_ROLE}}
+        assert await refused(_pod("forged", metadata=forged, **special))
+
+        plain = _pod("plain")
+        assert not await refused(plain)
+        ephemeral = {"name": "e", "image": "x", "securityContext": {"privileged": True}}
+        patch = MergePatch({"spec": {"ephemeralContainers": [ephemeral]}})
+        with pytest.raises((Forbidden, Invalid), match="in this namespace"):
+            await client.patch(PODS, "plain", patch, namespace=place, subresource="ephemeralcontainers")
+        await client.patch(PODS, "plain", MergePatch({"metadata": {"labels": {"a": "b"}}}), namespace=place)
+
+        spec = {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}}
+        template = {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {**_pod("x", **special)["spec"], "restartPolicy": "Always"},
+        }
+        deployment = {
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+            "spec": {**spec, "template": template},
+        }  # fmt: skip
+        assert not await refused(deployment)
+        cron = {
+            "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"},
+            "spec": {"schedule": "* * * * *", "jobTemplate": {"spec": _job("x", _pod("x", **special))["spec"]}},
+        }  # fmt: skip
+        assert not await refused(cron)
+
+        assert not await refused(_job("ordinary", _pod("x")))
+
+        async def made() -> bool:
+            return len(await pods_of("ordinary")) == 1
+
+        async def pods_of(job: str) -> list[Any]:
+            found = await client.list(PODS, namespace=place, label_selector=f"job-name={job}")
+            return list(found.items)
+
+        await until(made, seconds=60)
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": names.ROLE}}
+        await client.create(SERVICE_ACCOUNTS, account, namespace=namespace)
+        for each in granted(f"builder-{suffix}", builds_objects.role_permissions(
+            OperatorSettings(namespace=namespace), ClusterCapabilities()
+        ).cluster, [(namespace, names.ROLE)]):  # fmt: skip
+            await client.apply(by_kind(each["apiVersion"], each["kind"]), each)
+        file, layout = tmp_path / f"{suffix}.kubeconfig", sandbox.layout
+        issued = await client.token(namespace, names.ROLE)
+        write_json(file, kubeconfig_with_token("builder", layout.api_server, layout.pki.ca, issued.token))
+        async with Client(config.load(str(file)), role="tests") as builder:
+            await builder.create(JOBS, _job("build", _pod("x", **special)), namespace=place)
+
+        async def built() -> bool:
+            return len(await pods_of("build")) == 1
+
+        await until(built, seconds=60)
+        pods = (await client.list(PODS, namespace=place)).items
+        owned = {(each["metadata"].get("ownerReferences") or [{}])[0].get("kind") for each in pods}
+        assert owned <= {None, "Job"}, "no pod of the Deployment"
+    finally:
+        for each in documents:
+            await client.delete(by_kind(each["apiVersion"], each["kind"]), each["metadata"]["name"])
+        await client.delete(NAMESPACES, place)

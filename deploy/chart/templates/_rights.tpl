@@ -310,6 +310,27 @@
   - get
   - patch
   - delete
+- apiGroups:
+  - admissionregistration.k8s.io
+  resources:
+  - validatingadmissionpolicies
+  - validatingadmissionpolicybindings
+  resourceNames:
+  - build-pods.polyarch.dev
+  - build-jobs.polyarch.dev
+  verbs:
+  - get
+  - patch
+  - delete
+- apiGroups:
+  - admissionregistration.k8s.io
+  resources:
+  - validatingadmissionpolicies
+  - validatingadmissionpolicybindings
+  verbs:
+  - list
+  - watch
+  - create
 {{- end }}
 {{- define "polyarch.rules.cluster-secrets" }}
 - apiGroups:
@@ -1179,15 +1200,6 @@
   - get
   - patch
   - delete
-- apiGroups:
-  - admissionregistration.k8s.io
-  resources:
-  - validatingadmissionpolicies
-  - validatingadmissionpolicybindings
-  verbs:
-  - list
-  - watch
-  - create
 - apiGroups:
   - rbac.authorization.k8s.io
   resources:

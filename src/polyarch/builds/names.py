@@ -25,6 +25,8 @@ CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role
 # Labels of Jobs, of their pods, and of every object made for a build.
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGER: Final = "polyarch"
+BUILD_PODS_LABEL: Final = f"{GROUP}/privileged-pods"
+"""On a namespace: ``builds`` admits pods beyond Pod Security ``baseline`` only as those of builds."""
 BUILD_LABEL: Final = f"{GROUP}/image-build"
 RUN_LABEL: Final = f"{GROUP}/run"
 ARCHITECTURE_LABEL: Final = f"{GROUP}/architecture"

@@ -571,17 +571,18 @@ def resource_rule(resource: Resource, *operations: str, subresource: str = "", v
 
 def policy_documents(
     metadata: Document,
-    account: tuple[str, str],
     rules: Sequence[Document],
     validations: Mapping[str, str],
     *,
-    condition: str,
+    account: tuple[str, str] | None = None,
+    condition: str = "",
+    variables: Mapping[str, str] | None = None,
 ) -> list[Document]:
-    """A ValidatingAdmissionPolicy for the requests of one ServiceAccount, and its binding.
+    """A ValidatingAdmissionPolicy and its binding.
 
-    ``validations``: message → CEL. ``condition``: the name of the match condition.
+    ``validations``: message → CEL. ``account``: the ServiceAccount whose requests it is about; ``condition``: the name
+    of that match condition. ``variables``: CEL by name.
     """
-    user = "system:serviceaccount:{}:{}".format(*account)
     name = metadata["name"]
     return [
         {
@@ -597,7 +598,12 @@ def policy_documents(
                     "objectSelector": {},
                     "resourceRules": list(rules),
                 },
-                "matchConditions": [{"name": condition, "expression": f'request.userInfo.username == "{user}"'}],
+                **({"matchConditions": [_from(account, condition)]} if account is not None else {}),
+                **(
+                    {"variables": [{"name": each, "expression": text} for each, text in variables.items()]}
+                    if variables
+                    else {}
+                ),
                 "validations": [
                     {"expression": expression, "message": message, "reason": "Forbidden"}
                     for message, expression in validations.items()
@@ -611,3 +617,8 @@ def policy_documents(
             "spec": {"policyName": name, "validationActions": ["Deny"]},
         },
     ]
+
+
+def _from(account: tuple[str, str], name: str) -> Document:
+    user = "system:serviceaccount:{}:{}".format(*account)
+    return {"name": name, "expression": f'request.userInfo.username == "{user}"'}

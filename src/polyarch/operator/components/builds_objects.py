@@ -26,12 +26,13 @@ from polyarch.kube.resources import (
 )
 from polyarch.kube.server import SCRAPER_RIGHTS
 from polyarch.operator.components import alerts
-from polyarch.operator.operands import OperandDeployment, role_objects
+from polyarch.operator.operands import OperandDeployment, policy_documents, resource_rule, role_objects
 from polyarch.operator.owned_objects import (
     Document,
     RolePermissions,
     combined,
     labels,
+    metadata,
     reading_images,
     roles,
     service_account,
@@ -57,7 +58,7 @@ def builds_operands(
         deployment(settings, tainted),
         settings.tolerating(*tainted),
         cluster,
-        rbac=rbac(settings, cluster),
+        rbac=[*rbac(settings, cluster), *build_policies(settings)],
         alerts=alerts.BUILDS,
         ca_bundle=ca_bundle,
         registries=registries,
@@ -197,3 +198,121 @@ def _machine_roles(settings: OperatorSettings, cluster: ClusterCapabilities) -> 
         if rules
         for document in granted(MACHINE_ROLE, rules, account, namespace=namespace, labels=labels(names.ROLE))
     ]
+
+
+# -- admission policies ------------------------------------------------------------------------------------------------
+
+
+# Builds need Pod Security ``privileged`` on their namespace, which gives root on nodes to whoever may create pods
+# there. In namespaces that an admin labels, the API server admits pods beyond ``baseline`` only from the Job
+# controller, and Jobs with such pods only from the builder. A namespace's labels are not its tenants' to change.
+
+POD_POLICY: Final = "build-pods.polyarch.dev"
+JOB_POLICY: Final = "build-jobs.polyarch.dev"
+JOB_CONTROLLER: Final = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")
+"""Who makes pods of Jobs, by how the controller manager is started."""
+_ALLOWED_CAPABILITIES: Final = (
+    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP",
+    "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
+)  # fmt: skip
+_ALLOWED_SYSCTLS: Final = (
+    "kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range", "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+)  # fmt: skip
+_ALLOWED_SELINUX: Final = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
+_KINDS: Final = ("containers", "initContainers", "ephemeralContainers")
+
+
+def build_policies(settings: OperatorSettings) -> list[Document]:
+    """The ValidatingAdmissionPolicies and their bindings."""
+    builder = f"system:serviceaccount:{settings.namespace}:{names.ROLE}"
+    pods = [
+        resource_rule(PODS, "CREATE", "UPDATE"),
+        resource_rule(PODS, "UPDATE", subresource="ephemeralcontainers"),
+    ]
+    of_a_job = "object.metadata.ownerReferences.exists(o, o.kind == 'Job' && has(o.controller) && o.controller)"
+    by_controller = (
+        f"request.userInfo.username in {list(JOB_CONTROLLER)} && request.operation == 'CREATE' && "
+        f"has(object.metadata.ownerReferences) && {of_a_job}"
+    )
+    # Whoever changes a pod that is there (labels, finalizers) may go on, but adds no container.
+    unchanged = " && ".join(f"{_several('object.spec', each)} == {_several('oldObject.spec', each)}" for each in _KINDS)
+    return [
+        *_build_policy(
+            POD_POLICY,
+            pods,
+            "object.spec",
+            f"({by_controller}) || (request.operation == 'UPDATE' && {unchanged})",
+            "in this namespace pods beyond Pod Security baseline are made for builds alone",
+        ),
+        *_build_policy(
+            JOB_POLICY,
+            [resource_rule(JOBS, "CREATE", "UPDATE")],
+            "object.spec.template.spec",
+            f"request.userInfo.username == '{builder}' || (request.operation == 'UPDATE' && "
+            "object.spec.template.spec == oldObject.spec.template.spec)",
+            "in this namespace Jobs with pods beyond Pod Security baseline are made by the builder alone",
+        ),
+    ]
+
+
+def _build_policy(name: str, rules: list[Document], spec: str, allowed: str, message: str) -> list[Document]:
+    documents = policy_documents(
+        metadata(name, names.ROLE),
+        rules,
+        {message: f"!variables.beyond || {allowed}"},
+        variables=_beyond_baseline(spec),
+    )
+    documents[1]["spec"]["matchResources"] = {
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {"matchLabels": {names.BUILD_PODS_LABEL: "builds"}},
+        "objectSelector": {},
+    }
+    return documents
+
+
+def _beyond_baseline(spec: str) -> dict[str, str]:
+    """CEL variables; ``beyond`` is true for a pod that Pod Security ``baseline`` refuses, by any of its controls."""
+    every = " + ".join(_several(spec, each) for each in ("containers", "initContainers"))
+    later = _several(spec, "ephemeralContainers")
+
+    def confined(context: str) -> str:
+        windows, linux = f"{context}.windowsOptions", f"{context}.seLinuxOptions"
+        typed = f"has({linux}.type) && !({linux}.type in {list(_ALLOWED_SELINUX)})"
+        return " || ".join(
+            (
+                f"has({context}.seccompProfile) && {context}.seccompProfile.type == 'Unconfined'",
+                f"has({context}.appArmorProfile) && {context}.appArmorProfile.type == 'Unconfined'",
+                f"has({windows}) && has({windows}.hostProcess) && {windows}.hostProcess",
+                f"has({linux}) && (has({linux}.user) || has({linux}.role) || {typed})",
+            )
+        )
+
+    own = "c.securityContext"
+    added = f"{own}.capabilities.add.exists(each, !(each in {list(_ALLOWED_CAPABILITIES)}))"
+    container = " || ".join(
+        (
+            f"has({own}.privileged) && {own}.privileged",
+            f"has({own}.procMount) && {own}.procMount != 'Default'",
+            f"has({own}.capabilities) && has({own}.capabilities.add) && {added}",
+            confined(own),
+        )
+    )
+    ports = "has(c.ports) && c.ports.exists(p, has(p.hostPort) && p.hostPort != 0)"
+    wrong = f"{ports} || has({own}) && ({container})"
+    pod = f"{spec}.securityContext"
+    host = " || ".join(f"has({spec}.{each}) && {spec}.{each}" for each in ("hostNetwork", "hostPID", "hostIPC"))
+    sysctls = f"has({pod}.sysctls) && {pod}.sysctls.exists(s, !(s.name in {list(_ALLOWED_SYSCTLS)}))"
+    paths = f"has({spec}.volumes) && {spec}.volumes.exists(v, has(v.hostPath))"
+    return {
+        "host": f"{host} || {paths} || has({pod}) && ({sysctls} || {confined(pod)})",
+        "inContainers": f"({every}).exists(c, {wrong})",
+        "inEphemeral": f"{later}.exists(c, {wrong})",
+        "beyond": "variables.host || variables.inContainers || variables.inEphemeral",
+    }
+
+
+def _several(spec: str, kind: str) -> str:
+    return f"(has({spec}.{kind}) ? {spec}.{kind} : [])"

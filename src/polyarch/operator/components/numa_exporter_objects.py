@@ -792,7 +792,6 @@ def node_policy(context: ExporterContext) -> list[Document]:
     subject = f'request.resource.resource == "{TOPOLOGIES.plural}"'
     return policy_documents(
         described(names.EXPORTER_POLICY),
-        (context.namespace, names.EXPORTER),
         [
             resource_rule(TOPOLOGIES, "CREATE", "UPDATE", "DELETE", versions="*"),
             resource_rule(PODS, "UPDATE", subresource="status"),
@@ -805,5 +804,6 @@ def node_policy(context: ExporterContext) -> list[Document]:
                 f"({subject}) || {is_in_token(POD_IN_TOKEN, 'request.name', strict=strict)}"
             ),
         },
+        account=(context.namespace, names.EXPORTER),
         condition="exporter",
     )

@@ -261,6 +261,8 @@ _BUILDS_IN_CLUSTER: Final = (
         ),
     ),
     (CLUSTER_ROLE_BINDINGS, (builds_names.ROLE, builds_objects.MACHINE_ROLE)),
+    (VALIDATING_POLICIES, (builds_objects.POD_POLICY, builds_objects.JOB_POLICY)),
+    (VALIDATING_POLICY_BINDINGS, (builds_objects.POD_POLICY, builds_objects.JOB_POLICY)),
 )
 
 

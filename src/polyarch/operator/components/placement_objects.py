@@ -415,7 +415,6 @@ def node_policy(settings: OperatorSettings, cluster: ClusterCapabilities) -> lis
     now, before = (f"!({told}) || {own}".format(each) for each in ("object", "oldObject"))
     return operands.policy_documents(
         metadata(names.ENOEXEC_POLICY, names.ENOEXEC_DAEMON),
-        (settings.namespace, names.ENOEXEC_DAEMON),
         [
             operands.resource_rule(ENOEXECEVENTS, "CREATE", "UPDATE", "DELETE", versions="*"),
             operands.resource_rule(ENOEXECEVENTS, "UPDATE", subresource="status", versions="*"),
@@ -424,6 +423,7 @@ def node_policy(settings: OperatorSettings, cluster: ClusterCapabilities) -> lis
             "the monitor reports programs of its own node alone": f'request.operation == "DELETE" || {now}',
             "the monitor writes its own reports alone": f'request.operation == "CREATE" || {before}',
         },
+        account=(settings.namespace, names.ENOEXEC_DAEMON),
         condition="monitor",
     )
 
