@@ -20,8 +20,8 @@ from aiohttp.web_protocol import RequestHandler
 
 log = structlog.get_logger(__name__)
 
-UNPROVEN_CONNECTIONS: Final = 128
-"""Of one listener, handshakes included. Each takes 100 KiB at most beside the body that is read."""
+UNPROVEN_CONNECTIONS: Final = 64
+"""Of one listener, handshakes included. Each takes 300 KiB at most beside the body that is read."""
 UNPROVEN_BYTES: Final = 8 * 2**20
 """Of bodies on unproven connections of one listener."""
 PROVEN_BYTES: Final = 32 * 2**20
@@ -34,7 +34,7 @@ BODY_RATE: Final = 64 * 2**10
 """Bytes per second."""
 KEEP_ALIVE: Final = 120.0
 """Seconds; above the API server's 90 s, so that the client closes idle connections first and no request is cut off."""
-RECEIVE_BUFFER: Final = 8 * 2**10
+RECEIVE_BUFFER: Final = 32 * 2**10
 """Bytes in the kernel for an unproven connection, and so in one read: every layer above keeps as many."""
 PROVEN_RECEIVE_BUFFER: Final = 128 * 2**10
 READ_BUFFER: Final = 16 * 2**10
@@ -106,6 +106,8 @@ class Connection(RequestHandler):
             accepted = self.transport.get_extra_info("socket") if self.transport is not None else None
             if accepted is not None:
                 accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PROVEN_RECEIVE_BUFFER)
+                if hasattr(socket, "TCP_WINDOW_CLAMP"):  # the window stays as small as the buffer was, else
+                    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, PROVEN_RECEIVE_BUFFER)
 
     def abort(self) -> None:
         """Ends the connection at once."""
