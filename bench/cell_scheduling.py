@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bench.celled_nodes import CelledNodes, in_groups
+from bench.celled_nodes import CelledNodes, Kubelet, in_groups
 from bench.measure import Figure, cpu_seconds, percentile, resident_mib
 from bench.runtime import Say
 from polyarch.installation import wait
@@ -122,7 +122,8 @@ class Trial:
         self._program = program
         self._say = say
         self.times: list[float] = []
-        self.nodes = CelledNodes(client, model, nodes, changed=lambda: self.times.append(time.monotonic()))
+        kubelets = (Kubelet(f"cells-{number:04}", model) for number in range(nodes))
+        self.nodes = CelledNodes(client, kubelets, changed=lambda: self.times.append(time.monotonic()))
 
     async def run(self, folder: Path) -> list[Figure]:
         """Everything, as the module says."""

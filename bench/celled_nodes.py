@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final, TypeVar
 
@@ -45,9 +45,10 @@ T = TypeVar("T")
 class Kubelet:
     """One node: the pods that it admitted and what they hold."""
 
-    def __init__(self, name: str, model: Node) -> None:
+    def __init__(self, name: str, model: Node, labels: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.model = model
+        self.labels: Final = labels or {}
         self.held = admission.at_first(model)
         self.pods: dict[str, Asked] = {}
 
@@ -121,10 +122,10 @@ def _zone(model: Node, held: ManagerStates, cell: int) -> Document:
 class CelledNodes:
     """All of them; see the module's docstring. ``changed`` is called with each pod that was decided about."""
 
-    def __init__(self, client: Client, model: Node, count: int, *, changed: Callable[[], None]) -> None:
+    def __init__(self, client: Client, kubelets: Iterable[Kubelet], *, changed: Callable[[], None]) -> None:
         self._client = client
         self._changed = changed
-        self.kubelets = {name: Kubelet(name, model) for name in (f"cells-{number:04}" for number in range(count))}
+        self.kubelets = {each.name: each for each in kubelets}
         self.running: set[str] = set()
         """The uids of pods that were admitted and are not over."""
         self.refused: Counter[str] = Counter()
@@ -179,11 +180,16 @@ class CelledNodes:
             if before is not None and (pod is None or pod.metadata.uid != before[1]):
                 del known[key]
                 self._over(*before)
+            if pod is not None and pod.metadata.deletion_timestamp is not None:
+                await self.ends(pod)
             if pod is None or pod.metadata.uid in self.bound or pod.finished:
                 continue
             known[key] = (pod.spec.node_name, pod.metadata.uid)
             self.bound.add(pod.metadata.uid)
             await self._admit(self.kubelets[pod.spec.node_name], pod)
+
+    async def ends(self, pod: Pod) -> None:
+        """The pod is to end; pods of a bench are deleted without grace."""
 
     def _over(self, node: str, uid: str) -> None:
         self.running.discard(uid)
@@ -244,11 +250,11 @@ class CelledNodes:
 def _node(kubelet: Kubelet) -> Document:
     now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now}
-    labels = {"kubernetes.io/hostname": kubelet.name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
+    own = {"kubernetes.io/hostname": kubelet.name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": kubelet.name, "labels": labels},
+        "metadata": {"name": kubelet.name, "labels": {**own, **kubelet.labels}},
         "status": {
             "capacity": _texts(capacity.capacity(kubelet.model)),
             "allocatable": _texts(capacity.allocatable(kubelet.model)),

@@ -101,7 +101,7 @@ class Extender:
 
         asked = wire.question(body)
         found = self.engine.filter(asked.pod, asked.names, 1.0)
-        return wire.fitting(found.names, found.failed, resolvable=False)
+        return wire.fitting(found.names, found.failed)
 
 
 def measured(nodes: int) -> dict[str, float]:

@@ -241,6 +241,13 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_attempts_evictions_and_pods_that_vanish_cost_what_they_should",
         ),
     },
+    "test_numa_preemption": {
+        "five hundred clusters; ten are always run": ("test_on_five_hundred_clusters",),
+        "a scheduler that is killed, and both; an extender that is killed, and none, are always run": (
+            "test_the_zone_is_kept_for_the_pod_whoever_is_killed_meanwhile[scheduler",
+        ),
+        "half a minute's wait; five seconds are in the test before it": ("test_a_victim_that_takes_half_a_minute",),
+    },
     "test_numa_crowd": {"a crowd of 250 pods; single ones are in test_numa_scheduling": ALL},
     "test_numa_scheduling": {
         "two extenders in a sandbox; test_numa_extender_faults has two beside a real API server": (

@@ -198,7 +198,7 @@ def test_one_lower_pod_that_is_enough_is_found(case: Case) -> None:
         and each.pod.scheduler_name == OURS
         and case.fits_without({each.pod.uid} | leaving)
     ]
-    found = candidate_on_node(case.wanting, occupancy, PreemptionRules(scheduler_name=OURS, may_violate=True), [])
+    found = candidate_on_node(case.wanting, occupancy, PreemptionRules(scheduler_name=OURS), [])
     if case.fits_without(leaving):
         assert isinstance(found, TerminatingVictims) if leaving else found is None
     elif enough:

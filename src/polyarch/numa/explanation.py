@@ -1,4 +1,5 @@
-"""What is behind a decision: which requests are aligned, what each zone has of them, where a bound pod is. Pure."""
+"""What is behind a decision: which requests are aligned, what each zone has of them, where a bound pod is, and who
+would have to go for one that waits. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -6,11 +7,19 @@ import msgspec
 
 from polyarch.numa import names
 from polyarch.numa.api.topology import NodeResourceTopology, attribute_value, zone_id
-from polyarch.numa.fit.demand import AlignmentUnit, PodDemandCache, managed
+from polyarch.numa.fit.demand import AlignmentUnit, PodDemandCache, add, managed
 from polyarch.numa.fit.facts import CPU, POD, Amounts, FitDecision, NodeFacts, PodFacts, is_affine, is_device, is_whole
 from polyarch.numa.fit.zones import FreeResources
 from polyarch.numa.placement_vectors import ContainerKey, MalformedVectors, PlacementVectors, decode_vectors
-from polyarch.numa.snapshot import Choice, NodeSnapshot, PodRules, SnapshotReservation, rules_of
+from polyarch.numa.preemption import (
+    NodeUsage,
+    PreemptionDecision,
+    PreemptionRules,
+    candidate_on_node,
+    choose_candidate,
+    node_usage,
+)
+from polyarch.numa.snapshot import Choice, NodeSnapshot, PodRules, Snapshot, SnapshotReservation, rules_of
 
 
 class RequestAlignment(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -256,3 +265,31 @@ def _exclusive(node: NodeSnapshot) -> list[ContainerKey]:
 
 def _key(pod: PodFacts) -> tuple[str, str]:
     return pod.namespace, pod.name
+
+
+# -- preemption --------------------------------------------------------------------------------------------------------
+
+
+def preemption(pod: PodFacts, snapshot: Snapshot, choice: Choice) -> PreemptionDecision:
+    """Who would be evicted for the pod, as far as zones and sums say, if preemption is on. Disruption budgets are not
+    known here, nor what other filters of kube-scheduler say."""
+    rules = PreemptionRules(scheduler_name=choice.scheduler, options=choice.exact)
+    found = []
+    for node in snapshot.nodes:
+        sums = () if snapshot.knows_pods and node.facts.allocatable is not None else None
+        found.append(candidate_on_node(pod, _usage(without(node, pod)), rules, proposed=sums))
+    return choose_candidate(found, nominated=pod.nominated_node)
+
+
+def _usage(node: NodeSnapshot) -> NodeUsage:
+    reserved: dict[int, dict[str, int]] = {}
+    for each in node.held:
+        for cell, amounts in each.cells.items():
+            add(reserved.setdefault(cell, {}), amounts)
+    return node_usage(
+        node.facts,
+        [each.facts for each in node.residents],
+        held={each.uid: None if each.is_spread else each.cells for each in node.held},
+        reserved=reserved,
+        groups=node.memory_groups,
+    )

@@ -161,6 +161,7 @@ class NumaControllers:
         )
         informers.operators.add_handler(self._enqueue_changed(EXPORTERS))
         informers.schedulers.add_handler(self._enqueue_changed(SCHEDULER))
+        informers.schedulers.add_handler(lambda _: enqueue(EXPORTERS, EXPORTERS_KEY))
         exporter_sets.add_handler(lambda _: enqueue(EXPORTERS, EXPORTERS_KEY))
         scheduler_sets.add_handler(lambda _: enqueue(SCHEDULER, SCHEDULER_KEY))
 

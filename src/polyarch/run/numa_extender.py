@@ -109,7 +109,8 @@ async def setup(process: Process) -> Components:
             metrics=metrics,
             clock=clock,
         )
-        books.keeps = preempting.kept
+        books.nominations = preempting
+        books.freed.append(preempting.freed)
         forgets.append(preempting.forget)
         rejections = (preempting,)
         looks.append(preempting.look)
@@ -157,7 +158,6 @@ def _rules(settings: ExtenderSettings) -> PreemptionRules:
     return PreemptionRules(
         scheduler_name=settings.scheduler_name,
         options=exact_options(settings),
-        may_violate=settings.preempt_violating,
     )
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from numa_nodes import amounts, cell, container, node, pod
 
-from polyarch.numa import simulation
+from polyarch.numa.fit import demand
 from polyarch.numa.fit.facts import ExactOptions, NodeFacts, PodFacts
 from polyarch.numa.simulation import INSUFFICIENT, SimulatedCluster, SimulationResult, leaving_pods, simulate
 from polyarch.numa.snapshot import Choice, NodeSnapshot, Snapshot, SnapshotPod, SnapshotReservation, rules_of
@@ -94,7 +94,7 @@ def test_a_node_takes_so_many_pods_as_it_says() -> None:
     ],
 )
 def test_what_a_pod_requests_of_its_node(given: PodFacts, expected: dict[str, float]) -> None:
-    assert simulation.whole_request(given) == amounts(expected) | {"pods": 1000}
+    assert demand.whole_request(given) == amounts(expected) | {"pods": 1000}
 
 
 @pytest.mark.req("NS-162")

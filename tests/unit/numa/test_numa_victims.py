@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from numa_nodes import amounts, cell, container, node, pod
 
-from polyarch.numa.fit.facts import FitDecision, PodFacts
+from polyarch.numa.fit.demand import whole_request
+from polyarch.numa.fit.facts import ContainerFacts, FitDecision, PodFacts
 from polyarch.numa.preemption import (
     BudgetSpec,
     BudgetStatus,
@@ -50,6 +52,8 @@ def occupancy(*occupants: PodUsage, cells: int = 2, cpus: int = 8, name: str = "
     used: dict[int, float] = dict.fromkeys(range(cells), 0)
     taken: dict[int, dict[str, int]] = {}
     for each in occupants:
+        if each.cells == {}:
+            continue
         on = next(iter(each.cells)) if each.cells else 0
         wanted = each.pod.containers[0].requests["cpu"] / 1000
         if each.is_settled:
@@ -162,9 +166,6 @@ def test_a_budget_that_is_used_up_keeps_its_pods() -> None:
     assert names(candidate_on_node(wanting(8), there, RULES, [spent])) == ["web"]
     alone = occupancy(running("db", 0, 8, labels={"app": "db"}), running("b", 1, 8, priority=200))
     assert candidate_on_node(wanting(8), alone, RULES, [spent]) is None
-    allowed = candidate_on_node(wanting(8), alone, PreemptionRules(scheduler_name=OURS, may_violate=True), [spent])
-    assert isinstance(allowed, PreemptionCandidate)
-    assert allowed.violations == 1
 
 
 @pytest.mark.req("NS-121")
@@ -200,8 +201,8 @@ def test_budgets_are_read_as_the_eviction_api_reads_them() -> None:
     assert unreadable.covers(running("x", 0, 1).pod)
 
 
-def candidate(name: str, *victims: PodFacts, violations: int = 0) -> PreemptionCandidate:
-    return PreemptionCandidate(decision=FitDecision(node=name, fits=True), victims=victims, violations=violations)
+def candidate(name: str, *victims: PodFacts) -> PreemptionCandidate:
+    return PreemptionCandidate(decision=FitDecision(node=name, fits=True), victims=victims)
 
 
 def low(name: str, priority: int, started: int = 0) -> PodFacts:
@@ -210,7 +211,7 @@ def low(name: str, priority: int, started: int = 0) -> PodFacts:
 
 @pytest.mark.req("NS-121")
 def test_the_order_of_candidates() -> None:
-    """Each is better than the next by the next criterion."""
+    """Each is better than the next by the next criterion of kube-scheduler; one pod more always costs."""
     ranked = [
         candidate("m", low("a", 1), low("b", 1), low("c", 1)),
         candidate("n", low("a", 2, started=9)),
@@ -219,7 +220,6 @@ def test_the_order_of_candidates() -> None:
         candidate("b", low("a", 2), low("b", -5)),
         candidate("c", low("a", 2), low("b", -4)),
         candidate("q", low("a", 3)),
-        candidate("a", low("a", 0), violations=1),
     ]
     turned = ranked[::-1]
     assert sorted(turned, key=lambda each: each.rank) == ranked
@@ -259,3 +259,108 @@ def test_blocks_of_memory_over_several_cells_come_apart_when_their_pod_leaves() 
         node=node(*zones, policy="restricted"), occupants=(PodUsage(pod=spanning, cells=cells, is_settled=True),)
     )
     assert names(candidate_on_node(wanting(4), there, RULES)) == ["spanning"]
+
+
+# -- where the sums of the node are too small, too ---------------------------------------------------------------------
+
+
+def full(*there: PodUsage, cpus: int = 16, **others: Any) -> NodeUsage:
+    """Of so many CPUs by its sums, on two zones of 8."""
+    usage = occupancy(*there)
+    facts = replace(usage.node, allocatable=amounts({"cpu": cpus, "memory": 64, "pods": 110}))
+    counted = tuple(replace(each, request=whole_request(each.pod)) for each in there)
+    return replace(usage, node=facts, occupants=counted, **others)
+
+
+def burstable(name: str, cpus: float, **others: Any) -> PodUsage:
+    """It holds nothing of a zone."""
+    asking = ContainerFacts("app", "app", amounts({"cpu": cpus}))
+    about = {"scheduler_name": OURS, **others}
+    facts = pod(asking, name=name, qos="Burstable", node_name="worker", **about)
+    return PodUsage(pod=facts, cells={}, is_settled=True)
+
+
+def going(usage: NodeUsage, *proposed: str, **wanted: Any) -> list[str]:
+    return sorted(names(candidate_on_node(wanting(8, **wanted), usage, RULES, proposed=proposed)))
+
+
+@pytest.mark.req("NS-121")
+def test_pods_go_that_do_for_the_zone_and_the_sums_and_none_that_only_the_scheduler_proposed() -> None:
+    """kube-scheduler proposes the least important pods, of which one zone has one and the other the second."""
+    usage = full(running("a", 0, 4), running("b", 1, 4), running("c", 0, 4, priority=1), running("d", 1, 4, priority=1))
+    assert going(usage, "a", "b") in (["a", "c"], ["b", "d"])
+
+
+@pytest.mark.req("NS-121")
+def test_a_pod_without_zones_goes_only_as_far_as_sums_need_it() -> None:
+    usage = full(running("zone", 0, 8), running("other", 1, 8, priority=200), burstable("small", 1), cpus=17)
+    assert going(usage, "zone") == ["zone"]
+    usage = full(running("zone", 0, 7), running("other", 1, 8, priority=200), burstable("small", 1), cpus=16)
+    assert going(usage, "small", "zone") == ["small", "zone"]
+
+
+@pytest.mark.req("NS-121")
+def test_nobody_goes_by_the_sums_for_a_pod_that_no_zone_can_hold() -> None:
+    usage = full(*(running(name, number // 2, 4) for number, name in enumerate("abcd")))
+    assert candidate_on_node(wanting(10), usage, RULES, proposed=["a", "b", "c"]) is None
+
+
+@pytest.mark.req("NS-121")
+@pytest.mark.parametrize(
+    ("of_victim", "of_pod"),
+    [
+        ({"has_host_ports": True}, {"has_host_ports": True}),
+        ({"has_claims": True}, {"has_claims": True}),
+        ({"repels": (Selector(),)}, {}),
+        ({"labels": {"app": "db"}}, {"repels": (Selector((Requirement("app", "In", ("db",)),)),)}),
+    ],
+    ids=["host port", "claims", "its anti-affinity", "anti-affinity of the pod"],
+)
+def test_a_proposed_pod_that_is_in_the_way_otherwise_always_goes(of_victim: Any, of_pod: Any) -> None:
+    others = running("cheap", 0, 8), running("b", 1, 4, priority=200), running("c", 1, 4, priority=200)
+    usage = full(*others, burstable("in-the-way", 0.5, priority=9, **of_victim), cpus=17)
+    assert going(usage, "cheap", "in-the-way", **of_pod) == ["cheap", "in-the-way"]
+    theirs = full(*others, burstable("in-the-way", 0.5, scheduler_name="other", **of_victim), cpus=17)
+    assert candidate_on_node(wanting(8, **of_pod), theirs, RULES, proposed=["cheap", "in-the-way"]) is None
+
+
+@pytest.mark.req("NS-121")
+def test_a_proposed_pod_that_the_sums_do_not_need_is_in_the_way_of_something_that_is_not_known() -> None:
+    usage = full(running("a", 0, 8), running("b", 1, 8, priority=200), burstable("volume", 1), cpus=18)
+    assert going(usage, "a", "volume") == ["a", "volume"]
+
+
+@pytest.mark.req("NS-121")
+def test_the_scheduler_may_know_of_pods_that_are_not_known_here() -> None:
+    usage = full(running("a", 0, 8), running("b", 1, 8))
+    assert candidate_on_node(wanting(8), usage, RULES, proposed=["a", "new"]) is None
+
+
+@pytest.mark.req("NS-121")
+def test_pods_for_which_the_node_is_kept_count_in_the_sums() -> None:
+    coming = pod(container("app", cpu=8, memory=1), name="coming", priority=100, scheduler_name=OURS)
+    usage = full(running("a", 0, 8), expected=(coming,))
+    assert going(usage, "a") == ["a"]
+    assert candidate_on_node(wanting(8), full(running("a", 0, 8)), RULES, proposed=[]) is None, "it fits as it is"
+
+
+@pytest.mark.req("NS-121")
+def test_where_zones_do_a_pod_whose_zone_nobody_knows_may_go_for_the_sums() -> None:
+    usage = full(running("unknown", 0, 8, known=False), cpus=12)
+    assert going(usage, "unknown") == ["unknown"]
+    crowded = full(running("unknown", 0, 4, known=False), running("b", 1, 4, priority=200), cpus=12)
+    assert candidate_on_node(wanting(8), crowded, RULES, proposed=["unknown"]) is None
+
+
+@pytest.mark.req("NS-121")
+def test_a_pod_that_the_important_one_has_to_be_beside_is_no_victim() -> None:
+    beside = Selector((Requirement("app", "In", ("db",)),))
+    there = occupancy(running("db", 0, 8, labels={"app": "db"}), running("web", 1, 8, priority=9))
+    assert names(candidate_on_node(wanting(8, attracts=(beside,)), there, RULES)) == ["web"]
+
+
+@pytest.mark.req("NS-122")
+def test_the_node_of_the_nomination_comes_first() -> None:
+    dear, cheap = candidate("dear", low("a", 9)), candidate("cheap", low("b", 0))
+    assert choose_candidate([dear, cheap]).candidate is cheap
+    assert choose_candidate([dear, cheap], nominated="dear").candidate is dear

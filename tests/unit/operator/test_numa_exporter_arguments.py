@@ -91,6 +91,9 @@ def test_annotations_of_the_group() -> None:
     annotations = {f"{PREFIX}placement-vectors": "enabled", f"{PREFIX}heartbeat": "10m"}
     given = flags(planned({**WORKERS, "annotations": annotations}))
     assert {"--placement-vectors", "--heartbeat=10m"} <= set(given)
+    assert "--placement-vectors" in flags(planned(WORKERS, evicts=True)), "or a scheduler would not know whom to evict"
+    no = {f"{PREFIX}placement-vectors": "disabled"}
+    assert "--placement-vectors" not in flags(planned({**WORKERS, "annotations": no}, evicts=True))
     assert not {"--placement-vectors"} & set(
         flags(planned({**WORKERS, "annotations": {f"{PREFIX}placement-vectors": "x"}}))
     )

@@ -350,15 +350,17 @@ def test_an_image_of_another_age_is_told_of(tag: str, warns: bool) -> None:
 @pytest.mark.parametrize(
     ("spec", "annotations", "verb"),
     [
-        ({"preemptionMode": "Enabled"}, {}, {}),
+        ({"preemptionMode": "Enabled"}, {}, {"preemptVerb": "preempt"}),
+        ({"preemptionMode": "Enabled", "cacheResyncPeriod": "0s"}, {}, {}),
         ({}, {}, {}),
         ({}, {names.SCHEDULING_MODE: "advise"}, {"prioritizeVerb": "prioritize", "weight": 10}),
         ({}, {names.CANDIDATES: "4"}, {"prioritizeVerb": "prioritize", "weight": 10}),
     ],
-    ids=["preemption", "exact", "advise", "several candidates"],
+    ids=["preemption", "preemption without reservations", "exact", "advise", "several candidates"],
 )
 def test_the_configuration_of_the_stock_scheduler(spec: Json, annotations: Json, verb: Json) -> None:
     """The scheduler's configuration."""
+    disabled = {"multiPoint": {"disabled": [{"name": "DefaultPreemption"}]}}
     assert scheduler_file(plan_scheduler(observed(spec, annotations=annotations))) == {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -373,7 +375,8 @@ def test_the_configuration_of_the_stock_scheduler(spec: Json, annotations: Json,
         "profiles": [
             {
                 "schedulerName": "topo-aware-scheduler",
-                "plugins": {"multiPoint": {"disabled": [{"name": "DefaultPreemption"}]}},
+                # Without the verb the plugin would evict by sums alone.
+                **({} if "preemptVerb" in verb else {"plugins": disabled}),
             }
         ],
         "extenders": [

@@ -24,11 +24,13 @@ from polyarch.numa.explanation import (
     ZoneNumbers,
     alignments,
     pod_zones,
+    preemption,
     without,
     zone_numbers,
 )
 from polyarch.numa.fit.facts import ENDED, FitDecision, PodFacts, PodObject, pod_facts
-from polyarch.numa.snapshot import Choice, NodeSnapshot, Snapshot, Source, rules_of
+from polyarch.numa.preemption import PreemptionDecision
+from polyarch.numa.snapshot import NodeSnapshot, Snapshot, Source, rules_of
 from polyarch.objects import ObjectKey
 from polyarch.quantity import spelled
 
@@ -122,8 +124,13 @@ class NodeExplanation(NamedTuple):
     policy: str
 
 
-Preemption = Literal["never", "off", "zones"]
-"""Who is evicted for the pod: nobody as it must not preempt, nobody as preemption is off, or pods in NUMA zones."""
+class PreemptionExplanation(NamedTuple):
+    """Who is evicted for a pod that waits."""
+
+    mode: Literal["never", "off", "on"]
+    """The pod must not preempt, preemption is off, or neither."""
+    decision: PreemptionDecision
+    """What would be done if it were on."""
 
 
 class PodExplanation(NamedTuple):
@@ -138,7 +145,7 @@ class PodExplanation(NamedTuple):
     events: Sequence[Event] = ()
     ending: PodEnd | None = None
     """Of a pod that is over: the nodes say where one like it would fit now."""
-    preemption: Preemption | None = None
+    preemption: PreemptionExplanation | None = None
     """Of a pod that waits and is more important than the usual; None: nobody knows."""
 
     @property
@@ -176,7 +183,7 @@ def account(
         whereabouts=None if home is None else pod_zones(pod, home, seen.objects.topology(home.name), decide),
         events=events,
         ending=ending,
-        preemption=_preemption(pod, seen.choice) if home is None and ending is None else None,
+        preemption=_preemption(pod, seen) if home is None and ending is None else None,
     )
 
 
@@ -211,7 +218,7 @@ def document(found: PodExplanation) -> dict[str, Any]:
             "note": place.note,
         }
     if found.preemption is not None:
-        made["preemption"] = found.preemption
+        made["preemption"] = _preemption_document(found.preemption)
     if found.ending is not None:
         made["ended"] = found.ending._asdict()
     if found.events:
@@ -219,12 +226,33 @@ def document(found: PodExplanation) -> dict[str, Any]:
     return made
 
 
-def _preemption(pod: PodFacts, choice: Choice) -> Preemption | None:
+def _preemption(pod: PodFacts, seen: DecisionInputs) -> PreemptionExplanation | None:
+    choice = seen.choice
     if pod.priority <= 0 or choice.evicts is None or pod.scheduler_name != choice.scheduler:
         return None
-    if not pod.preempts:
-        return "never"
-    return "zones" if choice.evicts else "off"
+    mode: Literal["never", "off", "on"] = "never" if not pod.preempts else "on" if choice.evicts else "off"
+    return PreemptionExplanation(mode, preemption(pod, seen.snapshot, choice))
+
+
+def _preemption_document(found: PreemptionExplanation) -> dict[str, Any]:
+    decision = found.decision
+    victims = decision.candidate.victims if decision.candidate is not None else ()
+    return {
+        "mode": found.mode,
+        "reason": decision.reason,
+        "message": decision.message,
+        "node": decision.candidate.node if decision.candidate is not None else "",
+        "victims": [each.full_name for each in victims],
+    }
+
+
+def _preemption_text(found: PreemptionExplanation) -> str:
+    helps = found.decision.reason == "Evicts"
+    if found.mode == "on":
+        until = "Disruption budgets may say no." if helps else ""
+        return f"Preemption: {printable(found.decision.message)}. {until}".rstrip()
+    would = f" With preemption: {printable(found.decision.message)}." if helps else " It would not help."
+    return PREEMPTION[found.mode] + (would if found.mode == "off" else "")
 
 
 def _node_document(pod: PodFacts, node: NodeSnapshot, seen: DecisionInputs) -> NodeExplanation:
@@ -288,8 +316,6 @@ HINTS: Final = {
 PREEMPTION: Final = {
     "never": "Nobody is evicted for it: its preemptionPolicy is Never.",
     "off": "Nobody is evicted for it: preemption is off (preemptionMode of the NUMAResourcesScheduler).",
-    "zones": "Pods of lower priority are evicted for it where NUMA zones alone keep it off, "
-    "never by the sums of a node.",
 }
 MOST_NODES_WITH_NUMBERS: Final = 20
 DEMAND: Final = ("CONTAINER", "KIND", "RESOURCE", "REQUESTED", "ALIGNED")
@@ -328,7 +354,7 @@ def _parts(found: PodExplanation, colour: bool) -> Iterator[str]:
     elif found.whereabouts is None:
         yield "There is no node.\n"
     if found.preemption is not None:
-        yield f"{PREEMPTION[found.preemption]}\n"
+        yield f"{_preemption_text(found.preemption)}\n"
     if found.events:
         yield "Events (as they were reported):\n" + "".join(
             f"  {printable(each.reason)}{f' from {printable(each.reporter)}' if each.reporter else ''}: "

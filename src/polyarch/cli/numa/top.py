@@ -16,7 +16,7 @@ from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.tables import StyledText, plain
 from polyarch.cli.output.terminal import is_terminal, styled
-from polyarch.numa import simulation
+from polyarch.numa.fit import demand
 from polyarch.numa.fit.facts import CPU, MEMORY, Amounts, NodeFacts, ZoneFacts
 from polyarch.numa.snapshot import NodeSnapshot, Snapshot, Source
 from polyarch.quantity import spelled
@@ -202,7 +202,7 @@ def _left(node: NodeSnapshot) -> Amounts | None:
     """What the sums of the node leave, where they are known."""
     if node.facts.allocatable is None or not node.residents:
         return node.facts.allocatable
-    used = simulation.total(simulation.whole_request(each.facts) for each in node.residents)
+    used = demand.total(demand.whole_request(each.facts) for each in node.residents)
     return {name: max(0, amount - used.get(name, 0)) for name, amount in node.facts.allocatable.items()}
 
 

@@ -56,8 +56,8 @@ EPILOGUE = epilogue(
     note="""\
 The settings come from --config, which the operator writes for its scheduler, then from the
 environment (--max-staleness as POLYARCH_MAX_STALENESS), then from flags. kube-scheduler must
-name the extender with nodeCacheCapable: true and ignorable: false, and disable plugin
-DefaultPreemption in its profiles: it evicts by the sums of a node, without asking.""",
+name the extender with nodeCacheCapable: true, ignorable: false and preemptVerb: preempt;
+without that verb it evicts pods by the sums of a node, without asking.""",
     examples=(
         ("Answer as beside the operator's scheduler", "polyarch run numa-extender --config config.yaml"),
         ("Try it with your kubeconfig", "polyarch run numa-extender --status-listen 127.0.0.1:8448"),
@@ -103,10 +103,6 @@ def numa_extender(
     unknown_nodes: Annotated[
         Unknown | None, option("Nodes without a NodeResourceTopology", group=DECISIONS, show_default="pass")
     ] = None,
-    resolvable: Annotated[
-        bool | None,
-        flag("Let the scheduler's own preemption try rejected nodes; it evicts by their sums", group=DECISIONS),
-    ] = None,
     reservations: Annotated[
         OnOff | None, option("Reserve cells until the node's object shows the pod", group=RESERVING, show_default="on")
     ] = None,
@@ -126,9 +122,8 @@ def numa_extender(
         option("What is written of a node that is not explained", group=RESERVING, show_default="DumpJSONFile"),
     ] = None,
     bind: Annotated[bool | None, flag("Serve the bind verb, too", group=RESERVING)] = None,
-    preempt: Annotated[bool | None, flag("Evict pods of lower priority for NUMA zones", group=PREEMPTING)] = None,
-    preempt_violating: Annotated[
-        bool | None, flag("Also where a disruption budget is violated", group=PREEMPTING)
+    preempt: Annotated[
+        bool | None, flag("Evict pods of lower priority for more important ones", group=PREEMPTING)
     ] = None,
     kick: Annotated[
         KickHow | None, option("How rejected pods are woken", group=PREEMPTING, show_default="capacity")
@@ -173,14 +168,12 @@ def numa_extender(
         "--restricted": restricted,
         "--best-effort": best_effort,
         "--unknown-nodes": unknown_nodes,
-        "--resolvable": resolvable,
         "--reservations": reservations,
         "--ttl": ttl,
         "--foreign": foreign,
         "--max-staleness": max_staleness,
         "--bind": bind,
         "--preempt": preempt,
-        "--preempt-violating": preempt_violating,
         "--kick": kick,
         "--cache-resync-debug": cache_resync_debug,
         "--listen": listen,

@@ -34,6 +34,7 @@ from polyarch.operator.components.numa_facts import (
     Platform,
     findings,
     four,
+    is_evicting,
     platform_of,
 )
 from polyarch.operator.components.numa_node_groups import HOSTED_KEY, HOSTED_LABEL, KUBELET_CONFIGS
@@ -182,6 +183,7 @@ class _Cluster:
             pools=self._of(POOLS.kind),
             kubelet_configs=(*self._of(KUBELET_CONFIGS.kind), *_hosted(self._by_kind.get(CONFIG_MAPS, ()))),
             daemon_sets={each["metadata"]["name"]: each for each in self._at_home(DAEMONSETS.kind)},
+            evicts=any(map(is_evicting, self._of(SCHEDULERS.kind))),
             findings={
                 each.name: findings(each.into(NodeResourceTopology)) for each in self._by_kind.get(TOPOLOGIES.kind, ())
             },

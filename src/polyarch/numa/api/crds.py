@@ -168,7 +168,7 @@ def scheduler_spec() -> Schema:
                 description="How nodes are compared.",
             ),
             "preemptionMode": text(
-                description="Enabled: pods of lower priority are evicted where NUMA zones alone keep a pod off; no "
+                description="Enabled: pods of lower priority are evicted where zones or sums keep a pod off; no "
                 "effect without reservations (cacheResyncPeriod 0). Absent: Disabled: nobody is evicted.",
                 enum=get_args(Switch),
             ),

@@ -6,8 +6,8 @@ where a node may have more room, as kube-scheduler does not watch NodeResourceTo
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
@@ -155,6 +155,8 @@ UNCERTAIN: Final = "cells are not certain until pods on their way have started"
 """What is said of a node that fits, while others may take its cells in another order than they were promised."""
 UNSETTLED: Final = "unsettled"
 """The kind of that reason."""
+TAKEN: Final = "nominated"
+"""The kind of a node that is kept for another pod."""
 MOST_SCORES: Final = 100
 """Pods whose scores are kept: the scheduler asks for them right after the filter, if at all."""
 MOST_CANDIDATES: Final = 256
@@ -166,8 +168,32 @@ Freed = Callable[[str], None]
 """The name of a node that may have more room than before."""
 Unexplained = Callable[[str, dict[str, Any]], None]
 """A node whose object no set of pods explains, and what is known of it."""
-Keeps = Callable[[str, float], tuple[FitDecision, float] | None]
-"""What is kept for the pod of this uid where others were evicted for it, and for how many more seconds."""
+
+
+class Nominations(Protocol):
+    """Nodes that are kept for pods for which others were evicted."""
+
+    def kept(self, uid: str, now: float) -> tuple[FitDecision, float] | None:
+        """What is kept for the pod, and for how many more seconds; None: nothing."""
+        ...
+
+    def crowded(self, pod: PodFacts) -> Collection[str]:
+        """Nodes whose sums hold the pods that they are kept for, and not this one beside them."""
+        ...
+
+
+class NoNominations:
+    """Nobody is evicted."""
+
+    def kept(self, uid: str, now: float) -> None:
+        return None
+
+    def crowded(self, pod: PodFacts) -> Collection[str]:
+        return ()
+
+
+NOMINATED: Final = "the node is kept for a more important pod"
+"""What is said of a node that would fit."""
 
 
 def exact_options(settings: ExtenderSettings) -> ExactOptions:
@@ -202,10 +228,15 @@ class SchedulerCache:
         self.ledger: Final = ReservationCache(options, reservation_options(settings))
         self.freed: list[Freed] = []
         self.unexplained: Unexplained = lambda node, document: None
-        self.keeps: Keeps = lambda uid, now: None
+        self.nominations: Nominations = NoNominations()
         self._pods: dict[str, PodFacts] = {}
-        """Those that may have to be aligned, by uid; bound or not."""
-        self._on_node: dict[str, set[str]] = {}
+        """Those that may have to be aligned, by uid, bound or not; all where pods are evicted for others."""
+        self._nominated: dict[str, PodFacts] = {}
+        """Those that have no node and a nomination, by uid."""
+        self._on_node: dict[str, dict[str, int]] = {}
+        """By node, the uids of pods with the number of their arrival."""
+        self.arrivals = 0
+        """Pods that were seen to have come to a node."""
         self._received: dict[str, tuple[str, float]] = {}
         """The version of each node's object, and when it came."""
         self._scores: dict[str, Mapping[str, int]] = {}
@@ -225,12 +256,20 @@ class SchedulerCache:
         return self.fleet.names()
 
     def pod(self, uid: str) -> PodFacts | None:
-        """If it may have to be aligned."""
+        """If it may have to be aligned, or pods are evicted for others."""
         return self._pods.get(uid)
 
     def pods_on(self, node: str) -> list[PodFacts]:
-        """Those that may have to be aligned."""
+        """Those that may have to be aligned; all where pods are evicted for others."""
         return [self._pods[uid] for uid in self._on_node.get(node, ())]
+
+    def arrived_since(self, node: str, number: int) -> list[PodFacts]:
+        """Those of :meth:`pods_on` that came later than this number of arrivals."""
+        return [self._pods[uid] for uid, arrival in self._on_node.get(node, {}).items() if arrival > number]
+
+    def nominated(self) -> list[PodFacts]:
+        """Pods of this scheduler that have a nomination and no node."""
+        return list(self._nominated.values())
 
     # -- the watches ---------------------------------------------------------------------------------------------------
 
@@ -260,7 +299,10 @@ class SchedulerCache:
         self._apply(self.ledger.node_gone(name))
 
     def pod_seen(self, pod: PodFacts, now: float) -> None:
-        if may_align(pod) and not pod.has_ended:
+        self._nominated.pop(pod.uid, None)
+        if (may_align(pod) or self._settings.evicts) and not pod.has_ended:
+            if pod.nominated_node and not pod.node_name and pod.scheduler_name == self._settings.scheduler_name:
+                self._nominated[pod.uid] = pod
             self._move(pod.uid, pod.node_name)
             self._pods[pod.uid] = pod
         else:
@@ -272,6 +314,7 @@ class SchedulerCache:
 
     def pod_gone(self, uid: str, now: float) -> None:
         self._lose(uid)
+        self._nominated.pop(uid, None)
         self._scores.pop(uid, None)
         self._apply(self.ledger.pod_gone(uid, now))
         self._told(now)
@@ -298,12 +341,16 @@ class SchedulerCache:
 
     def filter(self, pod: PodFacts, names: Sequence[str], now: float, *, is_ours: bool) -> FilterResult:
         self.drop(pod.uid, now)
-        fits = self.fleet.fit(pod, names)
+        crowded = self.nominations.crowded(pod)
+        fits = self.fleet.fit(pod, [name for name in names if name not in crowded] if crowded else names)
         fitting = fits.fitting
         chosen: Sequence[str] = fitting
         failed, kinds = fits.rejected, {str(kind): count for kind, count in fits.kinds.items()}
+        if taken := [name for name in names if name in crowded]:
+            failed |= dict.fromkeys(taken, NOMINATED)
+            kinds |= {TAKEN: len(taken)}
         if not fitting:
-            if is_ours and (kept := self.keeps(pod.uid, now)) is not None:
+            if is_ours and (kept := self.nominations.kept(pod.uid, now)) is not None:
                 self.keep(pod, kept[0], now, kept[1])
         elif self._settings.mode == "exact" and fits.has_demand:
             best = self._certain(pod, fits, now)
@@ -331,6 +378,8 @@ class SchedulerCache:
 
     def keep(self, pod: PodFacts, decision: FitDecision, now: float, seconds: float) -> None:
         """Reserve what will be free soon, for the pod that others were evicted for."""
+        if not decision.taken:
+            return  # nothing of it is aligned there
         self._apply(self.ledger.hold(pod, [decision], now, ttl=seconds))
 
     def drop(self, uid: str, now: float) -> None:
@@ -452,7 +501,9 @@ class SchedulerCache:
             "fingerprintExpected": facts.fingerprint,
             "fingerprintMethod": facts.fingerprint_method,
             "resourceVersion": facts.resource_version,
-            "pods": [{"Namespace": each.namespace, "Name": each.name} for each in self.pods_on(name)],
+            "pods": [
+                {"Namespace": each.namespace, "Name": each.name} for each in self.pods_on(name) if may_align(each)
+            ],
         }
 
     def _move(self, uid: str, node: str) -> None:
@@ -461,14 +512,15 @@ class SchedulerCache:
             return
         self._lose(uid)
         if node:
-            self._on_node.setdefault(node, set()).add(uid)
+            self.arrivals += 1
+            self._on_node.setdefault(node, {})[uid] = self.arrivals
 
     def _lose(self, uid: str) -> None:
         before = self._pods.pop(uid, None)
         if before is None or not before.node_name:
             return
         there = self._on_node[before.node_name]
-        there.discard(uid)
+        there.pop(uid, None)
         if not there:
             del self._on_node[before.node_name]
 

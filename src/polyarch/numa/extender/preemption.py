@@ -1,17 +1,21 @@
-"""Makes room for a pod that no node will do for: evicts pods of lower priority from cells it needs.
+"""Makes room for a pod that no node will do for: evicts pods of lower priority from the zones and sums it needs.
 
-kube-scheduler's own preemption asks no extender without a preemptVerb: it is off in the profile that the operator
-makes. Who has to go is decided in ``numa.preemption``; here pods are evicted, by the eviction API alone, the
-freed zones are kept, and the pod is nominated. Attempts are made one after the other, outside of the scheduler's
-question.
+This is the only preemption. kube-scheduler's plugin is its source of facts: nodes whose zones alone are missing come
+with a filter call, and nodes whose sums are too small with the question about victims that follows, since the plugin
+tries all other filters and this role does not know them. The plugin is told that none will do, as it could neither name
+a node whose sums do, nor keep a zone free, nor evict: it deletes. Who has to go is decided in ``numa.preemption``; here
+the node is kept for the pod, which is nominated, and pods are evicted, by the eviction API alone. Attempts are made one
+after the other, outside of the scheduler's question.
 
-Nobody is evicted for nothing: a node counts only if its object shows no pod that has left, and no pod is evicted while
-another node would do, or while zones that were freed for the same pod may still come to it.
+Nobody is evicted for nothing: a node counts only if its object shows no pod that has left, no pod is evicted while
+another node would do or while pods are on their way out for the same pod, and every eviction is tried dry before the
+first is made. What was begun is finished: evictions that fail later are made again. A nomination outlives the process,
+so that the next one keeps the node again.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -26,21 +30,22 @@ from polyarch.kube.patches import JsonPatch, add, remove, test
 from polyarch.kube.resources import POD_DISRUPTION_BUDGETS, PODS, Resource
 from polyarch.numa.extender.engine import SchedulerCache
 from polyarch.numa.extender.metrics import ExtenderMetrics
-from polyarch.numa.extender.wire import ExtenderArgs
-from polyarch.numa.fit.facts import FitDecision, PodFacts
+from polyarch.numa.extender.wire import ExtenderArgs, ExtenderPreemptionArgs
+from polyarch.numa.fit.demand import PodDemandCache, whole_request
+from polyarch.numa.fit.facts import FitDecision, NodeFacts, PodFacts
 from polyarch.numa.preemption import (
     DisruptionBudget,
     NodeUsage,
     PodDisruptionBudget,
-    PodUsage,
     PreemptionCandidate,
     PreemptionRules,
     TerminatingVictims,
-    actual_zones,
     candidate_on_node,
     choose_candidate,
     disruption_budget,
+    is_in_the_way,
     listed,
+    node_usage,
 )
 
 log = structlog.get_logger(__name__)
@@ -49,6 +54,10 @@ KEPT: Final = 60.0
 """Seconds for which freed NUMA zones are kept for the pod that others were evicted for, once they are free."""
 LONGEST_KEPT: Final = 600.0
 """Seconds for which zones are kept at most, while victims end or the node's object does not show yet that they have."""
+SETTLES: Final = 0.2
+"""Seconds from a filter call to the attempt: the question about victims comes a moment later, if at all."""
+RETRY: Final = 5.0
+"""Seconds until an eviction that failed is made again, once another victim has gone."""
 BETWEEN: Final = 30.0
 """Seconds between two attempts for one pod."""
 AFTER_UNCLEAR: Final = 5.0
@@ -71,7 +80,7 @@ Result = Literal["evicted", "waits", "none", "refused", "failed"]
 class Evicts(Protocol):
     """The part of the client that is used here."""
 
-    async def evict(self, namespace: str, pod: str, *, uid: str | None = None) -> None: ...
+    async def evict(self, namespace: str, pod: str, *, uid: str | None = None, dry_run: bool = False) -> None: ...
 
     async def patch(
         self, resource: Resource, name: str, patch: JsonPatch, *, namespace: str = "", subresource: str = ""
@@ -95,8 +104,25 @@ class BudgetCache:
         await self._informer.run()
 
 
+class PreemptionRequest(msgspec.Struct, frozen=True):
+    """A pod that waits for its attempt, and what kube-scheduler has said of nodes."""
+
+    pod: PodFacts
+    due: float
+    arrivals: int
+    """Of pods at nodes, when kube-scheduler said so."""
+    names: tuple[str, ...] = ()
+    """Nodes that zones alone keep it off."""
+    proposed: Mapping[str, frozenset[str]] = {}
+    """By node, the uids of pods without which sums and other filters let it pass."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return (*self.names, *(each for each in self.proposed if each not in self.names))
+
+
 class Nomination(msgspec.Struct, frozen=True):
-    """NUMA zones that are free soon, for the pod that others were evicted for."""
+    """A node with zones and sums that are free soon, for the pod that others were evicted for."""
 
     pod: PodFacts
     decision: FitDecision
@@ -104,6 +130,13 @@ class Nomination(msgspec.Struct, frozen=True):
     """Their uids."""
     until: float
     at_most: float
+    remaining: tuple[PodFacts, ...] = ()
+    """Victims whose eviction has to be made again."""
+    retry: float = 0.0
+
+    @property
+    def node(self) -> str:
+        return self.decision.node
 
 
 class PreemptionController:
@@ -127,19 +160,28 @@ class PreemptionController:
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
-        self._waiting: OrderedDict[str, ExtenderArgs] = OrderedDict()
+        self._waiting: OrderedDict[str, PreemptionRequest] = OrderedDict()
         self._tried: OrderedDict[str, float] = OrderedDict()
         self._kept: dict[str, Nomination] = {}
         self._lapsed: list[Nomination] = []
-        self._unclear: OrderedDict[str, tuple[float, tuple[str, ...]]] = OrderedDict()
-        """By uid of the pod, when it may be tried again, and nodes whose objects were behind in the last attempt."""
+        self._again: OrderedDict[str, PreemptionRequest] = OrderedDict()
+        """By uid of the pod, attempts that are made again once one of their nodes is clear."""
         self.wakes: Callable[[str], None] = lambda node: None
         """Called with a node that a rejected pod is to be asked about again."""
+        self._nominated: dict[str, tuple[PodFacts, float]] = {}
+        """Pods that were nominated lately: kube-scheduler clears the nomination of one whose zone is not free yet."""
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._arrived = asyncio.Event()
 
     def rejected(self, asked: ExtenderArgs, now: float) -> None:
         """No node will do for the pod. Returns at once."""
+        self._add(PreemptionRequest(asked.pod, now + SETTLES, self._books.arrivals, names=asked.names), now)
+
+    def proposed(self, asked: ExtenderPreemptionArgs, now: float) -> None:
+        """Nodes will do for kube-scheduler without pods that it would delete. Returns at once."""
+        self._add(PreemptionRequest(asked.pod, now, self._books.arrivals, proposed=asked.victims), now)
+
+    def _add(self, asked: PreemptionRequest, now: float) -> None:
         pod = asked.pod
         if (
             pod.uid in self._gone
@@ -150,10 +192,12 @@ class PreemptionController:
             return
         if now - self._tried.get(pod.uid, -BETWEEN) < BETWEEN or len(self._waiting) >= MOST_WAITING:
             return
-        known = self._waiting.get(pod.uid)
-        # kube-scheduler asks about a nominated node alone first, and then about all of them.
-        if known is None or len(known.names) <= len(asked.names):
-            self._waiting[pod.uid] = asked
+        if (known := self._waiting.get(pod.uid)) is not None:
+            # kube-scheduler asks about a nominated node alone first, and then about all of them.
+            names = max(known.names, asked.names, key=len)
+            proposed = asked.proposed or known.proposed
+            asked = PreemptionRequest(pod, min(known.due, asked.due), known.arrivals, names, proposed)
+        self._waiting[pod.uid] = asked
         self._arrived.set()
 
     def kept(self, uid: str, now: float) -> tuple[FitDecision, float] | None:
@@ -161,11 +205,26 @@ class PreemptionController:
         found = self._kept.get(uid)
         return (found.decision, found.until - now) if found is not None and now < found.until else None
 
+    def crowded(self, pod: PodFacts) -> Collection[str]:
+        """Nodes whose sums hold the pods that they are kept for, and not this one beside them."""
+        if not self._kept:
+            return ()
+        request = whole_request(pod)
+        found = set()
+        for kept in self._kept.values():
+            if kept.pod.uid == pod.uid:
+                continue
+            usage = self._usage(kept.node, pod)
+            gone = [each for each in usage.occupants if each.pod.terminating or each.pod.uid in kept.victims]
+            if usage.lacking(request, gone):
+                found.add(kept.node)
+        return found
+
     def forget(self, uid: str) -> None:
         """The pod is gone: nobody is evicted for it any more."""
         self._waiting.pop(uid, None)
         self._kept.pop(uid, None)
-        self._unclear.pop(uid, None)
+        self._again.pop(uid, None)
         self._gone[uid] = None
         if len(self._gone) > MOST_GONE:
             self._gone.popitem(last=False)
@@ -176,6 +235,7 @@ class PreemptionController:
         for uid, kept in list(self._kept.items()):
             if self._is_over(kept.pod):
                 del self._kept[uid]
+                self.wakes(kept.node)
                 continue
             until = min(now + KEPT, kept.at_most) if self._is_coming(kept) else kept.until
             if now >= until:
@@ -185,18 +245,61 @@ class PreemptionController:
                 self._arrived.set()
                 continue
             self._kept[uid] = msgspec.structs.replace(kept, until=until)
+            if kept.remaining and now >= kept.retry:
+                self._arrived.set()
             if not ledger.held(uid):
                 self._books.keep(kept.pod, kept.decision, now, until - now)
-        for uid, (due, names) in list(self._unclear.items()):
-            if now >= due and (node := next(filter(ledger.is_current, names), "")):
-                del self._unclear[uid]
+        self._nominated |= {pod.uid: (pod, now + KEPT) for pod in self._books.nominated()}
+        for uid, (pod, until) in list(self._nominated.items()):
+            if now >= until or self._is_over(pod):
+                del self._nominated[uid]
+            else:
+                self._keep_again(pod, now)
+        for uid, asked in list(self._again.items()):
+            node = next((each for each in asked.nodes if self._is_clear(each, asked.pod)), "")
+            if now >= asked.due and node:
+                del self._again[uid]
+                self._waiting.setdefault(uid, asked)
+                self._arrived.set()
                 self.wakes(node)
+
+    def freed(self, node: str) -> None:
+        """There may be more room on the node: it is kept in the same step, or others would be asked about first."""
+        now = self._clock.monotonic()
+        for pod, _ in list(self._nominated.values()):
+            if pod.nominated_node == node:
+                self._keep_again(pod, now)
+
+    def _keep_again(self, pod: PodFacts, now: float) -> None:
+        """A nomination of the process before this one, or of another replica: its node is kept here, too."""
+        if pod.uid in self._kept or self._books.ledger.held(pod.uid) or self._is_over(pod):
+            return
+        if now - self._tried.get(pod.uid, -BETWEEN) < 0:
+            return  # it had its time
+        if not self._is_clear(pod.nominated_node, pod):
+            return
+        usage = self._usage(pod.nominated_node, pod)
+        found = candidate_on_node(pod, usage, self._rules, proposed=frozenset())
+        if isinstance(found, TerminatingVictims):
+            self._keep(pod, found.decision, found.leaving, now)
+        elif found is None and not usage.lacking(whole_request(pod), ()):
+            decision = self._books.decide(pod, pod.nominated_node)
+            if decision.fits:
+                self._keep(pod, decision, (), now)
+
+    def _keep(self, pod: PodFacts, decision: FitDecision, victims: Sequence[PodFacts], now: float) -> None:
+        uids = tuple(each.uid for each in victims)
+        self._kept[pod.uid] = Nomination(pod, decision, uids, now + KEPT, now + LONGEST_KEPT)
+        self._books.keep(pod, decision, now, KEPT)
+
+    def _give_back(self, uid: str) -> None:
+        self._kept.pop(uid, None)
+        self._books.drop(uid, self._clock.monotonic())
 
     def _is_coming(self, kept: Nomination) -> bool:
         """A victim is still ending, or the node's object does not show yet that it has ended."""
-        node = kept.decision.node
-        there = {each.uid for each in self._books.pods_on(node)}
-        return not there.isdisjoint(kept.victims) or not self._books.ledger.is_current(node)
+        there = {each.uid for each in self._books.pods_on(kept.node)}
+        return not there.isdisjoint(kept.victims) or not self._is_current(kept.node, kept.pod)
 
     async def run(self) -> None:
         """Attempts, one after the other, until cancelled."""
@@ -205,16 +308,25 @@ class PreemptionController:
             self._arrived.clear()
             while self._lapsed:
                 lapsed = self._lapsed.pop()
-                await self._nominate(lapsed.pod, lapsed.decision.node, ends=True)
+                await self._nominate(lapsed.pod, lapsed.node, ends=True)
+                self.wakes(lapsed.node)
+            now = self._clock.monotonic()
+            for uid in [uid for uid, kept in self._kept.items() if kept.remaining and now >= kept.retry]:
+                await self._evict_remaining(uid)
             while self._waiting:
-                _, asked = self._waiting.popitem(last=False)
+                uid, asked = next(iter(self._waiting.items()))
+                if (early := asked.due - self._clock.monotonic()) > 0:
+                    await self._clock.sleep(early)
+                    if uid not in self._waiting:
+                        continue
+                asked = self._waiting.pop(uid)
                 try:
                     await self._attempt(asked)
                 except Exception:
                     log.exception("preemption failed", pod=asked.pod.full_name)
                     self._metrics.preempted("failed")
 
-    async def _attempt(self, asked: ExtenderArgs) -> None:
+    async def _attempt(self, asked: PreemptionRequest) -> None:
         pod = asked.pod
         now = self._clock.monotonic()
         self._forget(now)
@@ -222,41 +334,49 @@ class PreemptionController:
             return
         self._tried.pop(pod.uid, None)
         self._tried[pod.uid] = now
-        self._unclear.pop(pod.uid, None)
+        self._again.pop(pod.uid, None)
         budgets = await self._budgets.known()
-        choice = choose_candidate(await self._found(asked, budgets))
-        if choice.candidate is None:
-            if unclear := tuple(filter(self._is_unclear, asked.names)):
-                self._tried[pod.uid] = now + AFTER_UNCLEAR - BETWEEN
-                self._unclear[pod.uid] = now + AFTER_UNCLEAR, unclear
-                if len(self._unclear) > MOST_WAITING:
-                    self._unclear.popitem(last=False)
-            self._metrics.preempted("waits" if choice.reason == "WaitsForVictims" else "none")
-            log.info("nobody is evicted", pod=pod.full_name, reason=choice.reason, message=choice.message)
-            return
+        choice = choose_candidate(await self._found(asked, budgets), nominated=pod.nominated_node)
         # Others had turns meanwhile: decided anew about this one node, in one step with the reservation.
         if self._is_over(pod):
-            self._metrics.preempted("none")
-            log.info("nobody is evicted", pod=pod.full_name, reason="PodGone")
-            return
-        if fitting := self._books.fitting(pod, asked.names):
-            self._metrics.preempted("none")
-            log.info("nobody is evicted", pod=pod.full_name, reason="Fits", node=fitting[0])
-            return
-        candidate = self._on(choice.candidate.node, pod, budgets)
-        if not isinstance(candidate, PreemptionCandidate):
-            self._metrics.preempted("none")
-            log.info("nobody is evicted", pod=pod.full_name, reason="NodeChanged", node=choice.candidate.node)
+            self._says("none", pod, "PodGone")
             return
         now = self._clock.monotonic()
-        victims = tuple(each.uid for each in candidate.victims)
-        self._kept[pod.uid] = Nomination(pod, candidate.decision, victims, now + KEPT, now + LONGEST_KEPT)
-        self._books.keep(pod, candidate.decision, now, KEPT)
+        crowded = self.crowded(pod)
+        fitting = [each for each in self._books.fitting(pod, asked.names) if each not in crowded]
+        if choice.waiting is not None and not fitting:
+            self._keep(pod, choice.waiting.decision, choice.waiting.leaving, now)
+            self._says("waits", pod, choice.reason, choice.message)
+            await self._nominate(pod, choice.waiting.node)
+            return
+        if fitting or choice.candidate is None:
+            if fitting or any(self._will_be_clear(each, pod) for each in asked.nodes):
+                self._tried[pod.uid] = now + AFTER_UNCLEAR - BETWEEN
+                self._try_again(asked, now + AFTER_UNCLEAR)
+            reason, message = ("Fits", f"it fits node {fitting[0]}") if fitting else (choice.reason, choice.message)
+            self._says("none", pod, reason, message)
+            return
+        candidate = self._on(choice.candidate.node, asked, budgets)
+        if not isinstance(candidate, PreemptionCandidate):
+            self._says("none", pod, "NodeChanged", f"node {choice.candidate.node} has changed")
+            return
+        self._keep(pod, candidate.decision, candidate.victims, now)
         result = await self._make_room(pod, candidate)
         self._metrics.preempted(result)
+        if result == "refused":
+            self._try_again(asked, self._clock.monotonic() + BETWEEN)
         if result != "evicted":
-            self._kept.pop(pod.uid, None)
-            self._books.drop(pod.uid, self._clock.monotonic())
+            self._give_back(pod.uid)
+
+    def _says(self, result: Result, pod: PodFacts, reason: str, message: str = "") -> None:
+        self._metrics.preempted(result)
+        log.info("nobody is evicted", pod=pod.full_name, reason=reason, message=message)
+
+    def _try_again(self, asked: PreemptionRequest, due: float) -> None:
+        """kube-scheduler would not ask again: nothing that it watches will have changed."""
+        self._again[asked.pod.uid] = msgspec.structs.replace(asked, due=due)
+        if len(self._again) > MOST_WAITING:
+            self._again.popitem(last=False)
 
     def _is_over(self, pod: PodFacts) -> bool:
         """The pod of this attempt is gone, on its way out, or has a node. One that no watch has shown yet may be
@@ -265,7 +385,7 @@ class PreemptionController:
         return pod.uid in self._gone or (known is not None and bool(known.node_name or known.terminating))
 
     async def _found(
-        self, asked: ExtenderArgs, budgets: Sequence[DisruptionBudget]
+        self, asked: PreemptionRequest, budgets: Sequence[DisruptionBudget]
     ) -> list[PreemptionCandidate | TerminatingVictims]:
         """Enough to choose from; each pod begins with other nodes."""
         found: list[PreemptionCandidate | TerminatingVictims] = []
@@ -273,7 +393,7 @@ class PreemptionController:
         for index, name in enumerate(_turned(asked)):
             if index % _AT_A_TIME == 0:
                 await asyncio.sleep(0)
-            one = self._on(name, asked.pod, budgets)
+            one = self._on(name, asked, budgets)
             if one is None:
                 continue
             found.append(one)
@@ -283,67 +403,120 @@ class PreemptionController:
         return found
 
     def _on(
-        self, name: str, pod: PodFacts, budgets: Sequence[DisruptionBudget]
+        self, name: str, asked: PreemptionRequest, budgets: Sequence[DisruptionBudget]
     ) -> PreemptionCandidate | TerminatingVictims | None:
-        occupancy = self._occupancy(name, pod)
-        return candidate_on_node(pod, occupancy, self._rules, budgets) if occupancy is not None else None
+        pod = asked.pod
+        if not any(each.terminating or each.priority < pod.priority for each in self._books.pods_on(name)):
+            return None
+        if not self._is_clear(name, pod):
+            return None
+        newcomers = self._books.arrived_since(name, asked.arrivals)
+        if any(is_in_the_way(each, pod) for each in newcomers):
+            return None
+        proposed = asked.proposed.get(name, frozenset() if newcomers else None)
+        if proposed:
+            proposed = frozenset(each for each in proposed if each not in self._gone)
+        return candidate_on_node(pod, self._usage(name, pod), self._rules, budgets, proposed=proposed)
 
-    def _is_unclear(self, name: str) -> bool:
-        """The node's object still shows pods that have left: that will change."""
-        ledger = self._books.ledger
-        return ledger.is_explained(name) is True and not ledger.is_current(name)
+    def _is_clear(self, name: str, pod: PodFacts) -> bool:
+        """What another pod finds on a node is not known while the node is kept for one that has not started: a kubelet
+        takes the lowest zone, whoever comes first."""
+        is_kept = any(each.node == name and each.pod.uid != pod.uid for each in self._kept.values())
+        return not is_kept and self._is_current(name, pod)
 
-    def _occupancy(self, name: str, pod: PodFacts) -> NodeUsage | None:
-        """None: there is nobody who could make room, or the node's object still shows pods that have left."""
+    def _is_current(self, name: str, pod: PodFacts) -> bool:
+        """Zones that show pods which have left show too little room; a pod that aligns nothing there needs none."""
         node = self._books.node(name)
-        there = self._books.pods_on(name)
-        if node is None or not any(each.terminating or each.priority < pod.priority for each in there):
-            return None
+        if node is not None and not (node.has_topology and PodDemandCache(pod).on(node).containers):
+            return True
+        return self._books.ledger.is_current(name)
+
+    def _will_be_clear(self, name: str, pod: PodFacts) -> bool:
+        """The node is kept for another pod, or its object still shows pods that have left."""
+        return self._books.ledger.is_explained(name) is not False and not self._is_clear(name, pod)
+
+    def _usage(self, name: str, pod: PodFacts) -> NodeUsage:
+        """Without what is reserved for the pod itself."""
+        node = self._books.node(name) or NodeFacts(name=name, has_topology=False)
         ledger = self._books.ledger
-        if not ledger.is_current(name):
-            return None
+        there = self._books.pods_on(name)
+        bound = {each.uid for each in there}
         reservations = ledger.reservations(name)
-        settled = [each for each in there if each.uid not in reservations]
-        actual = actual_zones(node, settled)
+        coming = {uid: self._books.pod(uid) for uid in reservations}
+        coming |= {uid: kept.pod for uid, kept in self._kept.items() if kept.node == name}
+        expected = [each for uid, each in coming.items() if each is not None and uid != pod.uid and uid not in bound]
         is_doubted = ledger.is_distrusted(name, self._clock.monotonic())
-        occupants = []
-        for each in there:
-            reservation = reservations.get(each.uid)
-            if reservation is not None:
-                cells = None if reservation.is_spread else reservation.cells
-            else:
-                cells = actual.get(each.uid) or (None if is_doubted else ledger.placed(each.uid))
-            occupants.append(PodUsage(pod=each, cells=cells, is_settled=reservation is None))
-        return NodeUsage(
-            node=node,
-            occupants=tuple(occupants),
+        return node_usage(
+            node,
+            there,
+            held={uid: None if each.is_spread else each.cells for uid, each in reservations.items()},
             reserved=dict(ledger.reserved(name)),
-            groups=tuple(ledger.groups(name)),
+            groups=ledger.groups(name),
+            predicted=lambda uid: None if is_doubted else ledger.placed(uid),
+            expected=expected,
         )
 
     async def _make_room(self, pod: PodFacts, candidate: PreemptionCandidate) -> Result:
-        where = f"node {candidate.node}, where pod {pod.full_name} of higher priority fits {_cells(candidate.decision)}"
+        """All evictions are tried first, so that none is made in vain; then the nomination, which outlives this
+        process; then they are made."""
         for victim in candidate.victims:
             if self._is_over(pod):
                 return "none"
-            try:
-                await self._client.evict(victim.namespace, victim.name, uid=victim.uid)
-            except (NotFound, Conflict):
-                continue  # it is gone, or another pod has its name
-            except TooManyRequests:
+            if failed := await self._evict(pod, victim, candidate.decision, dry_run=True):
+                return failed
+        await self._nominate(pod, candidate.node)
+        if (kept := self._kept.get(pod.uid)) is None:
+            return "none"
+        self._kept[pod.uid] = msgspec.structs.replace(kept, remaining=candidate.victims)
+        failed = await self._evict_remaining(pod.uid)
+        left = self._kept.get(pod.uid)
+        if left is None:
+            return "none"
+        if failed and len(left.remaining) == len(candidate.victims):
+            await self._nominate(pod, candidate.node, ends=True)
+            return failed
+        without = listed(each.full_name for each in candidate.victims)
+        note = f"Fits {_place(candidate.decision)} of node {candidate.node} without {without}"
+        self._tell(pod, candidate.victims[0], "Preempts", note)
+        return "evicted"
+
+    async def _evict_remaining(self, uid: str) -> Result | None:
+        """The first eviction that fails ends it; it is made again later."""
+        while (kept := self._kept.get(uid)) is not None and kept.remaining:
+            if self._is_over(kept.pod):
+                self._give_back(uid)
+                break
+            victim = kept.remaining[0]
+            failed = await self._evict(kept.pod, victim, kept.decision)
+            if (kept := self._kept.get(uid)) is None:
+                break
+            if failed:
+                self._kept[uid] = msgspec.structs.replace(kept, retry=self._clock.monotonic() + RETRY)
+                return failed
+            self._kept[uid] = msgspec.structs.replace(kept, remaining=kept.remaining[1:])
+        return None
+
+    async def _evict(
+        self, pod: PodFacts, victim: PodFacts, decision: FitDecision, *, dry_run: bool = False
+    ) -> Result | None:
+        """Why the victim is still there; None: it is not, or will not be."""
+        try:
+            await self._client.evict(victim.namespace, victim.name, uid=victim.uid, dry_run=dry_run)
+        except (NotFound, Conflict):
+            return None  # it is gone, or another pod has its name
+        except TooManyRequests as error:
+            if "disruption budget" in str(error):
                 self._tell(pod, victim, "PreemptionRefused", f"A disruption budget keeps pod {victim.full_name}")
-                log.info("eviction refused", pod=victim.full_name, preemptor=pod.full_name)
-                return "refused"
-            except KubernetesError as error:
-                log.warning("a pod could not be evicted", pod=victim.full_name, error=str(error))
-                return "failed"
+            log.info("eviction refused", pod=victim.full_name, preemptor=pod.full_name, error=str(error))
+            return "refused"
+        except KubernetesError as error:
+            log.warning("a pod could not be evicted", pod=victim.full_name, error=str(error))
+            return "failed"
+        if not dry_run:
+            where = f"node {decision.node}, where pod {pod.full_name} of higher priority fits {_place(decision)}"
             self._tell(victim, pod, "Preempted", f"Evicted from {where} without it")
             log.info("evicted a pod for another one", pod=victim.full_name, preemptor=pod.full_name)
-        without = listed(each.full_name for each in candidate.victims)
-        note = f"Fits {_cells(candidate.decision)} of node {candidate.node} without {without}"
-        self._tell(pod, candidate.victims[0], "Preempts", note)
-        await self._nominate(pod, candidate.node)
-        return "evicted"
+        return None
 
     async def _nominate(self, pod: PodFacts, node: str, *, ends: bool = False) -> None:
         """So that the scheduler asks about this node first, and counts the pod there for pods of lower priority.
@@ -370,16 +543,22 @@ class PreemptionController:
             self._tried = OrderedDict((uid, tried) for uid, tried in self._tried.items() if now - tried < BETWEEN)
 
 
-def _turned(asked: ExtenderArgs) -> Iterator[str]:
-    """From a place of the pod's own, so that many pods do not look at the same nodes."""
-    names = asked.names
+def _turned(asked: PreemptionRequest) -> Iterator[str]:
+    """The nominated node, then from a place of the pod's own, so that many pods do not look at the same nodes."""
+    nominated = asked.pod.nominated_node
+    names = [each for each in asked.nodes if each != nominated]
+    if len(names) < len(asked.nodes):
+        yield nominated
     start = xxh64_intdigest(asked.pod.uid.encode("utf-8", "surrogatepass"), 0) % len(names) if names else 0
     yield from names[start:]
     yield from names[:start]
 
 
-def _cells(decision: FitDecision) -> str:
+def _place(decision: FitDecision) -> str:
+    """On a node."""
     cells = sorted({cell for several in decision.cells.values() for cell in several})
+    if not cells:
+        return "the sums"
     return f"NUMA {'cells' if len(cells) > 1 else 'cell'} {', '.join(map(str, cells))}"
 
 

@@ -1,4 +1,4 @@
-"""The listener that kube-scheduler asks: filter, prioritize and bind below ``/numa``.
+"""The listener that kube-scheduler asks: filter, prioritize, preempt and bind below ``/numa``.
 
 Filter calls are answered one at a time in the order in which they came, since each reserves what the next one must see;
 the other verbs wait for none. Whatever is wrong is said in ``Error``: the scheduler puts the pod back and tries again.
@@ -20,7 +20,7 @@ from polyarch.numa.extender import wire
 from polyarch.numa.extender.engine import Engine
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.extender.settings import VERB_SECONDS
-from polyarch.numa.extender.wire import ExtenderArgs, ExtenderBindingArgs, InvalidRequest
+from polyarch.numa.extender.wire import ExtenderArgs, ExtenderBindingArgs, ExtenderPreemptionArgs, InvalidRequest
 
 log = structlog.get_logger(__name__)
 
@@ -34,9 +34,15 @@ Arrives = Callable[[], Awaitable[None]]
 
 
 class Rejections(Protocol):
-    """Hears of pods that no node will do for."""
+    """Hears of pods that have to wait."""
 
-    def rejected(self, asked: ExtenderArgs, now: float) -> None: ...
+    def rejected(self, asked: ExtenderArgs, now: float) -> None:
+        """None of these nodes will do, by their zones alone."""
+        ...
+
+    def proposed(self, asked: ExtenderPreemptionArgs, now: float) -> None:
+        """Without these pods, sums and other filters would let the pod pass."""
+        ...
 
 
 class PodBinder:
@@ -89,6 +95,7 @@ class Service:
         verbs: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
             "filter": self._filter,
             "prioritize": self._prioritize,
+            "preempt": self._preempt,
         }
         if binds is not None:
             verbs["bind"] = self._bind
@@ -129,10 +136,10 @@ class Service:
             await self._arrives()
             now = self._clock.monotonic()
             found = self._engine.filter(asked.pod, asked.names, now)
-        if not found.names and not found.fitting and asked.names:
+        if not found.names and asked.names:
             for each in self._rejections:
                 each.rejected(asked, now)
-        return wire.fitting(found.names, found.failed, resolvable=self._engine.settings.resolvable)
+        return wire.fitting(found.names, found.failed)
 
     async def _prioritize(self, body: bytes) -> bytes:
         """The scheduler ignores what goes wrong here, and so does the answer: nodes without a difference."""
@@ -140,6 +147,14 @@ class Service:
         if asked.problem or self._problem():
             return wire.priorities((name, 0) for name in asked.names)
         return wire.priorities(self._engine.prioritize(asked.pod, asked.names))
+
+    async def _preempt(self, body: bytes) -> bytes:
+        """The scheduler evicts nobody, whatever it proposes: who has to go is decided and evicted elsewhere."""
+        asked = wire.preemption_question(body)
+        if not (asked.problem or self._problem()):
+            for each in self._rejections:
+                each.proposed(asked, self._clock.monotonic())
+        return wire.NO_CANDIDATES
 
     async def _bind(self, body: bytes) -> bytes:
         asked = wire.bind_question(body)
@@ -151,4 +166,6 @@ class Service:
         """As each verb says that there is no answer."""
         if verb == "filter":
             return wire.problem(sentence)
+        if verb == "preempt":
+            return wire.NO_CANDIDATES
         return wire.bound(sentence) if verb == "bind" else wire.priorities(())

@@ -45,10 +45,7 @@ class ExtenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_staleness: float = 60.0
     """Seconds without progress of a watch after which nothing is answered any more."""
     resync_debug: ResyncDebug = "DumpJSONFile"
-    resolvable: bool = False
-    """Rejected nodes are told so that the scheduler's own preemption may try them."""
     preempt: bool = False
-    preempt_violating: bool = False
     kick: Kick = "capacity"
     bind: bool = False
     listen: tuple[str, int] = ("127.0.0.1", EXTENDER_PORT)

@@ -25,8 +25,10 @@ from polyarch.numa.bound_pods import may_align
 from polyarch.numa.extender.engine import SchedulerCache
 from polyarch.numa.extender.settings import ExtenderSettings
 from polyarch.numa.extender.state_document import CacheState
+from polyarch.numa.fit import demand
 from polyarch.numa.fit.facts import (
     Amounts,
+    ContainerFacts,
     NodeFacts,
     PodFacts,
     PodObject,
@@ -217,6 +219,7 @@ class CacheUpdater:
         """``forget`` is called with the uid of each pod that is gone."""
         self._books = books
         self._limit = settings.max_staleness
+        self._evicts = settings.evicts
         self._clock = clock
         self._forget = forget
         self._allocatable: dict[str, Amounts] = {}
@@ -341,10 +344,15 @@ class CacheUpdater:
         except InvalidQuantity as error:
             log.error("pod is not counted", pod=str(pod.metadata.key), problem=str(error))
             return
-        self._books.pod_seen(facts if may_align(facts) else _bare(facts), now)
+        self._books.pod_seen(self._kept(facts), now)
         if facts.node_name:
             self._see_exporter(pod, facts, now)
             self._see_refusal(pod, facts, now)
+
+    def _kept(self, pod: PodFacts) -> PodFacts:
+        if may_align(pod):
+            return pod
+        return _summed(pod) if self._evicts else _bare(pod)
 
     def _see_exporter(self, pod: WatchedPod, facts: PodFacts, now: float) -> None:
         if not EXPORTER_POD_LABELS.items() <= facts.labels.items():
@@ -390,6 +398,23 @@ def _bare(pod: PodFacts) -> PodFacts:
         phase=intern(pod.phase),
         started_at=pod.started_at,
         terminating=pod.terminating,
+    )
+
+
+def _summed(pod: PodFacts) -> PodFacts:
+    """What preemption needs of a pod that is never aligned: what it takes of the sums of its node, and who it is."""
+    request = {name: amount for name, amount in demand.whole_request(pod).items() if name != demand.PODS}
+    return msgspec.structs.replace(
+        pod,
+        namespace=intern(pod.namespace),
+        node_name=intern(pod.node_name),
+        scheduler_name=intern(pod.scheduler_name),
+        phase=intern(pod.phase),
+        qos="BestEffort",
+        containers=(ContainerFacts("", "app", request, request),),
+        overhead={},
+        pod_requests=None,
+        annotations={},
     )
 
 

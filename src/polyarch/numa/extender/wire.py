@@ -4,8 +4,8 @@ The keys are the names of Go's fields, since the types of ``k8s.io/kube-schedule
 of nodes are exchanged: 5 000 nodes as objects would be 100 MB per pod."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -36,6 +36,14 @@ class ExtenderArgs(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class ExtenderPreemptionArgs(msgspec.Struct, frozen=True):
+    """By node, the uids of pods without which the other filters of the scheduler let the pod pass."""
+
+    pod: PodFacts
+    victims: Mapping[str, frozenset[str]]
+    problem: str = ""
+
+
 class ExtenderBindingArgs(msgspec.Struct, frozen=True, rename="pascal"):
     """The pod that is to be bound, and where."""
 
@@ -52,6 +60,20 @@ class _Arguments(msgspec.Struct, frozen=True, rename="pascal"):
     pod: PodObject | None = None
     nodes: msgspec.Raw = _NOTHING
     node_names: list[str] | None = None
+
+
+class _MetaPod(msgspec.Struct, frozen=True):
+    uid: str = msgspec.field(default="", name="UID")
+
+
+class _MetaVictims(msgspec.Struct, frozen=True, rename="pascal"):
+    pods: list[_MetaPod] | None = None
+
+
+class _PreemptionArguments(msgspec.Struct, frozen=True, rename="pascal"):
+    pod: PodObject | None = None
+    node_name_to_victims: msgspec.Raw = _NOTHING
+    node_name_to_meta_victims: dict[str, _MetaVictims | None] | None = None
 
 
 class _Answer(msgspec.Struct, frozen=True, rename="pascal"):
@@ -71,21 +93,41 @@ class _Bound(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 _decode: Final = msgspec.json.Decoder(_Arguments).decode
+_decode_preemption: Final = msgspec.json.Decoder(_PreemptionArguments).decode
 _decode_binding: Final = msgspec.json.Decoder(ExtenderBindingArgs).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
+_Asked = TypeVar("_Asked", _Arguments, _PreemptionArguments)
+
+
 def question(body: bytes) -> ExtenderArgs:
     """Raises :class:`InvalidRequest`."""
-    try:
-        asked = _decode(body)
-        if asked.pod is None:
-            raise InvalidRequest("the request has no Pod: send ExtenderArgs of kube-scheduler")
-        pod = pod_facts(asked.pod)
-    except (msgspec.DecodeError, UnicodeDecodeError, InvalidQuantity) as error:
-        raise InvalidRequest(f"the request cannot be read: {error}") from None
+    asked, pod = _read(_decode, body, "ExtenderArgs")
     by_object = asked.node_names is None and bytes(asked.nodes) != b"null"
     return ExtenderArgs(pod, tuple(dict.fromkeys(asked.node_names or ())), NOT_BY_NAME if by_object else "")
+
+
+def preemption_question(body: bytes) -> ExtenderPreemptionArgs:
+    """Raises :class:`InvalidRequest`."""
+    asked, pod = _read(_decode_preemption, body, "ExtenderPreemptionArgs")
+    by_object = asked.node_name_to_meta_victims is None and bytes(asked.node_name_to_victims) != b"null"
+    victims = {
+        node: frozenset(each.uid for each in found.pods or ())
+        for node, found in (asked.node_name_to_meta_victims or {}).items()
+        if found is not None
+    }
+    return ExtenderPreemptionArgs(pod, victims, NOT_BY_NAME if by_object else "")
+
+
+def _read(decode: Callable[[bytes], _Asked], body: bytes, kind: str) -> tuple[_Asked, PodFacts]:
+    try:
+        asked = decode(body)
+        if asked.pod is None:
+            raise InvalidRequest(f"the request has no Pod: send {kind} of kube-scheduler")
+        return asked, pod_facts(asked.pod)
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidQuantity) as error:
+        raise InvalidRequest(f"the request cannot be read: {error}") from None
 
 
 def bind_question(body: bytes) -> ExtenderBindingArgs:
@@ -99,16 +141,19 @@ def bind_question(body: bytes) -> ExtenderBindingArgs:
     return asked
 
 
-def fitting(names: Iterable[str], failed: Mapping[str, str], *, resolvable: bool) -> bytes:
-    """The nodes that will do, and why others do not. ``resolvable``: preemption by the scheduler may help those."""
-    told = grouped(failed)
-    nothing: dict[str, str] = {}
-    return _encode(_Answer(list(names), told if resolvable else nothing, nothing if resolvable else told))
+def fitting(names: Iterable[str], failed: Mapping[str, str]) -> bytes:
+    """The nodes that will do, and why others do not. For the scheduler these are unresolvable: its dry run of
+    preemption would find nobody to evict, as the sums of these nodes do."""
+    return _encode(_Answer(list(names), {}, grouped(failed)))
 
 
 def problem(sentence: str) -> bytes:
     """No answer to a filter: the scheduler tries the pod again."""
     return _encode(_Answer([], {}, {}, sentence))
+
+
+NO_CANDIDATES: Final = _encode({"NodeNameToMetaVictims": {}})
+"""The answer to each question about victims: the scheduler evicts nobody."""
 
 
 def priorities(scores: Iterable[tuple[str, int]]) -> bytes:

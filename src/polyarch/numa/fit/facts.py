@@ -19,6 +19,7 @@ from polyarch.numa.facts import PodPattern, TopologyPolicy, TopologyScope
 from polyarch.numa.placement_vectors import PlacementVectors
 from polyarch.objects import ObjectMeta
 from polyarch.quantity import UNIT, InvalidQuantity, thousandths
+from polyarch.selectors import InvalidSelector, LabelSelector, Selector
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -74,12 +75,19 @@ class ResourceLists(msgspec.Struct, frozen=True, gc=False):
     limits: dict[str, Quantity] | None = None
 
 
+class PortObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """core/v1 ContainerPort: whether it is one of the node."""
+
+    host_port: int | None = None
+
+
 class ContainerObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """core/v1 Container: what it asks for."""
 
     name: str = ""
     resources: ResourceLists | None = None
     restart_policy: str | None = None
+    ports: list[PortObject] | None = None
 
 
 class VolumeObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -87,6 +95,28 @@ class VolumeObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
     persistent_volume_claim: dict[str, Any] | None = None
     ephemeral: dict[str, Any] | None = None
+
+
+class TermObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """core/v1 PodAffinityTerm or TopologySpreadConstraint: which pods it is about."""
+
+    label_selector: LabelSelector | None = None
+    when_unsatisfiable: str | None = None
+
+
+class PodTermsObject(msgspec.Struct, frozen=True, gc=False):
+    """core/v1 PodAffinity or PodAntiAffinity: what the scheduler must keep."""
+
+    required: list[TermObject] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class AffinityObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """core/v1 Affinity, as far as it is read here."""
+
+    pod_affinity: PodTermsObject | None = None
+    pod_anti_affinity: PodTermsObject | None = None
 
 
 class SpecObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -102,6 +132,8 @@ class SpecObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     preemption_policy: str | None = None
     volumes: list[VolumeObject] | None = None
     resource_claims: list[dict[str, Any]] | None = None
+    affinity: AffinityObject | None = None
+    topology_spread_constraints: list[TermObject] | None = None
 
 
 class StatusObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -157,6 +189,13 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """``status.startTime``: its kubelet has seen it."""
     labels: Mapping[str, str] = {}
     terminating: bool = False
+    nominated_node: str = ""
+    """``status.nominatedNodeName``."""
+    has_host_ports: bool = False
+    attracts: tuple[Selector, ...] = ()
+    """Of required pod affinity: the pods that it must be beside, in whatever namespace."""
+    repels: tuple[Selector, ...] = ()
+    """Of required anti-affinity and spread constraints: the pods that count against it, in whatever namespace."""
 
     @property
     def is_guaranteed(self) -> bool:
@@ -200,7 +239,34 @@ def pod_facts(pod: PodObject) -> PodFacts:
         started_at=status.start_time or "",
         labels=pod.metadata.labels or {},
         terminating=pod.metadata.deletion_timestamp is not None,
+        nominated_node=status.nominated_node_name or "",
+        has_host_ports=any(port.host_port for each in spec.containers or () for port in each.ports or ()),
+        attracts=_attracts(spec),
+        repels=_repels(spec),
     )
+
+
+def _attracts(spec: SpecObject) -> tuple[Selector, ...]:
+    terms = spec.affinity.pod_affinity if spec.affinity is not None else None
+    return _selectors(terms.required or ()) if terms is not None else ()
+
+
+def _repels(spec: SpecObject) -> tuple[Selector, ...]:
+    terms = spec.affinity.pod_anti_affinity if spec.affinity is not None else None
+    spread = [each for each in spec.topology_spread_constraints or () if each.when_unsatisfiable != "ScheduleAnyway"]
+    return _selectors([*(terms.required or () if terms is not None else ()), *spread])
+
+
+def _selectors(terms: Iterable[TermObject]) -> tuple[Selector, ...]:
+    """One that cannot be read is about all pods, to be safe."""
+    found = []
+    for each in terms:
+        if each.label_selector is not None:
+            try:
+                found.append(Selector.parse(each.label_selector))
+            except InvalidSelector:
+                found.append(Selector())
+    return tuple(found)
 
 
 def quality(containers: Sequence[ContainerFacts], whole: tuple[Amounts, Amounts] | None) -> Qos:

@@ -110,6 +110,8 @@ class ExporterContext(msgspec.Struct, frozen=True, kw_only=True):
     """Who makes the serving certificate; ``none``: metrics are served without TLS."""
     tls: TlsPolicy = TlsPolicy()
     api_server_ports: tuple[int, ...] = USUAL_API_PORTS
+    evicts: bool = False
+    """Pods are evicted for others, so that exporters tell on which zones they are."""
 
     @property
     def namespace(self) -> str:
@@ -378,9 +380,14 @@ def arguments(group: ResolvedNodeGroup, context: ExporterContext) -> list[str]:
         *_fingerprint(group),
         *_triggers(group, context),
         *(("--no-publish",) if group.settings.paused else ()),
-        *(("--placement-vectors",) if group.annotations.get(names.PLACEMENT_VECTORS) == ENABLED else ()),
+        *(("--placement-vectors",) if _has_vectors(group, context) else ()),
         *(f"--heartbeat={value}" for value in (group.annotations.get(names.HEARTBEAT),) if value),
     ]
+
+
+def _has_vectors(group: ResolvedNodeGroup, context: ExporterContext) -> bool:
+    usual = ENABLED if context.evicts else DISABLED
+    return group.annotations.get(names.PLACEMENT_VECTORS, usual) == ENABLED
 
 
 def mounts_kubelet(group: ResolvedNodeGroup) -> bool:

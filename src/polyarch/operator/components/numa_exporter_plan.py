@@ -173,6 +173,7 @@ class _Planner:
             ),
             tls=TlsPolicy.of(facts.tls_profile),
             api_server_ports=facts.api_server_ports,
+            evicts=facts.evicts,
         )
 
     def plan(self) -> ExporterPlan:

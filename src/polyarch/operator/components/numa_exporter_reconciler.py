@@ -50,6 +50,7 @@ from polyarch.operator.components.numa_facts import (
     Platform,
     ReadDocument,
     ServingCertificate,
+    is_evicting,
 )
 from polyarch.operator.components.numa_node_groups import HOSTED_KEY, KUBELET_CONFIGS
 from polyarch.operator.components.numa_operator_rbac import AUTHORITY
@@ -503,6 +504,7 @@ class ExporterReconciler:
             daemon_sets=daemon_sets,
             waiting_pods=waiting,
             stalled_for=stalled,
+            evicts=any(is_evicting(each.document) for each in self._informers.schedulers.store.values()),
             findings=self._poller.found.findings,
         )
 

@@ -71,10 +71,18 @@ class ExporterFacts(msgspec.Struct, frozen=True, kw_only=True):
     """``pod: reason`` of pods that are not ready, by DaemonSet."""
     stalled_for: Mapping[str, float] = {}
     """Seconds since the rollout of each DaemonSet last made progress."""
+    evicts: bool = False
+    """Some NUMAResourcesScheduler evicts pods: it has to know on which zones they are."""
     findings: Mapping[str, tuple[str, ...]] = {}
     """What :func:`findings` says of each node with a NodeResourceTopology."""
     api_problem: str = ""
     """Why the CustomResourceDefinition of NodeResourceTopology could not be brought up to date; empty: it was."""
+
+
+def is_evicting(scheduler: ReadDocument) -> bool:
+    """Whether a NUMAResourcesScheduler, valid or not, asks for preemption."""
+    spec = scheduler.get("spec")
+    return isinstance(spec, Mapping) and spec.get("preemptionMode") == "Enabled"
 
 
 # -- the platform ------------------------------------------------------------------------------------------------------

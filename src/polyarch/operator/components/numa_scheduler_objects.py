@@ -335,8 +335,8 @@ SEVERAL: Final = 10
 RATE: Final = 300
 """Requests per second to the API server. The scheduler's own default of 50 binds at most 50 pods a second."""
 
-BLIND_PREEMPTION: Final = "DefaultPreemption"
-"""The in-tree plugin that evicts pods by the sums of a node."""
+WITHOUT_PREEMPTION: Final[Document] = {"plugins": {"multiPoint": {"disabled": [{"name": "DefaultPreemption"}]}}}
+"""Of a profile: without the in-tree plugin that evicts pods by the sums of a node."""
 
 
 def scheduler_configuration(settings: SchedulerSettings, *, namespace: str) -> Document:
@@ -346,9 +346,9 @@ def scheduler_configuration(settings: SchedulerSettings, *, namespace: str) -> D
     Without ``percentageOfNodesToScore`` it would look at a sample of the nodes of a large cluster, and miss those that
     fit. ``managedResources`` stays empty: it cannot name cpu or memory.
 
-    The profile has no preemption of its own, at any extension point: that one asks only extenders with a preemptVerb.
-    It would evict pods until the sums of a node do, whether or not a NUMA zone comes free; then the extender rejects
-    the node, the owners of the victims make new pods, and it begins again.
+    In-tree preemption evicts nobody: it would do so until the sums of a node do, whether or not a NUMA zone comes free.
+    Where the extender evicts, the plugin proposes nodes and victims, and is told each time that none will do. Else it
+    is disabled, at every extension point: the preemption of pod groups uses it wherever it is enabled.
     """
     extender: Document = {
         "urlPrefix": f"http://127.0.0.1:{EXTENDER_PORT}/numa",
@@ -357,6 +357,8 @@ def scheduler_configuration(settings: SchedulerSettings, *, namespace: str) -> D
         "ignorable": settings.ignorable,
         "httpTimeout": "5s",
     }
+    if settings.evicts:
+        extender |= {"preemptVerb": "preempt"}
     if weight := _weight(settings):
         extender |= {"prioritizeVerb": "prioritize", "weight": weight}
     return {
@@ -370,12 +372,7 @@ def scheduler_configuration(settings: SchedulerSettings, *, namespace: str) -> D
         },
         "clientConnection": {"qps": RATE, "burst": 2 * RATE},
         "percentageOfNodesToScore": 100,
-        "profiles": [
-            {
-                "schedulerName": settings.name,
-                "plugins": {"multiPoint": {"disabled": [{"name": BLIND_PREEMPTION}]}},
-            }
-        ],
+        "profiles": [{"schedulerName": settings.name} | ({} if settings.evicts else WITHOUT_PREEMPTION)],
         "extenders": [extender],
     }
 

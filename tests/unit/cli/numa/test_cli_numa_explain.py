@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from numa_files import listed, machine, pod, topology, zone
 
@@ -9,10 +10,11 @@ from polyarch.cli.numa.explain import PREEMPTION, account, document, text_of
 from polyarch.cli.numa.objects import Objects
 from polyarch.cli.numa.options import ModeOptions
 from polyarch.cli.numa.snapshot import DecisionInputs
+from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.extender.state_document import Options
-from polyarch.numa.fit.facts import PodFacts
+from polyarch.numa.fit.facts import PodFacts, PodObject, node_facts, pod_facts
 from polyarch.numa.placement_vectors import PlacementVectors, encode_vectors
-from polyarch.numa.snapshot import Snapshot
+from polyarch.numa.snapshot import NodeSnapshot, Snapshot, SnapshotPod, SnapshotReservation
 
 NODES = listed(topology("a", zone(0, cpu="2"), zone(1, cpu="4")), topology("b", zone(0, memory="2Gi"), zone(1)))
 FILES: dict[str, Any] = {"nodes.json": NODES, "pod.json": pod("web", cpu="4", memory="4Gi")}
@@ -64,7 +66,7 @@ def test_text_says_where_it_fits_and_what_every_cell_lacks(numa) -> None:
     ("evicts", "changes", "word", "said"),
     [
         (False, {}, "off", "preemption is off (preemptionMode of the NUMAResourcesScheduler)"),
-        (True, {}, "zones", "never by the sums of a node"),
+        (True, {}, "on", "Preemption: no pods of lower priority make room for it by leaving."),
         (True, {"preempts": False}, "never", "its preemptionPolicy is Never"),
         (None, {}, None, ""),
         (False, {"priority": 0}, None, ""),
@@ -79,10 +81,45 @@ def test_an_important_pod_that_waits_is_told_whether_anybody_goes_for_it(
     seen = DecisionInputs(Snapshot(source="live", nodes=()), Objects(), choice)
     facts = PodFacts(namespace="shop", name="web", **{"priority": 1000, "scheduler_name": "topo", **changes})
     found = account(facts, seen, seen.snapshot)
-    assert document(found).get("preemption") == word
+    assert document(found).get("preemption", {"mode": None})["mode"] == word
     text = text_of(found, colour=False)
     assert said in text
-    assert any(each in text for each in PREEMPTION.values()) is bool(said)
+    assert any(each in text for each in (*PREEMPTION.values(), "Preemption: ")) is bool(said)
+
+
+@pytest.mark.req("NS-124")
+@pytest.mark.parametrize(
+    ("evicts", "asks", "said"),
+    [
+        (True, "6", "Preemption: it fits node a without shop/big. Disruption budgets may say no."),
+        (False, "6", "With preemption: it fits node a without shop/big."),
+        (False, "9", "It would not help."),
+        (True, "9", "Preemption: no pods of lower priority make room for it by leaving."),
+    ],
+    ids=["on", "off", "off, for nothing", "on, for nothing"],
+)
+def test_whom_an_important_pod_would_evict_is_said_before_it_does(evicts: bool, asks: str, said: str) -> None:
+    """Of one zone four CPUs are taken, of the other one six, by the less important pod."""
+
+    def asking(name: str, cpu: str, **others: Any) -> PodFacts:
+        facts = pod_facts(msgspec.convert(pod(name, cpu=cpu), PodObject))
+        return msgspec.structs.replace(facts, scheduler_name="topo", **others)
+
+    facts = node_facts(
+        "a",
+        msgspec.convert(topology("a", zone(0), zone(1)), NodeResourceTopology),
+        {"cpu": "16", "memory": "64Gi", "pods": "9"},
+    )
+    small, big = asking("small", "4", node_name="a", priority=5), asking("big", "6", node_name="a")
+    held = tuple(
+        SnapshotReservation(pod=each.full_name, uid=each.uid, cells={cell: each.containers[0].requests})
+        for cell, each in enumerate((small, big))
+    )
+    node = NodeSnapshot(facts=facts, held=held, residents=(SnapshotPod(small), SnapshotPod(big)))
+    seen = Snapshot(source="live", nodes=(node,), knows_pods=True)
+    choice = ModeOptions().choice("numa explain", Options(scheduler_name="topo", evicts=evicts))
+    found = account(asking("web", asks, priority=1000), DecisionInputs(seen, Objects(), choice), seen)
+    assert said in text_of(found, colour=False)
 
 
 @pytest.mark.req("NS-161")

@@ -1,7 +1,7 @@
 """Room is made for a pod that no node will do for: what is evicted, kept, nominated and told."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -10,12 +10,12 @@ from fake_api import FakeApi
 from manual_clock import ManualClock
 from msgspec.structs import replace
 from numa_ledgers import admitted, choose, exclusive, started_ledger, version
-from numa_nodes import container, pod
+from numa_nodes import amounts, container, pod
 
-from polyarch.kube.errors import ApiError, Conflict, TooManyRequests
+from polyarch.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
 from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
-from polyarch.kube.resources import PODS
+from polyarch.kube.resources import PODS, Resource
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.extender.preemption import (
     AFTER_NOTHING,
@@ -24,10 +24,13 @@ from polyarch.numa.extender.preemption import (
     KEPT,
     LONGEST_KEPT,
     MOST_WAITING,
+    RETRY,
+    SETTLES,
     PreemptionController,
 )
-from polyarch.numa.extender.wire import ExtenderArgs
-from polyarch.numa.fit.facts import FitDecision, NodeFacts, PodFacts
+from polyarch.numa.extender.wire import ExtenderArgs, ExtenderPreemptionArgs
+from polyarch.numa.fit.evaluate import evaluate
+from polyarch.numa.fit.facts import ExactOptions, FitDecision, NodeFacts, PodFacts
 from polyarch.numa.preemption import DisruptionBudget, PreemptionRules
 from polyarch.selectors import Selector
 
@@ -36,6 +39,39 @@ OURS = "topo-aware-scheduler"
 
 def stored(pod: PodFacts) -> dict[str, Any]:
     return {"metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}, "status": {}}
+
+
+class EvictingApi(FakeApi):
+    """Tells dry runs from evictions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, str]] = []
+        self.tried: list[str] = []
+        """Pods whose eviction was tried dry."""
+        self.refuses: dict[str, Exception] = {}
+        self.refuses_dry: dict[str, Exception] = {}
+
+    async def evict(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        uid: str | None = None,
+        grace_period_seconds: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        self.tried.append(pod) if dry_run else self.calls.append(("evict", f"{namespace}/{pod} {uid}"))
+        if (error := (self.refuses_dry if dry_run else self.refuses).get(pod)) is not None:
+            raise error
+        await super().evict(namespace, pod, uid=uid, dry_run=dry_run)
+
+    async def patch(self, resource: Resource, name: str, patch: Any, **options: Any) -> Any:
+        assert (resource, options.get("subresource")) == (PODS, "status")
+        self.calls.append(("nominate", f"{options.get('namespace')}/{name}"))
+        if (error := self.refuses.get(name)) is not None:
+            raise error
+        return await super().patch(resource, name, patch, **options)
 
 
 class Told:
@@ -63,7 +99,7 @@ class Preemption:
         self.topology = version(2, residents, used=used)
         self.ledger.topology_seen(self.topology, 2.0)
         self.budgets: list[DisruptionBudget] = []
-        self.api = FakeApi()
+        self.api = EvictingApi()
         for each in residents:
             self.api.put(PODS, stored(each))
         self.told = Told()
@@ -82,6 +118,12 @@ class Preemption:
         )
         self.preempting.wakes = self.woken.append
 
+    arrivals = 0
+    newcomers: tuple[PodFacts, ...] = ()
+
+    def arrived_since(self, node: str, number: int) -> tuple[PodFacts, ...]:
+        return self.newcomers
+
     async def known(self) -> list[DisruptionBudget]:
         return self.budgets
 
@@ -93,6 +135,17 @@ class Preemption:
 
     def pods_on(self, node: str) -> list[PodFacts]:
         return [each for each in self.pods.values() if each.node_name == node]
+
+    def has_sums(self, cpus: int) -> None:
+        """CPUs of the node as kube-scheduler counts them."""
+        sums = amounts({"cpu": cpus, "memory": 64, "pods": 9})
+        self.topology = replace(self.topology, allocatable=sums)
+
+    def nominated(self) -> list[PodFacts]:
+        return [each for each in self.pods.values() if each.nominated_node and not each.node_name]
+
+    def decide(self, pod: PodFacts, name: str) -> FitDecision:
+        return evaluate(pod, self.topology, self.ledger.free(self.topology), ExactOptions())
 
     def fitting(self, pod: PodFacts, names: Sequence[str]) -> list[str]:
         return self.fitting_nodes
@@ -109,6 +162,13 @@ class Preemption:
         self.preempting.rejected(ExtenderArgs(pod=pod, names=names), self.clock.monotonic())
         await self.attempts(20 + 2 * len(names))
 
+    async def proposes(self, pod: PodFacts, *victims: str) -> None:
+        """kube-scheduler finds that sums and other filters would let the pod pass without these."""
+        self.api.put(PODS, stored(pod))
+        asked = ExtenderPreemptionArgs(pod, {"worker": frozenset(victims)})
+        self.preempting.proposed(asked, self.clock.monotonic())
+        await self.attempts()
+
     def goes(self, name: str) -> None:
         """The pod has left; the node's object does not show it yet."""
         self.ledger.pod_gone(name, self.clock.monotonic())
@@ -116,7 +176,8 @@ class Preemption:
 
     def publishes(self, number: int, *, used: Sequence[dict[str, float]]) -> None:
         """A version of the node's object that shows the pods that are there."""
-        self.topology = version(number, self.pods_on("worker"), used=used)
+        sums = self.topology.allocatable
+        self.topology = replace(version(number, self.pods_on("worker"), used=used), allocatable=sums)
         self.ledger.topology_seen(self.topology, self.clock.monotonic())
 
     async def passes(self, seconds: float) -> None:
@@ -129,14 +190,12 @@ class Preemption:
 
     async def attempts(self, steps: int = 20) -> None:
         task = asyncio.create_task(self.preempting.run())
+        await asyncio.sleep(0)
+        await self.clock.run(SETTLES)
         for _ in range(steps):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-    @property
-    def calls(self) -> list[tuple[str, str]]:
-        return [(verb, name) for verb, _, name in self.api.requests]
 
     @property
     def patches(self) -> list[list[dict[str, Any]]]:
@@ -166,7 +225,7 @@ def world() -> Preemption:
 @pytest.mark.req("NS-122")
 async def test_the_lowest_pod_is_evicted_its_cells_are_kept_and_the_pod_is_nominated(world: Preemption) -> None:
     await world.rejects(wanting())
-    assert world.calls == [("evict", "second"), ("patch", "wanting")]
+    assert world.api.calls == [("nominate", "default/wanting"), ("evict", "default/second second")]
     assert world.patches == [
         [
             {"op": "test", "path": "/metadata/uid", "value": "wanting"},
@@ -221,14 +280,15 @@ async def test_nobody_else_is_evicted_while_the_freed_cells_are_kept(world: Pree
     await world.rejects(wanting())
     await world.clock.run(BETWEEN + 1)
     await world.rejects(wanting())
-    assert [call for call, _ in world.calls] == ["evict", "patch"]
+    assert [call for call, _ in world.api.calls] == ["nominate", "evict"]
 
 
 @pytest.mark.req("NS-122")
 async def test_an_eviction_that_a_budget_refuses_ends_the_attempt(world: Preemption) -> None:
-    world.api.refuse(PODS, "evict", error=TooManyRequests(429, message="budget"))
+    """It is refused dry, so that nobody is nominated and nobody goes."""
+    world.api.refuses_dry["second"] = TooManyRequests(429, message="would violate the pod's disruption budget")
     await world.rejects(wanting())
-    assert world.calls == [("evict", "second")]
+    assert (world.api.tried, world.api.calls) == (["second"], [])
     assert not world.ledger.held("wanting")
     assert world.preempting.kept("wanting", world.clock.monotonic()) is None
     assert world.count("refused") == 1
@@ -246,24 +306,23 @@ async def test_a_budget_that_is_used_up_turns_to_the_next_best(world: Preemption
         )
     ]
     await world.rejects(wanting())
-    assert world.calls[0] == ("evict", "first")
+    assert world.api.calls[1] == ("evict", "default/first first")
 
 
 @pytest.mark.req("NS-122")
-@pytest.mark.parametrize("is_replaced", [False, True], ids=["gone", "a namesake"])
-async def test_a_victim_that_has_gone_meanwhile_needs_no_eviction(world: Preemption, is_replaced: bool) -> None:
-    world.api.remove(PODS, "second", "default")
-    if is_replaced:
-        world.api.put(PODS, stored(low("second")) | {"metadata": {"name": "second", "namespace": "default"}})
+@pytest.mark.parametrize("error", [NotFound, Conflict])
+async def test_a_victim_that_has_gone_meanwhile_needs_no_eviction(
+    world: Preemption, error: Callable[..., ApiError]
+) -> None:
+    world.api.refuses["second"] = error(404, message="gone")
     await world.rejects(wanting())
-    assert [call for call, _ in world.calls] == ["evict", "patch"]
-    assert world.api.evicted == []
+    assert [call for call, _ in world.api.calls] == ["nominate", "evict"]
     assert world.count("evicted") == 1
 
 
 @pytest.mark.req("NS-122")
 async def test_a_failed_eviction_gives_the_cells_back(world: Preemption) -> None:
-    world.api.refuse(PODS, "evict", error=ApiError(500, message="two budgets"))
+    world.api.refuses["second"] = ApiError(500, message="two budgets")
     await world.rejects(wanting())
     assert not world.ledger.held("wanting")
     assert world.count("failed") == 1
@@ -271,7 +330,7 @@ async def test_a_failed_eviction_gives_the_cells_back(world: Preemption) -> None
 
 @pytest.mark.req("NS-122")
 async def test_the_room_is_made_although_the_nomination_fails(world: Preemption) -> None:
-    world.api.refuse(PODS, "patch", error=Conflict(409, message="changed"))
+    world.api.refuses["wanting"] = Conflict(409, message="changed")
     await world.rejects(wanting())
     assert world.ledger.held("wanting")
     assert world.count("evicted") == 1
@@ -281,22 +340,24 @@ async def test_the_room_is_made_although_the_nomination_fails(world: Preemption)
 async def test_a_pod_that_must_not_preempt_evicts_nobody(world: Preemption) -> None:
     await world.rejects(wanting(preempts=False))
     await world.rejects(wanting(scheduler_name="default-scheduler"))
-    assert not world.calls
+    assert not world.api.calls
 
 
 @pytest.mark.req("NS-123")
 async def test_pods_on_their_way_out_are_waited_for(world: Preemption) -> None:
     world.pods["first"] = replace(world.pods["first"], terminating=True)
     await world.rejects(wanting())
-    assert not world.calls
+    assert world.api.calls == [("nominate", "default/wanting")]
     assert world.count("waits") == 1
+    (held,) = world.ledger.held("wanting")
+    assert held.cells.keys() == {0}, "nobody else may take what comes free"
 
 
 @pytest.mark.req("NS-122")
 async def test_a_node_whose_cells_nobody_trusts_is_no_candidate(world: Preemption) -> None:
     world.ledger.distrust("worker", world.clock.monotonic())
     await world.rejects(wanting())
-    assert not world.calls
+    assert not world.api.calls
     assert world.count("none") == 1
 
 
@@ -304,7 +365,7 @@ async def test_a_node_whose_cells_nobody_trusts_is_no_candidate(world: Preemptio
 async def test_a_pod_that_was_bound_meanwhile_evicts_nobody(world: Preemption) -> None:
     world.pods["wanting"] = replace(wanting(), node_name="elsewhere")
     await world.rejects(wanting())
-    assert not world.calls
+    assert not world.api.calls
 
 
 @pytest.mark.req("NS-122")
@@ -314,7 +375,7 @@ async def test_nobody_is_evicted_for_a_pod_that_is_gone(world: Preemption) -> No
     world.preempting.forget("wanting")
     await world.attempts()
     await world.rejects(wanting())
-    assert not world.calls, "nor when the scheduler asks once more, as its watch is late"
+    assert not world.api.calls, "nor when the scheduler asks once more, as its watch is late"
 
 
 @pytest.mark.req("NS-122")
@@ -324,13 +385,13 @@ async def test_nobody_is_evicted_from_a_node_whose_object_still_shows_pods_that_
     world.goes("first")
     await world.rejects(wanting())
     await world.passes(AFTER_UNCLEAR)
-    assert not world.calls
+    assert not world.api.calls
     assert not world.woken
     world.publishes(3, used=({"cpu": 6, "memory": 4}, {"cpu": 6, "memory": 4}))
     await world.passes(1)
     assert world.woken == ["worker"]
     await world.rejects(wanting())
-    assert world.calls[0] == ("evict", "second"), "the attempt that saw nothing does not count"
+    assert world.api.calls[-1] == ("evict", "default/second second"), "the attempt that saw nothing does not count"
 
 
 @pytest.mark.req("NS-122")
@@ -340,7 +401,7 @@ async def test_an_exporter_that_has_stopped_costs_one_pod_and_not_one_each_minut
     for _ in range(20):
         await world.passes(BETWEEN + 1)
         await world.rejects(wanting())
-    assert [call for call, _ in world.calls if call == "evict"] == ["evict"]
+    assert [call for call, _ in world.api.calls if call == "evict"] == ["evict"]
 
 
 @pytest.mark.req("NS-122")
@@ -357,10 +418,10 @@ async def test_who_loses_freed_zones_to_others_costs_the_next_pod_ten_minutes_la
     assert not world.ledger.held("wanting")
     await world.passes(AFTER_NOTHING - 10)
     await world.rejects(wanting())
-    assert [victim for call, victim in world.calls if call == "evict"] == ["second"]
+    assert [victim for call, victim in world.api.calls if call == "evict"] == ["default/second second"]
     await world.passes(20)
     await world.rejects(wanting())
-    assert [victim for call, victim in world.calls if call == "evict"][1:] == ["first"]
+    assert [victim for call, victim in world.api.calls if call == "evict"][1:] == ["default/first first"]
 
 
 @pytest.mark.req("NS-122")
@@ -377,7 +438,7 @@ async def test_one_pod_that_waits_ten_minutes_keeps_no_others_in_memory(world: P
 async def test_nobody_is_evicted_while_another_node_would_do(world: Preemption) -> None:
     world.fitting_nodes = ["other"]
     await world.rejects(wanting())
-    assert not world.calls
+    assert not world.api.calls
     assert not world.ledger.held("wanting")
 
 
@@ -441,7 +502,7 @@ async def test_nobody_is_evicted_for_a_pod_that_found_its_end_during_the_attempt
 
     world.known = known  # type: ignore[method-assign]
     await world.rejects(wanting())
-    assert not world.calls
+    assert not world.api.calls
     assert not world.ledger.held("wanting")
     assert world.count("none") == 1
 
@@ -452,18 +513,194 @@ async def test_no_more_pods_are_evicted_once_the_preemptor_is_gone() -> None:
     world = Preemption(low("first", 5), low("second", 1), used=FULL)
     evict = world.api.evict
 
-    async def evicting(namespace: str, pod: str, *, uid: str | None = None) -> None:
-        await evict(namespace, pod, uid=uid)
-        world.preempting.forget("wanting")
+    async def evicting(namespace: str, pod: str, *, uid: str | None = None, dry_run: bool = False) -> None:
+        await evict(namespace, pod, uid=uid, dry_run=dry_run)
+        if not dry_run:
+            world.preempting.forget("wanting")
 
     world.api.evict = evicting  # type: ignore[method-assign]
     of_both = pod(container("a", cpu=6), container("b", cpu=6), name="wanting", priority=100, scheduler_name=OURS)
     await world.rejects(of_both)
-    assert [call for call, _ in world.calls] == ["evict"]
+    assert [call for call, _ in world.api.calls] == ["nominate", "evict"]
     assert not world.ledger.held("wanting")
 
 
 @pytest.mark.req("NS-120")
 async def test_nodes_that_are_not_known_are_passed_over(world: Preemption) -> None:
     await world.rejects(wanting(), (*(f"other-{each}" for each in range(20)), "worker"))
-    assert world.calls[0] == ("evict", "second")
+    assert world.api.calls[-1] == ("evict", "default/second second")
+
+
+# -- what was begun is finished ----------------------------------------------------------------------------------------
+
+
+def of_both(**others: Any) -> PodFacts:
+    """It needs both zones, and so two victims."""
+    asking = container("a", cpu=6), container("b", cpu=6)
+    return pod(*asking, **{"name": "wanting", "priority": 100, "scheduler_name": OURS, **others})
+
+
+@pytest.mark.req("NS-122")
+async def test_no_pod_is_evicted_where_the_eviction_of_another_would_be_refused(world: Preemption) -> None:
+    world.api.refuses_dry["second"] = TooManyRequests(429, message="would violate the pod's disruption budget")
+    await world.rejects(of_both())
+    assert world.api.tried == ["first", "second"]
+    assert not world.api.calls
+    await world.passes(BETWEEN + 1)
+    assert world.woken == ["worker"], "nothing that kube-scheduler watches changes with the budget"
+
+
+@pytest.mark.req("NS-122")
+@pytest.mark.parametrize("error", [TooManyRequests(429, message="too busy"), ApiError(500, message="down")])
+async def test_an_eviction_that_fails_after_another_was_made_is_made_again(world: Preemption, error: ApiError) -> None:
+    world.api.refuses["second"] = error
+    await world.rejects(of_both())
+    assert world.api.calls[1:] == [("evict", "default/first first"), ("evict", "default/second second")]
+    assert world.count("evicted") == 1
+    world.goes("first")
+    await world.passes(2 * RETRY)
+    await world.attempts()
+    del world.api.refuses["second"]
+    await world.passes(RETRY + 1)
+    await world.attempts()
+    assert world.api.calls[-1] == ("evict", "default/second second")
+    before = len(world.api.calls)
+    await world.passes(3 * RETRY)
+    await world.attempts()
+    assert len(world.api.calls) == before
+    assert world.ledger.held("wanting")
+
+
+@pytest.mark.req("NS-122")
+async def test_a_first_eviction_that_fails_takes_the_nomination_back(world: Preemption) -> None:
+    world.api.refuses["second"] = ApiError(500, message="down")
+    await world.rejects(wanting())
+    assert [each[-1]["op"] for each in world.patches] == ["add", "remove"]
+    assert not world.ledger.held("wanting")
+
+
+@pytest.mark.req("NS-122")
+async def test_the_next_process_keeps_a_node_for_the_pod_that_is_nominated_there(world: Preemption) -> None:
+    """Its predecessor was killed after the eviction: nothing but the nomination tells of it."""
+    world.has_sums(16)
+    world.pods["second"] = replace(world.pods["second"], terminating=True)
+    world.pods["wanting"] = replace(wanting(), nominated_node="worker")
+    await world.passes(1)
+    (held,) = world.ledger.held("wanting")
+    assert held.cells.keys() == {1}
+    world.goes("second")
+    world.publishes(3, used=({"cpu": 6, "memory": 4}, {}))
+    await world.passes(KEPT - 2)
+    assert world.ledger.held("wanting")
+    await world.passes(4)
+    assert not world.ledger.held("wanting"), "not for ever"
+    await world.passes(BETWEEN)
+    assert not world.ledger.held("wanting")
+
+
+@pytest.mark.req("NS-122")
+async def test_a_nomination_that_kube_scheduler_has_cleared_is_kept_once_the_zone_is_shown_as_free(
+    world: Preemption,
+) -> None:
+    """The victim has ended, and the node's object does not show it yet."""
+    world.has_sums(16)
+    world.goes("second")
+    world.pods["wanting"] = replace(wanting(), nominated_node="worker")
+    await world.passes(1)
+    assert not world.ledger.held("wanting")
+    world.pods["wanting"] = wanting()
+    world.publishes(3, used=({"cpu": 6, "memory": 4}, {}))
+    world.preempting.freed("worker")
+    assert world.ledger.held("wanting"), "at once: the next question may be about another pod"
+
+
+@pytest.mark.req("NS-122")
+async def test_a_pod_that_is_nominated_where_it_does_not_fit_keeps_nothing(world: Preemption) -> None:
+    world.pods["wanting"] = replace(wanting(), nominated_node="worker")
+    await world.passes(5)
+    assert not world.ledger.held("wanting")
+    assert not world.api.calls
+
+
+@pytest.mark.req("NS-122")
+async def test_a_node_is_kept_for_one_pod_at_a_time(world: Preemption) -> None:
+    """The kubelet gives the first one that comes the lowest zone, whichever was kept for it."""
+    await world.rejects(wanting())
+    await world.rejects(replace(wanting(), name="next", uid="next"))
+    assert [victim for call, victim in world.api.calls if call == "evict"] == ["default/second second"]
+    await world.passes(AFTER_UNCLEAR + 1)
+    assert not world.woken
+    world.goes("second")
+    world.pods["wanting"] = replace(wanting(), node_name="worker")
+    await world.passes(1)
+    assert "worker" in world.woken
+
+
+# -- where sums are missing --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("NS-124")
+async def test_who_goes_by_sums_is_decided_here_whatever_kube_scheduler_proposes(world: Preemption) -> None:
+    """The zone of the first would do as well, and the second is the less important one."""
+    world.has_sums(12)
+    await world.proposes(wanting(), "first")
+    assert world.api.calls[-1] == ("evict", "default/second second")
+
+
+@pytest.mark.req("NS-124")
+async def test_nobody_is_evicted_by_the_sums_of_a_node_for_a_pod_that_no_zone_can_hold(world: Preemption) -> None:
+    world.has_sums(12)
+    await world.proposes(exclusive("wanting", 10, 4, priority=100, scheduler_name=OURS), "first", "second")
+    assert not world.api.calls
+    assert world.count("none") == 1
+
+
+@pytest.mark.req("NS-124")
+async def test_one_attempt_has_the_nodes_of_both_questions(world: Preemption) -> None:
+    """The filter call comes first, about nodes whose zones alone are missing."""
+    world.has_sums(12)
+    world.preempting.rejected(ExtenderArgs(wanting(), ("elsewhere",)), world.clock.monotonic())
+    await world.proposes(wanting(), "second")
+    assert world.api.calls[-1] == ("evict", "default/second second")
+    assert world.count("none") == 0
+
+
+@pytest.mark.req("NS-122")
+async def test_no_other_pod_takes_the_sums_of_a_node_that_is_kept(world: Preemption) -> None:
+    world.has_sums(12)
+    assert world.preempting.crowded(exclusive("other", 1, 1)) == ()
+    await world.proposes(wanting(), "second")
+    assert world.preempting.crowded(exclusive("other", 3, 1)) == {"worker"}
+    assert world.preempting.crowded(exclusive("other", 1, 1)) == set(), "beside it there is room"
+    assert world.preempting.crowded(wanting()) == set()
+
+
+@pytest.mark.req("NS-124")
+async def test_pods_that_came_after_the_question_count(world: Preemption) -> None:
+    """By the sums that they take; where one is in the way otherwise, kube-scheduler has to be asked again."""
+    world.has_sums(20)
+    world.newcomers = (replace(exclusive("late", 6, 4), has_host_ports=True),)
+    await world.rejects(replace(wanting(), has_host_ports=True))
+    assert not world.api.calls
+    late = admitted(exclusive("late", 17, 4, priority=200))
+    world.pods["late"], world.newcomers = late, (late,)
+    await world.rejects(replace(wanting(), uid="next", name="next"))
+    assert not world.api.calls, "without one of the others it has a zone, and the sums are too small"
+
+
+@pytest.mark.req("NS-122")
+async def test_an_attempt_that_has_to_wait_for_another_is_made_without_a_question(world: Preemption) -> None:
+    """kube-scheduler wakes no pod that failed by sums when the node is no longer kept."""
+    world.has_sums(12)
+    await world.proposes(wanting(), "second")
+    await world.proposes(replace(wanting(), name="next", uid="next"), "first", "second")
+    assert [victim for call, victim in world.api.calls if call == "evict"] == ["default/second second"]
+    world.preempting.forget("wanting")
+    world.preempting.forget("second")
+    del world.pods["second"]
+    world.ledger.drop("wanting", "again")
+    world.ledger.pod_gone("second", world.clock.monotonic())
+    world.publishes(3, used=({"cpu": 6, "memory": 4}, {"cpu": 6, "memory": 4}))
+    await world.passes(AFTER_UNCLEAR + 1)
+    await world.attempts()
+    assert [victim for call, victim in world.api.calls if call == "evict"][1:] == ["default/first first"]

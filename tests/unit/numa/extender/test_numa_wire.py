@@ -13,7 +13,7 @@ READ = msgspec.json.decode
 
 @pytest.mark.req("NS-080")
 def test_answers_have_the_names_of_gos_fields_and_scores_of_ten_steps():
-    assert READ(wire.fitting(["b", "a"], {"c": "cannot align pod"}, resolvable=False)) == {
+    assert READ(wire.fitting(["b", "a"], {"c": "cannot align pod"})) == {
         "NodeNames": ["b", "a"],
         "FailedNodes": {},
         "FailedAndUnresolvableNodes": {"c": "cannot align pod"},
@@ -29,7 +29,7 @@ def test_answers_have_the_names_of_gos_fields_and_scores_of_ten_steps():
 def test_names_count_once_in_their_order_and_nothing_that_fits_is_an_empty_list():
     asked = wire.question(arguments(document(), "b", "a", "b"))
     assert asked.names == ("b", "a")
-    assert READ(wire.fitting([], {}, resolvable=False))["NodeNames"] == []
+    assert READ(wire.fitting([], {}))["NodeNames"] == []
 
 
 @pytest.mark.req("NS-081")
@@ -46,9 +46,31 @@ def test_a_question_about_no_nodes_is_one_about_none(missing):
 
 
 @pytest.mark.req("NS-083")
-def test_which_map_says_whether_preemption_may_help():
-    told = READ(wire.fitting([], {"c": "x"}, resolvable=True))
-    assert (told["FailedNodes"], told["FailedAndUnresolvableNodes"]) == ({"c": "x"}, {})
+def test_the_scheduler_is_told_not_to_try_nodes_whose_zones_are_missing():
+    told = READ(wire.fitting([], {"c": "x"}))
+    assert (told["FailedNodes"], told["FailedAndUnresolvableNodes"]) == ({}, {"c": "x"})
+
+
+@pytest.mark.req("NS-124")
+def test_a_question_about_victims_names_them_by_node():
+    proposed = {"a": {"Pods": [{"UID": "one"}, {"UID": "two"}], "NumPDBViolations": 1}, "b": {"Pods": None}, "c": None}
+    body = {"Pod": document(), "NodeNameToVictims": None, "NodeNameToMetaVictims": proposed}
+    asked = wire.preemption_question(msgspec.json.encode(body))
+    assert asked.victims == {"a": {"one", "two"}, "b": frozenset()}
+    assert asked.problem == ""
+    assert READ(wire.NO_CANDIDATES) == {"NodeNameToMetaVictims": {}}
+
+
+@pytest.mark.req("NS-124")
+def test_victims_as_objects_are_told_how_to_come_by_name():
+    body = {"Pod": document(), "NodeNameToVictims": {"a": {"Pods": [document()]}}, "NodeNameToMetaVictims": None}
+    assert wire.preemption_question(msgspec.json.encode(body)).problem == wire.NOT_BY_NAME
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"Pod": null}', b'{"NodeNameToMetaVictims": 7}'])
+def test_what_is_no_question_about_victims_is_refused(body):
+    with pytest.raises(wire.InvalidRequest):
+        wire.preemption_question(body)
 
 
 @pytest.mark.req("NS-083")
