@@ -108,10 +108,10 @@ async def _has_ended(reader: asyncio.StreamReader) -> bool:
     try:
         async with asyncio.timeout(0.01):
             return not await reader.read(1)
+    except TimeoutError:  # an OSError, too
+        return False
     except OSError:
         return True
-    except TimeoutError:
-        return False
 
 
 async def test_bodies_of_strangers_share_room_and_the_newest_is_read(listener):
