@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_world import DEVICE, Json, ReservationWorld
+from late_cluster import DEVICE, Json, LateCluster
 
 STEPS = 600
 MOST_WAITING = 8
@@ -49,7 +49,7 @@ def _amounts(chance: random.Random) -> dict[str, Any]:
     return amounts
 
 
-def step(world: ReservationWorld, chance: random.Random) -> None:
+def step(world: LateCluster, chance: random.Random) -> None:
     """One thing happens."""
     kubelet = world.kubelets[chance.choice(list(world.kubelets))]
     waiting = [
@@ -106,7 +106,7 @@ LAYOUTS = {
 }
 
 
-def play(chance: random.Random, world: ReservationWorld, steps: int) -> None:
+def play(chance: random.Random, world: LateCluster, steps: int) -> None:
     """Nothing is refused on the way; when everything has come to rest, nothing is reserved any more."""
     for _ in range(steps):
         step(world, chance)
@@ -126,7 +126,7 @@ def play(chance: random.Random, world: ReservationWorld, steps: int) -> None:
 @pytest.mark.parametrize("scope", LAYOUTS)
 def test_nothing_is_promised_twice_and_nothing_is_kept_for_nobody(scope: str, method: Any, seed: int) -> None:
     chance = random.Random(f"{scope} {method} {seed}")
-    world = ReservationWorld(
+    world = LateCluster(
         chance,
         LAYOUTS[scope],
         method=method,
@@ -165,7 +165,7 @@ def test_books_are_right_in_any_world(
     seed: int, scope: str, method: Any, with_bind: bool, candidates: int, lists_ended: bool
 ) -> None:
     chance = random.Random(seed)
-    world = ReservationWorld(
+    world = LateCluster(
         chance, LAYOUTS[scope], method=method, with_bind=with_bind, candidates=candidates, lists_ended=lists_ended
     )
     play(chance, world, 120)

@@ -166,6 +166,12 @@ class FakeApi:
                     informer.show(document)
                 informer.keep([_key(document) for document in there], version=self.version)
 
+    def tell(self, resource: Resource, event: Bookmark | Exception) -> None:
+        """The open watches of the kind show this, or end with this error."""
+        for watched, _, events in self._streams:
+            if watched == resource:
+                events.put_nowait(event)
+
     # -- the client: reading ------------------------------------------------------------------------------------------
 
     async def get(
@@ -417,6 +423,11 @@ class FakeApi:
             self.evicted.append(ObjectKey(namespace, pod))
             self.remove(PODS, pod, namespace)
 
+    async def bind(self, namespace: str, pod: str, node: str, uid: str) -> None:
+        await self._before("bind", PODS, pod)
+        _check(self._known(PODS, namespace, pod), uid=uid)
+        self.change(PODS, ObjectKey(namespace, pod), lambda each: each["spec"].update(nodeName=node))
+
     # -- within -------------------------------------------------------------------------------------------------------
 
     async def _before(self, verb: str, resource: Resource, name: str) -> None:
@@ -554,6 +565,8 @@ def _has_field(document: Document, term: str) -> bool:
 async def _stream(events: asyncio.Queue[Any], type: Any) -> AsyncIterator[list[Any]]:
     while True:
         event = await events.get()
+        if isinstance(event, Exception):
+            raise event
         yield [ObjectChanged(_typed(event, type)) if isinstance(event, dict) else event]
 
 

@@ -8,7 +8,7 @@ import aiohttp
 import msgspec
 import pytest
 import trustme
-from numa_extender import Extender
+from numa_extender import ExtenderWorld
 from numa_nodes import cell, node
 
 from polyarch.clock import SystemClock
@@ -43,7 +43,7 @@ def type_of(type, content):
 
 @asynccontextmanager
 async def serving(cert_dir=""):
-    extender = Extender(node(cell(0, cpu=8, memory=16), name="a"), node(cell(0, cpu=4, memory=16), name="b"))
+    extender = ExtenderWorld(node(cell(0, cpu=8, memory=16), name="a"), node(cell(0, cpu=4, memory=16), name="b"))
     reviews, health, metrics = Reviews(), Health(), Metrics()
     metrics.counter("scans_total", "Scans").inc()
     clock = SystemClock()
@@ -147,7 +147,7 @@ def test_a_state_of_another_version_is_refused_by_its_name():
 async def test_the_document_has_reservations_and_answers_and_reads_back_as_it_was():
     from numa_nodes import container, pod
 
-    extender = Extender(node(cell(0, cpu=8, memory=16), name="a"))
+    extender = ExtenderWorld(node(cell(0, cpu=8, memory=16), name="a"))
     web = pod(container("app", cpu=2, memory=1), name="web", scheduler_name="topo-aware-scheduler")
     extender.engine.filter(web, ["a"], 1.0)
     report = StateDocumentWriter(extender.engine, caches=dict, problem=lambda: "stale", clock=SystemClock())

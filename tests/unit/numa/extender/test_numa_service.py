@@ -2,50 +2,15 @@
 
 import asyncio
 import io
-from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
-from numa_extender import Extender, arguments, document
+from numa_extender import ExtenderWorld, arguments, document
 from numa_nodes import cell, node
 
-from polyarch.clock import SystemClock
-from polyarch.kube.server import HttpServer
-from polyarch.numa.extender.service import Service
 
-
-class ExtenderServiceWorld:
-    """An extender that listens."""
-
-    def __init__(self, **options):
-        self.extender = Extender(node(cell(0, cpu=8, memory=16), name="a"))
-        self.problem = ""
-        self.arrival = None
-        self.service = Service(
-            self.extender.engine,
-            metrics=self.extender.metrics,
-            clock=SystemClock(),
-            problem=lambda: self.problem,
-            arrives=self._arrives,
-            **options,
-        )
-
-    async def _arrives(self):
-        if self.arrival is not None:
-            await self.arrival()
-
-    async def post(self, verb, body, *, session=None):
-        async with (session or self.session).post(f"{self.url}/numa/{verb}", data=body) as answer:
-            content = await answer.read()
-            return answer.status, (await answer.json()) if answer.content_type == "application/json" else content
-
-
-@asynccontextmanager
-async def listening(**options):
-    world = ExtenderServiceWorld(**options)
-    async with HttpServer(world.service.serve) as server, aiohttp.ClientSession() as session:
-        world.url, world.session = server.url, session
-        yield world
+def listening(**options):
+    return ExtenderWorld(node(cell(0, cpu=8, memory=16), name="a")).listening(**options)
 
 
 @pytest.mark.req("NS-080")
@@ -110,13 +75,13 @@ async def test_while_a_cache_is_not_current_there_is_an_error_and_never_all_node
 async def test_filter_calls_are_answered_one_at_a_time_in_their_order_and_others_do_not_wait():
     order, gate = [], asyncio.Event()
     async with listening() as world:
-        ask = world.extender.engine.filter
+        ask = world.engine.filter
 
         def noted(pod, names, now):
             order.append(pod.name)
             return ask(pod, names, now)
 
-        world.extender.engine.filter = noted
+        world.engine.filter = noted
         world.arrival = gate.wait
         waiting = []
         for name in ("one", "two", "three"):
@@ -147,7 +112,7 @@ async def test_a_verb_that_takes_too_long_ends_with_an_error_and_the_next_one_is
 @pytest.mark.req("NS-086")
 async def test_what_fails_inside_is_an_error_too():
     async with listening() as world:
-        world.extender.engine.filter = None
+        world.engine.filter = None
         _, told = await world.post("filter", arguments(document(), "a"))
         assert "TypeError" in told["Error"]
         assert told["NodeNames"] == []
@@ -164,12 +129,7 @@ async def test_pods_that_no_node_will_do_for_are_told_and_only_those():
     async with listening(rejections=(Rejections(),)) as world:
         await world.post("filter", arguments(document("small"), "a"))
         await world.post("filter", arguments(document("large", cpu="64"), "a"))
-        await world.post(
-            "filter",
-            arguments(
-                document("nowhere"),
-            ),
-        )
+        await world.post("filter", arguments(document("nowhere")))
     assert heard == [("large", ("a",))]
 
 
@@ -191,4 +151,4 @@ async def test_bind_says_why_not():
 async def test_each_verb_is_timed():
     async with listening() as world:
         await world.post("filter", arguments(document(), "a"))
-        assert 'polyarch_numa_filter_seconds_count{verb="filter"} 1.0' in world.extender.page()
+        assert 'polyarch_numa_filter_seconds_count{verb="filter"} 1.0' in world.page()

@@ -1,61 +1,22 @@
 """From watches into the books: what is kept of nodes and pods, and when the books begin."""
 
-from typing import Any
-
 import msgspec
 import pytest
-from manual_clock import ManualClock
-from numa_extender import Extender, document
+from numa_extender import ExtenderWorld, document
 
-from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone
-from polyarch.numa.api.topology import NodeResourceTopology
-from polyarch.numa.extender.sources import NODE, POD, TOPOLOGY, CacheUpdater, WatchedNode, WatchedPod
-from polyarch.objects import ObjectKey
-
-TYPES = {TOPOLOGY: NodeResourceTopology, NODE: WatchedNode, POD: WatchedPod}
+from polyarch.numa.extender.sources import NODE, POD, TOPOLOGY
+from polyarch.numa.fit.facts import PodObject, pod_facts
 
 
-class ExtenderSourcesWorld:
-    """Sources whose watches are the test."""
+@pytest.fixture
+def world():
+    return ExtenderWorld()
 
-    def __init__(self, **settings: Any) -> None:
-        self.extender = Extender(**settings)
-        self.books = self.extender.books
-        self.clock = ManualClock()
-        self.started = []
-        start = self.books.start
-        self.books.start = lambda now, unix: (self.started.append(now), start(now, unix))
-        self.sources = CacheUpdater(
-            None,
-            self.books,
-            self.extender.settings,
-            clock=self.clock,
-            forget=self.extender.engine.forget,
-        )
-        self.version = 10
 
-    def convert(self, feed, content):
-        self.version += 1
-        metadata = {"uid": f"uid-{content['metadata']['name']}", **content["metadata"]}
-        metadata["resourceVersion"] = str(self.version)
-        return msgspec.convert({**content, "metadata": metadata}, TYPES[feed])
-
-    def list(self, feed, *contents):
-        several = [self.convert(feed, each) for each in contents]
-        for output in (Init(), *map(InitApply, several), InitDone(str(self.version))):
-            self.sources.feeds[feed].take(output)
-
-    def see(self, feed, content):
-        self.sources.feeds[feed].take(Apply(self.convert(feed, content)))
-
-    def lose(self, feed, name, namespace=""):
-        self.version += 1
-        self.sources.feeds[feed].take(Delete(ObjectKey(namespace, name), str(self.version)))
-
-    def begin(self, *pods):
-        self.list(NODE, node_document())
-        self.list(TOPOLOGY, topology_document())
-        self.list(POD, *pods)
+def begin(world, *pods):
+    world.list(NODE, node_document())
+    world.list(TOPOLOGY, topology_document())
+    world.list(POD, *pods)
 
 
 def node_document(name="a", cpu="16"):
@@ -85,21 +46,22 @@ def bound(name="web", node="a", phase="Running", **status):
 
 
 @pytest.mark.req("NS-150")
-def test_the_books_begin_when_all_three_lists_are_complete_and_not_before():
-    world = ExtenderSourcesWorld()
+def test_the_books_begin_when_all_three_lists_are_complete_and_not_before(world):
+    started = []
+    start = world.books.start
+    world.books.start = lambda now, unix: (started.append(now), start(now, unix))
     world.list(NODE, node_document())
     world.list(TOPOLOGY, topology_document())
-    assert world.started == []
+    assert started == []
     assert "pods is not complete yet" in world.sources.problem
     world.list(POD)
-    assert len(world.started) == 1
+    assert len(started) == 1
     assert world.sources.problem == ""
     assert world.sources.not_ready() is None
 
 
 @pytest.mark.req("NS-085")
-def test_the_cache_that_is_not_complete_is_named():
-    world = ExtenderSourcesWorld()
+def test_the_cache_that_is_not_complete_is_named(world):
     assert "noderesourcetopologies" in world.sources.problem
     world.list(TOPOLOGY, topology_document())
     assert "nodes is not complete yet" in world.sources.problem
@@ -109,7 +71,7 @@ def test_the_cache_that_is_not_complete_is_named():
 @pytest.mark.req("NS-044")
 def test_a_node_has_what_it_says_itself_and_what_its_object_says_whichever_comes_first():
     for order in ((NODE, TOPOLOGY), (TOPOLOGY, NODE)):
-        world = ExtenderSourcesWorld()
+        world = ExtenderWorld()
         for feed in order:
             world.list(feed, {NODE: node_document, TOPOLOGY: topology_document}[feed]())
         facts = world.books.node("a")
@@ -118,9 +80,8 @@ def test_a_node_has_what_it_says_itself_and_what_its_object_says_whichever_comes
 
 
 @pytest.mark.req("NS-171")
-def test_a_heartbeat_of_a_node_changes_nothing():
-    world = ExtenderSourcesWorld()
-    world.begin()
+def test_a_heartbeat_of_a_node_changes_nothing(world):
+    begin(world)
     before = world.books.node("a")
     world.see(NODE, node_document())
     assert world.books.node("a") is before
@@ -129,9 +90,8 @@ def test_a_heartbeat_of_a_node_changes_nothing():
 
 
 @pytest.mark.req("NS-103")
-def test_an_object_that_is_gone_keeps_reservations_and_a_node_that_is_gone_has_none():
-    world = ExtenderSourcesWorld()
-    world.begin(bound())
+def test_an_object_that_is_gone_keeps_reservations_and_a_node_that_is_gone_has_none(world):
+    begin(world, bound())
     assert [each.node for each in world.books.reservations(0.0)] == ["a"]
     world.lose(TOPOLOGY, "a")
     assert not world.books.node("a").has_topology
@@ -145,32 +105,29 @@ def test_an_object_that_is_gone_keeps_reservations_and_a_node_that_is_gone_has_n
     assert world.books.node("a").has_topology, "its object has outlived it"
 
 
-def test_a_node_without_object_and_node_is_not_there():
-    world = ExtenderSourcesWorld()
-    world.begin()
+def test_a_node_without_object_and_node_is_not_there(world):
+    begin(world)
     world.lose(NODE, "a")
     world.lose(TOPOLOGY, "a")
     assert world.books.node("a") is None
 
 
 @pytest.mark.req("NS-103")
-def test_a_pod_that_vanished_unseen_releases_what_it_had():
-    world = ExtenderSourcesWorld()
-    world.begin(bound())
+def test_a_pod_that_vanished_unseen_releases_what_it_had(world):
+    begin(world, bound())
     world.list(POD)
     assert world.books.reservations(0.0) == []
 
 
 @pytest.mark.req("NS-171")
-def test_of_a_pod_that_aligns_nothing_only_its_name_and_node_are_kept():
+def test_of_a_pod_that_aligns_nothing_only_its_name_and_node_are_kept(world):
     kept = []
-    world = ExtenderSourcesWorld()
     seen = world.books.pod_seen
     world.books.pod_seen = lambda pod, now: (kept.append(pod), seen(pod, now))
     small = bound("small")
     small["status"]["qosClass"] = "Burstable"
     small["metadata"] |= {"labels": {"app": "x"}, "annotations": {"a": "b"}}
-    world.begin(small, bound("large"))
+    begin(world, small, bound("large"))
     bare, whole = kept
     assert (bare.containers, dict(bare.labels), dict(bare.annotations)) == ((), {}, {})
     assert (bare.full_name, bare.node_name, bare.phase) == ("demo/small", "a", "Running")
@@ -178,28 +135,25 @@ def test_of_a_pod_that_aligns_nothing_only_its_name_and_node_are_kept():
     assert [each.name for each in world.books.pods_on("a")] == ["large"]
 
 
-def test_a_pod_whose_quantities_cannot_be_read_hinders_no_other():
-    world = ExtenderSourcesWorld()
+def test_a_pod_whose_quantities_cannot_be_read_hinders_no_other(world):
     odd = bound("odd")
     odd["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "many"
-    world.begin(odd, bound("web"))
+    begin(world, odd, bound("web"))
     assert [each.name for each in world.books.reservations(0.0)] == ["web"]
 
 
 @pytest.mark.req("NS-166")
 @pytest.mark.parametrize("reason", ["TopologyAffinityError", "SMTAlignmentError"])
-def test_a_pod_that_its_kubelet_refused_counts_once_and_not_if_it_was_refused_before_us(reason):
-    world = ExtenderSourcesWorld()
-    world.begin(bound("old", phase="Failed", reason=reason))
+def test_a_pod_that_its_kubelet_refused_counts_once_and_not_if_it_was_refused_before_us(world, reason):
+    begin(world, bound("old", phase="Failed", reason=reason))
     for _ in range(2):
         world.see(POD, bound("new", phase="Failed", reason=reason))
     world.see(POD, bound("other", phase="Failed", reason="Evicted"))
-    assert 'polyarch_numa_kubelet_rejections_total{node="a"} 1.0' in world.extender.page()
+    assert 'polyarch_numa_kubelet_rejections_total{node="a"} 1.0' in world.page()
 
 
 @pytest.mark.req("NS-107")
-def test_an_exporter_is_ready_while_one_of_its_pods_on_the_node_is():
-    world = ExtenderSourcesWorld()
+def test_an_exporter_is_ready_while_one_of_its_pods_on_the_node_is(world):
     told = []
     world.books.exporter_seen = lambda node, is_ready, now: told.append((node, is_ready))
 
@@ -208,7 +162,7 @@ def test_an_exporter_is_ready_while_one_of_its_pods_on_the_node_is():
         pod["metadata"]["labels"] = {"name": "resource-topology"}
         return pod
 
-    world.begin(exporter("old", "True"))
+    begin(world, exporter("old", "True"))
     world.see(POD, exporter("new", "False"))
     world.lose(POD, "old", "demo")
     world.see(POD, exporter("new", "True"))
@@ -216,13 +170,10 @@ def test_an_exporter_is_ready_while_one_of_its_pods_on_the_node_is():
 
 
 @pytest.mark.req("NS-087")
-def test_the_answers_about_a_pod_are_forgotten_with_it():
-    world = ExtenderSourcesWorld()
-    world.begin(document("web"))
-    from polyarch.numa.fit.facts import PodObject, pod_facts
-
-    world.extender.engine.filter(pod_facts(msgspec.convert(document("web"), PodObject)), ["a"], 0.0)
-    assert world.extender.engine.asked("uid-web") is not None
+def test_the_answers_about_a_pod_are_forgotten_with_it(world):
+    begin(world, document("web"))
+    world.engine.filter(pod_facts(msgspec.convert(document("web"), PodObject)), ["a"], 0.0)
+    assert world.engine.asked("uid-web") is not None
     world.lose(POD, "web", "demo")
-    assert world.extender.engine.asked("uid-web") is None
-    assert world.extender.engine.verdicts(0.0) == []
+    assert world.engine.asked("uid-web") is None
+    assert world.engine.verdicts(0.0) == []

@@ -5,19 +5,17 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from fake_api import FakeApi
-from manual_clock import ManualClock
-from numa_extender import OURS, Extender
+from numa_extender import OURS, ExtenderWorld
 from numa_nodes import cell, container, node, pod
 
 from polyarch.kube.errors import Conflict, ConnectionFailed
 from polyarch.kube.rbac import Permission, grants
-from polyarch.kube.resources import NODES
+from polyarch.kube.resources import NODES, PODS
 from polyarch.numa import names
 from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.numa.extender.diagnostics import ResyncDebugFiles, StalenessCheck
 from polyarch.numa.extender.permissions import rights
-from polyarch.numa.extender.requeue import CAPACITIES, NodeAnnotationSignal, RequeueTrigger, StorageCapacitySignal
+from polyarch.numa.extender.requeue import CAPACITIES, NodeAnnotationSignal, StorageCapacitySignal
 from polyarch.numa.extender.service import PodBinder
 from polyarch.numa.extender.settings import ExtenderSettings
 from polyarch.numa.extender.wire import ExtenderBindingArgs
@@ -75,41 +73,40 @@ def test_the_operator_gives_exactly_what_its_extender_uses(preempts):
     assert set(grants(numa_scheduler_objects.kick_rules())) == set(grants(own.namespace))
 
 
-class ExtenderWritesWorld:
-    def __init__(self, bell):
-        self.api = FakeApi()
-        self.clock = ManualClock()
-        self.extender = Extender(node(cell(0, cpu=8, memory=16), name="a"))
-        self.kicks = RequeueTrigger(bell(self.api), metrics=self.extender.metrics, clock=self.clock)
+def capacity(world):
+    return world.api.read(CAPACITIES, names.KICK, "home")
 
-    def capacity(self):
-        return self.api.read(CAPACITIES, names.KICK, "home")
 
-    def kicked(self):
-        return [verb for verb, _, _ in self.api.requests]
+def kicked(world):
+    return [verb for verb, _, _ in world.api.requests]
 
 
 @pytest.fixture
 async def world():
-    world = ExtenderWritesWorld(lambda api: StorageCapacitySignal(api, "home"))
-    task = asyncio.create_task(world.kicks.run())
-    yield world
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    world = ExtenderWorld(node(cell(0, cpu=8, memory=16), name="a"))
+    async with world.kicking(StorageCapacitySignal(world.api, "home")):
+        yield world
+
+
+@pytest.fixture
+async def annotating():
+    world = ExtenderWorld()
+    async with world.kicking(NodeAnnotationSignal(world.api)):
+        yield world
 
 
 @pytest.mark.req("NS-141")
 async def test_the_first_kick_makes_the_object_of_a_class_that_does_not_exist(world):
     world.kicks.wake("a")
     await world.clock.run(0)
-    found = world.capacity()
+    found = capacity(world)
     assert found["storageClassName"] == "polyarch-numa-kick"
     first = int(found["metadata"]["annotations"][names.KICKS])
     await world.clock.run(5)
     world.kicks.wake("a")
     await world.clock.run(0)
-    assert int(world.capacity()["metadata"]["annotations"][names.KICKS]) > first
-    assert "polyarch_numa_kicks_total 2.0" in world.extender.page()
+    assert int(capacity(world)["metadata"]["annotations"][names.KICKS]) > first
+    assert "polyarch_numa_kicks_total 2.0" in world.page()
 
 
 @pytest.mark.req("NS-140")
@@ -119,11 +116,11 @@ async def test_at_most_one_kick_a_second_and_the_last_wish_is_not_lost(world):
     for _ in range(10):
         world.kicks.wake("a")
         await world.clock.run(0.05)
-    assert world.kicked() == ["patch", "create"]
+    assert kicked(world) == ["patch", "create"]
     await world.clock.run(1)
-    assert world.kicked() == ["patch", "create", "patch"]
+    assert kicked(world) == ["patch", "create", "patch"]
     await world.clock.run(10)
-    assert world.kicked() == ["patch", "create", "patch"], "nobody wished for more"
+    assert kicked(world) == ["patch", "create", "patch"], "nobody wished for more"
 
 
 @pytest.mark.req("NS-141")
@@ -137,50 +134,33 @@ async def test_a_kick_that_fails_is_tried_again(world):
     world.api.hook = hook
     world.kicks.wake("a")
     await world.clock.run(5)
-    assert world.capacity()["metadata"]["name"] == names.KICK
+    assert capacity(world)["metadata"]["name"] == names.KICK
 
 
 @pytest.mark.req("NS-141")
-async def test_a_node_may_be_annotated_instead():
-    world = ExtenderWritesWorld(NodeAnnotationSignal)
-    world.api.put(NODES, {"metadata": {"name": "a"}})
-    task = asyncio.create_task(world.kicks.run())
-    world.kicks.wake("a")
-    await world.clock.run(0)
-    assert world.api.read(NODES, "a")["metadata"]["annotations"][names.KICKS]
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+async def test_a_node_may_be_annotated_instead(annotating):
+    annotating.api.put(NODES, {"metadata": {"name": "a"}})
+    annotating.kicks.wake("a")
+    await annotating.clock.run(0)
+    assert annotating.api.read(NODES, "a")["metadata"]["annotations"][names.KICKS]
 
 
 @pytest.mark.req("NS-141")
-async def test_a_node_that_is_gone_is_not_annotated_for_ever():
+async def test_a_node_that_is_gone_is_not_annotated_for_ever(annotating):
     """The node with room was deleted before it could be annotated."""
-    world = ExtenderWritesWorld(NodeAnnotationSignal)
-    task = asyncio.create_task(world.kicks.run())
-    world.kicks.wake("gone")
-    await world.clock.run(10)
-    assert world.kicked() == ["patch"]
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-class Binder:
-    """The client's bind."""
-
-    def __init__(self):
-        self.bound = []
-        self.error = None
-
-    async def bind(self, namespace, pod, node, uid):
-        if self.error is not None:
-            raise self.error
-        self.bound.append((namespace, pod, node, uid))
+    annotating.kicks.wake("gone")
+    await annotating.clock.run(10)
+    assert kicked(annotating) == ["patch"]
 
 
 def binding():
-    extender = Extender(node(cell(0, cpu=8, memory=16), name="a"), node(cell(0, cpu=2, memory=16), name="b"))
-    client = Binder()
-    return extender, client, PodBinder(client, extender.engine, clock=ManualClock())
+    world = ExtenderWorld(node(cell(0, cpu=8, memory=16), name="a"), node(cell(0, cpu=2, memory=16), name="b"))
+    world.api.put(PODS, {"metadata": {"name": "web", "namespace": "default", "uid": "web"}, "spec": {}})
+    return world, PodBinder(world.api, world.engine, clock=world.clock)
+
+
+def bound_to(world):
+    return world.api.read(PODS, "web", "default")["spec"].get("nodeName")
 
 
 def web(cpu=2.0):
@@ -192,43 +172,44 @@ ASKED = ExtenderBindingArgs("web", "default", "web", "a")
 
 @pytest.mark.req("NS-088")
 async def test_the_binding_is_made_and_the_reservation_is_bound_at_once():
-    extender, client, binds = binding()
-    extender.engine.filter(web(), ["a"], 1.0)
+    world, binds = binding()
+    world.engine.filter(web(), ["a"], 1.0)
     assert await binds.bind(ASKED) == ""
-    assert client.bound == [("default", "web", "a", "web")]
-    (entry,) = extender.books.reservations(1.0)
+    assert bound_to(world) == "a"
+    (entry,) = world.books.reservations(1.0)
     assert entry.state == "bound"
 
 
 @pytest.mark.req("NS-088")
 async def test_without_room_there_is_no_binding():
-    extender, client, binds = binding()
-    extender.engine.filter(web(cpu=4), ["a"], 1.0)
+    world, binds = binding()
+    world.engine.filter(web(cpu=4), ["a"], 1.0)
     problem = await binds.bind(ExtenderBindingArgs("web", "default", "web", "b"))
     assert "cannot align" in problem
-    assert client.bound == []
+    assert not bound_to(world)
 
 
 @pytest.mark.req("NS-088")
 async def test_a_binding_that_is_refused_is_told_and_the_cells_stay_held_for_the_next_try():
-    extender, client, binds = binding()
-    extender.engine.filter(web(), ["a"], 1.0)
-    client.error = Conflict(409, reason="Conflict", message="pod web is already assigned to node b")
+    world, binds = binding()
+    world.engine.filter(web(), ["a"], 1.0)
+    conflict = Conflict(409, reason="Conflict", message="pod web is already assigned to node b")
+    world.api.refuse(PODS, "bind", error=conflict)
     assert "already assigned" in await binds.bind(ASKED)
-    (entry,) = extender.books.reservations(1.0)
+    (entry,) = world.books.reservations(1.0)
     assert entry.state == "held"
 
 
 @pytest.mark.req("NS-088")
 async def test_a_pod_that_did_not_pass_filter_is_not_bound():
-    _, client, binds = binding()
+    world, binds = binding()
     assert "filter" in await binds.bind(ASKED)
-    assert client.bound == []
+    assert not bound_to(world)
 
 
 @pytest.mark.req("NS-107")
 def test_one_event_for_each_silence_of_an_exporter():
-    extender = Extender()
+    extender = ExtenderWorld()
     now, told = [], []
     recorder = SimpleNamespace(event=lambda regarding, **said: told.append((regarding.name, said["reason"])))
     silence = StalenessCheck(lambda _: now, recorder=recorder, metrics=extender.metrics)

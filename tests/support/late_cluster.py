@@ -207,7 +207,7 @@ def _blocks(blocks: Iterable[memory_manager.Block]) -> tuple[scanned.MemoryBlock
     return tuple(scanned.MemoryBlock(each.resource, each.size, each.cells) for each in blocks)
 
 
-class ReservationWorld:
+class LateCluster:
     """See the module's docstring."""
 
     def __init__(
