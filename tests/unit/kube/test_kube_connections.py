@@ -114,8 +114,9 @@ async def _has_ended(reader: asyncio.StreamReader) -> bool:
         return True
 
 
-async def test_bodies_of_strangers_share_room_and_the_newest_is_read(listener):
+async def test_bodies_of_strangers_share_room_and_the_newest_is_read(listener, monkeypatch):
     """The declared length counts, before a byte of it has come."""
+    monkeypatch.setattr(connections, "BODY_GRACE", 60.0)
     fitting = UNPROVEN_BYTES // BODY
     async with attacked(listener, fitting + 3, unfinished("/pods", BODY - 1), over=3):
         padded = SMALL + b" " * (BODY - len(SMALL))
