@@ -313,13 +313,13 @@ async def until_logged(world: OperatorWorld, event: str, times: int) -> None:
 
 @pytest.mark.req("PL-500")
 async def test_idle_it_writes_nothing_but_its_lease_and_stays_small(world: OperatorWorld) -> None:
-    """A short look here; ten minutes belong to the soak test."""
+    """A short look here; ten minutes belong to the soak test. One dry run may be among it: of the webhook's probe."""
     async with available(world) as operator:
         await asyncio.sleep(4)
         audited = world.audit()
         await asyncio.sleep(20)
         asked = await audited.requests()
-        assert [each for each in asked if each.split()[0] not in ("get", "list")] == []
+        assert [each for each in asked if each.split()[0] not in ("get", "list")] in ([], ["create configmaps"])
         status = Path(f"/proc/{operator.process.pid}/status").read_text()
         resident = int(status.partition("VmRSS:")[2].split()[0]) / 1024
         print(f"operator: {resident:.1f} MiB resident")  # noqa: T201 - a figure

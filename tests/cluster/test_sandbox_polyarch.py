@@ -196,7 +196,7 @@ async def test_the_roles_are_no_administrators(placed_sandbox: Sandbox, tmp_path
 async def test_the_webhook_is_registered_by_service_and_places_pods(placed_sandbox: Sandbox) -> None:
     async with placed_sandbox.client() as client:
         registered = await client.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
-        (webhook,) = registered["webhooks"]
+        webhook, _probe = registered["webhooks"]
         assert webhook["clientConfig"]["service"]["namespace"] == DEFAULT_NAMESPACE
         assert "url" not in webhook["clientConfig"]
         assert webhook["failurePolicy"] == "Ignore"

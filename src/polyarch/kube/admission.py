@@ -21,6 +21,7 @@ from aiohttp import web
 from msgspec import UNSET, UnsetType
 
 from polyarch.clock import Clock, SystemClock, deadline, is_cancelled
+from polyarch.kube import webhook_probe
 from polyarch.kube.connections import BodyTooLarge, Connection, read_body
 from polyarch.kube.errors import SeenErrors
 from polyarch.kube.metrics import ADMISSION_SECONDS, Metrics
@@ -237,7 +238,7 @@ class Reviewer(Generic[T]):
         _expect(review.api_version, review.kind)
         asked = review.request
         if self._is_foreign(asked):
-            return _encoded(asked.uid, AdmissionResponse())
+            return _encoded(asked.uid, _passed_on(asked))
         request = AdmissionRequest(
             uid=asked.uid,
             operation=asked.operation,
@@ -279,7 +280,7 @@ class Reviewer(Generic[T]):
         except _UNREADABLE as broken:
             raise NotAReview(f"the AdmissionReview has no usable request: {broken}") from None
         if self._is_foreign(asked):
-            return _encoded(asked.uid, AdmissionResponse())
+            return _encoded(asked.uid, _passed_on(asked))
         return self._by_policy(asked, "undecodable", f"the object is not understood: {error}", None)
 
     def _is_foreign(self, asked: _Request[T] | _Addressed) -> bool:
@@ -338,6 +339,12 @@ def _expect(api_version: object, kind: object) -> None:
 
 def _quoted(value: object) -> str:
     return "none" if value is None else repr(value)[:80]
+
+
+def _passed_on(asked: _Request[Any] | _Addressed) -> AdmissionResponse:
+    """The answer to a review that is none of the route's: it is allowed, unless it asks if anybody answers."""
+    is_probe = webhook_probe.is_probe(asked.resource.resource, asked.name)
+    return AdmissionResponse(allowed=not is_probe, message=webhook_probe.REACHED if is_probe else "")
 
 
 def _encoded(uid: str, response: AdmissionResponse) -> bytes:

@@ -78,7 +78,9 @@ def test_the_pod_webhook_follows_configuration_and_policy():
     document = placement_objects.pod_webhook(
         OperatorSettings(namespace="ours"), CONFIGURATION, table(excludedNamespaces=["x", "y-*"]), b"PEM", owner=OWNER
     )
-    (webhook,) = document["webhooks"]
+    webhook, probe = document["webhooks"]
+    assert probe["clientConfig"] == webhook["clientConfig"]
+    assert probe["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "ours"}}
     assert webhook["namespaceSelector"]["matchExpressions"] == [
         {"key": "a", "operator": "In", "values": ["b", "c"]},
         {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["x"]},

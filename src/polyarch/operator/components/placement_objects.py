@@ -32,6 +32,7 @@ from polyarch.kube.resources import (
     Resource,
 )
 from polyarch.kube.server import SCRAPER_RIGHTS
+from polyarch.kube.webhook_probe import probe_entry
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.operator import operands
 from polyarch.operator.components import alerts
@@ -537,6 +538,8 @@ def pod_webhook(
         excluded_namespaces=policy.spec.excluded_namespaces,
         review_key=review_key,
     )
+    webhooks = document["webhooks"]
+    document["webhooks"] = [*webhooks, probe_entry(webhooks[0], namespace=settings.namespace)]
     return owned(injected(document, settings), owner)
 
 

@@ -41,6 +41,7 @@ from polyarch.kube.resources import (
     few,
 )
 from polyarch.kube.store import ObjectChange
+from polyarch.kube.webhook_probe import WebhookProbe
 from polyarch.objects import Condition, ObjectKey, ObjectMeta, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace
@@ -372,6 +373,7 @@ class PlacementReconciler:
         forced_release = ForcedRelease(client, recorder, releases)
         self._uninstaller = Uninstaller(client, sets, forced_release, namespace=settings.namespace, clock=clock)
         self._conditions = ConditionMetrics(process.metrics)
+        self._probe = WebhookProbe(client, clock, webhook=names.POD_WEBHOOK, namespace=settings.namespace)
         self._is_uninstalled = False
         self._backoff = UninstallBackoff()
 
@@ -421,7 +423,8 @@ class PlacementReconciler:
             # Before it is put right, so that the condition's times say that pods were not placed meanwhile.
             document = await self._write_conditions(document, self._facts(problems=problems, unreachable=changed))
         deployed = await self._deployer.apply(configuration, cluster)
-        facts = self._facts(problems=(*deployed.problems, *problems), unreachable=deployed.unreachable)
+        unreachable = (*deployed.unreachable, *await self._not_reached(document))
+        facts = self._facts(problems=(*deployed.problems, *problems), unreachable=unreachable)
         document = await self._write_conditions(document, facts)
         if deployed.failure is not None:
             raise deployed.failure
@@ -429,7 +432,18 @@ class PlacementReconciler:
         if not monitored and (waits := await self._remove_monitor(document)) is not None:
             return waits
         await self._drop_finalizer(document, wanted)
-        return after_apply(deployed.outcome, self._sets)
+        result = after_apply(deployed.outcome, self._sets)
+        pauses = [self._probe.wait, *([result.seconds] if isinstance(result, RequeueAfter) else [])]
+        return RequeueAfter(min(pauses))
+
+    async def _not_reached(self, document: Unstructured) -> tuple[str, ...]:
+        """Why the API server does not reach the pod webhook, as it says itself."""
+        if not (self._deployer.is_configured and self._deployer.should_be_configured):
+            self._probe.forget()
+            return ()
+        is_current = self._sets.rollout(names.WEBHOOK).up_to_date
+        problem = await self._probe.problem(was_reached=_is_available(document), is_current=is_current)
+        return (problem,) if problem else ()
 
     async def watch_predecessor(self, leads: Callable[[], bool]) -> None:
         """For replicas that do not lead, until cancelled: in one namespace the predecessor holds the Lease."""
