@@ -12,6 +12,7 @@ something depends on them: an eviction, or whether a pod is on the wrong node.
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
@@ -143,10 +144,17 @@ class DeploymentStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     available_replicas: int = 0
 
 
+class DeploymentSpec(msgspec.Struct, frozen=True, gc=False):
+    """apps/v1 DeploymentSpec: how many replicas are wanted."""
+
+    replicas: int = 1
+
+
 class Deployment(msgspec.Struct, frozen=True, gc=False):
     """apps/v1 Deployment."""
 
     metadata: ObjectMeta = ObjectMeta()
+    spec: DeploymentSpec = DeploymentSpec()
     status: DeploymentStatus | None = None
 
 
@@ -196,9 +204,10 @@ class WebhookAvailability:
     def _deployment_changed(self, change: ObjectChange[Deployment]) -> None:
         was_available = self._is_available
         status = change.new.status if change.new is not None else None
+        wanted = max(change.new.spec.replicas, 1) if change.new is not None else 1
         before, self._replicas = self._replicas, status.available_replicas if status is not None else 0
         self._is_available = change.new is None or self._replicas > 0
-        if self._replicas < before:
+        if self._replicas < min(before, wanted):  # those that a scale-down or a surge has ended count for nothing
             self._on_loss()
         if self._is_available and not was_available:
             self._on_return()
@@ -213,6 +222,10 @@ BOUND_PODS: Final = ListOptions(
 DELAYS_AFTER_RETURN: Final = (10.0, 45.0)
 """Seconds after the webhook's return at which pods are looked for: when the API server calls it again, and once more
 for what was created until then."""
+NODES_INTERVAL: Final = 600.0
+"""Least seconds between two looks at pods on nodes after losses: the list may be all of a cluster's."""
+NODES_RETRY: Final = 60.0
+"""Seconds after which such a look that failed is tried again."""
 UNNOTICED_SECONDS: Final = 120.0
 """How long a replica may be lost before its Deployment shows it: a silent node is NotReady after 50 s."""
 FACTS_REQUEUE_DELAY: Final = 5.0
@@ -267,6 +280,11 @@ class Sweeper:
         """When to look for what was missed while the webhook was away."""
         self._lost_at: datetime | None = None
         """Since when pods may have been missed and taken by a node; None: nothing is known of a loss."""
+        self._last_loss: datetime | None = None
+        self._nodes_due: float | None = None
+        """When to look for them."""
+        self._nodes_seen = -math.inf
+        """When they were looked for."""
         self._wake = asyncio.Event()
         self._causes = SeenErrors()
         self.unplaced = 0
@@ -286,16 +304,20 @@ class Sweeper:
                 now = self._clock.monotonic()
                 interval = self._facts.table.spec.sweep_interval
                 regular = max(last + min(wait if wait is not None else interval, interval), last + MIN_INTERVAL)
-                due = min([regular, *self._return_sweeps])
+                nodes_due = self._nodes_due if self._nodes_due is not None and self._webhook.is_available else math.inf
+                due = min([regular, nodes_due, *self._return_sweeps])
                 if now < due:
                     await self._rest(due - now)
                     continue
-                any_age = any(each <= now for each in self._return_sweeps) or (any_age and wait is not None)
+                after_loss = nodes_due <= now
+                any_age = (
+                    after_loss or any(each <= now for each in self._return_sweeps) or (any_age and wait is not None)
+                )
                 self._return_sweeps = [each for each in self._return_sweeps if each > now]
-                wait = await self._sweep_safely(any_age=any_age)
+                if after_loss:
+                    self._nodes_due = now + NODES_RETRY
+                wait = await self._sweep_safely(any_age=any_age, after_loss=after_loss)
                 last = self._clock.monotonic()
-                if any_age and not self._return_sweeps and self._webhook.is_available:
-                    self._lost_at = None
         finally:
             self._webhook.watch(False)
             self._show(SweepResult())
@@ -309,13 +331,26 @@ class Sweeper:
     def _webhook_returned(self) -> None:
         now = self._clock.monotonic()
         self._return_sweeps = [now + each for each in DELAYS_AFTER_RETURN]
+        if self._lost_at is not None and self._nodes_due is None:  # a replica that comes and goes puts nothing off
+            self._nodes_due = max(self._return_sweeps[-1], self._nodes_seen + NODES_INTERVAL)
         self._wake.set()
 
     def _webhook_lost(self) -> None:
+        self._last_loss = self._clock.now()
         if self._lost_at is None:
-            self._lost_at = self._clock.now() - timedelta(seconds=UNNOTICED_SECONDS)
+            self._lost_at = self._last_loss - timedelta(seconds=UNNOTICED_SECONDS)
         if self._webhook.is_available:  # by other replicas
             self._webhook_returned()
+        else:
+            self._nodes_due = None  # its return says when
+
+    def _looked_at_nodes(self, begun: datetime) -> None:
+        """A look that has ended answers the losses that were known as it began."""
+        self._nodes_seen, self._nodes_due, self._lost_at = self._clock.monotonic(), None, None
+        if self._last_loss is not None and self._last_loss >= begun:
+            self._lost_at = begun - timedelta(seconds=UNNOTICED_SECONDS)
+            if self._webhook.is_available:
+                self._webhook_returned()
 
     async def _rest(self, seconds: float) -> None:
         self._wake.clear()
@@ -327,11 +362,11 @@ class Sweeper:
 
     # -- one sweep -----------------------------------------------------------------------------------------------------
 
-    async def _sweep_safely(self, *, any_age: bool) -> float | None:
+    async def _sweep_safely(self, *, any_age: bool, after_loss: bool) -> float | None:
         """Sweeps once; seconds until an eviction that had to wait may be made, if there is one. No error ends the
         sweep."""
         try:
-            return await self._sweep(any_age=any_age)
+            return await self._sweep(any_age=any_age, after_loss=after_loss)
         except KubernetesError as error:
             log.warning("the sweep failed", error=str(error))
         except Exception as error:
@@ -339,17 +374,17 @@ class Sweeper:
             log.error("the sweep failed with an internal error", exc_info=error if self._causes.is_new(error) else None)
         return None
 
-    async def _sweep(self, *, any_age: bool) -> float | None:
+    async def _sweep(self, *, any_age: bool, after_loss: bool) -> float | None:
         if not self._facts.is_complete:
             return FACTS_REQUEUE_DELAY
-        spec, actions = self._facts.table.spec, self._actions
+        spec, actions, begun = self._facts.table.spec, self._actions, self._clock.now()
         if self._facts.is_deprovisioning or actions == {"off"}:
             self._show(SweepResult())
             return None
         younger = None if any_age else self._clock.now() - timedelta(seconds=spec.sweep_min_age)
         result = SweepResult(younger)
         result.within = await self._namespaces()
-        looks_at_nodes = spec.sweep_scope == "all" or (any_age and self._lost_at is not None)
+        looks_at_nodes = spec.sweep_scope == "all" or after_loss
         if "evict" in actions or looks_at_nodes:
             result.nodes = await self._nodes()
         until = self._clock.monotonic() + LOOKUPS_TIMEOUT
@@ -361,6 +396,8 @@ class Sweeper:
         if looks_at_nodes and result.nodes:
             older = self._lost_at if spec.sweep_scope != "all" else None
             await self._sweep_bound(result, until, older=older)
+        if after_loss:
+            self._looked_at_nodes(begun)
         self._show(result)
         return await self._evictor.evict(
             result.evictable, latest=result.latest, per_minute=spec.sweep_max_evictions_per_minute

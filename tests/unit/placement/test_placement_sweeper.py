@@ -38,6 +38,7 @@ class Cluster:
         self.evicted = []
         self.refusal = None
         self.failing = False
+        self.lost_page = False
         self.leading = True
         self.metrics, metrics = placement_metrics()
         secrets = PullSecrets(FakeSecrets(), self.clock)
@@ -79,6 +80,8 @@ class Cluster:
     async def list_page(self, resource, selection, *, type, continue_token="", limit=0):
         assert selection.field_selector == "spec.nodeName!="
         self.pages += 1
+        if self.lost_page:
+            raise ServerTimeout(504, reason="Timeout", verb="list", resource="pods")
         bound = [each for each in self.pods.values() if each.spec.node_name]
         begin = int(continue_token or 0)
         rest = len(bound) - begin - limit
@@ -116,9 +119,10 @@ class Cluster:
     def unregister(self):
         self.watches["mutatingwebhookconfigurations"].remove(names.WEBHOOK_CONFIGURATION)
 
-    def serve(self, replicas):
+    def serve(self, replicas, *, wanted=3):
         metadata = {"name": names.WEBHOOK, "namespace": OPERATOR}
-        self.watches["deployments"].put({"metadata": metadata, "status": {"availableReplicas": replicas}})
+        found = {"metadata": metadata, "spec": {"replicas": wanted}, "status": {"availableReplicas": replicas}}
+        self.watches["deployments"].put(found)
 
     async def settled(self):
         """A cluster in which nothing has happened for a while."""
@@ -516,16 +520,81 @@ async def test_pods_that_a_lost_replica_let_pass_are_found_on_their_nodes(make):
     cluster.create("lucky", phase="Running", nodeName="b", age=60)
     cluster.serve(2)
     await cluster.clock.run(12)
-    assert cluster.reported() == ["missed"]
     cluster.create("later", phase="Running", nodeName="a")
-    await cluster.clock.run(40)
-    assert cluster.reported() == ["missed", "later"]
-    pages = cluster.pages
+    await cluster.clock.run(35)
+    assert sorted(cluster.reported()) == ["later", "missed"]
+    assert cluster.pages == 1
     await cluster.clock.run(900)
-    assert cluster.pages == pages
     cluster.serve(3)
     await cluster.clock.run(60)
-    assert cluster.pages == pages
+    assert cluster.pages == 1
+
+
+@pytest.mark.req("PL-370")
+@pytest.mark.parametrize(
+    "replicas",
+    [[(4, 3), (3, 3), (4, 3), (3, 3)], [(2, 2)], [(1, 1), (3, 3)]],
+    ids=["rolling update with a surge", "scaled down", "scaled down and up again"],
+)
+async def test_replicas_that_end_on_purpose_cost_no_list_of_all_pods(make, replicas):
+    cluster = make()
+    await cluster.settled()
+    for available, wanted in replicas:
+        cluster.serve(available, wanted=wanted)
+        await cluster.clock.run(20)
+    await cluster.clock.run(1200)
+    assert cluster.pages == 0
+
+
+@pytest.mark.req("PL-370")
+@pytest.mark.parametrize("seconds", [4, 60])
+async def test_a_replica_that_comes_and_goes_neither_floods_nor_puts_off_the_look_at_nodes(make, seconds):
+    cluster = make()
+    await cluster.settled()
+    cluster.registry.set(APP, "linux/arm64")
+    cluster.create("missed", phase="Running", nodeName="a", age=60)
+    for number in range(3600 // seconds):
+        cluster.serve(2 + number % 2)
+        await cluster.clock.run(seconds)
+        if number * seconds == 1800:
+            cluster.create("between", phase="Running", nodeName="a")
+    assert cluster.reported() == ["missed", "between"]
+    assert 5 <= cluster.pages <= 7
+
+
+@pytest.mark.req("PL-370")
+@pytest.mark.parametrize("fails", ["pods on nodes", "pending pods"])
+async def test_a_look_at_nodes_that_fails_is_tried_again(make, fails):
+    cluster = make()
+    await cluster.settled()
+    cluster.registry.set(APP, "linux/arm64")
+    cluster.create("missed", phase="Running", nodeName="a", age=60)
+    cluster.serve(2)
+    cluster.failing = fails == "pending pods"
+    cluster.lost_page = fails == "pods on nodes"
+    await cluster.clock.run(90)
+    assert cluster.reported() == []
+    cluster.failing = cluster.lost_page = False
+    await cluster.clock.run(65)
+    assert cluster.reported() == ["missed"]
+
+
+@pytest.mark.req("PL-370")
+async def test_a_loss_during_a_look_at_nodes_is_answered_by_another_one(make):
+    """The webhook is away as a whole and returns while the first look is still asking a registry."""
+    cluster = make()
+    await cluster.settled()
+    cluster.create("slow", "quay.io/team/slow:1", phase="Running", nodeName="a")
+    cluster.registry.set(APP, "linux/arm64")
+    cluster.serve(2)
+    await cluster.clock.run(50)
+    assert cluster.pages == 1
+    cluster.serve(0)
+    cluster.create("missed", phase="Running", nodeName="a")
+    await cluster.clock.run(30)
+    cluster.serve(3)
+    await cluster.clock.run(700)
+    assert cluster.reported() == ["missed"]
 
 
 @pytest.mark.req("PL-370")
