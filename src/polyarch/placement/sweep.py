@@ -29,7 +29,7 @@ from polyarch.kube.informer import OnDemandInformer, Shares
 from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
 from polyarch.kube.store import ObjectChange
-from polyarch.objects import ObjectMeta, PartialObjectMetadata, Pod
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata, Pod
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.placement import names
 from polyarch.placement.events import Event
@@ -226,6 +226,8 @@ NODES_INTERVAL: Final = 600.0
 """Least seconds between two looks at pods on nodes after losses: the list may be all of a cluster's."""
 NODES_RETRY: Final = 60.0
 """Seconds after which such a look that failed is tried again."""
+LEFT_AT_ONCE: Final = 50
+"""Pods that are read anew in one sweep, of those that a look found and whose eviction has to wait."""
 UNNOTICED_SECONDS: Final = 120.0
 """How long a replica may be lost before its Deployment shows it: a silent node is NotReady after 50 s."""
 FACTS_REQUEUE_DELAY: Final = 5.0
@@ -285,6 +287,10 @@ class Sweeper:
         """When to look for them."""
         self._nodes_seen = -math.inf
         """When they were looked for."""
+        self._left: list[ObjectKey] = []
+        """Pods on nodes that such a look found and that are still to be evicted."""
+        self._left_latest = ""
+        """The latest creation time of a pod that it listed."""
         self._wake = asyncio.Event()
         self._causes = SeenErrors()
         self.unplaced = 0
@@ -395,13 +401,18 @@ class Sweeper:
         self._show(result)
         if looks_at_nodes and result.nodes:
             older = self._lost_at if spec.sweep_scope != "all" else None
-            await self._sweep_bound(result, until, older=older)
+            found = await self._sweep_bound(result, until, older=older)
+            self._left = [each.pod.metadata.key for each in found if each.evictable] if older is not None else []
+            self._left_latest = result.latest
+        elif self._left:
+            await self._sweep_left(result, until)
         if after_loss:
             self._looked_at_nodes(begun)
         self._show(result)
-        return await self._evictor.evict(
+        wait = await self._evictor.evict(
             result.evictable, latest=result.latest, per_minute=spec.sweep_max_evictions_per_minute
         )
+        return EVICTION_RETRY_DELAY if wait is None and self._left else wait
 
     async def _namespaces(self) -> frozenset[str] | None:
         """The namespaces that the ClusterPodPlacementConfig selects: the API server asks about no pod of the others,
@@ -441,19 +452,34 @@ class Sweeper:
         evicting = [each for each in candidates if each.case.settings.sweep_action == "evict"]
         result.evictable += await self._missed(evicting, result, until)
 
-    async def _sweep_bound(self, result: "SweepResult", until: float, *, older: datetime | None) -> None:
-        """``older``: pods created before it are passed over."""
+    async def _sweep_bound(self, result: "SweepResult", until: float, *, older: datetime | None) -> list[MissedPod]:
+        """Returns those found where the policy evicts. ``older``: pods created before it are passed over."""
         token = ""
+        evicting: list[MissedPod] = []
         while True:
             page = await self._client.list_page(PODS, BOUND_PODS, type=Pod, continue_token=token, limit=PAGE_SIZE)
             pods = [pod for pod in page.objects if older is None or created(pod) >= older]
             found = await self._missed(await self._candidates(pods, result), result, until)
             result.misplaced.update(each.pod.metadata.namespace for each in found)
             await self._report(found)
-            result.evictable += [each for each in found if each.case.settings.sweep_action == "evict"]
+            evicting += [each for each in found if each.case.settings.sweep_action == "evict"]
             token = page.continue_token
             if not token:
-                return
+                result.evictable += evicting
+                return evicting
+
+    async def _sweep_left(self, result: "SweepResult", until: float) -> None:
+        """Reads some of the pods that are still to be evicted: a list of all would cost too much for a few."""
+        keys, rest = self._left[:LEFT_AT_ONCE], self._left[LEFT_AT_ONCE:]
+        pods: list[Pod] = []
+        for key in keys:
+            named = ListOptions(key.namespace, BOUND_PODS.label_selector, f"metadata.name={key.name}")
+            pods += (await self._client.list_page(PODS, named, type=Pod, limit=1)).objects
+        found = await self._missed(await self._candidates(pods, result), result, until)
+        evicting = [each for each in found if each.case.settings.sweep_action == "evict"]
+        result.evictable += evicting
+        result.latest = max(result.latest, self._left_latest)
+        self._left = rest + [each.pod.metadata.key for each in evicting if each.evictable]
 
     async def _candidates(self, pods: Iterable[Pod], result: "SweepResult") -> list[SweepCandidate]:
         candidates = []

@@ -78,6 +78,9 @@ class Cluster:
         return ListResult([msgspec.convert(each, PartialObjectMetadata) for each in documents], "1")
 
     async def list_page(self, resource, selection, *, type, continue_token="", limit=0):
+        if selection.namespace:
+            key = ObjectKey(selection.namespace, selection.field_selector.removeprefix("metadata.name="))
+            return Page([self.pods[key]] if key in self.pods else [], "1", "")
         assert selection.field_selector == "spec.nodeName!="
         self.pages += 1
         if self.lost_page:
@@ -577,6 +580,38 @@ async def test_a_look_at_nodes_that_fails_is_tried_again(make, fails):
     cluster.failing = cluster.lost_page = False
     await cluster.clock.run(65)
     assert cluster.reported() == ["missed"]
+
+
+@pytest.mark.req("PL-371")
+async def test_all_that_a_lost_replica_let_pass_are_evicted_at_the_policys_pace_by_one_list(make):
+    cluster = make(sweep={"action": "evict", "maxEvictionsPerMinute": 20})
+    await cluster.settled()
+    cluster.registry.set(APP, "linux/arm64")
+    for number in range(70):
+        owner = f"set-{number % 60}"
+        cluster.create(f"missed-{number}", phase="Running", nodeName="a", age=90 - number, owner=owner)
+    cluster.serve(2)
+    await cluster.clock.run(60)
+    assert len(cluster.evicted) == 20
+    await cluster.clock.run(600)
+    assert set(cluster.evicted) == {f"missed-{number}" for number in range(70)}
+    assert cluster.pages == 1
+
+
+@pytest.mark.req("PL-371")
+async def test_what_waits_for_its_eviction_is_judged_anew(make):
+    cluster = make(sweep={"action": "evict", "maxEvictionsPerMinute": 1})
+    await cluster.settled()
+    cluster.registry.set(APP, "linux/arm64")
+    for name in ("first", "finished", "gone"):
+        cluster.create(name, phase="Running", nodeName="a", age=60, owner=name)
+    cluster.serve(2)
+    await cluster.clock.run(60)
+    assert cluster.evicted == ["first"]
+    cluster.create("finished", phase="Succeeded", nodeName="a", age=60, owner="finished")
+    del cluster.pods[ObjectKey("team", "gone")]
+    await cluster.clock.run(600)
+    assert cluster.evicted == ["first"]
 
 
 @pytest.mark.req("PL-370")
