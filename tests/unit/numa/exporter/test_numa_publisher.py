@@ -2,11 +2,9 @@
 
 import asyncio
 import itertools
-from contextlib import asynccontextmanager
 
 import pytest
-from fake_api import FakeApi
-from manual_clock import ManualClock
+from exporter_world import ExporterWorld
 from numa_host import NODE, published, register
 from structlog.testing import capture_logs
 
@@ -21,23 +19,13 @@ from polyarch.kube.errors import (
     Unavailable,
 )
 from polyarch.numa import names
-from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
-from polyarch.numa.exporter.cluster import OwnNode, WatchedObject
+from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.exporter.publisher import (
-    Publisher,
-    PublishRequest,
     TopologyNotServed,
     retry_delay,
 )
-from polyarch.numa.exporter.settings import ExporterSettings, PublishSettings, TriggerSettings
+from polyarch.numa.exporter.settings import PublishSettings, TriggerSettings
 from polyarch.numa.facts import ScanSettings
-from polyarch.objects import Condition
-
-SETTINGS = ExporterSettings(hostname=NODE)
-
-
-def publishing(**settings):
-    return ExporterSettings(hostname=NODE, publish=PublishSettings(**settings))
 
 
 def document(available="3", **metadata):
@@ -51,88 +39,10 @@ def document(available="3", **metadata):
     }
 
 
-class Counted:
-    """What the publisher says of itself."""
-
-    def __init__(self):
-        self.writes = []
-        self.patch_failures = []
-        self.skips = 0
-
-    def written(self, operation, trigger, *, seconds, size_ratio):
-        self.writes.append((operation, trigger))
-
-    def patch_failed(self, trigger):
-        self.patch_failures.append(trigger)
-
-    def skipped(self):
-        self.skips += 1
-
-    def published(self):
-        pass
-
-
-class PublisherWorld:
-    def __init__(self, settings, *, owned):
-        self.api, self.clock, self.counted = FakeApi(), ManualClock(), Counted()
-        self.conditions: list[Condition] = []
-        self.scans = 0
-        self.owner = OwnNode(self.api, NODE, clock=self.clock, chance=lambda: 0.5, replaced=self.wake)
-        self.topology = WatchedObject(
-            self.api,
-            TOPOLOGIES,
-            NODE,
-            NodeResourceTopology,
-            clock=self.clock,
-            resync=600.0,
-            chance=lambda: 0.5,
-            changed=self.wake,
-        )
-        self.publisher = Publisher(
-            self.api,
-            settings,
-            topology=self.topology,
-            owner=self.owner if owned else None,
-            metrics=self.counted,
-            clock=self.clock,
-            chance=lambda: 0.5,
-            on_condition=self.conditions.append,
-        )
-
-    def wake(self):
-        self.publisher.wake()
-
-    def scan(self, made, trigger="periodic"):
-        self.scans += 1
-        self.publisher.offer(PublishRequest(made, trigger, self.clock.monotonic(), f"scan {self.scans}"))
-
-    async def settle(self, seconds=0.0):
-        await self.clock.run(seconds)
-
-    @property
-    def owner_uid(self):
-        [reference] = published(self.api)["metadata"]["ownerReferences"]
-        return reference["uid"]
-
-    @property
-    def available(self):
-        return published(self.api)["zones"][0]["resources"][0]["available"]
-
-
-@asynccontextmanager
-async def running(settings=SETTINGS, *, owned=True, prepared=lambda world: register(world.api, "one")):
-    world = PublisherWorld(settings, owned=owned)
+def running(*, owned=True, prepared=lambda world: register(world.api, "one"), **settings):
+    world = ExporterWorld(**settings)
     prepared(world)
-    parts = [world.publisher, world.topology, *([world.owner] if owned else [])]
-    tasks = [asyncio.create_task(each.run()) for each in parts]
-    world.task = tasks[0]
-    try:
-        await world.settle()
-        yield world
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    return world.publishing(owned=owned)
 
 
 # -- what is written ---------------------------------------------------------------------------------------------------
@@ -141,12 +51,12 @@ async def running(settings=SETTINGS, *, owned=True, prepared=lambda world: regis
 @pytest.mark.req("NE-110")
 async def test_equal_results_cause_no_request_at_all():
     async with running() as world:
-        world.scan(document())
-        await world.settle()
+        world.offer(document())
+        await world.clock.run(0)
         before = len(world.api.requests)
         for trigger in ("periodic", "reactive") * 5:
-            world.scan(document(), trigger)
-            await world.settle(10)
+            world.offer(document(), trigger)
+            await world.clock.run(10)
         assert world.api.requests[before:] == []
         assert (world.counted.writes, world.counted.skips) == ([("create", "periodic")], 10)
 
@@ -154,8 +64,8 @@ async def test_equal_results_cause_no_request_at_all():
 @pytest.mark.req("NE-111")
 async def test_a_change_is_one_merge_patch_of_what_differs_and_names_its_trigger():
     async with running() as world:
-        world.scan(document())
-        await world.settle()
+        world.offer(document())
+        await world.clock.run(0)
         patches = []
         real = world.api.patch
 
@@ -164,8 +74,8 @@ async def test_a_change_is_one_merge_patch_of_what_differs_and_names_its_trigger
             return await real(resource, name, patch, **more)
 
         world.api.patch = patch
-        world.scan(document("1"), "reactive")
-        await world.settle(1)
+        world.offer(document("1"), "reactive")
+        await world.clock.run(1)
         [sent] = patches
         assert sent == {"zones": document("1")["zones"], "metadata": {"annotations": {names.TRIGGER: "reactive"}}}
         assert world.counted.writes == [("create", "periodic"), ("patch", "reactive")]
@@ -173,14 +83,14 @@ async def test_a_change_is_one_merge_patch_of_what_differs_and_names_its_trigger
 
 @pytest.mark.req("NE-111")
 async def test_without_patch_mode_the_object_is_read_and_put_with_what_others_wrote():
-    async with running(publishing(patch_mode=False)) as world:
-        world.scan(document())
-        await world.settle(1)
+    async with running(publish=PublishSettings(patch_mode=False)) as world:
+        world.offer(document())
+        await world.clock.run(1)
         found = published(world.api)
         found["metadata"]["labels"] = {"theirs": "stays"}
         world.api.put(TOPOLOGIES, found)
-        world.scan(document("1"))
-        await world.settle(1)
+        world.offer(document("1"))
+        await world.clock.run(1)
         assert (world.available, published(world.api)["metadata"]["labels"]) == ("1", {"theirs": "stays"})
         assert world.api.verbs(TOPOLOGIES) == ["create", "get", "replace"]
 
@@ -195,8 +105,8 @@ async def test_a_topology_that_somebody_else_has_just_created_is_patched():
                 world.api.put(TOPOLOGIES, document("9"))
 
         world.api.hook = race
-        world.scan(document())
-        await world.settle(2)
+        world.offer(document())
+        await world.clock.run(2)
         assert (world.available, world.owner_uid) == ("3", "one")
         assert world.api.verbs(TOPOLOGIES) == ["create", "get", "patch"]
 
@@ -204,16 +114,16 @@ async def test_a_topology_that_somebody_else_has_just_created_is_patched():
 @pytest.mark.req("NE-112")
 async def test_an_edit_and_a_deletion_by_others_are_repaired_within_seconds():
     async with running() as world:
-        world.scan(document())
-        await world.settle(2)
+        world.offer(document())
+        await world.clock.run(2)
         found = published(world.api)
         found["zones"][0]["resources"][0]["available"] = "77"
         found["metadata"]["annotations"]["theirs"] = "stays"
         world.api.put(TOPOLOGIES, found)
-        await world.settle(5)
+        await world.clock.run(5)
         assert (world.available, published(world.api)["metadata"]["annotations"]["theirs"]) == ("3", "stays")
         world.api.remove(TOPOLOGIES, NODE)
-        await world.settle(5)
+        await world.clock.run(5)
         assert (world.available, world.owner_uid) == ("3", "one")
         assert world.api.verbs(TOPOLOGIES) == ["create", "patch", "create"]
 
@@ -225,13 +135,13 @@ async def test_where_the_watch_is_forbidden_the_object_is_read_every_ten_minutes
         world.api.refuse(TOPOLOGIES, "watch", "list")
 
     async with running(prepared=prepared) as world:
-        world.scan(document())
-        await world.settle(30)
+        world.offer(document())
+        await world.clock.run(30)
         assert world.available == "3"
         found = published(world.api)
         found["zones"][0]["resources"][0]["available"] = "77"
         world.api.put(TOPOLOGIES, found)
-        await world.settle(620)
+        await world.clock.run(620)
         assert world.available == "3"
 
 
@@ -244,10 +154,10 @@ async def test_where_the_watch_is_forbidden_an_hour_takes_at_most_a_dozen_reques
         world.api.refuse(TOPOLOGIES, "watch", "list")
 
     async with running(prepared=prepared) as world:
-        world.scan(document())
-        await world.settle(60)
+        world.offer(document())
+        await world.clock.run(60)
         before = len(world.api.requests)
-        await world.settle(3600)
+        await world.clock.run(3600)
         asked = [verb for verb, resource, _ in world.api.requests[before:] if resource == str(TOPOLOGIES)]
         assert 6 <= len(asked) <= 12, asked
 
@@ -258,13 +168,13 @@ async def test_without_a_watch_the_object_is_read_after_some_patches():
         register(world.api, "one")
         world.api.refuse(TOPOLOGIES, "watch", "list")
 
-    async with running(publishing(patch_resync=3), prepared=prepared) as world:
-        world.scan(document())
-        await world.settle(20)
+    async with running(publish=PublishSettings(patch_resync=3), prepared=prepared) as world:
+        world.offer(document())
+        await world.clock.run(20)
         before = len(world.api.verbs(TOPOLOGIES))
         for available in ("1", "2", "1", "2"):
-            world.scan(document(available))
-            await world.settle(2)
+            world.offer(document(available))
+            await world.clock.run(2)
         assert world.api.verbs(TOPOLOGIES)[before:] == ["patch", "patch", "patch", "get", "patch"]
 
 
@@ -274,11 +184,11 @@ async def test_without_a_watch_the_object_is_read_after_some_patches():
 @pytest.mark.req("NE-018")
 async def test_a_node_that_was_registered_again_owns_the_topology_within_a_minute_though_no_scan_is_made():
     async with running() as world:
-        world.scan(document())
-        await world.settle(2)
+        world.offer(document())
+        await world.clock.run(2)
         assert world.owner_uid == "one"
         register(world.api, "two")
-        await world.settle(60)
+        await world.clock.run(60)
         assert world.owner_uid == "two"
 
 
@@ -288,19 +198,19 @@ async def test_a_uid_that_died_while_the_watch_was_blind_is_never_written():
     async with running() as world:
         world.api.holds_back = True
         register(world.api, "two")
-        world.scan(document())
-        await world.settle(2)
+        world.offer(document())
+        await world.clock.run(2)
         assert (world.owner_uid, world.api.verbs(TOPOLOGIES)) == ("two", ["create"])
 
 
 @pytest.mark.req("NE-018")
 async def test_without_a_node_the_topology_is_published_without_owner_until_there_is_one():
     async with running(prepared=lambda world: None) as world:
-        world.scan(document())
-        await world.settle(2)
+        world.offer(document())
+        await world.clock.run(2)
         assert "ownerReferences" not in published(world.api)["metadata"]
         register(world.api, "late")
-        await world.settle(60)
+        await world.clock.run(60)
         assert world.owner_uid == "late"
 
 
@@ -309,8 +219,8 @@ async def test_references_of_others_are_kept_and_one_that_they_add_meanwhile_is_
     """The list of owners is replaced as a whole, so the patch says which version it is made from."""
     theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "7"}
     async with running(prepared=lambda world: world.api.put(TOPOLOGIES, document())) as world:
-        world.scan(document())
-        await world.settle(2)
+        world.offer(document())
+        await world.clock.run(2)
 
         async def race(verb, resource, name):
             if (verb, resource) == ("patch", TOPOLOGIES):
@@ -321,7 +231,7 @@ async def test_references_of_others_are_kept_and_one_that_they_add_meanwhile_is_
 
         world.api.hook = race
         register(world.api, "one")
-        await world.settle(5)
+        await world.clock.run(5)
         references = published(world.api)["metadata"]["ownerReferences"]
         assert [each["uid"] for each in references] == ["7", "one"]
 
@@ -329,8 +239,8 @@ async def test_references_of_others_are_kept_and_one_that_they_add_meanwhile_is_
 @pytest.mark.req("NE-018")
 async def test_an_owner_that_is_not_wanted_is_not_looked_for():
     async with running(owned=False) as world:
-        world.scan(document())
-        await world.settle(2)
+        world.offer(document())
+        await world.clock.run(2)
         assert "ownerReferences" not in published(world.api)["metadata"]
         assert not [each for each in world.api.requests if each[1] == "nodes"]
 
@@ -352,11 +262,11 @@ async def test_scans_do_not_wait_for_a_slow_write_and_the_newest_result_replaces
 
         world.api.hook = slow
         for available in "3210":
-            world.scan(document(available))
-            await world.settle(10)
+            world.offer(document(available))
+            await world.clock.run(10)
         assert writing == ["create"]
         released.set()
-        await world.settle(2)
+        await world.clock.run(2)
         assert (world.available, writing) == ("0", ["create", "patch"])
 
 
@@ -371,9 +281,9 @@ async def test_two_writes_begin_at_least_a_second_apart():
 
         world.api.hook = note
         for number in range(40):
-            world.scan(document(str(number)))
-            await world.settle(0.1)
-        await world.settle(2)
+            world.offer(document(str(number)))
+            await world.clock.run(0.1)
+        await world.clock.run(2)
         assert world.available == "39"
         assert min(later - earlier for earlier, later in itertools.pairwise(times)) >= 1.0
 
@@ -381,10 +291,10 @@ async def test_two_writes_begin_at_least_a_second_apart():
 @pytest.mark.req("NE-113")
 async def test_a_heartbeat_tells_the_last_scan_when_nothing_else_was_written_for_long():
     """The heartbeat."""
-    async with running(publishing(heartbeat=100)) as world:
+    async with running(publish=PublishSettings(heartbeat=100)) as world:
         for _ in range(10):
-            world.scan(document())
-            await world.settle(30)
+            world.offer(document())
+            await world.clock.run(30)
         assert [verb for verb, _ in world.counted.writes] == ["create", "patch", "patch", "patch"]
         assert published(world.api)["metadata"]["annotations"][names.LAST_SCAN] == "scan 10"
 
@@ -395,10 +305,10 @@ async def test_an_exporter_that_finds_its_object_right_when_it_starts_has_a_hear
         register(world.api, "one")
         world.api.put(TOPOLOGIES, document())
 
-    async with running(publishing(heartbeat=100), owned=False, prepared=prepared) as world:
+    async with running(publish=PublishSettings(heartbeat=100), owned=False, prepared=prepared) as world:
         for _ in range(10):
-            world.scan(document())
-            await world.settle(30)
+            world.offer(document())
+            await world.clock.run(30)
         assert [verb for verb, _ in world.counted.writes] == ["patch", "patch", "patch"]
         assert published(world.api)["metadata"]["annotations"][names.LAST_SCAN] == "scan 10"
 
@@ -406,8 +316,8 @@ async def test_an_exporter_that_finds_its_object_right_when_it_starts_has_a_hear
 @pytest.mark.req("NE-113")
 async def test_without_a_new_scan_there_is_no_heartbeat():
     """It says when the last scan was; one that does not come must be seen."""
-    async with running(publishing(heartbeat=100)) as world:
-        world.scan(document())
+    async with running(publish=PublishSettings(heartbeat=100)) as world:
+        world.offer(document())
         waits = []
         wait = world.publisher._wait
 
@@ -416,24 +326,20 @@ async def test_without_a_new_scan_there_is_no_heartbeat():
             await wait()
 
         world.publisher._wait = counted
-        await world.settle(1000)
+        await world.clock.run(1000)
         assert world.counted.writes == [("create", "periodic")]
         assert len(waits) < 5, "and nobody asks all the time"
 
 
 @pytest.mark.req("NE-019")
 async def test_timing_is_told_with_a_write_and_is_no_reason_for_one():
-    async with running(
-        ExporterSettings(
-            hostname=NODE, scan=ScanSettings(expose_timing=True), triggers=TriggerSettings(sleep_interval=90)
-        )
-    ) as world:
-        world.scan(document(), "periodic")
-        await world.settle(40)
-        world.scan(document(), "reactive")
-        await world.settle(20)
-        world.scan(document("1"), "reactive")
-        await world.settle(2)
+    async with running(scan=ScanSettings(expose_timing=True), triggers=TriggerSettings(sleep_interval=90)) as world:
+        world.offer(document(), "periodic")
+        await world.clock.run(40)
+        world.offer(document(), "reactive")
+        await world.clock.run(20)
+        world.offer(document("1"), "reactive")
+        await world.clock.run(2)
         annotations = published(world.api)["metadata"]["annotations"]
         assert annotations[names.TRIGGER] == "reactive"
         assert (annotations[names.SLEEP_DURATION], annotations[names.UPDATE_INTERVAL]) == ("1m30s", "1m")
@@ -443,11 +349,11 @@ async def test_timing_is_told_with_a_write_and_is_no_reason_for_one():
 @pytest.mark.req("NE-114", "NO-053")
 async def test_without_publishing_nothing_is_written_and_the_exporter_is_ready():
     """Readiness is the probe, and the condition that is a readiness gate of the Pod."""
-    async with running(publishing(no_publish=True)) as world:
+    async with running(publish=PublishSettings(no_publish=True)) as world:
         assert world.publisher.not_ready() is not None
         with capture_logs() as logged:
-            world.scan(document())
-        await world.settle(10)
+            world.offer(document())
+        await world.clock.run(10)
         assert (world.publisher.not_ready(), world.api.verbs(TOPOLOGIES)) == (None, [])
         assert [(each.type, each.status) for each in world.conditions] == [(names.TOPOLOGY_UPDATED, "True")]
         assert [(each["log_level"], each["topology"]) for each in logged] == [("debug", document())]
@@ -462,13 +368,13 @@ async def test_a_definition_that_is_missing_is_waited_for_and_readiness_says_so(
         world.api.unserved.add(TOPOLOGIES)
 
     async with running(prepared=prepared) as world:
-        world.scan(document())
-        await world.settle(100)
+        world.offer(document())
+        await world.clock.run(100)
         assert "noderesourcetopologies.topology.node.k8s.io is not served" in world.publisher.not_ready()
         assert world.conditions[-1].status == "False"
         assert world.api.verbs(TOPOLOGIES) == [], "what is not served is not written"
         world.api.unserved.clear()
-        await world.settle(45)
+        await world.clock.run(45)
         assert (world.available, world.publisher.not_ready()) == ("3", None)
         assert world.conditions[-1].status == "True"
 
@@ -479,24 +385,24 @@ async def test_a_kind_that_discovery_shows_and_requests_do_not_find_counts_as_mi
         world.api.refuse(TOPOLOGIES, "list", "watch", error=NotFound(404, reason="NotFound"))
 
     async with running(prepared=prepared) as world:
-        world.scan(document())
-        await world.settle(60)
+        world.offer(document())
+        await world.clock.run(60)
         assert "is not served" in world.publisher.not_ready()
         assert world.api.verbs(TOPOLOGIES) == []
         world.api.allow()
-        await world.settle(45)
+        await world.clock.run(45)
         assert world.available == "3"
 
 
 async def test_where_patch_is_forbidden_the_object_is_put_without_asking_for_a_patch_each_time():
     async with running() as world:
-        world.scan(document())
-        await world.settle(2)
+        world.offer(document())
+        await world.clock.run(2)
         world.api.refuse(TOPOLOGIES, "patch")
         with capture_logs() as logs:
             for available in ("1", "2"):
-                world.scan(document(available))
-                await world.settle(5)
+                world.offer(document(available))
+                await world.clock.run(5)
         (told,) = [each for each in logs if each["event"].startswith("patch is forbidden")]
         assert "grant patch" in told["event"]
         assert "403" in told["error"]
@@ -505,56 +411,56 @@ async def test_where_patch_is_forbidden_the_object_is_put_without_asking_for_a_p
         assert world.conditions[-1].status == "True"
         assert world.counted.patch_failures == ["periodic"]
         world.api.allow()
-        await world.settle(600)
-        world.scan(document("1"))
-        await world.settle(5)
+        await world.clock.run(600)
+        world.offer(document("1"))
+        await world.clock.run(5)
         assert world.api.verbs(TOPOLOGIES)[-1] == "patch", "the right may have been granted meanwhile"
 
 
 async def test_an_api_server_that_has_just_started_forbids_everything_for_a_moment():
     """It knows no roles yet: neither is the topology a minute late for it, nor are patches given up for ten."""
     async with running() as world:
-        world.scan(document())
-        await world.settle(2)
+        world.offer(document())
+        await world.clock.run(2)
         world.api.refuse(TOPOLOGIES, "create", "get", "patch", "replace")
-        world.scan(document("1"))
+        world.offer(document("1"))
         with capture_logs() as logs:
-            await world.settle(1)
+            await world.clock.run(1)
             world.api.allow()
-            await world.settle(4)
+            await world.clock.run(4)
             assert (world.available, world.api.verbs(TOPOLOGIES)[-1]) == ("1", "patch")
             assert not [each for each in logs if "grant patch" in each["event"]]
-            world.scan(document("2"))
-            await world.settle(4)
+            world.offer(document("2"))
+            await world.clock.run(4)
         assert (world.available, world.api.verbs(TOPOLOGIES)[-1]) == ("2", "patch")
 
 
 async def test_where_all_writes_are_forbidden_they_are_tried_once_a_minute_at_last():
     async with running() as world:
         world.api.refuse(TOPOLOGIES, "create", "patch", "replace")
-        world.scan(document())
-        await world.settle(45)
+        world.offer(document())
+        await world.clock.run(45)
         assert world.conditions[-1].reason == "UpdateFailed"
         assert "403" in world.publisher.not_ready()
         assert world.api.verbs(TOPOLOGIES) == ["create"] * 4, "at 0, 2, 10 and 42 s"
-        await world.settle(120)
+        await world.clock.run(120)
         assert world.api.verbs(TOPOLOGIES) == ["create"] * 6
         world.api.allow()
-        await world.settle(60)
+        await world.clock.run(60)
         assert (world.available, world.conditions[-1].status) == ("3", "True")
 
 
 async def test_conflicts_are_resolved_by_reading_again_three_times_in_a_row_at_most():
-    async with running(publishing(patch_mode=False)) as world:
-        world.scan(document())
-        await world.settle(2)
+    async with running(publish=PublishSettings(patch_mode=False)) as world:
+        world.offer(document())
+        await world.clock.run(2)
         world.api.refuse(TOPOLOGIES, "replace", error=Conflict(409, reason="Conflict"))
-        world.scan(document("1"))
-        await world.settle(0.2)
+        world.offer(document("1"))
+        await world.clock.run(0.2)
         assert world.api.verbs(TOPOLOGIES).count("replace") == 3
         assert world.conditions[-1].status == "False"
         world.api.allow()
-        await world.settle(10)
+        await world.clock.run(10)
         assert world.available == "1"
 
 
@@ -562,10 +468,10 @@ async def test_after_a_failure_the_newest_result_is_sent():
     async with running() as world:
         world.api.refuse(TOPOLOGIES, "create", error=Unavailable(503))
         for available in "321":
-            world.scan(document(available))
-            await world.settle(20)
+            world.offer(document(available))
+            await world.clock.run(20)
         world.api.allow()
-        await world.settle(60)
+        await world.clock.run(60)
         assert (world.available, world.counted.writes) == ("1", [("create", "periodic")])
 
 
@@ -598,10 +504,10 @@ async def test_a_stop_lets_the_write_in_flight_end():
                 await ended.wait()
 
         world.api.hook = slow
-        world.scan(document())
-        await world.settle()
+        world.offer(document())
+        await world.clock.run(0)
         world.task.cancel()
-        await world.settle()
+        await world.clock.run(0)
         assert not world.task.done()
         ended.set()
         await asyncio.gather(world.task, return_exceptions=True)
@@ -611,9 +517,9 @@ async def test_a_stop_lets_the_write_in_flight_end():
 async def test_an_error_of_the_api_that_nobody_foresaw_is_a_failed_write_like_others():
     async with running() as world:
         world.api.refuse(TOPOLOGIES, "create", error=ApiError(418, reason="Teapot"))
-        world.scan(document())
-        await world.settle(1)
+        world.offer(document())
+        await world.clock.run(1)
         assert "Teapot" in world.conditions[-1].message
         world.api.allow()
-        await world.settle(5)
+        await world.clock.run(5)
         assert world.available == "3"

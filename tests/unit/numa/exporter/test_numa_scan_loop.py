@@ -3,106 +3,35 @@
 import asyncio
 import itertools
 import json
-from contextlib import asynccontextmanager
 
 import pytest
+from exporter_world import ExporterWorld, ScriptedKubelet
 from manual_clock import ManualClock
 from numa_facts import facts, pod
+from numa_host import NODE
 from prometheus_client import CollectorRegistry
 
 from polyarch.kube.metrics import Metrics
 from polyarch.numa import names
-from polyarch.numa.exporter.scan import ALLOCATABLE_LIFETIME, AllocatableCache, ScanResult
-from polyarch.numa.exporter.scan_loop import FingerprintStatusFile, ScanLoop
+from polyarch.numa.exporter.scan import ALLOCATABLE_LIFETIME, AllocatableCache
 from polyarch.numa.exporter.server import ExporterMetrics
 from polyarch.numa.exporter.settings import TriggerSettings
-from polyarch.numa.exporter.triggers import ScanTriggers, WatchedFiles
 from polyarch.numa.exporter.zones import node_zones
 from polyarch.numa.facts import Allocatable, ScanSettings
 from polyarch.numa.host.kubelet import NoKubeletSettings
 from polyarch.numa.host.machine import UnreadableMachine
 from polyarch.numa.host.podresources import PodResourcesError
 
-NODE = "worker-1"
 EVERY_MINUTE = TriggerSettings(allocatable_interval=0)
 KUBELET_DOWN = PodResourcesError("list", "no answer within 10 s")
 
 
-class Scanner:
-    """Scans of a machine whose pods a test sets; ``problem`` is what they fail with."""
-
-    def __init__(self):
-        self.pods = ()
-        self.problem = None
-        self.stale = ""
-        self.wakes = []
-        self.hangs = None
-
-    async def scan(self, wake):
-        self.wakes.append(wake)
-        if self.hangs is not None:
-            await self.hangs.wait()
-        if self.problem is not None:
-            raise self.problem
-        return ScanResult({"kind": "made by the test"}, node_zones(facts(*self.pods), ScanSettings(), NODE), self.stale)
+def running(triggers=EVERY_MINUTE, **options):
+    return ExporterWorld(triggers=triggers).scanning(**options)
 
 
-class Publisher:
-    fingerprint = "pfp0v001before"
-
-    def __init__(self):
-        self.offers = []
-
-    def offer(self, offer):
-        self.offers.append(offer)
-
-
-class Conditions:
-    def __init__(self):
-        self.told = []
-
-    def set(self, condition):
-        self.told.append((condition.type, condition.status, condition.reason, condition.message))
-
-
-class ScanLoopWorld:
-    def __init__(self, triggers, *, status_file=None, ready=None):
-        self.clock, self.scanner = ManualClock(), Scanner()
-        self.publisher, self.conditions = Publisher(), Conditions()
-        self.registry = CollectorRegistry(auto_describe=False)
-        self.metrics = ExporterMetrics(Metrics(self.registry), NODE)
-        self.triggers = ScanTriggers(triggers, WatchedFiles(), clock=self.clock, stretch=lambda: 1.0)
-
-        async def at_once():
-            pass
-
-        self.loop = ScanLoop(
-            triggers=self.triggers,
-            scanner=self.scanner,
-            publisher=self.publisher,
-            metrics=self.metrics,
-            clock=self.clock,
-            chance=lambda: 0.5,
-            period=triggers.sleep_interval,
-            ready=ready or at_once,
-            conditions=self.conditions,
-            status_file=FingerprintStatusFile(str(status_file)) if status_file else None,
-        )
-
-    def value(self, name, **labels):
-        return self.registry.get_sample_value(name, labels)
-
-
-@asynccontextmanager
-async def running(triggers=EVERY_MINUTE, **more):
-    world = ScanLoopWorld(triggers, **more)
-    world.task = asyncio.create_task(world.loop.run())
-    try:
-        await world.clock.settle()
-        yield world
-    finally:
-        world.task.cancel()
-        await asyncio.gather(world.task, return_exceptions=True)
+def told(world):
+    return [(each.type, each.status, each.reason, each.message) for each in world.conditions]
 
 
 async def test_the_first_scan_is_at_once_and_its_result_is_offered_with_its_trigger():
@@ -110,8 +39,8 @@ async def test_the_first_scan_is_at_once_and_its_result_is_offered_with_its_trig
         await world.clock.run(0)
         world.triggers.poke("signal")
         await world.clock.run(2)
-        assert [each.trigger for each in world.publisher.offers] == ["periodic", "reactive"]
-        assert world.publisher.offers[0].document == {"kind": "made by the test"}
+        assert [each.trigger for each in world.offers] == ["periodic", "reactive"]
+        assert world.offers[0].document == {"kind": "made by the test"}
 
 
 @pytest.mark.req("NE-120")
@@ -119,12 +48,12 @@ async def test_a_scan_that_fails_sets_the_condition_and_offers_nothing():
     async with running() as world:
         world.scanner.problem = KUBELET_DOWN
         await world.clock.run(61)
-        assert len(world.publisher.offers) == 1
-        assert world.conditions.told[-1] == (names.PODRESOURCES_FETCHED, "False", "ScanFailed", str(KUBELET_DOWN))
+        assert len(world.offers) == 1
+        assert told(world)[-1] == (names.PODRESOURCES_FETCHED, "False", "ScanFailed", str(KUBELET_DOWN))
         world.scanner.problem = None
         await world.clock.run(61)
-        assert world.conditions.told[-1][:2] == (names.PODRESOURCES_FETCHED, "True")
-        assert len(world.publisher.offers) > 1
+        assert told(world)[-1][:2] == (names.PODRESOURCES_FETCHED, "True")
+        assert len(world.offers) > 1
 
 
 async def test_a_failed_scan_is_made_again_after_1_to_30_seconds():
@@ -151,31 +80,32 @@ async def test_a_failed_scan_is_made_again_after_1_to_30_seconds():
 
 @pytest.mark.req("NE-103")
 async def test_a_kubelets_settings_that_were_never_known_end_the_process():
-    world = ScanLoopWorld(TriggerSettings())
+    world = ExporterWorld()
+    loop = world.scan_loop()
     world.scanner.problem = NoKubeletSettings("the kubelet's settings are not known")
     with pytest.raises(NoKubeletSettings):
-        await world.loop.run()
+        await loop.run()
 
 
 @pytest.mark.req("NE-103")
 async def test_settings_that_are_lost_later_set_a_condition_until_they_are_back():
     async with running() as world:
-        assert not [told for told in world.conditions.told if told[0] == names.SETTINGS_STALE]
+        assert not [each for each in told(world) if each[0] == names.SETTINGS_STALE]
         for stale in ("configz: 401", ""):
             world.scanner.stale = stale
             await world.clock.run(61)
-        told = [each[1:] for each in world.conditions.told if each[0] == names.SETTINGS_STALE]
-        assert told == [("True", "NoSource", "configz: 401"), ("False", "Read", "the kubelet's settings are known")]
+        stale = [each[1:] for each in told(world) if each[0] == names.SETTINGS_STALE]
+        assert stale == [("True", "NoSource", "configz: 401"), ("False", "Read", "the kubelet's settings are known")]
 
 
 async def test_an_error_that_nobody_foresaw_is_a_failed_scan_and_the_loop_goes_on():
     async with running() as world:
         world.scanner.problem = ZeroDivisionError("in a rule")
         await world.clock.run(61)
-        assert "ZeroDivisionError" in world.conditions.told[-1][3]
+        assert "ZeroDivisionError" in told(world)[-1][3]
         world.scanner.problem = None
         await world.clock.run(61)
-        assert world.conditions.told[-1][1] == "True"
+        assert told(world)[-1][1] == "True"
 
 
 # -- health ------------------------------------------------------------------------------------------------------------
@@ -234,7 +164,7 @@ async def test_the_status_file_tells_the_pods_of_the_fingerprint_and_is_replaced
 async def test_a_status_file_that_cannot_be_written_does_not_fail_a_scan(tmp_path):
     async with running(status_file=tmp_path / "missing" / "status.json") as world:
         await world.clock.run(61)
-        assert len(world.publisher.offers) == 2
+        assert len(world.offers) == 2
 
 
 @pytest.mark.req("NE-125")
@@ -290,41 +220,28 @@ def test_series_of_resources_that_vanished_disappear():
 # -- allocatable -------------------------------------------------------------------------------------------------------
 
 
-class Kubelet:
-    def __init__(self):
-        self.answer = Allocatable(cpus=(1,))
-        self.problem = None
-        self.calls = 0
-
-    async def allocatable(self):
-        self.calls += 1
-        if self.problem is not None:
-            raise self.problem
-        return self.answer
-
-
 @pytest.mark.req("NE-054")
 async def test_allocatable_is_asked_for_when_something_tells_that_it_may_have_changed():
-    kubelet = Kubelet()
+    kubelet = ScriptedKubelet()
     known = AllocatableCache(kubelet, clock=ManualClock())
     first = await known.current(refresh=False)
     kubelet.answer = Allocatable(cpus=(1, 2))
     assert await known.current(refresh=False) is first
     assert await known.current(refresh=True) is kubelet.answer
-    assert kubelet.calls == 2
+    assert len(kubelet.asked) == 2
 
 
 @pytest.mark.req("NE-055")
 async def test_the_last_answer_is_good_for_ten_minutes_and_the_next_is_asked_for_with_every_scan():
     """A known answer is good for ten minutes."""
-    kubelet, clock = Kubelet(), ManualClock()
+    kubelet, clock = ScriptedKubelet(), ManualClock()
     known = AllocatableCache(kubelet, clock=clock)
     answer = await known.current(refresh=True)
     kubelet.problem = PodResourcesError("get_allocatable_resources", "refused")
     clock.advance(ALLOCATABLE_LIFETIME - 1)
     assert await known.current(refresh=True) is answer
     assert await known.current(refresh=False) is answer
-    assert kubelet.calls == 3, "an answer that is owed is asked for again"
+    assert len(kubelet.asked) == 3, "an answer that is owed is asked for again"
     clock.advance(2)
     with pytest.raises(PodResourcesError):
         await known.current(refresh=False)
@@ -334,7 +251,7 @@ async def test_the_last_answer_is_good_for_ten_minutes_and_the_next_is_asked_for
 
 @pytest.mark.req("NE-055")
 async def test_an_answer_that_was_never_known_fails_the_scan():
-    kubelet = Kubelet()
+    kubelet = ScriptedKubelet()
     kubelet.problem = PodResourcesError("get_allocatable_resources", "refused")
     with pytest.raises(PodResourcesError):
         await AllocatableCache(kubelet, clock=ManualClock()).current(refresh=False)
