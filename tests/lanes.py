@@ -68,6 +68,7 @@ LAST: Mapping[str, tuple[str, ...]] = {
     "installations under faults": ("test_installed_faults", "test_operator_faults", "test_numa_operator_faults"),
     "roles under faults": (
         "test_api_faults",
+        "test_control_plane_faults",
         "test_replica_faults",
         "test_registry_faults",
         "test_long_faults",

@@ -15,6 +15,15 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "test_api_faults": {
         "conflicts that no server has; those with writers who are there are always run": ("test_a_storm_of_conflicts",),
     },
+    "test_control_plane_faults": {
+        "minutes, other answers, and only some of the processes; 15 s of 429 and of a slow etcd are always run": (
+            "test_an_api_server_that_refuses_everything_for_too_many_requests[429-everybody-3 min",
+            "test_an_api_server_that_refuses_everything_for_too_many_requests[429-the controllers",
+            "test_an_api_server_that_refuses_everything_for_too_many_requests[429 with",
+            "test_an_api_server_that_answers_after_four_seconds",
+            "test_an_etcd_that_is_slow[3 min",
+        ),
+    },
     "test_operator_faults": {
         "every step; one of the installation and one of the removal are in test_operator_lifecycle": (
             "test_killed_at_every_step_of_install_and_uninstall",

@@ -20,6 +20,7 @@ from polyarch.kube.watch import (
     ObjectDeleted,
     Page,
     RequestFailed,
+    StorageVersion,
     StreamEnded,
     Streaming,
     StreamOpened,
@@ -73,6 +74,19 @@ class Server:
         if self.objects.pop(name, None) is not None:
             self.version += 1
             self.log.append((self.version, name, ObjectDeleted(ObjectKey("demo", name), str(self.version))))
+
+    def restore(self, version: int) -> None:
+        """From a backup of ``version``; what happened since has never been."""
+        self.version = version
+        self.compacted = min(self.compacted, version)
+        self.log = [entry for entry in self.log if entry[0] <= version]
+        self.snapshots.clear()
+        self.objects = {}
+        for _, name, event in self.log:
+            if isinstance(event, ObjectChanged):
+                self.objects[name] = event.object
+            else:
+                del self.objects[name]
 
     def since(self, version: int) -> list[tuple[int, str, ObjectChanged | ObjectDeleted]]:
         return [entry for entry in self.log if entry[0] > version]
@@ -131,6 +145,9 @@ class WatchMachine(RuleBasedStateMachine):
     def request(self, limit: int, shuffle) -> None:
         """One request, as the machine wants it."""
         server, asked = self.server, request_for(self.state)
+        if asked.verify:
+            self.feed(StorageVersion(str(server.version)))
+            asked = request_for(self.state)
         match asked.kind:
             case "streaming-list" if not server.streaming:
                 self.feed(RequestFailed(errors.Invalid(422)))
@@ -190,6 +207,16 @@ class WatchMachine(RuleBasedStateMachine):
         elif self.connection is not None or isinstance(broken, RequestFailed):
             self.connection = None
             self.feed(broken)
+
+    @rule(lost=st.integers(1, 10), shuffle=st.randoms(use_true_random=False))
+    def restored(self, lost: int, shuffle) -> None:
+        """From a backup; the server was away meanwhile, and is asked as soon as it is back."""
+        self.server.restore(max(1, self.server.version - lost))
+        self.connection = None
+        if isinstance(self.state, Streaming):
+            self.feed(StreamEnded(600.0))
+        self.feed(RequestFailed(errors.ConnectionFailed("refused")))
+        self.request(3, shuffle)
 
     @rule()
     def definition_deleted(self) -> None:

@@ -7,9 +7,11 @@ pid. ``left`` compares every object of the API server with what was there before
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -33,6 +35,7 @@ from polyarch.sandbox import control_plane, processes
 from polyarch.sandbox import control_plane as controlplane
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.control_plane import until_healthy
+from polyarch.sandbox.errors import SilentStepProgress
 from polyarch.sandbox.processes import Record
 
 HOST = "quay.io"
@@ -48,6 +51,40 @@ async def restart_api_server(sandbox: Sandbox, *, away: float) -> float:
     started = await controlplane.ensure(layout, control_plane.kube_apiserver(layout))
     await until_healthy(started, controlplane.probes(layout)["kube-apiserver"], seconds=90)
     return asyncio.get_running_loop().time()
+
+
+class Backup:
+    """What etcd had at one moment, and the way back to it."""
+
+    def __init__(self, sandbox: Sandbox, folder: Path) -> None:
+        self._sandbox = sandbox
+        self._folder = folder
+
+    @classmethod
+    @contextlib.contextmanager
+    def of(cls, sandbox: Sandbox) -> Iterator["Backup"]:
+        """As of now."""
+        folder = sandbox.folder.etcd.with_name("etcd-backup")
+        pid = sandbox.records()["etcd"].pid
+        os.kill(pid, signal.SIGSTOP)  # what is copied is what a power failure would leave
+        try:
+            shutil.copytree(sandbox.folder.etcd, folder)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        try:
+            yield cls(sandbox, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def restore(self) -> None:
+        """As an administrator does: the whole control plane is stopped, and started with the backup's data."""
+        layout, records = self._sandbox.layout, self._sandbox.records()
+        clients = [records[name] for name in ("kube-controller-manager", "kube-scheduler") if name in records]
+        await processes.stop([*clients, records["kube-apiserver"]], records=layout.folder.records, grace=0.0)
+        await processes.stop([records["etcd"]], records=layout.folder.records)
+        shutil.rmtree(layout.folder.etcd)
+        self._folder.rename(layout.folder.etcd)
+        await control_plane.start(layout, SilentStepProgress())
 
 
 class Installed:

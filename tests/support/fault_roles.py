@@ -62,6 +62,9 @@ class Replica:
     async def is_ready(self) -> bool:
         return (await self._get(f"{self.said['health']}/readyz"))[0] == 200
 
+    async def is_alive(self) -> bool:
+        return (await self._get(f"{self.said['health']}/healthz"))[0] == 200
+
     async def ready(self) -> None:
         async with asyncio.timeout(START_SECONDS):
             while not await self.is_ready():

@@ -35,6 +35,7 @@ from polyarch.kube.watch import (
     Output,
     Page,
     RequestFailed,
+    StorageVersion,
     StreamEnded,
     StreamOpened,
     WatchRequest,
@@ -44,7 +45,7 @@ from polyarch.kube.watch import (
     request_for,
     step,
 )
-from polyarch.objects import ObjectKey
+from polyarch.objects import ObjectKey, PartialObjectMetadata
 
 log = structlog.get_logger(__name__)
 
@@ -198,6 +199,14 @@ class Reflector:
     async def _watch(self, ask: WatchRequest) -> None:
         shortest, longest = WATCH_SECONDS
         opened: float | None = None
+        if ask.verify:
+            page = await self._client.list_page(self.resource, self.selection, type=PartialObjectMetadata, limit=1)
+            self._feed(StorageVersion(page.resource_version))
+            if request_for(self._state).kind != "watch":
+                log.warning(
+                    "the API server's storage was restored to an earlier state, listing again", resource=str(self)
+                )
+                return
         try:
             async with self._client.watch(
                 self.resource,
@@ -216,7 +225,7 @@ class Reflector:
                             raise event.error
                         self._feed(event)
         except KubernetesError as error:
-            self._failed(RequestFailed(error, 0.0 if opened is None else self._clock.monotonic() - opened))
+            self._failed(RequestFailed(error, None if opened is None else self._clock.monotonic() - opened))
         else:
             self._feed(StreamEnded(self._clock.monotonic() - opened))
 

@@ -83,10 +83,19 @@ class StreamEnded(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestFailed(msgspec.Struct, frozen=True):
-    """A request or stream failed, or the stream sent an ERROR event."""
+    """A request or stream failed, or the stream sent an ERROR event.
+
+    ``lasted``: seconds since the stream was opened; None if it was not.
+    """
 
     error: KubernetesError
-    lasted: float = 0.0
+    lasted: float | None = None
+
+
+class StorageVersion(msgspec.Struct, frozen=True, gc=False):
+    """The resourceVersion of a list that was read from storage just now."""
+
+    resource_version: str
 
 
 class KindNotServed(msgspec.Struct, frozen=True, gc=False):
@@ -94,7 +103,15 @@ class KindNotServed(msgspec.Struct, frozen=True, gc=False):
 
 
 Input = (
-    StreamOpened | Page[T] | ObjectChanged[T] | ObjectDeleted | Bookmark | StreamEnded | RequestFailed | KindNotServed
+    StreamOpened
+    | Page[T]
+    | ObjectChanged[T]
+    | ObjectDeleted
+    | Bookmark
+    | StreamEnded
+    | RequestFailed
+    | StorageVersion
+    | KindNotServed
 )
 
 
@@ -193,6 +210,9 @@ class Watching(msgspec.Struct, frozen=True, gc=False):
 
     resource_version: str
     health: WatchHealth
+    verify: bool = False
+    """The server was unreachable: its storage may have been restored from a backup, which a watch does not tell. From a
+    resourceVersion that is yet to come it sends nothing until that has passed."""
 
 
 WatchState = Empty | Streaming | Paging | Watching
@@ -207,6 +227,8 @@ class WatchRequest(msgspec.Struct, frozen=True, gc=False):
     kind: Literal["page", "streaming-list", "watch"]
     resource_version: str = ""
     continue_token: str = ""
+    verify: bool = False
+    """Before the watch, :class:`StorageVersion` is wanted."""
 
 
 def request_for(state: WatchState) -> WatchRequest:
@@ -217,8 +239,8 @@ def request_for(state: WatchState) -> WatchRequest:
             return WatchRequest("streaming-list" if streaming else "page")
         case Paging(continue_token=token):
             return WatchRequest("page", continue_token=token)
-        case Watching(resource_version=version):
-            return WatchRequest("watch", resource_version=version)
+        case Watching(resource_version=version, verify=verify):
+            return WatchRequest("watch", resource_version=version, verify=verify)
     raise _impossible(state, "request")
 
 
@@ -262,17 +284,23 @@ def step(state: WatchState, event: Input[T]) -> tuple[WatchState, tuple[Output[T
             health = (
                 WatchHealth(streaming=state.health.streaming)
                 if lasted >= HEALTHY_AFTER
-                else _failed(state.health, 0.0, None)
+                else _failed(state.health, None, None)
             )
             return Watching(state.resource_version, health), ()
         case Watching(), RequestFailed(error=error, lasted=lasted):
             health = _failed(state.health, lasted, error)
             cause = _cause(error)
             if cause is _Cause.OTHER:
-                return Watching(state.resource_version, health), ()
+                unreachable = lasted is None and health.is_away and not health.refusals
+                return Watching(state.resource_version, health, state.verify or unreachable), ()
             # 410 Gone is an answer, so the outage before it is over.
             failures = 0 if cause is _Cause.GONE else health.failures
             return Empty(_changed(health, failures=failures, relists=health.relists + 1)), ()
+
+        case Watching(), StorageVersion(resource_version=version):
+            if newer(state.resource_version, version) != version:
+                return Empty(_changed(state.health, failures=0)), ()
+            return Watching(state.resource_version, state.health), ()
 
         case Empty(), StreamOpened():
             return Streaming(_accepted(state.health)), (Init(),)
@@ -285,7 +313,7 @@ def step(state: WatchState, event: Input[T]) -> tuple[WatchState, tuple[Output[T
         case Streaming(), Bookmark():
             return state, ()
         case Streaming(), StreamEnded():
-            return Empty(_broken_list(_failed(state.health, 0.0, None))), ()
+            return Empty(_broken_list(_failed(state.health, None, None))), ()
 
         case Empty(), KindNotServed():
             return state, (Init(), InitDone())
@@ -354,10 +382,10 @@ def _complete(health: WatchHealth) -> WatchHealth:
     return _changed(health, broken_lists=0) if health.broken_lists else health
 
 
-def _failed(health: WatchHealth, lasted: float, error: KubernetesError | None) -> WatchHealth:
+def _failed(health: WatchHealth, lasted: float | None, error: KubernetesError | None) -> WatchHealth:
     refusals = health.refusals + 1 if isinstance(error, (Unauthorized, Forbidden)) else 0
     retry_after = error.retry_after if isinstance(error, ApiError) else None
-    held = lasted >= HEALTHY_AFTER
+    held = lasted is not None and lasted >= HEALTHY_AFTER
     failures, relists = (1, 0) if held else (health.failures + 1, health.relists)
     is_away = isinstance(error, Unavailable) or (isinstance(error, ConnectionFailed) and not error.permanent)
     is_away = is_away or 0 < refusals <= MAX_REFUSALS

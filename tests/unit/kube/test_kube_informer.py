@@ -310,13 +310,30 @@ async def test_expired_credentials_are_told_from_missing_rights(api, informer):
 @pytest.mark.req("KR-012", "PL-107")
 async def test_the_time_in_which_nothing_is_seen_is_known(api, informer, clock):
     """Silence then means nothing."""
-    api.script(stream(*STREAMED), *[drop()] * 12, stream(then="hold"))
+    api.script(stream(*STREAMED), *[drop()] * 12, listing(version="7"), stream(then="hold"))
     async with running(informer):
         await until(lambda: informer.blind_seconds > 0 and informer.last_error is None)
         blind = informer.blind_seconds
         assert blind <= sum(clock.slept)
         await clock.sleep(60)
         assert informer.blind_seconds == blind
+
+
+@pytest.mark.req("KR-012")
+@pytest.mark.parametrize(
+    ("version", "then"), [("7", "watch 7"), ("9", "watch 7"), ("6", "stream")], ids=["same", "later", "restored"]
+)
+async def test_a_server_that_was_away_is_asked_whether_its_storage_was_restored(api, informer, version, then):
+    """A watch from a resourceVersion that is yet to come would be silent, and what was undone stay known."""
+    undone = stream(event("ADDED", pod("c", 2)), bookmark(6, end=True), then="hold")
+    lost = [drop()] * 2  # aiohttp sends the first again, as the connection had been used before
+    api.script(stream(*STREAMED), *lost, listing(version=version), undone if then == "stream" else stream(then="hold"))
+    async with running(informer):
+        await until(lambda: len(api.requests) == 5)
+        if then == "stream":
+            await until(lambda: names(informer) == ["c"])
+    assert watched(api) == ["stream", "watch 7", "watch 7", "page", then]
+    assert api.requests[3].query["limit"] == "1"
 
 
 @pytest.mark.req("KR-012")
@@ -337,7 +354,7 @@ async def test_a_watch_that_is_lost_shows_in_a_metric_and_a_line_each_minute(api
     metrics = Metrics()
     informers = InformerFactory(client, clock=clock, chance=lambda: 1.0, metrics=metrics, freeze=False)
     informer = informers.informer(PODS, Pod, namespace="demo")
-    api.script(stream(*STREAMED), *[drop()] * 80, stream(then="hold"))
+    api.script(stream(*STREAMED), *[drop()] * 80, listing(version="7"), stream(then="hold"))
 
     def broken():
         return metrics.registry.get_sample_value("polyarch_watch_broken_seconds", {"resource": "pods in demo"})
@@ -346,7 +363,7 @@ async def test_a_watch_that_is_lost_shows_in_a_metric_and_a_line_each_minute(api
     worst = 0.0
     async with running(informers):
         await informer.synced()
-        while len(api.requests) < 82:
+        while len(api.requests) < 83:
             worst = max(worst, broken())
             await asyncio.sleep(0.001)
         await until(lambda: informer.last_error is None)

@@ -17,6 +17,7 @@ from polyarch.kube.watch import (
     Page,
     Paging,
     RequestFailed,
+    StorageVersion,
     StreamEnded,
     Streaming,
     StreamOpened,
@@ -136,6 +137,25 @@ def test_an_object_deleted_during_the_list_is_not_in_it():
 
 
 @pytest.mark.req("KR-012")
+@pytest.mark.parametrize("error", [RESET, errors.Unavailable(503)], ids=["unreachable", "503"])
+def test_after_an_outage_storage_is_asked_whether_it_was_restored(error):
+    """A watch from a resourceVersion that is yet to come would be silent."""
+    state, _ = history(WATCHING, RequestFailed(error), RequestFailed(errors.error_for(429, b"{}")))
+    assert request_for(state) == WatchRequest("watch", resource_version="10", verify=True)
+    assert request_for(step(state, StorageVersion("9"))[0]) == WatchRequest("streaming-list")
+    for later in ("10", "11"):
+        assert request_for(step(state, StorageVersion(later))[0]) == WatchRequest("watch", resource_version="10")
+
+
+@pytest.mark.req("KR-012")
+@pytest.mark.parametrize(
+    "event", [StreamEnded(400.0), RequestFailed(RESET, lasted=3.0), RequestFailed(errors.error_for(429, b"{}"))]
+)
+def test_a_watch_that_ends_is_resumed_without_a_question(event):
+    assert not request_for(step(WATCHING, event)[0]).verify
+
+
+@pytest.mark.req("KR-012")
 def test_the_watch_resumes_from_the_last_thing_seen():
     state, outputs = history(
         WATCHING,
@@ -146,7 +166,7 @@ def test_the_watch_resumes_from_the_last_thing_seen():
     )
     assert [type(output) for output in outputs] == [Apply, Delete]
     assert request_for(state) == WatchRequest("watch", resource_version="14")
-    state, _ = history(state, Bookmark("99"), RequestFailed(RESET))
+    state, _ = history(state, Bookmark("99"), RequestFailed(RESET, lasted=1.0))
     assert request_for(state) == WatchRequest("watch", resource_version="99")
 
 
@@ -183,7 +203,7 @@ def test_a_version_from_the_future_leads_to_a_fresh_list():
 def test_what_may_pass_keeps_what_is_known(error):
     """No list is read again for a connection that broke."""
     state, _ = history(WATCHING, RequestFailed(error))
-    assert request_for(state) == WatchRequest("watch", resource_version="10")
+    assert (request_for(state).kind, request_for(state).resource_version) == ("watch", "10")
 
 
 @pytest.mark.req("KR-012")
