@@ -34,6 +34,15 @@ class _Objects:
             self.store.pop(change.key, None)
         self.on_event(change.key)
 
+    def _admits(self, admit: Callable[[Json, Json], None]) -> None:
+        earlier = self.api.admit
+
+        def both(before: Json, after: Json) -> None:
+            earlier(before, after)
+            admit(before, after)
+
+        self.api.admit = both
+
     # the view of the controller
 
     def get(self, key: ObjectKey) -> Any:
@@ -95,9 +104,9 @@ class FakePods(_Objects):
         super().__init__(api, PODS, Pod, shows)
         self.undoes = ""
         """What a webhook of the cluster undoes: ``labels``, or ``all``, be it that our gate is removed."""
-        self.api.admit = self._admit
+        self._admits(self._undo)
 
-    def _admit(self, before: Json, after: Json) -> None:
+    def _undo(self, before: Json, after: Json) -> None:
         if before and (self.undoes == "all" or (self.undoes == "labels" and after["spec"] == before["spec"])):
             after.clear()
             after.update(copy.deepcopy(before))
@@ -140,10 +149,10 @@ class FakeDaemonSets(_Objects):
 
     def __init__(self, api: FakeApi | None = None) -> None:
         super().__init__(api, DAEMONSETS, DaemonSet, lambda daemon_set: True)
-        self.api.admit = self._begin_rollout
+        self._admits(self._begin_rollout)
 
     def _begin_rollout(self, before: Json, after: Json) -> None:
-        if before and before["spec"] != after["spec"]:
+        if before and "template" in after["spec"] and before["spec"] != after["spec"]:
             after["status"] = {**after["status"], "updatedNumberScheduled": 0}
 
     def create(self, name: str, *images: str, namespace: str = "team", pods: int = 3, **options: Any) -> ObjectKey:

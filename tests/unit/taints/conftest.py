@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from node_world import NodeWorld
 from taint_world import EVERYWHERE, TaintWorld
+from tainted_pods_world import TaintedPodsWorld
 
 
 @pytest.fixture
@@ -40,3 +41,21 @@ async def worlds() -> AsyncIterator[Any]:
     yield make
     for world in made:
         await world.close()
+
+
+@pytest.fixture
+async def world_of() -> AsyncIterator[Any]:
+    made: list[TaintedPodsWorld] = []
+
+    def make(**options: Any) -> TaintedPodsWorld:
+        made.append(TaintedPodsWorld(**options))
+        return made[-1]
+
+    yield make
+    for world in made:
+        await world.close()
+
+
+@pytest.fixture
+async def world(world_of) -> TaintedPodsWorld:
+    return world_of()

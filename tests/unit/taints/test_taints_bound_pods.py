@@ -1,88 +1,45 @@
 """Pods on nodes: whether, when and how fast they get tolerations."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fake_pods import FakePods
-from leader_world import KEY, FakeFacts, is_watched, settings_of
-from manual_clock import ManualClock
-from placement_world import FakeInspector, FakeSecrets, pod, refused_by_validation
+from placement_world import pod, refused_by_validation
+from tainted_pods_world import KEY, TaintedPodsWorld, settings_of
 
-from polyarch.images.metrics import LookupMetrics
-from polyarch.images.pull_secrets import PullSecrets
-from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.errors import Unavailable
-from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import PODS
 from polyarch.objects import ObjectKey
-from polyarch.taints.bound_pods import BoundPods
-from polyarch.taints.metrics import TaintMetrics
 
 APP = "quay.io/team/app:1"
 NOWHERE = {"taint": {"preset": "custom", "key": "example.com/arch"}}
 
 
-class BoundPodsWorld:
-    """The leader's look at pods on nodes."""
-
-    def __init__(self, **spec: Any) -> None:
-        self.clock = ManualClock(start=0)
-        self.facts = FakeFacts(**spec)
-        self.cluster = FakePods(shows=is_watched)
-        self.api = self.cluster.api
-        self.registry = FakeInspector(self.clock)
-        self.registry.set(APP, "linux/amd64", "linux/arm64")
-        self.secrets = PullSecrets(FakeSecrets(), self.clock)
-        metrics = Metrics()
-        self.bound = BoundPods(
-            self.api,
-            facts=self.facts,
-            images=LowPriorityLookups(self.registry, self.secrets, self.clock, LookupMetrics(metrics)),
-            clock=self.clock,
-            metrics=TaintMetrics(metrics),
-        )
-        self._task: asyncio.Task[None] | None = None
-
-    def add(self, count: int, image: str = APP, prefix: str = "app", **spec: Any) -> list[ObjectKey]:
-        documents = [pod(image, name=f"{prefix}-{number}", nodeName="worker", **spec) for number in range(count)]
-        return [self.cluster.create(document) for document in documents]
-
-    @property
-    def pages(self) -> int:
-        """How many were listed."""
-        return len([verb for verb, _, _ in self.api.requests if verb == "list"])
-
-    async def lead(self) -> None:
-        self._task = asyncio.create_task(self.bound.run())
-        await self.clock.run(0)
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        await self.secrets.aclose()
-
-
 @pytest.fixture
-async def world_of() -> AsyncIterator[Callable[..., BoundPodsWorld]]:
-    worlds: list[BoundPodsWorld] = []
+def world_of(world_of: Callable[..., TaintedPodsWorld]) -> Callable[..., TaintedPodsWorld]:
+    def make(**options: Any) -> TaintedPodsWorld:
+        world = world_of(**options)
+        world.registry.set(APP, "linux/amd64", "linux/arm64")
+        return world
 
-    def make(**spec: Any) -> BoundPodsWorld:
-        worlds.append(BoundPodsWorld(**spec))
-        return worlds[-1]
+    return make
 
-    yield make
-    for world in worlds:
-        await world.close()
+
+def add(world: TaintedPodsWorld, count: int, image: str = APP, prefix: str = "app", **spec: Any) -> list[ObjectKey]:
+    documents = [pod(image, name=f"{prefix}-{number}", nodeName="worker", **spec) for number in range(count)]
+    return [world.cluster.create(document) for document in documents]
+
+
+def pages(world: TaintedPodsWorld) -> int:
+    """How many were listed."""
+    return len([verb for verb, _, _ in world.api.requests if verb == "list"])
 
 
 @pytest.mark.req("TN-044")
 async def test_twenty_pods_a_second_at_most(world_of):
     world = world_of()
-    keys = world.add(100)
-    await world.lead()
+    keys = add(world, 100)
+    await world.look_at_bound_pods()
     await world.clock.run(2)
     assert 30 <= len(world.api.patches) <= 42
     assert not world.bound.is_done
@@ -96,11 +53,11 @@ async def test_twenty_pods_a_second_at_most(world_of):
 @pytest.mark.req("TN-044")
 async def test_pods_that_lack_nothing_cost_no_time_and_no_request(world_of):
     world = world_of()
-    world.add(1200, tolerations=[{"operator": "Exists"}])
-    await world.lead()
+    add(world, 1200, tolerations=[{"operator": "Exists"}])
+    await world.look_at_bound_pods()
     await world.clock.run(1)
     assert world.bound.is_done
-    assert (world.api.patches, world.pages) == ([], 3)
+    assert (world.api.patches, pages(world)) == ([], 3)
 
 
 @pytest.mark.req("TN-044")
@@ -121,23 +78,23 @@ async def test_pods_that_lack_nothing_cost_no_time_and_no_request(world_of):
 )
 async def test_pods_on_nodes_are_looked_at_if_the_policy_says_so(world_of, spec, looks):
     world = world_of(**spec)
-    world.add(1)
-    await world.lead()
+    add(world, 1)
+    await world.look_at_bound_pods()
     await world.clock.run(600)
-    assert bool(world.pages) == looks
+    assert bool(pages(world)) == looks
     assert world.bound.is_done, "or nothing is to be done"
 
 
 @pytest.mark.req("TN-044")
 async def test_once_and_again_when_other_tolerations_are_wanted(world_of):
     world = world_of()
-    (key,) = world.add(1)
-    await world.lead()
+    (key,) = add(world, 1)
+    await world.look_at_bound_pods()
     await world.clock.run(3600)
-    assert world.pages == 1
+    assert pages(world) == 1
     world.facts.configure(**NOWHERE, pods={"running": "tolerate"})
     await world.clock.run(1)
-    assert world.pages == 2
+    assert pages(world) == 2
     assert [each["key"] for each in world.cluster.tolerations(key)] == [KEY, "example.com/arch"]
 
 
@@ -146,12 +103,12 @@ async def test_what_could_not_be_done_is_tried_again(world_of):
     """An image that nobody knows yet, a refused write, and an API server that is away."""
     world = world_of()
     world.registry.set("quay.io/team/later:1", error="network")
-    (key,) = world.add(1, "quay.io/team/later:1")
+    (key,) = add(world, 1, "quay.io/team/later:1")
     world.api.refuse(PODS, "list", error=Unavailable(503, reason="ServiceUnavailable"))
-    await world.lead()
+    await world.look_at_bound_pods()
     world.api.allow()
     await world.clock.run(301)
-    assert world.pages == 2, "the first was refused"
+    assert pages(world) == 2, "the first was refused"
     assert world.cluster.tolerated(key) == []
     assert not world.bound.is_done
     world.registry.set("quay.io/team/later:1", "linux/arm64")
@@ -167,8 +124,8 @@ async def test_what_could_not_be_done_is_tried_again(world_of):
 @pytest.mark.req("TN-044")
 async def test_a_round_ends_when_the_configuration_changes(world_of):
     world = world_of()
-    world.add(200)
-    await world.lead()
+    add(world, 200)
+    await world.look_at_bound_pods()
     await world.clock.run(1)
     world.facts.become(settings_of(state="paused"))
     await world.clock.run(60)

@@ -1,12 +1,11 @@
 """Pods without a node: what they get, how long they wait, and what is said of them."""
 
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from fake_pods import FakePods
-from leader_world import KEY, TaintedPodsWorld, is_watched, settings_of
 from placement_world import refused_by_validation, value
+from tainted_pods_world import KEY, TaintedPodsWorld, is_watched, settings_of
 
 from polyarch.kube.errors import ConnectionFailed, Forbidden, TooManyRequests, Unavailable
 from polyarch.kube.resources import PODS
@@ -18,24 +17,6 @@ from polyarch.taints import names
 
 APP = "quay.io/team/app:1"
 ARM64 = {"key": KEY, "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}
-
-
-@pytest.fixture
-async def world_of() -> AsyncIterator[Callable[..., TaintedPodsWorld]]:
-    worlds: list[TaintedPodsWorld] = []
-
-    def make(**options: Any) -> TaintedPodsWorld:
-        worlds.append(TaintedPodsWorld(**options))
-        return worlds[-1]
-
-    yield make
-    for world in worlds:
-        await world.close()
-
-
-@pytest.fixture
-async def world(world_of) -> TaintedPodsWorld:
-    return world_of()
 
 
 # -- what the admission missed -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A leader of the role ``taints`` against fakes: pods without a node, images, and a clock that is moved by hand.
+"""A leader of the role ``taints`` against fakes: pods, templates of DaemonSets, images, and a clock moved by hand.
 
 Only the API server, the configuration and the registry client are fakes; everything between is real.
 """
@@ -7,21 +7,24 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from fake_pods import FakePods
+from fake_pods import FakeDaemonSets, FakePods
 from fake_recorder import EventLog
 from manual_clock import ManualClock
 from placement_world import FakeInspector, FakeSecrets, pod
 
 from polyarch.images.metrics import LookupMetrics
 from polyarch.images.pull_secrets import PullSecrets
+from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.controller import Controller
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
-from polyarch.objects import ObjectKey, Pod
+from polyarch.objects import DaemonSet, Node, ObjectKey, Pod
 from polyarch.taints import names
+from polyarch.taints.bound_pods import BoundPods
+from polyarch.taints.daemonsets import TemplateController
 from polyarch.taints.image_waiting import ImageWaiting
 from polyarch.taints.metrics import TaintMetrics
-from polyarch.taints.pod_rules import PodFacts
+from polyarch.taints.pod_rules import PodFacts, TemplateFacts
 from polyarch.taints.pods import ImageChangeHandler, PodController, PodWrites
 from polyarch.taints.settings import TaintSettings
 
@@ -48,6 +51,17 @@ class FakeFacts:
             namespace_labels=self.labels.get(namespace, {}),
             existing=self.existing,
             stored=stored,
+        )
+
+    def about_template(self, daemon_set: DaemonSet, namespace: str) -> TemplateFacts | None:
+        if self.settings is None:
+            return None
+        return TemplateFacts(
+            daemon_set=daemon_set,
+            namespace=namespace,
+            settings=self.settings,
+            namespace_labels=self.labels.get(namespace, {}),
+            existing=self.existing,
         )
 
     def on_change(self, handler: Callable[[str | None], None]) -> None:
@@ -78,11 +92,22 @@ def is_watched(pod: Pod) -> bool:
 class TaintedPodsWorld:
     """A replica of the role, leading or not; ``await world.run(seconds)`` lets time pass."""
 
-    def __init__(self, *, leading: bool = True, cluster: FakePods | None = None, **spec: Any) -> None:
+    def __init__(
+        self,
+        *,
+        leading: bool = True,
+        cluster: FakePods | None = None,
+        daemon_sets: FakeDaemonSets | None = None,
+        **spec: Any,
+    ) -> None:
         self.clock = ManualClock(start=0)
         self.facts = FakeFacts(**spec)
-        self.cluster = cluster or FakePods(shows=is_watched)
+        self.cluster = cluster or FakePods(daemon_sets.api if daemon_sets else None, shows=is_watched)
         self.api = self.cluster.api
+        self.daemon_sets = daemon_sets or FakeDaemonSets(self.api)
+        self.nodes: list[Node] = []
+        self.events: list[tuple[str, str, str]] = []
+        """Of DaemonSets; those of pods are ``heard``."""
         self.registry = FakeInspector(self.clock)
         self.reader = FakeSecrets()
         self.secrets = PullSecrets(self.reader, self.clock)
@@ -94,12 +119,13 @@ class TaintedPodsWorld:
         self.metrics = TaintMetrics(self.registry_of_metrics)
         self.pods: WorkQueue[ObjectKey] = WorkQueue("pods", self.clock)
         self.templates: WorkQueue[ObjectKey] = WorkQueue("templates", self.clock)
+        lookup_metrics = LookupMetrics(self.registry_of_metrics)
         self.images = ImageWaiting(
             pods=self.pods,
             templates=self.templates,
             inspector=self.registry,
             secrets=self.secrets,
-            metrics=LookupMetrics(self.registry_of_metrics),
+            metrics=lookup_metrics,
             is_leading=lambda: self.leading,
             clock=self.clock,
         )
@@ -133,17 +159,51 @@ class TaintedPodsWorld:
             is_held=lambda pod: pod.metadata.name in self.held,
             uniform=lambda: 0.5,
         )
+        self.template_controller = TemplateController(
+            daemon_sets=self.daemon_sets,
+            nodes=lambda: self.nodes,
+            facts=self.facts,
+            images=self.images,
+            client=self.api,
+            post=self._post,
+            note_write=lambda key, version: None,
+            enqueue=self.templates.add,
+            clock=self.clock,
+            metrics=self.metrics,
+            is_leading=lambda: self.leading,
+            uniform=lambda: 0.5,
+        )
+        self.bound = BoundPods(
+            self.api,
+            facts=self.facts,
+            images=LowPriorityLookups(self.registry, self.secrets, self.clock, lookup_metrics),
+            clock=self.clock,
+            metrics=self.metrics,
+        )
         self.cluster.on_event = self.pods.add
-        passes = Controller("pods", self.controller.reconcile, queue=self.pods, workers=4, clock=self.clock)
+        self.daemon_sets.on_event = self.templates.add
+        reconcile = self.template_controller.reconcile
         self._tasks = [
             asyncio.create_task(run())
             for run in (
                 self.images.attempts.run,
                 self.images.reads.run,
                 self.images.look_for_new_secrets,
-                passes.run,
+                Controller("pods", self.controller.reconcile, queue=self.pods, workers=4, clock=self.clock).run,
+                Controller("templates", reconcile, queue=self.templates, workers=2, clock=self.clock).run,
             )
         ]
+
+    def _post(self, daemon_set: DaemonSet, *, reason: str, note: str, action: str) -> None:
+        self.events.append((daemon_set.metadata.name, reason, note))
+
+    @property
+    def reasons(self) -> list[str]:
+        return [reason for _, reason, _ in self.events]
+
+    async def look_at_bound_pods(self) -> None:
+        self._tasks.append(asyncio.create_task(self.bound.run()))
+        await self.run()
 
     async def run(self, seconds: float = 0.0) -> None:
         await self.clock.run(seconds)
@@ -171,6 +231,7 @@ class TaintedPodsWorld:
         """The Lease is won."""
         self.leading = True
         await self.controller.started_leading()
+        await self.template_controller.started_leading()
         await self.run()
 
     async def close(self) -> None:
