@@ -252,11 +252,17 @@ def _narrowest(address: IPAddress, networks: tuple[IPNetwork, ...]) -> int:
 
 
 def parse_range(text: str) -> IPNetwork:
-    """An address range (CIDR), or a single address. Raises :class:`InvalidSetting`."""
+    """An address range (CIDR), or a single address; mapped IPv4 addresses are the IPv4 addresses that are connected to.
+
+    Raises :class:`InvalidSetting`."""
     try:
-        return ipaddress.ip_network(text.strip(), strict=False)
+        found = ipaddress.ip_network(text.strip(), strict=False)
     except ValueError:
         raise InvalidSetting(f"{text!r} is not an address range such as 10.0.0.0/8") from None
+    mapped = found.network_address.ipv4_mapped if isinstance(found, ipaddress.IPv6Network) else None
+    if mapped is None or found.prefixlen < 96:
+        return found
+    return ipaddress.IPv4Network((mapped, found.prefixlen - 96))
 
 
 def _networks(setting: str, texts: Iterable[str]) -> tuple[IPNetwork, ...]:

@@ -155,6 +155,14 @@ def test_the_narrower_of_two_ranges_decides() -> None:
 
 
 @pytest.mark.req("RG-103")
+def test_a_range_in_the_notation_of_mapped_addresses_has_the_addresses_themselves() -> None:
+    policy = AddressPolicy.of("cluster", allow=["::ffff:10.96.0.20"], deny=["::ffff:10.0.0.0/104", "fd00::/8"])
+    reached = ["10.96.0.20", "::ffff:10.96.0.20", "203.0.113.9"]
+    denied = ["10.96.0.1", "::ffff:10.96.0.1", "64:ff9b::10.96.0.1", "fd00::1"]
+    assert [address for address in (*reached, *denied) if policy.check(address, host="h") is None] == reached
+
+
+@pytest.mark.req("RG-103")
 @pytest.mark.parametrize("host", ["10.96.0.1", "0xa600001", "174063617", "012.0x60.1", "10.96.1", "[::ffff:a60:1]"])
 def test_a_denied_address_is_denied_in_every_notation_whoever_names_it(host: str) -> None:
     """An image's host, a redirect from another private registry, a realm."""
