@@ -4,8 +4,8 @@ A Job at work takes a place of the cluster. One that waits for a node takes none
 only against what its own namespace may have, which is as many Jobs as there are places. Free places go to the
 namespaces with the fewest Jobs at work, so nobody who is alone is held back. A namespace with less than its share, the
 places divided by the namespaces that build, does not wait until others' Jobs end: builds are never stopped for others,
-so there are then more Jobs than places. Once there are twice as many, only a
-namespace that has none at work gets one."""
+so there are then more Jobs than places. Once there are half as many again, only a namespace that has none at work gets
+one; once there are twice as many, nobody does, however many namespaces a tenant makes."""
 
 import heapq
 from collections.abc import Mapping
@@ -66,12 +66,10 @@ def places_of(namespace: str, loads: Mapping[str, NamespaceLoad], limit: int) ->
     room = limit - own.at_work - own.waiting
     if room <= 0:
         return 0
-    # One namespace can take no more places than there are, so forged Jobs of a tenant take no more either.
-    taken = sum(min(each.at_work, limit) for each in loads.values())
+    taken = sum(each.at_work for each in loads.values())
     builders = {name for name, each in loads.items() if each.at_work or each.queued} | {namespace}
     share = max(1, limit // len(builders))
-    shared = sum(min(each.at_work, share) for each in loads.values())
-    guaranteed = min((share if taken < 2 * limit else 1) - own.at_work, 2 * limit - shared)
+    guaranteed = max(min(share - own.at_work, limit + limit // 2 - taken), min(1 - own.at_work, 2 * limit - taken))
     return max(0, min(room, max(guaranteed, _given(namespace, loads, limit, limit - taken))))
 
 

@@ -58,8 +58,15 @@ async def setup(process: Process) -> Components:
     """The role: in the leader only."""
     services = await process.share(open_build_registries)
     informers, nodes = BuildInformers.of(process), NodeIndex()
+    own = process.settings_of(BuilderSettings)
     reader = ImageBuildReader(
-        informers, nodes, plan_build, settings=plan_settings(process), clock=process.clock, metrics=services.metrics
+        informers,
+        nodes,
+        plan_build,
+        settings=plan_settings(process),
+        clock=process.clock,
+        metrics=services.metrics,
+        machine_namespace=own.machine_os_namespace if own.machine_os != "off" else "",
     )
     election = process.election(names.LEASE)
     recorder = process.recorder(REPORTER)

@@ -20,13 +20,15 @@ Load = NamespaceLoad
         ("its Jobs that wait for a node count against itself", {"a": Load(waiting=20)}, 0),
         ("others' Jobs that wait for a node take nothing", {"b": Load(waiting=20), "c": Load(waiting=20)}, 20),
         ("beside one that has all it gets its share", {"b": Load(at_work=20, queued=50)}, 10),
-        ("also beside one that forged Jobs", {"b": Load(at_work=900)}, 10),
         ("its share and no more", {"a": Load(at_work=10), "b": Load(at_work=20)}, 0),
         ("free places go to whoever has fewest", {"a": Load(at_work=8), "b": Load(at_work=2, queued=9)}, 2),
         ("what nobody else wants is its own", {"a": Load(at_work=8), "b": Load(at_work=2)}, 10),
         ("of what another one wants the rest", {"a": Load(at_work=8), "b": Load(at_work=2, queued=1)}, 9),
         ("with more namespaces than places one each", {f"n{each}": Load(at_work=1) for each in range(25)}, 1),
-        ("beside two that forged Jobs it gets one", {"b": Load(at_work=900), "c": Load(at_work=900)}, 1),
+        ("once there are half as many again it gets one", {"b": Load(at_work=20), "c": Load(at_work=10)}, 1),
+        ("and no second one", {"a": Load(at_work=1), "b": Load(at_work=20), "c": Load(at_work=10)}, 0),
+        ("up to that it gets what is left", {"b": Load(at_work=20), "c": Load(at_work=7)}, 3),
+        ("beside twice as many it waits", {"b": Load(at_work=20), "c": Load(at_work=20)}, 0),
         ("there is an end to it", {f"n{each}": Load(at_work=1) for each in range(40)}, 0),
         ("queues that are blocked by themselves want nothing", {"b": Load(waiting=20, queued=500)}, 20),
     ],
@@ -62,16 +64,29 @@ LOADS = st.dictionaries(
 
 @given(LOADS, st.integers(1, 24))
 def test_what_tenants_do_takes_no_share_of_another_one(loads: dict[str, NamespaceLoad], limit: int) -> None:
-    """Whatever up to five others have, forge or want: a namespace without Jobs may make one, and its share of the
-    places while there are not twice as many Jobs."""
+    """Whatever up to five others want: a namespace without Jobs may make one while there are not twice as many Jobs as
+    places, and its share while there are not half as many again."""
     others = {name: load for name, load in loads.items() if name != "a"}
-    many = sum(min(load.at_work, limit) for load in others.values()) >= 2 * limit
-    assert places_of("a", others, limit) >= (1 if many else max(1, limit // 6))
+    taken = sum(load.at_work for load in others.values())
+    most = limit + limit // 2 - taken
+    assert places_of("a", others, limit) >= max(min(most, max(1, limit // 6)), taken < 2 * limit)
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 30), st.integers(0, 2)), max_size=150), st.integers(1, 24))
+def test_no_number_of_namespaces_gets_more_than_twice_the_places(steps: list[tuple[int, int, int]], limit: int) -> None:
+    """They come in any order, each wants as much as it gets, and some Jobs end."""
+    at_work: dict[str, int] = {}
+    for namespace, wanted, ended in steps:
+        name = f"n{namespace}"
+        loads = {each: Load(at_work=count, queued=5) for each, count in at_work.items()}
+        at_work[name] = at_work.get(name, 0) + min(wanted, places_of(name, loads, limit))
+        assert sum(at_work.values()) <= 2 * limit
+        at_work[name] = max(0, at_work[name] - ended)
 
 
 @given(LOADS, st.integers(1, 24))
 def test_no_place_stays_free_that_somebody_wants(loads: dict[str, NamespaceLoad], limit: int) -> None:
-    taken = sum(min(load.at_work, limit) for load in loads.values())
+    taken = sum(load.at_work for load in loads.values())
     want = [name for name, load in loads.items() if load.queued and load.at_work + load.waiting < limit]
     got = {name: min(places_of(name, loads, limit), loads[name].queued) for name in want}
     if taken < limit and want:

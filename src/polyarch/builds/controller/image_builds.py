@@ -5,7 +5,7 @@ of the same key, which an index finds, and a sample of the nodes that decides as
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -22,8 +22,17 @@ from polyarch.builds.controller.informers import (
     RecordConfigMap,
     WrittenCache,
     is_finished,
+    jobs_known,
 )
-from polyarch.builds.facts.build_facts import BuildFacts, Execution, InputData, JobFacts, PlanSettings, active_execution
+from polyarch.builds.facts.build_facts import (
+    BuildFacts,
+    BuildStep,
+    Execution,
+    InputData,
+    JobFacts,
+    PlanSettings,
+    active_execution,
+)
 from polyarch.builds.facts.objects import (
     JobObject,
     NodeObject,
@@ -84,8 +93,10 @@ class ImageBuildReader:
         settings: PlanSettings,
         clock: Clock,
         metrics: BuildMetrics,
+        machine_namespace: str = "",
     ) -> None:
-        """``nodes`` is kept here by the watch of nodes."""
+        """``nodes`` is kept here by the watch of nodes. ``machine_namespace``: where MachineOSBuilds have their Jobs,
+        which are no ImageBuildRuns'."""
         self._informers = informers
         self._nodes = nodes
         self._planner = planner
@@ -93,7 +104,8 @@ class ImageBuildReader:
         self._clock = clock
         self._metrics = metrics
         self._enqueue: Callable[[BuildRef], None] = lambda ref: None
-        self._workload = ActiveJobs(metrics)
+        self._machine_namespace = machine_namespace
+        self._workload = ActiveJobs(metrics, self._allowed_jobs)
         self._converted: LRUCache[ObjectKey, tuple[str, str | None, Execution]] = LRUCache(CONVERTED)
         self._attention: dict[BuildRef, _Attention] = {}
         self._by_view: defaultdict[frozenset[str], set[BuildRef]] = defaultdict(set)
@@ -117,7 +129,7 @@ class ImageBuildReader:
         labels = deciding_labels(request.spec)
         self._attend(key, labels)
         runs = informers.runs.store.by_index(BY_BUILD, str(key.key))
-        facts = BuildFacts(
+        return BuildFacts(
             now=self._clock.now().timestamp(),
             request=request,
             nodes=self._nodes.sample(labels) if informers.knows_nodes else None,
@@ -126,11 +138,13 @@ class ImageBuildReader:
             inputs=InputData(pod_security=pod_security(informers.namespaces.store.get(ObjectKey("", key.namespace)))),
             settings=self._settings,
         )
-        places = self.places(key.namespace, active_execution(facts))
-        return msgspec.structs.replace(facts, places=places)
 
     def plan(self, facts: BuildFacts) -> BuildPlan:
-        """The plan, which knows the executions of others whose children could be used."""
+        """The plan, which knows the executions of others whose children could be used, and the places that are free
+        now: answers to its lookups may have taken long."""
+        ref = self._ref(ObjectKey(facts.request.namespace, facts.request.name))
+        self._workload.planned(ref)
+        facts = msgspec.structs.replace(facts, places=self.places(ref.namespace, active_execution(facts)))
         plan = self._planner(facts)
         there = {each.name for each in facts.executions}
         others = dict.fromkeys(
@@ -142,7 +156,8 @@ class ImageBuildReader:
         if others:
             executions = (*facts.executions, *(self._execution(each) for each in others))
             plan = self._planner(msgspec.structs.replace(facts, executions=executions))
-        self._watch_for(self._ref(ObjectKey(facts.request.namespace, facts.request.name)), facts, plan)
+        self._workload.planned(ref, _jobs_made(plan))
+        self._watch_for(ref, facts, plan)
         return plan
 
     def places(self, namespace: str, active: Execution | None = None) -> JobPlaces:
@@ -153,6 +168,13 @@ class ImageBuildReader:
             loads[each] = msgspec.structs.replace(loads.get(each, NO_LOAD), queued=queued, oldest=oldest)
         before, predecessor = self._queue.before(namespace, active, self._limit, most)
         return JobPlaces.of(namespace, loads, most, before=before, predecessor=predecessor)
+
+    def _allowed_jobs(self, run: ObjectKey) -> int:
+        """How many Jobs of a Run are builders' own."""
+        if run.namespace == self._machine_namespace:
+            return self._settings.max_active_jobs
+        found = self._informers.runs.store.get(run)
+        return jobs_known(found) if found is not None else 0
 
     def status_written(self, write: Write, stored: Mapping[str, Any]) -> None:
         """Counts what has ended by it, and how long each architecture took."""
@@ -210,6 +232,7 @@ class ImageBuildReader:
         if run is None:
             return
         self._queue.run_changed(change.key, change.new)
+        self._workload.run_changed()
         if change.new is None:
             self._converted.pop(change.key)
         self._enqueue(self._ref(ObjectKey(change.key.namespace, run.spec.image_build.name)))
@@ -271,6 +294,7 @@ class ImageBuildReader:
         self._by_view[labels].add(ref)
 
     def _ignore(self, ref: BuildRef) -> None:
+        self._workload.planned(ref)
         known = self._attention.pop(ref, None)
         if known is not None:
             self._by_view[known.labels].discard(ref)
@@ -297,6 +321,16 @@ class ImageBuildReader:
 
     def _ref(self, key: ObjectKey) -> BuildRef:
         return BuildRef("ImageBuild", key.namespace, key.name)
+
+
+def _jobs_made(plan: BuildPlan) -> Iterator[tuple[ObjectKey, str]]:
+    """Run and name of the Jobs that a plan makes for architectures."""
+    for write in plan.writes:
+        if (write.kind, write.step) == (JOBS.kind, BuildStep.CREATE_JOB):
+            metadata = write.body["metadata"]
+            if metadata["labels"].get(names.ROLE_LABEL) == names.ARCH_ROLE:
+                marks = {**metadata["labels"], **(metadata.get("annotations") or {})}
+                yield ObjectKey(write.namespace, marks[names.RUN_LABEL]), write.name
 
 
 def parts(job: JobFacts) -> dict[str, float]:

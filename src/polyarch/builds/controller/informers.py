@@ -305,14 +305,23 @@ class _PodState(NamedTuple):
 
 
 class ActiveJobs:
-    """What is under way, as the watches of Jobs and pods tell it."""
+    """What is under way, as the watches of Jobs and pods tell it, and what this process has yet to make.
 
-    def __init__(self, metrics: BuildMetrics) -> None:
+    Anybody who may create Jobs can put our labels on them. So the Jobs of a Run count only as far as the Run knows of
+    them, and Runs are made by builders alone.
+    """
+
+    def __init__(self, metrics: BuildMetrics, allowed: Callable[[ObjectKey], int]) -> None:
+        """``allowed``: how many Jobs the Run of this name has, by its status; 0 if there is no such Run."""
         self._metrics = metrics
+        self._allowed = allowed
         self._active: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
-        self._jobs: dict[tuple[str, str], float] = {}
-        """Unfinished Jobs that build an architecture, by namespace and UID: when they were made."""
+        self._jobs: dict[tuple[str, str], tuple[float, ObjectKey, str]] = {}
+        """Unfinished Jobs that build an architecture, by namespace and UID: when they were made, their Run, their
+        name."""
+        self._planned: dict[BuildRef, frozenset[tuple[ObjectKey, str]]] = {}
+        """Run and name of the Jobs that the present plan of a build makes."""
         self._pods: dict[tuple[str, str], dict[str, _PodState]] = {}
         """Their pods that have not ended, by name."""
         self._counted: tuple[float, Mapping[str, NamespaceLoad]] | None = None
@@ -331,9 +340,27 @@ class ActiveJobs:
     def _count(self, job: JobObject, step: int) -> None:
         key = (job.metadata.namespace, job.metadata.uid)
         if step > 0:
-            self._jobs[key] = seconds(job.metadata.creation_timestamp) or 0.0
+            run = _annotation(job.metadata, names.RUN_LABEL) or _label(job.metadata, names.RUN_LABEL)
+            made = seconds(job.metadata.creation_timestamp) or 0.0
+            self._jobs[key] = (made, ObjectKey(job.metadata.namespace, run), job.metadata.name)
         else:
             self._jobs.pop(key, None)
+        self._counted = None
+
+    def planned(self, ref: BuildRef, jobs: Iterable[tuple[ObjectKey, str]] = ()) -> None:
+        """Run and name of the Jobs that a build is about to make: they count until its next plan, so that plans of
+        other namespaces that are made meanwhile do not take the same places."""
+        made = frozenset(jobs)
+        if made == self._planned.get(ref, frozenset()):
+            return
+        if made:
+            self._planned[ref] = made
+        else:
+            del self._planned[ref]
+        self._counted = None
+
+    def run_changed(self) -> None:
+        """A Run came, went, or knows of other Jobs."""
         self._counted = None
 
     def pod_changed(self, change: ObjectChange[PodObject]) -> bool:
@@ -364,17 +391,27 @@ class ActiveJobs:
         """The Jobs of each namespace, at a time in seconds since 1970."""
         if self._counted is not None and now < self._counted[0]:
             return self._counted[1]
-        until, at_work, waiting = float("inf"), Counter[str](), Counter[str]()
-        for key, created in self._jobs.items():
+        until, at_work, waiting = float("inf"), Counter[ObjectKey](), Counter[ObjectKey]()
+        planned = {each for made in self._planned.values() for each in made}
+        unseen = set(planned)
+        for key, (created, run, name) in self._jobs.items():
             pods = self._pods.get(key, {}).values()
+            unseen.discard((run, name))
             if any(each.has_node for each in pods):
-                at_work[key[0]] += 1
+                at_work[run] += 1
             elif any(each.is_unschedulable for each in pods) or now - created >= STARTING:
-                waiting[key[0]] += 1
+                waiting[run] += 1
             else:
-                at_work[key[0]] += 1
+                at_work[run] += 1
                 until = min(until, created + STARTING)
-        loads = {each: NamespaceLoad(at_work=at_work[each], waiting=waiting[each]) for each in {*at_work, *waiting}}
+        making, coming = (Counter(run for run, _ in each) for each in (planned, unseen))
+        known, stuck = Counter[str](), Counter[str]()
+        for run in {*at_work, *waiting, *coming}:
+            most = self._allowed(run) + making[run]
+            working = min(at_work[run], most)
+            known[run.namespace] += working + coming[run]
+            stuck[run.namespace] += min(waiting[run], most - working)
+        loads = {each: NamespaceLoad(at_work=known[each], waiting=stuck[each]) for each in {*known, *stuck}}
         self._counted = (until, loads)
         return loads
 
@@ -392,6 +429,10 @@ def _pod_state(pod: PodObject | None) -> _PodState | None:
     has_node = bool(pod.spec.node_name)
     told = any((each.type, each.status) == ("PodScheduled", "False") for each in pod.status.conditions or ())
     return _PodState(has_node, told and not has_node)
+
+
+def _annotation(metadata: ObjectMeta, key: str) -> str:
+    return (metadata.annotations or {}).get(key, "")
 
 
 def _label(metadata: ObjectMeta, key: str) -> str:
@@ -480,6 +521,16 @@ class JobQueue:
         return max((now - run.created for runs in self._waiting.values() for run in runs.values()), default=0.0)
 
 
+def jobs_known(run: RunReader) -> int:
+    """How many Jobs a Run has, by its status."""
+    return sum(each.get("phase") in AT_WORK for each in _architectures(run.status or {}))
+
+
+def _architectures(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    architectures = status.get("architectures")
+    return [each for each in (architectures if isinstance(architectures, list) else ()) if isinstance(each, Mapping)]
+
+
 def _places(waiting: _WaitingRun, limit: int | None) -> int:
     if limit is None:
         return 0
@@ -490,8 +541,7 @@ def _waiting_run(run: RunReader) -> _WaitingRun | None:
     status = run.status or {}
     if status.get("phase") in ENDED:
         return None
-    architectures = status.get("architectures")
-    found = [each for each in (architectures if isinstance(architectures, list) else ()) if isinstance(each, Mapping)]
+    found = _architectures(status)
     queued = sum(_is_queued(each) for each in found)
     if not queued:
         return None
@@ -500,7 +550,7 @@ def _waiting_run(run: RunReader) -> _WaitingRun | None:
         build=ObjectKey(metadata.namespace, run.spec.image_build.name),
         created=seconds(metadata.creation_timestamp) or 0.0,
         queued=queued,
-        at_work=sum(each.get("phase") in AT_WORK for each in found),
+        at_work=jobs_known(run),
     )
 
 

@@ -122,7 +122,7 @@ def _shortage(facts: BuildFacts, running: int, started: int) -> str:
         return f"It waits for a Job after ImageBuildRun {places.predecessor} of this namespace."
     if started >= places.room:
         return f"It waits until this namespace has fewer Jobs, at work or waiting for a node: it may have {most}."
-    return f"It waits for other namespaces' Jobs, which have the rest of {most} places; this namespace has its share."
+    return f"It waits for other namespaces' Jobs, which have the rest of {most} places or more."
 
 
 def _start(

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from polyarch.builds import names
-from polyarch.builds.controller.informers import STARTING, ActiveJobs
+from polyarch.builds.controller.informers import STARTING, ActiveJobs, BuildRef
 from polyarch.builds.facts.build_facts import written
 from polyarch.builds.facts.objects import JobObject, PodObject
 from polyarch.builds.metrics import BuildMetrics
@@ -23,17 +23,19 @@ class Place:
 
     def __init__(self):
         self.metrics = Metrics()
-        self.workload = ActiveJobs(BuildMetrics(self.metrics))
+        self.runs = {"run": 1000}
+        """How many Jobs each Run knows of."""
+        self.workload = ActiveJobs(BuildMetrics(self.metrics), lambda run: self.runs.get(run.name, 0))
         self.jobs, self.pods = Store(), Store()
         self.version = 0
 
-    def _metadata(self, name, architecture, role=names.ARCH_ROLE):
+    def _metadata(self, name, architecture, role=names.ARCH_ROLE, run="run"):
         self.version += 1
-        labels = {names.ARCHITECTURE_LABEL: architecture, names.ROLE_LABEL: role}
+        labels = {names.ARCHITECTURE_LABEL: architecture, names.ROLE_LABEL: role, names.RUN_LABEL: run}
         return {"name": name, "namespace": "team", "uid": name, "resourceVersion": str(self.version), "labels": labels}
 
-    def job(self, name, architecture, *, conditions=(), role=names.ARCH_ROLE, created=0):
-        metadata = self._metadata(name, architecture, role) | {"creationTimestamp": written(created)}
+    def job(self, name, architecture, *, conditions=(), role=names.ARCH_ROLE, created=0, run="run"):
+        metadata = self._metadata(name, architecture, role, run) | {"creationTimestamp": written(created)}
         document = {"metadata": metadata, "status": {"conditions": list(conditions)}}
         for change in self.jobs.take(Apply(msgspec.convert(document, JobObject))):
             self.workload.job_changed(change)
@@ -138,3 +140,35 @@ def test_a_pod_of_another_namespace_says_nothing_of_a_job(place):
     for change in place.pods.take(Apply(msgspec.convert(document, PodObject))):
         place.workload.pod_changed(change)
     assert (place.load(now=500), place.load(now=500, namespace="evil")) == ((1, 0), (0, 0))
+
+
+@pytest.mark.req("BD-156")
+def test_jobs_that_no_run_knows_of_take_no_place(place):
+    """Whoever may create Jobs can label them like ours, also with a Run that is there."""
+    place.runs |= {"mine": 2, "queued": 0}
+    for each in range(5):
+        place.job(f"forged-{each}", "arm64", run="nobody")
+        place.job(f"queued-{each}", "arm64", run="queued")
+        place.job(f"mine-{each}", "arm64", run="mine")
+    assert (place.load(now=1), place.load(now=100)) == ((2, 0), (0, 2))
+
+
+@pytest.mark.req("BD-156")
+def test_jobs_that_a_plan_makes_take_their_places_at_once(place):
+    """Their Run says nothing of them yet, or is not even there."""
+    run, build = ObjectKey("team", "new"), BuildRef("ImageBuild", "team", "web")
+    place.workload.planned(build, [(run, "new-amd64"), (run, "new-arm64")])
+    assert place.load() == (2, 0)
+    place.job("new-amd64", "amd64", run="new")
+    assert place.load() == (2, 0)
+    place.job("forged", "amd64", run="new")
+    assert place.load() == (3, 0)
+    place.runs["new"] = 2
+    place.job("new-arm64", "arm64", run="new")
+    place.gone("forged")
+    place.workload.planned(build)
+    assert place.load() == (2, 0)
+    place.workload.planned(build, [(run, "new-arm64")])
+    place.gone("new-arm64")
+    place.workload.planned(build)
+    assert place.load() == (1, 0)
