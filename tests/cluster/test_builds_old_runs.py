@@ -1,4 +1,4 @@
-"""Old runs and their images in a real cluster and registry: what goes, and what somebody else still needs (S11)."""
+"""Old runs and their images in a real cluster and registry: what goes, and what somebody else still needs."""
 
 import asyncio
 import json
