@@ -61,3 +61,15 @@ async def test_the_builder_is_waited_for_and_what_keeps_it_is_said() -> None:
         WaitTimeout, match=r"builds: no pod is available \(polyarch-builder-1: ImagePullBackOff: no such"
     ):
         await wait(api_with("on", builder=0, pods=(pod,)))
+
+
+@pytest.mark.parametrize(("builder", "operator"), [(0, 2), (None, 0)], ids=["builder", "operator"])
+async def test_what_keeps_a_pod_of_another_role_is_no_reason(builder: int | None, operator: int) -> None:
+    state = {"waiting": {"reason": "ImagePullBackOff"}}
+    metadata = {"name": "other-1", "namespace": HOME, "labels": {names.CONTROLLER_LABEL: "another-role"}}
+    other = {"metadata": metadata, "status": {"containerStatuses": [{"state": state}]}}
+    api = api_with("on", builder=builder, pods=(other,))
+    template = api.read(DEPLOYMENTS, OPERATOR, HOME)["spec"]["template"]["spec"]
+    api.put(DEPLOYMENTS, deployment(OPERATOR, operator, template))
+    with pytest.raises(WaitTimeout, match=r"(no pod is available|0 of 2 pods are ready)$"):
+        await wait(api)

@@ -1,11 +1,13 @@
 """An operator's objects are made, kept, and unmade by one list, with no request more than needed."""
 
+from contextlib import nullcontext
+
 import pytest
 from fake_api import FakeApi
 from manual_clock import ManualClock
 
 from polyarch.kube.apply import ApplyFailed, ApplySet
-from polyarch.kube.errors import Forbidden, TooManyRequests
+from polyarch.kube.errors import Forbidden, Invalid, StatusCause, TooManyRequests
 from polyarch.kube.resources import (
     CLUSTER_ROLES,
     CONFIGMAPS,
@@ -131,6 +133,18 @@ async def test_without_force_a_conflict_names_the_other_manager(api):
         await objects.apply([deployment(), configmap(a="2")], part_of="x")
     assert api.objects[DEPLOYMENTS, *WEB]["spec"]["replicas"] == 9
     assert api.objects[CONFIGMAPS, *SETTINGS]["data"] == {"a": "2"}, "the others are not held up"
+
+
+@pytest.mark.req("KR-051")
+@pytest.mark.parametrize("force", [True, False])
+async def test_without_force_an_object_that_cannot_be_changed_is_not_made_again(api, force):
+    objects = apply_set(api, force=force)
+    await objects.apply([deployment()], part_of="x")
+    immutable = StatusCause("FieldValueInvalid", "field is immutable", "spec.selector")
+    api.refuse(DEPLOYMENTS, "apply", error=[Invalid(422, reason="Invalid", causes=(immutable,))])
+    with nullcontext() if force else pytest.raises(ApplyFailed):
+        await objects.apply([deployment(3)], part_of="x")
+    assert api.deleted == (["web"] if force else [])
 
 
 @pytest.mark.req("PL-501")

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from builder_world import KINDS, REF, BuilderWorld
+from msgspec.structs import replace
 
 from polyarch.builds.controller.informers import BuildRef
 from polyarch.builds.controller.writes import WriteResult, jobs_of
@@ -13,6 +14,7 @@ from polyarch.builds.facts.build_facts import BuildStep, WriteFailure
 from polyarch.builds.plan.document import Write, uid_placeholder
 from polyarch.kube.errors import Forbidden, Unavailable
 from polyarch.kube.resources import CONFIGMAPS, JOBS
+from polyarch.objects import ObjectKey
 
 RUN_OWNER = {"apiVersion": "polyarch.dev/v1alpha1", "kind": "ImageBuildRun", "name": "web-1", "uid": "run-1"}
 MARKS = {"polyarch.dev/image-build": "web", "polyarch.dev/run": "web-1", "polyarch.dev/architecture": "arm64"}
@@ -287,6 +289,16 @@ async def test_a_job_is_deleted_by_its_uid_and_a_gone_one_is_done(world):
     own = Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=uid, step=BuildStep.DELETE_JOB)
     assert await world.do(own) is WriteResult.DONE
     assert await world.do(own) is WriteResult.NOT_NEEDED
+
+
+async def test_an_object_that_changed_since_it_was_seen_is_not_deleted(world):
+    await world.do(a_job())
+    seen = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]
+    world.api.change(JOBS, ObjectKey("team", "web-1-arm64"), lambda job: job.update(status={"active": 1}))
+    own = Write(verb="delete", kind="Job", namespace="team", name="web-1-arm64", uid=seen["uid"])
+    assert await world.do(replace(own, resource_version=seen["resourceVersion"])) is WriteResult.MOVED_ON
+    now = world.api.read(JOBS, "web-1-arm64", "team")["metadata"]["resourceVersion"]
+    assert await world.do(replace(own, resource_version=now)) is WriteResult.DONE
 
 
 @pytest.mark.req("BD-049")
