@@ -17,6 +17,7 @@ from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Process
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, Resource
 from polyarch.kube.store import ObjectChange
+from polyarch.numa.names import SCHEDULER
 from polyarch.objects import ObjectKey, Unstructured
 from polyarch.operator import certificates, registry_settings
 from polyarch.operator.monitoring import RULES, SERVICE_MONITORS
@@ -108,7 +109,7 @@ class Discovery:
     ) -> None:
         self._client = client
         self._changed = changed
-        self._image, self._namespace = settings.image, settings.namespace
+        self._settings = settings
         self._clock = clock
         self.images = images
         self.cluster: ClusterCapabilities | None = None
@@ -137,7 +138,7 @@ class Discovery:
             monitoring=served >= MONITORING,
             version=version_of(version),
             image_architectures=(
-                await self.images.of(self._image) or await self._applied_architectures() or IMAGE_ARCHITECTURES
+                await self.images.of(self._settings.image) or await self._applied_architectures() or IMAGE_ARCHITECTURES
             ),
         )
         if (cluster, served) != (self.cluster, self.served):
@@ -147,12 +148,16 @@ class Discovery:
         return cluster
 
     async def _applied_architectures(self) -> tuple[str, ...] | None:
-        for name in (names.PLACEMENT_WEBHOOK, names.TAINTS, names.BUILDER):
+        settings = self._settings
+        workloads = [(settings.namespace, name) for name in (names.PLACEMENT_WEBHOOK, names.TAINTS, names.BUILDER)]
+        if settings.numa != "off":  # may be all that is installed; where its other image runs, ours does
+            workloads.append((settings.numa_home, SCHEDULER))
+        for namespace, name in workloads:
             try:
-                deployment = await self._client.get(DEPLOYMENTS, name, namespace=self._namespace)
+                deployment = await self._client.get(DEPLOYMENTS, name, namespace=namespace)
             except NotFound:
                 continue
-            if found := applied_architectures(deployment, self._image):
+            if found := applied_architectures(deployment, settings.image):
                 return found
         return None
 

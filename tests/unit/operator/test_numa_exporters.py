@@ -12,6 +12,7 @@ from numa_cluster import PRIVILEGED, WORKER, operator
 from polyarch.kube.apply import ApplyResult
 from polyarch.kube.errors import Forbidden
 from polyarch.kube.metrics import Metrics
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import Resource
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS
@@ -22,10 +23,6 @@ from polyarch.operator.cluster import ImageArchitectures
 from polyarch.operator.components.numa_cluster import NumaMetrics, NumaStatusWriter
 from polyarch.operator.components.numa_exporter_reconciler import EXPORTERS_KEY, ExporterReconciler, ExporterUninstaller
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
-
-
-async def no_answer(image: str) -> None:
-    """No registry."""
 
 
 class Applied:
@@ -48,6 +45,8 @@ class ExporterReconcilerWorld:
 
     def __init__(self) -> None:
         self.clock, self.api = ManualClock(), FakeApi()
+        self.read: list[str] = []
+        """The images whose architectures were asked for."""
         api: Any = self.api
         document = operator({"poolName": "worker"}, annotations={names.API_DEFINITION: "cluster"})
         document["metadata"] |= {"finalizers": [names.FINALIZER]}
@@ -64,6 +63,7 @@ class ExporterReconcilerWorld:
             api_server_ports=(6443,),
             tls_profile=None,
             nodes=SimpleNamespace(store={"n1": node}),
+            schedulers=SimpleNamespace(store={}),
             pools=(),
         )
         series, told, sets = NumaMetrics(Metrics()), FakeRecorder(), Applied()
@@ -71,7 +71,7 @@ class ExporterReconcilerWorld:
             "namespace": SimpleNamespace(is_terminating=False),
             "discovery": SimpleNamespace(
                 cluster=ClusterCapabilities(),
-                images=ImageArchitectures(no_answer, clock=self.clock),
+                images=ImageArchitectures(self._no_answer, clock=self.clock),
                 served=frozenset({certificates.ISSUERS, certificates.CERTIFICATES}),
             ),
             "platforms": SimpleNamespace(find=self._plain),
@@ -91,12 +91,26 @@ class ExporterReconcilerWorld:
             **parts,
         )
 
+    async def _no_answer(self, image: str) -> None:
+        self.read.append(image)
+
     async def _plain(self, *, openshift: bool) -> str:
         return "kubernetes"
 
     def condition(self, name: str) -> Any:
         live = Unstructured(self.api.read(OPERATORS, names.OPERATOR_SINGLETON))
         return next((each for each in live.status.get("conditions") or () if each["type"] == name), None)
+
+
+@pytest.mark.req("NO-041")
+async def test_no_registry_is_asked_for_an_image_that_the_operator_does_not_take() -> None:
+    world = ExporterReconcilerWorld()
+    await world.api.patch(
+        OPERATORS, names.OPERATOR_SINGLETON, MergePatch({"spec": {"imageSpec": "elsewhere.example/x"}})
+    )
+    await world.reconciler.reconcile(EXPORTERS_KEY)
+    assert world.condition("Degraded")["reason"] == "CustomUserImage"
+    assert "elsewhere.example/x" not in world.read
 
 
 @pytest.mark.req("NO-046", "NO-090")

@@ -8,6 +8,7 @@ from manual_clock import ManualClock
 
 from polyarch.kube.resources import DEPLOYMENTS
 from polyarch.names import BUILDER, PLACEMENT_WEBHOOK, TAINTS
+from polyarch.numa.names import SCHEDULER
 from polyarch.operator import operands
 from polyarch.operator.cluster import Discovery, ImageArchitectures
 from polyarch.operator.settings import OperatorSettings
@@ -70,10 +71,25 @@ async def test_a_registry_that_is_away_rolls_nothing_out() -> None:
     assert (await found.look()).image_architectures == ("amd64", "arm64")
 
     registry.architectures = None
-    for name in (PLACEMENT_WEBHOOK, TAINTS, BUILDER):
+    for name in (PLACEMENT_WEBHOOK, TAINTS, BUILDER, SCHEDULER):
         api = FakeApi()
         api.put(DEPLOYMENTS, deployment(name, ("amd64",)))
         assert (await discovery(api, registry, clock).look()).image_architectures == ("amd64",)
+
+
+@pytest.mark.req("IN-035")
+async def test_the_scheduler_of_numa_is_asked_where_it_runs_and_only_where_there_is_numa() -> None:
+    """It may be all that is installed, in a namespace of its own; without NUMA the operator has no right to it."""
+    api, clock = FakeApi(), ManualClock()
+    scheduler = deployment(SCHEDULER, ("amd64",))
+    api.put(DEPLOYMENTS, scheduler | {"metadata": {"name": SCHEDULER, "namespace": "numa"}})
+    images = ImageArchitectures(Registry().read, clock=clock)
+    found = []
+    for numa in ("auto", "off"):
+        settings = OperatorSettings(namespace="home", numa_namespace="numa", numa=numa, image=IMAGE)
+        looked = Discovery(api, lambda: None, settings=settings, images=images, clock=clock)
+        found.append((await looked.look()).image_architectures)
+    assert found == [("amd64",), IMAGE_ARCHITECTURES]
 
 
 @pytest.mark.req("IN-035")

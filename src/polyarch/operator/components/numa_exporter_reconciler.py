@@ -481,7 +481,8 @@ class ExporterReconciler:
             waiting = _waiting(await exporter_pods(self._client, self._settings.numa_home), daemon_sets)
         namespace = self._informers.namespace
         spec = live.document.get("spec")
-        image = str((isinstance(spec, dict) and spec.get("imageSpec")) or self._settings.image)
+        wanted = spec.get("imageSpec") if isinstance(spec, dict) and not self._image_restricted else None
+        image = str(wanted or self._settings.image)
         applied = (applied_architectures(daemon_set, image) for daemon_set in daemon_sets.values())
         known = await self._discovery.images.of(image) or next(filter(None, applied), None)
         return ExporterFacts(
