@@ -238,7 +238,7 @@ def test_labels_annotations_and_pod_settings_are_where_they_belong() -> None:
         assert each["metadata"]["annotations"]["owner"] == "me"
     template = only("Deployment", settings)["spec"]["template"]
     assert template["metadata"]["labels"]["team"] == "a"
-    assert template["metadata"]["annotations"] == {"note": "x"}
+    assert template["metadata"]["annotations"] == {"note": "x", **operands.KNOWS_TOKENS}
     assert template["spec"]["nodeSelector"] == {"infra": "yes"}
     assert values_of(settings)["HTTPS_PROXY"] == "http://p"
 

@@ -60,7 +60,11 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 WRONG = {
-    "a member of another type": ("retries: 2", "retries: two", "12: objects[1].spec.retries: expected `int`"),
+    "a member of another type": (
+        "retries: 2",
+        "retries: two",
+        "12: objects[1].spec.retries: must be a whole number, not 'two'",
+    ),
     "a member with an unknown name": ("registry:", "registyr:", "13: registyr: is unknown; did you mean registry?"),
     "a registry's answer": ("[linux/arm64]", "[linux]", "14: registry[quay.io/team/base:1]: "),
     "a member that is missing": ("now: 2026-01-31T12:00:00Z", "", "2: now: is missing"),
