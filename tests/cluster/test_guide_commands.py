@@ -49,7 +49,7 @@ WIDE: Final = msgspec.structs.replace(CELLED, numa=NumaLayout.parse("2x16"))
 CLUSTERS: Final = {"numa.md": CELLED, "numa-scheduling.md": WIDE, "numa-migration.md": CELLED}
 """Of pages that need another one than :data:`MIXED`."""
 FOLLOWED: Final = {
-    "builds.md": ("builds-anywhere.md", "builds-ci.md"),
+    "builds.md": ("builds-anywhere.md", "builds-ci.md", "security.md"),
     "taints.md": (
         "inspect-images.md",
         "lint.md",

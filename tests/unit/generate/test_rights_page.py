@@ -6,6 +6,7 @@ import pytest
 from tools.generate import rights_page
 
 from polyarch.kube.rbac import grants
+from polyarch.numa import names as numa
 from polyarch.placement import names
 from polyarch.taints import names as taints
 
@@ -37,6 +38,8 @@ def test_the_page_is_what_the_functions_say():
         names.OPERATOR,
         taints.ROLE,
         taints.ADMISSION_ROLE,
+        numa.EXPORTER,
+        numa.SCHEDULER,
     ],
 )
 def test_every_right_of_every_role_is_on_the_page(account):
