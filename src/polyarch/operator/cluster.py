@@ -12,7 +12,7 @@ import structlog
 from polyarch import names
 from polyarch.clock import Clock
 from polyarch.kube.client import Client
-from polyarch.kube.errors import KubernetesError, NotFound
+from polyarch.kube.errors import Forbidden, KubernetesError, NotFound
 from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Process
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, Resource
@@ -155,7 +155,7 @@ class Discovery:
         for namespace, name in workloads:
             try:
                 deployment = await self._client.get(DEPLOYMENTS, name, namespace=namespace)
-            except NotFound:
+            except (NotFound, Forbidden):  # a namespace of its own went with the Role in it
                 continue
             if found := applied_architectures(deployment, settings.image):
                 return found

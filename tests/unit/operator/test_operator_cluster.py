@@ -6,7 +6,8 @@ import pytest
 from fake_api import FakeApi
 from manual_clock import ManualClock
 
-from polyarch.kube.resources import DEPLOYMENTS
+from polyarch.kube.errors import Forbidden
+from polyarch.kube.resources import DEPLOYMENTS, Resource
 from polyarch.names import BUILDER, PLACEMENT_WEBHOOK, TAINTS
 from polyarch.numa.names import SCHEDULER
 from polyarch.operator import operands
@@ -90,6 +91,19 @@ async def test_the_scheduler_of_numa_is_asked_where_it_runs_and_only_where_there
         looked = Discovery(api, lambda: None, settings=settings, images=images, clock=clock)
         found.append((await looked.look()).image_architectures)
     assert found == [("amd64",), IMAGE_ARCHITECTURES]
+
+
+@pytest.mark.req("IN-035")
+async def test_the_operator_starts_without_the_namespace_of_numa_and_without_a_registry() -> None:
+    """The right to look there went with the namespace."""
+    api, clock = FakeApi(), ManualClock()
+
+    async def refused(verb: str, resource: Resource, name: str) -> None:
+        if name == SCHEDULER:
+            raise Forbidden(403, verb=verb, resource=str(resource))
+
+    api.hook = refused
+    assert (await discovery(api, Registry(), clock).look()).image_architectures == IMAGE_ARCHITECTURES
 
 
 @pytest.mark.req("IN-035")
