@@ -47,6 +47,7 @@ FIRST: Mapping[str, tuple[str, ...]] = {
         "test_operator_settings",
         "test_operator_repairs",
         "test_operator_reachability",
+        "test_operator_edits",
         "test_builds_operator",
     ),
     "empty": ("test_installation_commands", "test_installation_manifests"),

@@ -153,6 +153,11 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_an_uninstall_removes_the_monitor_first",
         ),
     },
+    "test_operator_edits": {
+        "hundreds of edits; some of each operand are always made": (
+            "test_hundreds_of_edits_of_all_operands_are_put_right",
+        ),
+    },
     "test_operator_monitoring": {
         "kinds of Prometheus that come a minute later, and the runbooks' commands; test_operator_monitor has these"
         " kinds from the beginning, and test_guide_commands types the commands of two pages": ALL,

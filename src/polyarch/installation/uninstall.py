@@ -32,11 +32,12 @@ from polyarch.installation.wait import conditions
 from polyarch.kube import patches
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, ConnectionFailed, Invalid, NotFound
+from polyarch.kube.owners import held_by_others, held_words
 from polyarch.kube.patches import JsonPatch, MergePatch
 from polyarch.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES, ObjectRef, Resource, few
 from polyarch.numa import names as numa_names
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.objects import ObjectKey, PartialObjectMetadata, Pod
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata, Pod
 from polyarch.operator.components.operator_rbac import PREDECESSOR
 from polyarch.operator.components.placement_uninstall import FINALIZERS as PLACEMENT_FINALIZERS
 from polyarch.operator.components.placement_uninstall import FORCE, gated_pods, release
@@ -56,6 +57,8 @@ RESERVE: Final = 45.0
 """Of these, what is kept for deleting everything when the operator has finished, or is not waited for any longer."""
 UNREADY_OPERATOR_TIMEOUT: Final = 30.0
 """How long an operator of which no pod is ready is waited for."""
+HELD_TIMEOUT: Final = 15.0
+"""How long nothing may go while something is held by finalizers of others, before the uninstall ends and names them."""
 POLL_INTERVAL: Final = 1.0
 
 
@@ -149,6 +152,8 @@ class _Uninstaller:
         """The uids of objects whose managers were read."""
         self._proven: set[str] = set()
         """The uids of objects that are ours."""
+        self._last: tuple[frozenset[str], float] | None = None
+        """The uids of what was left, and since when it is the same."""
         self.removal = UninstallResult()
 
     async def run(self) -> UninstallResult:
@@ -173,6 +178,8 @@ class _Uninstaller:
             waiting = [each for each in found if each.metadata.deletion_timestamp is None]
             problem = await self._delete_resources(resource, waiting)
             self._tell_new(await self._state(resource, found, problem))
+            if all(_only_others_hold(each.metadata) for each in found):
+                return  # its part is done; what is left is told at the end
             runs = await self._operator_runs()
             waited_without = 0.0 if runs else waited_without + POLL_INTERVAL
             reason = self._reason(runs=runs, waited=waited_without)
@@ -216,6 +223,8 @@ class _Uninstaller:
         """What waits for what, in the operator's words where it has any."""
         if problem:
             return f"{resource.kind}: {problem}"
+        if holds := [words for each in found if (words := held_words(resource, each.metadata, FINALIZERS))]:
+            return "; ".join(holds)
         if resource != CPPCS:
             return f"{_counted([ObjectRef(resource, each.metadata.key) for each in found])}: deletion requested"
         try:
@@ -274,15 +283,24 @@ class _Uninstaller:
         while True:
             seen = await survey(self._client)
             mine = self._without_kept(await self._belongings(seen), seen)
-            self.removal.left = [*self._marks, *map(str, mine)]
+            held = [words for each in mine if (words := held_words(each.ref.resource, each.metadata, FINALIZERS))]
+            others = [str(each) for each in mine if not held_by_others(each.metadata, FINALIZERS)]
+            self.removal.left = [*self._marks, *held, *others]
             if not mine:
                 await release_records(self._client)  # now that no builder writes them any more
                 return
-            if self._left() <= 0:
+            if self._left() <= 0 or self._is_stuck(held, mine):
                 return
-            self._tell_new(f"{_counted([each.ref for each in mine])} left")
+            self._tell_new("; ".join(held) or f"{_counted([each.ref for each in mine])} left")
             await self._delete_next(mine)
             await self._clock.sleep(POLL_INTERVAL / 2)
+
+    def _is_stuck(self, held: Sequence[str], mine: Sequence[InventoryObject]) -> bool:
+        """Whether others hold something and nothing has gone for a while: then the rest only waits for that."""
+        now, uids = self._clock.monotonic(), frozenset(each.metadata.uid for each in mine)
+        if self._last is None or self._last[0] != uids:
+            self._last = uids, now
+        return bool(held) and now - self._last[1] >= HELD_TIMEOUT
 
     async def _belongings(self, seen: ClusterInventory) -> OwnedObjects:
         """What is ours. Who wrote our label is asked for, once for each object of which nothing else says it."""
@@ -321,8 +339,12 @@ class _Uninstaller:
         return mine
 
     async def _delete_next(self, mine: list[InventoryObject]) -> None:
-        """The objects of the first phase that is not over; what they own goes with them."""
+        """The objects of the first phase that is not over; what they own goes with them. What others hold does not
+        count: it holds up nothing but what contains it."""
+        mine = [each for each in mine if not held_by_others(each.metadata, FINALIZERS)]
         roots = [each for each in mine if not each.metadata.owner_references] or mine
+        if not roots:
+            return
         first = min(_phase(each.ref) for each in roots)
         await together(self._delete(each) for each in roots if _phase(each.ref) == first)
 
@@ -350,6 +372,11 @@ class _Uninstaller:
 
     def _left(self) -> float:
         return self._end - self._clock.monotonic()
+
+
+def _only_others_hold(metadata: ObjectMeta) -> bool:
+    ours = set(metadata.finalizers or ()) & set(FINALIZERS)
+    return not ours and bool(held_by_others(metadata, FINALIZERS))
 
 
 def _phase(ref: ObjectRef) -> int:

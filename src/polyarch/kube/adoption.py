@@ -6,8 +6,8 @@ client-go's ``csaupgrade`` does.
 
 The same holds for one item of a list: somebody who changes the key of an item (the port of a Service, the name of a
 container) leaves an item of theirs beside ours, which we could never remove, and which may collide with ours. Where a
-list is ours alone (:data:`OWNED`), such an item is written into our entry; the next apply then removes it and puts ours
-in its place in one write. Pure."""
+kind is ours (:data:`GIVEN`), such an item, or a field that we do not want, is written into our entry; the next apply
+then removes it and puts ours in its place in one write. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -24,43 +24,68 @@ KUBECTL: Final = frozenset(
 """The managers that kubectl's commands leave; not ``kubectl-edit`` and the like, by which people change fields."""
 
 _EXTRAS: Final = ("env[name]", "envFrom", "volumeMounts[mountPath]", "volumeDevices[devicePath]")
-_SECURITY: Final = ("securityContext.privileged", "securityContext.capabilities.add")
-_PROGRAM: Final = ("command", "workingDir", "lifecycle", *_SECURITY)
-_CONTAINER: Final = ("", *(f".{each}" for each in (*_PROGRAM, "ports[containerPort,protocol]", *_EXTRAS)))
+_CONTAINER: Final = ("", *(f".{each}" for each in ("ports[containerPort,protocol]", *_EXTRAS)))
 _POD_SPEC: Final = tuple(
     f"spec.template.spec.{each}"
     for each in (
         *(f"{several}[name]{part}" for several in ("containers", "initContainers") for part in _CONTAINER),
         "volumes[name]",
         "topologySpreadConstraints[topologyKey,whenUnsatisfiable]",
-        "readinessGates",
         "schedulingGates[name]",
     )
 )
 _POLICY: Final = ("spec.matchConditions[name]", "spec.variables[name]")
 _WEBHOOKS: Final = ("webhooks[name]", "webhooks[name].matchConditions[name]")
-OWNED: Final[Mapping[str, tuple[str, ...]]] = {
-    "Service": (
-        "spec.ports[port,protocol]",
-        *(f"spec.{each}" for each in ("type", "externalName", "internalTrafficPolicy", "publishNotReadyAddresses")),
-    ),
+LISTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Service": ("spec.ports[port,protocol]",),
     "Deployment": _POD_SPEC,
     "DaemonSet": _POD_SPEC,
     "MutatingWebhookConfiguration": _WEBHOOKS,
     "ValidatingWebhookConfiguration": _WEBHOOKS,
     "ValidatingAdmissionPolicy": _POLICY,
     "MutatingAdmissionPolicy": _POLICY,
-    "ClusterRole": ("aggregationRule",),
 }
-"""By kind, what is ours alone: lists, with the keys of their items as Kubernetes' schema has them, and single fields.
+"""By kind, lists with the keys of their items, as Kubernetes' schema has them: an item of these that we do not want is
+found also if nobody owns it. Atomic lists and maps (rules and subjects of RBAC, selectors, rules of network policies)
+need no entry: an apply replaces them."""
+_OF_PODS: Final = tuple(
+    f"spec.template.spec.{each}"
+    for each in (
+        "tolerations",
+        "nodeSelector",
+        "priorityClassName",
+        "imagePullSecrets",
+        "containers.resources",
+        "initContainers.resources",
+    )
+)
+GIVEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "Service": tuple(
+        f"spec.{each}" for each in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "ports.nodePort")
+    ),
+    "Deployment": _OF_PODS,
+    "DaemonSet": _OF_PODS,
+    "MutatingWebhookConfiguration": ("webhooks.clientConfig.caBundle",),
+    "ValidatingWebhookConfiguration": ("webhooks.clientConfig.caBundle",),
+    "ValidatingAdmissionPolicy": (),
+    "ValidatingAdmissionPolicyBinding": (),
+    "MutatingAdmissionPolicy": (),
+    "MutatingAdmissionPolicyBinding": (),
+    "PodDisruptionBudget": (),
+    "NetworkPolicy": (),
+    "ClusterRole": (),
+    "Role": (),
+    "ServiceAccount": ("secrets", "imagePullSecrets"),
+    "ConfigMap": ("data", "binaryData"),
+}
+"""Kinds of which everything is ours but metadata (also that of a pod template), ``replicas``, the status, and these
+fields: where our pods run, with how much, what lets their image be pulled, and what platforms put in.
 
-Not here, because others have a right to them: metadata (labels, annotations, owner references, finalizers), also that
-of a pod template; ``replicas``; what platforms inject (``caBundle``, pull secrets of ServiceAccounts, data of
-ConfigMaps); tolerations, node selectors, pull secrets and resources that an administrator gives a workload. Atomic
-lists and maps (rules and subjects of RBAC, selectors, rules of network policies) need no entry: an apply replaces them.
-"""
-ADDED_BY_PEOPLE: Final = (*_EXTRAS, "volumes[name]")
-"""What an administrator may have given the operator's own Deployment, such as a CA or settings."""
+Of other kinds (Secrets, custom resources, definitions, namespaces) the fields that we set are ours, and no others."""
+ADDED_BY_PEOPLE: Final = tuple(
+    f"spec.template.spec.{each.partition('[')[0]}" for each in (*(f"containers.{each}" for each in _EXTRAS), "volumes")
+)
+"""What an administrator may have given the operator's own Deployment beyond that, such as a CA or settings."""
 SOMEBODY: Final = "somebody unknown"
 _DEFAULTS: Final = {"protocol": "TCP"}
 """Of the keys of list items."""
@@ -81,21 +106,43 @@ class ForeignField(NamedTuple):
 def foreign(
     desired: Mapping[str, Any], live: Mapping[str, Any], *, manager: str, spared: Collection[str] = ()
 ) -> tuple[ForeignField, ...]:
-    """What others have put where everything is ours. ``spared``: ends of entries of :data:`OWNED` that do not count.
+    """What others have put where everything is ours. ``spared``: fields that they may set beyond :data:`GIVEN`.
 
-    An item counts whoever owns it, also if nobody does. A single field counts if another manager owns it: it may also
-    be the API server's default.
+    An item of :data:`LISTS` counts whoever owns it, also if nobody does. All else counts if another manager owns it: it
+    may also be the API server's default.
     """
+    kind = str(desired.get("kind"))
+    if kind not in GIVEN:
+        return ()
+    given = (*GIVEN[kind], *spared)
     found: dict[Path, ForeignField] = {}
-    for owned in OWNED.get(str(desired.get("kind")), ()):
-        if any(owned.endswith(each) for each in spared):
-            continue
+    for owned in LISTS.get(kind, ()):
         for path in _beside(owned.split("."), desired, live, ()):
-            is_item = path[-1].startswith("k:")
             ours, others = _owners(live, path, manager)
-            if others or (is_item and not ours):
-                found.setdefault(path, ForeignField(path, others))
+            if (others or (path[-1].startswith("k:") and not ours)) and not _is_given(path, given):
+                found[path] = ForeignField(path, others)
+    items = tuple(found)
+    for each in colliding(desired, live, manager=manager):
+        is_above = any(item[: len(each.path)] == each.path for item in items)
+        if not (is_above or _is_given(each.path, given)) and _has(live, each.path):
+            found[each.path] = each
     return tuple(found.values())
+
+
+def _is_given(path: Path, given: Collection[str]) -> bool:
+    name = ".".join(key[2:] for key in path if key.startswith("f:"))
+    return any(name == each or name.startswith(f"{each}.") for each in given)
+
+
+def _has(live: Any, path: Path) -> bool:
+    """Whether the object still has a field that is another manager's by ``managedFields``."""
+    for key in path:
+        if not key.startswith("f:"):
+            return True
+        if not isinstance(live, Mapping) or key[2:] not in live:
+            return False
+        live = live[key[2:]]
+    return True
 
 
 def colliding(desired: Mapping[str, Any], live: Mapping[str, Any], *, manager: str) -> tuple[ForeignField, ...]:

@@ -48,6 +48,8 @@ Handler = Callable[[ObjectChange[Unstructured]], None]
 
 CONTESTED: Final = (5, 60.0)
 """A field taken from us this often within this many seconds makes us leave its object alone."""
+REPEATED: Final = 3600.0
+"""Seconds within which the same number is told, and put right all the same."""
 
 
 REMADE: Final = frozenset(
@@ -91,6 +93,8 @@ class ApplyResult(msgspec.Struct, frozen=True):
     """Objects that are being deleted. Those that are still desired are created again once they are gone."""
     contested: tuple[tuple[ObjectRef, FieldConflict], ...] = ()
     """Fields that another manager takes back so often that their objects are left alone for now."""
+    repeated: tuple[tuple[ObjectRef, FieldConflict], ...] = ()
+    """Fields that another manager takes back again and again, but slowly; each time they are put right."""
 
     @property
     def changed(self) -> bool:
@@ -307,7 +311,7 @@ class ApplySet:
                     (deleted if is_new else leaving).append(ref)
                 except KubernetesError as error:
                     failures[ref] = error
-        outcome = ApplyResult(tuple(applied), tuple(deleted), tuple(leaving), self._contested())
+        outcome = ApplyResult(tuple(applied), tuple(deleted), tuple(leaving), self._contested(), self._repeated())
         if failures:
             raise ApplyFailed(failures, outcome)
         return outcome
@@ -493,10 +497,18 @@ class ApplySet:
         return any(each == ref for (each, _) in self._contested())
 
     def _contested(self) -> tuple[tuple[ObjectRef, FieldConflict], ...]:
-        times, seconds = CONTESTED
-        since = self._clock.monotonic() - seconds
-        self._taken = {what: taken for what, taken in self._taken.items() if taken[-1] >= since}
-        return tuple(what for what, taken in self._taken.items() if len(taken) == times and taken[0] >= since)
+        return self._taken_within(CONTESTED[1])
+
+    def _repeated(self) -> tuple[tuple[ObjectRef, FieldConflict], ...]:
+        contested = self._contested()
+        return tuple(what for what in self._taken_within(REPEATED) if what not in contested)
+
+    def _taken_within(self, seconds: float) -> tuple[tuple[ObjectRef, FieldConflict], ...]:
+        now = self._clock.monotonic()
+        self._taken = {what: taken for what, taken in self._taken.items() if taken[-1] >= now - REPEATED}
+        return tuple(
+            what for what, taken in self._taken.items() if len(taken) == CONTESTED[0] and taken[0] >= now - seconds
+        )
 
 
 class Writes(Protocol):

@@ -4,7 +4,7 @@
 and removed after everything is deleted. An object counts as gone only after a live read.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -141,6 +141,32 @@ def removing_finalizer(metadata: ObjectMeta, name: str) -> JsonPatch | None:
     place = f"{FINALIZERS_PATH}/{known.index(name)}"
     same = patches.test("/metadata/uid", metadata.uid)
     return JsonPatch((same, patches.test(place, name), patches.remove(place)))
+
+
+KUBERNETES_FINALIZERS: Final = frozenset(
+    ("foregroundDeletion", "orphan", "kubernetes", "customresourcecleanup.apiextensions.k8s.io")
+)
+"""They wait for other objects, so they are never what holds an object in the end."""
+
+
+def held_by_others(metadata: ObjectMeta, ours: Collection[str]) -> tuple[str, ...]:
+    """The finalizers of others that hold an object which is being deleted; empty: it is not, or none does."""
+    if metadata.deletion_timestamp is None:
+        return ()
+    return tuple(each for each in metadata.finalizers or () if each not in ours and each not in KUBERNETES_FINALIZERS)
+
+
+def held_words(resource: Resource, metadata: ObjectMeta, ours: Collection[str]) -> str:
+    """What holds a deletion, and what to do, for people; empty: nothing of others does."""
+    if not (others := held_by_others(metadata, ours)):
+        return ""
+    place = f" -n {metadata.namespace}" if metadata.namespace else ""
+    command = f"kubectl edit {resource} {metadata.name}{place}"
+    return (
+        f"{resource.kind} {metadata.key} is held by {'finalizer' if len(others) == 1 else 'finalizers'} "
+        f"{', '.join(others)} of others: let their controller remove {'it' if len(others) == 1 else 'them'}, or do so "
+        f"with {command}"
+    )
 
 
 async def add_finalizer(client: PatchesObjects, resource: Resource, metadata: ObjectMeta, name: str) -> bool:

@@ -74,8 +74,9 @@ IMMUTABLE: Final = {
     "DaemonSet": ("spec", "selector"),
     "RoleBinding": ("roleRef",),
     "ClusterRoleBinding": ("roleRef",),
+    "ClusterRole": ("aggregationRule",),
 }
-"""Kinds with a field that cannot be changed."""
+"""Kinds with a field that cannot be changed; of a ClusterRole by nobody but cluster administrators."""
 GRANTED: Final = (ROLES, ROLE_BINDINGS)
 """Kinds in the operator's namespace and in those where a role may do more."""
 POD_DRAIN_TIMEOUT: Final = 45.0
@@ -174,7 +175,7 @@ class OperandApplySets:
         outcome = ApplyResult(
             *(
                 tuple(part for outcome in outcomes for part in getattr(outcome, field))
-                for field in ("applied", "deleted", "leaving", "contested")
+                for field in ("applied", "deleted", "leaving", "contested", "repeated")
             )
         )
         for step in outcome.applied:

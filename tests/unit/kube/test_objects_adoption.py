@@ -113,7 +113,12 @@ def port(number: int, protocol: str = "TCP") -> dict[str, Any]:
             service(OURS, type="ExternalName", managers={"a": {"f:type": {}}, "b": {"f:type": {}}}),
             [".spec.type belongs to a and b"],
         ),
-        (service(OURS, sessionAffinity="ClientIP", managers={"kubectl": {"f:sessionAffinity": {}}}), []),
+        (
+            service(OURS, sessionAffinity="ClientIP", managers={"kubectl": {"f:sessionAffinity": {}}}),
+            [".spec.sessionAffinity belongs to kubectl"],
+        ),
+        (service(OURS, clusterIP="10.0.0.1", managers={"kubectl": {"f:clusterIP": {}}}), []),
+        (service(OURS, managers={"kubectl": {"f:externalIPs": {}}}), []),
         (service(OURS | {"nodePort": 30000}, managers={"kubectl": port(443)}), []),
     ],
     ids=[
@@ -125,7 +130,9 @@ def port(number: int, protocol: str = "TCP") -> dict[str, Any]:
         "an item that we want no longer and somebody else does",
         "a default that nobody owns",
         "a field that two others own",
-        "a field that is not ours alone",
+        "a field that we do not want",
+        "a field that platforms set",
+        "a field that is gone",
         "more in an item of ours",
     ],
 )

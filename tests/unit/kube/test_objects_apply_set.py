@@ -98,13 +98,18 @@ async def test_the_end_of_one_part_costs_the_others_nothing(api, objects):
 
 
 @pytest.mark.req("KR-051")
-async def test_fields_of_others_survive(api, objects):
-    await objects.apply([deployment()], part_of="x")
-    api.change(DEPLOYMENTS, WEB, lambda d: d["spec"].update(paused=True), manager="kubectl")
+async def test_of_others_survives_what_an_administrator_may_give_and_nothing_else(api, objects):
+    def pod(**spec):
+        return {"spec": {"restartPolicy": "Always", **spec}}
+
+    await objects.apply([deployment(template=pod())], part_of="x")
+    given = pod(nodeSelector={"disk": "fast"})
+    api.change(DEPLOYMENTS, WEB, lambda d: d["spec"].update(template=given), manager="kubectl")
     api.sent()
-    assert not (await objects.apply([deployment()], part_of="x")).changed
-    await objects.apply([deployment(3)], part_of="x")
-    assert api.objects[DEPLOYMENTS, *WEB]["spec"] == {"replicas": 3, "paused": True}
+    assert not (await objects.apply([deployment(template=pod())], part_of="x")).changed
+    api.change(DEPLOYMENTS, WEB, lambda d: d["spec"].update(paused=True), manager="kubectl")
+    await objects.apply([deployment(template=pod())], part_of="x")
+    assert api.objects[DEPLOYMENTS, *WEB]["spec"] == {"replicas": 2, "template": given}
 
 
 @pytest.mark.req("KR-051")

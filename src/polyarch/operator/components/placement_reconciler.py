@@ -4,7 +4,7 @@ Placement is deployed while the ClusterPodPlacementConfig exists, and uninstalle
 writes the conditions, so that they also say what could not be done.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -242,7 +242,11 @@ class Deployer:
         changed = {ref: text for ref, text in self._changed_by_others(documents).items() if ref in left}
         return DeployResult(
             outcome=outcome,
-            problems=(*problems, *placement_status.contested(others)),
+            problems=(
+                *problems,
+                *placement_status.contested(others),
+                *placement_status.repeated(outcome.repeated),
+            ),
             unreachable=tuple(dict.fromkeys((*refused, *placement_status.contested(calls), *changed.values()))),
             failure=failure,
         )
@@ -375,6 +379,7 @@ class PlacementReconciler:
         self._conditions = ConditionMetrics(process.metrics)
         self._probe = WebhookProbe(client, clock, webhook=names.POD_WEBHOOK, namespace=settings.namespace)
         self._is_uninstalled = False
+        self._held: tuple[str, ...] = ()
         self._backoff = UninstallBackoff()
 
     def on_change(self, changed: Callable[..., None]) -> None:
@@ -418,7 +423,14 @@ class PlacementReconciler:
         wanted = placement_objects.finalizers(configuration, configs=len(self._informers.configs.store))
         if not await self._add_finalizers(document, wanted):
             return STEP_TAKEN
-        problems = (*conversion_problems(document.document), *ignored_values(configuration), *self._left_out())
+        if placement_objects.is_monitored(configuration):
+            self._held = ()
+        problems = (
+            *conversion_problems(document.document),
+            *ignored_values(configuration),
+            *self._left_out(),
+            *self._held,
+        )
         if _is_available(document) and (changed := self._deployer.changed_by_others(configuration, cluster)):
             # Before it is put right, so that the condition's times say that pods were not placed meanwhile.
             document = await self._write_conditions(document, self._facts(problems=problems, unreachable=changed))
@@ -492,6 +504,7 @@ class PlacementReconciler:
             return None
         found = await self._sets.live()
         step = await self._uninstaller.remove_monitor(found, document.metadata)
+        self._report_held(document.metadata, await self._uninstaller.held_events())
         return RequeueAfter(self._backoff.after(step, left=len(found)))
 
     # -- uninstalled ---------------------------------------------------------------------------------------------------
@@ -516,6 +529,7 @@ class PlacementReconciler:
             await self._write_conditions(document, facts)
         if step is PlacementUninstallStep.REMOVE_CONTROLLER and remaining.gated:
             self._report_gated(metadata, remaining)
+        self._report_held(metadata, remaining.held)
         await self._uninstaller.take(remaining, metadata)
         if step is PlacementUninstallStep.FINISHED:
             self._is_uninstalled = True
@@ -537,6 +551,22 @@ class PlacementReconciler:
                 action="Uninstall",
                 note=text,
             )
+
+    def _report_held(self, metadata: ObjectMeta | None, held: Sequence[str]) -> None:
+        """Log and post what others hold, once for each of these."""
+        for words in held:
+            if words in self._held:
+                continue
+            log.warning("a deletion is held by others", problem=words)
+            if metadata is not None:
+                self._recorder.event(
+                    Regarding.of(CPPCS, metadata),
+                    type="Warning",
+                    reason="PolyarchDeletionHeld",
+                    action="Uninstall",
+                    note=words,
+                )
+        self._held = tuple(held)
 
     # -- conditions ----------------------------------------------------------------------------------------------------
 
@@ -583,7 +613,11 @@ def _is_available(document: Unstructured) -> bool:
 
 
 def _waiting(step: PlacementUninstallStep, remaining: RemainingPlacementObjects) -> str:
-    """What happens, and what it waits for, for people."""
+    """What happens, and what it waits for, for people: causes first."""
+    return "; ".join((*remaining.held, _waiting_for(step, remaining)))
+
+
+def _waiting_for(step: PlacementUninstallStep, remaining: RemainingPlacementObjects) -> str:
     if step is PlacementUninstallStep.WAIT_FOR_CONFIGS:
         return f"PodPlacementConfigs depend on it: {few(remaining.configs)}; delete them"
     if step is PlacementUninstallStep.REMOVE_CONTROLLER and remaining.gated:

@@ -146,6 +146,15 @@ def contested(fields: Iterable[tuple[object, FieldConflict]]) -> tuple[str, ...]
     )
 
 
+def repeated(fields: Iterable[tuple[object, FieldConflict]]) -> tuple[str, ...]:
+    """Problems: fields that another manager takes back too slowly to be left alone for it."""
+    return tuple(
+        f"{ref}: {conflict.manager} has changed {conflict.field} five times within an hour, and it was put right each "
+        f"time; stop it from setting that"
+        for ref, conflict in fields
+    )
+
+
 def put_right(ref: object, taken: Iterable[FieldConflict]) -> str:
     """Why the webhook cannot be called: somebody has just changed what it is called by."""
     changes = [f"{conflict.manager} changed {conflict.field}" for conflict in taken]

@@ -20,7 +20,7 @@ from polyarch.clock import Clock
 from polyarch.kube.client import Client
 from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.events import Recorder, Regarding
-from polyarch.kube.owners import add_finalizer, delete_object, remove_finalizer
+from polyarch.kube.owners import add_finalizer, delete_object, held_words, remove_finalizer
 from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, PODS, ObjectRef, Resource, few
 from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata, Pod
@@ -51,6 +51,8 @@ LEASE_NAMES: Final = (names.CONTROLLER_LEASE, names.ENOEXEC_LEASE)
 """Made by the operands themselves."""
 GATED_SELECTOR: Final = f"{names.SCHEDULING_GATE_LABEL}={names.GATED}"
 WITHOUT_NODE: Final = "status.phase=Pending,spec.nodeName="
+MAX_HELD: Final = 5
+"""Objects of a kind that are named if others hold them."""
 MAX_CONCURRENT_RELEASES: Final = 16
 """PATCHes at one time."""
 
@@ -117,6 +119,10 @@ class ForcedRelease:
         )
 
 
+def _held(resource: Resource, objects: Sequence[ObjectMeta]) -> list[str]:
+    return [words for each in objects if (words := held_words(resource, each, FINALIZERS))][:MAX_HELD]
+
+
 def named(pods: Sequence[Pod]) -> str:
     """Up to five of the pods, and how many more there are; then the command that removes the gate of the first."""
     return f"{few(pod.metadata.key for pod in pods)}; remove a gate with: {command(pods[0])}"
@@ -139,6 +145,8 @@ class RemainingPlacementObjects(msgspec.Struct, frozen=True, kw_only=True):
     configs: Sequence[str]
     """PodPlacementConfigs, as ``namespace/name``."""
     leases: Sequence[str]
+    held: Sequence[str] = ()
+    """What finalizers of others hold, each with what to do, as sentences."""
 
 
 class Uninstaller:
@@ -164,9 +172,8 @@ class Uninstaller:
         rest = found.keys() - webhook.keys() - node_side.keys() - handler.keys()
         deployment = found.get(ObjectRef(DEPLOYMENTS, ObjectKey(self._namespace, names.CONTROLLER)))
         gated = await gated_pods(self._client)
-        configs: list[str] = []
-        if configuration is not None:
-            configs = sorted(str(config.key) for config in await self._listed(PPCS))
+        depending = await self._listed(PPCS) if configuration is not None else []
+        configs = sorted(str(config.key) for config in depending)
         leases = (
             [] if rest else [name for name in LEASE_NAMES if await exists(self._client, LEASES, name, self._namespace)]
         )
@@ -187,7 +194,18 @@ class Uninstaller:
             releasing_for=self._waited("releasing", begin=False),
             forced=configuration is not None and (configuration.annotations or {}).get(FORCE) == "true",
         )
-        return RemainingPlacementObjects(left=left, found=found, gated=gated, configs=configs, leases=leases)
+        events = await self._listed(ENOEXECEVENTS, namespace=self._namespace) if left.monitor else []
+        held = [
+            *_held(ENOEXECEVENTS, events),
+            *_held(PPCS, depending),
+            *(words for ref, operand in found.items() for words in _held(ref.resource, [operand.metadata])),
+            *(_held(CPPCS, [configuration]) if configuration is not None else ()),
+        ]
+        return RemainingPlacementObjects(left=left, found=found, gated=gated, configs=configs, leases=leases, held=held)
+
+    async def held_events(self) -> tuple[str, ...]:
+        """What finalizers of others hold of the monitor's ENoExecEvents, as sentences."""
+        return tuple(_held(ENOEXECEVENTS, await self._listed(ENOEXECEVENTS, namespace=self._namespace)))
 
     async def take(
         self, remaining: RemainingPlacementObjects, configuration: ObjectMeta | None

@@ -21,7 +21,7 @@ from polyarch.kube.errors import Invalid, NotFound
 from polyarch.kube.informer import Informer, OnDemandInformer, Shares
 from polyarch.kube.lease import Lease, LeaseAge
 from polyarch.kube.manager import Process
-from polyarch.kube.owners import add_finalizer, delete_object, remove_finalizer
+from polyarch.kube.owners import add_finalizer, delete_object, held_words, remove_finalizer
 from polyarch.kube.patches import JsonPatch
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, ObjectRef
 from polyarch.kube.store import ObjectChange
@@ -314,7 +314,8 @@ class TaintsReconciler:
             outcome, failure = error.outcome, error
             problems = tuple(f"{ref} could not be changed: {reason}" for ref, reason in error.failures.items())
         problems += tuple(
-            f"{ref}: {conflict.manager} keeps changing {conflict.field}" for ref, conflict in outcome.contested
+            f"{ref}: {conflict.manager} keeps changing {conflict.field}"
+            for ref, conflict in (*outcome.contested, *outcome.repeated)
         )
         silent = await self._write_conditions(document, taints, problems)
         if failure is not None:
@@ -367,8 +368,9 @@ class TaintsReconciler:
             return NoRequeue()
         remaining = await self._uninstaller.look(taints, metadata)
         step = await self._uninstaller.take(remaining, taints, metadata)
-        if document is not None and self._uninstaller.failures:
-            await self._set_condition(document, taints_objects.not_removed(self._uninstaller.failures))
+        held = (held_words(ref.resource, each.metadata, (names.FINALIZER,)) for ref, each in remaining.operands.items())
+        if document is not None and (left := (*filter(None, held), *self._uninstaller.failures)):
+            await self._set_condition(document, taints_objects.not_removed(left))
         if step is TaintsUninstallStep.FINISHED:
             self._is_uninstalled = True
             return NoRequeue()
