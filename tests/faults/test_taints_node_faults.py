@@ -3,13 +3,15 @@
 import asyncio
 import contextlib
 import secrets
+import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from fault_proxy import CUT, Action, Fault, Lines, Reset, Seen, gone_event, status
+from fault_proxy import CUT, Action, Delay, Fault, Lines, Reset, Seen, gone_event, status
 from placement_cluster import until
 from taint_process import define, remove, taint_role
 
@@ -25,6 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 Json = dict[str, Any]
 NUMBER = 25
 SECONDS = 120.0
+LEASE_SECONDS, LEASE_LOST = 15.0, 20.0
 TAINT = {"key": "supported-arch", "value": "arm64", "effect": "NoSchedule"}
 BEFORE = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 AFTER = {"key": "team", "value": "a", "effect": "PreferNoSchedule"}
@@ -96,9 +99,9 @@ async def home(faults: Any) -> AsyncIterator[str]:
     await client.delete(NAMESPACES, name)
 
 
-async def make(client: Client, number: int) -> str:
-    name = f"made-{number:03}-{secrets.token_hex(2)}"
-    labels = {"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"}
+async def make(client: Client, number: int, *, name: str = "", architecture: str = "arm64") -> str:
+    name = name or f"made-{number:03}-{secrets.token_hex(2)}"
+    labels = {"kubernetes.io/arch": architecture, "kubernetes.io/os": "linux"}
     metadata = {"name": name, "labels": labels}
     spec = {"taints": [BEFORE, AFTER]}
     await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec})
@@ -199,3 +202,41 @@ async def test_a_leader_killed_in_the_middle(faults: Any, home: str, tmp_path: P
         await until(all_are(client, NUMBER, BEFORE, AFTER, TAINT), seconds=SECONDS)
         written = [each.path.rpartition("/")[2] for each in faults.api.seen if patches(each)]
         assert sorted(written) == sorted(left), "each of those that were left, once"
+
+
+@pytest.mark.req("TN-092", "KR-030")
+async def test_a_leader_whose_write_arrives_after_its_lease_was_lost(faults: Any, home: str, tmp_path: Path) -> None:
+    """Process and PATCH stand still until another leads; meanwhile the node was made anew with another architecture."""
+    client = faults.client
+    async with (
+        taint_role(faults.sandbox, client, home, tmp_path, server=faults.api.url) as leader,
+        taint_role(faults.sandbox, client, home, tmp_path, server=faults.api.url) as standby,
+    ):
+        faults.api.seen.clear()
+        late = faults.api.inject(patches, Delay(LEASE_LOST), times=1)
+        victim = await make(client, 0)
+
+        async def is_held() -> bool:
+            return late.hits > 0
+
+        await until(is_held, seconds=SECONDS)
+        leader.process.send_signal(signal.SIGSTOP)
+        await client.delete(NODES, victim)
+        await make(client, 0, name=victim, architecture="amd64")
+        others = {await make(client, number) for number in range(1, 6)}
+
+        async def has_followed() -> bool:
+            found = await made(client)
+            return all(found[name] == [BEFORE, AFTER, TAINT] for name in others)
+
+        await until(has_followed, seconds=SECONDS)
+        leader.process.send_signal(signal.SIGCONT)
+        await asyncio.sleep(LEASE_LOST - LEASE_SECONDS + 2)
+        assert leader.process.returncode is None
+        assert standby.process.returncode is None
+        assert await leader.ready()
+        found = await made(client)
+        assert found.pop(victim) == [BEFORE, AFTER], "what was decided for the node before it"
+        assert found == {name: [BEFORE, AFTER, TAINT] for name in others}
+        written = Counter(each.path.rpartition("/")[2] for each in faults.api.seen if patches(each))
+        assert written == Counter([victim, *others])

@@ -176,7 +176,9 @@ class SelfManaged:
             self._notice_foreign(leaf, bundle)
             others = await self._trust(bundle, overlapping)
             if leaf is None or needs_leaf(leaf, authority.certificate, settings.names, now):
-                if others and (left := self._until_known(authority.certificate)) > 0:
+                # An expired leaf is accepted by nobody, so there is nothing that a wait would keep alive.
+                in_use = leaf is None or now < leaf.certificate.not_valid_after_utc
+                if others and in_use and (left := self._until_known(authority.certificate)) > 0:
                     return RequeueAfter(left)
                 leaf = x509.issue(
                     authority,

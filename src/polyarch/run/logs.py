@@ -5,7 +5,8 @@
 
 import logging
 import sys
-from typing import Final
+from contextlib import suppress
+from typing import Final, TextIO, cast
 
 import structlog
 import structlog.tracebacks
@@ -34,6 +35,25 @@ class Verbosity:
         return event
 
 
+class _LossyStream:
+    """A stream whose errors cost only what was to be written.
+
+    A disk that is full, or a reader that is gone, must not end the process whose log this is.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+
 def configure(format: LogFormat, level: LogLevel = "info") -> Verbosity:
     """Send the logs of this process to stderr; stdout is for machine-readable output."""
     verbosity = Verbosity(level)
@@ -53,7 +73,7 @@ def configure(format: LogFormat, level: LogLevel = "info") -> Verbosity:
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _LossyStream(sys.stderr))),
         cache_logger_on_first_use=False,
     )
     return verbosity

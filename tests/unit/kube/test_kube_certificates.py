@@ -422,8 +422,10 @@ async def test_a_leaf_of_a_new_ca_waits_until_every_api_server_can_know_that_ca(
     """A caBundle reaches API servers by a watch; before, the new leaf was served at once."""
     first = await cluster.managed.reconcile(cluster.managed.key)
     assert first.seconds == SETTINGS.interval, "nobody trusts another CA: there is nothing to wait for"
+    clock.advance(2350 * 86400)
+    await cluster.managed.reconcile(cluster.managed.key)
     old_leaf, old_ca = cluster.leaf, cluster.authorities[0]
-    clock.advance(7 * 365 * 86400)
+    clock.advance(30 * 86400)
     assert (await cluster.managed.reconcile(cluster.managed.key)).seconds == 30
     assert cluster.authorities[0] != old_ca
     assert cluster.leaf == old_leaf
@@ -435,6 +437,19 @@ async def test_a_leaf_of_a_new_ca_waits_until_every_api_server_can_know_that_ca(
     clock.advance(1)
     await cluster.managed.reconcile(cluster.managed.key)
     assert cluster.leaf != old_leaf
+
+
+@pytest.mark.req("PL-540")
+@pytest.mark.parametrize("days", [100, 2400, 4000], ids=["leaf", "leaf, and the CA is due", "leaf and CA"])
+async def test_what_expired_while_nobody_ran_is_replaced_at_once(cluster, clock, days):
+    """A leaf that expired keeps no webhook alive, so its successor need not wait until its CA is known."""
+    await cluster.reconcile()
+    clock.advance(days * 86400)
+    returned = SelfManaged(cluster.api, SETTINGS, clock=clock)
+    assert (await returned.reconcile(returned.key)).seconds == SETTINGS.interval
+    assert cluster.leaf.not_valid_after_utc > clock.now()
+    assert trusted_by(cluster.data["ca.crt"], cluster.data["tls.crt"])
+    assert cluster.bundles() == [cluster.data["ca.crt"]] * 5
 
 
 @pytest.mark.req("PL-540")

@@ -1,5 +1,8 @@
 """What reaches the logs of a process."""
 
+import io
+from pathlib import Path
+
 import pytest
 import structlog
 
@@ -24,3 +27,16 @@ def test_a_traceback_shows_no_local_variables(format: LogFormat, capsys: pytest.
     assert "it broke" in written
     assert "ValueError" in written
     assert "marker-secret" not in written
+
+
+@pytest.mark.req("PL-811")
+@pytest.mark.parametrize("format", ["json", "console"])
+def test_a_full_disk_costs_log_lines_only(format: LogFormat, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("wb", buffering=0) as disk:
+        monkeypatch.setattr("sys.stderr", io.TextIOWrapper(disk, write_through=True))
+        logs.configure(format)
+        try:
+            for _ in range(100):
+                structlog.get_logger("test").error("nobody reads this", about="x" * 1000)
+        finally:
+            structlog.reset_defaults()
