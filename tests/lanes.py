@@ -35,10 +35,10 @@ FIRST: Mapping[str, tuple[str, ...]] = {
         "test_taints_schema",
         "test_report_kept",
         "test_placement_run",
-        "test_placement_assumptions",
+        "test_placement_facts",
     ),
     "operated": ("test_operator_lifecycle", "test_operator_monitor", "test_operator_taken_away"),
-    "building": ("test_builds_walk", "test_builds_old_runs", "test_builds_registry_access"),
+    "building": ("test_builds_walk", "test_builds_pruning", "test_builds_registry_access"),
     "operated-features": (
         "test_taints_operator",
         "test_numa_operator",
@@ -70,6 +70,7 @@ LAST: Mapping[str, tuple[str, ...]] = {
     "roles under faults": (
         "test_api_faults",
         "test_control_plane_faults",
+        "test_machine_faults",
         "test_replica_faults",
         "test_registry_faults",
         "test_long_faults",

@@ -24,7 +24,19 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_an_etcd_that_is_slow[3 min",
         ),
     },
+    "test_machine_faults": {
+        "thousands of changes; three hundred are always run": (
+            "test_a_tenant_whose_pods_and_events_change_all_the_time[5000",
+        ),
+        "whole processes that log to a full disk; test_run_logs has the log alone": ("test_a_full_disk_under_the_log",),
+    },
     "test_operator_faults": {
+        "an installation without certificates that are valid; each kind of them is in test_kube_certificates": (
+            "test_certificates_that_expired_while_everything_was_off",
+        ),
+        "a write of the operator's that is late; one of taints is in test_taints_node_faults": (
+            "test_a_write_that_arrives_after_another_operator_has_removed_everything",
+        ),
         "every step; one of the installation and one of the removal are in test_operator_lifecycle": (
             "test_killed_at_every_step_of_install_and_uninstall",
         ),
@@ -74,6 +86,9 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "an API server that ends in mid-installation; test_api_faults ends it while pods are placed": (
             "test_the_api_server_is_killed_in_the_middle_of_install_and_uninstall",
+        ),
+        "a whole installation whose nodes are all lost; test_operator_node_loss loses one": (
+            "test_all_nodes_are_lost_at_once_and_come_back",
         ),
         "a whole installation; webhook and controller alone are in test_placement_sweep": (
             "test_pods_created_while_no_webhook_stood_are_found",

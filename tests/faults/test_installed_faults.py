@@ -6,7 +6,9 @@ what it lacks.
 
 import asyncio
 import base64
+import contextlib
 import datetime as dt
+import os
 import signal
 import subprocess
 import time
@@ -29,6 +31,7 @@ from polyarch.kube.resources import (
     EVENTS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
+    NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
     SECRETS,
@@ -38,6 +41,7 @@ from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
+from polyarch.sandbox.nodes.plans import LOST_ANNOTATION
 
 pytestmark = pytest.mark.req("IN-003", "PL-521", "PL-522")
 
@@ -289,6 +293,54 @@ async def test_pods_created_while_no_webhook_stood_are_found(installed, told):
     assert row.missed == 50
     assert not row.stuck
     assert took <= 60
+
+
+@pytest.mark.req("PL-370", "PL-811")
+async def test_all_nodes_are_lost_at_once_and_come_back(installed, told):
+    """Every process of polyarch dies and no kubelet starts it again for a while. Nobody waits for itself, and nobody
+    has to do anything."""
+    await ensure(installed)
+    client = installed.client
+    images = await installed.seed(4)
+    nodes = [each["metadata"]["name"] for each in (await client.list(NODES)).items]
+
+    async def lose(lost: str | None) -> None:
+        for node in nodes:
+            await client.patch(NODES, node, MergePatch({"metadata": {"annotations": {LOST_ANNOTATION: lost}}}))
+
+    async with installed.crowd("hold", writes=HOLD_WRITES) as held, installed.crowd("") as crowd:
+        await held.create(UNRESOLVED, 10)
+        await lose("true")
+        for record in installed.sandbox.containers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(record.pid, signal.SIGKILL)
+        await crowd.create(images, 30)
+        assert not await installed.is_asked()
+        await lose(None)
+        back = time.monotonic()
+        await installed.available()
+        available = time.monotonic() - back
+
+        async def found() -> bool:
+            events = await client.list(EVENTS, namespace=crowd.namespace)
+            about = {each["regarding"]["name"] for each in events.items if each["reason"] == "PolyarchUnplacedPod"}
+            return crowd.expected.keys() <= about
+
+        await eventually(found, seconds=120)
+        took = time.monotonic() - back
+        own = (await client.list(PODS, namespace=DEFAULT_NAMESPACE)).items
+        assert not [each["metadata"]["name"] for each in own if each["spec"].get("schedulingGates")]
+        note = f"all there after {available:.0f} s; all that were created unseen found after {took:.0f} s"
+        row = told(await crowd.row("all nodes lost, and every process killed", note=note))
+        async with installed.crowd() as later:
+            await later.create(images, 10)
+            await later.released(seconds=60)
+            after = await later.row("pods created after that")
+    assert row.missed == row.pods
+    assert not row.stuck
+    assert after.sound, after
+    assert not after.missed
+    assert took <= 120, note
 
 
 @pytest.mark.req("PL-520")

@@ -1,19 +1,25 @@
 """An operator that dies at every step, that is fought, and that meets an older API server."""
 
 import asyncio
+import base64
+import datetime as dt
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from cryptography import x509
 from fault_crowd import POLICY, crowd_in, seed
 from fault_mortal import Mortal
 from fault_operator import mortal_operator
-from fault_proxy import WITHOUT_WATCH_LIST, Answer, as_of_1_30
+from fault_proxy import WITHOUT_WATCH_LIST, Answer, Hold, Seen, as_of_1_30
 from operator_world import OperatorWorld, eventually
 from placement_cluster import labels, pod
 
-from polyarch.kube.resources import PODS
+from polyarch.kube.patches import JsonPatch, MergePatch, add
+from polyarch.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
+from polyarch.kube.x509 import Purpose, Subject, issue, make_authority
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES
 
@@ -45,6 +51,10 @@ async def mortal(world: OperatorWorld) -> AsyncIterator[Mortal]:
     async with mortal_operator(world) as mortal:
         yield mortal
         assert not mortal.bugs()
+
+
+def applies_the_webhook(seen: Seen) -> bool:
+    return seen.method == "PATCH" and "mutatingwebhookconfigurations" in seen.path
 
 
 async def until_asked(world: OperatorWorld) -> None:
@@ -151,3 +161,80 @@ async def test_on_an_older_kubernetes_nothing_is_deployed_and_degraded_says_whic
     assert await world.left() == []
     await world.client.delete(CPPCS, names.SINGLETON)
     await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON))
+
+
+@pytest.mark.req("PL-540", "KR-033")
+async def test_certificates_that_expired_while_everything_was_off(world, mortal, told):
+    """CA and leaf. The operator is started, the webhook was never stopped: pods are placed within seconds."""
+    images = await seed(world.sandbox, "quay.io", 2)
+    await world.create(CPPCS, names.SINGLETON, {})
+    await mortal.start()
+    await until_asked(world)
+    await mortal.kill()
+    leaf = x509.load_pem_x509_certificate((await world.secret(names.CERTIFICATES_SECRET))["tls.crt"])
+    hosts = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)
+    then = dt.datetime.now(dt.UTC) - dt.timedelta(days=400)
+    life = dt.timedelta(days=300)
+    old = make_authority(f"polyarch CA of {world.namespace}"[:64], now=then, lifetime=life)
+    expired = issue(old, Subject("polyarch"), now=then, lifetime=life, purposes=[Purpose.SERVER], names=hosts)
+    for secret, entries in (
+        (names.AUTHORITY_SECRET, {"ca.crt": old.certificate_pem, "ca.key": old.key_pem}),
+        (names.CERTIFICATES_SECRET, {"tls.crt": expired.certificate_pem, "tls.key": expired.key_pem}),
+    ):
+        data = {entry: base64.b64encode(content).decode() for entry, content in entries.items()}
+        await world.client.patch(SECRETS, secret, MergePatch({"data": data}), namespace=world.namespace)
+    webhooks = (await world.client.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION))["webhooks"]
+    bundle = base64.b64encode(old.certificate_pem).decode()
+    change = JsonPatch(tuple(add(f"/webhooks/{at}/clientConfig/caBundle", bundle) for at in range(len(webhooks))))
+    await world.client.patch(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION, change)
+
+    async def is_off() -> bool:
+        document = pod("quay.io/no:1", name="probe")
+        seen = await world.client.create(PODS, document, namespace="default", type=dict, dry_run=True)
+        return names.SCHEDULING_GATE_LABEL not in labels(seen)
+
+    await eventually(is_off)
+    began = time.monotonic()
+    await mortal.start()
+    await until_asked(world)
+    seconds = time.monotonic() - began
+    async with crowd_in(world.client, world.sandbox.audit_log) as placed:
+        await placed.create(images, 10)
+        await placed.released(seconds=60)
+        note = f"placing again {seconds:.0f} s after the operator was started"
+        row = told(await placed.row("CA and certificate expired while everything was off", note=note))
+    await world.client.delete(CPPCS, names.SINGLETON)
+    await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON))
+    assert row.sound, row
+    assert not row.missed
+    assert seconds <= 30, note
+
+
+@pytest.mark.req("PL-522", "KR-030")
+async def test_a_write_that_arrives_after_another_operator_has_removed_everything(world, mortal):
+    """Operator and PATCH stand still until another leads, and the object that they are about was removed by it."""
+    arrive = asyncio.Event()
+    late = mortal.proxy.inject(applies_the_webhook, Hold(arrive), times=1)
+    await mortal.start()
+    await world.create(CPPCS, names.SINGLETON, {})
+
+    async def is_held() -> bool:
+        return late.hits > 0
+
+    async def nothing_is_left() -> bool:
+        return not await world.left()
+
+    await eventually(is_held)
+    mortal.stop()
+    async with mortal_operator(world) as other:
+        await other.start()
+        await world.client.delete(CPPCS, names.SINGLETON)
+        await eventually(lambda: world.is_gone(CPPCS, names.SINGLETON))
+        await eventually(nothing_is_left)
+        arrive.set()
+        await asyncio.sleep(1)
+        mortal.go_on()
+        await asyncio.sleep(5)
+        await eventually(nothing_is_left, seconds=60)
+        assert mortal.is_running
+        assert not other.bugs()

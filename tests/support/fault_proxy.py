@@ -6,9 +6,9 @@ behind it is the real server, and the faults are the only thing that is not. Fau
 
 Actions on a request: :class:`Answer` (409, 410, 429 with ``Retry-After``, 5xx …), :class:`Reset` (torn before or after
 the server saw it), :class:`Cut` (the body ends after so many bytes and the connection is torn), :class:`Slow` (so many
-bytes a second), :class:`Delay`. For watches: :class:`Lines`, a function from one line of the stream to the lines that
-are delivered instead (none, twice, later, an ERROR event), or :data:`CUT`, which tears the connection in mid-line. The
-whole server goes away with :meth:`FaultProxy.refusing` and stops answering with :meth:`FaultProxy.silent`.
+bytes a second), :class:`Delay`, :class:`Hold`. For watches: :class:`Lines`, a function from one line of the stream to
+the lines that are delivered instead (none, twice, later, an ERROR event), or :data:`CUT`, which tears the connection in
+mid-line. The whole server goes away with :meth:`FaultProxy.refusing`; it is mute with :meth:`FaultProxy.silent`.
 
 Everything that came through is recorded in :attr:`FaultProxy.seen`, to count requests as the server would.
 """
@@ -89,13 +89,20 @@ class Delay:
 
 
 @dataclass(frozen=True)
+class Hold:
+    """The request is on its way until the event is set; only then the server sees it."""
+
+    until: asyncio.Event
+
+
+@dataclass(frozen=True)
 class Lines:
     """The real watch, each line replaced by what ``change`` gives for it."""
 
     change: Callable[[Line], Iterable[Line | object]]
 
 
-Action = Answer | Reset | Cut | Slow | Delay | Lines
+Action = Answer | Reset | Cut | Slow | Delay | Hold | Lines
 
 
 @dataclass
@@ -295,6 +302,8 @@ class FaultProxy:
                 return self._torn(request)
             case Delay(seconds):
                 await asyncio.sleep(seconds)
+            case Hold(until):
+                await until.wait()
         sent = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP | {"host"}}
         assert self._session is not None
         try:

@@ -7,6 +7,7 @@ stand behind a balancer that does what a Service does: a new connection goes to 
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import ssl
 import sys
@@ -88,6 +89,12 @@ class Replica:
                 return answer.status, await answer.text()
         except (aiohttp.ClientError, TimeoutError) as error:
             return 0, str(error)
+
+    def used(self) -> tuple[float, float]:
+        """Seconds of CPU since its start, and MiB of resident memory."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks, pages = int(fields[11]) + int(fields[12]), int(fields[21])
+        return ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def pause(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
@@ -230,6 +237,17 @@ class Fleet:
             await self._client.apply(resource, named | content, namespace=namespace)
         return (await self._client.token(NAMESPACE, SCRAPER, expiration_seconds=TOKEN_SECONDS)).token
 
+    async def others(self, *, program: str = PROGRAM, errors: Path | None = None) -> list[Replica]:
+        """A webhook and two controllers that are started so, in place of all that stand."""
+        for replica in (*self.webhooks, *self.controllers):
+            await replica.end()
+        started = [await self.start(role, program=program, errors=errors) for role in (WEBHOOK, CONTROLLER, CONTROLLER)]
+        for replica in started:
+            await replica.ready()
+        self.balance()
+        await self.leader()
+        return started
+
     async def ensure(self, *, webhooks: int = 1, controllers: int = 2) -> None:
         """So many replicas that are ready, and one of the controllers leads."""
         missing = [WEBHOOK] * (webhooks - len(self.webhooks)) + [CONTROLLER] * (controllers - len(self.controllers))
@@ -253,8 +271,8 @@ class Fleet:
         self.balance(without=replica)
         await ending
 
-    async def start(self, role: str) -> Replica:
-        """A further replica, once it listens; it need not be ready."""
+    async def start(self, role: str, *, program: str = PROGRAM, errors: Path | None = None) -> Replica:
+        """A further replica, once it listens; it need not be ready. ``errors``: where it logs instead of its file."""
         self._count += 1
         name = f"{role}-{self._count}"
         token = await self._client.token(NAMESPACE, ACCOUNTS[role], expiration_seconds=TOKEN_SECONDS)
@@ -275,9 +293,10 @@ class Fleet:
         if role == WEBHOOK:
             flags += ["--port=0", f"--cert-dir={self._sandbox.pki.webhook_folder}"]
         log = self._folder / f"{name}.log"
-        with log.open("wb") as errors:
+        log.touch()
+        with (errors or log).open("wb") as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", PROGRAM, "run", role, *flags), stdout=asyncio.subprocess.PIPE, stderr=errors
+                *(sys.executable, "-c", program, "run", role, *flags), stdout=asyncio.subprocess.PIPE, stderr=output
             )
         replica = Replica(role, process, log, scraper=self._scraper, tls=self._tls)
         self.replicas.append(replica)
