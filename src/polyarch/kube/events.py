@@ -2,12 +2,12 @@
 
 ``Recorder.event`` queues an occurrence and returns; workers post. Repetitions become one Event with a series: the first
 occurrence is posted at once, later ones within six minutes of each other are counted and written at most once a minute.
-The queue is bounded; beyond the bound, and after several failed tries, an Event is dropped and counted. A lost Event is
-no error: state lives in objects, Events are for people."""
+The queue is bounded, and shared by namespaces; beyond the bound, and after several failed tries, an Event is dropped
+and counted. A lost Event is no error: state lives in objects, Events are for people."""
 
 import hashlib
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol
@@ -21,7 +21,7 @@ from polyarch.kube.errors import AlreadyExists, ApiError, KubernetesError, NotFo
 from polyarch.kube.lease import micro_time
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.patches import MergePatch
-from polyarch.kube.queue import WorkQueue
+from polyarch.kube.queue import Tenants, WorkQueue
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import EVENTS, Resource
 from polyarch.objects import ObjectMeta
@@ -39,6 +39,8 @@ TRIES: Final = 5
 BACKOFF: Final = 1.0
 """Seconds; doubled four times it makes at least 15 s, long enough for an API server to restart."""
 NOTE_BYTES: Final = 1024
+MINIMUM_PART: Final = 50
+"""Of the bound, the part that may wait of each namespace whatever others have, up to four times the bound in all."""
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -122,13 +124,17 @@ class Recorder:
         self._size = size
         self._series: OrderedDict[_Occurrence, _Series] = OrderedDict()
         self._waiting: set[_Occurrence] = set()
+        self._waiting_of: Counter[str] = Counter()
+        """By namespace; zeros are removed."""
         self._made = 0
         self._dropped = (metrics or Metrics()).counter(
             "polyarch_events_dropped_total", "Events that could not be posted"
         )
         # Named for whose events they are: a process with several roles has several recorders, and their metrics.
         name = f"events-{controller.rpartition('/')[2]}"
-        queue: WorkQueue[_Occurrence] = WorkQueue(name, self._clock, backoff=BACKOFF, metrics=metrics)
+        queue: WorkQueue[_Occurrence] = WorkQueue(
+            name, self._clock, backoff=BACKOFF, metrics=metrics, tenants=Tenants(_namespace_of)
+        )
         self._poster: Controller[_Occurrence] = Controller(
             name, self._post, queue=queue, workers=workers, timeout=30.0, clock=self._clock, metrics=metrics
         )
@@ -153,15 +159,18 @@ class Recorder:
             known.seen_at, known.observed = now, moment
             self._series.move_to_end(occurrence)
             if known.posted:
-                self._waiting.add(occurrence)
+                self._wait(occurrence)
                 self._poster.queue.add_after(occurrence, known.posted_at + SERIES_INTERVAL - now)
             return
-        if len(self._waiting) >= self._size:
-            self._drop(str(occurrence), f"{self._size} are waiting to be posted already")
+        waiting = len(self._waiting)
+        if waiting >= self._size and (
+            self._waiting_of[_namespace_of(occurrence)] >= self._size // MINIMUM_PART or waiting >= 4 * self._size
+        ):
+            self._drop(str(occurrence), f"{waiting} are waiting to be posted already")
             return
         self._series[occurrence] = _Series(self._name(occurrence, moment), now, moment)
         self._series.move_to_end(occurrence)
-        self._waiting.add(occurrence)
+        self._wait(occurrence)
         self._poster.queue.add(occurrence)
         self._forget_old(now)
 
@@ -179,10 +188,23 @@ class Recorder:
                 "events at the end of the process", "the API server did not take them in time", len(self._waiting)
             )
 
+    def _wait(self, occurrence: _Occurrence) -> None:
+        if occurrence not in self._waiting:
+            self._waiting.add(occurrence)
+            self._waiting_of[_namespace_of(occurrence)] += 1
+
+    def _waits_no_more(self, occurrence: _Occurrence) -> None:
+        if occurrence in self._waiting:
+            self._waiting.remove(occurrence)
+            namespace = _namespace_of(occurrence)
+            self._waiting_of[namespace] -= 1
+            if not self._waiting_of[namespace]:
+                del self._waiting_of[namespace]
+
     async def _post(self, occurrence: _Occurrence) -> NoRequeue:
         series = self._series.get(occurrence)
         if series is None or series.count == series.posted:
-            self._waiting.discard(occurrence)
+            self._waits_no_more(occurrence)
             return NoRequeue()
         count = series.count
         failures = self._poster.queue.failures(occurrence)
@@ -196,13 +218,13 @@ class Recorder:
             return self._give_up(occurrence, str(error))
         series.posted, series.posted_at = count, self._clock.monotonic()
         if series.count == count:
-            self._waiting.discard(occurrence)
+            self._waits_no_more(occurrence)
         else:
             self._poster.queue.add_after(occurrence, SERIES_INTERVAL)
         return NoRequeue()
 
     def _give_up(self, occurrence: _Occurrence, why: str) -> NoRequeue:
-        self._waiting.discard(occurrence)
+        self._waits_no_more(occurrence)
         self._series.pop(occurrence, None)
         self._drop(str(occurrence), why)
         return NoRequeue()
@@ -269,6 +291,10 @@ class Recorder:
         self.dropped += count
         self._dropped.inc(count)
         log.warning("event dropped", about=what, problem=why, dropped_so_far=self.dropped)
+
+
+def _namespace_of(occurrence: _Occurrence) -> str:
+    return occurrence.regarding.namespace
 
 
 def _series(series: _Series) -> dict[str, Any]:

@@ -11,7 +11,7 @@ costs one reconcile, and no two reconciles of one object run at the same time.
                   ▲                         └──────► again ──done──► ready
                   └── retry (backoff per key, until ``forget``)
 
-With ``tenant`` the tenants of keys are served in turn, and a tenant may have as many keys with workers as it leaves
+With ``tenants`` those of keys are served in turn, and a tenant may have as many keys with workers as it leaves
 workers free: neither many keys nor reconciles that hang keep the workers from everybody else.
 
 Of several delays of one key the earliest wins. ``add`` does not cancel a delay: a requeue in five minutes still
@@ -24,6 +24,7 @@ else is dropped before ``shut_down``."""
 import asyncio
 import heapq
 import itertools
+import math
 import random as _random
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
@@ -50,9 +51,12 @@ class ShutDown(Exception):  # noqa: N818 - a state that a worker loop ends on, n
 
 
 class Tenants(Generic[K]):
-    """How many of the ``workers`` each tenant has; ``of`` says whose a key is."""
+    """How many of the ``workers`` each tenant has; ``of`` says whose a key is.
 
-    def __init__(self, of: Callable[[K], Hashable], *, workers: int) -> None:
+    Without ``workers`` tenants take turns only: for reconciles that wait for nothing that a tenant chooses.
+    """
+
+    def __init__(self, of: Callable[[K], Hashable], *, workers: float = math.inf) -> None:
         self.of = of
         self._free = workers
         self._busy: Counter[Hashable] = Counter()

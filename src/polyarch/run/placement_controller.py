@@ -11,7 +11,7 @@ from polyarch.images.waiting import ImageLookupKey, WaitingPods
 from polyarch.kube.controller import Controller
 from polyarch.kube.events import Regarding
 from polyarch.kube.manager import Components, Leadership, Process, Role, Task, leader_check
-from polyarch.kube.queue import Priority, WorkQueue
+from polyarch.kube.queue import Priority, Tenants, WorkQueue
 from polyarch.kube.resources import PODS
 from polyarch.kube.store import ObjectChange
 from polyarch.objects import ObjectKey, Pod
@@ -53,7 +53,9 @@ def components(process: Process, services: PlacementServices) -> Components:
     is_leading = leader_check(election)
     informer = process.informer(PODS, Pod, label_selector=GATED_SELECTOR)
     pods = GatedPods(informer.store)
-    queue: WorkQueue[ObjectKey] = WorkQueue("pods", clock, metrics=process.metrics)
+    queue: WorkQueue[ObjectKey] = WorkQueue(
+        "pods", clock, metrics=process.metrics, tenants=Tenants(lambda key: key.namespace)
+    )
     images: WorkQueue[ImageLookupKey] = WorkQueue("images", clock, metrics=process.metrics)
     waiting = WaitingPods(clock, schedule=images.add_after, wake=queue.add, insists=is_leading)
     attempts = LookupRunner(

@@ -15,7 +15,7 @@ from polyarch.kube.controller import Controller
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.informer import Informer
 from polyarch.kube.manager import Caches, Components, Leadership, Process, Role, Task, leader_check
-from polyarch.kube.queue import Priority, WorkQueue
+from polyarch.kube.queue import Priority, Tenants, WorkQueue
 from polyarch.kube.resources import DAEMONSETS, NODES, PODS
 from polyarch.kube.store import ObjectChange
 from polyarch.objects import DaemonSet, Node, ObjectKey, Pod
@@ -76,8 +76,12 @@ def components(process: Process, services: TaintServices, *, routes: tuple[Route
     election = process.election(names.LEASE)
     is_leading = leader_check(election)
     recorder = process.recorder("polyarch.dev/taints")
-    pods: WorkQueue[ObjectKey] = WorkQueue("unscheduled-pods", process.clock, metrics=process.metrics)
-    templates: WorkQueue[ObjectKey] = WorkQueue("templates", process.clock, metrics=process.metrics)
+    pods: WorkQueue[ObjectKey] = WorkQueue(
+        "unscheduled-pods", process.clock, metrics=process.metrics, tenants=Tenants(lambda key: key.namespace)
+    )
+    templates: WorkQueue[ObjectKey] = WorkQueue(
+        "templates", process.clock, metrics=process.metrics, tenants=Tenants(lambda key: key.namespace)
+    )
     images = ImageWaiting(
         pods=pods,
         templates=templates,

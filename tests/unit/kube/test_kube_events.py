@@ -145,6 +145,35 @@ async def test_repetitions_before_the_first_post_are_in_it(api, clock, recorder)
 
 
 @pytest.mark.req("KR-031")
+async def test_a_namespace_with_thousands_of_events_takes_neither_room_nor_turns_of_others(api, clock):
+    """While the API server does not answer, and when it does again."""
+    held, order = asyncio.Event(), []
+
+    class Slow(FakeApi):
+        async def create(self, resource, document, **options):
+            await held.wait()
+            order.append(document["regarding"]["namespace"])
+            return await super().create(resource, document, **options)
+
+    api = Slow()
+    recorder = Recorder(api, controller="polyarch.dev/placement-controller", instance="ppc-0", clock=clock, size=100)
+    task = asyncio.create_task(recorder.run())
+    for number in range(500):
+        report(recorder, Regarding("v1", "Pod", "evil", f"pod-{number}", f"uid-{number}"))
+    await clock.settle()
+    assert recorder.dropped == 400
+    for number in range(2):
+        report(recorder, Regarding("v1", "Pod", "modest", f"pod-{number}", f"uid-{number}"))
+    assert recorder.dropped == 400
+    held.set()
+    await clock.settle()
+    assert order.index("modest") <= 5
+    assert order.count("modest") == 2
+    task.cancel()
+    await asyncio.wait([task])
+
+
+@pytest.mark.req("KR-031")
 async def test_what_exceeds_the_bound_is_dropped_and_counted(api, clock, recorder, metrics):
     for number in range(15):
         report(recorder, note=f"note {number}")

@@ -320,6 +320,17 @@ async def test_a_tenant_with_many_keys_is_served_in_turn_with_the_others(shared)
 
 
 @pytest.mark.req("KR-024")
+async def test_tenants_take_turns_without_a_limit_where_reconciles_wait_for_nothing_of_theirs(clock):
+    """A namespace alone has all workers."""
+    queue = WorkQueue("pods", clock, tenants=Tenants(lambda key: key[0]))
+    for number in range(100):
+        queue.add(f"a{number}")
+    assert len([await take(queue) for _ in range(8)]) == 8
+    queue.add("b1")
+    assert [await take(queue), await take(queue)][1] == "b1"
+
+
+@pytest.mark.req("KR-024")
 async def test_a_tenant_whose_keys_hang_leaves_as_many_workers_free_as_it_has(shared):
     for number in range(100):
         shared.add(f"a{number}")
