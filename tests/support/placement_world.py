@@ -198,7 +198,7 @@ class FakeInspector:
             return None
         return kept
 
-    def host_busy(self, reference: Reference) -> bool:
+    def host_busy(self, reference: Reference, tenant: str = "") -> bool:
         return reference.registry in self.busy
 
     def host_low(self, reference: Reference) -> bool:

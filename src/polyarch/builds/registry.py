@@ -11,11 +11,11 @@ import msgspec
 
 from polyarch.builds.facts.build_facts import HeadResult
 from polyarch.builds.pruning import PrunableImage
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.documents import ContentError, classify
 from polyarch.oci.image.contents import OpenedImage, RegistryConnection, read_platform
 from polyarch.oci.inspection import InspectionError
 from polyarch.oci.reference import InvalidReference, Reference, parse
-from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.write.assembly import (
     AssembledIndex,

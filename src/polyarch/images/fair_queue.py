@@ -14,9 +14,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from polyarch.oci.concurrency import SharedCapacity
 from polyarch.oci.mirror_files import without_port
 from polyarch.oci.settings import Share
-from polyarch.oci.traffic.concurrency import SharedCapacity
 
 CONCURRENT_LOOKUPS: Final = Share(256, per_tenant=64, minimum=8, maximum=1024)
 """Lookups under way at a time, in the webhook as in the controller."""

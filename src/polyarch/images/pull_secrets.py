@@ -35,11 +35,11 @@ from polyarch.oci.auth.credentials import (
     read_entry,
     read_object,
 )
+from polyarch.oci.concurrency import QueueFull, RequestPriority, RequestQueue
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.pull_sources import PullSource
 from polyarch.oci.reference import Reference
 from polyarch.oci.settings import Share
-from polyarch.oci.traffic.concurrency import QueueFull, RequestPriority, RequestQueue
 
 log = structlog.get_logger(__name__)
 

@@ -22,11 +22,11 @@ from polyarch.images.waiting import failure_of, is_tenants_own, without_proof
 from polyarch.kube.errors import SeenErrors
 from polyarch.oci.auth.credential_stores import CredentialStore
 from polyarch.oci.cache import BundleMode
+from polyarch.oci.concurrency import RequestPriority, RequestQueue, SharedCapacity
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.reference import Reference
 from polyarch.oci.settings import Share
-from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue, SharedCapacity
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +54,7 @@ class ImageInspector(Protocol):
         stale_for: float | None = None,
     ) -> Inspection | None: ...
 
-    def host_busy(self, reference: Reference) -> bool: ...
+    def host_busy(self, reference: Reference, tenant: str = "") -> bool: ...
 
     def host_low(self, reference: Reference) -> bool: ...
 
@@ -209,7 +209,8 @@ class AdmissionLookups:
             return
         if any(not use.never and failure_of(inspections.get(use.text)) for use in request.images):
             return
-        if any(use.reference is None or self._inspector.host_busy(use.reference) for use in missing):
+        namespace = request.source.namespace
+        if any(use.reference is None or self._inspector.host_busy(use.reference, namespace) for use in missing):
             return
         asked = self.inspect_all(missing, request.source, since=since)
         if len(asked) == len(missing):
@@ -492,7 +493,7 @@ class LowPriorityLookups:
         """The registry's answer, or one from memory; None if there was none in time, or if it is not asked now."""
         async with self._queue.slot(RequestPriority.MANIFEST, source.namespace):
             known = self._inspector.peek(reference, self._secrets.lazy(source), bundle=bundle)
-            if known is not None or self._inspector.host_busy(reference):
+            if known is not None or self._inspector.host_busy(reference, source.namespace):
                 return known
             try:
                 async with deadline(self._clock, LOW_PRIORITY_TIMEOUT):

@@ -17,6 +17,7 @@ from polyarch.oci.auth.authorization import Authorization
 from polyarch.oci.auth.credential_stores import CredentialStore, NoCredentials
 from polyarch.oci.auth.credentials import Credential
 from polyarch.oci.cache import Backing, BundleMode, Cache
+from polyarch.oci.concurrency import SingleFlight, Tenants, map_concurrently
 from polyarch.oci.image.client import RegistryClient
 from polyarch.oci.image.contents import RegistryConnection
 from polyarch.oci.image.layout import ImageLayout
@@ -46,7 +47,6 @@ from polyarch.oci.pull_sources import Configuration, PullSource
 from polyarch.oci.reference import Reference, parse
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.signature_policy import SignaturePolicy
-from polyarch.oci.traffic.concurrency import SingleFlight, Tenants, map_concurrently
 from polyarch.oci.traffic.exchange import Exchange
 from polyarch.oci.traffic.rate_limiter import RateLimit, RegistryRateLimiter
 from polyarch.oci.transport.addresses import AddressPolicy
@@ -244,12 +244,12 @@ class Inspector:
             return None
         return self._cache_reader.in_memory(reference, sources, store, mode=bundle, stale_for=stale_for)
 
-    def host_busy(self, reference: Reference) -> bool:
-        """Whether all hosts of the image are paused or have an open circuit."""
+    def host_busy(self, reference: Reference, tenant: str = "") -> bool:
+        """Whether all hosts of the image are paused or have an open circuit, for all or for the tenant."""
         sources = self.sources(reference)
         if isinstance(sources, InspectionError) or not sources:
             return False
-        return all(self._rate_limiter.busy(source.host, source.query) for source in sources)
+        return all(self._rate_limiter.busy(source.host, source.query, tenant) for source in sources)
 
     def host_low(self, reference: Reference) -> bool:
         """Whether some host of the image has less than half of its rate limit left: what can wait, should."""

@@ -28,6 +28,12 @@ class Share(NamedTuple):
     """``None``: no limit below ``shared``."""
 
 
+NAME_LOOKUPS = Share(16, minimum=2, maximum=64)
+"""Lookups of names at a time, each a thread."""
+IDLE_CONNECTIONS = 128
+"""Connections that are kept for the next request."""
+
+
 class InspectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds, counts and host names; each with its requirement."""
 
@@ -93,6 +99,11 @@ class InspectorSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def slots(self) -> Share:
         return _beyond(self.requests, self.guaranteed)
+
+    @property
+    def copies(self) -> Share:
+        """Blobs that are copied at a time, over all hosts."""
+        return _beyond(max(1, min(self.requests, self.requests_per_host) // 2), self.guaranteed_per_host // 2)
 
     @property
     def waiting_for_host(self) -> Share | None:

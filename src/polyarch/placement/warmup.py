@@ -7,7 +7,9 @@ stands in the way of pods that are there: a failed image is left alone for ten m
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -22,8 +24,10 @@ from polyarch.kube.informer import OnDemandInformer, Shares
 from polyarch.kube.resources import CRONJOBS, DAEMONSETS, DEPLOYMENTS, STATEFULSETS, Resource
 from polyarch.kube.store import ObjectChange
 from polyarch.objects import Container, LocalObjectReference, ObjectMeta, Pod, PodSpec, Volume
+from polyarch.oci.concurrency import SharedCapacity
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.reference import Reference
+from polyarch.oci.settings import Share
 from polyarch.placement.facts import ClusterFacts
 from polyarch.placement.settings import WarmUpKind
 
@@ -132,13 +136,14 @@ def _reduce(workload: Workload | CronJob) -> None:
 log = structlog.get_logger(__name__)
 
 MAX_QUEUED: Final = 20_000
-"""Images that wait to be asked for; beyond that those of the first list are dropped. Their pods ask for them."""
+"""Images that wait to be asked for; beyond that those of the first list are dropped, of the namespace that has most.
+Their pods ask for them."""
 MAX_REMEMBERED: Final = 20_000
 FAILURE_RETRY_DELAY: Final = 600.0
 """Seconds for which a failed image is not asked for again."""
 BUSY_HOST_DELAY: Final = 30.0
 """Seconds for which an image waits whose host is paused or low on its rate limit."""
-MAX_CONCURRENT_LOOKUPS: Final = 4
+CONCURRENT_LOOKUPS: Final = Share(4, minimum=1, maximum=16)
 PAUSE_AFTER: Final = 50
 
 
@@ -151,9 +156,62 @@ class WarmUpImage(NamedTuple):
     """A tag that each pod checks anew, so that it is of little use to know it before."""
 
     @property
-    def key(self) -> tuple[str, PullSecretNames | None]:
+    def key(self) -> "WarmUpKey":
         """Workloads without pull secrets of their own share their images."""
         return self.reference.canonical, self.source if self.source.names else None
+
+
+WarmUpKey = tuple[str, PullSecretNames | None]
+
+
+class WarmUpQueue:
+    """Images that wait to be asked for: namespaces in turn, those of one in order of arrival."""
+
+    def __init__(self) -> None:
+        self._images: OrderedDict[str, dict[WarmUpKey, WarmUpImage]] = OrderedDict()
+        self._namespaces: dict[WarmUpKey, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._namespaces)
+
+    def __contains__(self, key: WarmUpKey) -> bool:
+        return key in self._namespaces
+
+    def add(self, image: WarmUpImage) -> None:
+        """Add an image, or replace the one with this key in its position."""
+        namespace = self._namespaces.setdefault(image.key, image.source.namespace)
+        self._images.setdefault(namespace, {})[image.key] = image
+
+    def drop(self, key: WarmUpKey) -> None:
+        """Remove the image with this key, if there is one."""
+        namespace = self._namespaces.pop(key, None)
+        if namespace is not None:
+            self._remove(namespace, key)
+
+    def drop_one(self) -> None:
+        """Remove the oldest image of the namespace that has most."""
+        most = max(self._images, key=lambda namespace: len(self._images[namespace]))
+        self.drop(next(iter(self._images[most])))
+
+    def next(self, allows: Callable[[str], bool]) -> WarmUpImage | None:
+        """Remove and return the next image of a namespace that is allowed; None without one."""
+        namespace = next(filter(allows, self._images), None)
+        if namespace is None:
+            return None
+        self._images.move_to_end(namespace)
+        image = next(iter(self._images[namespace].values()))
+        self.drop(image.key)
+        return image
+
+    def clear(self) -> None:
+        self._images.clear()
+        self._namespaces.clear()
+
+    def _remove(self, namespace: str, key: WarmUpKey) -> None:
+        images = self._images[namespace]
+        del images[key]
+        if not images:
+            del self._images[namespace]
 
 
 class WarmUp:
@@ -178,14 +236,14 @@ class WarmUp:
             kind: OnDemandInformer(informers, resource, model, self._observe)
             for kind, (resource, model) in KINDS.items()
         }
-        self._fresh: dict[tuple[str, PullSecretNames | None], WarmUpImage] = {}
+        self._fresh = WarmUpQueue()
         """Of new and changed templates."""
-        self._rest: dict[tuple[str, PullSecretNames | None], WarmUpImage] = {}
+        self._rest = WarmUpQueue()
         """Of the first list."""
         self._later: list[tuple[float, WarmUpImage]] = []
         """When to look again at images whose hosts are to be left alone, in order."""
-        self._failed: LRUCache[tuple[str, PullSecretNames | None], float] = LRUCache(MAX_REMEMBERED)
-        self._once: LRUCache[tuple[str, PullSecretNames | None], bool] = LRUCache(MAX_REMEMBERED)
+        self._failed: LRUCache[WarmUpKey, float] = LRUCache(MAX_REMEMBERED)
+        self._once: LRUCache[WarmUpKey, bool] = LRUCache(MAX_REMEMBERED)
         """Images with ``Always`` that were asked for."""
         self._wake = asyncio.Event()
         facts.on_change(lambda namespace: self._wake.set() if namespace is None else None)
@@ -197,19 +255,25 @@ class WarmUp:
 
     async def run(self) -> None:
         """Warms up while the policy says so, until cancelled; for the leader alone."""
-        slots = asyncio.Semaphore(MAX_CONCURRENT_LOOKUPS)
+        places = SharedCapacity(CONCURRENT_LOOKUPS)
+
+        def ended(namespace: str, _: asyncio.Task[None]) -> None:
+            places.give_back(namespace)
+            self._wake.set()
+
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     self._wake.clear()
                     enabled = self._want()
-                    item = await self._next() if enabled else None
+                    item = await self._next(places.allows) if enabled else None
                     if item is None:
                         await self._rest_for(BUSY_HOST_DELAY if self._later else None)
                         continue
-                    await slots.acquire()
+                    namespace = item.source.namespace
+                    places.take(namespace)
                     ask = tasks.create_task(self._ask(item), name=f"warm up {item.reference}")
-                    ask.add_done_callback(lambda _: slots.release())
+                    ask.add_done_callback(partial(ended, namespace))
                     await self._clock.sleep(60.0 / self._facts.table.spec.warm_up_images_per_minute)
         finally:
             self._want(False)
@@ -254,27 +318,25 @@ class WarmUp:
 
     def _add(self, item: WarmUpImage, *, fresh: bool) -> None:
         if fresh:
-            self._rest.pop(item.key, None)
-            self._fresh[item.key] = item
+            self._rest.drop(item.key)
+            self._fresh.add(item)
         elif item.key not in self._fresh:
-            self._rest[item.key] = item
+            self._rest.add(item)
         if self.queued > MAX_QUEUED:
-            line = self._rest or self._fresh
-            del line[next(iter(line))]
+            (self._rest or self._fresh).drop_one()
 
-    async def _next(self) -> WarmUpImage | None:
-        """The next image that is not known and may be asked for now."""
+    async def _next(self, allows: Callable[[str], bool]) -> WarmUpImage | None:
+        """The next image that is not known and may be asked for now, of a namespace that is allowed."""
         now = self._clock.monotonic()
         due = [item for at, item in self._later if at <= now]
         self._later = self._later[len(due) :]
-        for item in due:
-            self._rest.setdefault(item.key, item)
+        for waited in due:
+            self._rest.add(waited)
         looked = 0
-        while line := self._fresh or self._rest:
+        while item := self._fresh.next(allows) or self._rest.next(allows):
             looked += 1
             if looked % PAUSE_AFTER == 0:
                 await self._clock.sleep(0)
-            item = line.pop(next(iter(line)))
             failed_at = self._failed.get(item.key)
             if failed_at is not None and now - failed_at < FAILURE_RETRY_DELAY:
                 continue
@@ -282,7 +344,9 @@ class WarmUp:
                 continue
             if self._inspector.peek(item.reference, self._secrets.lazy(item.source)) is not None:
                 continue
-            if self._inspector.host_busy(item.reference) or self._inspector.host_low(item.reference):
+            if self._inspector.host_busy(item.reference, item.source.namespace) or self._inspector.host_low(
+                item.reference
+            ):
                 self._later.append((now + BUSY_HOST_DELAY, item))
                 continue
             return item

@@ -31,8 +31,8 @@ from polyarch.kube.responses import ListResult
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.objects import ObjectMeta, PartialObjectMetadata
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.reference import Reference, parse
-from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.placement import names
 from polyarch.placement.api import (
     CPPCS,

@@ -125,8 +125,8 @@ class ReloadableInspector:
                 return known
         return None
 
-    def host_busy(self, reference: Reference) -> bool:
-        return any(map(self._current.inspector.host_busy, self._places(reference)))
+    def host_busy(self, reference: Reference, tenant: str = "") -> bool:
+        return any(self._current.inspector.host_busy(place, tenant) for place in self._places(reference))
 
     def host_low(self, reference: Reference) -> bool:
         return any(map(self._current.inspector.host_low, self._places(reference)))

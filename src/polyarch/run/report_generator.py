@@ -19,8 +19,8 @@ from polyarch.kube.resources import CONFIGMAPS, Resource
 from polyarch.kube.responses import ListResult
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.objects import PartialObjectMetadata
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.inspection import Inspection
-from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.placement import names
 from polyarch.placement.facts import ClusterFacts
 from polyarch.reports.document import Report

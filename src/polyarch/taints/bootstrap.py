@@ -17,7 +17,7 @@ from polyarch.kube.errors import KubernetesError, NotFound
 from polyarch.kube.patches import JsonPatch, MergePatch, add, pointer, replace, test
 from polyarch.kube.resources import DAEMONSETS, NAMESPACES, NODES, PODS, ObjectRef
 from polyarch.objects import DaemonSet, Node, ObjectKey, PartialObjectMetadata, Pod
-from polyarch.oci.traffic.concurrency import map_concurrently
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.taints.api import (
     ARCHITECTURE_TAINTS,
     DEGRADED,

@@ -39,7 +39,7 @@ from polyarch.objects import (
     Pod,
     Workload,
 )
-from polyarch.oci.traffic.concurrency import map_concurrently
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.taints.documents import GROUP, KINDS, NodeTemplate, bindings, lacking, newest_served, policies
 from polyarch.taints.inventory import ClusterSnapshot, unscheduled
 from polyarch.taints.names import ADDED_TOLERATIONS_ANNOTATION, REGISTRATION_POLICY, ROLE

@@ -11,7 +11,7 @@ from typing import Final
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound, TooManyRequests
 from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NODES, PODS, ObjectRef
 from polyarch.objects import DaemonSet, Node, Pod
-from polyarch.oci.traffic.concurrency import map_concurrently
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.taints import names
 from polyarch.taints.inventory import is_evictable, is_marked, owned_taints
 from polyarch.taints.node_rules import decide_node

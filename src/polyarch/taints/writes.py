@@ -19,7 +19,7 @@ from polyarch.kube.resources import ObjectRef, Resource
 from polyarch.kube.responses import ListResult
 from polyarch.kube.watch import KubernetesObject
 from polyarch.objects import ObjectKey
-from polyarch.oci.traffic.concurrency import map_concurrently
+from polyarch.oci.concurrency import map_concurrently
 
 MAX_CONCURRENT_WRITES: Final = 8
 """Objects that are written at the same time."""

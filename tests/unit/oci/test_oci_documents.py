@@ -38,7 +38,7 @@ def test_six_types_are_accepted() -> None:
 
 @pytest.mark.req("RG-050")
 def test_limits_are_those_of_the_specification() -> None:
-    assert documents.MANIFEST_LIMIT == documents.CONFIG_LIMIT == 4 * 1024 * 1024
+    assert documents.MANIFEST_LIMIT == documents.CONFIG_LIMIT == 2 * 1024 * 1024
     assert (documents.TOKEN_LIMIT, documents.ERROR_BODY_LIMIT) == (128 * 1024, 16 * 1024)
     assert (documents.ENTRY_LIMIT, documents.INDEX_LIMIT, documents.LOOKUP_LIMIT) == (1000, 16, 64)
     assert (documents.LEVEL_LIMIT, documents.INLINE_DATA_LIMIT) == (3, 64 * 1024)

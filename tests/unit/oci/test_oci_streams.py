@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 from scripted_registry import Answer, digest_of
 
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.reference import parse
-from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.interface import Timeouts, TransportError

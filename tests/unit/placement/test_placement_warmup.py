@@ -11,7 +11,7 @@ from polyarch.images.pull_secrets import PullSecrets
 from polyarch.images.resolver import LowPriorityLookups
 from polyarch.oci.reference import parse
 from polyarch.placement import warmup
-from polyarch.placement.warmup import CronJob, WarmUp, Workload, pod_of
+from polyarch.placement.warmup import CONCURRENT_LOOKUPS, CronJob, WarmUp, Workload, pod_of
 
 DEPLOYMENTS = "deployments"
 
@@ -261,3 +261,34 @@ def test_of_a_workload_only_images_secrets_and_namespace_are_kept(model, documen
     pod = pod_of(workload)
     assert pod.metadata.namespace == "team"
     assert [each.image for each in pod.spec.containers] == ["a:1"]
+
+
+@pytest.mark.req("PL-380", "PL-851")
+async def test_namespaces_take_turns_and_one_whose_images_hang_holds_no_others_up(make):
+    """Neither its many images, which come first, nor the places that those which hang hold."""
+    world = make(imagesPerMinute=600)
+    world.registry.seconds = 3600.0
+    hanging = [f"hangs.example/old:{number}" for number in range(200)]
+    await world.start(deployment("evil", *hanging, namespace="evil"))
+    await world.clock.run(2)
+    assert len(world.asked()) == CONCURRENT_LOOKUPS.shared
+    world.registry.seconds = 0.0
+    for number in range(20):
+        world.registry.set(f"r.example/app:{number}", "linux/arm64")
+        put = deployment(f"d{number}", f"r.example/app:{number}", namespace="team" if number % 2 else "other")
+        world.watches[DEPLOYMENTS].put(put)
+    await world.clock.run(5)
+    assert {f"app:{number}" for number in range(20)} <= set(world.asked())
+
+
+@pytest.mark.req("PL-380", "PL-854")
+async def test_a_namespace_with_more_images_than_are_queued_pushes_out_its_own(make, monkeypatch):
+    monkeypatch.setattr(warmup, "MAX_QUEUED", 50)
+    world = make(imagesPerMinute=600)
+    names = [f"r.example/app:{number}" for number in range(5)]
+    for each in names:
+        world.registry.set(each, "linux/arm64")
+    many = deployment("many", *(f"r.example/old:{number}" for number in range(500)), namespace="evil")
+    await world.start(deployment("few", *names), many)
+    await world.clock.run(20)
+    assert {f"app:{number}" for number in range(5)} <= set(world.asked())

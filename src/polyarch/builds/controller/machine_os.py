@@ -129,7 +129,7 @@ class MachineOSImages:
             secrets = tuple(dict.fromkeys(each for each in noted if each))
             credentials = self._inputs.credentials(self._namespace, secrets)
             if images is not None:
-                found = await deleted(self._registries, images, credentials=credentials)
+                found = await deleted(self._registries, images, credentials=credentials, tenant=self._namespace)
             else:
                 found = uncounted(going)
         self._reporter.tell(_regarding(leaving[0]), found)

@@ -100,11 +100,11 @@ class DeletionReporter:
 
 
 async def deleted(
-    registries: Registries, images: Sequence[PrunableImage], *, credentials: CredentialStore
+    registries: Registries, images: Sequence[PrunableImage], *, credentials: CredentialStore, tenant: str
 ) -> PruneResult:
     """What became of the images; where the credentials may not be read, nothing yet."""
     try:
-        return await registries.delete_images(images, credentials=credentials)
+        return await registries.delete_images(images, credentials=credentials, tenant=tenant)
     except Forbidden as error:
         return PruneResult(remaining=tuple(each.reference for each in images), problem=error.message or str(error))
 
@@ -418,7 +418,7 @@ class ImagePruner:
         ]
         if not by_job:
             credentials = self._inputs.credentials(namespace, secrets)
-            return await deleted(self._registries, images, credentials=credentials)
+            return await deleted(self._registries, images, credentials=credentials, tenant=namespace)
         run, means = by_job[-1]
         pruning = PruneRequest(
             namespace=namespace,

@@ -39,11 +39,11 @@ from polyarch.kube.store import ObjectChange, older
 from polyarch.objects import DOCKER_CONFIG, ObjectKey, PartialObjectMetadata
 from polyarch.oci.auth.credential_stores import CredentialStore, KeyringCredentials
 from polyarch.oci.auth.credentials import Credential, CredentialWarning, Document
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.inspection import Inspection, InspectionError, Status
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.pull_sources import PullSource
 from polyarch.oci.reference import Reference
-from polyarch.oci.traffic.concurrency import map_concurrently
 
 MAX_CONCURRENT_LOOKUPS: Final = 16
 """Lookups of one build at a time."""
@@ -127,7 +127,7 @@ class BuildResolver:
             existence, at = known.found[reference]
             if now - at < ANSWER_LIFETIME:
                 return existence
-        existence = await self._registries.head(reference, credentials=credentials)
+        existence = await self._registries.head(reference, credentials=credentials, tenant=ref.namespace)
         if not existence.error:
             known.found[reference] = (existence, now)
         return existence

@@ -447,7 +447,8 @@ def _owner_uids(metadata: Mapping[str, Any]) -> set[str]:
 
 
 class Registries:
-    """The registries as builds use them: one inspector for all, the credentials of each build for itself."""
+    """The registries as builds use them: one inspector for all, the credentials of each build for itself, and
+    each namespace with a share of its own (``tenant``)."""
 
     def __init__(self, inspector: Inspector) -> None:
         self._inspector = inspector
@@ -461,22 +462,24 @@ class Registries:
             return Inspection(nowhere, Status.ERROR, error=InspectionError.of("malformed", str(error)))
         return await self._inspector.inspect(named, credentials=credentials, fresh=fresh, tenant=tenant)
 
-    async def head(self, reference: str, *, credentials: CredentialStore) -> HeadResult:
+    async def head(self, reference: str, *, credentials: CredentialStore, tenant: str) -> HeadResult:
         """What ``repository@digest`` or ``repository:tag`` names, where it was pushed."""
-        return await head_image(self._inspector.connection.using(credentials), reference)
+        return await head_image(self._inspector.connection.using(credentials, tenant), reference)
 
     async def publish(
-        self, publication: Publication, *, credentials: CredentialStore
+        self, publication: Publication, *, credentials: CredentialStore, tenant: str
     ) -> PublishResult | PublishFailure:
-        return await publish(self._inspector.connection.using(credentials), publication)
+        return await publish(self._inspector.connection.using(credentials, tenant), publication)
 
     async def move_tags(
-        self, reference: str, tags: tuple[str, ...], *, credentials: CredentialStore
+        self, reference: str, tags: tuple[str, ...], *, credentials: CredentialStore, tenant: str
     ) -> PublishResult | PublishFailure:
-        return await move_tags(self._inspector.connection.using(credentials), reference, tags)
+        return await move_tags(self._inspector.connection.using(credentials, tenant), reference, tags)
 
-    async def delete_images(self, images: Sequence[PrunableImage], *, credentials: CredentialStore) -> PruneResult:
-        return await delete_images(self._inspector.connection.using(credentials), images)
+    async def delete_images(
+        self, images: Sequence[PrunableImage], *, credentials: CredentialStore, tenant: str
+    ) -> PruneResult:
+        return await delete_images(self._inspector.connection.using(credentials, tenant), images)
 
 
 class RegistryWrites:
@@ -489,7 +492,7 @@ class RegistryWrites:
         """One step. Raises ``msgspec.ValidationError`` for a body that is none, and ``KubernetesError`` where the API
         server did not answer when a Secret was read."""
         try:
-            result = await self._result(write, credentials)
+            result = await self._result(write, credentials, ref.namespace)
         except Forbidden as error:
             log.warning("a Secret may not be read", build=str(ref), step=write.step, error=str(error))
             return refused(write, NOT_ENABLED, error)
@@ -502,14 +505,14 @@ class RegistryWrites:
             return _failure(write, PublishFailure(reason="RegistryInconsistent", message=message))
         return WriteResult.DONE if result.changed else WriteResult.NOT_NEEDED
 
-    async def _result(self, write: Write, credentials: CredentialStore) -> PublishResult | PublishFailure:
+    async def _result(self, write: Write, credentials: CredentialStore, tenant: str) -> PublishResult | PublishFailure:
         match write.verb:
             case "push-index":
                 publication = msgspec.convert(write.body, Publication)
-                return await self._registries.publish(publication, credentials=credentials)
+                return await self._registries.publish(publication, credentials=credentials, tenant=tenant)
             case "tag":
                 tags = msgspec.convert(write.body, TagRequest).tags
-                return await self._registries.move_tags(write.reference, tags, credentials=credentials)
+                return await self._registries.move_tags(write.reference, tags, credentials=credentials, tenant=tenant)
         raise ValueError(f"{write.verb} is not a step of a plan that concerns registries")
 
 

@@ -66,9 +66,9 @@ from polyarch.kube.resources import (
     Resource,
 )
 from polyarch.objects import ObjectKey, Unstructured
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.inspector import Inspector, InspectorOptions, open_inspector
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.selectors import LabelSelector
 
 WORK: Final = frozenset({"Retag", "Repoint", "Reassemble", "Build", "Held", "Wait"})

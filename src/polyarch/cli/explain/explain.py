@@ -24,10 +24,10 @@ from polyarch.kube.errors import ConfigurationError, KubernetesError
 from polyarch.kube.patches import apply_patch
 from polyarch.objects import Pod
 from polyarch.oci.auth.credential_stores import CredentialStore
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.image.deep_inspection import look_deeper
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.inspector import InspectorOptions, open_inspector
-from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.placement import explain as documents
 from polyarch.placement.admission import admit

@@ -20,6 +20,7 @@ from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.tables import Row, table
 from polyarch.oci import pull_sources
 from polyarch.oci.auth.credential_stores import CredentialStore
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, InspectionWarning, Status
 from polyarch.oci.inspector import InspectorOptions, open_inspector
 from polyarch.oci.mirror_files import InvalidMirrorConfiguration
@@ -28,7 +29,6 @@ from polyarch.oci.pull_sources import Blocked, Configuration, PullSource, candid
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.signature_policy import InvalidPolicy, SignaturePolicy, Signed
-from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.traffic.rate_limiter import RateLimit
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.platforms import InvalidPlatform, NodePlatform, Platform

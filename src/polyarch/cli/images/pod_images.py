@@ -19,12 +19,12 @@ from polyarch.kube.client import Client
 from polyarch.kube.resources import SECRETS
 from polyarch.objects import Pod, Secret
 from polyarch.oci.auth.credential_stores import ChainedCredentials, CredentialStore
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.image.deep_inspection import look_deeper
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.inspector import Inspector, InspectorOptions, open_inspector
 from polyarch.oci.reference import Reference
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.traffic.concurrency import map_concurrently
 
 SETTLED_AT_ONCE = 8
 

@@ -198,9 +198,9 @@ def how(answer: Inspection) -> str:
 async def _inspected(
     asked: Mapping[str, Reference], wiring: "InspectorOptions", options: ImageOptions, messages: Messages
 ) -> dict[str, Inspection]:
+    from polyarch.oci.concurrency import map_concurrently
     from polyarch.oci.image.deep_inspection import look_deeper
     from polyarch.oci.inspector import open_inspector
-    from polyarch.oci.traffic.concurrency import map_concurrently
 
     references = list({reference.canonical: reference for reference in asked.values()}.values())
     shown = messages.progress("inspecting images", len(references))

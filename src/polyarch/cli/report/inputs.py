@@ -26,12 +26,12 @@ from polyarch.kube.resources import SECRETS
 from polyarch.kube.schema import Schema
 from polyarch.objects import ObjectMeta, PartialObjectMetadata, Secret
 from polyarch.oci.auth.credential_stores import ChainedCredentials, CredentialStore
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.image.contents import list_tags
 from polyarch.oci.image.deep_inspection import look_deeper
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.inspector import Inspector, open_inspector
 from polyarch.oci.reference import Reference
-from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.traffic.failures import Failure
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, ClusterPodPlacementConfig, PlacementPolicy

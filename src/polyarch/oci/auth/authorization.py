@@ -17,10 +17,10 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 from polyarch.clock import Clock
 from polyarch.oci.auth.challenges import parse_challenges
 from polyarch.oci.auth.credentials import ANONYMOUS, Credential
+from polyarch.oci.concurrency import SingleFlight
 from polyarch.oci.documents import TOKEN_LIMIT
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.pull_sources import PullSource
-from polyarch.oci.traffic.concurrency import SingleFlight
 from polyarch.oci.traffic.exchange import (
     CompleteResponse,
     Exchange,

@@ -20,9 +20,10 @@ import msgspec
 
 from polyarch.clock import Clock, SystemClock
 from polyarch.oci.auth.credentials import Credential, CredentialWarning, KeyPattern, deduplicated, hub, split_host
+from polyarch.oci.concurrency import RequestPriority, RequestQueue
+from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_NAMES, Reference
 from polyarch.oci.settings import Share
-from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue
 
 if TYPE_CHECKING:
     from polyarch.oci.pull_sources import PullSource
@@ -186,6 +187,8 @@ CONFIG_KIND = "CredentialProviderConfig"
 CONFIG_GROUP = "kubelet.config.k8s.io/"
 MAX_CACHED = 4096
 FAILURE_REST = 30.0
+PLUGIN_RUNS = Share(1, minimum=1, maximum=4)
+"""Programs of one plugin at a time: each has memory of its own within the limit of the container."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)", re.ASCII)
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -250,8 +253,9 @@ class ProviderCredentials:
     """Credentials of plugins. A :class:`~polyarch.oci.auth.credential_stores.CredentialStore`.
 
     All plugins that match an image run, in the order of the configuration. One that fails yields a
-    ``credential-helper`` warning and no credentials, and is skipped for :data:`FAILURE_REST` seconds, so that a hanging
-    plugin delays a run once and not for each image. Tenants take turns at a plugin, whose runs follow one another.
+    ``credential-helper`` warning and no credentials, and is skipped for :data:`FAILURE_REST` seconds for images of the
+    same tenant at the same host, so that a hanging plugin does not delay each image. Authors of pods choose the hosts
+    that it fails for, so a failure says nothing to other tenants. A tenant's runs follow one another.
     """
 
     __slots__ = ("_plugins", "_tenant", "_warnings")  # a view for each set of pull secrets is kept
@@ -299,7 +303,7 @@ class ProviderCredentials:
         found: list[Credential] = []
         for plugin in self._plugins:
             if plugin.matches(host, source.repository):
-                part = plugin.cached(host, source.repository)
+                part = plugin.cached(host, source.repository, self._tenant)
                 if part is None:
                     return None
                 found += part
@@ -326,8 +330,9 @@ class _Plugin:
         self._environ = {**environ, **dict(provider.environment)}
         self._clock = clock
         self._patterns = tuple(KeyPattern(text) for text in provider.match_images)
-        self._queue = RequestQueue(Share(1))
-        self._rests_until = float("-inf")
+        self._queue = RequestQueue(PLUGIN_RUNS)
+        self._rests_until: LRUCache[tuple[str, str], float] = LRUCache(MAX_CACHED)
+        """By tenant and host."""
         self._answers: dict[tuple[CacheKeyType, str], tuple[float, tuple[tuple[KeyPattern, Credential], ...]]] = {}
 
     def matches(self, host: str, repository: str) -> bool:
@@ -335,20 +340,21 @@ class _Plugin:
 
     async def credentials(self, host: str, repository: str, tenant: str) -> list[Credential]:
         try:
-            async with self._queue.slot(RequestPriority.MANIFEST, tenant):  # one at a time: its answer may serve many
-                found = self.cached(host, repository)
+            async with self._queue.slot(RequestPriority.MANIFEST, tenant):  # one by one: an answer may serve many
+                found = self.cached(host, repository, tenant)
                 return await self._run(host, repository) if found is None else found
         except HelperFailure:
-            self._rests_until = self._clock.monotonic() + FAILURE_REST
+            self._rests_until.put((tenant, host), self._clock.monotonic() + FAILURE_REST)
             raise
 
-    def cached(self, host: str, repository: str) -> list[Credential] | None:
+    def cached(self, host: str, repository: str, tenant: str) -> list[Credential] | None:
         now = self._clock.monotonic()
         for place in _places(host, repository):
             kept = self._answers.get(place)
             if kept is not None and now < kept[0]:
                 return _matching(kept[1], host, repository)
-        return [] if now < self._rests_until else None
+        rests_until = self._rests_until.get((tenant, host))
+        return [] if rests_until is not None and now < rests_until else None
 
     async def _run(self, host: str, repository: str) -> list[Credential]:
         request = {"kind": "CredentialProviderRequest", "apiVersion": API_VERSION, "image": f"{host}/{repository}"}

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from polyarch.oci.auth.authorization import Authorization, SourceCredentials
+from polyarch.oci.concurrency import RequestPriority
 from polyarch.oci.documents import (
     ACCEPT,
     CONFIG_LIMIT,
@@ -24,7 +25,6 @@ from polyarch.oci.documents import (
     signed_payload,
 )
 from polyarch.oci.reference import DIGEST_DIGITS, check_digest
-from polyarch.oci.traffic.concurrency import RequestPriority
 from polyarch.oci.traffic.exchange import (
     CompleteResponse,
     Exchange,

@@ -15,6 +15,7 @@ from polyarch.clock import Clock
 from polyarch.oci import pull_sources
 from polyarch.oci.auth.authorization import Authorization, SourceCredentials
 from polyarch.oci.auth.credential_stores import CredentialStore
+from polyarch.oci.concurrency import Tenants
 from polyarch.oci.documents import (
     CONFIG_LIMIT,
     MANIFEST_LIMIT,
@@ -110,18 +111,19 @@ class RegistryConnection:
     credentials: CredentialStore
     clock: Clock
     settings: InspectorSettings
+    tenant: str = ""
 
-    def using(self, credentials: CredentialStore) -> "RegistryConnection":
-        """The same parts with other credentials, and no others: for the images of one build or one user. Tokens stay
-        shared among equal credentials only.
+    def using(self, credentials: CredentialStore, tenant: str = "") -> "RegistryConnection":
+        """The same parts with other credentials, and no others, for a tenant: for the images of one build or one user.
+        Tokens stay shared among equal credentials only.
         """
-        return replace(self, credentials=credentials)
+        return replace(self, credentials=credentials, tenant=tenant)
 
     def context(self, *, seconds: float | None = None) -> RequestContext:
         """A time limit for one step, ``--timeout`` by default."""
         seconds = self.settings.timeout if seconds is None else seconds
         budget = TimeBudget(self.clock, seconds=seconds, max_wait=self.settings.max_wait)
-        return RequestContext(budget, wait=self.settings.wait)
+        return RequestContext(budget, wait=self.settings.wait, tenants=Tenants(self.tenant))
 
     def transfer(self) -> RequestContext:
         """A time limit for a transfer: only the idle time counts."""

@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.documents import ContentError, Document, classify
 from polyarch.oci.image.contents import RegistryConnection, RepositoryContents
 from polyarch.oci.image.elf import expected_machine, read_machine
@@ -22,7 +23,6 @@ from polyarch.oci.image.layers import ArchiveReader, Unpacker, UnreadableLayer
 from polyarch.oci.image.layout import ImageLayout
 from polyarch.oci.image.parsing import Blob, ConfigReading, read_blobs, read_config, read_manifest, read_schema1
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, InspectionWarning, Status
-from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.traffic.exchange import RequestContext
 from polyarch.oci.traffic.failures import Failure
 

@@ -26,6 +26,7 @@ from polyarch.oci.cache import (
     RepositoryLocation,
     TagRecord,
 )
+from polyarch.oci.concurrency import SingleFlight, Tenants
 from polyarch.oci.documents import ContentError
 from polyarch.oci.image.client import FetchedManifest, HeadResult, RegistryClient
 from polyarch.oci.image.reader import ImageReader
@@ -33,7 +34,6 @@ from polyarch.oci.inspection import Inspection, InspectionWarning, SourceUsed, S
 from polyarch.oci.pull_sources import PullSource
 from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_HOST, Reference
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.traffic.concurrency import SingleFlight, Tenants
 from polyarch.oci.traffic.exchange import RequestContext, TimeBudget
 from polyarch.oci.traffic.failures import PASSING, Failure, is_callers_own
 from polyarch.oci.traffic.rate_limiter import RegistryRateLimiter

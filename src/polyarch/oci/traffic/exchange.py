@@ -14,13 +14,13 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from polyarch.clock import Clock
+from polyarch.oci.concurrency import QueueFull, RequestPriority, SharedCapacity, Tenants
 from polyarch.oci.documents import ERROR_BODY_LIMIT
 from polyarch.oci.inspection import TENANT_LIMIT, InspectionWarning
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.metrics import Metrics
 from polyarch.oci.mirror_files import Tls
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.traffic.concurrency import QueueFull, RequestPriority, SharedCapacity, Tenants
 from polyarch.oci.traffic.failures import REDIRECTS, RETRIED, Failure, clean, is_page, of_status, read_errors
 from polyarch.oci.traffic.rate_limiter import (
     HOSTS_KEPT,
@@ -474,7 +474,7 @@ class Exchange:
                     search.lost()
                     if error.phase == "connect" and error.kind in ("connect", "timeout"):
                         self._rate_limiter.unreachable(host)
-                    elif error.kind == "timeout":
+                    elif error.kind == "timeout":  # of a name, too: others have their own share of the resolver
                         self._rate_limiter.silent(host, context.tenant)
                     raise
                 search.found(mode)
@@ -544,7 +544,7 @@ class Exchange:
             provenance=request.provenance,
             verified=mode.verified,
             tls=request.tls,
-            tenant=context.tenant,
+            tenants=context.tenants,
         ) as response:
             body = await _read(request, response, context, self._rate_limiter.bytes_in_flight)
             return CompleteResponse(response.status, response.headers, body, url, response.peer_class)

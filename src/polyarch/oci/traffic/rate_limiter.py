@@ -19,11 +19,11 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from polyarch.clock import Clock
+from polyarch.oci.concurrency import RequestPriority, RequestQueue, SharedCapacity, Tenants
 from polyarch.oci.inspection import TENANT_LIMIT
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.metrics import Metrics, NoMetrics
-from polyarch.oci.settings import InspectorSettings, Share
-from polyarch.oci.traffic.concurrency import RequestPriority, RequestQueue, SharedCapacity, Tenants
+from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.transport.interface import Headers
 
 FAILURES_TO_OPEN = 5
@@ -193,7 +193,7 @@ class RegistryRateLimiter:
         """By name, and who led there."""
         self._queues: WeakValueDictionary[str, RequestQueue] = WeakValueDictionary()
         self._all = RequestQueue(settings.slots, waiting=settings.waiting_for_slot)
-        self._copies = RequestQueue(Share(max(1, min(settings.requests, settings.requests_per_host) // 2)))
+        self._copies = RequestQueue(settings.copies)
         self.bytes_in_flight = SharedCapacity(settings.bytes_in_flight)
 
     def __iter__(self) -> Iterator[HostState]:
@@ -229,10 +229,10 @@ class RegistryRateLimiter:
             queue = self._queues[name] = RequestQueue(settings.slots_per_host, waiting=settings.waiting_for_host)
         return queue
 
-    def busy(self, name: str, via: str = "") -> bool:
-        """Whether the host is paused or its circuit open; does not create state for unknown hosts."""
+    def busy(self, name: str, via: str = "", tenant: str = "") -> bool:
+        """Whether the host is paused or its circuit open for the tenant; does not create state for unknown hosts."""
         host = self._hosts.get((name, via))
-        return host is not None and self.unavailable(host) is not None
+        return host is not None and self.unavailable(host, tenant=tenant) is not None
 
     def low(self, name: str, via: str = "") -> bool:
         """Whether less than half of the host's rate limit is left, by its last answer to any account."""
@@ -289,13 +289,13 @@ class RegistryRateLimiter:
                 self._metrics.in_flight(host.name, -1)
 
     @asynccontextmanager
-    async def copying(self) -> AsyncIterator[None]:
+    async def copying(self, tenant: str = "") -> AsyncIterator[None]:
         """The right to copy a blob: to read with one request while another one writes.
 
-        Half as many as a host has slots, over all hosts: a slot for writing is always free or becomes free, so that
-        copies cannot deadlock.
+        Half as many as a host has slots, over all hosts, and half of the minimum for each tenant: a slot for writing is
+        always free or becomes free, so that copies cannot deadlock.
         """
-        async with self._copies.slot(RequestPriority.BLOB):
+        async with self._copies.slot(RequestPriority.BLOB, tenant):
             yield
 
     def answered(

@@ -13,18 +13,25 @@ import errno
 import os
 import socket
 import ssl
+from collections import Counter, deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.tracing import Trace
 from aiohttp.typedefs import URL  # type: ignore[attr-defined]  # aiohttp's own parts are reached through it
 
 from polyarch import __version__
+from polyarch.oci.concurrency import RequestPriority, RequestQueue, SingleFlight, Tenants
+from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.mirror_files import Tls
+from polyarch.oci.settings import IDLE_CONNECTIONS, NAME_LOOKUPS
 from polyarch.oci.transport.addresses import (
     NAMED,
     AddressClass,
@@ -50,7 +57,8 @@ from polyarch.oci.transport.tls import TrustStore
 from polyarch.proxies import Proxies, Proxy
 
 KEEP_ALIVE = 15.0
-DNS_SECONDS = 10
+DNS_SECONDS = 10.0
+NAMES_KEPT = 1000
 
 
 class Resolver(Protocol):
@@ -60,15 +68,92 @@ class Resolver(Protocol):
 
 
 class SystemResolver:
-    """The machine's resolver."""
+    """The machine's resolver, in threads of its own: names that take long hold up nothing else of the process."""
 
-    __slots__ = ()
+    __slots__ = ("_threads",)
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(NAME_LOOKUPS.maximum, thread_name_prefix="names")
 
     async def resolve(self, host: str) -> Sequence[str]:
-        infos = await asyncio.get_running_loop().getaddrinfo(
-            host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
-        )
-        return list(dict.fromkeys(str(info[4][0]) for info in infos))
+        def ask() -> Sequence[str]:
+            infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+            return list(dict.fromkeys(str(info[4][0]) for info in infos))
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+
+
+class SharedNames(AbstractResolver):
+    """A :class:`Resolver` with aiohttp's interface, shared by tenants.
+
+    The machine's resolver blocks a thread for as long as the servers of the name take, and whoever names an image
+    chooses these. So each tenant has a share of the lookups, and one that several wait for is in the queue of each.
+    aiohttp's own cache of names would let them wait for the share of the first.
+    """
+
+    def __init__(self, resolver: Resolver) -> None:
+        self._resolver = resolver
+        self._queue = RequestQueue(NAME_LOOKUPS)
+        self._calls: SingleFlight[str, Sequence[str]] = SingleFlight()
+        self._asking: set[asyncio.Task[Sequence[str]]] = set()
+        self._known: LRUCache[str, tuple[float, Sequence[str]]] = LRUCache(NAMES_KEPT)
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        attempt = current.get()
+        attempt.phase = "name"
+        try:
+            addresses = await self._addresses(host, attempt.tenants)
+        except OSError:
+            attempt.phase = "connect"
+            raise
+        attempt.phase = "connect"
+        if not addresses:
+            raise OSError("the name has no address")
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in addresses
+        ]
+
+    async def close(self) -> None:
+        """Wait for no name any more; threads end when their servers have answered or timed out."""
+        await self._calls.close()
+        for asking in (tasks := list(self._asking)):
+            asking.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _addresses(self, host: str, tenants: Tenants) -> Sequence[str]:
+        known = self._known.get(host)
+        if known is not None and asyncio.get_running_loop().time() - known[0] < DNS_SECONDS:
+            return known[1]
+        return await self._calls.join(host, lambda: self._ask(host, tenants), tenants=tenants)
+
+    async def _ask(self, host: str, tenants: Tenants) -> Sequence[str]:
+        tenant = await self._queue.enter(RequestPriority.MANIFEST, tenants)
+        asking = asyncio.create_task(self._answer(host), name=f"name {host}")
+        self._asking.add(asking)
+
+        def ended(task: asyncio.Task[Sequence[str]]) -> None:
+            self._asking.discard(task)
+            self._queue.leave(tenant)
+            if not task.cancelled():
+                task.exception()  # mark it as retrieved: who waited for it may have left
+
+        asking.add_done_callback(ended)  # not before: a thread cannot be interrupted
+        return await asyncio.shield(asking)
+
+    async def _answer(self, host: str) -> Sequence[str]:
+        addresses = await self._resolver.resolve(host)
+        self._known.put(host, (asyncio.get_running_loop().time(), addresses))
+        return addresses
 
 
 class AddressRefused(OSError):  # noqa: N818 - what happened, not a fault
@@ -99,6 +184,7 @@ class Attempt:
         "phase",
         "refusal",
         "seconds",
+        "tenants",
         "tried",
     )
 
@@ -110,8 +196,10 @@ class Attempt:
         provenance: HostProvenance = NAMED,
         timeouts: Timeouts,
         proxied: bool = False,
+        tenants: Tenants | None = None,
     ) -> None:
         self.host = host
+        self.tenants = tenants or Tenants()
         self.deadline: asyncio.Timeout | None = None
         self.phase: Phase = "connect"
         self.peer = ""
@@ -172,8 +260,9 @@ current: ContextVar[Attempt] = ContextVar("polyarch_oci_attempt")
 class GuardedConnector(aiohttp.TCPConnector):
     """aiohttp's connector with address checks. Every request through it needs a current :class:`Attempt`.
 
-    It has no connection limits: the client limits concurrent requests, and waiting for a slot here would look
-    like a slow host.
+    It has no limit for connections in use: the client limits concurrent requests, and waiting for a slot here would
+    look like a slow host. Idle ones are limited, since each port of a host keeps its own: beyond the limit the oldest
+    of the tenant that left most is closed.
 
     A check of a name, or of a DNS answer, can be undone by the next DNS answer. So the check uses the very address the
     socket is about to connect to, before the first packet, and again the peer of a pooled connection, which may have
@@ -181,14 +270,19 @@ class GuardedConnector(aiohttp.TCPConnector):
     into aiohttp, which opens sockets in its own tasks: these copy the context of the request.
     """
 
-    def __init__(self, resolver: Resolver) -> None:
+    def __init__(self, names: SharedNames) -> None:
         super().__init__(
-            resolver=_Adapter(resolver),
-            ttl_dns_cache=DNS_SECONDS,
+            resolver=names,
+            use_dns_cache=False,
             keepalive_timeout=KEEP_ALIVE,
             limit=0,
             socket_factory=_open,
         )
+        self._users: dict[ResponseHandler, str] = {}
+        """By connection in use: its tenant."""
+        self._idle: dict[ResponseHandler, tuple[str, ConnectionKey]] = {}
+        """By idle connection, oldest first: who used it last, and where aiohttp keeps it. The server may have closed
+        it."""
 
     async def connect(
         self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
@@ -196,6 +290,9 @@ class GuardedConnector(aiohttp.TCPConnector):
         attempt = current.get()
         attempt.connecting()
         connection = await super().connect(req, traces, timeout)
+        if (protocol := connection.protocol) is not None:
+            self._idle.pop(protocol, None)
+            self._users[protocol] = attempt.tenants.first
         try:
             attempt.connected(_peer(connection))
         except BaseException:
@@ -203,33 +300,29 @@ class GuardedConnector(aiohttp.TCPConnector):
             raise
         return connection
 
+    def _release(self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False) -> None:
+        super()._release(key, protocol, should_close=should_close)
+        tenant = self._users.pop(protocol, "")
+        if not protocol.is_connected():
+            return
+        self._idle[protocol] = (tenant, key)
+        if len(self._idle) > IDLE_CONNECTIONS:
+            self._close_one()
 
-class _Adapter(AbstractResolver):
-    """A :class:`Resolver` with aiohttp's interface."""
-
-    def __init__(self, resolver: Resolver) -> None:
-        self._resolver = resolver
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        addresses = await self._resolver.resolve(host)
-        if not addresses:
-            raise OSError("the name has no address")
-        return [
-            ResolveResult(
-                hostname=host,
-                host=address,
-                port=port,
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                proto=0,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address in addresses
-        ]
-
-    async def close(self) -> None:
-        """Nothing to close."""
+    def _close_one(self) -> None:
+        left_by = Counter(tenant for tenant, _ in self._idle.values())
+        most = max(left_by, key=left_by.__getitem__)
+        protocol = next(each for each, (tenant, _) in self._idle.items() if tenant == most)
+        _, key = self._idle.pop(protocol)
+        protocol.abort()
+        kept = self._conns.get(key)
+        if kept is None:
+            return
+        kept = deque(each for each in kept if each[0] is not protocol)
+        if kept:
+            self._conns[key] = kept
+        else:
+            del self._conns[key]
 
 
 def _open(info: tuple[Any, ...]) -> socket.socket:
@@ -294,6 +387,7 @@ class AiohttpTransport:
         self._resolver = SystemResolver() if resolver is None else resolver
         self._proxies = of_environment(os.environ) if proxies is None else proxies
         self._session: aiohttp.ClientSession | None = None
+        self._names: SharedNames | None = None
 
     @asynccontextmanager
     async def request(
@@ -306,7 +400,7 @@ class AiohttpTransport:
         provenance: HostProvenance = NAMED,
         verified: bool = True,
         tls: Tls = NO_TLS,
-        tenant: str = "",
+        tenants: Tenants | None = None,
     ) -> AsyncIterator["HttpResponse"]:
         """See :meth:`polyarch.oci.transport.interface.Transport.request`."""
         origin = origin_of(url)
@@ -316,7 +410,12 @@ class AiohttpTransport:
         proxy = self._proxies.proxy_for(origin.scheme, host, origin.port)
         name = url.partition("://")[2].partition("/")[0].partition("?")[0].lower()
         attempt = Attempt(
-            name, policy=self._policy, provenance=provenance, timeouts=self._timeouts, proxied=proxy is not None
+            name,
+            policy=self._policy,
+            provenance=provenance,
+            timeouts=self._timeouts,
+            proxied=proxy is not None,
+            tenants=tenants,
         )
         refusal = self._policy.check_host(host, provenance=provenance)
         if refusal is not None:
@@ -341,6 +440,9 @@ class AiohttpTransport:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+        names, self._names = self._names, None
+        if names is not None:
+            await names.close()
 
     async def _context(self, host: str, *, verified: bool = True, tls: Tls = NO_TLS) -> ssl.SSLContext:
         try:
@@ -390,8 +492,9 @@ class AiohttpTransport:
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
+            self._names = SharedNames(self._resolver)
             self._session = aiohttp.ClientSession(
-                connector=GuardedConnector(self._resolver),
+                connector=GuardedConnector(self._names),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 skip_auto_headers=_AIOHTTP_HEADERS,
@@ -520,7 +623,7 @@ def _explain(error: Exception, attempt: Attempt, proxy: Proxy | None, *, secure:
     if isinstance(error, TimeoutError):
         return TransportError("timeout", phase=phase, host=host, detail=_stalled(phase, attempt.seconds))
     by = f" through the proxy {proxy.url}" if proxy is not None else ""
-    if phase == "connect":
+    if phase in ("name", "connect"):
         return _explain_connect(error, host, by, secure=secure)
     if isinstance(error.__cause__, ssl.SSLError):
         detail = f"the server ended TLS: {_tls_reason(error.__cause__)}"
@@ -565,7 +668,12 @@ def _explain_connect(error: Exception, host: str, by: str, *, secure: bool) -> T
 
 
 def _stalled(phase: str, seconds: float) -> str:
-    what = {"connect": "no connection", "first byte": "no answer", "body": "nothing more of the body"}[phase]
+    what = {
+        "name": "no address",
+        "connect": "no connection",
+        "first byte": "no answer",
+        "body": "nothing more of the body",
+    }[phase]
     return f"{what} within {seconds:g} s ({phase})"
 
 

@@ -7,22 +7,25 @@ transport decides whether an address may be reached, how long each phase may tak
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
 from polyarch.oci.mirror_files import Tls
 from polyarch.oci.transport.addresses import NAMED, AddressClass, HostProvenance
 
+if TYPE_CHECKING:
+    from polyarch.oci.concurrency import Tenants  # loads asyncio, which not all need who read answers
+
 FailureKind = Literal["connect", "unknown-host", "tls", "timeout", "truncated", "refused-address"]
-Phase = Literal["connect", "first byte", "body"]
+Phase = Literal["name", "connect", "first byte", "body"]
 Cause = Literal["", "refused", "handshake"]
 
 NO_TLS = Tls()
 
 
 class Timeouts(msgspec.Struct, frozen=True):
-    """Seconds per phase of a request: DNS, connection and TLS handshake together; then until the response
+    """Seconds per phase of a request: name, connection and TLS handshake together; then until the response
     headers; then between two pieces of the body. And a body has to come with ``slowest`` bytes a second on average
     over each ``slow_period`` of waiting for it.
     """
@@ -148,15 +151,15 @@ class Transport(Protocol):
         provenance: HostProvenance = NAMED,
         verified: bool = True,
         tls: Tls = NO_TLS,
-        tenant: str = "",
+        tenants: "Tenants | None" = None,
     ) -> AbstractAsyncContextManager[Response]:
         """Send one request. ``url`` is an absolute http(s) URL, sent unchanged.
 
         A streamed body is sent once, as it arrives, with the ``Content-Length`` of the headers.
 
         ``verified=False`` accepts any certificate, for sources configured as insecure only. ``tls`` has the
-        source's own settings, for requests to its host only; ``tenant`` is on whose behalf it is sent. ``User-Agent``
-        and ``Accept-Encoding: identity`` are added unless given. Raises :class:`TransportError`.
+        source's own settings, for requests to its host only; ``tenants`` are those on whose behalf it is sent.
+        ``User-Agent`` and ``Accept-Encoding: identity`` are added unless given. Raises :class:`TransportError`.
         """
         ...
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.documents import ContentError, classify
 from polyarch.oci.image.contents import (
     IndexNode,
@@ -21,7 +22,6 @@ from polyarch.oci.image.contents import (
 )
 from polyarch.oci.inspection import Entry
 from polyarch.oci.reference import check_digest
-from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.traffic.failures import Failure
 from polyarch.oci.write.assembly import SUBJECT, Attestations, Child, InvalidIndex, RequestedPlatform, SourceImage
 from polyarch.platforms import Platform

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.documents import OCI_INDEX, ContentError, classify, digest_of
 from polyarch.oci.image.contents import (
     TAG_SUFFIXES,
@@ -21,7 +22,6 @@ from polyarch.oci.image.contents import (
 )
 from polyarch.oci.image.parsing import Blob, read_blobs, read_index
 from polyarch.oci.reference import Reference
-from polyarch.oci.traffic.concurrency import map_concurrently
 from polyarch.oci.traffic.exchange import LONGEST_DELAY, Stream
 from polyarch.oci.traffic.failures import PASSING, Failure
 from polyarch.oci.write.assembly import AssembledIndex, Child
@@ -93,7 +93,7 @@ class BlobCopier:
             try:
                 if await self._writer.has_blob(blob.digest):
                     return None
-                async with self._connection.rate_limiter.copying():
+                async with self._connection.rate_limiter.copying(self._connection.tenant):
                     return await self._copy_blob_once(contents, blob)
             except Failure as failure:
                 pause = failure.error.retry_after or 0.0

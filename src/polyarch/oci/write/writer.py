@@ -13,11 +13,11 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from polyarch.oci.auth.authorization import SourceCredentials, push_scopes
+from polyarch.oci.concurrency import RequestPriority
 from polyarch.oci.image.client import HeadResult, source_request
 from polyarch.oci.image.contents import RegistryConnection, RepositoryContents
 from polyarch.oci.pull_sources import PullSource
 from polyarch.oci.reference import Reference
-from polyarch.oci.traffic.concurrency import RequestPriority
 from polyarch.oci.traffic.exchange import (
     CompleteResponse,
     Request,

@@ -77,7 +77,7 @@ class Place:
         self.secrets.append((namespace, wanted))
         return NoCredentials()
 
-    async def delete_images(self, images, *, credentials):
+    async def delete_images(self, images, *, credentials, tenant):
         found = self.answer(images)
         self.deleted += [each.partition("@")[2] for each in found.done]
         return found

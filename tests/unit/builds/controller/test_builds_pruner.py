@@ -52,7 +52,7 @@ class Registries:
         self.answer = None
         self.used = []
 
-    async def delete_images(self, images, *, credentials):
+    async def delete_images(self, images, *, credentials, tenant):
         self.used.append(credentials)
         self.deleted += [each.digest for each in images]
         return self.answer(images) if self.answer else PruneResult(done=tuple(each.reference for each in images))

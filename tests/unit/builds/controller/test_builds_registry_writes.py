@@ -6,6 +6,7 @@ import pytest
 from builds_world import NAMESPACE, BuildPlanWorld
 
 from polyarch.builds.controller.informers import BuildRef
+from polyarch.builds.controller.writes import Registries as RealRegistries
 from polyarch.builds.controller.writes import RegistryWrites, WriteResult
 from polyarch.builds.facts.build_facts import WriteFailure
 from polyarch.builds.plan.document import Write
@@ -44,6 +45,25 @@ def both_built() -> BuildPlanWorld:
     world.succeed("amd64")
     world.succeed("arm64")
     return world
+
+
+@pytest.mark.req("PL-851")
+async def test_the_requests_of_a_build_count_against_its_namespace() -> None:
+    """And not against one share of all builds, which a registry that hangs would take from them."""
+    asked: list[str] = []
+
+    class Connection:
+        def using(self, credentials: Any, tenant: str) -> Any:
+            asked.append(tenant)
+            raise Forbidden(403, reason="Forbidden", message="enough")
+
+    class Inspector:
+        connection = Connection()
+
+    registries = RealRegistries(Inspector())  # type: ignore[arg-type]
+    (write,) = [each for each in both_built().plan().writes if each.verb == "push-index"]
+    await RegistryWrites(registries).carry_out(REF, write, NoCredentials())
+    assert asked == [NAMESPACE]
 
 
 @pytest.mark.req("BD-219")

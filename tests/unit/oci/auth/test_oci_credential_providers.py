@@ -234,6 +234,37 @@ async def test_tenants_take_turns_at_a_plugin() -> None:
     assert plugins.images.index("r.cloud.example/calm") <= 2
 
 
+@pytest.mark.req("PL-851")
+async def test_a_tenant_whose_images_make_a_plugin_fail_or_hang_delays_no_other() -> None:
+    """Hosts that match its patterns and do not exist: whoever names an image chooses them."""
+
+    class Hanging(Plugins):
+        async def run(self, program: str, arguments: Sequence[str], *, stdin: bytes, **options: Any) -> HelperOutput:
+            if "evil" in (request := json.loads(stdin))["image"]:
+                self.calls.append({"request": request})
+                await asyncio.sleep(3600)
+            return await super().run(program, arguments, stdin=stdin, **options)
+
+    for kind in (Plugins, Hanging):
+        plugins = kind(cloud=HelperOutput(1, b""))
+        credentials = store(plugins)
+        evil = [
+            asyncio.create_task(credentials.of(f"evil{tenant}").candidates(*asked(f"evil{number}.cloud.example/x")))
+            for number in range(10)
+            for tenant in range(3)
+        ]
+        await asyncio.sleep(0.01)
+        assert len(plugins.calls) <= (30 if kind is Plugins else 3)
+        plugins.answers["cloud"] = answer(**{"*.cloud.example": "u"})
+        async with asyncio.timeout(5):
+            found = await credentials.of("modest").candidates(*asked("r.cloud.example/x"))
+        assert found[0].username == "u"
+        for each in evil:
+            each.cancel()
+        await asyncio.wait(evil)
+        assert credentials.of("evil0").cached_candidates(*asked("other.cloud.example/x")) is None
+
+
 FAILURES = {
     "it fails": (HelperOutput(1, MARKER.encode()), "credential provider cloud ended with status 1; run it by hand"),
     "it takes too long": ("cloud did not answer within 30 s", "did not answer within 30 s"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyarch.oci.traffic.concurrency import SingleFlight
+from polyarch.oci.concurrency import SingleFlight
 from polyarch.oci.traffic.exchange import TimeBudget
 from polyarch.oci.traffic.failures import clean, read_errors
 

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import pytest
 from scripted_registry import OCI_INDEX, Answer, ScriptedRegistry
@@ -11,33 +12,50 @@ from scripted_registry import OCI_INDEX, Answer, ScriptedRegistry
 from polyarch.clock import SystemClock
 from polyarch.oci.reference import parse
 from polyarch.oci.settings import PLACEMENT
-from polyarch.oci.transport.interface import Timeouts
+from polyarch.oci.transport.http import AiohttpTransport
+from polyarch.oci.transport.interface import Timeouts, TransportError
+from polyarch.oci.transport.tls import TrustSettings, TrustStore
+from polyarch.proxies import Proxies
 
 pytestmark = pytest.mark.req("RG-052", "PL-851", "PL-854")
 
 MIB = 2**20
+PATIENT = Timeouts(first_byte=600.0, idle=600.0, slow_period=600.0)
+
+
+class Hostile(NamedTuple):
+    hosts: list
+    held: set
+
+    async def hold(self, requests):
+        """Wait until they hold so many."""
+        async with asyncio.timeout(30):
+            while len(self.held) < requests:
+                await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
 async def hostile(behaviour, ports):
-    """Servers that read a request and then do as they like; the hosts."""
+    """Servers that read a request and then do as they like; the hosts, and the requests that they hold."""
 
-    serving = set()
+    serving, held = set(), set()
 
     async def serve(reader, writer):
         serving.add(asyncio.current_task())
         try:
             if await reader.readexactly(1) != b"\x16":  # TLS
                 await reader.readuntil(b"\r\n\r\n")
+                held.add(writer)
                 await behaviour(writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
             pass
         finally:
+            held.discard(writer)
             writer.transport.abort()
 
     servers = [await asyncio.start_server(serve, "127.0.0.1", 0) for _ in range(ports)]
     try:
-        yield [f"127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers]
+        yield Hostile([f"127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers], held)
     finally:
         for server in servers:
             server.close()
@@ -92,12 +110,12 @@ HOSTILE = [all_but_the_end, chunks_without_length, no_headers, slow_headers, slo
 
 @pytest.fixture
 def client(make_inspector):
-    """The client of a process in a cluster."""
+    """The client of a process in a cluster, whose requests to hostile registries do not end by themselves."""
 
-    def make(**arguments):
+    def make(timeouts=PATIENT, **arguments):
         names = ("wait", "public_probe", "reserve", "guaranteed_per_host", "guaranteed", "bytes_in_flight", "timeout")
         settings = {name: getattr(PLACEMENT, name) for name in (*names, "waiting_per_tenant", "waiting")}
-        return make_inspector(clock=SystemClock(), **{**settings, **arguments})
+        return make_inspector(clock=SystemClock(), timeouts=timeouts, **{**settings, **arguments})
 
     return make
 
@@ -108,16 +126,17 @@ async def test_namespaces_whose_registries_hang_neither_delay_nor_fail_the_look_
 ):
     for at in range(60):
         registry.push_index(f"app{at}", "1", "linux/amd64", "linux/arm64")
-    inspector = client()
-    async with hostile(behaviour, 20) as hosts:
+    inspector = client(timeout=600.0)
+    async with hostile(behaviour, 20) as evil:
         attacks = [
             asyncio.create_task(inspector.inspect(parse(f"{host}/x{tenant}/y:1"), tenant=f"evil-{tenant}"))
             for tenant in range(8)
-            for host in hosts
+            for host in evil.hosts
         ]
-        await asyncio.sleep(1)
+        bytes_run_out = behaviour in (all_but_the_end, chunks_without_length)
+        await evil.hold(8 if bytes_run_out else PLACEMENT.requests)
         async with asyncio.timeout(40):
-            for at in range(60):  # one after the other: each would wait for seconds if there were no place
+            for at in range(60):  # one after the other: each would wait for ever if there were no place
                 found = await inspector.inspect(parse(f"{registry.host}/app{at}:1"), tenant=f"team-{at % 10}")
                 assert found.status == "resolved"
         for attack in attacks:
@@ -130,7 +149,7 @@ async def test_the_bytes_of_hostile_bodies_stay_within_the_budget_and_a_small_on
     registry.push_index("app", "1", "linux/arm64")
     inspector = client()
     capacity = inspector.connection.rate_limiter.bytes_in_flight
-    async with hostile(all_but_the_end, 20) as hosts:
+    async with hostile(all_but_the_end, 20) as (hosts, _):
         attacks = [
             asyncio.create_task(inspector.inspect(parse(f"{host}/x{tenant}/y:1"), tenant=f"evil-{tenant}"))
             for tenant in range(tenants)
@@ -154,10 +173,23 @@ async def test_the_bytes_of_hostile_bodies_stay_within_the_budget_and_a_small_on
 
 async def test_a_body_that_comes_too_slowly_is_given_up(client):
     inspector = client(attempts=1, transport=None, timeouts=Timeouts(slow_period=0.5, slowest=1000))
-    async with hostile(all_but_the_end, 1) as hosts:
+    async with hostile(all_but_the_end, 1) as (hosts, _):
         found = await inspector.inspect(parse(f"{hosts[0]}/x/y:1"), tenant="evil")
     assert found.error.code == "timeout"
     assert "too slowly" in found.error.message
+
+
+async def test_bodies_that_were_given_up_make_room_for_the_next_attempt(client):
+    """An image that is asked for four times has one body at a time."""
+    inspector, most = client(timeouts=Timeouts(slow_period=0.2, slowest=1000)), 0
+    capacity = inspector.connection.rate_limiter.bytes_in_flight
+    async with hostile(all_but_the_end, 1) as (hosts, _):
+        asking = asyncio.create_task(inspector.inspect(parse(f"{hosts[0]}/x/y:1"), tenant="evil"))
+        while not asking.done():
+            await asyncio.sleep(0.02)
+            most = max(most, capacity.held("evil"))
+    assert (await asking).error.code == "timeout"
+    assert MIB < most <= 2 * MIB
 
 
 async def test_a_body_that_is_slow_but_fast_enough_is_read(client):
@@ -171,7 +203,7 @@ async def test_a_body_that_is_slow_but_fast_enough_is_read(client):
             await asyncio.sleep(0.05)
 
     inspector = client(timeouts=Timeouts(slow_period=0.2, slowest=50))
-    async with hostile(steady, 1) as hosts:
+    async with hostile(steady, 1) as (hosts, _):
         found = await inspector.inspect(parse(f"{hosts[0]}/x/y:1"), tenant="team")
     assert found.error is None
 
@@ -182,7 +214,7 @@ async def test_more_headers_than_a_registry_sends_are_refused(client, headers):
         writer.write(head(2, *(f"X-{at}: {'a' * 1000}" for at in range(headers))) + b"{}")
         await drip(writer)
 
-    async with hostile(many, 1) as hosts:
+    async with hostile(many, 1) as (hosts, _):
         found = await client(attempts=1).inspect(parse(f"{hosts[0]}/x/y:1"), tenant="evil")
     assert found.error.code == "network"
 
@@ -195,7 +227,7 @@ async def test_a_compressed_body_is_refused_unread(client):
         await asyncio.sleep(5)
 
     inspector = client(attempts=1)
-    async with hostile(compressed, 1) as hosts:
+    async with hostile(compressed, 1) as (hosts, _):
         found = await inspector.inspect(parse(f"{hosts[0]}/x/y:1"), tenant="evil")
     assert found.error.code == "unsupported-encoding", found.error.message
 
@@ -231,3 +263,32 @@ async def test_a_tenant_uses_up_its_share_of_a_rate_limit_and_leaves_some_to_oth
         assert 20 < left < 40
         other = await inspector.inspect(parse(f"{hub.host}/app99:1"), tenant="modest")
         assert other.status == "resolved"
+
+
+class SlowNamesOf:
+    """A transport for which the names that one tenant asks for take too long."""
+
+    def __init__(self, transport, tenant):
+        self.transport, self.tenant = transport, tenant
+
+    def request(self, method, url, *, tenants, **options):
+        if tenants.first == self.tenant:
+            raise TransportError("timeout", phase="name", host="a host", detail="no address within 5 s (name)")
+        return self.transport.request(method, url, tenants=tenants, **options)
+
+
+@pytest.mark.req("RG-061")
+async def test_a_tenant_whose_names_wait_for_its_share_does_not_close_a_host_for_others(client, stack):
+    """It may have used up its share of the resolver, and then ask for images that everybody uses."""
+    transport = AiohttpTransport(trust=TrustStore(TrustSettings(system=False)), proxies=Proxies({}))
+    stack.push_async_callback(transport.close)
+    async with ScriptedRegistry() as shared:
+        shared.push_index("good", "1", "linux/arm64")
+        inspector = client(attempts=1, transport=SlowNamesOf(transport, "evil"))
+        reference = parse(f"{shared.host}/good:1")
+        for at in range(8):
+            await inspector.inspect(parse(f"{shared.host}/evil{at}:1"), tenant="evil")
+        assert inspector.host_busy(reference, "evil")
+        assert not inspector.host_busy(reference, "modest")
+        found = await inspector.inspect(reference, tenant="modest")
+        assert found.status == "resolved"

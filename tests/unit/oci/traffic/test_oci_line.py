@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from polyarch.oci.concurrency import QueueFull, RequestPriority, RequestQueue, SingleFlight, Tenants
 from polyarch.oci.settings import Share
-from polyarch.oci.traffic.concurrency import QueueFull, RequestPriority, RequestQueue, SingleFlight, Tenants
 
 pytestmark = pytest.mark.req("RG-052")
 

@@ -6,9 +6,11 @@ import asyncio
 import gzip
 import socket
 import ssl
+import threading
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,11 @@ import trustme
 from aiohttp import web
 
 from polyarch import __version__
+from polyarch.oci.concurrency import Tenants
 from polyarch.oci.mirror_files import ClientCertificate, Tls
 from polyarch.oci.pull_sources import Configuration, sources
 from polyarch.oci.reference import parse
+from polyarch.oci.settings import IDLE_CONNECTIONS, NAME_LOOKUPS
 from polyarch.oci.transport.addresses import (
     AddressClass,
     AddressPolicy,
@@ -27,7 +31,7 @@ from polyarch.oci.transport.addresses import (
     RegistryServer,
     check_redirect,
 )
-from polyarch.oci.transport.http import AiohttpTransport
+from polyarch.oci.transport.http import AiohttpTransport, SystemResolver
 from polyarch.oci.transport.interface import BodyTooLarge, Headers, Timeouts, Transport, TransportError
 from polyarch.oci.transport.tls import TransportMode, TrustSettings, TrustStore, transport_modes, try_next
 from polyarch.proxies import Proxies
@@ -469,7 +473,7 @@ async def test_a_handshake_that_hangs_is_a_timeout_of_connect() -> None:
 
 
 @pytest.mark.req("RG-051")
-async def test_a_name_that_takes_too_long_is_a_timeout_of_connect() -> None:
+async def test_a_name_that_takes_too_long_is_a_timeout_of_the_name() -> None:
     class Slow(Names):
         async def resolve(self, host: str) -> Sequence[str]:
             await asyncio.sleep(3600)
@@ -477,7 +481,113 @@ async def test_a_name_that_takes_too_long_is_a_timeout_of_connect() -> None:
 
     async with transport(timeouts=Timeouts(connect=0.2), resolver=Slow()) as made:
         error = await fails(made, "http://r.example/")
-    assert (error.kind, error.phase, error.host) == ("timeout", "connect", "r.example")
+    assert (error.kind, error.phase, error.host) == ("timeout", "name", "r.example")
+
+
+class SlowNames(Names):
+    """Names that begin with ``slow`` are answered when told to."""
+
+    def __init__(self, **answers: Sequence[str]) -> None:
+        super().__init__(**answers)
+        self.answer = asyncio.Event()
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        if host.startswith("slow"):
+            self.asked.append(host)
+            await self.answer.wait()
+        return await super().resolve(host)
+
+
+def asking(made: AiohttpTransport, host: str, port: int, tenant: str) -> asyncio.Task[int]:
+    async def ask() -> int:
+        async with made.request("GET", f"http://{host}:{port}/", tenants=Tenants(tenant)) as response:
+            await response.read(1000)
+            return response.status
+
+    return asyncio.create_task(ask())
+
+
+@pytest.mark.req("PL-851")
+@pytest.mark.parametrize("hostile", [1, 8, 20])
+async def test_names_that_take_long_delay_nobody_but_the_tenant_that_named_them(hostile: int) -> None:
+    """Neither a name of another, nor the same name that the slow tenant has asked for as well."""
+    names = SlowNames(good_example=["127.0.0.1"], other_example=["127.0.0.1"])
+    async with serving(echo) as port, transport(resolver=names, timeouts=LONG) as made:
+        slow = [
+            asking(made, f"slow{number}.example", port, f"evil-{number % hostile}") for number in range(40 * hostile)
+        ]
+        slow += [asking(made, "good.example", port, f"evil-{number}") for number in range(hostile)]
+        await asyncio.sleep(0.1)
+        assert not any(each.done() for each in slow)
+        assert NAME_LOOKUPS.shared <= len(names.asked) <= NAME_LOOKUPS.maximum
+        async with asyncio.timeout(5):
+            for host in ("good.example", "other.example"):
+                assert await asking(made, host, port, "modest") == 200
+        for each in slow:
+            each.cancel()
+        await asyncio.wait(slow)
+        before = len(names.asked)
+        async with asyncio.timeout(5):
+            assert await asking(made, "good.example", port, "evil-0") == 200, "known"
+        assert len(names.asked) == before
+
+
+@pytest.mark.req("PL-851")
+async def test_a_name_that_nobody_waits_for_any_more_holds_its_place_until_it_is_answered() -> None:
+    """A thread cannot be interrupted: who gives up and comes back would have more of them each time."""
+    names = SlowNames()
+    async with transport(resolver=names, timeouts=Timeouts(connect=0.5)) as made:
+        for turn in range(3):
+            asked = [asking(made, f"slow{turn}-{number}.example", 80, "evil") for number in range(20)]
+            await asyncio.wait(asked)
+            assert all(isinstance(each.exception(), TransportError) for each in asked)
+        assert len(names.asked) == NAME_LOOKUPS.shared
+        names.answer.set()
+        await asyncio.sleep(0.1)
+        error = await fails(made, "http://gone.example/", tenants=Tenants("evil"))
+        assert error.detail == "the name cannot be resolved"
+
+
+@pytest.mark.req("PL-851")
+async def test_slow_names_leave_the_threads_of_the_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: held.wait(30) and [])
+    resolver = SystemResolver()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    slow = [asyncio.create_task(resolver.resolve(f"slow{number}.example")) for number in range(8)]
+    await asyncio.sleep(0.05)
+    try:
+        async with asyncio.timeout(10):
+            assert await asyncio.to_thread(lambda: "free") == "free"
+    finally:
+        held.set()
+    await asyncio.gather(*slow)
+
+
+@pytest.mark.req("PL-854")
+async def test_idle_connections_are_bounded_and_those_of_who_left_most_are_closed() -> None:
+    """However many ports a host has, and nothing is kept of them."""
+    async with AsyncExitStack() as stack:
+        made = await stack.enter_async_context(transport())
+        opened: list[str] = []
+
+        async def remember(request: web.Request) -> web.Response:
+            assert request.transport is not None
+            opened.append(str(request.transport.get_extra_info("peername")))
+            return web.Response(text="{}")
+
+        good = await stack.enter_async_context(serving(remember))
+        ports = [await stack.enter_async_context(serving(echo)) for _ in range(IDLE_CONNECTIONS + 20)]
+        assert await asking(made, "127.0.0.1", good, "modest") == 200
+        for port in ports:
+            assert await asking(made, "127.0.0.1", port, "evil") == 200
+        assert await asking(made, "127.0.0.1", good, "modest") == 200
+        assert opened[0] == opened[1], "the connection of the modest tenant was kept"
+        connector = made._open_session().connector
+        assert connector is not None
+        assert sum(map(len, connector._conns.values())) == IDLE_CONNECTIONS
+        assert await asking(made, "127.0.0.1", ports[0], "evil") == 200
 
 
 async def test_cancelling_a_caller_is_honoured() -> None:
