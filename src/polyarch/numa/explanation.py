@@ -17,6 +17,7 @@ from polyarch.numa.preemption import (
     PreemptionRules,
     candidate_on_node,
     choose_candidate,
+    may_help_unclear,
     node_usage,
 )
 from polyarch.numa.snapshot import Choice, NodeSnapshot, PodRules, Snapshot, SnapshotReservation, rules_of
@@ -274,11 +275,16 @@ def preemption(pod: PodFacts, snapshot: Snapshot, choice: Choice) -> PreemptionD
     """Who would be evicted for the pod, as far as zones and sums say, if preemption is on. Disruption budgets are not
     known here, nor what other filters of kube-scheduler say."""
     rules = PreemptionRules(scheduler_name=choice.scheduler, options=choice.exact)
-    found = []
+    found, unclear = [], []
     for node in snapshot.nodes:
         sums = () if snapshot.knows_pods and node.facts.allocatable is not None else None
-        found.append(candidate_on_node(pod, _usage(without(node, pod)), rules, proposed=sums))
-    return choose_candidate(found, nominated=pod.nominated_node)
+        usage = _usage(without(node, pod))
+        one = candidate_on_node(pod, usage, rules, proposed=sums)
+        found.append(one)
+        if one is None and may_help_unclear(pod, usage, rules):
+            unclear.append(node.name)
+    decision = choose_candidate(found, nominated=pod.nominated_node)
+    return decision if decision.reason != "NoVictims" else msgspec.structs.replace(decision, unclear=tuple(unclear))
 
 
 def _usage(node: NodeSnapshot) -> NodeUsage:

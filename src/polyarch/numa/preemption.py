@@ -364,8 +364,18 @@ def _may_go(occupant: PodUsage, preemptor: PodFacts, rules: PreemptionRules) -> 
         and pod.scheduler_name == rules.scheduler_name
         and not pod.terminating
         and not pod.has_ended
+        and not pod.is_static
         and not any(each.matches(pod.labels) for each in preemptor.attracts)
     )
+
+
+def may_help_unclear(pod: PodFacts, usage: NodeUsage, rules: PreemptionRules) -> bool:
+    """Whether the pod might fit without pods of which nobody knows the zones. ``candidate_on_node`` spares them where
+    zones are missing."""
+    cells = tuple(msgspec.structs.replace(each, available=each.allocatable) for each in usage.node.cells)
+    empty = msgspec.structs.replace(usage.node, cells=tuple(_apart(each, {one.id for one in cells}) for each in cells))
+    are_unclear = any(each.cells is None and _may_go(each, pod, rules) for each in usage.occupants)
+    return are_unclear and evaluate(pod, empty, {each.id: each.available for each in cells}, rules.options).fits
 
 
 def _importance(occupant: PodUsage) -> tuple[int, bool, str, str]:
@@ -450,6 +460,8 @@ class PreemptionDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Of reason ``Evicts``."""
     waiting: TerminatingVictims | None = None
     """Of reason ``WaitsForVictims``."""
+    unclear: tuple[str, ...] = ()
+    """Of reason ``NoVictims``: nodes with pods that might make room, if somebody knew which zones they are on."""
 
 
 def choose_candidate(

@@ -35,6 +35,15 @@ def test_a_rejected_pod_that_fits_a_freed_node_is_woken() -> None:
 
 
 @pytest.mark.req("NS-140")
+def test_a_pod_for_which_something_is_kept_is_tried_beside_others_that_ask_for_the_same() -> None:
+    waking, trials = UnschedulablePods(), Trials(("two", "node"))
+    waking.rejected(asking("one"), 0.0)
+    waking.rejected(asking("two"), 0.0, has_own=True)
+    waking.freed("node")
+    assert waking.woken(1.0, trials) == "node"
+
+
+@pytest.mark.req("NS-140")
 def test_what_has_not_changed_is_not_tried_again() -> None:
     waking, trials = UnschedulablePods(), Trials()
     waking.rejected(asking("pod"), 0.0)

@@ -29,7 +29,7 @@ from polyarch.numa.explanation import (
     zone_numbers,
 )
 from polyarch.numa.fit.facts import ENDED, FitDecision, PodFacts, PodObject, pod_facts
-from polyarch.numa.preemption import PreemptionDecision
+from polyarch.numa.preemption import PreemptionDecision, listed
 from polyarch.numa.snapshot import NodeSnapshot, Snapshot, Source, rules_of
 from polyarch.objects import ObjectKey
 from polyarch.quantity import spelled
@@ -243,15 +243,20 @@ def _preemption_document(found: PreemptionExplanation) -> dict[str, Any]:
         "message": decision.message,
         "node": decision.candidate.node if decision.candidate is not None else "",
         "victims": [each.full_name for each in victims],
+        "unclear": list(decision.unclear),
     }
 
 
 def _preemption_text(found: PreemptionExplanation) -> str:
     helps = found.decision.reason == "Evicts"
+    unclear = ""
+    if found.decision.unclear:
+        unclear = UNCLEAR.format(nodes=printable(listed(found.decision.unclear)))
     if found.mode == "on":
-        until = "Disruption budgets may say no." if helps else ""
+        until = "Disruption budgets may say no." if helps else unclear
         return f"Preemption: {printable(found.decision.message)}. {until}".rstrip()
-    would = f" With preemption: {printable(found.decision.message)}." if helps else " It would not help."
+    otherwise = f" Whether it would help, nobody knows. {unclear}" if unclear else " It would not help."
+    would = f" With preemption: {printable(found.decision.message)}." if helps else otherwise
     return PREEMPTION[found.mode] + (would if found.mode == "off" else "")
 
 
@@ -317,6 +322,10 @@ PREEMPTION: Final = {
     "never": "Nobody is evicted for it: its preemptionPolicy is Never.",
     "off": "Nobody is evicted for it: preemption is off (preemptionMode of the NUMAResourcesScheduler).",
 }
+UNCLEAR: Final = (
+    "Pods of lower priority are on unknown cells of {nodes}: the node's object has no placement vectors, or not of its "
+    "present pods. A container on several cells keeps an exporter from writing them, as does a setting."
+)
 MOST_NODES_WITH_NUMBERS: Final = 20
 DEMAND: Final = ("CONTAINER", "KIND", "RESOURCE", "REQUESTED", "ALIGNED")
 NUMBERS: Final = ("CELL", "CONTAINER", "RESOURCE", "REQUESTED", "AVAILABLE", "RESERVED", "FREE", "SHORT", "RESERVED BY")

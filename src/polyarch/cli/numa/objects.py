@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from polyarch.numa.api.topology import NodeResourceTopology, Quantity
-from polyarch.numa.fit.facts import ENDED, NodeFacts, PodObject, node_facts, pod_facts
+from polyarch.numa.fit.facts import ENDED, MIRROR, NodeFacts, PodObject, node_facts, pod_facts
 from polyarch.numa.names import EXPORTER_POD_LABELS, LAST_SCAN
 from polyarch.numa.snapshot import NodeSnapshot, Snapshot, SnapshotPod, Source
 from polyarch.objects import ObjectMeta
@@ -16,8 +16,6 @@ from polyarch.objects import ObjectMeta
 LONGEST_SILENCE: Final = 900.0
 """Seconds for which an exporter may be silent: it tells of scans that change nothing every few minutes at most."""
 PERIODS: Final = 3
-STATIC: Final = "kubernetes.io/config.mirror"
-"""Annotation of a pod that a kubelet runs from a file."""
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
@@ -117,7 +115,7 @@ def _by_node(pods: Iterable[PodObject]) -> tuple[Mapping[str, Sequence[PodObject
 
 def _resident(pod: PodObject) -> SnapshotPod:
     controller = pod.metadata.controller
-    is_static = STATIC in (pod.metadata.annotations or {})
+    is_static = MIRROR in (pod.metadata.annotations or {})
     facts = pod_facts(pod)
     if not facts.uid:  # of a file that somebody wrote
         facts = msgspec.structs.replace(facts, uid=facts.full_name)

@@ -59,10 +59,10 @@ class UnschedulablePods:
         """Pods that wait."""
         return len(self._rejections)
 
-    def rejected(self, pod: PodFacts, now: float) -> None:
-        """A filter found no node."""
+    def rejected(self, pod: PodFacts, now: float, *, has_own: bool = False) -> None:
+        """A filter found no node. ``has_own``: something is kept for the pod, which others like it cannot have."""
         self.forget(pod.uid)
-        asked = pod.containers, pod.pod_requests, pod.qos, pod.annotations.get(REQUIRE)
+        asked = pod.containers, pod.pod_requests, pod.qos, pod.annotations.get(REQUIRE), pod.uid if has_own else ""
         key = msgspec.msgpack.encode(asked, order="deterministic")
         self._rejections[pod.uid] = now, key
         question = self._questions.get(key)
@@ -192,7 +192,7 @@ class NoNominations:
         return ()
 
 
-NOMINATED: Final = "the node is kept for a more important pod"
+NOMINATED: Final = "the node is kept for a pod that others were evicted for"
 """What is said of a node that would fit."""
 
 
@@ -237,6 +237,8 @@ class SchedulerCache:
         """By node, the uids of pods with the number of their arrival."""
         self.arrivals = 0
         """Pods that were seen to have come to a node."""
+        self._altered: dict[str, int] = {}
+        """By node, the number of arrivals at its last alteration, which counts as one."""
         self._received: dict[str, tuple[str, float]] = {}
         """The version of each node's object, and when it came."""
         self._scores: dict[str, Mapping[str, int]] = {}
@@ -290,7 +292,17 @@ class SchedulerCache:
         if has_more_room(before, kept):
             self._tell_freed(kept.name)
 
+    def node_altered(self, name: str) -> None:
+        """Something of the Node has changed that filters of kube-scheduler read."""
+        self.arrivals += 1
+        self._altered[name] = self.arrivals
+
+    def is_altered_since(self, node: str, number: int) -> bool:
+        """Whether kube-scheduler's filters may answer otherwise for the node than at this number of arrivals."""
+        return node not in self._altered or self._altered[node] > number
+
     def node_gone(self, name: str, now: float) -> None:
+        self._altered.pop(name, None)
         before = self.fleet.node(name)
         self._zones_ignored -= before.zones_ignored if before is not None else 0
         self.fleet.remove(name)
@@ -554,7 +566,7 @@ class Engine:
         if found.names or not names:
             self._waking.forget(pod.uid)
         else:
-            self._waking.rejected(pod, now)
+            self._waking.rejected(pod, now, has_own=self.books.nominations.kept(pod.uid, now) is not None)
         self._remember(pod, names, found, now)
         return found
 

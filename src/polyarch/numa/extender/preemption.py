@@ -16,6 +16,7 @@ so that the next one keeps the node again.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from sys import intern
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -130,6 +131,10 @@ class Nomination(msgspec.Struct, frozen=True):
     """Their uids."""
     until: float
     at_most: float
+    arrivals: int = 0
+    """Of the request: a node that was altered since may have become one that kube-scheduler does not take."""
+    is_free: bool = False
+    """The victims have gone, and the node's object shows it."""
     remaining: tuple[PodFacts, ...] = ()
     """Victims whose eviction has to be made again."""
     retry: float = 0.0
@@ -190,7 +195,13 @@ class PreemptionController:
             or self.kept(pod.uid, now) is not None
         ):
             return
-        if now - self._tried.get(pod.uid, -BETWEEN) < BETWEEN or len(self._waiting) >= MOST_WAITING:
+        # Each question has copies of all names, and a thousand of them may be remembered.
+        asked = msgspec.structs.replace(asked, names=tuple(map(intern, asked.names)))
+        tried = self._tried.get(pod.uid, -BETWEEN)
+        if now - tried < BETWEEN:
+            self._try_again(self._with_earlier(asked), tried + BETWEEN)
+            return
+        if len(self._waiting) >= MOST_WAITING:
             return
         if (known := self._waiting.get(pod.uid)) is not None:
             # kube-scheduler asks about a nominated node alone first, and then about all of them.
@@ -199,6 +210,15 @@ class PreemptionController:
             asked = PreemptionRequest(pod, min(known.due, asked.due), known.arrivals, names, proposed)
         self._waiting[pod.uid] = asked
         self._arrived.set()
+
+    def _with_earlier(self, asked: PreemptionRequest) -> PreemptionRequest:
+        """What kube-scheduler says last counts. It asks about nodes that zones alone are missing of, and then about
+        sums."""
+        known = self._again.get(asked.pod.uid)
+        if known is None or not asked.proposed:
+            return asked
+        names = tuple(each for each in known.names if each not in asked.proposed)
+        return msgspec.structs.replace(asked, names=names, arrivals=known.arrivals)
 
     def kept(self, uid: str, now: float) -> tuple[FitDecision, float] | None:
         """What is kept for a pod, and for how many more seconds; None: nothing (any more)."""
@@ -237,14 +257,17 @@ class PreemptionController:
                 del self._kept[uid]
                 self.wakes(kept.node)
                 continue
-            until = min(now + KEPT, kept.at_most) if self._is_coming(kept) else kept.until
+            is_coming = self._is_coming(kept)
+            until = min(now + KEPT, kept.at_most) if is_coming else kept.until
             if now >= until:
                 del self._kept[uid]
                 self._tried[uid] = now + AFTER_NOTHING - BETWEEN
                 self._lapsed.append(kept)
                 self._arrived.set()
                 continue
-            self._kept[uid] = msgspec.structs.replace(kept, until=until)
+            if not (is_coming or kept.is_free):
+                self.wakes(kept.node)
+            self._kept[uid] = msgspec.structs.replace(kept, until=until, is_free=not is_coming)
             if kept.remaining and now >= kept.retry:
                 self._arrived.set()
             if not ledger.held(uid):
@@ -256,8 +279,9 @@ class PreemptionController:
             else:
                 self._keep_again(pod, now)
         for uid, asked in list(self._again.items()):
-            node = next((each for each in asked.nodes if self._is_clear(each, asked.pod)), "")
-            if now >= asked.due and node:
+            if now < asked.due:
+                continue
+            if node := next((each for each in asked.nodes if self._is_clear(each, asked.pod)), ""):
                 del self._again[uid]
                 self._waiting.setdefault(uid, asked)
                 self._arrived.set()
@@ -287,9 +311,11 @@ class PreemptionController:
             if decision.fits:
                 self._keep(pod, decision, (), now)
 
-    def _keep(self, pod: PodFacts, decision: FitDecision, victims: Sequence[PodFacts], now: float) -> None:
+    def _keep(
+        self, pod: PodFacts, decision: FitDecision, victims: Sequence[PodFacts], now: float, arrivals: int = 0
+    ) -> None:
         uids = tuple(each.uid for each in victims)
-        self._kept[pod.uid] = Nomination(pod, decision, uids, now + KEPT, now + LONGEST_KEPT)
+        self._kept[pod.uid] = Nomination(pod, decision, uids, now + KEPT, now + LONGEST_KEPT, arrivals)
         self._books.keep(pod, decision, now, KEPT)
 
     def _give_back(self, uid: str) -> None:
@@ -343,7 +369,11 @@ class PreemptionController:
             return
         now = self._clock.monotonic()
         crowded = self.crowded(pod)
-        fitting = [each for each in self._books.fitting(pod, asked.names) if each not in crowded]
+        fitting = [
+            each
+            for each in self._books.fitting(pod, asked.names)
+            if each not in crowded and self._still_has_sums(each, asked)
+        ]
         if choice.waiting is not None and not fitting:
             self._keep(pod, choice.waiting.decision, choice.waiting.leaving, now)
             self._says("waits", pod, choice.reason, choice.message)
@@ -360,10 +390,10 @@ class PreemptionController:
         if not isinstance(candidate, PreemptionCandidate):
             self._says("none", pod, "NodeChanged", f"node {choice.candidate.node} has changed")
             return
-        self._keep(pod, candidate.decision, candidate.victims, now)
+        self._keep(pod, candidate.decision, candidate.victims, now, asked.arrivals)
         result = await self._make_room(pod, candidate)
         self._metrics.preempted(result)
-        if result == "refused":
+        if result in ("refused", "failed"):
             self._try_again(asked, self._clock.monotonic() + BETWEEN)
         if result != "evicted":
             self._give_back(pod.uid)
@@ -408,7 +438,7 @@ class PreemptionController:
         pod = asked.pod
         if not any(each.terminating or each.priority < pod.priority for each in self._books.pods_on(name)):
             return None
-        if not self._is_clear(name, pod):
+        if not self._is_clear(name, pod) or self._books.is_altered_since(name, asked.arrivals):
             return None
         newcomers = self._books.arrived_since(name, asked.arrivals)
         if any(is_in_the_way(each, pod) for each in newcomers):
@@ -417,6 +447,12 @@ class PreemptionController:
         if proposed:
             proposed = frozenset(each for each in proposed if each not in self._gone)
         return candidate_on_node(pod, self._usage(name, pod), self._rules, budgets, proposed=proposed)
+
+    def _still_has_sums(self, name: str, asked: PreemptionRequest) -> bool:
+        """kube-scheduler has found so; others may have come since."""
+        if not self._books.arrived_since(name, asked.arrivals):
+            return True
+        return not self._usage(name, asked.pod).lacking(whole_request(asked.pod), ())
 
     def _is_clear(self, name: str, pod: PodFacts) -> bool:
         """What another pod finds on a node is not known while the node is kept for one that has not started: a kubelet
@@ -464,7 +500,8 @@ class PreemptionController:
                 return "none"
             if failed := await self._evict(pod, victim, candidate.decision, dry_run=True):
                 return failed
-        await self._nominate(pod, candidate.node)
+        if not await self._nominate(pod, candidate.node):
+            return "failed"  # the pod may be gone, and nobody would keep the node after this process
         if (kept := self._kept.get(pod.uid)) is None:
             return "none"
         self._kept[pod.uid] = msgspec.structs.replace(kept, remaining=candidate.victims)
@@ -475,7 +512,7 @@ class PreemptionController:
         if failed and len(left.remaining) == len(candidate.victims):
             await self._nominate(pod, candidate.node, ends=True)
             return failed
-        without = listed(each.full_name for each in candidate.victims)
+        without = listed(_called(each, pod) for each in candidate.victims)
         note = f"Fits {_place(candidate.decision)} of node {candidate.node} without {without}"
         self._tell(pod, candidate.victims[0], "Preempts", note)
         return "evicted"
@@ -485,6 +522,10 @@ class PreemptionController:
         while (kept := self._kept.get(uid)) is not None and kept.remaining:
             if self._is_over(kept.pod):
                 self._give_back(uid)
+                break
+            if self._books.is_altered_since(kept.node, kept.arrivals):
+                self._give_back(uid)
+                await self._nominate(kept.pod, kept.node, ends=True)
                 break
             victim = kept.remaining[0]
             failed = await self._evict(kept.pod, victim, kept.decision)
@@ -506,21 +547,21 @@ class PreemptionController:
             return None  # it is gone, or another pod has its name
         except TooManyRequests as error:
             if "disruption budget" in str(error):
-                self._tell(pod, victim, "PreemptionRefused", f"A disruption budget keeps pod {victim.full_name}")
+                self._tell(pod, victim, "PreemptionRefused", f"A disruption budget keeps pod {_called(victim, pod)}")
             log.info("eviction refused", pod=victim.full_name, preemptor=pod.full_name, error=str(error))
             return "refused"
         except KubernetesError as error:
             log.warning("a pod could not be evicted", pod=victim.full_name, error=str(error))
             return "failed"
         if not dry_run:
-            where = f"node {decision.node}, where pod {pod.full_name} of higher priority fits {_place(decision)}"
+            where = f"node {decision.node}, where pod {_called(pod, victim)} of higher priority fits {_place(decision)}"
             self._tell(victim, pod, "Preempted", f"Evicted from {where} without it")
             log.info("evicted a pod for another one", pod=victim.full_name, preemptor=pod.full_name)
         return None
 
-    async def _nominate(self, pod: PodFacts, node: str, *, ends: bool = False) -> None:
+    async def _nominate(self, pod: PodFacts, node: str, *, ends: bool = False) -> bool:
         """So that the scheduler asks about this node first, and counts the pod there for pods of lower priority.
-        ``ends``: no longer, or they would wait for ever."""
+        ``ends``: no longer, or they would wait for ever. False: it is not known to be so."""
         path = "/status/nominatedNodeName"
         steps = (test(path, node), remove(path)) if ends else (add(path, node),)
         patch = JsonPatch((test("/metadata/uid", pod.uid), *steps))
@@ -528,13 +569,16 @@ class PreemptionController:
             await self._client.patch(PODS, pod.name, patch, namespace=pod.namespace, subresource="status")
         except KubernetesError as error:
             if ends and isinstance(error, NotFound | Conflict | Invalid):
-                return  # the pod is gone, or has another nomination or none
+                return True  # the pod is gone, or has another nomination or none
             log.warning("a pod could not be nominated", pod=pod.full_name, node=node, error=str(error))
+            return False
+        return True
 
     def _tell(self, about: PodFacts, related: PodFacts, reason: str, note: str) -> None:
-        self._recorder.event(
-            _regarding(about), type="Normal", reason=reason, note=note, action=ACTION, related=_regarding(related)
-        )
+        other = _regarding(related)
+        if related.namespace != about.namespace:
+            other = msgspec.structs.replace(other, namespace="", name="")
+        self._recorder.event(_regarding(about), type="Normal", reason=reason, note=note, action=ACTION, related=other)
 
     def _forget(self, now: float) -> None:
         while self._tried and now - next(iter(self._tried.values())) >= BETWEEN:
@@ -560,6 +604,11 @@ def _place(decision: FitDecision) -> str:
     if not cells:
         return "the sums"
     return f"NUMA {'cells' if len(cells) > 1 else 'cell'} {', '.join(map(str, cells))}"
+
+
+def _called(pod: PodFacts, reader: PodFacts) -> str:
+    """In an Event of the other pod: tenants do not see the names of each other's pods."""
+    return pod.full_name if pod.namespace == reader.namespace else f"{pod.uid} of another namespace"
 
 
 def _regarding(pod: PodFacts) -> Regarding:

@@ -197,10 +197,18 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False):
     allocatable: dict[str, Quantity] | None = None
 
 
+class NodeSpec(msgspec.Struct, frozen=True, gc=False):
+    """What filters of kube-scheduler read of it."""
+
+    unschedulable: bool | None = None
+    taints: list[dict[str, str]] | None = None
+
+
 class WatchedNode(msgspec.Struct, frozen=True, gc=False):
     """core/v1 Node as the caches read it."""
 
     metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec | None = None
     status: NodeStatus | None = None
 
 
@@ -223,6 +231,8 @@ class CacheUpdater:
         self._clock = clock
         self._forget = forget
         self._allocatable: dict[str, Amounts] = {}
+        self._filtered_by: dict[str, int] = {}
+        """By node, what filters of kube-scheduler read of it, as a hash."""
         self._orphans: dict[str, NodeFacts] = {}
         """By name of the Node that is gone, while its object is still there."""
         self._refused: set[str] = set()
@@ -320,6 +330,11 @@ class CacheUpdater:
     def _see_node(self, node: WatchedNode) -> None:
         """Its status changes every few minutes, its allocatable amounts hardly ever."""
         name = intern(node.metadata.name)
+        if self._evicts:
+            read = hash(msgspec.msgpack.encode((node.spec, node.metadata.labels), order="deterministic"))
+            if self._filtered_by.get(name) != read:
+                self._filtered_by[name] = read
+                self._books.node_altered(name)
         found = node_amounts((node.status or NodeStatus()).allocatable or {})
         if self._allocatable.get(name) == found and self._books.node(name) is not None:
             return
@@ -330,6 +345,7 @@ class CacheUpdater:
     def _lose_node(self, key: ObjectKey, uid: str) -> None:
         """Its object may outlive it, or be there before it comes back."""
         self._allocatable.pop(key.name, None)
+        self._filtered_by.pop(key.name, None)
         known = self._books.node(key.name)
         if known is not None and known.has_topology:
             self._orphans[key.name] = known

@@ -24,6 +24,8 @@ from polyarch.selectors import InvalidSelector, LabelSelector, Selector
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
 PAGES: Final = "hugepages-"
+MIRROR: Final = "kubernetes.io/config.mirror"
+"""Annotation of what a kubelet runs from a file."""
 _STORAGE: Final = frozenset({"ephemeral-storage", "storage"})
 
 Amounts = Mapping[str, int]
@@ -191,6 +193,8 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     terminating: bool = False
     nominated_node: str = ""
     """``status.nominatedNodeName``."""
+    is_static: bool = False
+    """A mirror of what its kubelet runs from a file, and makes again."""
     has_host_ports: bool = False
     attracts: tuple[Selector, ...] = ()
     """Of required pod affinity: the pods that it must be beside, in whatever namespace."""
@@ -240,6 +244,7 @@ def pod_facts(pod: PodObject) -> PodFacts:
         labels=pod.metadata.labels or {},
         terminating=pod.metadata.deletion_timestamp is not None,
         nominated_node=status.nominated_node_name or "",
+        is_static=MIRROR in (pod.metadata.annotations or {}),
         has_host_ports=any(port.host_port for each in spec.containers or () for port in each.ports or ()),
         attracts=_attracts(spec),
         repels=_repels(spec),

@@ -122,6 +122,32 @@ def test_whom_an_important_pod_would_evict_is_said_before_it_does(evicts: bool, 
     assert said in text_of(found, colour=False)
 
 
+@pytest.mark.req("NS-124")
+@pytest.mark.parametrize(
+    ("evicts", "asks", "said"),
+    [
+        (True, "6", "Pods of lower priority are on unknown cells of a: "),
+        (False, "6", "Whether it would help, nobody knows. Pods of lower priority are on unknown cells of a: "),
+        (True, "9", "Preemption: no pods of lower priority make room for it by leaving.\n"),
+        (False, "9", "It would not help.\n"),
+    ],
+    ids=["on", "off", "on, no cell could ever hold it", "off, no cell could ever hold it"],
+)
+def test_where_nobody_knows_which_zones_pods_are_on_it_is_said(evicts: bool, asks: str, said: str) -> None:
+    """The node's object has no placement vectors, as where a container is on several zones."""
+    full = topology("a", zone(0, cpu="2"), zone(1, cpu="2"))
+    facts = node_facts("a", msgspec.convert(full, NodeResourceTopology), {"cpu": "16", "memory": "64Gi", "pods": "9"})
+    low, web = (
+        msgspec.structs.replace(pod_facts(msgspec.convert(pod(name, cpu=cpu), PodObject)), scheduler_name="topo")
+        for name, cpu in (("low", "6"), ("web", asks))
+    )
+    node = NodeSnapshot(facts=facts, held=(), residents=(SnapshotPod(msgspec.structs.replace(low, node_name="a")),))
+    seen = Snapshot(source="live", nodes=(node,), knows_pods=True)
+    choice = ModeOptions().choice("numa explain", Options(scheduler_name="topo", evicts=evicts))
+    important = msgspec.structs.replace(web, priority=1000)
+    assert said in text_of(account(important, DecisionInputs(seen, Objects(), choice), seen), colour=False)
+
+
 @pytest.mark.req("NS-161")
 def test_as_a_document_with_the_fields_of_a_decision(numa) -> None:
     found = numa(*WORDS, "-o", "json", files=FILES).document

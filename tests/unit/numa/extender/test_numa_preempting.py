@@ -120,6 +120,11 @@ class Preemption:
 
     arrivals = 0
     newcomers: tuple[PodFacts, ...] = ()
+    is_altered = False
+    """The node, since the question."""
+
+    def is_altered_since(self, node: str, number: int) -> bool:
+        return self.is_altered
 
     def arrived_since(self, node: str, number: int) -> tuple[PodFacts, ...]:
         return self.newcomers
@@ -187,6 +192,11 @@ class Preemption:
             now = self.clock.monotonic()
             self.ledger.tick(now)
             self.preempting.look(now)
+
+    @property
+    def evicted(self) -> list[str]:
+        """Names."""
+        return [what.split()[1] for call, what in self.api.calls if call == "evict"]
 
     async def attempts(self, steps: int = 20) -> None:
         task = asyncio.create_task(self.preempting.run())
@@ -329,11 +339,80 @@ async def test_a_failed_eviction_gives_the_cells_back(world: Preemption) -> None
 
 
 @pytest.mark.req("NS-122")
-async def test_the_room_is_made_although_the_nomination_fails(world: Preemption) -> None:
-    world.api.refuses["wanting"] = Conflict(409, message="changed")
+@pytest.mark.parametrize("error", [NotFound(404, message="deleted"), ApiError(500, message="slow etcd")])
+async def test_nobody_is_evicted_for_a_pod_that_cannot_be_nominated(world: Preemption, error: ApiError) -> None:
+    """A pod that no watch has shown as deleted yet, for one. If it is still there, it is tried again."""
+    world.api.refuses["wanting"] = error
     await world.rejects(wanting())
-    assert world.ledger.held("wanting")
-    assert world.count("evicted") == 1
+    assert world.evicted == []
+    assert not world.ledger.held("wanting")
+    assert world.count("failed") == 1
+    del world.api.refuses["wanting"]
+    await world.passes(BETWEEN + 1)
+    await world.attempts()
+    assert world.evicted == ["second"]
+
+
+@pytest.mark.req("NS-122")
+async def test_nobody_goes_from_a_node_that_kube_scheduler_may_no_longer_take(world: Preemption) -> None:
+    """It was cordoned before the attempt was made again."""
+    world.api.refuses_dry["second"] = ApiError(500, message="slow etcd")
+    await world.rejects(wanting())
+    world.api.refuses_dry.clear()
+    world.is_altered = True
+    await world.passes(BETWEEN + 1)
+    await world.attempts()
+    assert world.evicted == []
+    world.is_altered = False  # asked again
+    await world.passes(BETWEEN)
+    await world.rejects(wanting())
+    assert world.evicted == ["second"]
+
+
+@pytest.mark.req("NS-122")
+async def test_what_kube_scheduler_says_soon_after_an_attempt_is_not_lost(world: Preemption) -> None:
+    """Zones of the node would do, sums would not any more: a pod that aligns nothing has taken them. The question about
+    victims came within seconds of an attempt, and kube-scheduler asks no second time."""
+    world.fitting_nodes = ["worker"]
+    world.has_sums(14)
+    await world.rejects(wanting())
+    assert world.evicted == []
+    world.newcomers = (world.pods["second"],)
+    await world.proposes(wanting(), "second")
+    await world.passes(AFTER_UNCLEAR + 1)
+    await world.attempts()
+    assert world.evicted == ["second"]
+
+
+@pytest.mark.req("NS-122")
+async def test_an_event_names_no_pod_of_another_namespace(world: Preemption) -> None:
+    await world.rejects(wanting(namespace="tenant-b"))
+    (victim, _, to_victim, first), (preemptor, _, to_preemptor, second) = world.told.events
+    assert (victim, preemptor, to_victim, to_preemptor) == ("second", "wanting", "", "")
+    assert "pod wanting of another namespace" in first
+    assert "tenant-b" not in first
+    assert second.endswith("without second of another namespace")
+    assert "default/" not in second
+
+
+@pytest.mark.req("NS-122")
+async def test_the_pod_is_woken_once_its_zone_is_shown_as_free(world: Preemption) -> None:
+    """Another that asks for the same, and would be tried in its place, does not fit what is kept."""
+    await world.rejects(wanting())
+    await world.passes(2)
+    world.goes("second")
+    await world.passes(2)
+    assert world.woken == []
+    world.publishes(3, used=[{"cpu": 6, "memory": 4}, {}])
+    await world.passes(2)
+    assert world.woken == ["worker"]
+
+
+@pytest.mark.req("NS-121")
+async def test_a_static_pod_which_its_kubelet_makes_again_is_never_evicted(world: Preemption) -> None:
+    world.pods["second"] = replace(world.pods["second"], is_static=True)
+    await world.rejects(wanting())
+    assert world.evicted == ["first"]
 
 
 @pytest.mark.req("NS-120")

@@ -89,6 +89,31 @@ def test_a_heartbeat_of_a_node_changes_nothing(world):
     assert world.books.node("a").allocatable["cpu"] == 12000
 
 
+@pytest.mark.req("NS-122")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"spec": {"unschedulable": True}},
+        {"spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}},
+        {"metadata": {"name": "a", "uid": "a", "labels": {"pool": "other"}}},
+        None,
+    ],
+    ids=["cordoned", "tainted", "labelled", "gone"],
+)
+def test_a_node_that_filters_may_judge_otherwise_is_known_as_altered(changes):
+    world = ExtenderWorld(preempt=True)
+    begin(world)
+    before = world.books.arrivals
+    world.see(NODE, node_document())
+    assert not world.books.is_altered_since("a", before), "a heartbeat"
+    if changes is None:
+        world.lose(NODE, "a")
+    else:
+        document = node_document()
+        world.see(NODE, {**document, **changes, "metadata": {**document["metadata"], **changes.get("metadata", {})}})
+    assert world.books.is_altered_since("a", before)
+
+
 @pytest.mark.req("NS-103")
 def test_an_object_that_is_gone_keeps_reservations_and_a_node_that_is_gone_has_none(world):
     begin(world, bound())
