@@ -1,5 +1,6 @@
-"""polyarch's own packages: no circles of imports, and no folder that the check of circles would pass over."""
+"""No circles of imports, no folder that this check passes over, and no two files of tests with one name."""
 
+from collections import Counter
 from pathlib import Path
 
 import layout
@@ -27,3 +28,9 @@ def test_every_folder_with_modules_is_a_package() -> None:
     """A folder without an ``__init__`` would be passed over by the check of circles."""
     folders = {path.parent for path in SRC.glob("polyarch/**/*.py")}
     assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_every_file_of_tests_has_a_name_of_its_own() -> None:
+    """Of two with one name pytest collects only one, if it is given both."""
+    names = Counter(path.name for path in SRC.parent.glob("tests/**/test_*.py"))
+    assert [name for name, files in names.items() if files > 1] == []

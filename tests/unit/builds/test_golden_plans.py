@@ -183,32 +183,6 @@ COMMON = (
 SEED_IMAGE = index_of("registry.example.com/os/worker", FOUR_ARCHITECTURES)
 
 
-class SeenWorld(BuildPlanWorld):
-    """Remembers every plan that is made in it."""
-
-    def __init__(self, **given: Any) -> None:
-        self.made_plans: list[Json] = []
-        super().__init__(**given)
-
-    def plan(self, name: str = "web", **changes: Any) -> BuildPlan:
-        found = super().plan(name, **changes)
-        self.made_plans.append(outside(found))
-        return found
-
-
-class SeenMachineWorld(MachineWorld):
-    """As :class:`SeenWorld`."""
-
-    def __init__(self, **given: Any) -> None:
-        self.made_plans: list[Json] = []
-        super().__init__(**given)
-
-    def plan(self, name: str = "worker", **changes: Any) -> BuildPlan:
-        found = super().plan(name, **changes)
-        self.made_plans.append(outside(found))
-        return found
-
-
 class History:
     """A world, what happens in it by chance, and every plan that was made: a list for each thing that happened."""
 
@@ -216,16 +190,26 @@ class History:
         self.chance = random.Random(f"golden {case}")
         self.is_machine = case % 4 == 3
         architectures = tuple(self.chance.sample(FOUR_ARCHITECTURES, self.chance.choice((1, 2, 2, 3))))
-        self.world: SeenWorld | SeenMachineWorld
+        self.world: BuildPlanWorld
         if self.is_machine:
-            self.world = SeenMachineWorld(architectures=architectures)
+            self.world = MachineWorld(architectures=architectures)
         else:
-            self.world = SeenWorld(architectures=architectures)
+            self.world = BuildPlanWorld(architectures=architectures)
             self.world.secrets = {
                 "push": SecretFacts(type="kubernetes.io/dockerconfigjson", keys=frozenset({".dockerconfigjson"})),
                 "token": SecretFacts(type="Opaque", keys=frozenset({"t"}), fingerprints={"t": "f" * 64}),
             }
             self.world.inputs = {"context": {"data": {"a": "b"}}}
+        self.made: list[Json] = []
+        """Plans since the last note."""
+        plan = self.world.plan
+
+        def noted(*name: str, **changes: Any) -> BuildPlan:
+            found = plan(*name, **changes)
+            self.made.append(outside(found))
+            return found
+
+        self.world.plan = noted  # type: ignore[method-assign]
         for _ in range(self.chance.choice((0, 1, 3, 4))):
             self.edit()
         self.specs: list[Json] = []
@@ -247,9 +231,9 @@ class History:
         try:
             world.plan(**{each: getattr(facts, each) for each in facts.__struct_fields__})
         except (AssertionError, ValueError) as error:  # of facts that contradict each other
-            world.made_plans.append({"decision": "Refused", "message": str(error), "writes": []})
-        self.plans.append([*world.made_plans, {"decision": "Asked", "asked": [*world.asked], "writes": []}])
-        world.made_plans.clear()
+            self.made.append({"decision": "Refused", "message": str(error), "writes": []})
+        self.plans.append([*self.made, {"decision": "Asked", "asked": [*world.asked], "writes": []}])
+        self.made.clear()
         world.asked.clear()
 
     def happen(self, kind: str) -> None:
