@@ -173,6 +173,12 @@ async def test_an_object_that_others_hold_is_not_asked_for_all_the_time(world: O
         hold = MergePatch({"metadata": {"finalizers": [HELD]}})
         await world.client.patch(SERVICES, names.WEBHOOK, hold, namespace=world.namespace)
         await world.client.delete(CPPCS, names.SINGLETON)
+        words = f"Service {world.namespace}/{names.WEBHOOK} is held by finalizer {HELD} of others"
+
+        async def named() -> bool:
+            return words in (await world.condition("Deprovisioning", "True"))["message"]
+
+        await eventually(named)
         await asyncio.sleep(20)
         audit = world.audit()
         await asyncio.sleep(15)
