@@ -35,6 +35,9 @@ TRUSTED_CA: Final = "multiarch-tuning-operator-trusted-ca"
 PLACEMENT_LEASE: Final = f"ppc-controllers-208d7abd.{GROUP}"
 """Lease of placement's controller, by which taints knows whether that lets pods go."""
 
+TOLERATIONS_GATE: Final = f"{OWN_GROUP}/tolerations"
+"""The scheduling gate of taints; whoever adds tolerations lifts it."""
+
 CERTIFICATES_SECRET: Final = "polyarch-certificates"
 AUTHORITY_SECRET: Final = "polyarch-ca"
 

@@ -2,9 +2,10 @@
 
 import itertools
 import secrets
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from placement_cluster import until
 
@@ -12,11 +13,13 @@ from polyarch.builds import names
 from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import Forbidden, Invalid
-from polyarch.kube.patches import MergePatch
+from polyarch.kube.patches import JsonPatch, MergePatch, replace
 from polyarch.kube.rbac import granted
 from polyarch.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    CONFIGMAPS,
+    DAEMONSETS,
     JOBS,
     NAMESPACES,
     PODS,
@@ -28,9 +31,11 @@ from polyarch.operator.components import builds_objects, placement_objects, tain
 from polyarch.operator.components.operator_rbac import operator_permissions
 from polyarch.operator.owned_objects import RolePermissions
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings, SecretAccess
+from polyarch.placement import names as placement_names
 from polyarch.placement.settings import WarmUpKind
 from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.files import write_json
+from polyarch.taints import names as taints_names
 
 REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 
@@ -246,3 +251,216 @@ async def test_in_a_labelled_namespace_only_builds_make_pods_beyond_baseline(san
         for each in documents:
             await client.delete(by_kind(each["apiVersion"], each["kind"]), each["metadata"]["name"])
         await client.delete(NAMESPACES, place)
+
+
+# -- what the token of a role writes -----------------------------------------------------------------------------------
+
+
+class Accounts:
+    """ServiceAccounts with the rights of our roles, in a namespace of a test, and the admin."""
+
+    def __init__(self, sandbox: Any, admin: Client, home: str, folder: Any) -> None:
+        self.sandbox, self.admin, self.home, self.folder = sandbox, admin, home, folder
+        self.suffix = secrets.token_hex(4)
+        self.made: list[tuple[Resource, str]] = []
+
+    async def client(self, account: str, permissions: RolePermissions) -> Client:
+        document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
+        await self.admin.create(SERVICE_ACCOUNTS, document, namespace=self.home)
+        for each in granted(f"{account}-{self.suffix}", permissions.cluster, [(self.home, account)]):
+            await self.make(each, apply=True)
+        issued, layout = await self.admin.token(self.home, account), self.sandbox.layout
+        file = self.folder / f"{account}.kubeconfig"
+        write_json(file, kubeconfig_with_token(account, layout.api_server, layout.pki.ca, issued.token))
+        return Client(config.load(str(file)), role="tests")
+
+    async def make(self, document: dict[str, Any], *, apply: bool = False) -> None:
+        kind = by_kind(document["apiVersion"], document["kind"])
+        await (self.admin.apply(kind, document) if apply else self.admin.create(kind, document))
+        self.made.append((kind, document["metadata"]["name"]))
+
+    async def policies(self, documents: Iterable[dict[str, Any]]) -> None:
+        """Under names of the test's own, without labels by which an operator would remove them."""
+        for each in documents:
+            del each["metadata"]["labels"]
+            each["metadata"]["name"] += f".{self.suffix}"
+            if "policyName" in each["spec"]:
+                each["spec"]["policyName"] += f".{self.suffix}"
+            await self.make(each)
+
+    async def remove(self) -> None:
+        for kind, name in self.made:
+            await self.admin.delete(kind, name)
+
+
+@pytest.fixture
+async def accounts(sandbox, client, namespace, tmp_path):
+    made = Accounts(sandbox, client, namespace, tmp_path)
+    yield made
+    await made.remove()
+
+
+async def refusal(request: Awaitable[Any]) -> str:
+    """What the API server says against it; empty: nothing."""
+    try:
+        await request
+    except (Forbidden, Invalid) as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.req("IN-036")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("account", [placement_names.CONTROLLER, taints_names.ROLE])
+async def test_who_lifts_gates_of_pods_changes_neither_images_nor_what_is_others(accounts, client, namespace, account):
+    settings, cluster = OperatorSettings(namespace=namespace), ClusterCapabilities()
+    if account == taints_names.ROLE:
+        allowed = taints_objects.role_permissions(settings, cluster, evicts=False)
+        documents = taints_objects.policies(settings)
+    else:
+        plain = placement_objects.OptionalFeatures(namespace=namespace)
+        allowed = placement_objects.role_permissions(plain)[account]
+        documents = placement_objects.pod_policy(settings)
+    gate = taints_names.GATE if account == taints_names.ROLE else placement_names.GATE
+    marks = {"labels": {"app": "web"}, "annotations": {"a": "b"}}
+    gates = [{"name": gate}, {"name": "example.com/other"}]
+    await client.create(PODS, _pod("web", metadata=marks, schedulingGates=gates), namespace=namespace)
+    async with await accounts.client(account, allowed) as role:
+
+        def patch(change: dict[str, Any]) -> Awaitable[Any]:
+            return role.patch(PODS, "web", MergePatch(change), namespace=namespace)
+
+        def image(text: str) -> Awaitable[Any]:
+            changed = JsonPatch((replace("/spec/containers/0/image", text),))
+            return role.patch(PODS, "web", changed, namespace=namespace)
+
+        assert await refusal(image("quay.io/evil/b:0")) == "", "the right itself has it"
+        await accounts.policies(documents)
+        tries = iter(range(1, 10_000))
+
+        async def in_force() -> bool:
+            return "stay" in await refusal(image(f"quay.io/evil/b:{next(tries)}"))
+
+        await until(in_force)
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"}
+        abuses: dict[str, dict[str, Any]] = {
+            "deadline": {"spec": {"activeDeadlineSeconds": 1}},
+            "node selector": {"spec": {"nodeSelector": {"a": "b"}}},
+            "gate of others": {"spec": {"schedulingGates": [{"name": gate}]}},
+            "every gate": {"spec": {"schedulingGates": None}},
+            "label of others": {"metadata": {"labels": {"app": "other"}}},
+            "no label of others": {"metadata": {"labels": {"app": None}}},
+            "new label": {"metadata": {"labels": {"istio.io/rev": "x"}}},
+            "no annotations": {"metadata": {"annotations": None}},
+            "owner": {"metadata": {"ownerReferences": [owner]}},
+            "finalizer": {"metadata": {"finalizers": ["example.com/never"]}},
+        }
+        let_through = [what for what, change in abuses.items() if not await refusal(patch(change))]
+        assert let_through == []
+        many = {f"polyarch.dev/l{each}": "x" for each in range(2000)}
+        assert await refusal(patch({"metadata": {"labels": many}})) == "", "the rules cost too much"
+        term = {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+        toleration = {"key": "kubernetes.io/arch", "operator": "Exists"}
+        pod = await client.get(PODS, "web", namespace=namespace)
+        work: dict[str, Any] = {
+            "metadata": {
+                "labels": {placement_names.SCHEDULING_GATE_LABEL: "removed"},
+                "annotations": {placement_names.DECISION_ANNOTATION: "{}"},
+            },
+            "spec": {
+                "affinity": affinity,
+                "tolerations": [*pod["spec"]["tolerations"], toleration],
+                "schedulingGates": [{"name": "example.com/other"}],
+            },
+        }
+        assert await refusal(patch(work)) == ""
+        if account == taints_names.ROLE:
+            await _templates_are_held(client, role, namespace)
+
+
+async def _templates_are_held(admin: Client, role: Client, namespace: str) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "x:1"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    await admin.create(DAEMONSETS, {"metadata": {"name": "agent"}, "spec": spec}, namespace=namespace)
+
+    def patch(change: dict[str, Any]) -> Awaitable[Any]:
+        return role.patch(DAEMONSETS, "agent", MergePatch(change), namespace=namespace)
+
+    def template_with(**change: Any) -> dict[str, Any]:
+        return {"spec": {"template": {"spec": change}}}
+
+    abuses = {
+        "image": template_with(containers=[{"name": "a", "image": "evil:1"}]),
+        "account": template_with(serviceAccountName="admin"),
+        "host": template_with(hostPID=True),
+        "host path": template_with(volumes=[{"name": "v", "hostPath": {"path": "/"}}]),
+        "label of pods": {"spec": {"template": {"metadata": {"labels": {"more": "x"}}}}},
+        "rollout": {"spec": {"updateStrategy": {"type": "OnDelete"}}},
+        "label": {"metadata": {"labels": {"more": "x"}}},
+    }
+    let_through = [what for what, change in abuses.items() if "DaemonSet" not in await refusal(patch(change))]
+    assert let_through in ([], ["label"]), "labels have a message of their own"
+    assert await refusal(patch(abuses["label"]))
+    work = template_with(tolerations=[{"key": "kubernetes.io/arch", "operator": "Exists"}])
+    work["metadata"] = {"annotations": {taints_names.ADDED_TOLERATIONS_ANNOTATION: "[]"}}
+    assert await refusal(patch(work)) == ""
+
+
+@pytest.mark.req("IN-036")
+async def test_every_field_of_a_pod_template_is_held_but_tolerations(client):
+    served = msgspec.json.decode(await client.raw("GET", "/openapi/v3/api/v1", accept="application/json"))
+    fields = set(served["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"])
+    assert fields - set(taints_objects.POD_SPEC_FIELDS) == {"tolerations"}
+
+
+@pytest.mark.req("IN-036")
+@pytest.mark.timeout(300)
+async def test_the_builder_writes_objects_of_builds_alone_and_gives_them_no_token(accounts, client, namespace):
+    settings = OperatorSettings(namespace=namespace)
+    await client.create(CONFIGMAPS, {"metadata": {"name": "theirs"}, "data": {"a": "b"}}, namespace=namespace)
+    marks = {"labels": {names.RUN_LABEL: "web-1", names.ROLE_LABEL: names.ARCH_ROLE}}
+
+    def job(name: str, *, metadata: dict[str, Any] = marks, **spec: Any) -> dict[str, Any]:
+        document = _job(name, _pod("x", **{"automountServiceAccountToken": False, **spec}))
+        return {**document, "metadata": {"name": name, **metadata}}
+
+    token = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}
+    permissions = builds_objects.role_permissions(settings, ClusterCapabilities())
+    async with await accounts.client(names.ROLE, permissions) as role:
+        await accounts.policies(builds_objects.builder_policy(settings))
+        probes = iter(range(10_000))
+
+        async def in_force() -> bool:
+            return "no token" in await refusal(
+                role.create(JOBS, job(f"p{next(probes)}", automountServiceAccountToken=True), namespace=namespace)
+            )
+
+        await until(in_force)
+        change = MergePatch({"data": {"a": "c"}})
+        abuses = {
+            "kube-system": role.create(JOBS, job(f"j-{accounts.suffix}"), namespace="kube-system"),
+            "a map in kube-system": role.create(
+                CONFIGMAPS, {"metadata": {"name": f"m-{accounts.suffix}", **marks}}, namespace="kube-system"
+            ),
+            "token volume": role.create(JOBS, job("volume", volumes=[token]), namespace=namespace),
+            "default token": role.create(JOBS, job("default", automountServiceAccountToken=None), namespace=namespace),
+            "no build": role.create(JOBS, job("none", metadata={}), namespace=namespace),
+            "a new map": role.create(CONFIGMAPS, {"metadata": {"name": "new"}}, namespace=namespace),
+            "their map": role.patch(CONFIGMAPS, "theirs", change, namespace=namespace),
+            "taking their map": role.patch(
+                CONFIGMAPS, "theirs", MergePatch({"metadata": marks}), namespace=namespace
+            ),
+            "deleting their map": role.delete(CONFIGMAPS, "theirs", namespace=namespace),
+        }  # fmt: skip
+        let_through = [what for what, request in abuses.items() if not await refusal(request)]
+        assert let_through == []
+        await role.create(JOBS, job("web-1-amd64"), namespace=namespace)
+        await role.create(CONFIGMAPS, {"metadata": {"name": "web-1-in", **marks}}, namespace=namespace)
+        record = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web-1-arch", **marks}}
+        await role.apply(CONFIGMAPS, record, namespace=namespace)
+        known = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": names.ARCHITECTURES_CONFIGMAP}}
+        await role.apply(CONFIGMAPS, known, namespace=namespace)
+        await role.patch(CONFIGMAPS, "web-1-in", change, namespace=namespace)
+        await role.delete(CONFIGMAPS, "web-1-in", namespace=namespace)
+        await role.delete(JOBS, "web-1-amd64", namespace=namespace, propagation="Background")

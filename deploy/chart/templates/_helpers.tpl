@@ -99,6 +99,7 @@ imagePullSecrets:
 {{- $settings := list
   (list "CERTIFICATES" $values.certificates "self-managed")
   (list "NETWORK_POLICIES" (toString $values.networkPolicies) "true")
+  (list "ADMISSION_POLICIES" (toString $values.admissionPolicies) "true")
   (list "WEBHOOK_REPLICAS" (toString $values.placement.webhookReplicas) "3")
   (list "CONTROLLER_REPLICAS" (toString $values.placement.controllerReplicas) "2")
   (list "HANDLER_REPLICAS" (toString $values.placement.handlerReplicas) "2")

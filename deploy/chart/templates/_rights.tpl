@@ -147,6 +147,9 @@
   - validatingadmissionpolicybindings
   resourceNames:
   - enoexec-event-daemon.polyarch.dev
+  - pod-placement-controller.polyarch.dev
+  - polyarch-taints-pods.polyarch.dev
+  - polyarch-taints-templates.polyarch.dev
   verbs:
   - get
   - patch
@@ -318,6 +321,7 @@
   resourceNames:
   - build-pods.polyarch.dev
   - build-jobs.polyarch.dev
+  - polyarch-builder.polyarch.dev
   verbs:
   - get
   - patch

@@ -80,6 +80,7 @@ def _variables(settings: OperatorSettings) -> dict[str, str]:
     values = {
         "CERTIFICATES": settings.certificates,
         "NETWORK_POLICIES": str(settings.network_policies).lower(),
+        "ADMISSION_POLICIES": str(settings.admission_policies).lower(),
         "WEBHOOK_REPLICAS": str(settings.webhook_replicas),
         "CONTROLLER_REPLICAS": str(settings.controller_replicas),
         "HANDLER_REPLICAS": str(settings.handler_replicas),

@@ -259,6 +259,9 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
         ),
     ] = "self-managed"
     network_policies: Annotated[bool, Meta(description="Whether NetworkPolicies are created.")] = True
+    admission_policies: Annotated[
+        bool, Meta(description="Whether admission policies narrow what the accounts of roles may write.")
+    ] = True
     priority_class_name: Annotated[
         str, Meta(description="Priority class of all pods; empty: none, where the provider refuses this one.")
     ] = "system-cluster-critical"
@@ -288,6 +291,7 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             image_pull_secrets=self.image.pull_secrets,
             certificates=self.certificates,
             network_policies=self.network_policies,
+            admission_policies=self.admission_policies,
             webhook_replicas=self.placement.webhook_replicas,
             controller_replicas=self.placement.controller_replicas,
             handler_replicas=self.placement.handler_replicas,

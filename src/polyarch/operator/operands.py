@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from polyarch import names
-from polyarch.kube.resources import VALIDATING_POLICIES, VALIDATING_POLICY_BINDINGS, Resource
+from polyarch.kube.resources import PODS, VALIDATING_POLICIES, VALIDATING_POLICY_BINDINGS, Resource
 from polyarch.kube.review_tokens import path_with_token
 from polyarch.operator import certificates
 from polyarch.operator.monitoring import AlertGroup, scraping_objects
@@ -574,14 +574,14 @@ def policy_documents(
     rules: Sequence[Document],
     validations: Mapping[str, str],
     *,
-    account: tuple[str, str] | None = None,
+    account: tuple[str, ...] | None = None,
     condition: str = "",
     variables: Mapping[str, str] | None = None,
 ) -> list[Document]:
     """A ValidatingAdmissionPolicy and its binding.
 
-    ``validations``: message → CEL. ``account``: the ServiceAccount whose requests it is about; ``condition``: the name
-    of that match condition. ``variables``: CEL by name.
+    ``validations``: message → CEL. ``account``: namespace and names of the ServiceAccounts whose requests it is about;
+    ``condition``: the name of that match condition. ``variables``: CEL by name.
     """
     name = metadata["name"]
     return [
@@ -619,6 +619,65 @@ def policy_documents(
     ]
 
 
-def _from(account: tuple[str, str], name: str) -> Document:
-    user = "system:serviceaccount:{}:{}".format(*account)
-    return {"name": name, "expression": f'request.userInfo.username == "{user}"'}
+def _from(account: tuple[str, ...], name: str) -> Document:
+    home, *accounts = account
+    users = [f'"system:serviceaccount:{home}:{each}"' for each in accounts]
+    compared = f"== {users[0]}" if len(users) == 1 else f"in [{', '.join(users)}]"
+    return {"name": name, "expression": f"request.userInfo.username {compared}"}
+
+
+# A role's token may be stolen. RBAC knows whole objects: who lifts a gate may change an image. So policies say which
+# parts of an object an account writes. They fail closed: what they cannot evaluate is no write of ours.
+
+_PREFIXES: Final = (f"{names.GROUP}/", f"{names.OWN_GROUP}/")
+
+
+def same(path: str, *fields: str) -> str:
+    """CEL: an update leaves these fields below ``path`` as they are, or away."""
+
+    def value(object_: str, field: str) -> str:
+        return f"(has({object_}.{path}.{field}) ? [{object_}.{path}.{field}] : [])"
+
+    return " && ".join(f"{value('object', each)} == {value('oldObject', each)}" for each in fields)
+
+
+def own_metadata(*more: str) -> dict[str, str]:
+    """Validations of an update: of the metadata only labels and annotations with prefixes of ours change, and ``more``
+    keys, which the API server itself writes."""
+    ours = " || ".join((*(f'k.startsWith("{each}")' for each in _PREFIXES), *(f'k == "{each}"' for each in more)))
+
+    def only_ours(member: str) -> str:
+        now, before = (f"(has({each}.metadata.{member}) ? {each}.metadata.{member} : {{}})" for each in _BOTH)
+        kept = f"(k in {before} && {before}[k] == {now}[k])"
+        return f"{now}.all(k, {ours} || {kept}) && {before}.all(k, {ours} || k in {now})"
+
+    return {
+        "of labels and annotations only polyarch's own change": f"{only_ours('labels')} && {only_ours('annotations')}",
+        "owners and finalizers stay": same("metadata", "ownerReferences", "finalizers"),
+    }
+
+
+_BOTH: Final = ("object", "oldObject")
+
+
+def pod_policy(described: Document, account: tuple[str, ...], *, gates: Sequence[str]) -> list[Document]:
+    """The policy for accounts that constrain pods and lift these ``gates``. The API server itself refuses every other
+    change of a pod's spec than those of affinity of gated pods, gates, tolerations and what is named here."""
+    ours = ", ".join(f'"{each}"' for each in gates)
+    left = "has(object.spec.schedulingGates) && object.spec.schedulingGates.exists(n, n.name == g.name)"
+    fields = ("containers", "initContainers", "ephemeralContainers", "nodeSelector")
+    times = ("activeDeadlineSeconds", "terminationGracePeriodSeconds")
+    return policy_documents(
+        described,
+        [resource_rule(PODS, "UPDATE")],
+        {
+            "images, node selector and times of a pod stay": same("spec", *fields, *times),
+            "gates of others stay": (
+                "!has(oldObject.spec.schedulingGates) || "
+                f"oldObject.spec.schedulingGates.all(g, g.name in [{ours}] || ({left}))"
+            ),
+            **own_metadata(),
+        },
+        account=account,
+        condition="account",
+    )

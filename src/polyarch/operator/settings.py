@@ -49,6 +49,8 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Who registers the webhooks and the conversion of custom resources."""
     network_policies: bool = True
     """Whether NetworkPolicies are made."""
+    admission_policies: bool = True
+    """Whether ValidatingAdmissionPolicies narrow what accounts of roles may write."""
     webhook_replicas: int = 3
     controller_replicas: int = 2
     handler_replicas: int = 2

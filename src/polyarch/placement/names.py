@@ -94,6 +94,7 @@ CONTROLLER: Final = shared.PLACEMENT_CONTROLLER
 WEBHOOK: Final = shared.PLACEMENT_WEBHOOK
 ENOEXEC_HANDLER: Final = shared.ENOEXEC_HANDLER
 ENOEXEC_DAEMON: Final = "enoexec-event-daemon"
+POD_POLICY: Final = f"{CONTROLLER}.polyarch.dev"
 ENOEXEC_POLICY: Final = f"{ENOEXEC_DAEMON}.polyarch.dev"
 """ValidatingAdmissionPolicy and its binding."""
 WEBHOOK_CONFIGURATION: Final = "pod-placement-mutating-webhook-configuration"

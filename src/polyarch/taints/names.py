@@ -15,7 +15,7 @@ OS_KEY: Final = shared.OS_KEY
 CONTROL_PLANE_KEYS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
 # On pods.
-GATE: Final = f"{GROUP}/tolerations"
+GATE: Final = shared.TOLERATIONS_GATE
 GATED_LABEL: Final = f"{GROUP}/tolerations"
 GATED: Final = "gated"
 CHANGED: Final = "changed"
@@ -48,6 +48,9 @@ ADMISSION_ROLE: Final = f"{ROLE}-admission"
 """ClusterRole of every process that adds tolerations at admission."""
 REGISTRATION_POLICY: Final = "polyarch-architecture-taints"
 """MutatingAdmissionPolicy and its binding."""
+POD_POLICY: Final = f"{ROLE}-pods.{GROUP}"
+TEMPLATE_POLICY: Final = f"{ROLE}-templates.{GROUP}"
+"""ValidatingAdmissionPolicies that say what the role writes."""
 POD_WEBHOOK: Final = f"pod-tolerations.{GROUP}"
 POD_WEBHOOK_PATH: Final = "/add-pod-tolerations"
 TEMPLATE_WEBHOOK: Final = f"template-tolerations.{GROUP}"

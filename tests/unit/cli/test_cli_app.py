@@ -271,5 +271,12 @@ def test_help_shows_usage_examples_and_exit_codes_and_no_option_that_a_library_m
     assert re.search(r"^  2  .* wrong", shown.split("Exit codes:")[1], re.MULTILINE)
     options = re.findall(r"--[a-z-]+", shown)
     assert not [option for option in options if option.startswith("--empty-")]
-    known = {"--no-cache", "--no-leader-elect", "--no-network-policies", "--no-publish", "--no-wait"}
+    known = {
+        "--no-cache",
+        "--no-leader-elect",
+        "--no-network-policies",
+        "--no-admission-policies",
+        "--no-publish",
+        "--no-wait",
+    }
     assert {option for option in options if option.startswith("--no-")} <= known

@@ -183,6 +183,7 @@ def test_settings_that_differ_from_the_defaults_are_in_the_environment() -> None
         {
             "certificates": "cert-manager",
             "networkPolicies": False,
+            "admissionPolicies": False,
             "placement": {"webhookReplicas": 5},
             "registries": {
                 "configMap": "mirrors",
@@ -195,6 +196,7 @@ def test_settings_that_differ_from_the_defaults_are_in_the_environment() -> None
     assert {name: value for name, value in values_of(given).items() if usual.get(name) != value} == {
         "POLYARCH_CERTIFICATES": "cert-manager",
         "POLYARCH_NETWORK_POLICIES": "false",
+        "POLYARCH_ADMISSION_POLICIES": "false",
         "POLYARCH_WEBHOOK_REPLICAS": "5",
         "POLYARCH_REGISTRIES_CONFIGMAP": "mirrors",
         "POLYARCH_GLOBAL_PULL_SECRET_NAMESPACE": "infra",

@@ -96,6 +96,7 @@ OTHER = OperatorSettings(
     certificates="cert-manager",
     resource_webhooks="olm",
     network_policies=False,
+    admission_policies=False,
     webhook_replicas=5,
     controller_replicas=4,
     handler_replicas=6,

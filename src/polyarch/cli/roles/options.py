@@ -173,6 +173,10 @@ class OperatorFlags:
     network_policies: Annotated[
         bool, Parameter(help="Make NetworkPolicies; on by default", group=OPERATOR, show_default=False)
     ] = True
+    admission_policies: Annotated[
+        bool,
+        Parameter(help="Narrow by policies what roles may write; on by default", group=OPERATOR, show_default=False),
+    ] = True
     webhook_replicas: Annotated[Number, option("Replicas of placement-webhook", group=OPERATOR)] = 3
     controller_replicas: Annotated[Number, option("Replicas of placement-controller", group=OPERATOR)] = 2
     handler_replicas: Annotated[Number, option("Replicas of exec-monitor, side handler", group=OPERATOR)] = 2
@@ -248,6 +252,7 @@ class OperatorFlags:
             certificates=self.certificates,
             resource_webhooks=self.resource_webhooks,
             network_policies=self.network_policies,
+            admission_policies=self.admission_policies,
             webhook_replicas=self.webhook_replicas,
             controller_replicas=self.controller_replicas,
             handler_replicas=self.handler_replicas,

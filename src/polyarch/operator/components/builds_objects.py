@@ -58,7 +58,11 @@ def builds_operands(
         deployment(settings, tainted),
         settings.tolerating(*tainted),
         cluster,
-        rbac=[*rbac(settings, cluster), *build_policies(settings)],
+        rbac=[
+            *rbac(settings, cluster),
+            *build_policies(settings),
+            *(builder_policy(settings) if settings.admission_policies else ()),
+        ],
         alerts=alerts.BUILDS,
         ca_bundle=ca_bundle,
         registries=registries,
@@ -209,6 +213,8 @@ def _machine_roles(settings: OperatorSettings, cluster: ClusterCapabilities) -> 
 
 POD_POLICY: Final = "build-pods.polyarch.dev"
 JOB_POLICY: Final = "build-jobs.polyarch.dev"
+BUILDER_POLICY: Final = f"{names.ROLE}.polyarch.dev"
+POLICIES: Final = (POD_POLICY, JOB_POLICY, BUILDER_POLICY)
 JOB_CONTROLLER: Final = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")
 """Who makes pods of Jobs, by how the controller manager is started."""
 _ALLOWED_CAPABILITIES: Final = (
@@ -256,6 +262,46 @@ def build_policies(settings: OperatorSettings) -> list[Document]:
             "in this namespace Jobs with pods beyond Pod Security baseline are made by the builder alone",
         ),
     ]
+
+
+SYSTEM_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease")
+"""Where nothing is built, whoever makes an ImageBuild there."""
+
+
+def builder_policy(settings: OperatorSettings) -> list[Document]:
+    """What the builder writes: Jobs and ConfigMaps of builds, whose pods get no token of their ServiceAccount.
+
+    An object is one of a build by our label, or by its owner where somebody took the label away.
+    """
+    owners = f"r.apiVersion.startsWith('{names.GROUP}/') || r.apiVersion.startsWith('{api.CONFIGS.group}/')"
+
+    def of_a_build(object_: str) -> str:
+        metadata = f"{object_}.metadata"
+        labelled = f"has({metadata}.labels) && '{names.RUN_LABEL}' in {metadata}.labels"
+        return f"({labelled} || has({metadata}.ownerReferences) && {metadata}.ownerReferences.exists(r, {owners}))"
+
+    pod = "object.spec.template.spec"
+    tokens = "v.projected.sources.exists(s, has(s.serviceAccountToken))"
+    volumes = f"has({pod}.volumes) && {pod}.volumes.exists(v, has(v.projected) && has(v.projected.sources) && {tokens})"
+    own = f"request.namespace == '{settings.namespace}' && request.name == '{names.ARCHITECTURES_CONFIGMAP}'"
+    return policy_documents(
+        metadata(BUILDER_POLICY, names.ROLE),
+        [resource_rule(each, "CREATE", "UPDATE", "DELETE") for each in (JOBS, CONFIGMAPS)],
+        {
+            "nothing is built in Kubernetes' own namespaces": f"!(request.namespace in {list(SYSTEM_NAMESPACES)})",
+            "the builder writes objects of builds alone": (
+                f"request.resource.resource == 'configmaps' && {own} || "
+                f"(request.operation == 'DELETE' || {of_a_build('object')}) && "
+                f"(request.operation == 'CREATE' || {of_a_build('oldObject')})"
+            ),
+            "pods of builds get no token": (
+                "request.resource.resource != 'jobs' || request.operation != 'CREATE' || "
+                f"has({pod}.automountServiceAccountToken) && !{pod}.automountServiceAccountToken && !({volumes})"
+            ),
+        },
+        account=(settings.namespace, names.ROLE),
+        condition="builder",
+    )
 
 
 def _build_policy(name: str, rules: list[Document], spec: str, allowed: str, message: str) -> list[Document]:

@@ -150,7 +150,9 @@ _CLUSTER: Final = (
     rule(CLUSTER_ROLES, "get", names=[names.OPERATOR]),
     *managing(MUTATING_WEBHOOKS, (names.WEBHOOK_CONFIGURATION, names.OPERATOR)),
     *managing(VALIDATING_WEBHOOKS, (names.OPERATOR,)),
-    *_managing((kind, (names.ENOEXEC_POLICY,)) for kind in (VALIDATING_POLICIES, VALIDATING_POLICY_BINDINGS)),
+    *_managing(
+        (kind, (names.ENOEXEC_POLICY, names.POD_POLICY)) for kind in (VALIDATING_POLICIES, VALIDATING_POLICY_BINDINGS)
+    ),
     *events.RIGHTS,
     *SCRAPER_RIGHTS,
 )
@@ -224,6 +226,10 @@ def taints_permissions(settings: OperatorSettings, cluster: ClusterCapabilities)
             rule((NODES, PODS), "get", "list", "patch"),
             rule(taints_objects.REGISTRATION_POLICIES, "get", "delete", names=[taints_names.REGISTRATION_POLICY]),
             *managing(MUTATING_WEBHOOKS, (taints_names.ROLE,)),
+            *_managing(
+                (kind, (taints_names.POD_POLICY, taints_names.TEMPLATE_POLICY))
+                for kind in (VALIDATING_POLICIES, VALIDATING_POLICY_BINDINGS)
+            ),
             *_managing((kind, _TAINTS_ROLES) for kind in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)),
         ),
         namespaces={
@@ -261,8 +267,8 @@ _BUILDS_IN_CLUSTER: Final = (
         ),
     ),
     (CLUSTER_ROLE_BINDINGS, (builds_names.ROLE, builds_objects.MACHINE_ROLE)),
-    (VALIDATING_POLICIES, (builds_objects.POD_POLICY, builds_objects.JOB_POLICY)),
-    (VALIDATING_POLICY_BINDINGS, (builds_objects.POD_POLICY, builds_objects.JOB_POLICY)),
+    (VALIDATING_POLICIES, builds_objects.POLICIES),
+    (VALIDATING_POLICY_BINDINGS, builds_objects.POLICIES),
 )
 
 

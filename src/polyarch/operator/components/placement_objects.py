@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from polyarch import names as shared_names
 from polyarch.kube import events, lease
 from polyarch.kube.owners import Owner
 from polyarch.kube.rbac import PolicyRule, rule
@@ -91,6 +92,7 @@ def placement_operands(
         *([readings_secret(settings.namespace)] if features.share_readings else ()),
         *([report_config_map(settings.namespace)] if features.reports else ()),
         *rbac(features),
+        *(pod_policy(settings) if settings.admission_policies else ()),
         *(
             document
             for role in roles
@@ -282,6 +284,15 @@ def role_permissions(features: OptionalFeatures) -> dict[str, RolePermissions]:
             ),
         ),
     }
+
+
+def pod_policy(settings: OperatorSettings) -> list[Document]:
+    """What controller and monitor handler change of pods. A process that places pods adds tolerations, too."""
+    return operands.pod_policy(
+        metadata(names.POD_POLICY, names.CONTROLLER),
+        (settings.namespace, names.CONTROLLER, names.ENOEXEC_HANDLER),
+        gates=(names.GATE, shared_names.TOLERATIONS_GATE),
+    )
 
 
 def service_accounts(namespace: str = DEFAULT_NAMESPACE) -> list[Document]:

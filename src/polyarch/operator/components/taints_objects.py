@@ -37,7 +37,12 @@ from polyarch.operator.operands import (
     configuration_document,
     first_problems,
     injected,
+    own_metadata,
+    pod_policy,
+    policy_documents,
+    resource_rule,
     role_objects,
+    same,
     shortened,
 )
 from polyarch.operator.owned_objects import (
@@ -47,6 +52,7 @@ from polyarch.operator.owned_objects import (
     combined,
     global_pull_secret,
     labels,
+    metadata,
     owned,
     reading_images,
     roles,
@@ -73,7 +79,10 @@ def taints_operands(
         deployment(settings),
         settings.tolerating(taints.key),
         cluster,
-        rbac=rbac(settings, cluster, evicts=taints.image_change == "evict"),
+        rbac=[
+            *rbac(settings, cluster, evicts=taints.image_change == "evict"),
+            *(policies(settings) if settings.admission_policies else ()),
+        ],
         alerts=alerts.TAINTS,
         ca_bundle=ca_bundle,
         registries=registries,
@@ -170,6 +179,45 @@ def rbac(settings: OperatorSettings, cluster: ClusterCapabilities, *, evicts: bo
     for namespace, rules in (("", adding.cluster), *adding.namespaces.items()):
         documents += granted(names.ADMISSION_ROLE, rules, accounts, namespace=namespace, labels=labels(names.ROLE))
     return documents
+
+
+# -- admission policies ------------------------------------------------------------------------------------------------
+
+
+POD_SPEC_FIELDS: Final = (
+    "activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig", "dnsPolicy",
+    "enableServiceLinks", "ephemeralContainers", "hostAliases", "hostIPC", "hostNetwork", "hostPID", "hostUsers",
+    "hostname", "hostnameOverride", "imagePullSecrets", "initContainers", "nodeName", "nodeSelector", "os", "overhead",
+    "preemptionPolicy", "priority", "priorityClassName", "readinessGates", "resourceClaims", "resources",
+    "restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates", "schedulingGroup", "securityContext",
+    "serviceAccount", "serviceAccountName", "setHostnameAsFQDN", "shareProcessNamespace", "subdomain",
+    "terminationGracePeriodSeconds", "topologySpreadConstraints", "volumes", "workloadRef",
+)  # fmt: skip
+"""Fields of a PodSpec but for ``tolerations``, of every version: CEL cannot say "all others"."""
+
+
+TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+"""Annotation by which the API server counts changes of a DaemonSet's template."""
+
+
+def policies(settings: OperatorSettings) -> list[Document]:
+    """What the role writes to pods and to DaemonSets."""
+    account = (settings.namespace, names.ROLE)
+    fields = ("selector", "updateStrategy", "minReadySeconds", "revisionHistoryLimit")
+    template = f"{same('spec.template', 'metadata')} && {same('spec.template.spec', *POD_SPEC_FIELDS)}"
+    return [
+        *pod_policy(metadata(names.POD_POLICY, names.ROLE), account, gates=(names.GATE,)),
+        *policy_documents(
+            metadata(names.TEMPLATE_POLICY, names.ROLE),
+            [resource_rule(DAEMONSETS, "UPDATE")],
+            {
+                "of a DaemonSet only tolerations change": f"{same('spec', *fields)} && {template}",
+                **own_metadata(TEMPLATE_GENERATION),
+            },
+            account=account,
+            condition="taints",
+        ),
+    ]
 
 
 # -- webhook configuration ---------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_every_flag_of_the_operator_reaches_it(started):
     arguments = [
         *("run", "operator", "--namespace", "ns", "--image", "example.com/p:1", "--image-pull-policy", "Always"),
         *("--image-pull-secret", "one", "--image-pull-secret", "two", "--certificates", "cert-manager"),
-        *("--no-network-policies", "--webhook-replicas", "5", "--controller-replicas", "3"),
+        *("--no-network-policies", "--no-admission-policies", "--webhook-replicas", "5", "--controller-replicas", "3"),
         *("--handler-replicas", "4", "--registries-configmap", "mirrors", "--allow-address", "10.0.0.0/8"),
         *(
             "--resource-webhooks",
@@ -130,6 +130,7 @@ def test_every_flag_of_the_operator_reaches_it(started):
         certificates="cert-manager",
         resource_webhooks="olm",
         network_policies=False,
+        admission_policies=False,
         webhook_replicas=5,
         controller_replicas=3,
         handler_replicas=4,
