@@ -292,3 +292,15 @@ async def test_a_namespace_with_more_images_than_are_queued_pushes_out_its_own(m
     await world.start(deployment("few", *names), many)
     await world.clock.run(20)
     assert {f"app:{number}" for number in range(5)} <= set(world.asked())
+
+
+@pytest.mark.req("PL-380", "PL-851")
+async def test_a_namespace_with_many_images_takes_no_more_of_the_pace_than_another(make):
+    world = make(imagesPerMinute=60)
+    many = [f"r.example/old:{number}" for number in range(200)]
+    few = [f"r.example/app:{number}" for number in range(5)]
+    for each in (*many, *few):
+        world.registry.set(each, "linux/arm64")
+    await world.start(deployment("many", *many, namespace="evil"), deployment("few", *few))
+    await world.clock.run(15)
+    assert {f"app:{number}" for number in range(5)} <= set(world.asked())
