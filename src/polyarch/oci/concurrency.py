@@ -58,7 +58,8 @@ class Tenants:
     def __init__(self, first: str = "") -> None:
         self.first = first
         self._names = {first: None}
-        self._listeners: dict[Callable[[str], None], None] = {}
+        self._listeners: dict[object, Callable[[str], None]] = {}
+        """By block: two may have the same listener, as requests of one image that join one call do."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -66,7 +67,7 @@ class Tenants:
     def add(self, name: str) -> None:
         if name not in self._names:
             self._names[name] = None
-            for listener in tuple(self._listeners):
+            for listener in tuple(self._listeners.values()):
                 listener(name)
 
     @contextmanager
@@ -74,11 +75,12 @@ class Tenants:
         """Call ``listener`` for each tenant, those who join within the block included."""
         for name in tuple(self._names):
             listener(name)
-        self._listeners[listener] = None
+        block = object()
+        self._listeners[block] = listener
         try:
             yield
         finally:
-            del self._listeners[listener]
+            del self._listeners[block]
 
 
 class _Call(Generic[V]):

@@ -190,3 +190,18 @@ async def test_a_call_that_is_joined_is_made_for_whoever_joins_it():
     assert list(first) == ["greedy", "modest", "third"]
     done.set()
     await asyncio.gather(*waiting)
+
+
+@pytest.mark.req("PL-851")
+async def test_two_requests_of_one_image_may_join_the_same_call():
+    """And those who join the image later are still told to the call when one of both has left."""
+    calls, first, second = SingleFlight(), Tenants("greedy"), Tenants("modest")
+    done = asyncio.Event()
+    waiting = [asyncio.create_task(calls.join("key", done.wait, tenants=each)) for each in (first, second, second)]
+    await asyncio.sleep(0)
+    waiting[1].cancel()
+    await asyncio.wait(waiting[1:2])
+    second.add("third")
+    assert list(first) == ["greedy", "modest", "third"]
+    done.set()
+    assert await asyncio.gather(waiting[0], waiting[2]) == [True, True]
