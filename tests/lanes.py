@@ -35,10 +35,10 @@ FIRST: Mapping[str, tuple[str, ...]] = {
         "test_taints_schema",
         "test_report_kept",
         "test_placement_run",
-        "test_placement_facts",
+        "test_placement_assumptions",
     ),
     "operated": ("test_operator_lifecycle", "test_operator_monitor", "test_operator_taken_away"),
-    "building": ("test_builds_walk", "test_builds_pruning", "test_builds_registry_access"),
+    "building": ("test_builds_walk", "test_builds_old_runs", "test_builds_registry_access"),
     "operated-features": (
         "test_taints_operator",
         "test_numa_operator",
