@@ -39,6 +39,7 @@ async def test_idle_closes_cost_one_watch_each_and_no_list() -> None:
             stream(event("ADDED", node("a", 1)), bookmark(5, end=True), then="end"),
             *(stream(bookmark(10 + number), then="end") for number in range(CLOSES)),
             status(500, "InternalError"),
+            listing(node("a", 1), version=str(9 + CLOSES)),
             stream(event("ADDED", node("b", 100)), then="hold"),
         )
         informer = Informer(client, NODES, Node, clock=Impatient())
@@ -48,9 +49,12 @@ async def test_idle_closes_cost_one_watch_each_and_no_list() -> None:
                 await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        versions = [request.query.get("resourceVersion") for request in api.requests[1:]]
+        watches = [request for request in api.requests if "watch" in request.query]
+        versions = [request.query.get("resourceVersion") for request in watches[1:]]
         assert versions == ["5", *(str(10 + number) for number in range(CLOSES)), str(9 + CLOSES)]
-        assert [request.query.get("sendInitialEvents") for request in api.requests[1:]] == [None] * (CLOSES + 2)
+        assert [request.query.get("sendInitialEvents") for request in watches[1:]] == [None] * (CLOSES + 2)
+        (question,) = (request for request in api.requests if request not in watches)
+        assert question.query["limit"] == "1"  # after the outage: whether storage is still what it was
 
 
 @pytest.mark.req("TN-080")
