@@ -344,7 +344,9 @@ def _quoted(value: object) -> str:
 def _passed_on(asked: _Request[Any] | _Addressed) -> AdmissionResponse:
     """The answer to a review that is none of the route's: it is allowed, unless it asks if anybody answers."""
     is_probe = webhook_probe.is_probe(asked.resource.resource, asked.name)
-    return AdmissionResponse(allowed=not is_probe, message=webhook_probe.REACHED if is_probe else "")
+    if not is_probe:
+        return AdmissionResponse()
+    return AdmissionResponse(allowed=False, code=409, message=webhook_probe.REACHED)  # 403 in an audit means rights
 
 
 def _encoded(uid: str, response: AdmissionResponse) -> bytes:

@@ -203,8 +203,11 @@ async def _listening(host: str, port: int) -> list[socket.socket]:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listening.bind(at)
-            listening.listen(_BACKLOG)
+            try:
+                listening.bind(at)
+                listening.listen(_BACKLOG)
+            except OSError as error:
+                raise OSError(error.errno, f"cannot listen on {address[0]} port {at[1]}: {error.strerror}") from None
     except BaseException:
         for listening in opened:
             listening.close()
