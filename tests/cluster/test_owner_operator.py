@@ -205,19 +205,20 @@ async def world(sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
 
 @pytest.mark.req("KR-051")
 async def test_a_pass_that_changes_nothing_sends_nothing(world: OwnerOperatorWorld) -> None:
-    """Not the next pass either, nor the first one of the next leader; other managers' fields are left as they are."""
+    """Not the next pass either, nor the first one of the next leader; annotations of others are left as they are."""
     async with world.operator():
         await world.create(replicas=2, image=IMAGE, settings="a")
         await world.condition("Available", "True")
         deployment = await world.get(DEPLOYMENTS)
         assert [each["name"] for each in deployment["metadata"]["ownerReferences"]] == ["f"]
-        await world.patch(DEPLOYMENTS, "f", MergePatch({"spec": {"minReadySeconds": 1}}), field_manager="kubectl-edit")
+        theirs = MergePatch({"metadata": {"annotations": {"note": "theirs"}}})
+        await world.patch(DEPLOYMENTS, "f", theirs, field_manager="kubectl-edit")
         await world.settled()
         quiet = world.audit()
         for number in range(5):
             await world.patch(world.fleets, "f", MergePatch({"metadata": {"annotations": {"n": str(number)}}}))
         assert await quiet.requests() == []
-        assert (await world.get(DEPLOYMENTS))["spec"]["minReadySeconds"] == 1, "a foreign field survives"
+        assert (await world.get(DEPLOYMENTS))["metadata"]["annotations"]["note"] == "theirs"
     quiet = world.audit()
     async with world.operator():
         await asyncio.sleep(3)
