@@ -19,7 +19,6 @@ from polyarch.kube.errors import KubernetesError
 from polyarch.kube.informer import InformerFactory
 from polyarch.kube.patches import JsonPatch, Operation, add, replace
 from polyarch.kube.resources import (
-    CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIGMAPS,
     DEPLOYMENTS,
@@ -37,6 +36,7 @@ from polyarch.kube.resources import (
     Resource,
 )
 from polyarch.objects import ObjectKey, Unstructured
+from polyarch.operator.apply_sets import IN_CLUSTER
 from polyarch.operator.components import placement_objects as operands
 from polyarch.operator.components import placement_objects as webhooks
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
@@ -78,7 +78,7 @@ MUTATING_POLICIES, MUTATING_POLICY_BINDINGS = (
 def kinds_in(namespace: str) -> list[tuple[Resource, str]]:
     return [
         *((resource, namespace) for resource in NAMESPACED),
-        *((resource, "") for resource in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, MUTATING_WEBHOOKS)),
+        *((resource, "") for resource in IN_CLUSTER),
     ]
 
 
@@ -292,7 +292,7 @@ async def test_what_others_may_add_stays(sandbox: Sandbox, namespace: str) -> No
             SERVICE_ACCOUNTS,
             [add("/imagePullSecrets", [{"name": "dockercfg"}]), add("/secrets", [{"name": "dockercfg"}])],
         ),
-        (SERVICES, [add("/metadata/annotations", {"x": "y"}), add("/spec/sessionAffinity", "ClientIP")]),
+        (SERVICES, [add("/metadata/annotations", {"x": "y"})]),
     ]
     part = f"{names.OPERAND}{suffix}"
     async with kept_in(sandbox, kinds_in(namespace)) as (client, kept):

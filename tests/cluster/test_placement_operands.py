@@ -20,9 +20,10 @@ from polyarch.kube.rbac import PolicyRule, granted, role
 from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, by_kind
 from polyarch.operator import operands as workloads
 from polyarch.operator.components import placement_objects
-from polyarch.operator.components.operator_rbac import placement_permissions
+from polyarch.operator.components.operator_rbac import placement_permissions, secret_permissions
 from polyarch.operator.components.placement_objects import controller_deployment, webhook_deployment
 from polyarch.operator.operands import OperandDeployment
+from polyarch.operator.owned_objects import combined
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ClusterPodPlacementConfig, PlacementPolicy
@@ -66,7 +67,7 @@ async def operator(
     home, suffix = settings.namespace, secrets.token_hex(4)
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": names.OPERATOR}}
     await client.apply(SERVICE_ACCOUNTS, account, namespace=home)
-    held = placement_permissions(settings, cluster)
+    held = combined(placement_permissions(settings, cluster), secret_permissions(settings))
     name = f"{names.OPERATOR}-{suffix}"
     for namespace, rules in (("", held.cluster), *held.namespaces.items()):
         for document in granted(name, rules, [(home, names.OPERATOR)], namespace=namespace):

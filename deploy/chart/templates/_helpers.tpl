@@ -109,6 +109,7 @@ imagePullSecrets:
   (list "REGISTRIES_CONFIGMAP" (include "polyarch.registries" $root) "")
   (list "SECRET_ACCESS" $values.registries.secretAccess "byName")
   (list "ALLOW_ADDRESS" (join " " $values.registries.allowAddresses) "")
+  (list "DENY_ADDRESS" (join " " $values.registries.denyAddresses) "")
   (list "PRIORITY_CLASS" $values.priorityClassName "system-cluster-critical")
   (list "NODE_SELECTOR" (join " " $labels) "")
   (list "TOLERATION" (join " " $tolerations) "")
