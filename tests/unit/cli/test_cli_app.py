@@ -28,6 +28,12 @@ def test_a_misspelt_command_is_a_usage_error_with_a_suggestion(capsys: pytest.Ca
     ("words", "problem"),
     [
         (["inspect", "--requir", "amd64", "nginx"], "inspect: there is no option --requir; did you mean --require?"),
+        (["install", "--dryrun"], "install: there is no option --dryrun; did you mean --dry-run?"),
+        (["install", "-f", "values.yaml"], "install: there is no option -f; did you mean --values?"),
+        (
+            ["run", "operator", "--no-network-policie"],
+            "run: there is no option --no-network-policie; did you mean --no-network-policies?",
+        ),
         (
             ["lint", "-o", "xml", "."],
             "--output xml: unknown format 'xml'; expected text, json, yaml, sarif, junit, github, ",

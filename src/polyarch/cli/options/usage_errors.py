@@ -39,9 +39,10 @@ def sentence(error: CycloptsError) -> str:
 
                 if removed := REMOVED.get(option):
                     return f"{name}{option} {removed}"
-            *_, known = f"{error}".partition(" Did you mean ")
-            instead = f"did you mean {known}" if known else f"{help_line} lists them"
-            return f"{name}there is no option {option}; {instead}"
+            names = [
+                known for argument in error.argument_collection for known in (*argument.names, *argument.negatives)
+            ]
+            return f"{name}there is no option {option}; {_instead(option, names, help_line)}"
         case CoercionError(token=token, target_type=target) if token is not None and target in (int, float):
             return f"{name}{token.keyword or 'argument'} {token.value}: expected a number"
     return str(error)
@@ -73,8 +74,8 @@ def other_command(words: Sequence[str]) -> str:
 # -- options that do not exist
 
 
-FAMILIAR: Final = {"--format": "-o", "--output-format": "-o"}
-"""Options of other linters → what does the same here."""
+FAMILIAR: Final = {"--format": "-o", "--output-format": "-o", "-f": "--values", "--set": "--values"}
+"""Options of other linters and of Helm → what does the same here, in commands that have it."""
 
 
 def refuse_misspelt(paths: Iterable[str], app: "App") -> None:
@@ -85,16 +86,21 @@ def refuse_misspelt(paths: Iterable[str], app: "App") -> None:
 
 
 def _problem(path: str, app: "App") -> str:
-    from difflib import get_close_matches
-
     word = path.partition("=")[0]
     names = [name for option in declared(app) if not option.is_argument for name in option.names]
     if word in names:
         return f"{path}: no such file, and after -- there are no options"
-    familiar = FAMILIAR.get(word, "")
-    close = [familiar] if familiar in names else get_close_matches(word, names, n=1)
-    instead = f"did you mean {close[0]}?" if close else f"polyarch {' '.join(app.name)} --help lists them"
-    return f"{word}: unknown option; {instead}"
+    help_line = f"polyarch {' '.join(app.name)} --help"
+    return f"{word}: unknown option; {_instead(word, names, help_line)}"
+
+
+def _instead(option: str, names: Sequence[str], help_line: str) -> str:
+    """The option that was probably meant, or where all of them stand."""
+    from difflib import get_close_matches
+
+    familiar = FAMILIAR.get(option, "")
+    close = [familiar] if familiar in names else get_close_matches(option, names, n=1)
+    return f"did you mean {close[0]}?" if close else f"{help_line} lists them"
 
 
 # -- options whose value may be left out: ``--rebuild`` is ``--rebuild=``, and never takes the next word for its value
