@@ -26,7 +26,7 @@ from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route, 
 from polyarch.kube.client import Client
 from polyarch.kube.resources import ENDPOINT_SLICES, MUTATING_WEBHOOKS, PODS, SERVICES
 from polyarch.kube.server import Handler, HttpServer
-from polyarch.kube.webhook_probe import WebhookProbe, probe_entry
+from polyarch.kube.webhook_probe import NOT_KNOWN, WebhookProbe, probe_entry
 from polyarch.kube.x509 import Purpose, Subject
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
@@ -178,7 +178,9 @@ async def test_the_api_server_says_whether_it_reaches_a_webhook_and_why_not(
 
     async def said() -> str:
         probe = WebhookProbe(client, SystemClock(), webhook=WEBHOOK, namespace=namespace)
-        return await probe.problem(was_reached=False, is_current=True)
+        while (found := await probe.problem(was_reached=False, is_current=True)) == NOT_KNOWN:
+            await asyncio.sleep(0.1)
+        return found
 
     async def as_expected() -> bool:
         found = await said()

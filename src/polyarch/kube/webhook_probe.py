@@ -8,13 +8,14 @@ call comes with the API server's words about the cause.
 
 Of several API servers the one that answers is asked."""
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import structlog
 
-from polyarch.clock import Clock
+from polyarch.clock import Clock, deadline
 from polyarch.kube.errors import ApiError, KubernetesError
 from polyarch.kube.resources import CONFIGMAPS, Resource
 
@@ -33,6 +34,12 @@ REPEATED_INTERVAL: Final = 1.0
 LASTING: Final = 3.0
 """Seconds for which the webhook must have been out of reach before that counts, where it was reached before: API
 servers learn of new endpoints and registrations by watches."""
+PATIENCE: Final = 0.5
+"""Seconds that whoever begins a question waits for its answer; a webhook that is out of reach takes as long as its
+timeout."""
+LONGEST: Final = 15.0
+"""Seconds until a question without an answer is given up: half of the timeout that a webhook can have."""
+NOT_KNOWN: Final = "the API server has not said yet whether it reaches the webhook"
 _URL: Final = re.compile(r'(?:Post )?"(https?://[^/"]*)[^"]*"')
 """In the API server's words; the path may have a secret."""
 
@@ -86,7 +93,7 @@ class Creates(Protocol):
 
 
 class WebhookProbe:
-    """Asks the API server for one webhook, by its name, and remembers the answer."""
+    """Asks the API server for one webhook, by its name, and remembers the answer. One question at a time, in a task."""
 
     def __init__(self, client: Creates, clock: Clock, *, webhook: str, namespace: str) -> None:
         self._client = client
@@ -94,36 +101,57 @@ class WebhookProbe:
         self._webhook = webhook
         self._namespace = namespace
         self._problem = ""
+        self._question: asyncio.Task[str] | None = None
+        self._is_answered = False
         self._asked_at: float | None = None
         self._failing_since: float | None = None
         self._unsaid = ""
 
     @property
     def wait(self) -> float:
-        """Seconds from one question to the next."""
-        return REPEATED_INTERVAL if self._problem else PROBE_INTERVAL
+        """Seconds until it is worth calling :meth:`problem` again."""
+        return REPEATED_INTERVAL if self._problem or self._question is not None else PROBE_INTERVAL
 
     def forget(self) -> None:
         """The webhook is not registered, or nobody could answer."""
+        if self._question is not None:
+            self._question.cancel()
+        self._question, self._is_answered = None, False
         self._problem, self._asked_at, self._failing_since = "", None, None
 
     async def problem(self, *, was_reached: bool, is_current: bool) -> str:
         """Why the API server does not reach the webhook, as a sentence; empty: it does, or says nothing of it.
 
-        ``was_reached``: so it was said last, and is said until the contrary lasts. ``is_current``: no pod of an earlier
-        version may answer, which lets everything pass.
+        Takes :data:`PATIENCE` at most; an answer that comes later counts from the next call on. ``was_reached``: so it
+        was said last, and is said until the contrary lasts. ``is_current``: no pod of an earlier version may answer,
+        which lets everything pass.
         """
+        self._take_answer()
         now = self._clock.monotonic()
-        if self._asked_at is None or now - self._asked_at >= self.wait:
+        if self._question is None and (self._asked_at is None or now - self._asked_at >= self.wait):
             self._asked_at = now
-            self._problem = await self._ask(is_current)
-            if not self._problem:
-                self._failing_since = None
-            elif self._failing_since is None:
-                self._failing_since = now
-                log.warning("webhook not reached", webhook=self._webhook, problem=self._problem)
-        lasted = now - self._failing_since if self._failing_since is not None else 0.0
+            self._question = asyncio.create_task(self._ask(is_current), name=f"probe of {self._webhook}")
+            try:
+                async with deadline(self._clock, PATIENCE):
+                    await asyncio.wait({self._question})
+            except TimeoutError:
+                pass
+            self._take_answer()
+        if not self._is_answered:
+            return "" if was_reached else NOT_KNOWN
+        lasted = self._clock.monotonic() - self._failing_since if self._failing_since is not None else 0.0
         return "" if was_reached and lasted < LASTING else self._problem
+
+    def _take_answer(self) -> None:
+        if self._question is None or not self._question.done():
+            return
+        question, self._question = self._question, None
+        self._problem, self._is_answered = question.result(), True
+        if not self._problem:
+            self._failing_since = None
+        elif self._failing_since is None:
+            self._failing_since = self._clock.monotonic()
+            log.warning("webhook not reached", webhook=self._webhook, problem=self._problem)
 
     async def _ask(self, is_current: bool) -> str:
         document = {
@@ -133,7 +161,8 @@ class WebhookProbe:
         }
         name, unsaid = probe_name(self._webhook), ""
         try:
-            await self._client.create(CONFIGMAPS, document, namespace=self._namespace, dry_run=True, retry=False)
+            async with deadline(self._clock, LONGEST):
+                await self._client.create(CONFIGMAPS, document, namespace=self._namespace, dry_run=True, retry=False)
         except ApiError as error:
             if f'failed calling webhook "{name}"' in error.message:
                 return f"the API server cannot call it: {_URL.sub(_shown, error.message)}"
@@ -141,6 +170,8 @@ class WebhookProbe:
                 unsaid = str(error)  # somebody else's refusal came first
         except KubernetesError as error:
             unsaid = str(error)
+        except TimeoutError:
+            unsaid = f"no answer within {LONGEST:g} s"
         else:
             if is_current:
                 return "the API server passes it by, although it is registered, or another program answers"

@@ -1,5 +1,6 @@
 """What a dry run of the API server says of a webhook, and how long that is believed."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,7 +8,16 @@ import pytest
 from manual_clock import ManualClock
 
 from polyarch.kube.errors import ApiError, Forbidden, Unavailable
-from polyarch.kube.webhook_probe import LASTING, PROBE_INTERVAL, REPEATED_INTERVAL, WebhookProbe, probe_entry
+from polyarch.kube.webhook_probe import (
+    LASTING,
+    LONGEST,
+    NOT_KNOWN,
+    PATIENCE,
+    PROBE_INTERVAL,
+    REPEATED_INTERVAL,
+    WebhookProbe,
+    probe_entry,
+)
 
 pytestmark = pytest.mark.req("KR-035")
 
@@ -26,6 +36,8 @@ class Asked:
 
     def __init__(self) -> None:
         self.answer: Exception | None = ANSWERS
+        self.answering = asyncio.Event()
+        self.answering.set()
         self.count = 0
         self.clock = ManualClock()
         client: Any = SimpleNamespace(create=self._create)
@@ -34,6 +46,7 @@ class Asked:
     async def _create(self, *_: object, dry_run: bool, **__: object) -> None:
         assert dry_run
         self.count += 1
+        await self.answering.wait()
         if self.answer is not None:
             raise self.answer
 
@@ -97,6 +110,49 @@ async def test_a_webhook_that_answers_is_asked_seldom_and_one_that_does_not_soon
     asked.answer = FAILED
     await asked.problem()
     assert (asked.count, asked.probe.wait) == (2, REPEATED_INTERVAL)
+
+
+async def test_a_question_without_an_answer_holds_nobody_up_and_counts_once_it_is_answered() -> None:
+    asked = Asked()
+    asked.answering.clear()
+    asked.answer = FAILED
+    first = asyncio.create_task(asked.problem())
+    await asked.clock.run(PATIENCE)
+    assert await asyncio.wait_for(first, 5) == NOT_KNOWN, "not available before the API server has said so"
+    for _ in range(3):
+        asked.clock.advance(REPEATED_INTERVAL)
+        assert await asyncio.wait_for(asked.problem(was_reached=True), 5) == ""
+    assert (asked.count, asked.probe.wait) == (1, REPEATED_INTERVAL), "one question at a time"
+    asked.answering.set()
+    await asked.clock.run(0.1)
+    assert "cannot call it" in await asked.problem()
+
+
+async def test_a_question_that_is_never_answered_is_given_up_and_says_nothing() -> None:
+    asked = Asked()
+    asked.answering.clear()
+    first = asyncio.create_task(asked.problem())
+    await asked.clock.run(LONGEST)
+    assert await asyncio.wait_for(first, 5) == NOT_KNOWN
+    assert await asked.problem() == ""
+    asked.answering.set()
+    asked.clock.advance(PROBE_INTERVAL)
+    asked.answer = FAILED
+    assert "cannot call it" in await asked.problem()
+    assert asked.count == 2
+
+
+async def test_the_answer_of_a_webhook_that_is_not_registered_any_more_does_not_count() -> None:
+    asked = Asked()
+    asked.answering.clear()
+    asked.answer = FAILED
+    first = asyncio.create_task(asked.problem())
+    await asked.clock.run(PATIENCE)
+    await first
+    asked.probe.forget()
+    asked.answering.set()
+    asked.answer = ANSWERS
+    assert await asked.problem() == ""
 
 
 def test_the_entry_is_called_in_its_namespace_alone_as_the_webhook_is() -> None:
