@@ -7,7 +7,7 @@ stands in the way of pods that are there: a failed image is left alone for ten m
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
@@ -136,13 +136,13 @@ def _reduce(workload: Workload | CronJob) -> None:
 log = structlog.get_logger(__name__)
 
 MAX_QUEUED: Final = 20_000
-"""Images that wait to be asked for; beyond that those of the first list are dropped, of the namespace that has most.
-Their pods ask for them."""
+"""Images that wait to be asked for; beyond that the oldest are dropped of the namespace that has most. Their pods ask
+for them."""
 MAX_REMEMBERED: Final = 20_000
 FAILURE_RETRY_DELAY: Final = 600.0
 """Seconds for which a failed image is not asked for again."""
 BUSY_HOST_DELAY: Final = 30.0
-"""Seconds for which an image waits whose host is paused or low on its rate limit."""
+"""Seconds after which images are looked at again whose hosts were paused or low on their rate limits."""
 CONCURRENT_LOOKUPS: Final = Share(4, minimum=1, maximum=16)
 PAUSE_AFTER: Final = 50
 
@@ -170,6 +170,10 @@ class WarmUpQueue:
     def __init__(self) -> None:
         self._images: OrderedDict[str, dict[WarmUpKey, WarmUpImage]] = OrderedDict()
         self._namespaces: dict[WarmUpKey, str] = {}
+        self._by_length: defaultdict[int, dict[str, None]] = defaultdict(dict)
+        """Namespaces by how many images they have, so that the largest is found without a look at all."""
+        self.longest = 0
+        """How many images the namespace has that has most."""
 
     def __len__(self) -> int:
         return len(self._namespaces)
@@ -180,7 +184,10 @@ class WarmUpQueue:
     def add(self, image: WarmUpImage) -> None:
         """Add an image, or replace the one with this key in its position."""
         namespace = self._namespaces.setdefault(image.key, image.source.namespace)
-        self._images.setdefault(namespace, {})[image.key] = image
+        images = self._images.setdefault(namespace, {})
+        before = len(images)
+        images[image.key] = image
+        self._note_length(namespace, before, len(images))
 
     def drop(self, key: WarmUpKey) -> None:
         """Remove the image with this key, if there is one."""
@@ -190,7 +197,7 @@ class WarmUpQueue:
 
     def drop_one(self) -> None:
         """Remove the oldest image of the namespace that has most."""
-        most = max(self._images, key=lambda namespace: len(self._images[namespace]))
+        most = next(iter(self._by_length[self.longest]))
         self.drop(next(iter(self._images[most])))
 
     def next(self, allows: Callable[[str], bool]) -> WarmUpImage | None:
@@ -203,15 +210,36 @@ class WarmUpQueue:
         self.drop(image.key)
         return image
 
+    def take_all(self) -> list[WarmUpImage]:
+        """Remove and return all images."""
+        images = [image for each in self._images.values() for image in each.values()]
+        self.clear()
+        return images
+
     def clear(self) -> None:
         self._images.clear()
         self._namespaces.clear()
+        self._by_length.clear()
+        self.longest = 0
 
     def _remove(self, namespace: str, key: WarmUpKey) -> None:
         images = self._images[namespace]
         del images[key]
         if not images:
             del self._images[namespace]
+        self._note_length(namespace, len(images) + 1, len(images))
+
+    def _note_length(self, namespace: str, before: int, after: int) -> None:
+        """The namespace has one image more, one less, or as many as before."""
+        if (same := self._by_length.get(before)) is not None:
+            same.pop(namespace, None)
+            if not same:
+                del self._by_length[before]
+        if after:
+            self._by_length[after][namespace] = None
+        self.longest = max(self.longest, after)
+        if self.longest not in self._by_length:
+            self.longest = after
 
 
 class WarmUp:
@@ -240,8 +268,10 @@ class WarmUp:
         """Of new and changed templates."""
         self._rest = WarmUpQueue()
         """Of the first list."""
-        self._later: list[tuple[float, WarmUpImage]] = []
-        """When to look again at images whose hosts are to be left alone, in order."""
+        self._later = WarmUpQueue()
+        """Of hosts that are to be left alone."""
+        self._look_again_at = 0.0
+        """When those are looked at again."""
         self._failed: LRUCache[WarmUpKey, float] = LRUCache(MAX_REMEMBERED)
         self._once: LRUCache[WarmUpKey, bool] = LRUCache(MAX_REMEMBERED)
         """Images with ``Always`` that were asked for."""
@@ -317,21 +347,21 @@ class WarmUp:
         self._wake.set()
 
     def _add(self, item: WarmUpImage, *, fresh: bool) -> None:
+        self._later.drop(item.key)
         if fresh:
             self._rest.drop(item.key)
             self._fresh.add(item)
         elif item.key not in self._fresh:
             self._rest.add(item)
         if self.queued > MAX_QUEUED:
-            (self._rest or self._fresh).drop_one()
+            max(self._later, self._rest, self._fresh, key=lambda queue: queue.longest).drop_one()
 
     async def _next(self, allows: Callable[[str], bool]) -> WarmUpImage | None:
         """The next image that is not known and may be asked for now, of a namespace that is allowed."""
         now = self._clock.monotonic()
-        due = [item for at, item in self._later if at <= now]
-        self._later = self._later[len(due) :]
-        for waited in due:
-            self._rest.add(waited)
+        if self._later and now >= self._look_again_at:
+            for waited in self._later.take_all():
+                self._rest.add(waited)
         looked = 0
         while item := self._fresh.next(allows) or self._rest.next(allows):
             looked += 1
@@ -347,7 +377,9 @@ class WarmUp:
             if self._inspector.host_busy(item.reference, item.source.namespace) or self._inspector.host_low(
                 item.reference
             ):
-                self._later.append((now + BUSY_HOST_DELAY, item))
+                if not self._later:
+                    self._look_again_at = now + BUSY_HOST_DELAY
+                self._later.add(item)
                 continue
             return item
         return None

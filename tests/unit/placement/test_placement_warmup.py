@@ -1,17 +1,19 @@
 """Images of workload templates are read before their pods are created, and nobody is disturbed by it."""
 
 import asyncio
+import random
+from collections import Counter
 
 import msgspec
 import pytest
 from manual_clock import ManualClock
 from placement_world import OPERATOR, FakeInspector, FakeSecrets, FakeWatches, facts_of, placement_metrics, policy
 
-from polyarch.images.pull_secrets import PullSecrets
+from polyarch.images.pull_secrets import PullSecretNames, PullSecrets
 from polyarch.images.resolver import LowPriorityLookups
 from polyarch.oci.reference import parse
 from polyarch.placement import warmup
-from polyarch.placement.warmup import CONCURRENT_LOOKUPS, CronJob, WarmUp, Workload, pod_of
+from polyarch.placement.warmup import CONCURRENT_LOOKUPS, CronJob, WarmUp, WarmUpImage, WarmUpQueue, Workload, pod_of
 
 DEPLOYMENTS = "deployments"
 
@@ -304,3 +306,56 @@ async def test_a_namespace_with_many_images_takes_no_more_of_the_pace_than_anoth
     await world.start(deployment("many", *many, namespace="evil"), deployment("few", *few))
     await world.clock.run(15)
     assert {f"app:{number}" for number in range(5)} <= set(world.asked())
+
+
+@pytest.mark.req("PL-380", "PL-851", "PL-854")
+@pytest.mark.parametrize("place", ["paused", "first list", "changed"])
+async def test_images_of_one_namespace_that_fill_the_queue_drop_none_of_another(make, monkeypatch, place):
+    """Also those whose host is paused, and those of templates that change all the time."""
+    monkeypatch.setattr(warmup, "MAX_QUEUED", 50)
+    world = make(imagesPerMinute=60)
+    names = [f"r.example/app:{number}" for number in range(10)]
+    for each in names:
+        world.registry.set(each, "linux/arm64")
+    if place == "paused":
+        world.registry.busy.add("evil.example")
+    many = deployment("evil", *(f"evil.example/a:{number}" for number in range(200)), namespace="evil")
+    await world.start(*([many] if place == "first list" else []), deployment("old", *names[:8]))
+    for number in range(3 if place != "first list" else 0):
+        images = (f"evil.example/{number}:{at}" for at in range(100))
+        world.watches[DEPLOYMENTS].put(deployment(f"evil-{number}", *images, namespace="evil"))
+        await world.clock.run(3)
+    world.watches[DEPLOYMENTS].put(deployment("web", *names[8:]))
+    assert world.warm_up.queued <= 50
+    await world.clock.run(120)
+    assert {f"app:{number}" for number in range(10)} <= set(world.asked())
+
+
+@pytest.mark.req("PL-854")
+def test_the_image_that_is_dropped_is_found_by_its_namespace_without_a_look_at_all():
+    """Beside a count of all: any order of additions and removals keeps the longest."""
+    chance = random.Random(7)
+    queue, model = WarmUpQueue(), {}
+    for number in range(3000):
+        namespace = f"n{int(chance.paretovariate(1)) % 12}"
+        what = chance.random()
+        if what < 0.6:
+            image = WarmUpImage(parse(f"r.example/a:{chance.randrange(400)}"), PullSecretNames(namespace, ("s",)))
+            queue.add(image)
+            model[image.key] = namespace
+        elif what < 0.7 and model:
+            key = chance.choice(list(model))
+            queue.drop(key)
+            del model[key]
+        elif what < 0.8 and (image := queue.next(lambda name: name != "n1")) is not None:
+            del model[image.key]
+        elif what > 0.998:
+            assert {image.key for image in queue.take_all()} == set(model)
+            model.clear()
+        elif model:
+            most = max(Counter(model.values()).values())
+            queue.drop_one()
+            gone = next(key for key in model if key not in queue)
+            assert Counter(model.values())[model.pop(gone)] == most
+        assert len(queue) == len(model)
+        assert queue.longest == max(Counter(model.values()).values(), default=0), number
