@@ -40,6 +40,11 @@ MAX_BODY: Final = 8 * 2**20
 MAX_UNPROVEN_BODY: Final = 2 * 2**20
 """Of a review that could have been proven and is not: more than etcd takes of a pod. Decoded it may be twenty times as
 many."""
+NAMESPACE_LENGTH: Final = 63
+"""Characters of a namespace's name. Handlers keep facts by namespace, so a longer one of whoever made up a review would
+stay in memory."""
+_LOGGED: Final = 253
+"""Characters of whatever else names the object, in a log line."""
 WARNING_LENGTH: Final = 256
 WARNINGS_LENGTH: Final = 4096
 """The API server's limit for warnings, in characters: for each warning and for all together."""
@@ -237,6 +242,7 @@ class Reviewer(Generic[T]):
             return self._undecodable(body, error)
         _expect(review.api_version, review.kind)
         asked = review.request
+        _check_namespace(asked)
         if self._is_foreign(asked):
             return _encoded(asked.uid, _passed_on(asked))
         request = AdmissionRequest(
@@ -279,6 +285,7 @@ class Reviewer(Generic[T]):
             asked = _ADDRESSED.decode(envelope.request)
         except _UNREADABLE as broken:
             raise NotAReview(f"the AdmissionReview has no usable request: {broken}") from None
+        _check_namespace(asked)
         if self._is_foreign(asked):
             return _encoded(asked.uid, _passed_on(asked))
         return self._by_policy(asked, "undecodable", f"the object is not understood: {error}", None)
@@ -302,9 +309,9 @@ class Reviewer(Generic[T]):
             policy=route.on_error,
             failure=failure,
             problem=problem if error is None else f"{type(error).__name__}: {error}",
-            uid=asked.uid,
+            uid=asked.uid[:_LOGGED],
             namespace=asked.namespace,
-            name=asked.name,
+            name=asked.name[:_LOGGED],
             exc_info=error if error is not None and self._causes.is_new(error) else None,
         )
         if route.failed is not None:
@@ -335,6 +342,11 @@ def _expect(api_version: object, kind: object) -> None:
             f"expected apiVersion {API_VERSION} and kind {KIND}, found apiVersion {_quoted(api_version)} "
             f"and kind {_quoted(kind)}; set admissionReviewVersions: [v1] in the webhook configuration"
         )
+
+
+def _check_namespace(asked: _Request[Any] | _Addressed) -> None:
+    if len(asked.namespace) > NAMESPACE_LENGTH:
+        raise NotAReview(f"no namespace has a name of {len(asked.namespace)} characters")
 
 
 def _quoted(value: object) -> str:

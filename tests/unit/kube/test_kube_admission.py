@@ -489,3 +489,28 @@ async def test_a_body_in_many_pieces_is_put_together():
 
     async with serving(route()) as (_, session), session.post("/pods", data=pieces()) as response:
         assert (await response.json())["response"]["allowed"] is True
+
+
+@pytest.mark.req("KR-057")
+@pytest.mark.parametrize("made_up", [{"object": {"spec": 5}}, {"resource": {"resource": "secrets"}}, {}])
+async def test_a_namespace_that_cannot_exist_reaches_no_handler_whatever_else_the_review_says(made_up: dict) -> None:
+    asked: list[str] = []
+
+    async def keep(request: AdmissionRequest[Pod]) -> AdmissionResponse:
+        asked.append(request.namespace)
+        return AdmissionResponse()
+
+    await answer(review(namespace="n" * 63), keep)
+    assert len(asked) == 1
+    with pytest.raises(NotAReview, match="no namespace has a name of 64 characters"):
+        await answer(review(namespace="n" * 64, **made_up), keep)
+    assert len(asked) == 1
+
+
+@pytest.mark.req("KR-057")
+async def test_names_of_any_length_cost_a_log_line_of_bounded_length() -> None:
+    with structlog.testing.capture_logs() as logs:
+        response = await answer(review(uid="u" * 10**6, name="n" * 10**6, object={"spec": 5}))
+    assert response["allowed"]
+    assert [len(entry[key]) for entry in logs for key in ("uid", "name")] == [253, 253]
+    assert len(str(logs)) < 2000
