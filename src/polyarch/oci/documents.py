@@ -42,12 +42,15 @@ IMAGE_CONFIGS = frozenset(
 )
 
 MIB = 1024 * 1024
-MANIFEST_LIMIT = 2 * MIB
-"""An index of a thousand entries, or an image of some thousand layers, has less."""
+MANIFEST_LIMIT = 4 * MIB
+"""What clients should be able to read, by the distribution specification."""
 CONFIG_LIMIT = 2 * MIB
 TOKEN_LIMIT = 128 * 1024
 ERROR_BODY_LIMIT = 16 * 1024
 INLINE_DATA_LIMIT = 64 * 1024
+ITEM_LIMIT = 200_000
+"""Items of all lists and objects of a document. They and not its bytes decide what it takes in memory: ``{},`` becomes
+a hundred bytes. Real documents have one item in twenty bytes or more."""
 ENTRY_LIMIT = 1000
 INDEX_LIMIT = 16
 LOOKUP_LIMIT = 64
@@ -101,12 +104,14 @@ def classify(body: bytes) -> Document:
 
 
 def is_manifest(body: bytes) -> bool:
-    """Whether the bytes are a manifest of any kind, usable or not, rather than a web page or somebody's status."""
+    """Whether the bytes are a manifest of any kind, usable or not, rather than a web page or somebody's status. An
+    object of too many items counts as one.
+    """
     try:
         shape = decode(body, _Shape, "the manifest")
         return bool(shape.media_type) or shape.schema_version is not None or bool(_by_shape(shape, ""))
-    except ContentError:
-        return False
+    except ContentError as error:
+        return error.code == "too-complex" and body.lstrip()[:1] == b"{"
 
 
 def digest_of(body: bytes, algorithm: str = "sha256") -> str:
@@ -124,7 +129,7 @@ def signed_payload(body: bytes) -> bytes | None:
     if b'"signatures"' not in body:
         return None
     try:
-        document = msgspec.json.decode(body, type=_Signed)
+        document = decode(body, _Signed, "the manifest")
         if document.schema_version != 1 or not document.signatures:
             return None
         protected = msgspec.json.decode(_base64(document.signatures[0].protected), type=_Protected)
@@ -167,7 +172,10 @@ def inline_data(data: object, digest: str) -> bytes | None:
 
 
 def decode(body: bytes, type: type[T], what: str) -> T:
-    """The JSON as the type; ``malformed`` with the path of the first bad member."""
+    """The JSON as the type; ``malformed`` with the path of the first bad member, ``too-complex`` with many items."""
+    items = sum(map(body.count, (b",", b"{", b"[")))  # those within texts, too: no more than this
+    if items > ITEM_LIMIT:
+        raise ContentError("too-complex", f"{what} has up to {items} items where at most {ITEM_LIMIT} are read")
     try:
         return msgspec.json.decode(body, type=type)
     except msgspec.ValidationError as error:

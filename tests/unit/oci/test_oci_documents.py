@@ -38,7 +38,8 @@ def test_six_types_are_accepted() -> None:
 
 @pytest.mark.req("RG-050")
 def test_limits_are_those_of_the_specification() -> None:
-    assert documents.MANIFEST_LIMIT == documents.CONFIG_LIMIT == 2 * 1024 * 1024
+    assert (documents.MANIFEST_LIMIT, documents.CONFIG_LIMIT) == (4 * 1024 * 1024, 2 * 1024 * 1024)
+    assert documents.ITEM_LIMIT == 200_000
     assert (documents.TOKEN_LIMIT, documents.ERROR_BODY_LIMIT) == (128 * 1024, 16 * 1024)
     assert (documents.ENTRY_LIMIT, documents.INDEX_LIMIT, documents.LOOKUP_LIMIT) == (1000, 16, 64)
     assert (documents.LEVEL_LIMIT, documents.INLINE_DATA_LIMIT) == (3, 64 * 1024)
@@ -113,6 +114,8 @@ def test_a_stated_type_that_the_members_contradict_is_refused(document: object, 
         (b'{"errors": [{"code": "UNAUTHORIZED"}]}', False),
         (b'{"mediaType": 1}', False),
         (b'{"schemaVersion": 2, "manifests": [{"medi', False),
+        (b'{"manifests": [' + b"{}," * documents.ITEM_LIMIT + b"{}]}", True),
+        (b"<p>" + b"," * documents.ITEM_LIMIT, False),
     ],
 )
 def test_a_manifest_of_any_kind_is_told_from_a_page_or_a_status(body: bytes, manifest: bool) -> None:
@@ -134,6 +137,7 @@ REFUSED = [
     pytest.param(b'{"mediaType": 1}', "malformed", "at $.mediaType: ", id="a type that is a number"),
     pytest.param(b'{"manifests":' + b"[" * 50_000, "malformed", "nested too deeply", id="nested without end"),
     pytest.param(b'{"mediaType": "\xff"}', "malformed", "not UTF-8", id="other bytes"),
+    pytest.param(b"[" + b"0," * documents.ITEM_LIMIT + b"0]", "too-complex", "items", id="too many items"),
     pytest.param(b" " * (MANIFEST_LIMIT + 1), "too-large", f"at most {MANIFEST_LIMIT}", id="too large"),
 ]
 

@@ -2,20 +2,34 @@
 
 import base64
 import json
+import tracemalloc
 from typing import Any
 
+import msgspec
 import pytest
 
 from polyarch.oci.documents import (
     DOCKER_LIST,
     DOCKER_SCHEMA1,
     DOCKER_SCHEMA2,
+    ENTRY_LIMIT,
+    MANIFEST_LIMIT,
+    MIB,
     OCI_INDEX,
     OCI_MANIFEST,
     ContentError,
     digest_of,
+    signed_payload,
 )
-from polyarch.oci.image.parsing import BUNDLE_LABELS, IndexEntry, read_config, read_index, read_manifest, read_schema1
+from polyarch.oci.image.parsing import (
+    BUNDLE_LABELS,
+    IndexEntry,
+    read_blobs,
+    read_config,
+    read_index,
+    read_manifest,
+    read_schema1,
+)
 from polyarch.platforms import Platform
 
 DIGEST = f"sha256:{'a' * 64}"
@@ -407,3 +421,44 @@ def test_schema_1_states_an_architecture_only(
     found = read_schema1({"schemaVersion": 1, "fsLayers": [], **members})
     assert found.platform == platform
     assert [warning.code for warning in found.warnings] == warnings
+
+
+WIDE = b"{}," * (MANIFEST_LIMIT // 3 - 100) + b"{}"
+MANY_ITEMS = {
+    "entries": b'{"manifests":[%s]}' % WIDE,
+    "the version": b'{"schemaVersion":[%s],"manifests":[]}' % WIDE,
+    "annotations": b'{"manifests":[{"digest":"x","annotations":{"a":[%s]}}]}' % WIDE,
+    "data": b'{"manifests":[{"digest":"x","data":[%s]}]}' % WIDE,
+    "layers": b'{"config":{},"layers":[%s]}' % WIDE,
+    "signatures": b'{"schemaVersion":1,"fsLayers":[],"signatures":[%s]}' % WIDE,
+}
+
+
+@pytest.mark.req("RG-050")
+@pytest.mark.parametrize("body", MANY_ITEMS.values(), ids=MANY_ITEMS)
+def test_a_document_takes_little_more_memory_than_its_bytes_whatever_it_has(body):
+    """Small objects become thirty times as large; who chooses the registry would choose the memory."""
+    assert len(body) <= MANIFEST_LIMIT
+    tracemalloc.start()
+    try:
+        assert signed_payload(body) is None
+        for read in (read_index, read_manifest, read_blobs, read_schema1):
+            with pytest.raises(ContentError) as caught:
+                read(body)
+            assert caught.value.code == "too-complex"
+        assert tracemalloc.get_traced_memory()[1] < 2 * MANIFEST_LIMIT
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.req("RG-050")
+def test_a_manifest_of_three_mebibytes_is_read():
+    """A thousand entries with annotations of three kilobytes each."""
+    annotations = {"org.opencontainers.image.description": "A few words, as authors write them. " * 85}
+    entry = {"mediaType": OCI_MANIFEST, "size": 1, "platform": {"os": "linux", "architecture": "arm64"}}
+    entries = [
+        {**entry, "digest": f"sha256:{number:064x}", "annotations": annotations} for number in range(ENTRY_LIMIT)
+    ]
+    body = msgspec.json.encode({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries})
+    assert 3 * MIB < len(body) < MANIFEST_LIMIT
+    assert len(read_index(body).having("runnable")) == ENTRY_LIMIT
