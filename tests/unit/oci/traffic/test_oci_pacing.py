@@ -241,6 +241,29 @@ def test_many_hosts_do_not_erase_what_is_known_of_a_big_one(rate_limiter, kind):
     assert rate_limiter.host("registry-1.docker.io") is big
 
 
+@pytest.mark.req("PL-851", "RG-118")
+def test_a_tenant_that_brings_many_hosts_loses_its_own(rate_limiter):
+    """However many answers they give, and however long they are paused."""
+    modest = rate_limiter.host("modest.example", tenant="modest")
+    for number in range(HOSTS_KEPT * 2):
+        host = rate_limiter.host(f"host-{number}.example", tenant="greedy")
+        rate_limiter.answered(host, Headers())
+        rate_limiter.limited(host, 86400.0)
+    assert rate_limiter.host("modest.example") is modest
+    assert len(list(rate_limiter)) == HOSTS_KEPT
+
+
+@pytest.mark.req("PL-851")
+def test_a_host_that_answered_less_is_forgotten_before_one_that_is_not_paused(rate_limiter):
+    """Whoever answers can ask for pauses."""
+    rate_limiter.limited(rate_limiter.host("paused.example"), 86400.0)
+    hosts = [rate_limiter.host(f"host-{number}.example") for number in range(HOSTS_KEPT - 1)]
+    for host in hosts:
+        rate_limiter.answered(host, Headers())
+    rate_limiter.host("one-more.example")
+    assert [each.name for each in rate_limiter] == [*(each.name for each in hosts), "one-more.example"]
+
+
 def test_the_longest_idle_host_is_forgotten(rate_limiter):
     hosts = {name: rate_limiter.host(name) for name in map(str, range(HOSTS_KEPT))}
     rate_limiter.host("0")

@@ -417,6 +417,24 @@ async def test_a_server_that_speaks_no_http_is_said_to(answer: bytes) -> None:
     assert (error.kind, error.detail) == ("truncated", "what answers does not speak HTTP")
 
 
+@pytest.mark.req("RG-050")
+@pytest.mark.parametrize(
+    ("number", "size", "taken"), [(60, 10, True), (70, 10, False), (1, 7000, True), (1, 9000, False)]
+)
+async def test_an_answer_has_few_headers_and_none_is_long(number: int, size: int, taken: bool) -> None:
+    """Whoever answers chooses them, and they stay in memory."""
+    lines = "".join(f"x-{at}: {'a' * size}\r\n" for at in range(number))
+    async with (
+        scripted(raw(f"HTTP/1.1 200 OK\r\n{lines}content-length: 0\r\n\r\n".encode())) as port,
+        transport() as made,
+    ):
+        if taken:
+            async with made.request("GET", f"http://127.0.0.1:{port}/") as response:
+                assert len(list(response.headers)) == number + 1
+        else:
+            assert (await fails(made, f"http://127.0.0.1:{port}/")).kind == "truncated"
+
+
 # --- time
 
 
