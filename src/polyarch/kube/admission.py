@@ -43,8 +43,8 @@ many."""
 NAMESPACE_LENGTH: Final = 63
 """Characters of a namespace's name. Handlers keep facts by namespace, so a longer one of whoever made up a review would
 stay in memory."""
-_LOGGED: Final = 253
-"""Characters of whatever else names the object, in a log line."""
+LOGGED: Final = 253
+"""Characters of what a review says of itself, in a log line: anybody may have made it up."""
 WARNING_LENGTH: Final = 256
 WARNINGS_LENGTH: Final = 4096
 """The API server's limit for warnings, in characters: for each warning and for all together."""
@@ -309,9 +309,9 @@ class Reviewer(Generic[T]):
             policy=route.on_error,
             failure=failure,
             problem=problem if error is None else f"{type(error).__name__}: {error}",
-            uid=asked.uid[:_LOGGED],
+            uid=asked.uid[:LOGGED],
             namespace=asked.namespace,
-            name=asked.name[:_LOGGED],
+            name=asked.name[:LOGGED],
             exc_info=error if error is not None and self._causes.is_new(error) else None,
         )
         if route.failed is not None:

@@ -16,7 +16,10 @@ from typing import Any, Final
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
+
+from polyarch.kube.errors import SeenErrors
 
 log = structlog.get_logger(__name__)
 
@@ -93,6 +96,15 @@ class Connection(RequestHandler):
         self._of.forget(self)
         super().connection_lost(exc)
 
+    def log_exception(self, *_: Any, exc_info: BaseException | None = None, **__: Any) -> None:
+        """Instead of aiohttp's lines: what a caller sent is no error of ours, and may have a credential in it."""
+        problem = type(exc_info).__name__
+        if isinstance(exc_info, HttpProcessingError | web.RequestPayloadError):
+            log.debug("request not understood", peer=self.peer, problem=problem)
+        else:
+            is_new = exc_info is not None and self._of.causes.is_new(exc_info)
+            log.error("request not answered", peer=self.peer, problem=problem, exc_info=exc_info if is_new else None)
+
     def requested(self) -> None:
         """The headers of a request have arrived."""
         if self._first_request is not None:
@@ -126,6 +138,8 @@ class Connections:
     """All connections of one listener. ``unproven_bytes``: room for bodies on unproven connections."""
 
     def __init__(self, unproven_bytes: int = UNPROVEN_BYTES) -> None:
+        self.causes = SeenErrors()
+        """Why requests were not answered."""
         self._unproven_bytes = unproven_bytes
         self._unproven: dict[Connection, None] = {}
         """In order of arrival."""

@@ -16,7 +16,7 @@ import structlog
 from msgspec import UNSET, UnsetType
 
 from polyarch.clock import Clock
-from polyarch.kube.admission import NotAReview
+from polyarch.kube.admission import LOGGED, NotAReview
 from polyarch.kube.errors import SeenErrors
 from polyarch.kube.resources import Resource
 
@@ -175,9 +175,9 @@ class Converter:
         log.error(
             "objects not converted",
             route=self.route.name,
-            to=asked.desired_api_version,
-            problem=problem if error is None else f"{problem}: {type(error).__name__}: {error}",
-            uid=asked.uid,
+            to=asked.desired_api_version[:LOGGED],
+            problem=(problem if error is None else f"{problem}: {type(error).__name__}: {error}")[: 4 * LOGGED],
+            uid=asked.uid[:LOGGED],
             exc_info=error if error is not None and self._causes.is_new(error) else None,
         )
         return _encode(_AnsweredReview(_Response(asked.uid, _Result("Failure", problem), [])))

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import structlog
 import trustme
-from admission_port import connect, post, review, unfinished
+from admission_port import TLS, connect, post, review, unfinished
 
 from polyarch.kube import connections
 from polyarch.kube.admission import MAX_BODY, MAX_UNPROVEN_BODY, AdmissionResponse, Route, Webhooks
@@ -193,3 +194,44 @@ async def test_only_the_token_of_this_path_proves_a_review(listener):
     assert listener.proven[-1] is True
     for path in (f"/{token}", f"/pods/{token}/{token}", f"//pods/{token}"):
         assert await listener.post(path) == 404
+
+
+SECRET = "s3cr3t"
+MALFORMED = {
+    "a header without a colon": f"POST /pods/{SECRET} HTTP/1.1\r\nAuthorization {SECRET}\r\n\r\n",
+    "a control character in a header": f"POST /pods HTTP/1.1\r\nAuthorization: Bearer {SECRET}\x01\r\n\r\n",
+    "another protocol": f"POST /pods/{SECRET} HTTQ/1.1\r\n\r\n",
+    "a control character in the path": f"POST /pods/\x01{SECRET} HTTP/1.1\r\n\r\n",
+    "a length that is no number": f"POST /pods HTTP/1.1\r\nContent-Length: {SECRET}\r\n\r\n",
+    "a chunk without a size": f"POST /pods HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{SECRET}\r\n",
+    "a header that is too long": f"POST /pods HTTP/1.1\r\nAuthorization: {SECRET * 2000}\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", MALFORMED.values(), ids=MALFORMED)
+async def test_a_request_that_is_not_http_is_quoted_in_no_log(listener, caplog, sent):
+    caplog.set_level("DEBUG")
+    with structlog.testing.capture_logs() as logs:
+        async with asyncio.timeout(10):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.server.port, ssl=TLS)
+            writer.write(sent.encode())
+            assert b" 400 " in await reader.readline()
+            writer.close()
+    assert SECRET not in caplog.text + str(logs)
+    assert [each for each in caplog.records if each.levelname != "DEBUG"] == []
+    assert {each["log_level"] for each in logs} == {"debug"}
+
+
+async def test_a_defect_of_a_handler_is_logged_with_its_traceback_once(caplog):
+    async def broken(_):
+        raise RuntimeError
+
+    with structlog.testing.capture_logs() as logs:
+        async with HttpServer(broken) as server:
+            for _ in range(2):
+                assert (await post("127.0.0.1", server.port, "/", b"", tls=False))[0] == 500
+    assert [(each["problem"], bool(each["exc_info"])) for each in logs] == [
+        ("RuntimeError", True),
+        ("RuntimeError", False),
+    ]
+    assert caplog.records == []

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import msgspec
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from manual_clock import ManualClock
@@ -274,3 +275,19 @@ def test_there_and_back_is_the_identity(data, versions):
     if version != OLDEST and through != OLDEST and data.draw(st.booleans()):
         document["status"] = {"ok": True} if version == OLD else {"health": {"ok": True}}
     assert ROUTE.convert(ROUTE.convert(copy.deepcopy(document), through), version) == document
+
+
+@pytest.mark.req("KR-057")
+@pytest.mark.parametrize("field", ["name", "apiVersion", "desired", "uid"])
+async def test_whatever_a_made_up_review_says_costs_a_log_line_of_bounded_length(field):
+    long = "x" * 10**6
+    document = widget(long if field == "apiVersion" else OLDEST, long if field == "name" else "w", size="huge")
+    asked = review(long if field == "desired" else HUB, document)
+    if field == "uid":
+        asked["request"]["uid"] = long
+    with structlog.testing.capture_logs() as logs:
+        async with serving() as ask:
+            status, _ = await ask(asked)
+    assert status == 200
+    assert [each["event"] for each in logs] == ["objects not converted"]
+    assert len(str(logs)) < 3000
