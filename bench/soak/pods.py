@@ -15,7 +15,7 @@ from typing import Any, Final
 from bench import load
 from bench.soak.stage import PRIVATE, PUBLIC, Stage
 from bench.soak.trial import AWAY, Trial
-from bench.soak.world import GRACE, WINDOW, Born, History, Values, World, is_let_through
+from bench.soak.world import GRACE, WINDOW, Born, History, SoakWorld, Values, is_let_through
 from polyarch.kube.errors import AlreadyExists, NotFound
 from polyarch.kube.informer import Informer
 from polyarch.kube.requests import ListOptions
@@ -46,7 +46,7 @@ class Pods:
     def __init__(self, trial: Trial, stage: Stage) -> None:
         self._trial, self._stage = trial, stage
         self._client, self._dice = trial.client, trial.dice
-        self._world = World(blind=trial.blind)
+        self._world = SoakWorld(blind=trial.blind)
         self._live: dict[str, Born] = {}
         self._cold: list[str] = []
         self._late: set[tuple[str, str]] = set()

@@ -56,7 +56,7 @@ class Born:
 
 
 @dataclass
-class World:
+class SoakWorld:
     """Everything that determines how a pod may be placed."""
 
     images: dict[str, History] = field(default_factory=dict)

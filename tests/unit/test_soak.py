@@ -12,7 +12,7 @@ from bench.soak.report import REST_LIMIT, Requests, Sample, judge, restless, sho
 from bench.soak.roles import CONTAINERS, metrics_of
 from bench.soak.shop import problem_of
 from bench.soak.trial import Problem
-from bench.soak.world import Born, History, World, is_let_through
+from bench.soak.world import Born, History, SoakWorld, is_let_through
 
 from polyarch.objects import Pod
 from polyarch.oci.image import parsing
@@ -55,7 +55,7 @@ def placed(*values: str, by_us: bool = True, note: str = "", preferred: tuple[An
     return msgspec.convert({"metadata": metadata, "spec": {"affinity": affinity}}, Pod)
 
 
-def world() -> World:
+def world() -> SoakWorld:
     """One image that moved at 1000; a policy that became a fallback at 2000; no preferences."""
     image = History()
     for values, at in ((ARM, 0.0), (AMD, 1000.0)):
@@ -66,7 +66,7 @@ def world() -> World:
         policy.begin(answer, at)
         policy.done(at)
     absent = History([(None, 0.0, float("inf"))])
-    return World(
+    return SoakWorld(
         {IMAGE: image, "absent": absent, "other": History([(("arm64", "s390x"), 0.0, float("inf"))])},
         {"0123": ARM, "4567": AMD},
         policy,
