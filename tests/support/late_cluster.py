@@ -12,16 +12,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from scheduling_chances import exporter_facts, listed
 
-from polyarch.numa import facts as scanned
 from polyarch.numa.api.topology import NodeResourceTopology
 from polyarch.numa.exporter.topology_document import topology_document
 from polyarch.numa.exporter.zones import node_zones
-from polyarch.numa.facts import FingerprintMethod, ScanSettings
+from polyarch.numa.facts import FingerprintMethod, ScanFacts, ScanSettings
 from polyarch.numa.fit.evaluate import evaluate
 from polyarch.numa.fit.facts import ExactOptions, FitDecision, NodeFacts, PodFacts, PodObject, node_facts, pod_facts
 from polyarch.numa.reservations import ReservationCache, ReservationChange, ReservationOptions
-from polyarch.sandbox.kubelet_model import admission, cpu_manager, device_manager, memory_manager, requests
+from polyarch.sandbox.kubelet_model import admission, cpu_manager, device_manager, requests
 from polyarch.sandbox.kubelet_model import machine as capacity
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.kubelet_model.layout import node as machine_of
@@ -127,84 +127,14 @@ class Kubelet:
         found = node_zones(self._facts(), self.settings, self.name)
         return topology_document(self._facts(), found, self.settings, refresh_period=PERIOD)
 
-    def _facts(self) -> scanned.ScanFacts:
+    def _facts(self) -> ScanFacts:
         self.held = msgspec.structs.replace(self.held, devices=device_manager.forget(self.held.devices, self.active))
-        machine, configuration = self.node.machine, self.node.configuration
-        cells = tuple(
-            scanned.HostZone(
-                id=cell.id,
-                cpus=frozenset(cpu.id for cpu in machine.cpus if cpu.cell == cell.id),
-                memory=cell.memory,
-                pages=dict(cell.pages),
-                costs=tuple(zip(machine.cell_ids, cell.distances, strict=True)),
-            )
-            for cell in machine.cells
+        found = exporter_facts(self.node, self.held, self.active.values())
+        nothing = admission.at_first(self.node)
+        others = [*self.noticed.values(), *(self.ended.values() if self.lists_ended else ())]
+        return msgspec.structs.replace(
+            found, pods=(*found.pods, *(listed(self.node, nothing, each) for each in others))
         )
-        listed = [*self.active.values(), *self.noticed.values()]
-        if self.lists_ended:
-            listed += self.ended.values()
-        return scanned.ScanFacts(
-            machine=scanned.Machine(zones=cells, threads_per_core=machine.threads),
-            allocatable=scanned.Allocatable(
-                cpus=tuple(sorted(cpu_manager.allocatable(self.node))) if configuration.cpu_policy == "static" else (),
-                memory=_blocks(memory_manager.allocatable(self.node)),
-                devices=tuple(scanned.Devices(each.resource, (each.id,), each.cells) for each in machine.devices),
-            ),
-            pods=tuple(self._listed(pod) for pod in listed),
-            kubelet=scanned.KubeletSettings(
-                policy=configuration.topology_policy,
-                scope=configuration.topology_scope,
-                topology_options=(("prefer-closest-numa-nodes", "true"),) if configuration.prefer_closest else (),
-                cpu_manager_policy=configuration.cpu_policy,
-                cpu_manager_options=(("full-pcpus-only", "true"),) if configuration.full_cores_only else (),
-                memory_manager_policy=configuration.memory_policy,
-            ),
-            checkpoints=self._states(),
-        )
-
-    def _states(self) -> scanned.Checkpoints:
-        """The kubelet's files."""
-        ended = [by_name for uid, by_name in self.held.memory.held.items() if uid not in self.active]
-        rooms = tuple(
-            scanned.ZoneMemoryState(cell, name, table.allocatable, table.free, tuple(sorted(set(state.group))))
-            for cell, state in self.held.memory.cells.items()
-            for name, table in state.tables.items()
-        )
-        return scanned.Checkpoints(
-            cpu=scanned.CpuCheckpoint(self.node.configuration.cpu_policy, self.held.cpus.shared),
-            memory=scanned.MemoryCheckpoint(
-                self.node.configuration.memory_policy,
-                rooms,
-                tuple(block for by_name in ended for blocks in by_name.values() for block in _blocks(blocks)),
-            ),
-        )
-
-    def _listed(self, pod: ModelPod) -> scanned.ListedPod:
-        containers = [*(each for each in pod.init if each.is_sidecar), *pod.containers]
-        held = self.held if pod.uid in self.active else admission.at_first(self.node)
-        known = self.node.machine.devices
-        return scanned.ListedPod(
-            pod.namespace,
-            pod.name,
-            tuple(
-                scanned.Container(
-                    name=each.name,
-                    cpus=tuple(sorted(held.cpus.held.get(pod.uid, {}).get(each.name, ()))),
-                    memory=_blocks(held.memory.held.get(pod.uid, {}).get(each.name, ())),
-                    devices=tuple(
-                        scanned.Devices(device.resource, (device.id,), device.cells)
-                        for device in known
-                        if device.id
-                        in held.devices.held.get(pod.uid, {}).get(each.name, {}).get(device.resource, frozenset())
-                    ),
-                )
-                for each in containers
-            ),
-        )
-
-
-def _blocks(blocks: Iterable[memory_manager.Block]) -> tuple[scanned.MemoryBlock, ...]:
-    return tuple(scanned.MemoryBlock(each.resource, each.size, each.cells) for each in blocks)
 
 
 class LateCluster:

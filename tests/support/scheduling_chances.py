@@ -201,7 +201,7 @@ def exporter_facts(node: Node, held: ManagerStates, pods: Collection[Pod]) -> Sc
             memory=_blocks(memory_manager.allocatable(node)),
             devices=tuple(exporter.Devices(each.resource, (each.id,), each.cells) for each in machine.devices),
         ),
-        pods=tuple(_listed(node, held, each) for each in pods),
+        pods=tuple(listed(node, held, each) for each in pods),
         kubelet=exporter.KubeletSettings(
             policy=configuration.topology_policy,
             scope=configuration.topology_scope,
@@ -214,7 +214,9 @@ def exporter_facts(node: Node, held: ManagerStates, pods: Collection[Pod]) -> Sc
     )
 
 
-def _listed(node: Node, held: ManagerStates, pod: Pod) -> exporter.ListedPod:
+def listed(node: Node, held: ManagerStates, pod: Pod) -> exporter.ListedPod:
+    """What the kubelet's list says of it."""
+
     def devices(name: str) -> tuple[exporter.Devices, ...]:
         ids = held.devices.held.get(pod.uid, {}).get(name, {})
         return tuple(
@@ -223,7 +225,7 @@ def _listed(node: Node, held: ManagerStates, pod: Pod) -> exporter.ListedPod:
             if each.id in ids.get(each.resource, ())
         )
 
-    listed = [*(each for each in pod.init if each.is_sidecar), *pod.containers]
+    containers = [*(each for each in pod.init if each.is_sidecar), *pod.containers]
     return exporter.ListedPod(
         pod.namespace,
         pod.name,
@@ -234,7 +236,7 @@ def _listed(node: Node, held: ManagerStates, pod: Pod) -> exporter.ListedPod:
                 memory=_blocks(held.memory.held.get(pod.uid, {}).get(each.name, ())),
                 devices=devices(each.name),
             )
-            for each in listed
+            for each in containers
         ),
     )
 
