@@ -52,19 +52,11 @@ class EvictingApi(FakeApi):
         self.refuses: dict[str, Exception] = {}
         self.refuses_dry: dict[str, Exception] = {}
 
-    async def evict(
-        self,
-        namespace: str,
-        pod: str,
-        *,
-        uid: str | None = None,
-        grace_period_seconds: int | None = None,
-        dry_run: bool = False,
-    ) -> None:
-        self.tried.append(pod) if dry_run else self.calls.append(("evict", f"{namespace}/{pod} {uid}"))
+    async def evict(self, namespace: str, pod: str, *, dry_run: bool = False, **options: Any) -> None:
+        self.tried.append(pod) if dry_run else self.calls.append(("evict", f"{namespace}/{pod} {options.get('uid')}"))
         if (error := (self.refuses_dry if dry_run else self.refuses).get(pod)) is not None:
             raise error
-        await super().evict(namespace, pod, uid=uid, dry_run=dry_run)
+        await super().evict(namespace, pod, dry_run=dry_run, **options)
 
     async def patch(self, resource: Resource, name: str, patch: Any, **options: Any) -> Any:
         assert (resource, options.get("subresource")) == (PODS, "status")
