@@ -17,9 +17,9 @@ from polyarch.sandbox.state import NodeBatch, Settings, Taint, joined
 from polyarch.sandbox.versions import KUBERNETES
 
 NODE_LABEL = "sandbox.polyarch.dev/node"
+"""On every node of the sandbox and no other: it finds the nodes of an earlier, larger fleet, to delete them."""
 LOST_ANNOTATION = "sandbox.polyarch.dev/lost"
 """With any value, the node is cut off: its kubelet is silent, and what runs on it answers nobody."""
-"""On every node of the sandbox and no other: it finds the nodes of an earlier, larger fleet, to delete them."""
 NUMA_ANNOTATION = "sandbox.polyarch.dev/numa"
 TAINTS_ANNOTATION = "sandbox.polyarch.dev/taints"
 """The taints that the sandbox set, ``KEY[=VALUE]:EFFECT,…``; every other taint of the node was set by somebody else."""
