@@ -62,6 +62,7 @@ PRIORITIES: Final = (0, 1, 2, 3, 100, 1000)
 NEVER: Final = "never"
 """A class of high priority whose pods must not preempt."""
 QUIET_SECONDS: Final = 20.0
+"""kube-scheduler tries a pod again after ten seconds at most, and the extender passes over a node for five."""
 MOST_SECONDS: Final = 900.0
 MOST_TRIED: Final = 12
 """Pods of a node of which the judge tries all subsets."""
