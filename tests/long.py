@@ -270,12 +270,19 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_attempts_evictions_and_pods_that_vanish_cost_what_they_should",
         ),
     },
+    "test_operator_node_loss": {
+        "the node's pods leave their Services as well; 15 s before they do are always run": (
+            "test_pods_created_while_a_node_is_lost_are_placed_or_found[75 s",
+        ),
+    },
     "test_numa_preemption": {
         "five hundred clusters; ten are always run": ("test_on_five_hundred_clusters",),
-        "a scheduler that is killed, and both; an extender that is killed, and none, are always run": (
+        "a scheduler that is killed, and both; an extender that is killed is always run": (
             "test_the_zone_is_kept_for_the_pod_whoever_is_killed_meanwhile[scheduler",
         ),
-        "half a minute's wait; five seconds are in the test before it": ("test_a_victim_that_takes_half_a_minute",),
+        "half a minute's wait, and nobody is killed; five seconds are in the test before it": (
+            "test_a_victim_that_takes_half_a_minute",
+        ),
     },
     "test_numa_crowd": {"a crowd of 250 pods; single ones are in test_numa_scheduling": ALL},
     "test_numa_scheduling": {
