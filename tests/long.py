@@ -173,6 +173,25 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_hundreds_of_edits_of_all_operands_are_put_right",
         ),
     },
+    "test_operator_repairs": {
+        "edits that are chosen by hand, and who is told to have made them; test_operator_edits edits every operand, and"
+        " who fights over a field is named in test_operator_lifecycle": (
+            "test_operands_of_every_feature_are_put_right_and_who_changed_them_is_told",
+        ),
+        "a Service of the webhook that somebody keeps wrong; the webhook is out of reach in test_operator_reachability,"
+        " and somebody keeps changing a field in test_operator_lifecycle": (
+            "test_while_somebody_keeps_the_webhooks_service_wrong_placement_is_not_available",
+        ),
+        "a registration that may not be written; another operand that is refused is always run": (
+            "test_a_registration_that_may_not_be_put_right_takes_availability_away",
+        ),
+    },
+    "test_builds_operator": {
+        "a machine OS image by the operator's builder; a builder alone makes one in test_builds_machine_os, and the"
+        " operator's comes and goes in the test before": (
+            "test_by_its_value_machine_os_the_operators_builder_builds_one",
+        ),
+    },
     "test_operator_monitoring": {
         "kinds of Prometheus that come a minute later, and the runbooks' commands; test_operator_monitor has these"
         " kinds from the beginning, and test_guide_commands types the commands of two pages": ALL,
