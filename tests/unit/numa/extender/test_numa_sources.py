@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from numa_extender import ExtenderWorld, document
+from structlog.testing import capture_logs
 
 from polyarch.numa.extender.sources import NODE, POD, TOPOLOGY
 from polyarch.numa.fit.facts import PodObject, pod_facts
@@ -163,8 +164,10 @@ def test_of_a_pod_that_aligns_nothing_only_its_name_and_node_are_kept(world):
 def test_a_pod_whose_quantities_cannot_be_read_hinders_no_other(world):
     odd = bound("odd")
     odd["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "many"
-    begin(world, odd, bound("web"))
+    with capture_logs() as logs:
+        begin(world, odd, bound("web"))
     assert [each.name for each in world.books.reservations(0.0)] == ["web"]
+    assert [each["pod"] for each in logs if each["log_level"] == "error"] == ["demo/odd"], "named, without a traceback"
 
 
 @pytest.mark.req("NS-166")
