@@ -1,10 +1,13 @@
 """What the operator's webhooks refuse, and in which words."""
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from polyarch.kube.errors import NotFound
 from polyarch.operator.components.placement_status import (
     ValidationRequest,
     shadowed,
@@ -12,6 +15,7 @@ from polyarch.operator.components.placement_status import (
     validate_config,
     validate_deletion,
 )
+from polyarch.operator.components.placement_webhooks import LIVE_READS, ResourceWebhooks
 from polyarch.placement.api import Plugins, PodPlacementConfig
 
 
@@ -127,3 +131,33 @@ def test_none_is_created_while_the_cluster_configuration_is_being_deleted() -> N
     assert refused.code == 400
     assert "is being deleted" in refused.message
     assert validate_config(msgspec.structs.replace(late, old=config(priority=1))) is None
+
+
+@pytest.mark.req("PL-872")
+@pytest.mark.parametrize("operation", ["CREATE", "DELETE", "CREATE without a ClusterPodPlacementConfig"])
+async def test_any_number_of_made_up_reviews_ask_the_api_server_a_few_at_a_time(operation) -> None:
+    asking = most = 0
+
+    async def busy() -> None:
+        nonlocal asking, most
+        asking += 1
+        most = max(most, asking)
+        await asyncio.sleep(0)
+        asking -= 1
+
+    async def list_(*_: object, **__: object) -> Any:
+        await busy()
+        return SimpleNamespace(items=[])
+
+    async def get(*_: object, **__: object) -> Any:
+        await busy()
+        if operation.endswith("ClusterPodPlacementConfig"):
+            raise NotFound(404)
+
+    client: Any = SimpleNamespace(list=list_, get=get)
+    webhooks = ResourceWebhooks(client, {}, {})  # type: ignore[arg-type]
+    request: Any = SimpleNamespace(operation=operation, object=config(), old_object=None, namespace="team")
+    review = webhooks.validate_cluster_config if operation == "DELETE" else webhooks.validate_config
+    answers = await asyncio.gather(*(review(request) for _ in range(64)))
+    assert len(answers) == 64
+    assert most == LIVE_READS

@@ -8,6 +8,7 @@ Updates that leave ``spec`` as it is are always accepted: an object that an olde
 finalizers.
 """
 
+import asyncio
 import base64
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -61,6 +62,9 @@ Document = dict[str, Any]
 ALLOWED: Final = AdmissionResponse()
 _SINGLETON: Final = ObjectKey("", names.SINGLETON)
 KINDS: Final = ((VALIDATING_WEBHOOKS, ""), (MUTATING_WEBHOOKS, ""))
+LIVE_READS: Final = 4
+"""Reviews at a time for which the API server is asked: anybody who reaches the port can post reviews, and each costs a
+list."""
 OFF: Final = {"strategy": "None", "webhook": None}
 
 
@@ -76,6 +80,7 @@ class ResourceWebhooks:
         self._client = client
         self._configuration = configuration
         self._configs = configs
+        self._live_reads = asyncio.Semaphore(LIVE_READS)
 
     def routes(self) -> tuple[Route[Any] | ConversionRoute, ...]:
         """Validation of both kinds, the two defaulting webhooks, and the conversion."""
@@ -111,7 +116,7 @@ class ResourceWebhooks:
         if request.operation == "DELETE":
             known = list(self._configs.values())
             if not known:
-                known = (await self._client.list(PPCS, type=PodPlacementConfig)).items
+                known = await self._live("")
             return _response(validate_deletion(known))
         new, old = request.object, request.old_object
         if new is None or (old is not None and old.spec == new.spec):
@@ -130,12 +135,20 @@ class ResourceWebhooks:
         cached = [config for config in self._configs.values() if config.metadata.namespace == namespace]
         denial = validate_config(ValidationRequest(new, old, cached, configured, terminating))
         if denial is None:
-            listed = (await self._client.list(PPCS, type=PodPlacementConfig, namespace=namespace)).items
+            listed = await self._live(namespace)
             denial = validate_config(ValidationRequest(new, old, listed, configured, terminating))
         return _response(denial)
 
     async def _is_configured(self) -> bool:
-        return self._configuration.get(_SINGLETON) is not None or await exists(self._client, CPPCS, names.SINGLETON)
+        if self._configuration.get(_SINGLETON) is not None:
+            return True
+        async with self._live_reads:
+            return await exists(self._client, CPPCS, names.SINGLETON)
+
+    async def _live(self, namespace: str) -> list[PodPlacementConfig]:
+        """The PodPlacementConfigs of a namespace, or of all, as the API server has them."""
+        async with self._live_reads:
+            return (await self._client.list(PPCS, type=PodPlacementConfig, namespace=namespace)).items
 
 
 async def add_finalizer(request: AdmissionRequest[Document]) -> AdmissionResponse:
