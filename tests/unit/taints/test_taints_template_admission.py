@@ -135,3 +135,19 @@ async def test_without_the_object_no_template_is_changed(taint_world):
     taint_world.registry.know("agent:1", *BOTH)
     taint_world.watches["architecturetaints"].remove("cluster")
     assert (await taint_world.admit(daemon_set("agent:1"))).paths == []
+
+
+@pytest.mark.req("PL-871")
+@pytest.mark.parametrize("image", ["known:1", "cold:1"])
+async def test_a_review_without_proof_uses_no_credentials_and_tells_nothing_of_an_image(taint_world, image):
+    taint_world.registry.know("known:1", *BOTH)
+    taint_world.registry.set("cold:1", *BOTH)
+    taint_world.is_proven = False
+    document = daemon_set(image)
+    document["spec"]["template"]["spec"]["imagePullSecrets"] = [{"name": "pull"}]
+    for old in (None, document):
+        answer = await taint_world.admit(document, old=old, seconds=TEMPLATE_BUDGET)
+        assert answer.paths == []
+        assert "arm64" not in json.dumps(answer.response)
+    assert taint_world.registry.asked == []
+    assert taint_world.reader.gets == {}
