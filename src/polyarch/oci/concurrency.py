@@ -196,10 +196,14 @@ class SharedCapacity:
     def held(self, tenant: str) -> int:
         return self._held.get(tenant, 0)
 
-    def allows(self, tenant: str, amount: int = 1) -> bool:
-        """Whether the tenant may take so much now."""
+    @property
+    def minimum(self) -> int:
+        return self._share.minimum
+
+    def allows(self, tenant: str, amount: int = 1, *, spare: int = 0) -> bool:
+        """Whether the tenant may take so much now, and has ``spare`` left of its minimum."""
         share, held, used = self._share, self.held(tenant) + amount, self.used + amount
-        if held <= share.minimum:
+        if held + spare <= share.minimum:
             return used <= self._maximum
         return used <= share.shared and (share.per_tenant is None or held <= share.per_tenant)
 
@@ -208,9 +212,9 @@ class SharedCapacity:
         """Whether no tenant may take anything."""
         return self.used >= self._maximum
 
-    def take(self, tenant: str, amount: int = 1) -> bool:
+    def take(self, tenant: str, amount: int = 1, *, spare: int = 0) -> bool:
         """Take it if the tenant may; returns whether."""
-        if not self.allows(tenant, amount):
+        if not self.allows(tenant, amount, spare=spare):
             return False
         self.used += amount
         self._held[tenant] = self.held(tenant) + amount
@@ -222,6 +226,52 @@ class SharedCapacity:
             self._held[tenant] = left
         else:
             del self._held[tenant]
+
+
+class SharedBytes:
+    """Bytes that images hold, of one document after another.
+
+    Of the minimum, a tenant's other images leave half to the one that has held bytes longest, so that it comes to its
+    end, and then the next. If each took what there is, none would have room for its last document.
+    """
+
+    __slots__ = ("_capacity", "_images")
+
+    def __init__(self, share: Share) -> None:
+        self._capacity = SharedCapacity(share)
+        self._images: dict[str, dict[object, int]] = {}
+        """By tenant and image, the one that has held longest first."""
+
+    @property
+    def used(self) -> int:
+        return self._capacity.used
+
+    def held(self, tenant: str) -> int:
+        return self._capacity.held(tenant)
+
+    def hold(self, tenant: str, image: object, amount: int) -> bool:
+        """Take it if the tenant may; returns whether."""
+        images = self._images.get(tenant, {})
+        is_first = next(iter(images), image) == image
+        if not self._capacity.take(tenant, amount, spare=0 if is_first else self._capacity.minimum // 2):
+            return False
+        self._images.setdefault(tenant, images)[image] = images.get(image, 0) + amount
+        return True
+
+    def give_back(self, tenant: str, image: object, amount: int | None = None) -> None:
+        """Give back what the image holds, at most ``amount``."""
+        images = self._images.get(tenant, {})
+        held = images.get(image, 0)
+        amount = held if amount is None else min(amount, held)
+        if not amount:
+            return
+        self._capacity.give_back(tenant, amount)
+        if amount < held:
+            images[image] = held - amount
+            return
+        del images[image]
+        if not images:
+            del self._images[tenant]
 
 
 # -- a queue for a limited number of slots: urgent requests first, tenants in turn -------------------------------------

@@ -17,6 +17,7 @@ from polyarch.oci.cache import VERSION, Cache
 from polyarch.oci.cache_sharing import CacheExporter, CacheImporter, DamagedExport, drained
 from polyarch.oci.disk_cache import DiskCache
 from polyarch.oci.pull_sources import Configuration
+from polyarch.oci.settings import CLUSTER, MIB
 from polyarch.oci.traffic.rate_limiter import FAILURES_TO_OPEN
 from polyarch.oci.transport.interface import Timeouts
 
@@ -339,6 +340,24 @@ class TestATenantAtItsLimit:
                 tasks.create_task(inspector.inspect(ref(f"greedy/other:{number}"), tenant="greedy"))
         assert greedy.result().error.error_class == "limit"
         assert inspector.peek(ref(f"{APP}:1")) is None
+
+    async def test_images_of_large_documents_come_to_their_end_one_after_another(self, registry, make_inspector, ref):
+        """Where others hold all that is shared, and two of them have no room at once."""
+        number = 10
+        for tag in range(number):
+            body = plain_image(registry, "linux/arm64", config={"Labels": {"x": "y" * 60_000}}, created=str(tag))
+            registry.push(APP, str(tag), encode({**json.loads(body), "annotations": {"x": "y" * 50_000}}), OCI_MANIFEST)
+        inspector = make_inspector(bytes_in_flight=CLUSTER.bytes_in_flight, public_probe=True)
+        capacity = inspector.connection.rate_limiter.bytes_in_flight
+        for name in ("a", "b", "c"):
+            assert capacity.hold(name, "image", 8 * MIB)
+        left = [ref(f"{APP}:{tag}") for tag in range(number)]
+        for _ in range(number):
+            answers = await asyncio.gather(*(inspector.inspect(each, tenant="modest", fresh=True) for each in left))
+            left = [each.reference for each in answers if each.error is not None]
+        assert not left
+        assert capacity.used == 24 * MIB
+        assert capacity.held("modest") == 0
 
 
 class Holding:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from polyarch.clock import Clock
-from polyarch.oci.concurrency import QueueFull, RequestPriority, SharedCapacity, Tenants
+from polyarch.oci.concurrency import QueueFull, RequestPriority, SharedBytes, Tenants
 from polyarch.oci.documents import ERROR_BODY_LIMIT
 from polyarch.oci.inspection import TENANT_LIMIT, InspectionWarning
 from polyarch.oci.lru_cache import LRUCache
@@ -293,7 +293,7 @@ class RequestContext:
     memory so long.
     """
 
-    __slots__ = ("_bytes", "_held", "budget", "requests", "tenants", "wait", "warnings")
+    __slots__ = ("_bytes", "_image", "budget", "requests", "tenants", "wait", "warnings")
 
     def __init__(self, budget: TimeBudget, *, wait: bool, tenants: Tenants | None = None) -> None:
         self.budget = budget
@@ -301,33 +301,30 @@ class RequestContext:
         self.tenants = tenants or Tenants()
         self.requests = 0
         self.warnings: list[InspectionWarning] = []
-        self._bytes: SharedCapacity | None = None
-        self._held = 0
+        self._bytes: SharedBytes | None = None
+        self._image = object()
+        """What the bytes are held for; not the context itself, which would never be dropped then."""
 
     @property
     def tenant(self) -> str:
         """The tenant that asked first, whose share of everything is used."""
         return self.tenants.first
 
-    def hold(self, capacity: SharedCapacity, amount: int) -> bool:
+    def hold(self, capacity: SharedBytes, amount: int) -> bool:
         """Count bytes as in flight until they are given back or the context is dropped; False if the tenant has no
         more room.
         """
-        if not capacity.take(self.tenant, amount):
-            return False
         self._bytes = capacity
-        self._held += amount
-        return True
+        return capacity.hold(self.tenant, self._image, amount)
 
-    def give_back(self, amount: int) -> None:
-        amount = min(amount, self._held)  # what it held when it was closed is given back already
-        if self._bytes is not None and amount:
-            self._held -= amount
-            self._bytes.give_back(self.tenant, amount)
+    def give_back(self, amount: int | None = None) -> None:
+        """Count so many bytes no more; what it held when it was closed is given back already."""
+        if self._bytes is not None:
+            self._bytes.give_back(self.tenant, self._image, amount)
 
     def close(self) -> None:
         """Count nothing as in flight any more."""
-        self.give_back(self._held)
+        self.give_back()
 
     def __del__(self) -> None:
         self.close()
@@ -600,7 +597,7 @@ def origin_host(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2]
 
 
-async def _read(request: Request, response: Response, context: RequestContext, capacity: SharedCapacity) -> bytes:
+async def _read(request: Request, response: Response, context: RequestContext, capacity: SharedBytes) -> bytes:
     if request.method == "HEAD":
         return b""
     if not 200 <= response.status < 300:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from polyarch.clock import Clock
-from polyarch.oci.concurrency import RequestPriority, RequestQueue, SharedCapacity, Tenants
+from polyarch.oci.concurrency import RequestPriority, RequestQueue, SharedBytes, Tenants
 from polyarch.oci.inspection import TENANT_LIMIT
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.metrics import Metrics, NoMetrics
@@ -194,7 +194,7 @@ class RegistryRateLimiter:
         self._queues: WeakValueDictionary[str, RequestQueue] = WeakValueDictionary()
         self._all = RequestQueue(settings.slots, waiting=settings.waiting_for_slot)
         self._copies = RequestQueue(settings.copies)
-        self.bytes_in_flight = SharedCapacity(settings.bytes_in_flight)
+        self.bytes_in_flight = SharedBytes(settings.bytes_in_flight)
 
     def __iter__(self) -> Iterator[HostState]:
         return iter(list(self._hosts.values()))
