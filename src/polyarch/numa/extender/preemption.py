@@ -69,6 +69,8 @@ CANDIDATES: Final = 100
 """Nodes with victims that are enough to choose from, as for kube-scheduler."""
 MOST_WAITING: Final = 1000
 """Pods whose attempt is due; more are left to their next question."""
+MOST_BYTES: Final = 32 << 20
+"""Of names in one queue of requests: kube-scheduler may propose thousands of pods for each pod."""
 MOST_GONE: Final = 1000
 """Pods that are remembered as gone: a question about one may come a moment after."""
 _AT_A_TIME: Final = 8
@@ -114,12 +116,59 @@ class PreemptionRequest(msgspec.Struct, frozen=True):
     """Of pods at nodes, when kube-scheduler said so."""
     names: tuple[str, ...] = ()
     """Nodes that zones alone keep it off."""
-    proposed: Mapping[str, frozenset[str]] = {}
+    proposed: Mapping[str, Collection[str]] = {}
     """By node, the uids of pods without which sums and other filters let it pass."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
         return (*self.names, *(each for each in self.proposed if each not in self.names))
+
+    @property
+    def size(self) -> int:
+        """Bytes, about: names are interned, so they count as references."""
+        return 8 * len(self.names) + sum(160 + 8 * len(uids) for uids in self.proposed.values())
+
+
+class PreemptionQueue:
+    """Requests by uid of their pod, in order; bounded in number and in what they name."""
+
+    def __init__(self) -> None:
+        self._requests: OrderedDict[str, PreemptionRequest] = OrderedDict()
+        self._size = 0
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._requests
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def get(self, uid: str) -> PreemptionRequest | None:
+        return self._requests.get(uid)
+
+    def first(self) -> PreemptionRequest:
+        return next(iter(self._requests.values()))
+
+    def all(self) -> list[PreemptionRequest]:
+        return list(self._requests.values())
+
+    def has_room_for(self, asked: PreemptionRequest) -> bool:
+        """Beside all that is here but the one of the same pod."""
+        known = self._requests.get(asked.pod.uid)
+        size, others = (known.size, len(self) - 1) if known is not None else (0, len(self))
+        return others < MOST_WAITING and (not others or self._size - size + asked.size <= MOST_BYTES)
+
+    def put(self, asked: PreemptionRequest) -> None:
+        """In the place of the one of the same pod; the first ones go for one that is too much."""
+        while not self.has_room_for(asked):
+            self.pop(next(uid for uid in self._requests if uid != asked.pod.uid))
+        known = self._requests.get(asked.pod.uid)
+        self._size += asked.size - (known.size if known is not None else 0)
+        self._requests[asked.pod.uid] = asked
+
+    def pop(self, uid: str) -> PreemptionRequest | None:
+        found = self._requests.pop(uid, None)
+        self._size -= found.size if found is not None else 0
+        return found
 
 
 class Nomination(msgspec.Struct, frozen=True):
@@ -165,12 +214,12 @@ class PreemptionController:
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
-        self._waiting: OrderedDict[str, PreemptionRequest] = OrderedDict()
+        self._waiting = PreemptionQueue()
         self._tried: OrderedDict[str, float] = OrderedDict()
         self._kept: dict[str, Nomination] = {}
         self._lapsed: list[Nomination] = []
-        self._again: OrderedDict[str, PreemptionRequest] = OrderedDict()
-        """By uid of the pod, attempts that are made again once one of their nodes is clear."""
+        self._again = PreemptionQueue()
+        """Attempts that are made again once one of their nodes is clear."""
         self.wakes: Callable[[str], None] = lambda node: None
         """Called with a node that a rejected pod is to be asked about again."""
         self._nominated: dict[str, tuple[PodFacts, float]] = {}
@@ -196,20 +245,20 @@ class PreemptionController:
         ):
             return
         # Each question has copies of all names, and a thousand of them may be remembered.
-        asked = msgspec.structs.replace(asked, names=tuple(map(intern, asked.names)))
+        proposed = {intern(node): tuple(map(intern, uids)) for node, uids in asked.proposed.items()}
+        asked = msgspec.structs.replace(asked, names=tuple(map(intern, asked.names)), proposed=proposed)
         tried = self._tried.get(pod.uid, -BETWEEN)
         if now - tried < BETWEEN:
             self._try_again(self._with_earlier(asked), tried + BETWEEN)
             return
-        if len(self._waiting) >= MOST_WAITING:
-            return
         if (known := self._waiting.get(pod.uid)) is not None:
             # kube-scheduler asks about a nominated node alone first, and then about all of them.
             names = max(known.names, asked.names, key=len)
-            proposed = asked.proposed or known.proposed
-            asked = PreemptionRequest(pod, min(known.due, asked.due), known.arrivals, names, proposed)
-        self._waiting[pod.uid] = asked
-        self._arrived.set()
+            due = min(known.due, asked.due)
+            asked = PreemptionRequest(pod, due, known.arrivals, names, asked.proposed or known.proposed)
+        if self._waiting.has_room_for(asked):
+            self._waiting.put(asked)
+            self._arrived.set()
 
     def _with_earlier(self, asked: PreemptionRequest) -> PreemptionRequest:
         """What kube-scheduler says last counts. It asks about nodes that zones alone are missing of, and then about
@@ -242,9 +291,9 @@ class PreemptionController:
 
     def forget(self, uid: str) -> None:
         """The pod is gone: nobody is evicted for it any more."""
-        self._waiting.pop(uid, None)
+        self._waiting.pop(uid)
         self._kept.pop(uid, None)
-        self._again.pop(uid, None)
+        self._again.pop(uid)
         self._gone[uid] = None
         if len(self._gone) > MOST_GONE:
             self._gone.popitem(last=False)
@@ -278,12 +327,13 @@ class PreemptionController:
                 del self._nominated[uid]
             else:
                 self._keep_again(pod, now)
-        for uid, asked in list(self._again.items()):
-            if now < asked.due:
+        for asked in self._again.all():
+            if now < asked.due or not self._waiting.has_room_for(asked):
                 continue
             if node := next((each for each in asked.nodes if self._is_clear(each, asked.pod)), ""):
-                del self._again[uid]
-                self._waiting.setdefault(uid, asked)
+                self._again.pop(asked.pod.uid)
+                if asked.pod.uid not in self._waiting:
+                    self._waiting.put(asked)
                 self._arrived.set()
                 self.wakes(node)
 
@@ -303,7 +353,7 @@ class PreemptionController:
         if not self._is_clear(pod.nominated_node, pod):
             return
         usage = self._usage(pod.nominated_node, pod)
-        found = candidate_on_node(pod, usage, self._rules, proposed=frozenset())
+        found = candidate_on_node(pod, usage, self._rules, proposed=())
         if isinstance(found, TerminatingVictims):
             self._keep(pod, found.decision, found.leaving, now)
         elif found is None and not usage.lacking(whole_request(pod), ()):
@@ -340,12 +390,11 @@ class PreemptionController:
             for uid in [uid for uid, kept in self._kept.items() if kept.remaining and now >= kept.retry]:
                 await self._evict_remaining(uid)
             while self._waiting:
-                uid, asked = next(iter(self._waiting.items()))
-                if (early := asked.due - self._clock.monotonic()) > 0:
+                first = self._waiting.first()
+                if (early := first.due - self._clock.monotonic()) > 0:
                     await self._clock.sleep(early)
-                    if uid not in self._waiting:
-                        continue
-                asked = self._waiting.pop(uid)
+                if (asked := self._waiting.pop(first.pod.uid)) is None:
+                    continue
                 try:
                     await self._attempt(asked)
                 except Exception:
@@ -360,7 +409,7 @@ class PreemptionController:
             return
         self._tried.pop(pod.uid, None)
         self._tried[pod.uid] = now
-        self._again.pop(pod.uid, None)
+        self._again.pop(pod.uid)
         budgets = await self._budgets.known()
         choice = choose_candidate(await self._found(asked, budgets), nominated=pod.nominated_node)
         # Others had turns meanwhile: decided anew about this one node, in one step with the reservation.
@@ -404,9 +453,7 @@ class PreemptionController:
 
     def _try_again(self, asked: PreemptionRequest, due: float) -> None:
         """kube-scheduler would not ask again: nothing that it watches will have changed."""
-        self._again[asked.pod.uid] = msgspec.structs.replace(asked, due=due)
-        if len(self._again) > MOST_WAITING:
-            self._again.popitem(last=False)
+        self._again.put(msgspec.structs.replace(asked, due=due))
 
     def _is_over(self, pod: PodFacts) -> bool:
         """The pod of this attempt is gone, on its way out, or has a node. One that no watch has shown yet may be
@@ -443,9 +490,9 @@ class PreemptionController:
         newcomers = self._books.arrived_since(name, asked.arrivals)
         if any(is_in_the_way(each, pod) for each in newcomers):
             return None
-        proposed = asked.proposed.get(name, frozenset() if newcomers else None)
+        proposed = asked.proposed.get(name, () if newcomers else None)
         if proposed:
-            proposed = frozenset(each for each in proposed if each not in self._gone)
+            proposed = tuple(each for each in proposed if each not in self._gone)
         return candidate_on_node(pod, self._usage(name, pod), self._rules, budgets, proposed=proposed)
 
     def _still_has_sums(self, name: str, asked: PreemptionRequest) -> bool:

@@ -1,6 +1,7 @@
 """Room is made for a pod that no node will do for: what is evicted, kept, nominated and told."""
 
 import asyncio
+import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from polyarch.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
 from polyarch.kube.events import Regarding
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import PODS, Resource
+from polyarch.numa.extender import preemption
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.extender.preemption import (
     AFTER_NOTHING,
@@ -503,6 +505,52 @@ async def test_one_pod_that_waits_ten_minutes_keeps_no_others_in_memory(world: P
     await world.passes(2 * KEPT)
     await world.rejects(wanting())
     assert list(world.preempting._tried) == ["waits", "wanting"]
+
+
+def proposal(uid: str, nodes: int) -> ExtenderPreemptionArgs:
+    """As it is read from a question: strings of its own."""
+    victims = {f"node-{node}": frozenset(f"victim-of-node-{node}-{one}" for one in range(10)) for node in range(nodes)}
+    return ExtenderPreemptionArgs(replace(wanting(), uid=uid, name=uid), victims)
+
+
+@pytest.mark.req("NS-122")
+async def test_what_is_proposed_for_pods_that_wait_is_kept_small(world: Preemption) -> None:
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            world.preempting.proposed(proposal(f"waits-{number}", 200), 0.0)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 12 << 20
+
+
+@pytest.mark.req("NS-122")
+@pytest.mark.parametrize("limit", ["MOST_WAITING", "MOST_BYTES"])
+async def test_pods_are_left_to_their_next_question_if_too_many_wait(
+    world: Preemption, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    asked = [proposal(uid, 20) for uid in ("first", "second", "third")]
+    monkeypatch.setattr(preemption, limit, {"MOST_WAITING": 2, "MOST_BYTES": 2 * 20 * (160 + 80)}[limit])
+    for each in (*asked, *asked):
+        world.preempting.proposed(each, 0.0)
+    assert [each.pod.uid for each in world.preempting._waiting.all()] == ["first", "second"]
+    world.preempting.forget("first")
+    world.preempting.proposed(asked[2], 0.0)
+    assert [each.pod.uid for each in world.preempting._waiting.all()] == ["second", "third"]
+
+
+@pytest.mark.req("NS-122")
+@pytest.mark.parametrize("limit", ["MOST_WAITING", "MOST_BYTES"])
+async def test_the_first_attempt_that_is_to_be_made_again_goes_for_one_too_many(
+    world: Preemption, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    asked = [proposal(uid, 20) for uid in ("first", "second", "third")]
+    monkeypatch.setattr(preemption, limit, {"MOST_WAITING": 2, "MOST_BYTES": 2 * 20 * (160 + 80)}[limit])
+    for each in asked:
+        world.preempting._tried[each.pod.uid] = 0.0
+        world.preempting.proposed(each, 1.0)
+    assert [each.pod.uid for each in world.preempting._again.all()] == ["second", "third"]
 
 
 @pytest.mark.req("NS-122")
