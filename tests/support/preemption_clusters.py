@@ -33,6 +33,7 @@ from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.exporter.topology_document import topology_document
 from polyarch.numa.exporter.zones import node_zones
+from polyarch.numa.extender.preemption import BETWEEN
 from polyarch.numa.facts import ScanSettings
 from polyarch.numa.names import EXTENDER_PORT, STATUS_PORT
 from polyarch.operator.components.numa_scheduler_objects import extender_configuration, scheduler_configuration, text
@@ -325,7 +326,7 @@ class Played(CelledNodes):
         begun = time.monotonic()
         while time.monotonic() < begun + MOST_SECONDS:
             await asyncio.sleep(0.2)
-            if not self.is_published:
+            if not self.is_published or not all(each.done() for each in self._ending.values()):
                 self._note()
             if time.monotonic() > self.moved + seconds:
                 return
@@ -349,22 +350,29 @@ class Findings(NamedTuple):
     preemptions: Sequence[Preemption]
     faults: Sequence[str]
     """Sentences: evictions for nothing, pods that wait for nothing, budgets that were broken."""
+    stalled: Sequence[str]
+    """Those of them about pods that wait for nothing."""
     better: int
     """Preemptions for which the judge found victims that come before in kube-scheduler's order."""
     waiting: int
 
 
 async def judge(played: Played) -> Findings:
-    """What became of everybody."""
+    """What became of everybody. A pod may wait for its next attempt: whoever seems to wait for nothing is looked at
+    again after it."""
+    found = await _judged(played)
+    if found.stalled:
+        await played.rest(BETWEEN + QUIET_SECONDS)
+        found = await _judged(played)
+    return found
+
+
+async def _judged(played: Played) -> Findings:
     judging = _Judge(played, await _present(played.client), await _allowed(played.client))
     found = list(judging.preemptions(await _preemptors(played.client)))
-    faults = [
-        *judging.unexplained(found),
-        *judging.for_nothing(found),
-        *judging.waits_for_nothing(),
-        *judging.refused(),
-    ]
-    return Findings(found, faults, sum(judging.is_beaten(each) for each in found), len(judging.pending))
+    stalled = list(judging.waits_for_nothing())
+    faults = [*judging.unexplained(found), *judging.for_nothing(found), *stalled, *judging.refused()]
+    return Findings(found, faults, stalled, sum(judging.is_beaten(each) for each in found), len(judging.pending))
 
 
 async def _present(client: Client) -> Mapping[str, Json]:
