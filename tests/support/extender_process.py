@@ -1,4 +1,4 @@
-"""``polyarch run numa-extender`` started by a test itself, with its own ServiceAccount and the rights it declares."""
+"""``polyarch run numa-extender`` started by a test, with a ServiceAccount and the rights that the operator gives it."""
 
 import asyncio
 import json
@@ -17,8 +17,7 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.rbac import granted
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODES, PODS, SERVICE_ACCOUNTS, by_kind
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.extender.permissions import rights
-from polyarch.numa.extender.settings import ExtenderSettings
+from polyarch.operator.components.numa_scheduler_objects import extender_rules, kick_rules
 from polyarch.placement.names import SKIP_ANNOTATION
 from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
@@ -49,12 +48,11 @@ class Extender:
 
 
 async def kubeconfig(sandbox: Sandbox, client: Client, namespace: str, folder: Path, server: str = "") -> Path:
-    """Of a ServiceAccount with exactly the rights of an extender."""
+    """Of a ServiceAccount with the rights that the operator gives an extender which evicts nobody."""
     account = f"extender-{secrets.token_hex(4)}"
     document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
     await client.create(SERVICE_ACCOUNTS, document, namespace=namespace)
-    allowed = rights(ExtenderSettings())
-    for where, several in (("", allowed.cluster), (namespace, allowed.namespace)):
+    for where, several in (("", extender_rules(preempts=False)), (namespace, kick_rules())):
         for each in granted(account, several, [(namespace, account)], namespace=where):
             await client.apply(by_kind(each["apiVersion"], each["kind"]), each, namespace=where)
     issued = await client.token(namespace, account)

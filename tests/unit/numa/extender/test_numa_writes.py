@@ -12,15 +12,12 @@ from polyarch.kube.errors import Conflict, ConnectionFailed
 from polyarch.kube.rbac import Permission, grants
 from polyarch.kube.resources import NODES, PODS
 from polyarch.numa import names
-from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.numa.extender.diagnostics import ResyncDebugFiles, StalenessCheck
-from polyarch.numa.extender.permissions import rights
 from polyarch.numa.extender.requeue import CAPACITIES, NodeAnnotationSignal, StorageCapacitySignal
 from polyarch.numa.extender.service import PodBinder
-from polyarch.numa.extender.settings import ExtenderSettings
 from polyarch.numa.extender.wire import ExtenderBindingArgs
 from polyarch.numa.reservations import StaleExporter
-from polyarch.operator.components import numa_scheduler_objects
+from polyarch.operator.components.numa_scheduler_objects import extender_rules, kick_rules
 
 WATCHED = {
     Permission(verb, group, plural)
@@ -37,40 +34,20 @@ BUDGETS = {Permission(verb, "policy", "poddisruptionbudgets") for verb in ("list
 
 
 @pytest.mark.req("NS-165")
-@pytest.mark.parametrize(
-    ("settings", "further"),
-    [
-        ({}, set()),
-        ({"bind": True}, {Permission("create", "", "pods/binding")}),
-        ({"kick": "node-annotation"}, {Permission("patch", "", "nodes")}),
-        (
-            {"preempt": True},
-            {Permission("create", "", "pods/eviction"), Permission("patch", "", "pods/status")} | BUDGETS,
-        ),
-    ],
-    ids=["usual", "bind", "kick", "preempt"],
-)
-def test_each_right_comes_with_the_setting_that_uses_it(settings, further):
-    assert set(grants(rights(ExtenderSettings(**settings)).cluster)) == USUAL | further
-
-
-@pytest.mark.req("NS-165")
-def test_in_its_own_namespace_an_extender_may_kick_and_nothing_if_it_does_not():
+def test_the_operator_lets_an_extender_read_tell_and_kick():
+    assert set(grants(extender_rules(preempts=False))) == USUAL
     one = Permission("get", "storage.k8s.io", "csistoragecapacities", names.KICK)
-    assert set(grants(rights(ExtenderSettings()).namespace)) == {
+    assert set(grants(kick_rules())) == {
         one,
         one._replace(verb="patch"),
         Permission("create", "storage.k8s.io", "csistoragecapacities"),
     }
-    assert rights(ExtenderSettings(kick="none")).namespace == ()
 
 
 @pytest.mark.req("NS-165")
-@pytest.mark.parametrize("preempts", [False, True])
-def test_the_operator_gives_exactly_what_its_extender_uses(preempts):
-    own = rights(ExtenderSettings(preempt=SchedulerSettings(preempts=preempts).preempts))
-    assert set(grants(numa_scheduler_objects.extender_rules(preempts=preempts))) == set(grants(own.cluster))
-    assert set(grants(numa_scheduler_objects.kick_rules())) == set(grants(own.namespace))
+def test_the_operator_lets_an_extender_evict_only_where_preemption_is_on():
+    evicts = {Permission("create", "", "pods/eviction"), Permission("patch", "", "pods/status")} | BUDGETS
+    assert set(grants(extender_rules(preempts=True))) == USUAL | evicts
 
 
 def capacity(world):
