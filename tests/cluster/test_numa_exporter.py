@@ -15,12 +15,11 @@ from placement_process import start
 
 from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch, StrategicPatch
+from polyarch.kube.rbac import PolicyRule, rule
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.numa import names
 from polyarch.numa.api.topology import TOPOLOGIES
-from polyarch.numa.exporter.cluster import ExporterPermissions, exporter_permissions
-from polyarch.numa.exporter.settings import ExporterSettings
-from polyarch.numa.facts import HostSettings, ScanSettings
+from polyarch.operator.components.numa_exporter_objects import OWN_PODS, ExporterContext, cluster_rules
 
 
 @pytest.fixture(autouse=True)
@@ -52,9 +51,9 @@ async def test_an_exporter_publishes_its_node_and_follows_its_kubelet(sandbox, c
 
 
 @pytest.mark.req("NE-140")
-async def test_the_declared_rights_are_enough_and_each_of_them_is_used(sandbox, client, namespace, tmp_path):
+async def test_the_rights_that_the_operator_gives_are_enough_and_each_is_used(sandbox, client, namespace, tmp_path):
     """One exporter patches, the other one puts; each asks for its own Node and topology alone."""
-    allowed = exporter_permissions(ExporterSettings(host=HostSettings(kubelet_config="file")))
+    allowed = cluster_rules(ExporterContext(platform="openshift"))
     unused = []
     for number, mode in enumerate(("--patch-mode=true", "--patch-mode=false")):
         host = NumaHost(tmp_path / f"host-{number}")
@@ -66,7 +65,7 @@ async def test_the_declared_rights_are_enough_and_each_of_them_is_used(sandbox, 
             await published(exporter, [3, 2])
             await until(lambda: told(exporter, "True"), seconds=30)
             assert await audited.refused() == []
-            unused.append(set(await audited.never_used((*allowed.cluster, *allowed.namespace))))
+            unused.append(set(await audited.never_used((*allowed, *OWN_PODS))))
             names_asked = {each.split()[2] for each in await audited.requests() if len(each.split()) > 2}
             assert names_asked <= {exporter.node, exporter.pod}
     assert unused[0] & unused[1] == set()
@@ -165,7 +164,7 @@ async def test_without_the_right_to_watch_the_object_is_read(sandbox, client, na
 
 @pytest.mark.req("NE-068")
 async def test_terminal_pods_do_not_count_from_the_first_scan_on(sandbox, client, namespace, tmp_path):
-    allowed = exporter_permissions(ExporterSettings(scan=ScanSettings(exclude_terminal_pods=True)))
+    allowed = (*DEFAULT_RIGHTS, rule(PODS, "list", "watch"))
     host = NumaHost(tmp_path / "host")
     node = f"numa-{secrets.token_hex(4)}"
     await make_node(client, node)
@@ -250,15 +249,14 @@ async def scans(exporter: Exporter) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if 'result="success"' in line)
 
 
-def without(resource: Resource, *verbs: str) -> ExporterPermissions:
+def without(resource: Resource, *verbs: str) -> tuple[PolicyRule, ...]:
     """The rights of an exporter but these."""
-    cluster = tuple(
+    return tuple(
         msgspec.structs.replace(each, verbs=tuple(verb for verb in each.verbs if verb not in verbs))
         if resource.plural in each.resources
         else each
-        for each in DEFAULT_RIGHTS.cluster
+        for each in DEFAULT_RIGHTS
     )
-    return DEFAULT_RIGHTS._replace(cluster=cluster)
 
 
 @pytest.mark.req("NE-114", "NO-053")

@@ -1,4 +1,4 @@
-"""``polyarch run numa-exporter`` started by a test itself, with its own ServiceAccount and the rights it declares."""
+"""``polyarch run numa-exporter`` started by a test itself, with the rights that the operator gives it."""
 
 import asyncio
 import json
@@ -15,17 +15,17 @@ from placement_process import Running, start
 from polyarch.installation import wait
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.rbac import granted
+from polyarch.kube.rbac import PolicyRule, granted
 from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CRDS, NODES, PODS, SERVICE_ACCOUNTS, by_kind
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import topology_crd
-from polyarch.numa.exporter.cluster import ExporterPermissions, exporter_permissions
-from polyarch.numa.exporter.settings import ExporterSettings
+from polyarch.operator.components.numa_exporter_objects import OWN_PODS, ExporterContext, cluster_rules
 from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import write_json
 
-DEFAULT_RIGHTS = exporter_permissions(ExporterSettings())
+DEFAULT_RIGHTS = cluster_rules(ExporterContext())
+"""In the whole cluster."""
 
 
 async def define(client: Client) -> None:
@@ -82,7 +82,7 @@ async def exporting(
     host: NumaHost,
     *flags: str,
     node: str = "",
-    allowed: ExporterPermissions = DEFAULT_RIGHTS,
+    allowed: tuple[PolicyRule, ...] = DEFAULT_RIGHTS,
     server: str = "",
 ) -> AsyncIterator[Exporter]:
     """An exporter for a Node of its own; it is not waited for. ``server``: what it takes for the API server."""
@@ -92,7 +92,7 @@ async def exporting(
     account = f"rte-{secrets.token_hex(4)}"
     document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
     await client.create(SERVICE_ACCOUNTS, document, namespace=namespace)
-    for where, several in (("", allowed.cluster), (namespace, allowed.namespace)):
+    for where, several in (("", allowed), (namespace, OWN_PODS)):
         for each in granted(account, several, [(namespace, account)], namespace=where):
             await client.apply(by_kind(each["apiVersion"], each["kind"]), each, namespace=where)
     container = {"name": "exporter", "image": "registry.invalid/exporter"}

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from numa_cluster import PREFIX, Json, flags, found, operator, planned, pool
 
-from polyarch.kube.rbac import Permission, grants
-from polyarch.numa.exporter.cluster import exporter_permissions
+from polyarch.kube.rbac import Permission, granting, grants
+from polyarch.numa.exporter.cluster import asks_configz, needs_node
 from polyarch.numa.exporter.configuration import load_configuration
 from polyarch.numa.exporter.settings import ExporterSettings
 
@@ -178,14 +178,19 @@ class TestUnderstood:
     @pytest.mark.req("NE-140", "NO-058")
     def test_the_rights_are_those_that_the_exporter_needs(self, tmp_path: Path) -> None:
         for facts in ({}, {"platform": "openshift", "pools": (pool("worker"),)}):
-            needed = exporter_permissions(self.read(tmp_path, WORKERS, **facts))
+            settings = self.read(tmp_path, WORKERS, **facts)
             made = planned(WORKERS, **facts)
-            for kind, rules in (("ClusterRole", needed.cluster), ("Role", needed.namespace)):
-                given = [
-                    Permission(verb, group, resource)
-                    for each in found(made, kind)["rules"]
-                    for group in each["apiGroups"]
-                    for resource in each["resources"]
-                    for verb in each["verbs"]
-                ]
-                assert sorted(given) == sorted(grants(rules)), facts
+            usual = {
+                *(
+                    Permission(verb, "topology.node.k8s.io", "noderesourcetopologies")
+                    for verb in ("get", "list", "watch", "create", "update", "patch")
+                ),
+                *(Permission(verb, "", "nodes") for verb in ("get", "list", "watch")),
+            }
+            configz = {Permission("get", "", "nodes/configz")} if asks_configz(settings) else set()
+            assert set(grants(granting([found(made, "ClusterRole")]))) == usual | configz, facts
+            assert (needs_node(settings), settings.scan.exclude_terminal_pods) == (True, False)
+            assert set(grants(granting([found(made, "Role")]))) == {
+                Permission("get", "", "pods"),
+                Permission("patch", "", "pods/status"),
+            }

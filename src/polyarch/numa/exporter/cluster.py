@@ -16,7 +16,6 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, ConnectionFailed, Forbidden, KubernetesError, NotFound
 from polyarch.kube.informer import Informer
 from polyarch.kube.patches import StrategicPatch
-from polyarch.kube.rbac import PolicyRule, rule, union
 from polyarch.kube.requests import ListOptions, Random, Request, backoff
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.kube.responses import WatchStream
@@ -24,7 +23,6 @@ from polyarch.kube.settings import Configuration, PemSource
 from polyarch.kube.store import ObjectChange
 from polyarch.kube.transport import Transport, TransportSettings
 from polyarch.kube.watch import Apply, Delete, KubernetesObject, Page
-from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.exporter.settings import ExporterSettings
 from polyarch.numa.host.kubelet import ConfigzUnavailable
 from polyarch.objects import Condition, ObjectKey, ObjectMeta
@@ -557,38 +555,7 @@ class TerminalPods:
             self._changed()
 
 
-# -- permissions -------------------------------------------------------------------------------------------------------
-
-# No secrets, no delete, no ``nodes/proxy``, no wildcard. RBAC cannot say that an exporter requests only its own Node,
-# and only the pods of its node: that is a matter of the requests.
-
-TOPOLOGY_PERMISSIONS: Final = rule(TOPOLOGIES, "get", "list", "watch", "create", "update", "patch")
-"""``create`` cannot be narrowed to a name; an admission policy narrows the other verbs."""
-NODE_PERMISSIONS: Final = rule(NODES, "get", "list", "watch")
-CONFIGZ_PERMISSIONS: Final = rule(NODES, "get", subresource="configz")
-"""The kubelet asks the API server whether the exporter may read its configuration."""
-TERMINAL_PODS_PERMISSIONS: Final = rule(PODS, "list", "watch")
-"""In all namespaces, but always with ``spec.nodeName``."""
-OWN_POD_PERMISSIONS: Final = (rule(PODS, "get"), rule(PODS, "patch", subresource="status"))
-
-
-class ExporterPermissions(NamedTuple):
-    """Permissions in the whole cluster, and in the exporter's own namespace."""
-
-    cluster: tuple[PolicyRule, ...]
-    namespace: tuple[PolicyRule, ...]
-
-
-def exporter_permissions(settings: ExporterSettings) -> ExporterPermissions:
-    """Exactly what an exporter with these settings uses."""
-    cluster = [TOPOLOGY_PERMISSIONS]
-    if needs_node(settings):
-        cluster.append(NODE_PERMISSIONS)
-    if asks_configz(settings):
-        cluster.append(CONFIGZ_PERMISSIONS)
-    if settings.scan.exclude_terminal_pods:
-        cluster.append(TERMINAL_PODS_PERMISSIONS)
-    return ExporterPermissions(union(*cluster), OWN_POD_PERMISSIONS if settings.publish.podreadiness else ())
+# -- what the settings make the exporter ask for ---------------------------------------------------------------------
 
 
 def needs_node(settings: ExporterSettings) -> bool:

@@ -768,7 +768,8 @@ OWN_PODS: Final = (rule(PODS, "get"), rule(PODS, "patch", subresource="status"))
 
 
 def cluster_rules(context: ExporterContext) -> tuple[PolicyRule, ...]:
-    """The rules of ClusterRole ``rte``. Nodes are always asked for by the name of the own one."""
+    """The rules of ClusterRole ``rte``: no secrets, no delete, no ``nodes/proxy``, no wildcard. Nodes are always asked
+    for by the name of the own one, and the kubelet asks the API server whether its ``configz`` may be read."""
     return (
         rule(TOPOLOGIES, "get", "list", "watch", "create", "update", "patch"),
         rule(NODES, "get", "list", "watch"),
