@@ -1,1 +1,1 @@
-"""The extender beside a stock kube-scheduler: it answers which nodes hold a pod in their cells, and reserves them."""
+"""The extender beside a stock kube-scheduler: it says which nodes hold a pod in their NUMA zones, and reserves them."""

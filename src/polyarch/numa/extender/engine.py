@@ -124,11 +124,11 @@ def has_more_room(before: NodeFacts | None, after: NodeFacts) -> bool:
         return True
     if before.settings != after.settings or before.allocatable != after.allocatable:
         return True
-    known = {cell.id: cell.available for cell in before.cells}
+    known = {zone.id: zone.available for zone in before.cells}
     return any(
-        amount > known.get(cell.id, {}).get(resource, -1)
-        for cell in after.cells
-        for resource, amount in cell.available.items()
+        amount > known.get(zone.id, {}).get(resource, -1)
+        for zone in after.cells
+        for resource, amount in zone.available.items()
     )
 
 
@@ -152,7 +152,7 @@ class FilterResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 UNCERTAIN: Final = "cells are not certain until pods on their way have started"
-"""What is said of a node that fits, while others may take its cells in another order than they were promised."""
+"""What is said of a node that fits, while others may take its zones in another order than they were promised."""
 UNSETTLED: Final = "unsettled"
 """The kind of that reason."""
 TAKEN: Final = "nominated"
@@ -335,7 +335,7 @@ class SchedulerCache:
         self.ledger.exporter_seen(node, is_ready=is_ready, now=now)
 
     def refused_by_kubelet(self, node: str, now: float) -> None:
-        """What is known of its cells is wrong."""
+        """What is known of its zones is wrong."""
         self._metrics.refused_by_kubelet(node)
         self.ledger.distrust(node, now)
 
@@ -379,7 +379,7 @@ class SchedulerCache:
         return FilterResult(names=chosen, failed=failed, kinds=kinds, fitting=len(fitting))
 
     def _certain(self, pod: PodFacts, fits: FitResults, now: float) -> list[FitDecision]:
-        """The best nodes, without those where pods on their way may take the cells first."""
+        """The best nodes, without those where pods on their way may take the zones first."""
         wanted, size = self._settings.candidates, self._settings.candidates
         most = min(len(fits.names), MOST_CANDIDATES)
         while True:
@@ -406,7 +406,7 @@ class SchedulerCache:
         return {**known, **self.fleet.fit(pod, others).scores} if others else known
 
     def secure(self, pod: PodFacts, node: str, now: float) -> str:
-        """Before the pod is bound there: why it cannot be; empty: its cells are reserved."""
+        """Before the pod is bound there: why it cannot be; empty: its zones are reserved."""
         if any(each.node == node for each in self.ledger.held(pod.uid)):
             return ""
         self.drop(pod.uid, now)

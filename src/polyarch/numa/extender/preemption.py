@@ -647,10 +647,10 @@ def _turned(asked: PreemptionRequest) -> Iterator[str]:
 
 def _place(decision: FitDecision) -> str:
     """On a node."""
-    cells = sorted({cell for several in decision.cells.values() for cell in several})
-    if not cells:
+    zones = sorted({zone for several in decision.cells.values() for zone in several})
+    if not zones:
         return "the sums"
-    return f"NUMA {'cells' if len(cells) > 1 else 'cell'} {', '.join(map(str, cells))}"
+    return f"NUMA {'cells' if len(zones) > 1 else 'cell'} {', '.join(map(str, zones))}"
 
 
 def _called(pod: PodFacts, reader: PodFacts) -> str:

@@ -20,7 +20,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     facts: NodeFacts
     reserved: Mapping[int, Amounts] = {}
-    """By cell; spread reservations are in every cell."""
+    """By zone; spread reservations are in every zone."""
     explained: bool = True
     """The fingerprint of its object is that of the pods that are known to be on it."""
     mispredicted: bool = False
@@ -39,9 +39,9 @@ class ReservationDocument(msgspec.Struct, frozen=True, kw_only=True, rename="cam
     state: ReservationState
     cells: Mapping[int, Amounts] = {}
     memory_groups: tuple[tuple[int, ...], ...] = ()
-    """Sets of cells whose memory is given out together because of it."""
+    """Sets of zones whose memory is given out together because of it."""
     spread: bool = False
-    """No cell is predicted: the amounts are taken from every cell, and ``cells`` has them once per cell."""
+    """No zone is predicted: the amounts are taken from every zone, and ``cells`` has them once per zone."""
     age_seconds: float = 0.0
 
 

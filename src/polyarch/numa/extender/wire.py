@@ -56,24 +56,24 @@ class ExtenderBindingArgs(msgspec.Struct, frozen=True, rename="pascal"):
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
-class _Arguments(msgspec.Struct, frozen=True, rename="pascal"):
+class _Question(msgspec.Struct, frozen=True, rename="pascal"):
     pod: PodObject | None = None
     nodes: msgspec.Raw = _NOTHING
     node_names: list[str] | None = None
 
 
-class _MetaPod(msgspec.Struct, frozen=True):
+class _ProposedPod(msgspec.Struct, frozen=True):
     uid: str = msgspec.field(default="", name="UID")
 
 
-class _MetaVictims(msgspec.Struct, frozen=True, rename="pascal"):
-    pods: list[_MetaPod] | None = None
+class _ProposedVictims(msgspec.Struct, frozen=True, rename="pascal"):
+    pods: list[_ProposedPod] | None = None
 
 
-class _PreemptionArguments(msgspec.Struct, frozen=True, rename="pascal"):
+class _PreemptionQuestion(msgspec.Struct, frozen=True, rename="pascal"):
     pod: PodObject | None = None
     node_name_to_victims: msgspec.Raw = _NOTHING
-    node_name_to_meta_victims: dict[str, _MetaVictims | None] | None = None
+    node_name_to_meta_victims: dict[str, _ProposedVictims | None] | None = None
 
 
 class _Answer(msgspec.Struct, frozen=True, rename="pascal"):
@@ -92,13 +92,13 @@ class _Bound(msgspec.Struct, frozen=True, rename="pascal"):
     error: str
 
 
-_decode: Final = msgspec.json.Decoder(_Arguments).decode
-_decode_preemption: Final = msgspec.json.Decoder(_PreemptionArguments).decode
+_decode: Final = msgspec.json.Decoder(_Question).decode
+_decode_preemption: Final = msgspec.json.Decoder(_PreemptionQuestion).decode
 _decode_binding: Final = msgspec.json.Decoder(ExtenderBindingArgs).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-_Asked = TypeVar("_Asked", _Arguments, _PreemptionArguments)
+_Asked = TypeVar("_Asked", _Question, _PreemptionQuestion)
 
 
 def question(body: bytes) -> ExtenderArgs:
