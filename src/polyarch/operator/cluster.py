@@ -39,6 +39,8 @@ ReadArchitectures = Callable[[str], Awaitable[tuple[str, ...] | None]]
 REREAD_INTERVAL: Final = 3600.0
 """Seconds after which the architectures of an image are read again: a tag may move."""
 RETRY_INTERVAL: Final = 60.0
+MOST_READINGS: Final = 16
+"""Images of which readings are kept: each change of a custom resource may name another one."""
 
 
 class _ImageReading(NamedTuple):
@@ -69,7 +71,10 @@ class ImageArchitectures:
             wait = REREAD_INTERVAL if found is not None else RETRY_INTERVAL
             former = known.architectures if known is not None else None
             known = _ImageReading(found if found is not None else former, self._clock.monotonic() + wait)
+            self._readings.pop(image, None)
             self._readings[image] = known
+            if len(self._readings) > MOST_READINGS:
+                del self._readings[next(iter(self._readings))]
         return known.architectures
 
 

@@ -11,7 +11,7 @@ from polyarch.kube.resources import DEPLOYMENTS, Resource
 from polyarch.names import BUILDER, PLACEMENT_WEBHOOK, TAINTS
 from polyarch.numa.names import SCHEDULER
 from polyarch.operator import operands
-from polyarch.operator.cluster import Discovery, ImageArchitectures
+from polyarch.operator.cluster import MOST_READINGS, Discovery, ImageArchitectures
 from polyarch.operator.settings import OperatorSettings
 from polyarch.platforms import IMAGE_ARCHITECTURES
 
@@ -51,6 +51,16 @@ async def test_the_registry_says_where_operands_run() -> None:
     assert (await found.look()).image_architectures == ("arm64", "s390x")
     assert (await found.look()).image_architectures == ("arm64", "s390x")
     assert registry.asked == [IMAGE]
+
+
+@pytest.mark.req("IN-035")
+async def test_of_many_images_the_last_ones_are_remembered() -> None:
+    registry, clock = Registry(), ManualClock()
+    images = ImageArchitectures(registry.read, clock=clock)
+    many = [f"{IMAGE}.{number}" for number in range(MOST_READINGS + 1)]
+    for image in (*many, *many[1:], many[0]):
+        await images.of(image)
+    assert registry.asked == [*many, many[0]]
 
 
 @pytest.mark.req("IN-035")
