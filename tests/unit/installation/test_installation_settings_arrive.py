@@ -6,6 +6,7 @@ types and from the values files of the chart, and every one of them is changed.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,55 @@ def test_every_value_changes_the_objects_of_an_installation(path: Names) -> None
     rest = {name: each for name, each in EVERYTHING.items() if name not in CHARTS_OWN}
     pairs = [(base, with_value(base, path, value)) for base in ({}, with_value(rest, path, usual)) for value in others]
     assert any(made(before) != made(after) for before, after in pairs)
+
+
+TEMPLATES = {each.name: each.read_text() for each in (CHART / "templates").rglob("*") if each.is_file()}
+VARIABLES = {
+    f"POLYARCH_{name}": (expression, usual)
+    for name, expression, usual in re.findall(r'\(list "([A-Z_]+)" (.+) "(.*)"\)', TEMPLATES["_helpers.tpl"])
+}
+"""What the chart writes into the environment: an expression, and the text that is left out."""
+
+
+@pytest.mark.req("IN-010")
+@pytest.mark.parametrize("path", LEAVES, ids=".".join)
+def test_every_value_is_read_by_a_template_of_the_chart(path: Names) -> None:
+    """Helm itself says whether it is read rightly; here a value that only ``polyarch install`` knows is found."""
+    *above, name = path
+    within = f"with .Values.{'.'.join(above)} "
+    assert any(
+        re.search(rf"[$.][vV]alues\.{re.escape('.'.join(path))}\b", text)
+        or (above and within in text and re.search(rf"[ (!]\.{name}\b", text))
+        for text in TEMPLATES.values()
+    )
+
+
+@pytest.mark.req("IN-030")
+@pytest.mark.parametrize("path", LEAVES, ids=".".join)
+def test_the_chart_writes_every_variable_that_the_installer_writes_for_a_value(path: Names) -> None:
+    usual = InstallationSettings()
+    without_it = operator.environment(usual.operator_settings("tools"))
+    for value in (at(each, path) for each in FILES):
+        if value is not None:
+            changed = msgspec.convert(with_value({}, path, value), InstallationSettings)
+            written = operator.environment(changed.operator_settings("tools"))
+            assert {name for name in written if written[name] != without_it.get(name)} <= {*VARIABLES}
+
+
+@pytest.mark.req("IN-030")
+def test_the_chart_leaves_out_what_is_usual_for_the_operator(
+    started: list[RunSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NUMA is said always, as a patch may change it."""
+    for name, (_, usual) in VARIABLES.items():
+        if name != "POLYARCH_NUMA" and usual:
+            monkeypatch.setenv(name, usual)
+    assert main(["run", "operator"]) == 0
+    left_out = started.pop().operator
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert main(["run", "operator"]) == 0
+    assert left_out == started.pop().operator
 
 
 # -- from the objects to the operator ----------------------------------------------------------------------------------
