@@ -359,6 +359,10 @@ async def test_who_lifts_gates_of_pods_changes_neither_images_nor_what_is_others
         assert let_through == []
         many = {f"polyarch.dev/l{each}": "x" for each in range(2000)}
         assert await refusal(patch({"metadata": {"labels": many}})) == "", "the rules cost too much"
+        crowd = [{"name": f"example.com/g{each}"} for each in range(3000)]
+        await client.create(PODS, _pod("crowd", schedulingGates=[{"name": gate}, *crowd]), namespace=namespace)
+        change = MergePatch({"spec": {"schedulingGates": crowd}})
+        assert await refusal(role.patch(PODS, "crowd", change, namespace=namespace)) == "", "a gate stays for ever"
         term = {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]}
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
         toleration = {"key": "kubernetes.io/arch", "operator": "Exists"}
@@ -390,6 +394,13 @@ async def _templates_are_held(admin: Client, role: Client, namespace: str) -> No
     def template_with(**change: Any) -> dict[str, Any]:
         return {"spec": {"template": {"spec": change}}}
 
+    tries = iter(range(10_000))
+
+    async def in_force() -> bool:  # each policy is known to the API server at a time of its own
+        image = {"name": "a", "image": f"other:{next(tries)}"}
+        return "DaemonSet" in await refusal(patch(template_with(containers=[image])))
+
+    await until(in_force)
     abuses = {
         "image": template_with(containers=[{"name": "a", "image": "evil:1"}]),
         "account": template_with(serviceAccountName="admin"),
