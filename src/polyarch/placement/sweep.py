@@ -139,9 +139,10 @@ def in_fair_order(missed: Iterable[MissedPod]) -> list[MissedPod]:
 
 
 class DeploymentStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """apps/v1 DeploymentStatus: how many replicas serve."""
+    """apps/v1 DeploymentStatus: how many replicas serve, and how many pods besides them do not."""
 
     available_replicas: int = 0
+    unavailable_replicas: int = 0
 
 
 class DeploymentSpec(msgspec.Struct, frozen=True, gc=False):
@@ -180,6 +181,7 @@ class WebhookAvailability:
         self._is_configured = False
         self._is_available = True
         self._replicas = 0
+        self._unavailable = 0
 
     @property
     def is_available(self) -> bool:
@@ -203,11 +205,13 @@ class WebhookAvailability:
 
     def _deployment_changed(self, change: ObjectChange[Deployment]) -> None:
         was_available = self._is_available
-        status = change.new.status if change.new is not None else None
+        status = (change.new.status if change.new is not None else None) or DeploymentStatus()
         wanted = max(change.new.spec.replicas, 1) if change.new is not None else 1
-        before, self._replicas = self._replicas, status.available_replicas if status is not None else 0
+        before, self._replicas = self._replicas, status.available_replicas
+        failed, self._unavailable = status.unavailable_replicas > self._unavailable, status.unavailable_replicas
         self._is_available = change.new is None or self._replicas > 0
-        if self._replicas < min(before, wanted):  # those that a scale-down or a surge has ended count for nothing
+        # Those that a scale-down or a surge has ended count for nothing: of them no pod is left that does not serve.
+        if self._replicas < (before if failed else min(before, wanted)):
             self._on_loss()
         if self._is_available and not was_available:
             self._on_return()

@@ -122,9 +122,10 @@ class Cluster:
     def unregister(self):
         self.watches["mutatingwebhookconfigurations"].remove(names.WEBHOOK_CONFIGURATION)
 
-    def serve(self, replicas, *, wanted=3):
+    def serve(self, replicas, *, wanted=3, unavailable=0):
         metadata = {"name": names.WEBHOOK, "namespace": OPERATOR}
-        found = {"metadata": metadata, "spec": {"replicas": wanted}, "status": {"availableReplicas": replicas}}
+        found = {"metadata": metadata, "spec": {"replicas": wanted}, "status": {}}
+        found["status"] = {"availableReplicas": replicas, "unavailableReplicas": unavailable}
         self.watches["deployments"].put(found)
 
     async def settled(self):
@@ -536,17 +537,40 @@ async def test_pods_that_a_lost_replica_let_pass_are_found_on_their_nodes(make):
 @pytest.mark.req("PL-370")
 @pytest.mark.parametrize(
     "replicas",
-    [[(4, 3), (3, 3), (4, 3), (3, 3)], [(2, 2)], [(1, 1), (3, 3)]],
+    [
+        [(3, 3, 1), (4, 3, 0), (3, 3, 0), (3, 3, 1), (4, 3, 0), (3, 3, 0)],
+        [(2, 2, 0)],
+        [(1, 1, 0), (1, 3, 2), (3, 3, 0)],
+    ],
     ids=["rolling update with a surge", "scaled down", "scaled down and up again"],
 )
 async def test_replicas_that_end_on_purpose_cost_no_list_of_all_pods(make, replicas):
     cluster = make()
     await cluster.settled()
-    for available, wanted in replicas:
-        cluster.serve(available, wanted=wanted)
+    for available, wanted, unavailable in replicas:
+        cluster.serve(available, wanted=wanted, unavailable=unavailable)
         await cluster.clock.run(20)
     await cluster.clock.run(1200)
     assert cluster.pages == 0
+
+
+@pytest.mark.req("PL-370")
+@pytest.mark.parametrize("replaced", [False, True], ids=["before its successor serves", "beside new pods"])
+async def test_a_replica_that_is_lost_during_a_surge_is_a_loss(make, replaced):
+    """As many serve as are wanted, but the API server asked the lost one in vain."""
+    cluster = make()
+    await cluster.settled()
+    cluster.registry.set(APP, "linux/arm64")
+    cluster.serve(3, unavailable=1)
+    cluster.serve(4)
+    await cluster.clock.run(20)
+    cluster.create("missed", phase="Running", nodeName="a", age=60)
+    cluster.serve(3, unavailable=1)
+    if replaced:
+        cluster.serve(4, unavailable=1)
+    await cluster.clock.run(60)
+    assert cluster.reported() == ["missed"]
+    assert cluster.pages == 1
 
 
 @pytest.mark.req("PL-370")
