@@ -447,10 +447,15 @@ Limit = Callable[[ObjectKey], int | None]
 
 
 class _WaitingRun(msgspec.Struct, frozen=True):
+    """An unfinished ImageBuildRun of which an architecture has no Job yet."""
+
     build: ObjectKey
     created: float
+    """Seconds since 1970."""
     queued: int
+    """Architectures without a Job."""
     at_work: int
+    """Architectures with one."""
 
 
 class JobQueue:

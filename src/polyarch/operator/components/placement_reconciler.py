@@ -543,14 +543,7 @@ class PlacementReconciler:
         """Log and post which gates nobody could remove."""
         text = f"pods keep their scheduling gate: {named(remaining.gated)}"
         log.error("placement is removed although pods are gated", problem=text)
-        if metadata is not None:
-            self._recorder.event(
-                Regarding.of(CPPCS, metadata),
-                type="Warning",
-                reason="PolyarchForcedRelease",
-                action="Uninstall",
-                note=text,
-            )
+        self._warn(metadata, "PolyarchForcedRelease", text)
 
     def _report_held(self, metadata: ObjectMeta | None, held: Sequence[str]) -> None:
         """Log and post what others hold, once for each of these."""
@@ -558,15 +551,14 @@ class PlacementReconciler:
             if words in self._held:
                 continue
             log.warning("a deletion is held by others", problem=words)
-            if metadata is not None:
-                self._recorder.event(
-                    Regarding.of(CPPCS, metadata),
-                    type="Warning",
-                    reason="PolyarchDeletionHeld",
-                    action="Uninstall",
-                    note=words,
-                )
+            self._warn(metadata, "PolyarchDeletionHeld", words)
         self._held = tuple(held)
+
+    def _warn(self, metadata: ObjectMeta | None, reason: str, note: str) -> None:
+        """Post a warning of an uninstallation on the object; None: there is none any more."""
+        if metadata is not None:
+            regarding = Regarding.of(CPPCS, metadata)
+            self._recorder.event(regarding, type="Warning", reason=reason, action="Uninstall", note=note)
 
     # -- conditions ----------------------------------------------------------------------------------------------------
 
