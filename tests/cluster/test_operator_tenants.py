@@ -428,7 +428,9 @@ async def test_every_field_of_a_pod_template_is_held_but_tolerations(client):
 @pytest.mark.req("IN-036")
 @pytest.mark.timeout(300)
 async def test_the_builder_writes_objects_of_builds_alone_and_gives_them_no_token(accounts, client, namespace):
-    settings = OperatorSettings(namespace=namespace)
+    settings, home = OperatorSettings(namespace=namespace), namespace
+    namespace = f"builds-{accounts.suffix}"
+    await accounts.make({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     await client.create(CONFIGMAPS, {"metadata": {"name": "theirs"}, "data": {"a": "b"}}, namespace=namespace)
     marks = {"labels": {names.RUN_LABEL: "web-1", names.ROLE_LABEL: names.ARCH_ROLE}}
 
@@ -454,6 +456,7 @@ async def test_the_builder_writes_objects_of_builds_alone_and_gives_them_no_toke
             "a map in kube-system": role.create(
                 CONFIGMAPS, {"metadata": {"name": f"m-{accounts.suffix}", **marks}}, namespace="kube-system"
             ),
+            "polyarch's namespace": role.create(JOBS, job("keys"), namespace=home),
             "token volume": role.create(JOBS, job("volume", volumes=[token]), namespace=namespace),
             "default token": role.create(JOBS, job("default", automountServiceAccountToken=None), namespace=namespace),
             "no build": role.create(JOBS, job("none", metadata={}), namespace=namespace),
@@ -471,7 +474,7 @@ async def test_the_builder_writes_objects_of_builds_alone_and_gives_them_no_toke
         record = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web-1-arch", **marks}}
         await role.apply(CONFIGMAPS, record, namespace=namespace)
         known = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": names.ARCHITECTURES_CONFIGMAP}}
-        await role.apply(CONFIGMAPS, known, namespace=namespace)
+        await role.apply(CONFIGMAPS, known, namespace=home)
         await role.patch(CONFIGMAPS, "web-1-in", change, namespace=namespace)
         await role.delete(CONFIGMAPS, "web-1-in", namespace=namespace)
         await role.delete(JOBS, "web-1-amd64", namespace=namespace, propagation="Background")

@@ -271,7 +271,8 @@ SYSTEM_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease")
 def builder_policy(settings: OperatorSettings) -> list[Document]:
     """What the builder writes: Jobs and ConfigMaps of builds, whose pods get no token of their ServiceAccount.
 
-    An object is one of a build by our label, or by its owner where somebody took the label away.
+    An object is one of a build by our label, or by its owner where somebody took the label away. A Job mounts any
+    Secret of its namespace, and polyarch's has the keys of its certificates and tokens.
     """
     owners = f"r.apiVersion.startsWith('{names.GROUP}/') || r.apiVersion.startsWith('{api.CONFIGS.group}/')"
 
@@ -283,12 +284,16 @@ def builder_policy(settings: OperatorSettings) -> list[Document]:
     pod = "object.spec.template.spec"
     tokens = "v.projected.sources.exists(s, has(s.serviceAccountToken))"
     volumes = f"has({pod}.volumes) && {pod}.volumes.exists(v, has(v.projected) && has(v.projected.sources) && {tokens})"
-    own = f"request.namespace == '{settings.namespace}' && request.name == '{names.ARCHITECTURES_CONFIGMAP}'"
+    home = f"request.namespace == '{settings.namespace}'"
+    own = f"{home} && request.name == '{names.ARCHITECTURES_CONFIGMAP}'"
     return policy_documents(
         metadata(BUILDER_POLICY, names.ROLE),
         [resource_rule(each, "CREATE", "UPDATE", "DELETE") for each in (JOBS, CONFIGMAPS)],
         {
             "nothing is built in Kubernetes' own namespaces": f"!(request.namespace in {list(SYSTEM_NAMESPACES)})",
+            "nothing is built in polyarch's namespace": (
+                f"request.resource.resource != 'jobs' || request.operation != 'CREATE' || !({home})"
+            ),
             "the builder writes objects of builds alone": (
                 f"request.resource.resource == 'configmaps' && {own} || "
                 f"(request.operation == 'DELETE' || {of_a_build('object')}) && "
