@@ -71,9 +71,10 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     expression: str
-    lasting: str
+    lasting: str = "0m"
     """How long the expression must hold (``for``)."""
-    severity: Severity
+    severity: Severity = "warning"
+    """Critical only if somebody has to get up for it."""
     summary: str
     description: str
 

@@ -111,7 +111,6 @@ OPERATOR: Final = AlertGroup(
             name="PolyarchOperatorDown",
             expression=none_available(shared.OPERATOR),
             lasting="10m",
-            severity="warning",
             summary="No pod of the operator is available",
             description="Settings of polyarch cannot be changed, nothing that breaks is put right, and certificates "
             "are not renewed. Pods are placed as before.",
@@ -120,7 +119,6 @@ OPERATOR: Final = AlertGroup(
             name="PolyarchDegraded",
             expression=f"max by ({INSTALLATION}, kind) ({_condition('Degraded')}) > 0",
             lasting="10m",
-            severity="warning",
             summary="What a custom resource asks for cannot be done",
             description="Condition Degraded of the {{ $labels.kind }} says what is wrong; what ran before runs on.",
         ),
@@ -128,7 +126,6 @@ OPERATOR: Final = AlertGroup(
             name="PolyarchUnavailable",
             expression=f"max by ({INSTALLATION}, kind) ({_condition('Available')}) == 0",
             lasting="15m",
-            severity="warning",
             summary="A component does not become available",
             description="Condition Available of the {{ $labels.kind }} has been False for 15 minutes: its pods do not "
             "get ready, or a roll-out hangs.",
@@ -140,7 +137,6 @@ OPERATOR: Final = AlertGroup(
             f" unless sum by ({INSTALLATION}, job, controller) "
             f"(increase({own(_ATTEMPTED, result='~done|after')}[15m])) > 0",
             lasting="10m",
-            severity="warning",
             summary="A controller fails, whatever it tries",
             description="Controller {{ $labels.controller }} of {{ $labels.job }} has failed {{ $value | humanize }} "
             "times in 15 minutes and succeeded in nothing.",
@@ -149,7 +145,6 @@ OPERATOR: Final = AlertGroup(
             name="PolyarchLeaderMissing",
             expression=f"max by ({INSTALLATION}, lease) (max_over_time({own('polyarch_leader')}[5m])) == 0",
             lasting="5m",
-            severity="warning",
             summary="No replica leads",
             description="Nobody has held the Lease {{ $labels.lease }} for five minutes, though replicas run: what "
             "only a leader does is not done.",
@@ -159,7 +154,6 @@ OPERATOR: Final = AlertGroup(
             expression=f"max by ({INSTALLATION}, job, resource) "
             f"(max_over_time({own('polyarch_watch_broken_seconds')}[5m])) > 300",
             lasting="5m",
-            severity="warning",
             summary="A role does not learn of changes in the cluster",
             description="The watch of {{ $labels.resource }} in {{ $labels.job }} has been broken for "
             "{{ $value | humanizeDuration }}: it decides by what it knew then.",
@@ -169,7 +163,6 @@ OPERATOR: Final = AlertGroup(
             expression=f"max by ({INSTALLATION}, job, name) "
             f"(max_over_time({own('workqueue_oldest_age_seconds')}[5m])) > 600",
             lasting="5m",
-            severity="warning",
             summary="A controller does not get through its work",
             description="The oldest key in queue {{ $labels.name }} of {{ $labels.job }} has been ready for "
             "{{ $value | humanizeDuration }}.",
@@ -177,8 +170,6 @@ OPERATOR: Final = AlertGroup(
         Alert(
             name="PolyarchInternalErrors",
             expression=f"sum by ({INSTALLATION}, job) (increase({own('polyarch_internal_errors_total')}[30m])) > 0",
-            lasting="0m",
-            severity="warning",
             summary="polyarch has met a bug",
             description="In half an hour {{ $value | humanize }} errors that nothing in the cluster explains were met "
             "in {{ $labels.job }}; their pods are treated as if a registry had not answered.",
@@ -188,7 +179,6 @@ OPERATOR: Final = AlertGroup(
             expression=f"min by ({INSTALLATION}, job) "
             f"(max_over_time({own('polyarch_certificate_expiry_seconds')}[5m])) < 7 * 24 * 3600",
             lasting="10m",
-            severity="warning",
             summary="A serving certificate ends soon",
             description="The certificate of {{ $labels.job }} ends in {{ $value | humanizeDuration }}; it was not "
             "renewed.",
@@ -200,7 +190,6 @@ OPERATOR: Final = AlertGroup(
             f" and sum by ({INSTALLATION}, job, route) "
             f"(increase({own('polyarch_admission_seconds_count')}[10m])) >= 100",
             lasting="10m",
-            severity="warning",
             summary="A webhook makes the API server wait",
             description="One review in a hundred takes route {{ $labels.route }} of {{ $labels.job }} longer than "
             "{{ $value | humanizeDuration }}.",
@@ -211,7 +200,6 @@ OPERATOR: Final = AlertGroup(
                 f'apiserver_admission_webhook_fail_open_count{{name=~"{_POD_WEBHOOKS}"}}', "15m", by="name", more_than=5
             ),
             lasting="5m",
-            severity="warning",
             summary="The API server does not reach the webhook of pods",
             description="In 15 minutes it admitted {{ $value | humanize }} objects without {{ $labels.name }}: nothing "
             "keeps such pods off nodes that their images cannot run on.",
@@ -225,7 +213,6 @@ OPERATOR: Final = AlertGroup(
                 by="name",
             ),
             lasting="5m",
-            severity="warning",
             summary="The API server does not reach the webhooks of custom resources",
             description="In 15 minutes {{ $value | humanize }} changes of ClusterPodPlacementConfigs and "
             "PodPlacementConfigs were refused because {{ $labels.name }} did not answer.",
@@ -236,7 +223,6 @@ OPERATOR: Final = AlertGroup(
             f" unless sum by ({INSTALLATION}, job) "
             f"(increase({own('polyarch_registry_requests_total', result='~[1-4]..')}[15m])) > 0",
             lasting="10m",
-            severity="warning",
             summary="No registry answers",
             description="{{ $labels.job }} has sent {{ $value | humanize }} requests to registries in 15 minutes, and "
             "none of them has answered: pods with images that are not known yet wait, in every namespace.",
@@ -245,7 +231,6 @@ OPERATOR: Final = AlertGroup(
             name="PolyarchNumaNodesSilent",
             expression=f"min_over_time(({_group_nodes('desired')} - {_group_nodes('ready')})[10m:1m]) > 0",
             lasting="15m",
-            severity="warning",
             summary="Nodes do not publish their NUMA zones",
             description="{{ $value }} nodes of group {{ $labels.group }} have no exporter that is ready: what is known "
             "of their zones grows old.",
@@ -275,7 +260,6 @@ PLACEMENT: Final = AlertGroup(
             name="PodPlacementWebhookDown",
             expression=none_available(placement_names.WEBHOOK),
             lasting="5m",
-            severity="warning",
             summary="No pod placement webhook is available",
             description="New pods are created without placement: nothing keeps them off nodes their images cannot run "
             "on.",
@@ -284,7 +268,6 @@ PLACEMENT: Final = AlertGroup(
             name="PolyarchPodsGatedTooLong",
             expression=f"max by ({INSTALLATION}) (max_over_time(polyarch_placement_oldest_gate_seconds[5m])) > 600",
             lasting="5m",
-            severity="warning",
             summary="A pod is not released",
             description="The oldest gated pod of namespace {{ $labels.namespace }} is {{ $value | humanizeDuration }} "
             "old, and no policy holds it.",
@@ -293,7 +276,6 @@ PLACEMENT: Final = AlertGroup(
             name="PolyarchPodsHeld",
             expression=f"max by ({INSTALLATION}) (max_over_time(polyarch_placement_held_pods[5m])) > 0",
             lasting="10m",
-            severity="warning",
             summary="Pods are held because their images cannot be read",
             description="{{ $value }} pods of namespace {{ $labels.namespace }} wait behind the scheduling gate, as "
             "the PlacementPolicy asks for (action hold).",
@@ -302,7 +284,6 @@ PLACEMENT: Final = AlertGroup(
             name="PolyarchPodsUnplaced",
             expression=f"max by ({INSTALLATION}) (max_over_time(polyarch_placement_unplaced_pods[5m])) > 0",
             lasting="15m",
-            severity="warning",
             summary="Pods were created past the webhook",
             description="{{ $value }} pending pods of namespace {{ $labels.namespace }} have no architecture "
             "constraint.",
@@ -311,7 +292,6 @@ PLACEMENT: Final = AlertGroup(
             name="PolyarchReviewsUnproven",
             expression=(f"{_reviews('false')} > 0 unless on (cluster, namespace, route) {_reviews('true')} > 0"),
             lasting="15m",
-            severity="warning",
             summary="No review is shown to come from the API server",
             description="{{ $labels.route }}: new pods are gated, whatever is known of their images, since "
             "the webhook's path has no valid token.",
@@ -326,7 +306,6 @@ PLACEMENT: Final = AlertGroup(
                 at_least=20,
             ),
             lasting="10m",
-            severity="warning",
             summary="Image inspections fail",
             description="{{ $value | humanizePercentage }} of the attempts to read an image failed for no fault of the "
             "pods: registries that do not answer or limit requests, or settings.",
@@ -336,7 +315,6 @@ PLACEMENT: Final = AlertGroup(
             expression=f"sum by ({INSTALLATION}) "
             f"(increase({own('polyarch_placement_lookups_dropped_total')}[15m])) > 0",
             lasting="15m",
-            severity="warning",
             summary="More images are asked for than can be looked up",
             description="In 15 minutes admissions did not look up {{ $value | humanize }} images because the queue was "
             "full: these pods are gated and start later.",
@@ -347,7 +325,6 @@ PLACEMENT: Final = AlertGroup(
                 own(_ADMISSIONS, outcome="~unavailable|error"), own(_ADMISSIONS), "10m", more_than=0.05, at_least=20
             ),
             lasting="10m",
-            severity="warning",
             summary="The webhook lets pods pass unplaced",
             description="For {{ $value | humanizePercentage }} of the new pods the webhook could not decide: it lacked "
             "its configuration, or failed.",
@@ -357,7 +334,6 @@ PLACEMENT: Final = AlertGroup(
             expression=f"max by ({INSTALLATION}, resource) "
             f"(max_over_time({own('polyarch_placement_facts_left_out')}[5m])) > 0",
             lasting="15m",
-            severity="warning",
             summary="Pods are decided without what the policy asks for",
             description="The PlacementPolicy needs {{ $labels.resource }}, which polyarch cannot read: rules that ask "
             "for them do not apply.",
@@ -375,7 +351,6 @@ MONITOR_DOWN: Final = AlertGroup(
             name="ExecFormatErrorHandlerDown",
             expression=none_available(placement_names.ENOEXEC_HANDLER),
             lasting="10m",
-            severity="warning",
             summary="No handler of exec format errors is available",
             description="Executables in a foreign format are seen on the nodes, but nobody reports them on their pods.",
         ),
@@ -383,7 +358,6 @@ MONITOR_DOWN: Final = AlertGroup(
             name="ExecFormatErrorDaemonDown",
             expression=f"max by ({INSTALLATION}, daemonset) (min_over_time({_UNAVAILABLE}[10m])) > 0",
             lasting="20m",
-            severity="warning",
             summary="The exec-format-error monitor does not run on some nodes",
             description="On {{ $value }} nodes an executable in a foreign format goes unnoticed.",
         ),
@@ -397,8 +371,6 @@ MONITOR_FOUND: Final = AlertGroup(
         Alert(
             name="ExecFormatErrorsDetected",
             expression=rose("polyarch_exec_format_error_pods_total", "30m", by="namespace"),
-            lasting="0m",
-            severity="warning",
             summary="Containers run executables in a foreign format",
             description="In half an hour executables of another architecture were started {{ $value | humanize }} "
             "times by pods of namespace {{ $labels.namespace }}.",
@@ -419,7 +391,6 @@ TAINTS: Final = AlertGroup(
             name="PolyarchTaintsDown",
             expression=none_available(taints_names.ROLE),
             lasting="5m",
-            severity="warning",
             summary="No pod of polyarch-taints is available",
             description="New pods get no tolerations and stay on untainted nodes; new nodes are not tainted.",
         ),
@@ -427,7 +398,6 @@ TAINTS: Final = AlertGroup(
             name="PolyarchTaintsDegraded",
             expression=f"max by ({INSTALLATION}) (max_over_time({own('polyarch_taints_degraded')}[5m])) > 0",
             lasting="5m",
-            severity="warning",
             summary="ArchitectureTaints is degraded",
             description="Condition Degraded of the ArchitectureTaints says what is wrong, and what to do about it.",
         ),
@@ -435,7 +405,6 @@ TAINTS: Final = AlertGroup(
             name="PolyarchTaintsPodsGatedTooLong",
             expression=f"max by ({INSTALLATION}) (max_over_time(polyarch_taints_oldest_gate_seconds[5m])) > 600",
             lasting="5m",
-            severity="warning",
             summary="A pod waits long for its tolerations",
             description="The oldest pod of namespace {{ $labels.namespace }} with the gate polyarch.dev/tolerations is "
             "{{ $value | humanizeDuration }} old.",
@@ -444,7 +413,6 @@ TAINTS: Final = AlertGroup(
             name="PolyarchNodesUntainted",
             expression=f"max by ({INSTALLATION}, architecture) ({by_leader(_WAITING_NODES, taints_names.LEASE)}) > 0",
             lasting="10m",
-            severity="warning",
             summary="Managed nodes are not tainted",
             description="{{ $value }} nodes of architecture {{ $labels.architecture }} should carry the taint and do "
             "not.",
@@ -471,15 +439,12 @@ BUILDS: Final = AlertGroup(
             name="PolyarchBuilderDown",
             expression=none_available(builds_names.ROLE),
             lasting="10m",
-            severity="warning",
             summary="No pod of polyarch-builder is available",
             description="Nothing new is built, and nothing that is built is published. Jobs that run go on.",
         ),
         Alert(
             name="PolyarchBuildFailed",
             expression=rose("polyarch_build_failures_total", "15m", by="namespace"),
-            lasting="0m",
-            severity="warning",
             summary="An image build failed",
             description="In the last 15 minutes {{ $value | humanize }} builds of namespace {{ $labels.namespace }} "
             "failed. What was published before stays published.",
@@ -489,7 +454,6 @@ BUILDS: Final = AlertGroup(
             expression=f"max by ({INSTALLATION}, arch) "
             f"(min_over_time({own('polyarch_build_waiting_for_node')}[5m])) > 0",
             lasting="15m",
-            severity="warning",
             summary="A build waits for a node of its architecture",
             description="{{ $value }} builds for {{ $labels.arch }} have had no node for 15 minutes.",
         ),
@@ -498,7 +462,6 @@ BUILDS: Final = AlertGroup(
             expression=f"max by ({INSTALLATION}) "
             f"(max_over_time({own('polyarch_build_oldest_queued_seconds')}[5m])) > 1800",
             lasting="5m",
-            severity="warning",
             summary="A build does not get its turn",
             description="The oldest build that waits for a Job was created {{ $value | humanizeDuration }} ago: as "
             "many Jobs as may run do, or they do not end.",
@@ -507,8 +470,6 @@ BUILDS: Final = AlertGroup(
             name="PolyarchBuildOverhead",
             expression=f"{_grew('polyarch_build_overhead_seconds_count')} - "
             f"{_grew('polyarch_build_overhead_seconds_bucket', le=str(float(LONG_OVERHEAD)))} > 0.5",
-            lasting="0m",
-            severity="warning",
             summary="Builds take much longer than their slowest architecture",
             description=f"In the last hour {{{{ $value | humanize }}}} builds took more than {LONG_OVERHEAD} s beyond "
             "the time of their slowest Job.",
@@ -516,8 +477,6 @@ BUILDS: Final = AlertGroup(
         Alert(
             name="PolyarchBuildCleanupAbandoned",
             expression=f"{_grew('polyarch_build_cleanups_abandoned_total')} > 0",
-            lasting="0m",
-            severity="warning",
             summary="Images of deleted builds were left in a registry",
             description="In the last hour the images of {{ $value | humanize }} builds could not be deleted within 10 "
             "minutes. Events ImageCleanupAbandoned list their digests.",
@@ -545,7 +504,6 @@ SCHEDULING: Final = AlertGroup(
             expression=f"max by ({INSTALLATION}, node) "
             f"(max_over_time({own('polyarch_numa_unsettled_seconds')}[5m])) > 300",
             lasting="5m",
-            severity="warning",
             summary="Cells stay reserved because an exporter does not show their pods",
             description="For {{ $value }} s node {{ $labels.node }} has not shown a pod that its kubelet has admitted; "
             "what is reserved there stays reserved.",
@@ -554,7 +512,6 @@ SCHEDULING: Final = AlertGroup(
             name="PolyarchNumaKubeletRejections",
             expression=rose(own("polyarch_numa_kubelet_rejections_total"), "30m", by="namespace, node"),
             lasting="1m",
-            severity="warning",
             summary="A kubelet refused a pod for its NUMA alignment",
             description="The kubelet of {{ $labels.node }} failed a pod with TopologyAffinityError: what is known of "
             "its cells was wrong or late.",
@@ -563,7 +520,6 @@ SCHEDULING: Final = AlertGroup(
             name="PolyarchNumaMispredictions",
             expression=rose(own("polyarch_numa_mispredictions_total"), "1h", by="namespace, node", more_than=2),
             lasting="1m",
-            severity="warning",
             summary="Pods are not in the NUMA cells where they were expected",
             description="{{ $value | humanize }} times in an hour pods on {{ $labels.node }} were in other cells than "
             "predicted; reservations there count on every cell, which leaves room unused.",
