@@ -7,7 +7,13 @@ import pytest
 from operator_world import OperatorWorld, eventually
 
 from polyarch.kube.patches import JsonPatch, replace
-from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, SERVICES
+from polyarch.kube.resources import (
+    CONFIGMAPS,
+    DEPLOYMENTS,
+    SERVICES,
+    VALIDATING_POLICIES,
+    VALIDATING_POLICY_BINDINGS,
+)
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox
@@ -90,3 +96,22 @@ async def test_operands_keep_to_the_architectures_of_their_image(world: Operator
         await world.create(CPPCS, names.SINGLETON, {})
         assert await eventually(architectures) == ["arm64", "s390x"]
         await operator.kill()
+
+
+@pytest.mark.req("IN-036")
+async def test_policies_of_accounts_go_when_they_are_turned_off_and_come_back(world: OperatorWorld) -> None:
+    policies = {names.POD_POLICY, taint_names.POD_POLICY, taint_names.TEMPLATE_POLICY}
+
+    async def is_so(wanted: set[str]) -> bool:
+        for resource in (VALIDATING_POLICIES, VALIDATING_POLICY_BINDINGS):
+            found = await world.client.list(resource, label_selector=names.OPERAND_LABEL)
+            if {each["metadata"]["name"] for each in found.items} != wanted:
+                return False
+        return True
+
+    await world.create(CPPCS, names.SINGLETON, {})
+    await world.create(ARCHITECTURE_TAINTS, taint_names.SINGLETON, {})
+    for flags in ((), ("--no-admission-policies",), ()):
+        async with world.operator(*flags) as operator:
+            await eventually(lambda: is_so(set() if flags else policies), seconds=90)  # noqa: B023 - called here
+            await operator.kill()
