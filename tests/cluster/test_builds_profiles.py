@@ -40,7 +40,7 @@ class Repository(NamedTuple):
 @pytest.fixture
 def repository(tmp_path: Path, peer: Callable[[str], str]) -> Repository:
     peer("buildah")
-    for needed in ("git", "newuidmap", "newgidmap", "setpriv"):
+    for needed in ("git", "unshare", "nsenter", "setpriv"):
         if shutil.which(needed) is None:
             pytest.skip(f"{needed} is not installed")
     work, bare = tmp_path / "work", tmp_path / "served" / REPOSITORY
@@ -136,6 +136,19 @@ async def test_a_file_that_the_commit_does_not_have_ends_a_rootless_build_for_go
     assert said["reason"] == "ContainerfileInvalid"
     assert "COPY start forgotten /" in said["message"]
     assert '"/forgotten": no such file or directory' in said["message"]
+
+
+@pytest.mark.req("BD-151")
+@pytest.mark.parametrize("capability", ["SETUID", "SETGID"])
+async def test_a_rootless_pod_that_lacks_a_capability_ends_for_good(
+    repository: Repository, open_folder: Path, capability: str
+) -> None:
+    """As where a policy took it away: the kernel refuses the map, and nothing of the user runs."""
+    asked = order(architecture="amd64", profile="Rootless", containerfile=TEXT, metadata=identity(record=""))
+    found = await asyncio.to_thread(BuildPod(open_folder).build, asked, without=capability)
+    assert found.code == 40, found.output
+    assert json.loads(found.message)["reason"] == "UserNamespaceUnavailable"
+    assert "STEP" not in found.output
 
 
 @pytest.mark.req("BD-146")

@@ -99,12 +99,16 @@ class FakePod:
         fake = self.bin / "buildah"
         fake.write_text(f"#!{sys.executable} -I\n" + _FAKE.format(log=str(self.log), outcomes=str(self.outcomes)))
         fake.chmod(0o755)
+        for name, flags in (("unshare", 1), ("nsenter", 3)):
+            (self.bin / name).write_text(f'#!/bin/sh\nshift {flags}\nexec "$@"\n')
+            (self.bin / name).chmod(0o755)
 
     def let(self, command: str, status: int, says: str = "") -> None:
         known = json.loads(self.outcomes.read_text())
         self.outcomes.write_text(json.dumps({**known, command: [status, says]}))
 
-    def run(self, asked: ArchitectureJobSpec, *, shell: str = "/bin/sh") -> Ran:
+    def run(self, asked: ArchitectureJobSpec, *, shell: str = "/bin/sh", path: str = os.environ["PATH"]) -> Ran:
+        """``path``: where programs are found besides those of ``bin``."""
         for name in ("in", "layout", "storage", "context", "git"):
             (self.root / name).mkdir(parents=True, exist_ok=True)
         bodies = architecture_manifests(asked)
@@ -117,7 +121,7 @@ class FakePod:
                 (self.root / "context" / name).write_text(text)
         done = subprocess.run(
             [shell, str(self.root / "in" / contract.BUILD_SCRIPT)],
-            env={"PATH": f"{self.bin}:{os.environ['PATH']}", "HOME": str(self.root / "storage")},
+            env={"PATH": f"{self.bin}:{path}", "HOME": str(self.root / "storage")},
             capture_output=True,
             text=True,
             timeout=60,
@@ -133,7 +137,8 @@ class FakePod:
 
     def moved(self, text: str) -> str:
         """The script with this folder in place of ``/polyarch``."""
-        return text.replace(f"{contract.ROOT}/", f"{self.root}/").replace("/proc/self/uid_map", str(self.uid_map))
+        moved = text.replace(f"{contract.ROOT}/", f"{self.root}/").replace("/proc/self/uid_map", str(self.uid_map))
+        return moved.replace("/proc/$holder/", f"{self.root}/")
 
 
 _FAKE = """

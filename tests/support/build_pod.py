@@ -5,15 +5,14 @@ own list of emulators (``binfmt_misc`` belongs to a user namespace since Linux 6
 What a kubelet and a runtime add to that (cgroups, seccomp, dropped capabilities, an image for the container) is not
 shown.
 
-With profile Rootless, the processes are user 1000 of the machine with the two capabilities that the pod has to give.
-They see files in which that user has subordinate ids, and the programs that give them their capability, as in
-quay.io/buildah/stable; volumes belong to root, as a kubelet makes them.
+With profile Rootless, the processes are root of the machine with the two capabilities that the pod has to give. They
+see an image without users, subordinate ids and the programs that map them; volumes belong to root, as a kubelet makes
+them.
 """
 
 import base64
 import os
 import shutil
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import NamedTuple
 
 from polyarch.builds.jobs import contract
 from polyarch.builds.jobs.manifests import architecture_manifests
-from polyarch.builds.jobs.spec import BUILDER, ArchitectureJobSpec
+from polyarch.builds.jobs.spec import PROFILES, ArchitectureJobSpec
 
 SECONDS = 300
 FIRST_ID, IDS = 100_000, 65_536
@@ -70,11 +69,11 @@ pid = os.fork()
 if pid == 0:
     check(libc.mount(b"proc", b"/proc", b"proc", 0, None))
     os.chdir("/")
-    limits = ("--clear-groups", "--inh-caps=-all", "--bounding-set=-all,+setuid,+setgid")
-    os.execvp("setpriv", ["setpriv", "--reuid=USER", "--regid=USER", *limits, "/bin/sh", "-c", sys.argv[1]])
+    limits = ("--clear-groups", "--inh-caps=-all", "--bounding-set=" + ",+".join(["-all", *sys.argv[3:]]))
+    os.execvp("setpriv", ["setpriv", *limits, "/bin/sh", "-c", sys.argv[1]])
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255)
 """
-"""Runs a shell as the user of rootless builds, with no more rights than the pod gives."""
+"""Runs a shell as root with no more capabilities than the pod gives."""
 
 PREPARE = """
 mount -t proc proc /proc &&
@@ -86,14 +85,15 @@ AARCH64 = (
 )
 """As Debian registers it."""
 UNAVAILABLE = 121
-USERS = {
-    "passwd": f"root:x:0:0::/:/bin/sh\nbuild:x:{BUILDER}:{BUILDER}::/home/build:/bin/sh\n",
-    "group": f"root:x:0:\nbuild:x:{BUILDER}:\n",
-    "subuid": f"build:1:{BUILDER - 1}\nbuild:{BUILDER + 1}:64535\n",
-    "subgid": f"build:1:{BUILDER - 1}\nbuild:{BUILDER + 1}:64535\n",
+IMAGE = {
+    "passwd": "root:x:0:0::/:/bin/sh\n",
+    "group": "root:x:0:\n",
+    "subuid": "",
+    "subgid": "",
+    "newuidmap": "#!/bin/sh\nexit 1\n",
+    "newgidmap": "#!/bin/sh\nexit 1\n",
 }
-ID_MAPPERS = {"newuidmap": 7, "newgidmap": 6}
-"""The one capability that each has as a file, by number, in place of being setuid."""
+"""What a rootless pod sees in place of the machine's: in ``/etc``, and the last two in ``/usr/bin``."""
 
 
 class Built(NamedTuple):
@@ -118,8 +118,12 @@ class BuildPod:
         files: dict[str, Path] | None = None,
         *,
         secrets: dict[str, str] | None = None,
+        without: str = "",
     ) -> Built:
-        """Run the init container; ``files`` are put into its context, ``secrets`` (``git/password``) are mounted."""
+        """Run the init container; ``files`` are put into its context, ``secrets`` (``git/password``) are mounted.
+
+        ``without``: a capability that a rootless pod does not have.
+        """
         for name in ("in", "layout", "storage", "context"):
             (self.root / name).mkdir(parents=True)
         inputs = architecture_manifests(order)[0]
@@ -137,7 +141,7 @@ class BuildPod:
         (container,) = architecture_manifests(order)[-1]["spec"]["template"]["spec"]["initContainers"]
         environment = {each["name"]: self._moved(f"{each['value']}/").rstrip("/") for each in container["env"]}
         command = [self._moved(each) for each in container["command"]]
-        ended = self._run_rootless(command, environment) if rootless else self._run(command, environment)
+        ended = self._run_rootless(command, environment, without) if rootless else self._run(command, environment)
         message = self.root / "termination-log"
         return Built(
             ended.returncode,
@@ -162,19 +166,19 @@ class BuildPod:
             check=False,
         )
 
-    def _run_rootless(self, command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        users = self.root.parent / "etc"
-        users.mkdir()
-        for name, text in USERS.items():
-            (users / name).write_text(text)
-        for name, capability in ID_MAPPERS.items():
-            copy = users / name
-            shutil.copyfile(f"/usr/bin/{name}", copy)
-            copy.chmod(0o755)
-            os.setxattr(copy, "security.capability", struct.pack("<5I", 0x02000001, 1 << capability, 0, 0, 0))
-        program = ROOTLESS.replace("UNAVAILABLE", str(UNAVAILABLE)).replace("USER", str(BUILDER))
+    def _run_rootless(
+        self, command: list[str], environment: dict[str, str], without: str
+    ) -> subprocess.CompletedProcess[str]:
+        image = self.root.parent / "image"
+        image.mkdir()
+        for name, text in IMAGE.items():
+            (image / name).write_text(text)
+            (image / name).chmod(0o755)
+        program = ROOTLESS.replace("UNAVAILABLE", str(UNAVAILABLE))
+        given = PROFILES["Rootless"].container["capabilities"]["add"]
+        capabilities = [each.lower() for each in given if each != without]
         return subprocess.run(
-            [sys.executable, "-I", "-c", program, f"exec {' '.join(command)}", str(users)],
+            [sys.executable, "-I", "-c", program, f"exec {' '.join(command)}", str(image), *capabilities],
             env={"PATH": os.environ["PATH"], **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

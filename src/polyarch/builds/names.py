@@ -73,6 +73,7 @@ WRONG_ARCHITECTURE: Final = 43
 PUSH_DENIED: Final = 44
 LAYOUT_INVALID: Final = 45
 CONTEXT_UNAVAILABLE: Final = 46
+BUILDER_UNUSABLE: Final = 47
 
 
 # -- names that are made of inputs -------------------------------------------------------------------------------------

@@ -358,6 +358,7 @@ def test_two_failures_then_success_are_three_attempts() -> None:
         (44, "PushDenied"),
         (45, "LayoutInvalid"),
         (46, "InputMissing"),
+        (47, "BuilderImageUnusable"),
     ],
 )
 def test_a_failed_build_is_held_and_says_what_releases_it(code: int, reason: str) -> None:

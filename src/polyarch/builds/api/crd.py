@@ -611,9 +611,9 @@ def _builder() -> Schema:
             "serviceAccount": object_name("ServiceAccount of the pods; they get no token of it.")
             | {"default": usual.service_account},
             "securityProfile": text(
-                description="UserNamespace: root in a user namespace; Rootless: user 1000; Privileged: only where the "
-                "builder allows it. Auto: UserNamespace where all nodes of the architecture have user namespaces, else "
-                "Rootless.",
+                description="UserNamespace: root in a user namespace of the pod; Rootless: root in one that the build "
+                "makes; Privileged: only where the builder allows it. Auto: UserNamespace where all nodes of the "
+                "architecture have user namespaces of pods, else Rootless.",
                 enum=get_args(formats.SecurityProfileName),
                 default=usual.security_profile,
             ),

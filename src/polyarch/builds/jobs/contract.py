@@ -97,6 +97,7 @@ EXIT_REASONS: Final[Mapping[int, tuple[str, ...]]] = {
         *("MixedFormats", "DuplicatePlatform", "IndexForbidden", "RegistryInconsistent"),  # of the index Job
     ),
     names.CONTEXT_UNAVAILABLE: ("InputMissing",),
+    names.BUILDER_UNUSABLE: ("BuilderImageUnusable",),
 }
 """The reasons that an exit code may have, the first where the message says none of them. Other codes:
 ``BuildFailed``, whatever the message says."""

@@ -322,7 +322,7 @@ def _build_container(job_spec: ArchitectureJobSpec, profile: SecurityProfile) ->
     return {
         "name": contract.BUILD_CONTAINER,
         "image": spec.builder.image or settings.builder_image,
-        "command": [*profile.command, *contract.BUILD_COMMAND],
+        "command": list(contract.BUILD_COMMAND),
         "env": env_variables((*environment.items(), *settings.proxies)),
         "volumeMounts": mounts,
         "resources": _resources(job_spec.scheduling.resources or {}),

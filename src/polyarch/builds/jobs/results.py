@@ -22,6 +22,8 @@ SHOWN_BYTES: Final = 1024
 """How much of a log's end a status holds."""
 LARGEST: Final = 4 * 1024 * 1024
 """Bytes of a manifest: no registry takes a larger one."""
+START_ERROR: Final = 128
+"""The exit code that kubelets report for a container that the runtime could not start."""
 BUILD_FAILED: Final = "BuildFailed"
 BUILD_TIMEOUT: Final = "BuildTimeout"
 INDEX_REASONS: Final = ("PushDenied", "ArchitectureMismatch", "RegistryUnreachable")
@@ -78,6 +80,8 @@ def job_failure(job: JobFacts) -> JobFailure:
 def pod_failure(pod: PodFacts) -> JobFailure:
     """Why a pod has failed: its reason is one that its exit code may have."""
     reasons = contract.EXIT_REASONS.get(pod.exit_code if pod.exit_code is not None else -1, (BUILD_FAILED,))
+    if pod.exit_code == START_ERROR and f'"{contract.BUILD_COMMAND[0]}"' in pod.message:
+        reasons = contract.EXIT_REASONS[names.BUILDER_UNUSABLE]
     said = _failed(pod.message)
     if said is None:
         where = f"container {pod.container}" if pod.container else f"pod {pod.name}"

@@ -1,7 +1,8 @@
 """``build.sh``: what runs in the builder image, rendered for one architecture.
 
-It needs ``sh`` and buildah; images in Docker's format also ``mkdir``, ``mv``, ``sha256sum`` and ``wc``, Git contexts
-``git``, ``cat`` and ``rm``, entitlements ``cp`` and ``mkdir``. Every value that comes from a user stands in single
+It needs ``sh`` and buildah; profile Rootless also ``unshare``, ``nsenter`` and ``sleep``, images in Docker's format
+``mkdir``, ``mv``, ``sha256sum`` and ``wc``, Git contexts ``git``, ``cat`` and ``rm``, entitlements ``cp`` and
+``mkdir``. Every value that comes from a user stands in single
 quotes, so the shell reads no text of a user. Every way out that is not classified ends with status 1: the status of
 buildah, and so of a ``RUN``, never becomes the container's."""
 
@@ -35,6 +36,8 @@ def build_script(job_spec: ArchitectureJobSpec) -> str:
     parts = [
         _BEGINNING,
         *([_USER_NAMESPACE] if job_spec.profile == "UserNamespace" else []),
+        *([_ROOTLESS] if job_spec.profile == "Rootless" else []),
+        _BUILDAH,
         _STORAGE,
         *([_given(job_spec.given)] if job_spec.given is not None else []),
         *([_EMULATION] if job_spec.emulated else []),
@@ -94,6 +97,48 @@ read -r inside outside count </proc/self/uid_map
 if [ "$inside $outside $count" = '0 0 4294967295' ]; then
   end {names.NOT_IN_USER_NAMESPACE} UserNamespaceUnavailable \\
     'the node does not run this pod in a user namespace: use nodes that do, or securityProfile Rootless'
+fi
+"""
+
+_INSIDE: Final = "inside"
+_IDS: Final = ("1879048192 65536", "1 65535")
+"""Ids of the node that a rootless build's namespace has: a range that systemd's table of ids leaves to nobody; where
+the node has fewer itself, all but root's. One line, as a shell may write several of them one by one."""
+
+_ROOTLESS = f"""
+# Goes on as root of a user namespace whose ids the capabilities of this container map: no program of the image needs
+# them, as newuidmap would, and no user of the image subordinate ids. A process that sleeps holds the namespace.
+if [ "${{1-}}" != {_INSIDE} ]; then
+  for program in unshare nsenter sleep; do
+    if ! command -v "$program" >/dev/null; then
+      end {names.BUILDER_UNUSABLE} BuilderImageUnusable "the builder image has no $program, which securityProfile \
+Rootless needs for a user namespace: have util-linux in it, or take securityProfile UserNamespace"
+    fi
+  done
+  if ! problem=$(unshare -U sh -c : 2>&1); then
+    end {names.NOT_IN_USER_NAMESPACE} UserNamespaceUnavailable "the node lets no pod make a user namespace ($problem): \
+allow it (user.max_user_namespaces, kernel.unprivileged_userns_clone), or build on other nodes"
+  fi
+  holder=$(unshare -U sh -c 'sleep 60 >/dev/null 2>&1 & echo "$!"')
+  for map in uid_map gid_map; do
+    if ! problem=$({{ echo '0 {_IDS[0]}' >"/proc/$holder/$map"; }} 2>&1) &&
+      ! problem=$({{ echo '0 {_IDS[1]}' >"/proc/$holder/$map"; }} 2>&1); then
+      end {names.NOT_IN_USER_NAMESPACE} UserNamespaceUnavailable "the pod may not map ids of its user namespace \
+($problem): leave it root with capabilities SETUID and SETGID, which a policy or the runtime may have taken from it"
+    fi
+  done
+  if ! problem=$(nsenter -t "$holder" -U unshare -m sh -c : 2>&1); then
+    end {names.NOT_IN_USER_NAMESPACE} UserNamespaceUnavailable "the node lets no pod use a user namespace ($problem): \
+allow it (kernel.apparmor_restrict_unprivileged_userns), or build on other nodes"
+  fi
+  exec nsenter -t "$holder" -U unshare -m /bin/sh "$0" {_INSIDE} "$holder"
+fi
+kill -9 "$2"
+"""
+
+_BUILDAH = f"""
+if ! command -v buildah >/dev/null; then
+  end {names.BUILDER_UNUSABLE} BuilderImageUnusable 'the builder image has no buildah: name another one'
 fi
 """
 
@@ -173,6 +218,10 @@ _FETCH = """
 fetch() {
   if try "$1"; then return 0; fi
   case $problem in
+  *'policy.json: no such file'*)
+    end BUILDER_UNUSABLE BuilderImageUnusable "the builder image has no /etc/containers/policy.json, without which \\
+buildah pulls nothing: have one in it ($problem)"
+    ;;
   *'permission denied'* | *toomanyrequests* | *'Too Many Requests'*) ;;
   *unauthorized* | *'authentication required'* | *denied* | *'403 (Forbidden)'*)
     end "$2" "$3" "$1 may not be pulled: check the pull secrets ($problem)"
@@ -191,7 +240,8 @@ def _pulls(job_spec: ArchitectureJobSpec) -> str:
     files = [f"'{contract.PULL}/{at}.json'" for at, _ in enumerate(job_spec.spec.output.pull_secrets or ())]
     attempt = _BY_CREDENTIALS.replace("CREDENTIALS", " ".join(files)) if files else _ANONYMOUSLY
     platform = quoted(f"linux/{job_spec.architecture}")
-    lines = [attempt.strip("\n").replace("PLATFORM", platform), _FETCH.strip("\n")]
+    fetch = _FETCH.strip("\n").replace("BUILDER_UNUSABLE", str(names.BUILDER_UNUSABLE))
+    lines = [attempt.strip("\n").replace("PLATFORM", platform), fetch]
     lines += [
         f"fetch {quoted(pull)} {names.USER_ERROR} BaseImageUnauthorized BaseImageNotFound"
         for pull in sorted({image.pull for image in job_spec.images})

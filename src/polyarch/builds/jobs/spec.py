@@ -89,12 +89,10 @@ def scheduling_of(spec: ImageBuildSpec, architecture: str) -> ArchitectureSchedu
 
 USER: Final = 65532
 """The user of the containers that run our own image; its number means nothing on a node."""
-BUILDER: Final = 1000
-"""The user of rootless builds: builder images have subordinate ids for it."""
-
 CONFINED: Final[Mapping[str, Any]] = {
     "runAsNonRoot": True,
     "runAsUser": USER,
+    "runAsGroup": USER,
     "readOnlyRootFilesystem": True,
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -124,8 +122,6 @@ class SecurityProfile(msgspec.Struct, frozen=True, kw_only=True):
     container: Mapping[str, Any]
     pod: Mapping[str, Any] = {}
     """Members of the pod's spec."""
-    command: tuple[str, ...] = ()
-    """What stands before the container's command."""
 
 
 PROFILES: Final[Mapping[ProfileName, SecurityProfile]] = {
@@ -143,13 +139,14 @@ PROFILES: Final[Mapping[ProfileName, SecurityProfile]] = {
     ),
     "Rootless": SecurityProfile(
         container={
-            "runAsUser": BUILDER,
-            "runAsGroup": BUILDER,
+            # Only until build.sh has made a user namespace, whose ids take these two capabilities to map. As another
+            # user it could only have newuidmap do that, which does not work everywhere where that is setuid.
+            "runAsUser": 0,
+            "runAsGroup": 0,
             "capabilities": {"drop": ["ALL"], "add": ["SETUID", "SETGID"]},
             "seccompProfile": {"type": "Unconfined"},
             "appArmorProfile": {"type": "Unconfined"},
         },
-        command=("buildah", "unshare"),
     ),
     "Privileged": SecurityProfile(container={"runAsUser": 0, "runAsGroup": 0, "privileged": True}),
 }

@@ -27,6 +27,7 @@ RELEASES: Final[Mapping[str, FailureRelease]] = {
     "JobDeleted": "inputs",
     "JobRefused": "spec",
     "UserNamespaceUnavailable": "spec",
+    "BuilderImageUnusable": "spec",
     "EmulatorMissing": "spec",
     "ProfileForbidden": "spec",
     "ContainerfileInvalid": "inputs",

@@ -100,7 +100,7 @@ class TestJob:
                 "rules": [
                     {
                         "action": "FailJob",
-                        "onExitCodes": {"operator": "In", "values": [40, 41, 42, 43, 44, 45, 46]},
+                        "onExitCodes": {"operator": "In", "values": [40, 41, 42, 43, 44, 45, 46, 47]},
                     },
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                 ]

@@ -116,6 +116,7 @@ class TestFailure:
             (44, "PushDenied"),
             (45, "LayoutInvalid"),
             (46, "InputMissing"),
+            (47, "BuilderImageUnusable"),
             (1, "BuildFailed"),
             (137, "BuildFailed"),
             (None, "BuildFailed"),
@@ -125,6 +126,19 @@ class TestFailure:
         found = pod_failure(ended(code, "the end of the log"))
         assert found.reason == reason
         assert "the end of the log" in found.message
+
+    @pytest.mark.req("BD-147")
+    @pytest.mark.parametrize(
+        ("said", "reason"),
+        [
+            ('unable to start container process: exec: "/bin/sh": stat /bin/sh: no such file', "BuilderImageUnusable"),
+            ('exec: "/bin/sh": exec format error', "BuilderImageUnusable"),
+            ("error mounting volume: no space left on device", "BuildFailed"),
+        ],
+    )
+    def test_an_image_without_the_shell_is_not_the_users_fault(self, said, reason):
+        found = pod_failure(ended(128, f"failed to create containerd task: {said}"))
+        assert (found.reason, said in found.message) == (reason, True)
 
     @pytest.mark.req("BD-147")
     def test_a_message_may_say_more_exactly(self):

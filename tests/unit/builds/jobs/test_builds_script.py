@@ -223,6 +223,47 @@ class TestEnds:
         pod.uid_map.write_text("         0          0 4294967295\n")
         assert pod.run(order(profile="Privileged")).code == 0
 
+    @pytest.mark.req("BD-151")
+    @pytest.mark.parametrize("shell", SHELLS)
+    def test_a_rootless_build_goes_on_in_a_namespace_with_ids_of_its_own(self, pod, shell, tmp_path):
+        ran = pod.run(order(profile="Rootless"), shell=_shell(shell, tmp_path))
+        assert ran.code == 0, ran.output
+        assert {(pod.root / name).read_text() for name in ("uid_map", "gid_map")} == {"0 1879048192 65536\n"}
+
+    @pytest.mark.req("BD-147")
+    @pytest.mark.parametrize(
+        ("profile", "lacks"),
+        [
+            ("Rootless", "unshare"),
+            ("Rootless", "nsenter"),
+            ("Rootless", "buildah"),
+            ("UserNamespace", "buildah"),
+            ("Privileged", "buildah"),
+        ],
+    )
+    def test_a_builder_image_that_lacks_a_program_is_named_and_not_tried_again(self, pod, profile, lacks):
+        (pod.bin / lacks).unlink()
+        for name in ("sh", "sleep", "kill"):
+            (pod.bin / name).symlink_to(shutil.which(name))
+        ran = pod.run(order(profile=profile), path="")
+        assert (ran.code, ran.said["reason"], ran.calls) == (47, "BuilderImageUnusable", [])
+        assert f"builder image has no {lacks}" in ran.said["message"]
+
+    @pytest.mark.req("BD-147")
+    @pytest.mark.parametrize(("program", "says"), [("unshare", "No space left"), ("nsenter", "setns: not permitted")])
+    def test_a_node_that_gives_a_rootless_pod_no_namespace_is_not_tried_again(self, pod, program, says):
+        (pod.bin / program).write_text(f"#!/bin/sh\necho '{says}' >&2\nexit 1\n")
+        ran = pod.run(order(profile="Rootless"))
+        assert (ran.code, ran.said["reason"], ran.calls) == (40, "UserNamespaceUnavailable", [])
+        assert says in ran.said["message"]
+
+    @pytest.mark.req("BD-147")
+    def test_a_rootless_pod_that_may_map_no_ids_is_not_tried_again(self, pod):
+        (pod.root / "uid_map").mkdir(parents=True)
+        ran = pod.run(order(profile="Rootless"))
+        assert (ran.code, ran.said["reason"], ran.calls) == (40, "UserNamespaceUnavailable", [])
+        assert "SETUID" in ran.said["message"]
+
     @pytest.mark.req("BD-147")
     @pytest.mark.parametrize("problem", ["fork/exec /probe: exec format error", "no such file or directory", ""])
     def test_without_an_emulator_nothing_of_the_user_runs(self, pod, problem):
@@ -252,6 +293,7 @@ class TestEnds:
             ("toomanyrequests: You have reached your pull rate limit, unauthorized", 1, None),
             ("dial tcp 127.0.0.1:1: connect: connection refused", 1, None),
             ("mkdir /x: permission denied", 1, None),
+            ("open /etc/containers/policy.json: no such file or directory", 47, "BuilderImageUnusable"),
         ],
     )
     def test_what_a_registry_refuses_for_good_is_not_tried_again(self, pod, problem, code, reason):
@@ -262,7 +304,7 @@ class TestEnds:
         assert not [each for each in ran.calls if "--no-cache" in each]
 
     @pytest.mark.req("BD-147")
-    @pytest.mark.parametrize("status", [*range(1, 8), *range(39, 48), 125, 126, 127, 137, 255])
+    @pytest.mark.parametrize("status", [*range(1, 8), *range(39, 49), 125, 126, 127, 137, 255])
     def test_no_status_of_buildah_or_of_a_run_is_passed_through(self, pod, status):
         pod.let("build", status, "subprocess exited")
         ran = pod.run(order())
