@@ -25,7 +25,7 @@ import msgspec
 from polyarch.sandbox import versions
 from polyarch.sandbox.errors import BinariesUnavailable, SilentStepProgress, StepProgress
 from polyarch.sandbox.files import file_lock
-from polyarch.sandbox.versions import GO, PROGRAMS, Module, Program, cache_key
+from polyarch.sandbox.versions import GO, KUBERNETES, PROGRAMS, Module, Program, cache_key
 
 CONNECT_SECONDS = 3.0
 STALL_SECONDS = 10.0
@@ -47,18 +47,19 @@ class Release(msgspec.Struct, frozen=True):
 
 def release(program: Program, architecture: str) -> Release:
     """URL and pinned checksum of a program's release for linux on this architecture."""
-    sha256 = versions.SHA256[program.name].get(architecture, "")
+    version = program.version
+    sha256 = versions.SHA256[program.name].get(architecture, "") if program.is_usual else ""
     match program.module:
         case Module.KUBERNETES:
-            base = f"https://dl.k8s.io/release/v{versions.KUBERNETES}"
+            base = f"https://dl.k8s.io/release/v{version}"
             return Release(f"{base}/bin/linux/{architecture}/{program.name}", sha256)
         case Module.ETCD:
-            base = f"https://github.com/etcd-io/etcd/releases/download/v{versions.ETCD}"
-            stem = f"etcd-v{versions.ETCD}-linux-{architecture}"
+            base = f"https://github.com/etcd-io/etcd/releases/download/v{version}"
+            stem = f"etcd-v{version}-linux-{architecture}"
             return Release(f"{base}/{stem}.tar.gz", sha256, f"{stem}/etcd")
         case Module.REGISTRY:
-            base = f"https://github.com/distribution/distribution/releases/download/v{versions.REGISTRY}"
-            return Release(f"{base}/registry_{versions.REGISTRY}_linux_{architecture}.tar.gz", sha256, "registry")
+            base = f"https://github.com/distribution/distribution/releases/download/v{version}"
+            return Release(f"{base}/registry_{version}_linux_{architecture}.tar.gz", sha256, "registry")
 
 
 class DownloadFailed(Exception):  # noqa: N818  named for what happened
@@ -95,7 +96,9 @@ class OfficialReleases:
                 wanted = self._where(program, self._architecture)
                 host = urlsplit(wanted.url).netloc
                 if not wanted.sha256:
-                    problems[program.name] = f"no checksum is pinned for linux/{self._architecture}"
+                    problems[program.name] = (
+                        f"no checksum of {program.version} is pinned for linux/{self._architecture}"
+                    )
                     continue
                 if host in unreachable:
                     problems[program.name] = unreachable[host]
@@ -196,18 +199,16 @@ class BuildTarget(NamedTuple):
 
 def target(program: Program) -> BuildTarget:
     """The build target of a program of the sandbox."""
-    return BuildTarget(
-        program.name, _version(program), MODULES / program.module.value, program.package, link_flags(program)
-    )
+    return BuildTarget(program.name, program.version, MODULES / program.folder, program.package, link_flags(program))
 
 
 def link_flags(program: Program) -> str:
     """Link flags; without those for the version a Kubernetes server reports v0.0.0-master."""
     flags = [SMALL]
     if program.module is Module.KUBERNETES:
-        major, minor, _ = versions.KUBERNETES.split(".")
+        major, minor, _ = program.version.split(".")
         package = "k8s.io/component-base/version"
-        flags += [f"-X {package}.gitVersion=v{versions.KUBERNETES}", f"-X {package}.gitMajor={major}"]
+        flags += [f"-X {package}.gitVersion=v{program.version}", f"-X {package}.gitMajor={major}"]
         flags += [f"-X {package}.gitMinor={minor}"]
     return " ".join(flags)
 
@@ -415,14 +416,6 @@ def _nice() -> list[str]:
     return [nice, "-n", NICENESS] if nice else []
 
 
-def _version(program: Program) -> str:
-    return {
-        Module.KUBERNETES: versions.KUBERNETES,
-        Module.ETCD: versions.ETCD,
-        Module.REGISTRY: versions.REGISTRY,
-    }[program.module]
-
-
 # -- search ------------------------------------------------------------------------------------------------------------
 
 
@@ -467,45 +460,51 @@ def default_sources(environ: Mapping[str, str]) -> list[Source]:
 
 async def find(
     *,
+    programs: Sequence[Program] = PROGRAMS,
     assets: str = "",
     environ: Mapping[str, str] = os.environ,
     progress: StepProgress | None = None,
     sources: Sequence[Source] | None = None,
 ) -> dict[str, Path]:
-    """The path of each program, by name; downloads or builds missing ones. BinariesUnavailable lists the attempts."""
+    """The path of each program, by name; downloads or builds missing ones. BinariesUnavailable lists the attempts.
+
+    Which version the programs in ``assets`` are is not checked.
+    """
+
+    def look(folder: Path) -> dict[str, Path]:
+        return {each.name: folder / each.name for each in programs if usable(folder / each.name)}
+
+    def missing() -> list[Program]:
+        return [each for each in programs if each.name not in found]
+
     progress = progress or SilentStepProgress()
     tried: list[str] = []
     found: dict[str, Path] = {}
     for option, folder in given_folders(assets, environ):
-        found = _look(folder) | found
-        tried.append(_outcome(f"{option} ({folder})", {p.name: "not there" for p in PROGRAMS if p.name not in found}))
-    cache = cache_home(environ) / cache_key()
-    found = _look(cache) | found
-    if not _missing(found):
+        found = look(folder) | found
+        tried.append(_outcome(f"{option} ({folder})", dict.fromkeys((each.name for each in missing()), "not there")))
+    kubernetes = next((each.version for each in programs if not each.is_usual), KUBERNETES)
+    cache, usual = (cache_home(environ) / cache_key(kubernetes=each) for each in (kubernetes, KUBERNETES))
+    # What is not of Kubernetes is the same for all its versions.
+    shared = {each.name for each in programs if each.is_usual}
+    found = look(cache) | {name: path for name, path in look(usual).items() if name in shared} | found
+    if not missing():
         return found
-    tried.append(_outcome(f"the cache ({cache})", {program.name: "not there" for program in _missing(found)}))
+    tried.append(_outcome(f"the cache ({cache})", dict.fromkeys((each.name for each in missing()), "not there")))
 
     def wait() -> None:
         progress.step(f"waiting for another process that fetches the binaries into {cache}")
 
     async with file_lock(cache / ".lock", waiting=wait):
-        found = _look(cache) | found
+        found = look(cache) | found
         for source in default_sources(environ) if sources is None else sources:
-            if missing := _missing(found):
-                problems = await source.provide(missing, cache, progress)
+            if wanted := missing():
+                problems = await source.provide(wanted, cache, progress)
                 tried.append(_outcome(source.description, problems))
-                found = _look(cache) | found
-    if missing := _missing(found):
-        raise BinariesUnavailable(_explain(missing, tried, cache))
+                found = look(cache) | found
+    if wanted := missing():
+        raise BinariesUnavailable(_explain(wanted, tried, cache, kubernetes))
     return found
-
-
-def _look(folder: Path) -> dict[str, Path]:
-    return {program.name: folder / program.name for program in PROGRAMS if usable(folder / program.name)}
-
-
-def _missing(found: Mapping[str, Path]) -> list[Program]:
-    return [program for program in PROGRAMS if program.name not in found]
 
 
 def _names(programs: Sequence[Program]) -> str:
@@ -521,12 +520,14 @@ def _outcome(description: str, problems: Mapping[str, str]) -> str:
     return f"{description}\n" + "\n".join(f"      {line}" for line in lines)
 
 
-def _explain(missing: Sequence[Program], tried: Sequence[str], cache: Path) -> str:
+def _explain(missing: Sequence[Program], tried: Sequence[str], cache: Path, kubernetes: str) -> str:
+    version = "" if kubernetes == KUBERNETES else f" --kubernetes {versions.minor_of(kubernetes)}"
+    fetch = f"`polyarch sandbox fetch{version}`"
     attempts = "\n".join(f"  {number}. {text}" for number, text in enumerate(tried, 1))
     return (
         f"no binaries for {_names(missing)}. Tried, in order:\n{attempts}\n"
         "To provide them, any one of:\n"
         f"  - put them into a folder and give it with --assets DIR, or put them into {cache}\n"
-        "  - install Go 1.26 or newer and let it reach a module proxy (GOPROXY), then run `polyarch sandbox fetch`\n"
-        "  - run `polyarch sandbox fetch` on a machine with network access and copy its cache folder here"
+        f"  - install Go 1.26 or newer and let it reach a module proxy (GOPROXY), then run {fetch}\n"
+        f"  - run {fetch} on a machine with network access and copy its cache folder here"
     )

@@ -10,7 +10,7 @@ a lock shared by all sandboxes serialises the choice of ports.
 import datetime as dt
 import os
 import sys
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -46,7 +46,7 @@ from polyarch.sandbox.services import (
 )
 from polyarch.sandbox.state import Folder, Ports, Settings, State, choose_ports, is_free, joined, recorded, state_home
 from polyarch.sandbox.tasks import together, until
-from polyarch.sandbox.versions import KUBERNETES
+from polyarch.sandbox.versions import PROGRAMS, Program, as_numbers, of_version
 
 OWNER_WATCH = "owner-watch"
 STOP_ORDER = (
@@ -115,11 +115,12 @@ class Sandbox:
 
     @property
     def version(self) -> str:
-        return f"v{KUBERNETES}"
+        return f"v{self.state.settings.kubernetes_version}"
 
     @property
     def layout(self) -> Layout:
-        return Layout(self.folder, self.state.ports, self._programs, os.environ)
+        version = self.state.settings.kubernetes_version
+        return Layout(self.folder, self.state.ports, self._programs, os.environ, version)
 
     def client(self) -> Client:
         """A client with administrator rights; use it as an async context manager."""
@@ -185,9 +186,10 @@ class Sandbox:
         progress = progress or SilentStepProgress()
         if settings is not None and settings.polyarch:
             operator.check(settings)
-        programs = await binaries.find(assets=assets, progress=progress)
         home = home or state_home()
         folder = Folder.of(settings.name if settings else Settings().name, home)
+        needed = _programs(settings, None if fresh else folder.load())
+        programs = await binaries.find(programs=needed, assets=assets, progress=progress)
         async with file_lock(
             folder.lock, waiting=lambda: progress.step(f"waiting for another process at {folder.name}")
         ):
@@ -343,6 +345,18 @@ async def _prepare(folder: Folder, settings: Settings | None, owner: int | None)
             state = State(settings=wanted, ports=ports, fleet=fleet, pod_network=network, owner=owned_by)
         folder.save(state)
     return state
+
+
+def _programs(settings: Settings | None, known: State | None) -> Sequence[Program]:
+    """The programs that this sandbox runs. SandboxError if they are older than those that stored what it holds."""
+    wanted = settings or (known.settings if known is not None else Settings())
+    version = wanted.kubernetes_version
+    if known is not None and as_numbers(version) < as_numbers(before := known.settings.kubernetes_version):
+        raise SandboxError(
+            f"--kubernetes {wanted.kubernetes}: sandbox {known.settings.name} holds what Kubernetes {before} stored, "
+            f"which {version} may not be able to read; delete it with --fresh, or choose another --name"
+        )
+    return of_version(PROGRAMS, version)
 
 
 def _all_free(ports: Ports) -> bool:

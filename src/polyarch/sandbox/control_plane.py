@@ -21,6 +21,7 @@ from polyarch.sandbox.network import SERVICE_RANGE, egress_socket
 from polyarch.sandbox.processes import Command, Record, failure, inherited_environment, inputs_of, is_running
 from polyarch.sandbox.state import LOOPBACK, Folder, Ports
 from polyarch.sandbox.tasks import together
+from polyarch.sandbox.versions import KUBERNETES, as_numbers
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE")
 ETCD_QUOTA_BYTES = 2 * 1024**3
@@ -36,6 +37,8 @@ class Layout(msgspec.Struct, frozen=True):
     binaries: Mapping[str, Path]
     environ: Mapping[str, str]
     """The environment of the process that starts the sandbox."""
+    kubernetes: str = KUBERNETES
+    """Version of the Kubernetes programs among ``binaries``."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -185,8 +188,8 @@ def kube_apiserver(layout: Layout) -> Command:
         # Without this a stop waits for open watches.
         "--shutdown-delay-duration=0s",
     ]
-    # A running API server of an earlier version, or with another socket, is started again.
-    inputs = inputs_of(*flags, egress_socket(layout.folder.root))
+    # A running API server of another version, or with another socket, is started again.
+    inputs = inputs_of(layout.kubernetes, *flags, egress_socket(layout.folder.root))
     return layout.command("kube-apiserver", flags, layout.api_server, inputs=inputs)
 
 
@@ -207,7 +210,7 @@ def kube_controller_manager(layout: Layout) -> Command:
         "--profiling=false",
     ]
     url = f"https://{LOOPBACK}:{layout.ports.controller_manager}"
-    return layout.command("kube-controller-manager", flags, url)
+    return layout.command("kube-controller-manager", flags, url, inputs=layout.kubernetes)
 
 
 def kube_scheduler(layout: Layout) -> Command:
@@ -216,7 +219,8 @@ def kube_scheduler(layout: Layout) -> Command:
         f"--config={layout.configuration('scheduler.json')}",
         *_serving(layout, layout.ports.scheduler, kubeconfig),
     ]
-    return layout.command("kube-scheduler", flags, f"https://{LOOPBACK}:{layout.ports.scheduler}")
+    url = f"https://{LOOPBACK}:{layout.ports.scheduler}"
+    return layout.command("kube-scheduler", flags, url, inputs=layout.kubernetes)
 
 
 # -- health, for ``polyarch status`` and for waiting at startup --------------------------------------------------------
@@ -329,8 +333,13 @@ def probes(layout: Layout) -> dict[str, Probe]:
         "etcd": Probe(f"{base}:{ports.etcd}/health", pki.etcd_ca, pki.etcd_client),
         "kube-apiserver": Probe(f"{layout.api_server}/readyz", pki.ca, admin),
         "kube-controller-manager": Probe(f"{base}:{ports.controller_manager}/healthz", pki.ca),
-        "kube-scheduler": Probe(f"{base}:{ports.scheduler}/readyz", pki.ca),
+        "kube-scheduler": Probe(f"{base}:{ports.scheduler}{scheduler_health(layout.kubernetes)}", pki.ca),
     }
+
+
+def scheduler_health(version: str) -> str:
+    """Path of the scheduler's page that says whether it has read all that it watches; before 1.31, whether it lives."""
+    return "/readyz" if as_numbers(version) >= (1, 31) else "/healthz"
 
 
 def default_account(layout: Layout) -> Probe:

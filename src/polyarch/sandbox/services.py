@@ -120,7 +120,7 @@ NODES_START_SECONDS = 120.0
 
 def nodes_command(layout: Layout, settings: Settings) -> Command:
     of_nodes = (settings.nodes, settings.numa, settings.taints, settings.register_taints, settings.ca)
-    fleet_of = msgspec.json.encode((*of_nodes, settings.api_server_of_pods)).decode()
+    fleet_of = msgspec.json.encode((*of_nodes, settings.api_server_of_pods, layout.kubernetes)).decode()
     return Command(
         name=NODES_PROCESS,
         arguments=(

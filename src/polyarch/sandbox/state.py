@@ -22,6 +22,7 @@ from polyarch.sandbox.files import write_json
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.network import DEFAULT_POD_NETWORK, remove_sockets
 from polyarch.sandbox.processes import Record
+from polyarch.sandbox.versions import kubernetes_version
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 DEFAULT_NAME = "default"
@@ -92,6 +93,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Install component builds, too; from then on the sandbox has it."""
     replicas: int = 1
     """Replicas of each role of polyarch."""
+    kubernetes: str = ""
+    """Minor version of the control plane and the nodes, such as 1.30; empty: the usual one."""
     registries_conf: str = ""
     ca: str = ""
     seed_images: bool = True
@@ -114,6 +117,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise SandboxError(f"--replicas {self.replicas}: expected a number from 1 to {MAXIMUM_REPLICAS}")
         if sum(self.nodes.values()) > MAXIMUM_NODES:
             raise SandboxError(f"--nodes: {sum(self.nodes.values())} nodes; at most {MAXIMUM_NODES} are simulated")
+
+    @property
+    def kubernetes_version(self) -> str:
+        """The full version, such as 1.30.14. SandboxError if there is none: only what is started needs it, so a sandbox
+        of a version that is no longer pinned can still be deleted."""
+        return kubernetes_version(self.kubernetes)
 
 
 def parse_nodes(text: str) -> dict[str, int]:

@@ -5,13 +5,19 @@ built here are the same release.
 """
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
 from polyarch.platforms import normal_architecture
+from polyarch.sandbox.errors import SandboxError
 
 KUBERNETES = "1.36.2"
+"""What a sandbox runs unless another version is asked for."""
+KUBERNETES_BY_MINOR: Final[Mapping[str, str]] = {"1.30": "1.30.14", "1.33": "1.33.13", "1.36": KUBERNETES}
+"""All that a sandbox can run, oldest first: the oldest one that polyarch supports, one between, and the usual one."""
+OTHER_MINORS: Final = tuple(minor for minor, version in KUBERNETES_BY_MINOR.items() if version != KUBERNETES)
+"""Those that ``make older`` runs."""
 ETCD = "3.6.5"
 REGISTRY = "3.1.2"
 GO = "1.26.6"
@@ -20,7 +26,10 @@ GO_MINIMUM = (1, 26)
 
 
 class Module(Enum):
-    """A Go module below ``gomodules/``; one per project, so that their dependencies never conflict."""
+    """A Go module below ``gomodules/``; one per project, so that their dependencies never conflict.
+
+    Kubernetes has one for each version; those of other versions than the usual one end with it (``kubernetes-1.30``).
+    """
 
     KUBERNETES = "kubernetes"
     ETCD = "etcd"
@@ -28,20 +37,55 @@ class Module(Enum):
 
 
 class Program(NamedTuple):
-    """One executable: its file name, the module it is built from, and the Go package of its ``main``."""
+    """One executable: its file name, the module it is built from, the Go package of its ``main``, and its version."""
 
     name: str
     module: Module
     package: str
+    version: str
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether it is of a sandbox that was asked for no other version of Kubernetes."""
+        return self.module is not Module.KUBERNETES or self.version == KUBERNETES
+
+    @property
+    def folder(self) -> str:
+        """The folder of its Go module below ``gomodules/``."""
+        return self.module.value if self.is_usual else f"{self.module.value}-{minor_of(self.version)}"
 
 
 PROGRAMS = (
-    Program("etcd", Module.ETCD, "go.etcd.io/etcd/server/v3"),
-    Program("kube-apiserver", Module.KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver"),
-    Program("kube-controller-manager", Module.KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager"),
-    Program("kube-scheduler", Module.KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler"),
-    Program("registry", Module.REGISTRY, "."),
+    Program("etcd", Module.ETCD, "go.etcd.io/etcd/server/v3", ETCD),
+    Program("kube-apiserver", Module.KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver", KUBERNETES),
+    Program("kube-controller-manager", Module.KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager", KUBERNETES),
+    Program("kube-scheduler", Module.KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler", KUBERNETES),
+    Program("registry", Module.REGISTRY, ".", REGISTRY),
 )
+
+
+def minor_of(version: str) -> str:
+    """``1.30`` of ``1.30.14``."""
+    return version.rpartition(".")[0]
+
+
+def as_numbers(version: str) -> tuple[int, ...]:
+    """In the order of releases: ``(1, 30, 14)``."""
+    return tuple(map(int, version.split(".")))
+
+
+def kubernetes_version(minor: str = "") -> str:
+    """The version that ``--kubernetes MINOR`` means; empty: the usual one. SandboxError for any that is not pinned."""
+    version = KUBERNETES_BY_MINOR.get(minor or minor_of(KUBERNETES))
+    if version is None:
+        known = ", ".join(KUBERNETES_BY_MINOR)
+        raise SandboxError(f"--kubernetes {minor!r}: the sandbox has no such version; expected one of {known}")
+    return version
+
+
+def of_version(programs: Sequence[Program], kubernetes: str) -> tuple[Program, ...]:
+    """The same programs, those of Kubernetes in this version."""
+    return tuple(each._replace(version=kubernetes) if each.module is Module.KUBERNETES else each for each in programs)
 
 
 def host_architecture(machine: str = "") -> str:
@@ -49,16 +93,17 @@ def host_architecture(machine: str = "") -> str:
     return normal_architecture(machine or platform.machine())
 
 
-def cache_key(architecture: str = "") -> str:
+def cache_key(architecture: str = "", *, kubernetes: str = KUBERNETES) -> str:
     """Name of the cache folder; it differs for every version and architecture."""
-    return f"k8s-{KUBERNETES}-etcd-{ETCD}-registry-{REGISTRY}-{architecture or host_architecture()}"
+    return f"k8s-{kubernetes}-etcd-{ETCD}-registry-{REGISTRY}-{architecture or host_architecture()}"
 
 
 # -- checksums of the official releases that may be downloaded ---------------------------------------------------------
 # A release is trusted because of these values, not because of a checksum file on the host that serves it. A program
-# without a checksum here is not downloaded but built, from Go modules with pinned checksums. After a version change run
-# ``tools/pins.py`` on a machine with internet access: it prints this table from what the projects publish. Compare the
-# values with a second source before committing them.
+# without a checksum here is not downloaded but built, from Go modules with pinned checksums, and so is everything of
+# another Kubernetes version than the usual one. After a version change run ``tools/pins.py`` on a machine with internet
+# access: it prints this table from what the projects publish. Compare the values with a second source before
+# committing them.
 
 
 VERSIONS: Final = ("1.36.2", "3.6.5", "3.1.2")

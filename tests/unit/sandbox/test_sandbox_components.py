@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from polyarch.sandbox import control_plane
 from polyarch.sandbox.control_plane import Layout
@@ -11,7 +12,7 @@ from polyarch.sandbox.network import egress_socket
 from polyarch.sandbox.processes import Command
 from polyarch.sandbox.services import nodes_command, registry_commands
 from polyarch.sandbox.state import Folder, Ports, Settings, State
-from polyarch.sandbox.versions import PROGRAMS
+from polyarch.sandbox.versions import KUBERNETES, PROGRAMS, Module
 
 PORTS = Ports(
     etcd=1001,
@@ -44,6 +45,33 @@ def commands(layout: Layout) -> list[Command]:
 def test_every_pinned_program_is_started(layout: Layout) -> None:
     started = {command.name for command in commands(layout)} | {registry_commands(layout)[0].name}
     assert started == {program.name for program in PROGRAMS}
+
+
+@pytest.mark.req("SB-020")
+def test_another_version_restarts_what_is_of_kubernetes_and_the_nodes_and_nothing_else(layout: Layout) -> None:
+    newer = replace(layout, kubernetes="1.33.13")
+
+    def inputs(of: Layout) -> dict[str, str]:
+        return {
+            each.name: each.inputs for each in [*commands(of), *registry_commands(of), nodes_command(of, Settings())]
+        }
+
+    before, after = inputs(layout), inputs(newer)
+    assert {name for name in before if before[name] != after[name]} == {
+        *(program.name for program in PROGRAMS if program.module is Module.KUBERNETES),
+        "nodes",
+    }
+
+
+@pytest.mark.req("SB-020")
+@pytest.mark.parametrize(
+    ("version", "path"), [("1.30.14", "/healthz"), ("1.33.13", "/readyz"), (KUBERNETES, "/readyz")]
+)
+def test_a_scheduler_that_has_no_page_for_readiness_is_asked_for_health(
+    layout: Layout, version: str, path: str
+) -> None:
+    probe = control_plane.probes(replace(layout, kubernetes=version))["kube-scheduler"]
+    assert probe.url == f"https://127.0.0.1:1005{path}"
 
 
 @pytest.mark.req("SB-008")

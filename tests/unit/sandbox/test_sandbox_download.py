@@ -17,7 +17,7 @@ from polyarch.sandbox import versions
 from polyarch.sandbox import versions as pins
 from polyarch.sandbox.binaries import DownloadFailed, OfficialReleases, Release, fetch, release
 from polyarch.sandbox.errors import SilentStepProgress
-from polyarch.sandbox.versions import PROGRAMS
+from polyarch.sandbox.versions import PROGRAMS, of_version
 
 PROGRAM = b"\x7fELF a program" * 1000
 
@@ -138,8 +138,20 @@ async def test_what_nobody_has_pinned_is_not_downloaded(tmp_path: Path) -> None:
     progress.step = steps.append  # type: ignore[method-assign]
     releases = OfficialReleases(architecture="s390x", where=lambda program, _: Release("http://nowhere.test/x", ""))
     problems = await releases.provide(PROGRAMS, tmp_path, progress)
-    assert set(problems.values()) == {"no checksum is pinned for linux/s390x"}
+    assert set(problems.values()) == {
+        f"no checksum of {program.version} is pinned for linux/s390x" for program in PROGRAMS
+    }
     assert steps == []
+
+
+@pytest.mark.req("SB-020")
+def test_the_checksums_of_one_version_are_not_taken_for_another() -> None:
+    usual, other = (
+        {each.name: release(each, "amd64") for each in of} for of in (PROGRAMS, of_version(PROGRAMS, "1.30.14"))
+    )
+    assert other["kube-apiserver"].url.endswith("/v1.30.14/bin/linux/amd64/kube-apiserver")
+    assert {name for name in usual if other[name].sha256} == {"etcd", "registry"}
+    assert all(other[name] == usual[name] for name in ("etcd", "registry"))
 
 
 @pytest.mark.req("SB-002")

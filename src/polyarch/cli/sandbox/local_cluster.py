@@ -49,6 +49,7 @@ class SandboxOptions:
     polyarch: bool = True
     builds: bool = False
     replicas: int | None = None
+    kubernetes: str | None = None
     fresh: bool = False
     demo: bool = False
     merge_kubeconfig: bool = False
@@ -117,17 +118,22 @@ def show_status(name: str, outputs: Sequence[Output], *, messages: Messages) -> 
     return 0 if well and all(node.ready for node in result.nodes) else 1
 
 
-def fetch_binaries(assets: str, outputs: Sequence[Output], *, messages: Messages) -> int:
+def fetch_binaries(minor: str, assets: str, outputs: Sequence[Output], *, messages: Messages) -> int:
     """Find, download or build the binaries, and print where they are."""
+    try:
+        kubernetes = versions.kubernetes_version(minor)
+    except SandboxError as error:
+        raise UsageError(str(error)) from error
 
     async def get() -> dict[str, Path]:
         with shown(messages) as progress:
-            return await binaries.find(assets=assets, progress=progress)
+            programs = versions.of_version(versions.PROGRAMS, kubernetes)
+            return await binaries.find(programs=programs, assets=assets, progress=progress)
 
     found = _run(get(), messages)
     content = {
         "schemaVersion": document.SCHEMA_VERSION,
-        "kubernetes": versions.KUBERNETES,
+        "kubernetes": kubernetes,
         "etcd": versions.ETCD,
         "registry": versions.REGISTRY,
         "binaries": {program: str(path) for program, path in found.items()},
@@ -188,6 +194,9 @@ def _settings(wanted: SandboxOptions) -> Settings:
             changes["builds"] = True
         if wanted.replicas is not None:
             changes["replicas"] = wanted.replicas
+        if wanted.kubernetes is not None:
+            versions.kubernetes_version(wanted.kubernetes)
+            changes["kubernetes"] = wanted.kubernetes
         if wanted.numa and wanted.polyarch and (problem := missing_library()):
             raise CouldNotComplete(f"up: --numa: {problem}")
         if wanted.numa is not None:

@@ -43,6 +43,8 @@ class NodePlan(msgspec.Struct, frozen=True):
     numa: NumaLayout | None = None
     taints: tuple[Taint, ...] = ()
     register_taints: tuple[Taint, ...] = ()
+    kubernetes: str = KUBERNETES
+    """Version of its kubelet."""
 
     @property
     def address(self) -> str:
@@ -64,10 +66,15 @@ class NodeSpec(msgspec.Struct, frozen=True, gc=False):
     taints: list[dict[str, Any]] | None = None
 
 
-class NodeStatus(msgspec.Struct, frozen=True, gc=False):
+class NodeSystemInfo(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    kubelet_version: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     conditions: list[Condition] | None = None
     capacity: dict[str, str] | None = None
     allocatable: dict[str, str] | None = None
+    node_info: NodeSystemInfo = NodeSystemInfo()
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
@@ -96,11 +103,12 @@ def node_plans(settings: Settings, fleet: Sequence[NodeBatch] = ()) -> list[Node
     the fleet. Of two taints with the same key and effect the later one wins, because a node can have only one."""
     numbers = _numbers(joined(fleet, settings.nodes))
     plans: list[NodePlan] = []
+    version = settings.kubernetes_version
     for architecture, count in settings.nodes.items():
         taints = _unique(settings.taints, architecture)
         at_first = _unique((*settings.register_taints, *taints), architecture)
         plans += [
-            NodePlan(f"{architecture}-{index + 1}", architecture, number, settings.numa, taints, at_first)
+            NodePlan(f"{architecture}-{index + 1}", architecture, number, settings.numa, taints, at_first, version)
             for index, number in enumerate(numbers.get(architecture, [])[:count])
         ]
     return plans
@@ -214,7 +222,7 @@ def node_status(plan: NodePlan, now: dt.datetime, *, ready: bool = True) -> dict
             "osImage": "polyarch sandbox",
             "kernelVersion": "sandbox",
             "containerRuntimeVersion": "polyarch-sandbox://1",
-            "kubeletVersion": f"v{KUBERNETES}",
+            "kubeletVersion": f"v{plan.kubernetes}",
             "kubeProxyVersion": "",
             "machineID": plan.name,
             "systemUUID": plan.name,
@@ -223,11 +231,12 @@ def node_status(plan: NodePlan, now: dt.datetime, *, ready: bool = True) -> dict
     }
 
 
-def reports_resources(plan: NodePlan, there: Node) -> bool:
-    """Whether the node says that it has what its plan gives it."""
-    planned = _resources(plan)
-    reported = {"capacity": there.status.capacity or {}, "allocatable": there.status.allocatable or {}}
-    return all(planned[each].items() <= reported[each].items() for each in planned)
+def reports_plan(plan: NodePlan, there: Node) -> bool:
+    """Whether the node says that it has the resources and the kubelet that its plan gives it."""
+    planned, status = _resources(plan), there.status
+    reported = {"capacity": status.capacity or {}, "allocatable": status.allocatable or {}}
+    has_resources = all(planned[each].items() <= reported[each].items() for each in planned)
+    return has_resources and status.node_info.kubelet_version == f"v{plan.kubernetes}"
 
 
 def _resources(plan: NodePlan) -> dict[str, dict[str, str]]:

@@ -36,7 +36,7 @@ from polyarch.sandbox.nodes.plans import (
     node_document,
     node_patch,
     node_status,
-    reports_resources,
+    reports_plan,
 )
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.tasks import together
@@ -79,7 +79,7 @@ class Registration:
         change = node_patch(plan, node)
         if change is not None:
             await self._client.patch(NODES, plan.name, MergePatch(change))
-        if not node.is_ready or not reports_resources(plan, node):
+        if not node.is_ready or not reports_plan(plan, node):
             await _renew_one(self._client, plan, self._clock)
             report = StrategicPatch({"status": node_status(plan, self._clock.now())})
             await self._client.patch(NODES, plan.name, report, subresource="status")

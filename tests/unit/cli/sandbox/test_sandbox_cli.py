@@ -17,7 +17,7 @@ from polyarch.sandbox import document
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import Document, Process, RegistryAddress
 from polyarch.sandbox.state import Folder, Settings, State, choose_ports
-from polyarch.sandbox.versions import PROGRAMS
+from polyarch.sandbox.versions import KUBERNETES_BY_MINOR, PROGRAMS
 
 OURS = {
     "clusters": [{"name": "polyarch-default", "cluster": {"server": "https://127.0.0.1:1"}}],
@@ -207,6 +207,22 @@ def test_fetch_prints_where_the_binaries_are(tmp_path: Path, capsys: pytest.Capt
     assert document["binaries"] == {program.name: str(tmp_path / program.name) for program in PROGRAMS}
     assert main(["sandbox", "fetch", "--assets", "/nowhere"]) == 3
     assert "--assets names /nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.req("SB-020")
+@pytest.mark.usefixtures("home")
+def test_fetch_of_another_version_names_it_and_those_that_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for program in PROGRAMS:
+        (tmp_path / program.name).write_text("#!/bin/sh\n")
+        (tmp_path / program.name).chmod(0o755)
+    fetch = ["sandbox", "fetch", "--assets", str(tmp_path), "-o", "json", "--kubernetes"]
+    assert main([*fetch, "1.30"]) == 0
+    assert json.loads(capsys.readouterr().out)["kubernetes"] == KUBERNETES_BY_MINOR["1.30"]
+    for command in ([*fetch, "1.31"], ["up", "--kubernetes", "1.31"]):
+        assert main(command) == 2
+        assert "--kubernetes '1.31': the sandbox has no such version; expected one of 1.30" in capsys.readouterr().err
 
 
 @pytest.mark.req("SB-003")
