@@ -80,9 +80,10 @@ class FakeNode:
         text = b"sched_process_fork: comm=runc pid=1 child_comm=runc child_pid=%d" % pid
         self.writes(b"            runc-1       [000] ..... 12.4: %b\n" % text)
 
-    def process(self, pid: int, cgroup: str) -> None:
-        """A process lives in this cgroup."""
+    def process(self, pid: int, cgroup: str, *, started: int = 1) -> None:
+        """A process lives in this cgroup; ``started`` tells it from others with this pid."""
         _file(self.proc / str(pid) / "cgroup", f"0::{cgroup}\n")
+        _file(self.proc / str(pid) / "stat", f"{pid} (a) (b) S {' '.join(['0'] * 18)} {started} 0 0\n")
 
     def ends(self, pid: int) -> None:
         shutil.rmtree(self.proc / str(pid))

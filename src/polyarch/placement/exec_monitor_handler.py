@@ -32,6 +32,7 @@ from polyarch.placement.exec_monitor_rules import (
     ReadPod,
     RetryEvent,
     action_for_pod,
+    container_name,
     first_action,
     label_patch,
 )
@@ -123,7 +124,9 @@ class Handler:
         status = event.status
         assert status is not None  # noqa: S101 - first_action has seen it
         pod = await _found(self._client.get(PODS, status.pod_name, namespace=status.pod_namespace, type=FailedPod))
-        node = await _found(self._client.get(NODES, status.node_name, type=PartialObjectMetadata)) if pod else None
+        node = None
+        if pod is not None and container_name(pod.status, status.container_id):
+            node = await _found(self._client.get(NODES, status.node_name, type=PartialObjectMetadata))
         match action_for_pod(event, pod, node.metadata if node else None, waited=waited):
             case RetryEvent(seconds):
                 return RequeueAfter(seconds)

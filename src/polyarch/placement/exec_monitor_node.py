@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 import structlog
@@ -36,7 +36,7 @@ from polyarch.placement.exec_monitor_rules import (
     ProcessForked,
     ReportRateLimiter,
     SyscallReturned,
-    container_of_process,
+    containers_of_process,
     find_pod,
     parse_trace_line,
 )
@@ -323,7 +323,8 @@ class TraceReader:
 # -- the pod of a failed exec ------------------------------------------------------------------------------------------
 # The process often ends within a millisecond, so ``/proc`` is read at once, in the reading thread. Of the processes
 # that a container runtime forks the cgroup is remembered beforehand, because that of a container's first program is
-# gone first: the runtime reports the error and ends.
+# gone first: the runtime reports the error and ends. A pid is used again in time, so what is remembered counts only for
+# the same process: by its start time, and where it is gone already, by its age or its name.
 
 PROC: Final = Path("/proc")
 POD_LOGS: Final = Path("/var/log/pods")
@@ -331,9 +332,15 @@ MAX_FORKED: Final = 4096
 """Forked processes."""
 FORKED_PERIOD: Final = 600.0
 """Seconds for which a forked process is remembered."""
-SECOND_LOOK_DELAY: Final = 0.05
-"""Seconds after which a forked process is looked at again: some runtimes fork first and move the child afterwards."""
-MAX_SECOND_LOOKS: Final = 256
+PID_REUSE_PERIOD: Final = 10.0
+"""Seconds in which a kernel does not use a pid again: it counts up to at least 32 768 first."""
+RUNTIME_NAMES: Final = ("runc", "crun", "youki")
+"""How the names of a runtime's processes begin, also of those that become a container's first program."""
+LATER_LOOKS: Final = (0.05, 0.5)
+"""Seconds after which a forked process is looked at again: some runtimes fork first and move the child afterwards, and
+systemd takes its time for that."""
+MAX_LATER_LOOKS: Final = 256
+"""Processes that wait for the same look."""
 
 Unreported = Literal["duplicate", "limited", "unattributed", "not_a_pod"]
 
@@ -345,6 +352,15 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     pod_namespace: str
     pod_name: str
     container_id: str
+
+
+class _ForkedProcess(NamedTuple):
+    """What is remembered of a process that a container runtime has forked."""
+
+    at: float
+    started: str
+    """Its start time, in the kernel's ticks."""
+    containers: tuple[Container, ...]
 
 
 class PodAttribution:
@@ -362,72 +378,106 @@ class PodAttribution:
         self._logs = logs
         self._now = now
         self._limits = limits or ReportRateLimiter()
-        self._forked: dict[int, tuple[float, Container]] = {}
-        self._later: deque[tuple[float, int]] = deque(maxlen=MAX_SECOND_LOOKS)
+        self._forked: dict[int, _ForkedProcess] = {}
+        self._later: tuple[deque[tuple[float, int]], ...] = tuple(deque(maxlen=MAX_LATER_LOOKS) for _ in LATER_LOOKS)
+        """Of each later look the processes that wait for it, with the time when it is due."""
 
     def forked(self, event: ProcessForked) -> None:
         """Remembers the child's container."""
+        self._forked.pop(event.pid, None)
         if not self._remember(event.pid):
-            self._later.append((self._now() + SECOND_LOOK_DELAY, event.pid))
+            self._look_later(event.pid, 0)
 
     def look_again(self) -> float | None:
         """Looks at the children that were in no container yet; returns the seconds until the next one is due."""
-        while self._later and self._later[0][0] <= self._now():
-            self._remember(self._later.popleft()[1])
-        return max(0.0, self._later[0][0] - self._now()) if self._later else None
+        for number, waiting in enumerate(self._later):
+            while waiting and waiting[0][0] <= self._now():
+                _, pid = waiting.popleft()
+                if not self._remember(pid):
+                    self._look_later(pid, number + 1)
+        due = [waiting[0][0] for waiting in self._later if waiting]
+        return max(0.0, min(due) - self._now()) if due else None
+
+    def _look_later(self, pid: int, number: int) -> None:
+        if number < len(LATER_LOOKS):
+            earlier = LATER_LOOKS[number - 1] if number else 0.0
+            self._later[number].append((self._now() + LATER_LOOKS[number] - earlier, pid))
+
+    def missed(self) -> None:
+        """Events are lost, of forks perhaps: what is older than the time in which a pid is used again may be of another
+        process by now."""
+        oldest = self._now() - PID_REUSE_PERIOD
+        self._forked = {pid: process for pid, process in self._forked.items() if process.at >= oldest}
 
     def failed(self, event: SyscallReturned) -> Report | Unreported | None:
         """The report, or why there is none; None if the call did not fail with ENOEXEC."""
         if event.ret != ENOEXEC:
             return None
-        container, is_known = self._container(event.pid)
-        if container is None:
+        containers, is_known = self._containers(event)
+        if not containers:
             return "not_a_pod" if is_known else "unattributed"
         now = self._now()
-        if self._limits.is_duplicate(container.id, now):
+        if any(self._limits.is_duplicate(container.id, now) for container in containers):
             return "duplicate"
-        pod = self._pod(container.pod_uid)
-        if pod is None:
+        found = self._pod(containers)
+        if found is None:
             return "unattributed"
+        container, pod = found
         if not self._limits.admit(container.id, now):
             return "limited"
         return Report(container.pod_uid, pod.namespace, pod.name, container.id)
 
-    def _container(self, pid: int) -> tuple[Container | None, bool]:
-        """The container now, else when the process was forked; and whether anything is known of the process."""
-        text = self._read(pid)
-        if text is not None and (container := container_of_process(text)) is not None:
-            return container, True
-        kept = self._forked.get(pid)
-        if kept is not None and self._now() - kept[0] < FORKED_PERIOD:
-            return kept[1], True
-        return None, text is not None
+    def _containers(self, event: SyscallReturned) -> tuple[tuple[Container, ...], bool]:
+        """The containers now, else when the process was forked; and whether anything is known of the process."""
+        text = self._read(event.pid, "cgroup")
+        if text is not None and (containers := containers_of_process(text)):
+            return containers, True
+        kept = self._forked.get(event.pid)
+        if kept is None or not self._is_the_same(kept, event):
+            return (), text is not None
+        return kept.containers, True
+
+    def _is_the_same(self, kept: _ForkedProcess, event: SyscallReturned) -> bool:
+        """Whether the process that failed is the one that was forked, and no later one with its pid."""
+        age = self._now() - kept.at
+        if (started := self._started(event.pid)) is not None:
+            return started == kept.started
+        return age < (FORKED_PERIOD if event.comm.startswith(RUNTIME_NAMES) else PID_REUSE_PERIOD)
 
     def _remember(self, pid: int) -> bool:
         """False if the process lives in no container now."""
-        text = self._read(pid)
-        if text is None:
+        started, text = self._started(pid), self._read(pid, "cgroup")
+        if text is None or started is None:
             return True
-        container = container_of_process(text)
-        if container is None:
+        containers = containers_of_process(text)
+        if not containers:
             return False
         self._forked.pop(pid, None)
-        self._forked[pid] = self._now(), container
+        self._forked[pid] = _ForkedProcess(self._now(), started, containers)
         if len(self._forked) > MAX_FORKED:
             del self._forked[next(iter(self._forked))]
         return True
 
-    def _read(self, pid: int) -> str | None:
+    def _started(self, pid: int) -> str | None:
+        """Field 22 of proc_pid_stat(5). The second one, the name in parentheses, may have anything in it."""
+        text = self._read(pid, "stat")
+        fields = text.rpartition(")")[2].split() if text is not None else []
+        return fields[19] if len(fields) > 19 else None
+
+    def _read(self, pid: int, name: str) -> str | None:
         try:
-            return (self._proc / str(pid) / "cgroup").read_text("utf-8", "replace")
+            return (self._proc / str(pid) / name).read_text("utf-8", "replace")
         except OSError:
             return None
 
-    def _pod(self, uid: str) -> PodName | None:
+    def _pod(self, containers: tuple[Container, ...]) -> tuple[Container, PodName] | None:
+        """The container whose pod is one of this node's kubelet, and that pod."""
         try:
-            return find_pod((entry.name for entry in self._logs.iterdir()), uid)
+            directories = [entry.name for entry in self._logs.iterdir()]
         except OSError:
             return None
+        found = ((container, find_pod(directories, container.pod_uid)) for container in containers)
+        return next(((container, pod) for container, pod in found if pod is not None), None)
 
 
 # -- reports -----------------------------------------------------------------------------------------------------------
@@ -619,6 +669,7 @@ class NodeAgent:
                 case ProcessForked():
                     self._attribution.forked(event)
                 case EventsLost(events):
+                    self._attribution.missed()
                     self._metrics.unread["lost"].inc(events)
                 case SyscallReturned():
                     result = self._attribution.failed(event)

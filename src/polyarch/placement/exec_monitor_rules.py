@@ -81,6 +81,9 @@ def _signed(text: bytes) -> int:
 #     0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podUID.slice/crio-ID.scope/container
 #     12:pids:/system.slice/containerd.service/kubepods-burstable-podUID.slice:cri-containerd:ID
 #
+# A container may run containers of its own, even a node with pods: what stands further right is inside of what stands
+# further left. Which of several pods is one of this node, only its kubelet knows.
+#
 # Sources: proc_pid_cgroup(5); the kubelet's and the runtimes' cgroup naming.
 
 
@@ -101,33 +104,33 @@ _HIERARCHIES: Final = ("", "memory", "pids", "name=systemd")
 """Hierarchies in the order in which they are believed: the unified one (v2), then those of v1 that all runtimes use."""
 
 
-def container_of_process(text: str) -> Container | None:
-    """The container of a process by its ``/proc/PID/cgroup``; None if no pod's cgroup is named there."""
+def containers_of_process(text: str) -> tuple[Container, ...]:
+    """The container of a process by its ``/proc/PID/cgroup``, and those that this one is in, the innermost first; none
+    if no container of a pod is named there."""
     paths: dict[str, str] = {}
     for line in text.splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         for controller in controllers.split(","):
             paths.setdefault(controller, path)
-    found = (_container_of_path(paths[controller]) for controller in _HIERARCHIES if controller in paths)
-    return next((container for container in found if container is not None), None)
+    found = (_containers_of_path(paths[controller]) for controller in _HIERARCHIES if controller in paths)
+    return next(filter(None, found), ())
 
 
-def _container_of_path(path: str) -> Container | None:
-    """The innermost pod of the path, and the last id after it: nodes that are containers have an id before it."""
-    pod = None
-    for pod in _POD_UID.finditer(path):  # noqa: B007 - the last one
-        pass
-    if pod is None:
-        return None
-    identity = None
-    for identity in _CONTAINER_ID.finditer(path, pod.end()):  # noqa: B007 - the last one
-        pass
-    if identity is None:
-        return None
-    prefix, digits = identity.groups()
-    runtime = _RUNTIMES.get(re.sub(r"(-conmon)?[-:]$", "", prefix or ""), "unknown")
-    return Container(pod[1].replace("_", "-"), f"{runtime}://{digits}")
+def _containers_of_path(path: str) -> tuple[Container, ...]:
+    """For each pod of the path the first id after it: ids further right are those of containers inside, ids before it
+    that of a node which is a container."""
+    found: list[Container] = []
+    end = len(path)
+    for pod in reversed(list(_POD_UID.finditer(path))):
+        identity = _CONTAINER_ID.search(path, pod.end(), end)
+        end = pod.start()
+        if identity is None:
+            continue
+        prefix, digits = identity.groups()
+        runtime = _RUNTIMES.get(re.sub(r"(-conmon)?[-:]$", "", prefix or ""), "unknown")
+        found.append(Container(pod[1].replace("_", "-"), f"{runtime}://{digits}"))
+    return tuple(found)
 
 
 # -- the pod of a uid --------------------------------------------------------------------------------------------------
@@ -208,8 +211,9 @@ STATUS_TIMEOUT: Final = 60.0
 RETRY_TIMEOUT: Final = 600.0
 """How long a failing event is retried."""
 WRONG_NAMESPACE: Final = "wrong-namespace"
-_KUBELET_LATE: Final = 5.0
-"""Seconds after which a pod is looked at again that does not have the container of a report yet."""
+STATUS_LOOKS: Final = (0.5, 5.0)
+"""Shortest and longest pause in seconds between two looks at a pod that does not have the container of a report yet.
+A kubelet needs one or two seconds to write its id."""
 POD_NOT_FOUND: Final = "pod-not-found"
 RECONCILIATION_ERROR: Final = "reconciliation-error"
 
@@ -326,12 +330,13 @@ def action_for_pod(
         return DeleteEvent("the pod is gone")
     if pod.spec.node_name != status.node_name:
         return DeleteEvent("the pod is on another node")
-    if node is None:
-        return DeleteEvent("the node is gone")
     name = container_name(pod.status, status.container_id)
     if not name:
-        left = STATUS_TIMEOUT - waited
-        return RetryEvent(min(left, _KUBELET_LATE)) if left > 0 else DeleteEvent("the pod has no such container")
+        left, (shortest, longest) = STATUS_TIMEOUT - waited, STATUS_LOOKS
+        pause = min(left, max(shortest, min(waited / 2, longest)))
+        return RetryEvent(pause) if left > 0 else DeleteEvent("the pod has no such container")
+    if node is None:
+        return DeleteEvent("the node is gone")
     architecture = (node.labels or {}).get(names.ARCH_KEY, "unknown architecture")
     note = (
         f"Container {name} ran a program that node {status.node_name} ({architecture})"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.placement.exec_monitor_rules import Container, PodName, container_of_process, find_pod
+from polyarch.placement.exec_monitor_rules import Container, PodName, containers_of_process, find_pod
 
 UID = "5d2a1b3c-9e8f-4a7b-8c6d-0e1f2a3b4c5d"
 SYSTEMD_UID = UID.replace("-", "_")
@@ -23,6 +23,14 @@ CONTAINERS = {
     "CRI-O with a cgroup of its own below": (f"0::{SLICE}/crio-{ID}.scope/container\n", UID, "cri-o"),
     "CRI-O, the runtime's monitor": (f"0::{SLICE}/crio-conmon-{ID}.scope\n", UID, "cri-o"),
     "CRI-O, cgroupfs": (f"0::/kubepods/besteffort/pod{UID}/crio-{ID}\n", UID, "cri-o"),
+    "CRI-O, cgroupfs, v1": (OLD.replace("PATH", f"/kubepods/burstable/pod{UID}/crio-{ID}"), UID, "cri-o"),
+    "CRI-O, cgroupfs, the runtime's monitor": (f"0::/kubepods/pod{UID}/crio-conmon-{ID}\n", UID, "cri-o"),
+    "CRI-O, systemd, v1": (OLD.replace("PATH", f"{SLICE}/crio-{ID}.scope"), UID, "cri-o"),
+    "containers that a container runs itself": (
+        f"0::{SLICE}/cri-containerd-{ID}.scope/docker/{NODE}/init.scope\n",
+        UID,
+        "containerd",
+    ),
     "containerd, systemd, v2": (f"0::{SLICE}/cri-containerd-{ID}.scope\n", UID, "containerd"),
     "containerd, a guaranteed pod": (
         f"0::/kubepods.slice/kubepods-pod{SYSTEMD_UID}.slice/cri-containerd-{ID}.scope\n",
@@ -55,11 +63,6 @@ CONTAINERS = {
         UID,
         "containerd",
     ),
-    "a pod's node in a pod: the inner one": (
-        f"0::/kubepods/besteffort/pod{STATIC}/{NODE}/kubelet/kubepods/burstable/pod{UID}/{ID}\n",
-        UID,
-        "unknown",
-    ),
     "seen from inside a cgroup namespace": (
         f"0::/../../kubepods-besteffort-pod{SYSTEMD_UID}.slice/crio-{ID}.scope\n",
         UID,
@@ -81,6 +84,7 @@ NOTHING = {
     "a service of the host": "0::/system.slice/sshd.service\n",
     "a container of no pod": f"0::/system.slice/docker-{ID}.scope\n",
     "the runtime itself": "0::/system.slice/crio.service\n",
+    "CRI-O's monitor of a container, beside all pods": f"0::/system.slice/crio-conmon-{ID}.scope\n",
     "the slice of all pods": "0::/kubepods.slice/kubepods-burstable.slice\n",
     "a pod's cgroup and no container": f"0::{SLICE}\n",
     "kind: a pod's cgroup after the id of the node": f"0::/docker/{NODE}/kubelet/kubepods/besteffort/pod{UID}\n",
@@ -96,20 +100,31 @@ NOTHING = {
 @pytest.mark.parametrize(("text", "uid", "runtime"), CONTAINERS.values(), ids=CONTAINERS)
 def test_the_container_of_a_process(text: str, uid: str, runtime: str) -> None:
     """CRI-O and containerd, both cgroup versions and drivers, kind and nested prefixes."""
-    assert container_of_process(text) == Container(uid, f"{runtime}://{ID}")
+    assert containers_of_process(text) == (Container(uid, f"{runtime}://{ID}"),)
 
 
 @pytest.mark.req("PL-603")
 @pytest.mark.parametrize("text", NOTHING.values(), ids=NOTHING)
 def test_what_belongs_to_no_container_of_a_pod(text: str) -> None:
-    assert container_of_process(text) is None
+    assert containers_of_process(text) == ()
 
 
 @pytest.mark.req("PL-603")
 def test_the_unified_hierarchy_is_believed_first() -> None:
     other = "ee" * 32
     text = f"8:pids:/kubepods/pod{UID}/{other}\n4:memory:/kubepods/pod{UID}/{other}\n0::/kubepods/pod{UID}/{ID}\n"
-    assert container_of_process(text) == Container(UID, f"unknown://{ID}")
+    assert containers_of_process(text) == (Container(UID, f"unknown://{ID}"),)
+
+
+@pytest.mark.req("PL-603")
+def test_of_a_pod_in_a_node_in_a_pod_both_are_told_the_inner_one_first() -> None:
+    """A pod may run a cluster, whose pods the node's own kubelet does not know."""
+    inner = f"kubelet.slice/kubelet-kubepods-pod{SYSTEMD_UID}.slice/cri-containerd-{ID}.scope"
+    text = f"0::/kubepods/besteffort/pod{STATIC}/{NODE}/docker/{'cd' * 32}/{inner}\n"
+    assert containers_of_process(text) == (
+        Container(UID, f"containerd://{ID}"),
+        Container(STATIC, f"unknown://{NODE}"),
+    )
 
 
 LOGS = {

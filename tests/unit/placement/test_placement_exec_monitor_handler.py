@@ -176,7 +176,7 @@ async def test_a_report_about_a_container_that_the_pod_never_has_tells_nobody(st
     """The kubelet may be late to say which containers there are; after a minute it is not late any more."""
     world = ExecMonitorHandlerWorld()
     world.pod["status"] = status
-    assert await world.reconcile() == RequeueAfter(5.0)
+    assert await world.reconcile() == RequeueAfter(0.5)
     assert not world.is_consumed
     world.clock.advance(60)
     await world.reconcile()
@@ -185,15 +185,54 @@ async def test_a_report_about_a_container_that_the_pod_never_has_tells_nobody(st
     assert not any(each.startswith("patch pods") for each in world.requests)
 
 
+async def looked(world: ExecMonitorHandlerWorld, until: float) -> list[float]:
+    """Reconciles as the controller does, and returns the times; stops at a time, or once the report is consumed."""
+    times: list[float] = []
+    start = world.clock.monotonic()
+    while (time := world.clock.monotonic() - start) <= until and not world.is_consumed:
+        times.append(time)
+        result = await world.reconcile()
+        if isinstance(result, RequeueAfter):
+            world.clock.advance(result.seconds)
+    return times
+
+
 @pytest.mark.req("PL-611")
 async def test_a_container_that_the_kubelet_tells_of_late_is_told_of() -> None:
     world = ExecMonitorHandlerWorld()
     status, world.pod["status"] = world.pod["status"], {}
-    await world.reconcile()
-    world.clock.advance(5)
+    await looked(world, 1.3)
     world.pod["status"] = status
-    await world.reconcile()
+    times = await looked(world, 60)
     assert world.told[0][1].startswith("Container app ran")
+    assert len(times) == 1
+
+
+@pytest.mark.req("PL-611")
+async def test_a_pod_without_the_container_is_looked_at_often_and_then_rarely() -> None:
+    """A kubelet takes one or two seconds. The node is not read before the container is known."""
+    world = ExecMonitorHandlerWorld()
+    world.pod["status"] = {}
+    times = await looked(world, 70)
+    assert [each for each in times if each <= 2] == [0.0, 0.5, 1.0, 1.5]
+    assert times[-1] == 60
+    assert len(times) < 25
+    assert set(world.requests) == {"get pods cart", "delete enoexecevents e"}
+
+
+@pytest.mark.req("PL-611")
+async def test_a_container_that_is_restarted_meanwhile_is_named_and_no_other_one() -> None:
+    """Each start has an id of its own: the report is about one start, whichever the pod has now."""
+    world = ExecMonitorHandlerWorld()
+    before = {"terminated": {"containerID": f"containerd://{ID}"}}
+    others = [{"name": name, "containerID": f"containerd://{letter * 64}"} for name, letter in (("a", "a"), ("b", "b"))]
+    world.pod["status"] = {"containerStatuses": others}
+    await looked(world, 1)
+    assert world.told == []
+    restarted = {"name": "b", "containerID": f"containerd://{'c' * 64}", "lastState": before}
+    world.pod["status"] = {"containerStatuses": [others[0], restarted]}
+    await looked(world, 60)
+    assert [note[:16] for _, note in world.told] == ["Container b ran "]
 
 
 @pytest.mark.req("PL-610")

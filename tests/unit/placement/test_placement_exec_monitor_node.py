@@ -30,10 +30,12 @@ from polyarch.placement.exec_monitor_node import (
     event_name,
     open_instance,
 )
+from polyarch.placement.exec_monitor_rules import ENOEXEC, ProcessForked, SyscallReturned
 
 pytestmark = pytest.mark.req("PL-603", "PL-605")
 
 UID = "5d2a1b3c-9e8f-4a7b-8c6d-0e1f2a3b4c5d"
+OTHER = "36b6d6be73b1065af369b3985edafa09"
 ID = "3f" * 32
 CGROUP = f"/kubepods/burstable/pod{UID}/crio-{ID}"
 SERVICE = "/system.slice/containerd.service"
@@ -141,6 +143,82 @@ async def test_a_child_that_is_moved_to_its_container_after_the_fork_is_known(tm
         world.node.ends(4711)
         world.node.fails(4711)
         await world.counted("reported")
+
+
+@pytest.mark.req("PL-604")
+async def test_a_child_that_systemd_moves_late_is_known(tmp_path: Path) -> None:
+    world = ExecMonitor(tmp_path)
+    world.node.process(4711, SERVICE)
+    world.node.pod("shop", "cart", UID)
+    async with world.running():
+        world.node.forks(4711)
+        await asyncio.sleep(0.2)
+        world.node.process(4711, CGROUP)
+        await asyncio.sleep(0.5)
+        world.node.ends(4711)
+        world.node.fails(4711)
+        await world.counted("reported")
+
+
+REUSED: dict[str, tuple[float, bool, str, str]] = {
+    "the same process, which has ended and is not gone": (599, True, "sh", "reported"),
+    "another process of the node that has its pid": (1, False, "runc:[2:INIT]", "not_a_pod"),
+    "a process that is gone at once": (9, None, "sh", "reported"),
+    "a process that is gone, when its pid may be that of another": (11, None, "sh", "unattributed"),
+    "a container's first program that waited long": (599, None, "runc:[2:INIT]", "reported"),
+    "a container's first program that waited too long": (601, None, "crun", "unattributed"),
+}
+
+
+@pytest.mark.req("PL-604")
+@pytest.mark.parametrize(("seconds", "same", "comm", "result"), REUSED.values(), ids=REUSED)
+async def test_what_is_remembered_of_a_fork_counts_for_the_same_process_alone(
+    tmp_path: Path, seconds: float, same: bool | None, comm: str, result: str
+) -> None:
+    """Pids are used again. ``same``: what has the pid when the exec fails, in no container; None: nothing."""
+    node, now = FakeNode(tmp_path), [0.0]
+    node.process(4711, CGROUP, started=100)
+    node.pod("shop", "cart", UID)
+    attribution = PodAttribution(proc=node.proc, logs=node.logs, now=lambda: now[0])
+    attribution.forked(ProcessForked(4711))
+    now[0] = seconds
+    if same is None:
+        node.ends(4711)
+    else:
+        node.process(4711, "/", started=100 if same else 200)
+    found = attribution.failed(SyscallReturned(4711, comm, "execve", ENOEXEC))
+    assert ("reported" if isinstance(found, Report) else found) == result
+
+
+@pytest.mark.req("PL-604")
+@pytest.mark.parametrize("is_lost", [False, True], ids=["its fork is seen", "its fork is lost"])
+async def test_a_new_process_of_a_runtime_is_not_taken_for_the_one_that_had_its_pid(
+    tmp_path: Path, is_lost: bool
+) -> None:
+    """It is gone before anybody could look where it lived."""
+    node, now = FakeNode(tmp_path), [0.0]
+    node.process(4711, CGROUP)
+    node.pod("shop", "cart", UID)
+    attribution = PodAttribution(proc=node.proc, logs=node.logs, now=lambda: now[0])
+    attribution.forked(ProcessForked(4711))
+    node.ends(4711)
+    now[0] = 60.0
+    if is_lost:
+        attribution.missed()
+    else:
+        attribution.forked(ProcessForked(4711))
+    assert attribution.failed(SyscallReturned(4711, "runc:[2:INIT]", "execve", ENOEXEC)) == "unattributed"
+
+
+@pytest.mark.req("PL-603")
+async def test_a_program_of_a_cluster_in_a_pod_is_told_on_the_pod_of_this_node(tmp_path: Path) -> None:
+    world = ExecMonitor(tmp_path)
+    world.node.process(4711, f"{CGROUP}/docker/{'ab' * 32}/kubelet/kubepods/pod{OTHER}/{'cd' * 32}")
+    world.node.pod("ci", "kind", UID)
+    async with world.running():
+        world.node.fails(4711)
+        await world.counted("reported")
+    assert [status["containerID"] for status in world.reported.values()] == [f"cri-o://{ID}"]
 
 
 @pytest.mark.req("PL-604")
