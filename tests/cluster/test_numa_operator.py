@@ -46,6 +46,8 @@ from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.placement import names as placement
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.taints import names as taint_names
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
 
 @pytest.fixture
@@ -316,3 +318,27 @@ async def test_the_scheduler_comes_and_goes(world: OperatorWorld) -> None:
 
         await eventually(nothing)
     assert await audit.refused() == []
+
+
+@pytest.mark.req("NO-080", "TN-081")
+async def test_the_scheduler_tolerates_taints_by_architecture_like_every_pod_of_ours(world: OperatorWorld) -> None:
+    """Else the role of taints holds its pods until their image is known, which it is not where nobody can pull it."""
+
+    async def tolerated() -> set[str]:
+        found = await world.client.get(DEPLOYMENTS, names.SCHEDULER, namespace=world.namespace)
+        return {each["key"] for each in found["spec"]["template"]["spec"]["tolerations"]}
+
+    async with world.operator():
+        await world.create(SCHEDULERS, names.SCHEDULER_SINGLETON, {"replicas": 1})
+        await eventually(lambda: world.is_there(DEPLOYMENTS, names.SCHEDULER))
+        before = await tolerated()
+        taint = {"preset": "custom", "key": "example.com/arch"}
+        await world.create(ARCHITECTURE_TAINTS, taint_names.SINGLETON, {"state": "paused", "taint": taint})
+
+        async def tolerates(keys: set[str]) -> bool:
+            return await tolerated() == keys
+
+        await eventually(lambda: tolerates(before | {"example.com/arch"}))
+        await world.client.delete(ARCHITECTURE_TAINTS, taint_names.SINGLETON)
+        await eventually(lambda: world.is_gone(ARCHITECTURE_TAINTS, taint_names.SINGLETON))
+        await eventually(lambda: tolerates(before))

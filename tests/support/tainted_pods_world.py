@@ -18,6 +18,7 @@ from polyarch.images.resolver import LowPriorityLookups
 from polyarch.kube.controller import Controller
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.queue import WorkQueue
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.objects import DaemonSet, Node, ObjectKey, Pod
 from polyarch.taints import names
 from polyarch.taints.bound_pods import BoundPods
@@ -51,6 +52,7 @@ class FakeFacts:
             namespace_labels=self.labels.get(namespace, {}),
             existing=self.existing,
             stored=stored,
+            is_own=namespace == DEFAULT_NAMESPACE,
         )
 
     def about_template(self, daemon_set: DaemonSet, namespace: str) -> TemplateFacts | None:

@@ -6,7 +6,7 @@ watches, which have nothing to show where the CRDs are missing.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +43,10 @@ BATCH_DELAY: Final = 0.2
 
 
 class NumaComponent:
-    """The three controllers. None of them does anything before :meth:`_load`."""
+    """The three controllers. None of them does anything before :meth:`_load`.
+
+    ``tolerated``: the keys of taints that every Deployment of polyarch tolerates now.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,9 @@ class NumaComponent:
         namespace: OperatorNamespace,
         discovery: Discovery,
         recorder: Recorder,
+        tolerated: Callable[[], Sequence[str]],
     ) -> None:
+        self._tolerated = tolerated
         self._process = process
         self._settings = settings
         self._namespace = namespace
@@ -133,6 +138,7 @@ class NumaComponent:
                 discovery=self._discovery,
                 recorder=self._recorder,
                 enqueue=self.enqueue,
+                tolerated=self._tolerated,
                 environment=environment,
             )
         return self._loaded

@@ -1,6 +1,6 @@
 """The controllers of NUMA and what they watch, put together; ``operated_numa`` imports it when it is needed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from polyarch import names as shared
@@ -42,6 +42,7 @@ from polyarch.operator.components.numa_exporter_reconciler import (
     ExporterUninstaller,
     KubeletConfigReconciler,
 )
+from polyarch.operator.components.numa_facts import takes_exporter_image
 from polyarch.operator.components.numa_scheduler_objects import KUBE_SYSTEM
 from polyarch.operator.components.numa_scheduler_plan import ImageRules
 from polyarch.operator.components.numa_scheduler_reconciler import (
@@ -49,13 +50,10 @@ from polyarch.operator.components.numa_scheduler_reconciler import (
     SchedulerReconciler,
     SchedulerUninstaller,
 )
-from polyarch.operator.operands import tolerated
 from polyarch.operator.settings import OperatorSettings
 
 EXPORTERS, SCHEDULER, KUBELETS = "numaresourcesoperator", "numaresourcesscheduler", "kubeletconfig"
 """As in ``numa_component``, which loads this module."""
-IMAGE_RESTRICTION: Final = "EXPORTER_IMAGE_RESTRICTION"
-"""``false``: ``imageSpec`` of a NUMAResourcesOperator is taken."""
 EXPORTER_KINDS: Final = (
     SERVICE_ACCOUNTS,
     CONFIGMAPS,
@@ -94,6 +92,7 @@ class NumaControllers:
         discovery: Discovery,
         recorder: Recorder,
         enqueue: Callable[[str, ObjectKey], None],
+        tolerated: Callable[[], Sequence[str]],
         environment: Mapping[str, str],
     ) -> None:
         client, clock, place = process.client, process.clock, settings.numa_home
@@ -142,7 +141,7 @@ class NumaControllers:
             uninstaller=ExporterUninstaller(client, exporter_sets, recorder, namespace=place, clock=clock),
             status_writer=status_writer(OPERATORS, informers.operators),
             metrics=metrics,
-            image_restricted=environment.get(IMAGE_RESTRICTION, "").lower() != "false",
+            image_restricted=not takes_exporter_image(environment),
             clock=clock,
             look_at_kubelets=lambda: enqueue(KUBELETS, KUBELETS_KEY),
         )
@@ -154,10 +153,11 @@ class NumaControllers:
             platforms=platforms,
             informers=informers,
             sets=scheduler_sets,
-            node_poller=NodePoller(client, clock, tolerations=tolerated(settings)),
+            node_poller=NodePoller(client, clock),
             uninstaller=SchedulerUninstaller(client, recorder, namespace=place, clock=clock),
             status_writer=status_writer(SCHEDULERS, informers.schedulers),
             image_rules=ImageRules.of(environment),
+            tolerated=tolerated,
         )
         informers.operators.add_handler(self._enqueue_changed(EXPORTERS))
         informers.schedulers.add_handler(self._enqueue_changed(SCHEDULER))

@@ -119,7 +119,14 @@ async def setup(process: Process) -> Components:
         tainted=lambda: taints.tolerated,
         placed=lambda: informers.configuration is not None,
     )
-    numa = NumaComponent(process, settings, namespace=own_namespace, discovery=discovery, recorder=recorder)
+    numa = NumaComponent(
+        process,
+        settings,
+        namespace=own_namespace,
+        discovery=discovery,
+        recorder=recorder,
+        tolerated=lambda: taints.tolerated,
+    )
     releases = process.metrics.counter(
         "polyarch_placement_forced_releases_total", "Pods that the operator released during an uninstall"
     )

@@ -110,6 +110,7 @@ class TaintFacts:
             stored=stored,
             os=os,
             short_names_searched=self._short_names_searched,
+            is_own=namespace == self._lease_key.namespace,
         )
 
     def about_template(self, daemon_set: "DaemonSet", namespace: str) -> "TemplateFacts | None":

@@ -196,6 +196,8 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How old the last good reading of an image may be while its registry fails."""
     short_names_searched: bool = False
     """The nodes search several registries for image names without a registry."""
+    is_own: bool = False
+    """The pod is in polyarch's namespace, where nothing is gated: who lifts gates may be waiting there."""
 
 
 class Case(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -330,6 +332,11 @@ def conclude(case: Case, assessment: Assessment, progress: TolerationLookupProgr
 
 def _policy(case: Case, progress: TolerationLookupProgress) -> str:
     """What missing answers mean now: a value of ``onUnknown``."""
+    policy = _policy_of_settings(case, progress)
+    return "none" if policy == "gate" and case.facts.is_own else policy
+
+
+def _policy_of_settings(case: Case, progress: TolerationLookupProgress) -> str:
     settings = case.settings
     if settings.on_unknown != "gate" and progress is not TolerationLookupProgress.WAITING:
         return settings.on_unknown

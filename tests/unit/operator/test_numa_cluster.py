@@ -26,6 +26,7 @@ from polyarch.operator.components.numa_facts import CLUSTER_VERSIONS, INFRASTRUC
 from polyarch.operator.components.numa_node_groups import HOSTED_KEY
 from polyarch.operator.components.numa_scheduler_plan import NodeCounts
 from polyarch.operator.settings import OperatorSettings
+from polyarch.tolerations import Toleration
 
 Json = dict[str, Any]
 
@@ -321,6 +322,18 @@ async def test_nodes_are_counted_page_by_page_when_some_have_come_or_gone() -> N
     assert len(api.requests) == 3
     api.objects.clear()
     assert await census.look(2) == NodeCounts()
+
+
+@pytest.mark.req("NO-082", "TN-081")
+async def test_nodes_are_counted_anew_when_pods_of_ours_tolerate_something_else() -> None:
+    """As when nodes are tainted by architecture from now on."""
+    api, clock = FakeApi(), ManualClock()
+    client: Any = api
+    taints = [{"key": "arch", "value": "arm64", "effect": "NoSchedule"}]
+    api.put(NODES, {"metadata": {"name": "n"}, "spec": {"taints": taints}})
+    census = NodePoller(client, clock)
+    assert (await census.look(1)).workers == 0
+    assert (await census.look(1, [Toleration(key="arch", operator="Exists")])).workers == 1
 
 
 @pytest.mark.req("NO-091")

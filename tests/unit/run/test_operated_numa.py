@@ -74,7 +74,7 @@ class Operated(NumaComponent):
         informers = SimpleNamespace(informer=lambda kind, *_, **__: self.caches[kind])
         process: Any = SimpleNamespace(clock=ManualClock(), metrics=Metrics(), informers=informers)
         parts: Any = dict.fromkeys(("namespace", "discovery", "recorder"))
-        super().__init__(process, OperatorSettings(numa=numa), **parts)  # type: ignore[arg-type]
+        super().__init__(process, OperatorSettings(numa=numa), tolerated=tuple, **parts)  # type: ignore[arg-type]
 
     def _load(self, environment: Mapping[str, str] = {}) -> NumaControllers:
         return self.passes

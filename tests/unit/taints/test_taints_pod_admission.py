@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from placement_world import pod, resolved
+from placement_world import OPERATOR, pod, resolved
 from taint_world import BOTH, TaintWorld, is_gated, stored, tolerated, with_addition
 
 from polyarch.images.pod_mutation import NO_MUTATION, MutationContext, PodMutation
@@ -80,6 +80,23 @@ async def test_a_second_call_on_our_own_output_changes_nothing(taint_world):
     taint_world.registry.know("app:1", *BOTH)
     answer = await taint_world.admit((await taint_world.admit(pod("app:1"))).object)
     assert answer.paths == []
+
+
+@pytest.mark.req("TN-046")
+@pytest.mark.parametrize("policy", ["gate", "primary-only", "all", "none"])
+async def test_a_pod_of_polyarch_itself_is_never_gated(taint_worlds, policy):
+    """Who lifts the gates may be the one that waits, or the operator whose tolerations are not those in force."""
+    world = await taint_worlds(pods={"onUnknown": policy})
+    world.registry.seconds = 3.0
+    world.registry.set("cold:1", *BOTH)
+    ours = await world.admit(pod("cold:1", namespace=OPERATOR), seconds=POD_BUDGET)
+    theirs = await world.admit(pod("cold:1"), seconds=POD_BUDGET)
+    assert not ours.is_gated
+    assert names.GATED_LABEL not in (ours.object["metadata"].get("labels") or {})
+    assert theirs.is_gated == (policy == "gate")
+    assert ours.tolerated == theirs.tolerated
+    await world.clock.run(3)
+    assert (await world.admit(pod("cold:1", namespace=OPERATOR))).tolerated == ["amd64", "arm64"]
 
 
 @pytest.mark.req("TN-040")

@@ -9,6 +9,7 @@ from tainted_pods_world import KEY, TaintedPodsWorld, is_watched, settings_of
 
 from polyarch.kube.errors import ConnectionFailed, Forbidden, TooManyRequests, Unavailable
 from polyarch.kube.resources import PODS
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.objects import ObjectKey
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
@@ -64,6 +65,21 @@ async def test_a_hundred_pods_of_one_image_cost_one_look_up(world):
     assert world.registry.count(APP) == 1
     assert {tuple(world.cluster.tolerated(key)) for key in keys} == {("arm64",)}
     assert len(world.api.patches) == 100
+
+
+@pytest.mark.req("TN-046")
+@pytest.mark.parametrize("on_timeout", ["primary-only", "keep"])
+async def test_a_pod_of_polyarch_itself_that_has_the_gate_loses_it(world, on_timeout):
+    """A former version has gated it. Its tolerations come with the answer."""
+    world.facts.configure(pods={"onTimeout": on_timeout})
+    world.registry.seconds = 20.0
+    world.registry.set(APP, "linux/arm64")
+    ours = await world.create(APP, namespace=DEFAULT_NAMESPACE, gated=True)
+    theirs = await world.create(APP, gated=True)
+    await world.run(10)
+    assert (world.cluster.has_gate(ours), world.cluster.has_gate(theirs)) == (False, True)
+    await world.run(20)
+    assert world.cluster.tolerated(ours) == ["arm64"]
 
 
 @pytest.mark.req("TN-003")

@@ -313,23 +313,22 @@ class TopologyPoller:
 class NodePoller:
     """Reads the nodes now and then, as far as they matter to the scheduler."""
 
-    def __init__(self, client: Client, clock: Clock, *, tolerations: Sequence[Toleration] = ()) -> None:
+    def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._tolerations = tolerations
         self._looked_at: float | None = None
-        self._changes = -1
+        self._asked: tuple[int, tuple[Toleration, ...]] | None = None
         self._found = NodeCounts()
 
-    async def look(self, changes: int) -> NodeCounts:
-        """``changes``: how often nodes have come and gone. Read the nodes again when that is another number, or after
-        ten minutes. Raises ``KubernetesError``."""
-        now = self._clock.monotonic()
-        if self._looked_at is None or changes != self._changes or now - self._looked_at >= POLL_INTERVAL:
+    async def look(self, changes: int, tolerations: Sequence[Toleration] = ()) -> NodeCounts:
+        """``changes``: how often nodes have come and gone. ``tolerations``: those of all pods of polyarch. Read the
+        nodes again when either is another, or after ten minutes. Raises ``KubernetesError``."""
+        now, asked = self._clock.monotonic(), (changes, tuple(tolerations))
+        if self._looked_at is None or asked != self._asked or now - self._looked_at >= POLL_INTERVAL:
             found = NodeCounts()
             async for page in _pages(self._client, NODES, SchedulableNode, NODE_PAGE):
-                found = found.plus(NodeCounts.of(page, self._tolerations))
-            self._found, self._changes, self._looked_at = found, changes, now
+                found = found.plus(NodeCounts.of(page, tolerations))
+            self._found, self._asked, self._looked_at = found, asked, now
         return self._found
 
 

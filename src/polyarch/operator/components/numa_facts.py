@@ -29,6 +29,11 @@ POOLS: Final = Resource(
 API_SERVERS: Final = Resource("config.openshift.io", "v1", "apiservers", "APIServer", namespaced=False)
 
 
+def takes_exporter_image(environment: Mapping[str, str]) -> bool:
+    """Whether ``imageSpec`` of a NUMAResourcesOperator is taken, by the variables of the operator's container."""
+    return environment.get("EXPORTER_IMAGE_RESTRICTION", "").lower() == "false"
+
+
 class NodeLabels(msgspec.Struct, frozen=True, gc=False):
     """A Node, as far as a plan reads it."""
 

@@ -1,5 +1,6 @@
 """The controller ``numaresourcesscheduler``: gathers what a plan needs, and does what it says."""
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ from polyarch.kube.resources import DEPLOYMENTS, PODS, Resource
 from polyarch.numa import names
 from polyarch.numa.api.resources import SCHEDULERS
 from polyarch.objects import ObjectKey, PartialObjectMetadata, Unstructured
+from polyarch.operator import operands
 from polyarch.operator.apply_sets import OperandApplySets
 from polyarch.operator.cluster import MONITORING, Discovery, OperatorNamespace, applied_architectures
 from polyarch.operator.components import numa_facts
@@ -115,7 +117,10 @@ class SchedulerReconciler:
         uninstaller: SchedulerUninstaller,
         status_writer: NumaStatusWriter,
         image_rules: ImageRules,
+        tolerated: Callable[[], Sequence[str]],
     ) -> None:
+        """``tolerated``: the keys of taints that every Deployment of polyarch tolerates now."""
+        self._tolerated = tolerated
         self._client = client
         self._settings = settings
         self._namespace = namespace
@@ -165,15 +170,16 @@ class SchedulerReconciler:
 
     async def _facts(self, live: Unstructured, cluster: ClusterCapabilities) -> SchedulerFacts:
         deployment = self._sets.get(DEPLOYMENTS, names.SCHEDULER)
+        settings = self._settings.tolerating(*self._tolerated())
         facts = SchedulerFacts(
             document=live.document,
             metadata=live.metadata,
             owner=Owner.of(SCHEDULERS, live.metadata),
-            operator=self._settings,
+            operator=settings,
             cluster=cluster,
             platform=await self._platforms.find(openshift=cluster.openshift),
             version=self._discovery.release,
-            node_counts=await self._node_poller.look(self._informers.node_arrivals),
+            node_counts=await self._node_poller.look(self._informers.node_arrivals, operands.tolerated(settings)),
             image_rules=self._image_rules,
             api_server_ports=self._informers.api_server_ports,
             deployment=deployment.document if deployment is not None else None,
