@@ -14,7 +14,7 @@ import msgspec
 
 from polyarch import __version__
 from polyarch.cli.output.documents import manifest_text
-from polyarch.installation.objects import definitions, operator_objects
+from polyarch.installation.objects import definitions, images, operator_objects
 from polyarch.installation.settings import (
     BUILDS,
     NUMA,
@@ -105,6 +105,7 @@ def files() -> dict[str, str]:
 
 
 def _chart() -> Document:
+    every = images(InstallationSettings(components=get_args(ComponentName)))
     return {
         "apiVersion": "v2",
         "name": "polyarch",
@@ -114,7 +115,11 @@ def _chart() -> Document:
         "appVersion": __version__,
         "kubeVersion": f">={OLDEST_KUBERNETES[0]}.{OLDEST_KUBERNETES[1]}.0-0",
         "keywords": ["multi-architecture", "scheduling", "arm64", "s390x", "ppc64le"],
-        "annotations": {"artifacthub.io/license": "Apache-2.0", "artifacthub.io/operator": "true"},
+        "annotations": {
+            "artifacthub.io/images": manifest_text([[{"name": each.name, "image": each.reference} for each in every]]),
+            "artifacthub.io/license": "Apache-2.0",
+            "artifacthub.io/operator": "true",
+        },
     }
 
 

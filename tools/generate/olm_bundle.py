@@ -17,7 +17,7 @@ import msgspec
 from polyarch import __version__
 from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
 from polyarch.cli.output.documents import manifest_text
-from polyarch.installation.objects import cluster_configuration, definitions, operator_objects
+from polyarch.installation.objects import cluster_configuration, definitions, images, operator_objects
 from polyarch.installation.settings import (
     EVERY_NODE,
     REGISTRIES_CONFIGMAP,
@@ -194,10 +194,7 @@ def cluster_service_version(settings: InstallationSettings) -> Document:
             "customresourcedefinitions": {"owned": _owned(settings)},
             "install": {"strategy": "deployment", "spec": _install(settings)},
             "webhookdefinitions": _webhooks(settings),
-            "relatedImages": [
-                {"name": "polyarch", "image": settings.image.reference},
-                {"name": "buildah", "image": settings.builds.builder_image},
-            ],
+            "relatedImages": [{"name": each.name, "image": each.reference} for each in images(settings)],
         },
     }
 

@@ -6,7 +6,7 @@ certificates (``operator/components/placement_objects.py``). Pure.
 """
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from polyarch.builds import names as build_names
@@ -19,7 +19,9 @@ from polyarch.numa import names as numa_names
 from polyarch.numa.api import crds as numa_definitions
 from polyarch.numa.api.resources import OPERATORS, SCHEDULERS
 from polyarch.operator import owned_objects
-from polyarch.operator.components import placement_objects
+from polyarch.operator.components import numa_scheduler_plan, placement_objects
+from polyarch.operator.components.numa_facts import takes_exporter_image
+from polyarch.operator.components.numa_scheduler_plan import ImageRules
 from polyarch.operator.owned_objects import service_account
 from polyarch.operator.settings import ClusterCapabilities
 from polyarch.placement import crd as placement_definitions
@@ -83,10 +85,60 @@ def remembering(made: Iterable[Document], settings: InstallationSettings) -> tup
     return tuple(marked)
 
 
-def images(settings: InstallationSettings) -> tuple[str, ...]:
-    """The images that an installation pulls; one has every role, and builds take place in another."""
-    building = (settings.builds.builder_image,) if BUILDS in settings.components else ()
-    return (settings.image.reference, *building)
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+class InstallationImage(NamedTuple):
+    """An image that pods of an installation run."""
+
+    name: str
+    reference: str
+    """As the pod names it."""
+    value: str
+    """The value of the installation that says it."""
+
+
+def images(settings: InstallationSettings, *, version: str = "") -> tuple[InstallationImage, ...]:
+    """The images that nodes pull for an installation. What users name, as in an ImageBuild, is not among them.
+
+    ``version``: the API server's ``gitVersion``, see :func:`needs_version`; empty: the stock kube-scheduler is left
+    out. This is the only list: mirrors, checks and the bundle take it from here.
+    """
+    variables, own = settings.operator.environment, settings.image.reference
+    found = [InstallationImage("polyarch", own, "image")]
+    if BUILDS in settings.components:
+        pushing = _variable(variables, "POLYARCH_PUSH_IMAGE")
+        building = _variable(variables, "POLYARCH_BUILDER_IMAGE") or settings.builds.builder_image
+        found.append(InstallationImage("buildah", building, "builds.builderImage"))
+        if pushing and pushing != own:
+            found.append(InstallationImage("push", pushing, "operator.environment.POLYARCH_PUSH_IMAGE"))
+    exporting = (settings.numa.configuration or {}).get("imageSpec")
+    if NUMA in settings.components and exporting and takes_exporter_image(variables):
+        found.append(InstallationImage("numa-exporter", str(exporting), "numa.configuration.imageSpec"))
+    if _has_scheduler(settings) and (version or not needs_version(settings)):
+        scheduling = numa_scheduler_plan.chosen(_scheduler_image(settings), ImageRules.of(variables), version=version)
+        found.append(InstallationImage("kube-scheduler", scheduling.image, "numa.scheduler.imageSpec"))
+    return tuple(found)
+
+
+def needs_version(settings: InstallationSettings) -> bool:
+    """Whether an image depends on the version of the cluster: the kube-scheduler's, unless the values say another."""
+    rules = ImageRules.of(settings.operator.environment)
+    return _has_scheduler(settings) and not (_scheduler_image(settings) or rules.override)
+
+
+def _has_scheduler(settings: InstallationSettings) -> bool:
+    return NUMA in settings.components and settings.numa.scheduler is not None
+
+
+def _scheduler_image(settings: InstallationSettings) -> str:
+    return str((settings.numa.scheduler or {}).get("imageSpec") or "")
+
+
+def _variable(variables: Mapping[str, str], name: str) -> str:
+    """A variable of the operator's container; it may refer to another one, as a bundle's does."""
+    text = variables.get(name, "")
+    return variables.get(text[2:-1], text) if text.startswith("$(") and text.endswith(")") else text
 
 
 def _registries(settings: InstallationSettings, namespace: str) -> list[Document]:

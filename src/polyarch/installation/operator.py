@@ -23,6 +23,7 @@ PRODUCT: Final = "polyarch"
 VERSION: Final = "app.kubernetes.io/version"
 NUMA_SWITCH: Final = "POLYARCH_NUMA"
 BUILDS_SWITCH: Final = "POLYARCH_BUILDS"
+NUMA_NAMESPACE: Final = "POLYARCH_NUMA_NAMESPACE"
 
 
 def rights(settings: OperatorSettings, cluster: ClusterCapabilities) -> list[Document]:

@@ -78,6 +78,11 @@ def ref_of(document: Mapping[str, Any]) -> ObjectRef:
     return ObjectRef(resource, ObjectKey(metadata.get("namespace", ""), metadata["name"]))
 
 
+async def git_version(client: Client) -> str:
+    """The API server's ``gitVersion``, such as ``v1.33.2``."""
+    return str(msgspec.json.decode(await client.raw("GET", "/version")).get("gitVersion") or "")
+
+
 async def gather(client: Client, documents: Iterable[Document]) -> PreflightFacts:
     """Reads everything that :func:`checks` judges; writes nothing."""
     wanted = {ref_of(document): document for document in documents}

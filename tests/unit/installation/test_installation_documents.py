@@ -1,9 +1,12 @@
 """The objects of an installation, from its settings alone."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
+from tools.generate.olm_bundle import cluster_service_version
 
 from polyarch.installation import objects, operator
 from polyarch.installation.settings import (
@@ -174,7 +177,76 @@ def test_a_component_of_later_is_refused_with_those_that_exist(name: str) -> Non
 def test_the_image_by_tag_or_digest(image: Image, expected: str) -> None:
     settings = InstallationSettings(image=image)
     assert container(settings)["image"] == expected
-    assert objects.images(settings) == (expected,)
+    assert [each.reference for each in objects.images(settings)] == [expected]
+
+
+VERSION = "v1.33.2-eks-1a2b3c"
+POLYARCH = OperatorSettings().image
+BUILDAH = OperatorSettings().builder_image
+NUMA: dict[str, Any] = {"components": ["numa"]}
+BUILDS: dict[str, Any] = {"components": ["builds"]}
+IMAGES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "placement alone": ({"numa": {"scheduler": {}}}, [POLYARCH]),
+    "builds": (BUILDS, [POLYARCH, BUILDAH]),
+    "another builder": (BUILDS | {"builds": {"builderImage": "r.example/b:1"}}, [POLYARCH, "r.example/b:1"]),
+    "a builder by a variable, as in a bundle": (
+        BUILDS | {"operator": {"environment": {"POLYARCH_BUILDER_IMAGE": "$(RELATED)", "RELATED": "r.example/b:2"}}},
+        [POLYARCH, "r.example/b:2"],
+    ),
+    "an image of its own for pushes": (
+        BUILDS | {"operator": {"environment": {"POLYARCH_PUSH_IMAGE": "r.example/p:2"}}},
+        [POLYARCH, BUILDAH, "r.example/p:2"],
+    ),
+    "exporters alone": (NUMA, [POLYARCH]),
+    "a scheduler, of the cluster's version": (
+        NUMA | {"numa": {"scheduler": {"replicas": 2}}},
+        [POLYARCH, "registry.k8s.io/kube-scheduler:v1.33.2"],
+    ),
+    "another scheduler": (
+        NUMA | {"numa": {"scheduler": {"imageSpec": "r.example/s:1"}}},
+        [POLYARCH, "r.example/s:1"],
+    ),
+    "another scheduler by a variable": (
+        NUMA | {"numa": {"scheduler": {}}, "operator": {"environment": {"KUBE_SCHEDULER_IMAGE": "r.example/s:2"}}},
+        [POLYARCH, "r.example/s:2"],
+    ),
+    "another exporter, which the operator takes": (
+        NUMA
+        | {
+            "numa": {"configuration": {"nodeGroups": [{"poolName": "all"}], "imageSpec": "r.example/e:1"}},
+            "operator": {"environment": {"EXPORTER_IMAGE_RESTRICTION": "false"}},
+        },
+        [POLYARCH, "r.example/e:1"],
+    ),
+    "another exporter, which the operator refuses": (
+        NUMA | {"numa": {"configuration": {"nodeGroups": [{"poolName": "all"}], "imageSpec": "r.example/e:1"}}},
+        [POLYARCH],
+    ),
+    "everything": (
+        {"components": ["placement", "taints", "builds", "numa"], "numa": {"scheduler": {}}},
+        [POLYARCH, BUILDAH, "registry.k8s.io/kube-scheduler:v1.33.2"],
+    ),
+}
+
+
+@pytest.mark.req("IN-037")
+@pytest.mark.parametrize(("values", "expected"), IMAGES.values(), ids=IMAGES)
+def test_the_images_that_an_installation_runs(values: dict[str, Any], expected: list[str]) -> None:
+    settings = read(values)
+    assert [each.reference for each in objects.images(settings, version=VERSION)] == expected
+    depends = any(each.endswith("kube-scheduler:v1.33.2") for each in expected)
+    assert objects.needs_version(settings) == depends
+    assert len(objects.images(settings)) == len(expected) - depends, "without a version the stock one is not guessed"
+
+
+@pytest.mark.req("IN-037")
+def test_the_bundle_and_the_chart_list_the_same_images() -> None:
+    everything = [each.reference for each in objects.images(read({"components": list(objects.COMPONENTS)}))]
+    bundle = cluster_service_version(read({"components": list(objects.COMPONENTS)}))
+    assert [each["image"] for each in bundle["spec"]["relatedImages"]] == everything
+    chart = yaml.safe_load(Path("deploy/chart/Chart.yaml").read_text())
+    listed = yaml.safe_load(chart["annotations"]["artifacthub.io/images"])
+    assert [each["image"] for each in listed] == everything
 
 
 @pytest.mark.req("IN-030")

@@ -9,8 +9,9 @@ from polyarch.installation import wait
 from polyarch.installation.operator import OPERATOR
 from polyarch.kube.errors import NotFound
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, Resource
-from polyarch.kube.responses import ListResult
+from polyarch.kube.watch import Page
 from polyarch.numa.api.resources import OPERATORS
+from polyarch.objects import Unstructured
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 
@@ -45,8 +46,8 @@ class Cluster:
             raise NotFound(404, name=name)
         return self.deployments[name]
 
-    async def list(self, *_: Any, **__: Any) -> Any:
-        return ListResult(items=list(self.pods), resource_version="1")
+    async def list_page(self, *_: Any, **__: Any) -> Any:
+        return Page([Unstructured(each) for each in self.pods], "1", "")
 
     def monotonic(self) -> float:
         return self.time

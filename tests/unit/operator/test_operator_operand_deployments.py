@@ -1,13 +1,13 @@
 """What the pods of every role ask of a node: enough CPU to start in time, patience, and another node."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from numa_cluster import planned
 
-from polyarch.installation.objects import operator_objects
-from polyarch.installation.settings import InstallationSettings
+from polyarch.installation.objects import images, operator_objects
+from polyarch.installation.settings import ComponentName, InstallationSettings, Numa
 from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.operator import operands
 from polyarch.operator.components import builds_objects as builds
@@ -19,7 +19,7 @@ from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.quantity import thousandths
 
 Json = dict[str, Any]
-SETTINGS, CLUSTER = OperatorSettings(image="polyarch:1", builds="on"), ClusterCapabilities()
+SETTINGS, CLUSTER = OperatorSettings(builds="on"), ClusterCapabilities()
 SCHEDULER = "secondary-scheduler"
 """Kubernetes' own program, of which nothing is recorded."""
 
@@ -52,6 +52,17 @@ def workload_objects() -> Iterator[Json]:
 
 def containers() -> Iterator[Json]:
     return (each for one in workload_objects() for each in one["spec"]["template"]["spec"]["containers"])
+
+
+@pytest.mark.req("IN-037")
+def test_the_list_of_images_is_that_of_the_pods() -> None:
+    """Of containers, and of those that a role is told to make: builds have their images by flags."""
+    numa = Numa(scheduler={"imageSpec": "kube-scheduler:1"})
+    everything = InstallationSettings(components=get_args(ComponentName), numa=numa)
+    made = {container["image"] for container in containers()}
+    flags = (argument.partition("-image=") for container in containers() for argument in container.get("args", ()))
+    made |= {value for flag, found, value in flags if found}
+    assert made == {each.reference for each in images(everything)}
 
 
 @pytest.mark.req("PL-502")

@@ -100,7 +100,7 @@ def install_polyarch(
 
     given = settings(values, components=component or (), image=image, replicas=replicas)
     if images:
-        return rollout.print_images(given, chosen)
+        return rollout.print_images(given, cluster, chosen)
     if print_:
         return rollout.print_manifests(given, namespace, chosen)
     return rollout.install(

@@ -16,8 +16,16 @@ from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.messages import Messages
 from polyarch.installation import apply, preflight, wait
 from polyarch.installation.apply import AppliedObject, ApplyRefused
-from polyarch.installation.objects import UnknownComponent, component, documents, images, remembering
-from polyarch.installation.preflight import PreflightCheck
+from polyarch.installation.objects import (
+    COMPONENTS,
+    UnknownComponent,
+    component,
+    documents,
+    images,
+    needs_version,
+    remembering,
+)
+from polyarch.installation.preflight import PreflightCheck, git_version
 from polyarch.installation.settings import Image, InstallationSettings, Registries, of_record
 from polyarch.kube.client import Client
 from polyarch.kube.resources import ObjectRef
@@ -52,9 +60,9 @@ class InstallResult(msgspec.Struct, kw_only=True):
     problem: str = ""
 
 
-def print_images(settings: InstallationSettings, chosen: Sequence[Output]) -> int:
-    """One image a line."""
-    found = images(settings)
+def print_images(settings: InstallationSettings, cluster: ClusterFlags, chosen: Sequence[Output]) -> int:
+    """One image a line. The cluster is asked for its version if an image has the same one."""
+    found = [each.reference for each in images(settings, version=_version_for_images(settings, cluster))]
 
     def render(form: str, colour: bool) -> str:
         if form == "text":
@@ -63,6 +71,19 @@ def print_images(settings: InstallationSettings, chosen: Sequence[Output]) -> in
 
     emit(chosen, render)
     return 0
+
+
+def _version_for_images(settings: InstallationSettings, cluster: ClusterFlags) -> str:
+    """``gitVersion`` of the API server; empty if no image depends on it."""
+    if not needs_version(settings):
+        return ""
+    try:
+        return asyncio.run(on_cluster("install", cluster, git_version))
+    except (CouldNotComplete, UsageError) as error:
+        raise CouldNotComplete(
+            f"{error}; the kube-scheduler has the version of the cluster: name a cluster that answers (--kubeconfig, "
+            "--context), or its image with numa.scheduler.imageSpec in the values"
+        ) from None
 
 
 def print_manifests(settings: InstallationSettings, namespace: str, chosen: Sequence[Output]) -> int:
@@ -259,12 +280,12 @@ def _converted(values: Values, origin: str) -> InstallationSettings:
 
 def _check(given: InstallationSettings, origin: str) -> None:
     """What nodes or roles would refuse later is refused before anything is written."""
-    images = {"image": given.image.reference, "builds.builderImage": given.builds.builder_image}
-    for place, text in images.items():
+    whole = msgspec.structs.replace(given, components=tuple(COMPONENTS))  # flags may turn on what the values describe
+    for image in images(whole):
         try:
-            parse(text)
+            parse(image.reference)
         except InvalidReference as error:
-            raise UsageError(f"{origin}: {place}: {error}") from None
+            raise UsageError(f"{origin}: {image.value}: {error}") from None
     if wrong := _wrong_registries(given.registries):
         raise UsageError(f"{origin}: {wrong}")
 

@@ -26,6 +26,24 @@ def test_the_images_to_mirror(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "r.example:5000/p:0.1.0\n"
 
 
+@pytest.mark.req("IN-037")
+def test_a_scheduler_of_the_clusters_version_is_listed_or_it_is_said_that_it_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A list without it would be mirrored, and its pod could not be pulled."""
+    values = tmp_path / "values.yaml"
+    values.write_text("components: [numa]\nnuma: {scheduler: {}}\n")
+    asked = ["install", "--images", "--values", str(values)]
+    assert main([*asked, "--kubeconfig", str(tmp_path / "none")]) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "the kube-scheduler has the version of the cluster: name a cluster" in captured.err
+    assert "numa.scheduler.imageSpec" in captured.err
+    values.write_text("components: [numa]\nnuma: {scheduler: {imageSpec: 'r.example/s:1'}}\n")
+    assert main([*asked, "--image", "r.example/p:2"]) == 0
+    assert capsys.readouterr().out == "r.example/p:2\nr.example/s:1\n"
+
+
 @pytest.mark.req("IN-002")
 @pytest.mark.parametrize(
     ("image", "expected"),
@@ -90,6 +108,16 @@ def test_a_dry_run_of_the_client_asks_nobody(capsys: pytest.CaptureFixture[str])
         ),
         pytest.param(
             "builds: {builderImage: 'r.example/b uild:1'}", "builds.builderImage: invalid image", id="no builder"
+        ),
+        pytest.param(
+            "numa: {scheduler: {imageSpec: 'r.example/s cheduler:1'}}",
+            "numa.scheduler.imageSpec: invalid image",
+            id="no scheduler",
+        ),
+        pytest.param(
+            "operator: {environment: {POLYARCH_PUSH_IMAGE: 'A:b'}}",
+            "operator.environment.POLYARCH_PUSH_IMAGE: invalid image",
+            id="no image for pushes",
         ),
         pytest.param("registries: {authorities: none}", "registries.authorities: holds no PEM", id="no certificates"),
         pytest.param("components: [monitor]", "'monitor' is not part of this version", id="a component of later"),
