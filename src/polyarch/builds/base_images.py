@@ -6,12 +6,13 @@ from typing import Final, Literal
 import msgspec
 
 from polyarch.builds.api.formats import BuildTimes
+from polyarch.builds.api.resources import RunBuilder
 from polyarch.builds.architectures import host_of
 from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, PinnedBase, Problem
 from polyarch.builds.keys import BuildInputs
 from polyarch.builds.names import canonical_image
 from polyarch.oci.inspection import Entry, ErrorClass, Inspection, InspectionError, Status
-from polyarch.oci.reference import parse
+from polyarch.oci.reference import InvalidReference, parse
 from polyarch.platforms import Platform
 
 LINUX: Final = "linux"
@@ -122,6 +123,45 @@ def _tools(facts: BuildFacts) -> Iterator[tuple[ImageRole, str]]:
         yield "builder", canonical_image(image)
     if image := builder.push_image or facts.settings.push_image:
         yield "push", canonical_image(image)
+
+
+def builder_lookups(facts: BuildFacts) -> tuple[BuildLookup, ...]:
+    """What the images of pods lead to now, where that is not known; nothing where registries are for Jobs only."""
+    if facts.leaves_registries_to_jobs:
+        return ()
+    return each_once(_tool_lookup(image) for _, image in _tools(facts) if image not in facts.images)
+
+
+def builder_images(facts: BuildFacts) -> RunBuilder:
+    """The images of pods with the digests that are known, for an execution to keep.
+
+    A tag means one image for all nodes of an execution, and the next execution sees where it has moved to.
+    """
+    found: dict[ImageRole, tuple[str, str]] = {}
+    for role, image in _tools(facts):
+        answer = facts.images.get(image)
+        known = answer.digest if answer is not None and answer.status in _USABLE else ""
+        found[role] = image, _digest_in(image) or known
+    image, digest = found.get("builder", ("", ""))
+    push_image, push_digest = found.get("push", ("", ""))
+    return RunBuilder(image=image, digest=digest, push_image=push_image, push_digest=push_digest)
+
+
+def _tool_lookup(image: str) -> BuildLookup:
+    """Where a tag leads is asked anew: nothing tells that it has moved."""
+    return _inspect(image, revalidate=not _digest_in(image))
+
+
+def _digest_in(image: str) -> str:
+    try:
+        return parse(image).digest or ""
+    except InvalidReference:
+        return ""
+
+
+def pinned_image(image: str, digest: str) -> str:
+    """What a pod pulls: the name at this digest; without one the name as it is."""
+    return f"{parse(image).name}@{digest}" if digest else image
 
 
 # -- pins --------------------------------------------------------------------------------------------------------------
@@ -373,7 +413,7 @@ def _judged(facts: BuildFacts, need: RequiredImage) -> BaseImageLookup:
     if need.role != "base":
         answer = facts.images.get(need.asked)
         if answer is None:
-            return BaseImageLookup(lookup=BuildLookup(reference=need.asked, what="inspect"))
+            return BaseImageLookup(lookup=_tool_lookup(need.asked))
         return BaseImageLookup(answer=answer)
     seen = look_up(facts, need.asked, need.runs_on)
     trusted = seen.pin is None or seen.replaces or facts.request.spec.base_images.policy != "OnBuild"

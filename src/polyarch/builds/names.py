@@ -41,6 +41,9 @@ KEY_ANNOTATION: Final = KEY_LABEL
 REPOSITORY_ANNOTATION: Final = f"{GROUP}/repository"
 """On the Job of an architecture: where its child goes."""
 
+SETTINGS_ANNOTATION: Final = f"{GROUP}/settings"
+"""On the Job of an architecture: what of the spec its pod was made of besides what its key covers, as JSON."""
+
 ARCHITECTURES_ANNOTATION: Final = f"{GROUP}/architectures"
 """On builds, executions and pools: the architectures, sorted, comma-separated."""
 IGNORE_FILE_ANNOTATION: Final = f"{GROUP}/ignore-file"

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from builds_world import BASE, REPOSITORY, SPEC, TOOLS, BuildPlanWorld, index_of, node, places_left
+from builds_world import BASE, EVERY, REPOSITORY, SPEC, TOOLS, BuildPlanWorld, digest, index_of, node, places_left
 
 from polyarch.builds.facts.build_facts import BuildStep, SecretFacts, WriteFailure
 from polyarch.oci.documents import OCI_MANIFEST
@@ -391,6 +391,20 @@ def test_a_change_of_the_spec_releases_what_the_nodes_lack(code: int) -> None:
     world = failed("UserNamespaceUnavailable" if code == 40 else "EmulatorMissing", code=code)
     world.set("builder.securityProfile", "Rootless")
     assert world.plan().decision == "Build"
+
+
+@pytest.mark.req("BD-065", "BD-218")
+def test_a_repaired_builder_image_releases_what_the_former_one_failed() -> None:
+    world = failed("BuilderImageUnusable", code=47)
+    plan = world.settle()
+    assert (plan.decision, plan.requeue_after) == ("Held", 600.0)
+    assert world.made == []
+    world.unreachable = True
+    assert world.plan().decision == "Held", "a registry that does not answer tells of no other image"
+    world.unreachable = False
+    world.bases[TOOLS[0]] = msgspec.structs.replace(index_of(TOOLS[0], EVERY), digest=digest("repaired"))
+    world.build_all()
+    assert [each.split()[0] for each in world.made] == ["arm64"]
 
 
 @pytest.mark.req("BD-218")

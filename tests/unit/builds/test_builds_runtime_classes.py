@@ -23,13 +23,15 @@ def build_container(world: BuildPlanWorld, architecture: str) -> dict[str, Any]:
 
 
 @pytest.mark.req("BD-152")
-@pytest.mark.parametrize(("reports", "user"), [(("", "runsc"), 0), (("", "sandboxed"), 1000)])
-def test_auto_asks_nodes_about_the_handler_and_not_about_the_class(reports: tuple[str, ...], user: int) -> None:
+@pytest.mark.parametrize(("reports", "host_users"), [(("", "runsc"), False), (("", "sandboxed"), None)])
+def test_auto_asks_nodes_about_the_handler_and_not_about_the_class(
+    reports: tuple[str, ...], host_users: bool | None
+) -> None:
     world = world_of("runsc", *reports)
     world.plan()
     assert world.asked.count("runtimeclass sandboxed") == 1
     world.reconcile()
-    assert build_container(world, "arm64")["securityContext"]["runAsUser"] == user
+    assert build_container(world, "arm64")["hostUsers"] is host_users
     assert build_container(world, "amd64")["hostUsers"] is False
 
 

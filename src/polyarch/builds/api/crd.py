@@ -837,6 +837,15 @@ def _run_spec() -> Schema:
                 },
                 description="The wish for a rebuild that it answers.",
             ),
+            "builder": obj(
+                {
+                    "image": image("The image that builds, as it is named."),
+                    "digest": text(description="What that led to.", max_length=160, pattern=DIGEST),
+                    "pushImage": image("The image that pushes, as it is named."),
+                    "pushDigest": text(description="What that led to.", max_length=160, pattern=DIGEST),
+                },
+                description="What its Jobs run. Without a digest each node pulls what the name leads to then.",
+            ),
         },
         description="What is made; it never changes.",
         required=("imageBuild", "buildKey", "architectures", "repository"),

@@ -303,6 +303,17 @@ class Forced(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_default
     architectures: list[str] | None = None
 
 
+class RunBuilder(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """``spec.builder`` of a Run: the images that the pods of its Jobs run, the same on every node."""
+
+    image: str = ""
+    """As the ImageBuild or the installation names it."""
+    digest: str = ""
+    """What the name led to when the Run was made; empty: nobody asked, and every node pulls the name itself."""
+    push_image: str = ""
+    push_digest: str = ""
+
+
 class ImageBuildRunSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """``spec`` of an ImageBuildRun: immutable."""
 
@@ -318,6 +329,7 @@ class ImageBuildRunSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", o
     attestations: str = "Drop"
     required: list[str] | None = None
     forced: Forced | None = None
+    builder: RunBuilder | None = None
 
 
 class ArchitectureStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

@@ -13,7 +13,7 @@ import msgspec
 
 from polyarch.builds import names
 from polyarch.builds.api.formats import ExecutionPhase, Phase
-from polyarch.builds.api.resources import ArchitectureKey, Forced, ImageBuildSpec, IndexStatus, Pin
+from polyarch.builds.api.resources import ArchitectureKey, Forced, ImageBuildSpec, IndexStatus, Pin, RunBuilder
 from polyarch.builds.places import DEFAULT_PLACES, NO_OTHERS, JobPlaces
 from polyarch.oci.inspection import Inspection
 
@@ -172,6 +172,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     attestations: str = "Drop"
     required: tuple[str, ...] = ()
     forced: Forced | None = None
+    builder: RunBuilder = RunBuilder()
     phase: ExecutionPhase | Literal[""] = ""
     children: tuple[ChildRecord, ...] = ()
     index: IndexStatus | None = None
@@ -254,6 +255,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     tag: str = ""
     """The tag that its child gets; empty: none."""
     host: str = ""
+    settings: Mapping[str, str] = {}
+    """What of the spec its pods were made of, by field, hashed; empty where nothing says so."""
 
 
 class FoundJob(msgspec.Struct, frozen=True, kw_only=True):

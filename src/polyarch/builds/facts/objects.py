@@ -21,6 +21,7 @@ from polyarch.builds.api.resources import (
     ImageBuildRunStatus,
     ImageBuildSpec,
     ImageBuildStatus,
+    RunBuilder,
 )
 from polyarch.builds.facts.build_facts import (
     BuildRequest,
@@ -162,6 +163,7 @@ def execution_of(run: RunReader, *, recorded: str | None = None) -> Execution:
         attestations=spec.attestations,
         required=tuple(spec.required or ()),
         forced=spec.forced,
+        builder=spec.builder or RunBuilder(),
         phase=_phase(status.phase),
         children=tuple(child_record(each) for each in status.architectures or ()),
         index=status.index,
@@ -476,7 +478,16 @@ def job_facts(job: JobObject, pods: Iterable[PodObject] = ()) -> JobFacts:
         repository=_annotation(job, names.REPOSITORY_ANNOTATION),
         tag=_argument(job, "--tag="),
         host=(template.spec.node_selector or {}).get(names.ARCH_KEY, ""),
+        settings=_settings(_annotation(job, names.SETTINGS_ANNOTATION)),
     )
+
+
+def _settings(text: str) -> Mapping[str, str]:
+    """Empty for a text that is none, as whoever may edit Jobs may have written it."""
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, str])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return {}
 
 
 def found_job(job: JobObject) -> FoundJob | None:

@@ -23,7 +23,9 @@ from polyarch.builds.jobs.spec import (
     JobMetadata,
     MachineJobMounts,
     SecurityProfile,
+    pod_settings,
 )
+from polyarch.builds.keys import canonical_json
 from polyarch.builds.names import OS_KEY
 
 GRACE_SECONDS: Final = 10
@@ -269,7 +271,10 @@ def _job(job_spec: ArchitectureJobSpec) -> Body:
         deadline=times.node_wait + build_seconds(spec, job_spec.architecture),
         retries=spec.retries,
         pod=_pod(job_spec),
-        annotations={names.REPOSITORY_ANNOTATION: job_spec.repository},
+        annotations={
+            names.REPOSITORY_ANNOTATION: job_spec.repository,
+            names.SETTINGS_ANNOTATION: canonical_json(pod_settings(spec, job_spec.architecture)).decode(),
+        },
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from polyarch.builds.api.resources import ArchitectureScheduling, ImageBuildSpec
 from polyarch.builds.facts.build_facts import Entitlement, PlanSettings
+from polyarch.builds.keys import canonical_digest
 
 ProfileName = Literal["UserNamespace", "Rootless", "Privileged"]
 
@@ -76,6 +77,23 @@ class ArchitectureJobSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def scheduling(self) -> ArchitectureScheduling:
         return scheduling_of(self.spec, self.architecture)
+
+
+def pod_settings(spec: ImageBuildSpec, architecture: str) -> dict[str, str]:
+    """What the Job of an architecture is made of that no key covers: field → hash. A Job keeps it to its end."""
+    output, times = spec.output, spec.timeouts
+    values: dict[str, Any] = {
+        "spec.builder.securityProfile": spec.builder.security_profile,
+        "spec.builder.serviceAccount": spec.builder.service_account,
+        "spec.output.pullSecrets": output.pull_secrets,
+        "spec.output.pushSecret": output.push_secret,
+        "spec.retries": spec.retries,
+        "spec.scheduling.perArchitecture": scheduling_of(spec, architecture),
+        "spec.source.secrets": spec.source.secrets,
+        "spec.strategy": (spec.strategy, spec.emulation),
+        "spec.timeouts": (times.node_wait, times.build),
+    }
+    return {field: canonical_digest(msgspec.to_builtins(value))[:10] for field, value in values.items()}
 
 
 def scheduling_of(spec: ImageBuildSpec, architecture: str) -> ArchitectureScheduling:

@@ -198,6 +198,7 @@ def execution_text(
         index=target.index_mode,
         attestations=target.attestations,
         forced=state.forced,
+        builder=state.builder if state.builder.image else None,
     )
     status = run_status(state, before.status if before is not None else {}, now=now)
     return encoded(ExecutionRecord(spec=spec, status=status, bases=bases, rebuild=rebuild))

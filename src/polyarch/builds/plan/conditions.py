@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from polyarch.builds.architectures import ResolvedArchitectures
+from polyarch.builds.base_images import pinned_image
 from polyarch.builds.facts.build_facts import (
     ENDED,
     ENDED_CHILD,
@@ -18,6 +21,7 @@ from polyarch.builds.plan.actions import described, progress_summary
 from polyarch.builds.plan.document import PlannedEvent
 from polyarch.builds.plan.executions import (
     FAULTY_CHILD,
+    SETTINGS_KEPT,
     covers,
     ended_by_itself,
     recorded_child,
@@ -36,6 +40,7 @@ DEGRADED: Final = "Degraded"
 CHILDREN_READY: Final = "ChildrenReady"
 INDEX_PUSHED: Final = "IndexPushed"
 SUCCEEDED: Final = "Succeeded"
+BUILDER_PINNED: Final = "BuilderPinned"
 MAX_MESSAGE: Final = 32_768
 """Bytes of a message that the API server takes; a status with a longer one would be refused as a whole."""
 
@@ -77,7 +82,8 @@ def build_conditions(outcome: PlanOutcome) -> tuple[Condition, ...]:
         found.append(architectures_resolved(resolved))
     if not resolved.wait:
         found.append(inputs_valid(outcome.problems, undecided=outcome.undecided))
-    found.append(progressing(outcome.execution, blocker=outcome.blocker))
+    kept = next((each.message for each in outcome.warnings if each.reason == SETTINGS_KEPT), "")
+    found.append(progressing(outcome.execution, blocker=outcome.blocker, kept=kept))
     found.append(ready(outcome.current, is_wanted=_is_wanted(outcome), missing=_missing(outcome)))
     found.append(_degraded(outcome))
     return tuple(found)
@@ -144,8 +150,13 @@ def inputs_valid(problems: Sequence[Problem], *, undecided: bool = False) -> Con
     return Condition(INPUTS_VALID, "Unknown" if undecided else "False", problems[0].reason, message)
 
 
-def progressing(state: Execution | None, *, blocker: Problem | None = None) -> Condition:
-    """What is going on. ``blocker`` keeps a new execution from being made."""
+def progressing(state: Execution | None, *, blocker: Problem | None = None, kept: str = "") -> Condition:
+    """What is going on. ``blocker`` keeps a new execution from being made, ``kept`` tells what does not reach it."""
+    found = _progressing(state, blocker)
+    return msgspec.structs.replace(found, message=" ".join(each for each in (found.message, kept) if each))
+
+
+def _progressing(state: Execution | None, blocker: Problem | None) -> Condition:
     if state is None or state.finished:
         if blocker is not None and blocker.reason == "Suspended":
             return Condition(PROGRESSING, "False", "Suspended", blocker.message)
@@ -198,8 +209,8 @@ def build_summary(outcome: PlanOutcome) -> str:
 
 
 def execution_conditions(state: Execution) -> tuple[Condition, ...]:
-    """The three of an ImageBuildRun."""
-    return _children_ready(state), _index_pushed(state), _succeeded(state)
+    """Those of an ImageBuildRun."""
+    return _children_ready(state), _index_pushed(state), _succeeded(state), *_builder_pinned(state)
 
 
 def _children_ready(state: Execution) -> Condition:
@@ -225,6 +236,24 @@ def _succeeded(state: Execution) -> Condition:
     if state.finished:
         return Condition(SUCCEEDED, "False", state.reason or state.phase, state.message)
     return Condition(SUCCEEDED, "Unknown", state.phase, state.message)
+
+
+def _builder_pinned(state: Execution) -> Iterator[Condition]:
+    """Whether all nodes have the same images for its pods; nothing of an execution that has none or makes no pods."""
+    own = state.builder
+    named = [(own.image, own.digest), (own.push_image, own.push_digest)]
+    images = [pinned_image(image, digest) for image, digest in named if image]
+    loose = [image for image, digest in named if image and not digest]
+    if not images or all(each.phase == "Reused" for each in state.children):
+        return
+    if not loose:
+        yield Condition(BUILDER_PINNED, "True", "Pinned", f"Its pods run {' and '.join(images)} on every node.")
+        return
+    message = (
+        f"Nobody looked up where {' and '.join(loose)} led when the run was made (spec.registryAccess is Job, or there "
+        "was nothing to build): each node pulls it by itself, and nodes may have different images."
+    )
+    yield Condition(BUILDER_PINNED, "False", "NotLookedUp", message)
 
 
 def _merged(found: Condition, known: Mapping[str, Any], generation: int, now: float) -> dict[str, Any]:

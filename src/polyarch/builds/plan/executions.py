@@ -6,6 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from polyarch.builds import names
+from polyarch.builds.base_images import builder_images
 from polyarch.builds.facts.build_facts import (
     ENDED,
     ENDED_CHILD,
@@ -19,6 +20,7 @@ from polyarch.builds.facts.build_facts import (
     own_executions,
 )
 from polyarch.builds.jobs.results import told_missing
+from polyarch.builds.jobs.spec import pod_settings
 from polyarch.builds.plan.request import DesiredBuild, forced_alike
 from polyarch.oci.inspection import ERROR_CODES
 
@@ -333,6 +335,35 @@ def own_job(facts: BuildFacts, execution: Execution, architecture: str) -> JobFa
         return next((job for job in jobs if job.uid == record.job_uid), None)
     own = [job for job in jobs if job.run == execution.name and job.architecture == architecture]
     return min(own, key=lambda job: (job.deleting, job.created, job.name), default=None)
+
+
+SETTINGS_KEPT: Final = "SettingsKept"
+"""Reason of what tells that Jobs at work do not have what the spec says now."""
+
+
+def kept_settings(facts: BuildFacts, execution: Execution) -> Problem | None:
+    """What of the spec has changed and does not reach an execution under way: no input, so it is not superseded.
+
+    The pods of its Jobs are what they were made as, and all its Jobs have the images that it began with.
+    """
+    spec, changed = facts.request.spec, dict[str, set[str]]()
+    for job in facts.jobs:
+        if job.run == execution.name and job.role == names.ARCH_ROLE and live(job):
+            now = pod_settings(spec, job.architecture)
+            for field, value in job.settings.items():
+                if now.get(field, value) != value:
+                    changed.setdefault(field, set()).add(job.architecture)
+    parts = [f"{field} ({', '.join(sorted(changed[field]))})" for field in sorted(changed)]
+    own, named = execution.builder, builder_images(facts)
+    images = (("image", own.image, named.image), ("pushImage", own.push_image, named.push_image))
+    parts += [f"spec.builder.{field}" for field, before, now in images if before and before != now]
+    if not parts:
+        return None
+    message = (
+        f"{execution.name} goes on as its Jobs were made, before the change of {', '.join(parts)}. The next run has "
+        "it; a new spec.rebuild.token makes that now."
+    )
+    return Problem(reason=SETTINGS_KEPT, message=message, severity="Warning")
 
 
 def _forced_alike(execution: Execution, target: DesiredBuild, architecture: str) -> bool:

@@ -11,12 +11,13 @@ from typing import Final, Literal
 import msgspec
 
 from polyarch.builds.architectures import is_available
+from polyarch.builds.base_images import builder_images, builder_lookups
 from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, Execution, NodeFacts, own_executions
 from polyarch.builds.plan.actions import ExecutionProgress
 from polyarch.builds.plan.executions import FAULTY_CHILD
 from polyarch.builds.plan.request import DesiredBuild
 
-FailureRelease = Literal["inputs", "spec", "token", "secret", "look-up", "backoff", "node", "nodes"]
+FailureRelease = Literal["inputs", "spec", "builder", "token", "secret", "look-up", "backoff", "node", "nodes"]
 """What releases a failed build, besides other inputs, which make another build of it."""
 
 RELEASES: Final[Mapping[str, FailureRelease]] = {
@@ -27,7 +28,7 @@ RELEASES: Final[Mapping[str, FailureRelease]] = {
     "JobDeleted": "inputs",
     "JobRefused": "spec",
     "UserNamespaceUnavailable": "spec",
-    "BuilderImageUnusable": "spec",
+    "BuilderImageUnusable": "builder",
     "EmulatorMissing": "spec",
     "ProfileForbidden": "spec",
     "ContainerfileInvalid": "inputs",
@@ -47,6 +48,8 @@ RELEASES: Final[Mapping[str, FailureRelease]] = {
 _CURES: Final[Mapping[FailureRelease, str]] = {
     "inputs": "a change of its inputs or a new spec.rebuild.token",
     "spec": "a change of the spec or a new spec.rebuild.token",
+    "builder": "another builder image, also behind the same name (looked up every 10 minutes), another change of the "
+    "spec or a new spec.rebuild.token",
     "token": "a new spec.rebuild.token",
     "secret": "a change of a Secret that it uses, or a new spec.rebuild.token",
     "look-up": "another answer of the registry, looked up every 10 minutes",
@@ -118,7 +121,8 @@ def failure_hold(facts: BuildFacts, target: DesiredBuild) -> FailureHold | None:
     causes = causes_of(newest)
     if not causes:
         return None
-    if lookups := unread_secrets(facts, causes):
+    asks_builder = any(cause.release == "builder" for cause in causes)
+    if lookups := (*unread_secrets(facts, causes), *(builder_lookups(facts) if asks_builder else ())):
         return FailureHold(execution=newest.name, causes=causes, message="", lookups=lookups)
     ended = newest.completed if newest.completed is not None else newest.created
     pauses: list[float] = []
@@ -132,6 +136,8 @@ def failure_hold(facts: BuildFacts, target: DesiredBuild) -> FailureHold | None:
             return None
     if any(_release(cause, facts) == "secret" for cause in causes):
         pauses.append(SECRET_INTERVAL)
+    if asks_builder and not facts.leaves_registries_to_jobs:
+        pauses.append(LOOK_UP_INTERVAL)
     return FailureHold(
         execution=newest.name,
         causes=causes,
@@ -233,10 +239,22 @@ def _released(cause: FailureCause, execution: Execution, facts: BuildFacts) -> b
             seen = known.get("secrets")
             return seen is not None and seen != secrets_fingerprint(facts)
         case "spec":
-            seen = known.get("generation")
-            return seen is not None and seen != str(facts.request.generation)
+            return _is_edited(known, facts)
+        case "builder":
+            return _is_edited(known, facts) or _has_other_builder(execution, facts)
         case _:
             return False
+
+
+def _is_edited(known: Mapping[str, str], facts: BuildFacts) -> bool:
+    seen = known.get("generation")
+    return seen is not None and seen != str(facts.request.generation)
+
+
+def _has_other_builder(execution: Execution, facts: BuildFacts) -> bool:
+    """Whether the next execution would have another builder image. A registry that does not say is no other one."""
+    before, now = execution.builder, builder_images(facts)
+    return before.image != now.image or (now.digest not in ("", before.digest))
 
 
 def recorded_witness(execution: Execution) -> dict[str, str]:

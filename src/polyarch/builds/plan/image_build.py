@@ -127,6 +127,7 @@ class ImageBuildKind:
             attestations=target.attestations,
             required=list(target.required) or None,
             forced=target.forced,
+            builder=state.builder if state.builder.image else None,
         )
         labels = object_labels(image_build=request.name, execution=state.name, role="")
         metadata = {

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from polyarch.builds.api.resources import Base
+from polyarch.builds.api.resources import Base, Builder, RunBuilder
 from polyarch.builds.architectures import auto_profile
+from polyarch.builds.base_images import pinned_image
 from polyarch.builds.facts.build_facts import (
     BuildFacts,
     BuildLookup,
@@ -111,6 +112,8 @@ class JobInputs(msgspec.Struct, frozen=True, kw_only=True):
     """The architecture of the nodes where it runs."""
     tag: str
     """The tag of the child; empty: none."""
+    builder: RunBuilder
+    """The images of its pod, which all Jobs of the execution have."""
 
 
 class BuildKind(Protocol):
@@ -180,6 +183,7 @@ def owner_reference(resource: Resource, name: str, uid: str) -> dict[str, Any]:
 def architecture_job_spec(job_inputs: JobInputs, metadata: JobMetadata) -> ArchitectureJobSpec:
     """The spec of the Job of one architecture."""
     facts, spec = job_inputs.facts, job_inputs.facts.request.spec
+    spec = msgspec.structs.replace(spec, builder=_with_images(spec.builder, job_inputs.builder))
     own = job_inputs.inputs.per_architecture[job_inputs.architecture]
     return ArchitectureJobSpec(
         metadata=metadata,
@@ -194,6 +198,15 @@ def architecture_job_spec(job_inputs: JobInputs, metadata: JobMetadata) -> Archi
         repository=job_inputs.target.pushed_to,
         tag=job_inputs.tag,
         settings=facts.settings,
+    )
+
+
+def _with_images(builder: Builder, images: RunBuilder) -> Builder:
+    """What an execution has kept goes before what is named now."""
+    return msgspec.structs.replace(
+        builder,
+        image=pinned_image(images.image, images.digest) or builder.image,
+        push_image=pinned_image(images.push_image, images.push_digest) or builder.push_image,
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from polyarch.builds.api.formats import BuildTimes
 from polyarch.builds.api.resources import Base, BaseChild
 from polyarch.builds.architectures import host_of, scheduling_of
-from polyarch.builds.base_images import PreflightResult, preflight
+from polyarch.builds.base_images import PreflightResult, builder_images, preflight
 from polyarch.builds.facts.build_facts import (
     ENDED,
     BuildFacts,
@@ -52,7 +52,7 @@ from polyarch.builds.plan.document import (
     PlannedIndex,
     Write,
 )
-from polyarch.builds.plan.executions import FAULTY_CHILD, destination, usable
+from polyarch.builds.plan.executions import FAULTY_CHILD, destination, kept_settings, usable
 from polyarch.builds.plan.failures import LOOK_UP_INTERVAL, SECRET_INTERVAL, SHORTEST_PAUSE, FailureHold, pause_since
 from polyarch.builds.plan.image_build import IMAGE_BUILD
 from polyarch.builds.plan.kind import BuildKind, JobInputs, PlanOutcome
@@ -289,7 +289,9 @@ def _continued(
         return _looking_up(facts, request, lookups)
     update = update_execution(facts, target, actions, recorded_state(active), names)
     message = f"{active.name} makes what is wanted."
-    return _under_way(facts, request, target, update, active, "InProgress", message)
+    outcome = _under_way(facts, request, target, update, active, "InProgress", message)
+    kept = kept_settings(facts, active) if not update.state.finished else None
+    return msgspec.structs.replace(outcome, warnings=(kept,)) if kept is not None else outcome
 
 
 def _new(facts: BuildFacts, kind: BuildKind, request: ResolvedRequest, target: DesiredBuild) -> PlanOutcome:
@@ -383,6 +385,7 @@ def _job_writes(
             job=names.jobs[architecture],
             host=host_of(facts, architecture).architecture,
             tag="",
+            builder=builder_images(facts),
         )
         yield from kind.job_writes(job_inputs)
 

@@ -7,6 +7,7 @@ import msgspec
 
 from polyarch.builds.api.formats import BuildTimes
 from polyarch.builds.api.resources import IndexStatus
+from polyarch.builds.base_images import builder_images
 from polyarch.builds.facts.build_facts import (
     ENDED,
     BuildFacts,
@@ -378,6 +379,7 @@ def new_state(facts: BuildFacts, target: DesiredBuild, name: str, serial: int) -
         repository=target.repository,
         pins=target.pins,
         forced=target.forced,
+        builder=builder_images(facts),
     )
 
 

@@ -93,6 +93,7 @@ def _job_inputs(outcome: PlanOutcome, kind: BuildKind, update: ExecutionUpdate) 
                 job=action.child.job,
                 host=action.child.host,
                 tag=own.child_tags[action.child.architecture],
+                builder=execution.builder,
             )
 
 
