@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,14 +13,16 @@ import aiohttp
 import pytest
 import pytest_asyncio
 from exporter_process import define
-from extender_process import bind, cells, extending, forget, kubeconfig, pod, topology
-from fault_proxy import CUT, Delay, FaultProxy, Lines, Seen, gone_event, server_tls, status
+from extender_process import Extender, bind, cells, extending, forget, kubeconfig, pod, topology
+from fault_proxy import CUT, Delay, FaultProxy, Hold, Lines, Seen, gone_event, server_tls, status
+from fault_table import Row
 from placement_cluster import until
 
 from polyarch.kube import config
 from polyarch.kube.client import Client
-from polyarch.kube.resources import NAMESPACES, PODS, Resource
+from polyarch.kube.resources import NAMESPACES, PODS, PRIORITY_CLASSES, Resource
 from polyarch.numa.api.topology import TOPOLOGIES
+from polyarch.numa.extender.preemption import CONFIRMED
 from polyarch.sandbox.cluster import Sandbox
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="session"), pytest.mark.req("NS-150")]
@@ -39,12 +42,12 @@ async def world(sandbox: Sandbox, client: Client, tmp_path: Path) -> AsyncIterat
     """A proxy before the API server, and the credentials of an extender behind it."""
     trusted = ssl.create_default_context(cafile=str(sandbox.ca))
     async with FaultProxy(sandbox.api_server, upstream_ssl=trusted, server_ssl=server_tls(sandbox, tmp_path)) as proxy:
-        file = await kubeconfig(sandbox, client, HOME, tmp_path, proxy.url)
+        file = await kubeconfig(sandbox, client, HOME, tmp_path, proxy.url, preempts=True)
         account = file.stem
         made: list[dict[str, Any]] = []
 
-        async def new(cpu: int = 2) -> dict[str, Any]:
-            made.append(await pod(client, HOME, account, cpu))
+        async def new(cpu: int = 2, **more: str) -> dict[str, Any]:
+            made.append(await pod(client, HOME, account, cpu, **more))
             return made[-1]
 
         yield SimpleNamespace(client=client, proxy=proxy, file=file, pod=new)
@@ -186,3 +189,130 @@ async def test_while_an_exporter_is_silent_what_was_bound_stays_reserved(world):
         await bind(world.client, first, node)
         await asyncio.sleep(6)
         assert (await extender.filter(second, node))["NodeNames"] == []
+
+
+# -- a replica that stood still while another one led ------------------------------------------------------------------
+
+IMPORTANT = "extender-faults"
+
+
+def nominations(seen: Seen) -> bool:
+    return seen.method == "PATCH" and seen.path.endswith("/status")
+
+
+def evictions(seen: Seen) -> bool:
+    """Those that are tried dry have the same path, and come before the nomination."""
+    return seen.method == "POST" and seen.path.endswith("/eviction")
+
+
+class Overtaken:
+    """Two nodes of four CPUs with two pods each, and an important pod that needs one of them.
+
+    The first replica is to free the first node, and stands still with one of its writes on the way; it goes on when
+    the second replica, whose scheduler leads by then, has done its work.
+    """
+
+    def __init__(self, world: Any, nodes: list[str], second: Extender, residents: list[list[dict[str, Any]]]) -> None:
+        self.world = world
+        self.nodes = nodes
+        self.second = second
+        self.residents = residents
+        self.important: dict[str, Any] = {}
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def of(cls, world: Any, late: str) -> AsyncIterator["Overtaken"]:
+        def is_late(seen: Seen) -> bool:
+            if late == "nomination":
+                return nominations(seen)
+            return evictions(seen) and any(map(nominations, world.proxy.seen))
+
+        client, flags, on_its_way = world.client, ("--preempt", "--kick=none"), asyncio.Event()
+        await client.apply(PRIORITY_CLASSES, {"metadata": {"name": IMPORTANT}, "value": 1000})
+        async with (
+            cells(client, sum_of_cpus=4) as one,
+            cells(client, sum_of_cpus=4) as other,
+            extending(world.file, HOME, *flags) as first,
+            extending(world.file, HOME, *flags) as second,
+        ):
+            self = cls(world, [one, other], second, [[await world.pod(2) for _ in "ab"] for _ in range(2)])
+            for node, residents in zip(self.nodes, self.residents, strict=True):
+                for each in residents:
+                    await bind(client, each, node)
+            self.important = await world.pod(4, priority_class=IMPORTANT)
+            await until(first.ready, seconds=30)
+            await until(second.ready, seconds=30)
+            await asyncio.sleep(1)  # the watches show what was bound
+            world.proxy.seen.clear()
+            fault = world.proxy.inject(is_late, Hold(on_its_way), times=1)
+
+            async def is_held() -> bool:
+                return fault.hits > 0
+
+            await first.propose(self.important, {one: self.uids(0)})
+            await until(is_held, seconds=20)
+            first.process.send_signal(signal.SIGSTOP)
+            try:
+                yield self
+                await asyncio.sleep(CONFIRMED)  # a Lease lasts for longer
+                on_its_way.set()
+                await asyncio.sleep(0.5)
+            finally:
+                first.process.send_signal(signal.SIGCONT)
+            await asyncio.sleep(2)
+            assert first.process.returncode is None
+
+    def uids(self, node: int) -> list[str]:
+        return [each["metadata"]["uid"] for each in self.residents[node]]
+
+    def names(self, node: int) -> set[str]:
+        return {each["metadata"]["name"] for each in self.residents[node]}
+
+    async def nominated(self) -> str:
+        return str((await self._stored())["status"].get("nominatedNodeName"))
+
+    async def is_freed(self, node: int) -> None:
+        """By the second replica."""
+        await self.second.propose(await self._stored(), {self.nodes[node]: self.uids(node)})
+
+        async def is_empty() -> bool:
+            return not (await self.there() & self.names(node))
+
+        await until(is_empty, seconds=20)
+
+    async def there(self) -> set[str]:
+        """Names of pods that have a node."""
+        found = (await self.world.client.list(PODS, namespace=HOME)).items
+        return {each["metadata"]["name"] for each in found if each["spec"].get("nodeName")}
+
+    async def _stored(self) -> dict[str, Any]:
+        name = self.important["metadata"]["name"]
+        found: dict[str, Any] = await self.world.client.get(PODS, name, namespace=HOME)
+        return found
+
+
+@pytest.mark.req("NS-122")
+@pytest.mark.parametrize("late", ["nomination", "eviction"])
+async def test_a_replica_that_stood_still_evicts_nobody_once_another_has_freed_a_node(world, told, late):
+    """An eviction that was on its way cannot be called back; it is the last one."""
+    async with Overtaken.of(world, late) as overtaken:
+        await overtaken.is_freed(1)
+    evicted = len(overtaken.names(0) - await overtaken.there())
+    on_its_way = int(late == "eviction")
+    note = f"{evicted} evicted by the first, {on_its_way} of them on its way"
+    scenario = f"a {late} of the extender arrives after another leads"
+    told(Row(scenario=scenario, pods=5, wrong=evicted - on_its_way, note=note))
+    assert evicted == on_its_way
+    assert await overtaken.nominated() == overtaken.nodes[1], "what the second has written"
+
+
+@pytest.mark.req("NS-122")
+async def test_an_eviction_that_was_on_its_way_takes_no_pod_that_came_by_the_same_name(world, told):
+    async with Overtaken.of(world, "eviction") as overtaken, cells(world.client) as third:
+        await overtaken.is_freed(0)
+        for name in overtaken.names(0):
+            await bind(world.client, await world.pod(2, name=name), third)
+    evicted = len(overtaken.names(0) - await overtaken.there())
+    told(Row(scenario="a late eviction of the extender, and a new pod of the name", pods=7, wrong=evicted))
+    assert evicted == 0
+    assert await overtaken.nominated() == overtaken.nodes[0]

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -42,17 +42,26 @@ class Extender:
             found: dict[str, Any] = await answer.json(content_type=None)
             return found
 
+    async def propose(self, pod: dict[str, Any], victims: Mapping[str, Sequence[str]]) -> None:
+        """Without these pods, by node, kube-scheduler would take the node."""
+        proposed = {node: {"Pods": [{"UID": uid} for uid in uids]} for node, uids in victims.items()}
+        body = json.dumps({"Pod": pod, "NodeNameToVictims": None, "NodeNameToMetaVictims": proposed})
+        async with self._session.post(f"{self.url}/numa/preempt", data=body) as answer:
+            assert answer.status == 200, await answer.text()
+
     async def ready(self) -> bool:
         async with self._session.get(f"{self.status}/readyz", ssl=False) as answer:
             return answer.status == 200
 
 
-async def kubeconfig(sandbox: Sandbox, client: Client, namespace: str, folder: Path, server: str = "") -> Path:
-    """Of a ServiceAccount with the rights that the operator gives an extender which evicts nobody."""
+async def kubeconfig(
+    sandbox: Sandbox, client: Client, namespace: str, folder: Path, server: str = "", *, preempts: bool = False
+) -> Path:
+    """Of a ServiceAccount with the rights that the operator gives an extender."""
     account = f"extender-{secrets.token_hex(4)}"
     document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
     await client.create(SERVICE_ACCOUNTS, document, namespace=namespace)
-    for where, several in (("", extender_rules(preempts=False)), (namespace, kick_rules())):
+    for where, several in (("", extender_rules(preempts=preempts)), (namespace, kick_rules())):
         for each in granted(account, several, [(namespace, account)], namespace=where):
             await client.apply(by_kind(each["apiVersion"], each["kind"]), each, namespace=where)
     issued = await client.token(namespace, account)
@@ -96,14 +105,15 @@ def _resources(cpus: int) -> list[dict[str, str]]:
 
 
 @asynccontextmanager
-async def cells(client: Client, *cpus: int) -> AsyncIterator[str]:
-    """A Node that nobody runs, and its object; its name."""
+async def cells(client: Client, *cpus: int, sum_of_cpus: int = 64) -> AsyncIterator[str]:
+    """A Node that nobody runs, and its object if it has zones; its name."""
     name = f"cells-{secrets.token_hex(4)}"
     await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-    amounts = {"cpu": "64", "memory": "64Gi", "pods": "100"}
+    amounts = {"cpu": str(sum_of_cpus), "memory": "64Gi", "pods": "100"}
     status = {"status": {"allocatable": amounts, "capacity": amounts}}
     await client.patch(NODES, name, MergePatch(status), subresource="status")
-    await client.apply(TOPOLOGIES, topology(name, cpus))
+    if cpus:
+        await client.apply(TOPOLOGIES, topology(name, cpus))
     try:
         yield name
     finally:
@@ -114,7 +124,9 @@ async def cells(client: Client, *cpus: int) -> AsyncIterator[str]:
                 continue
 
 
-async def pod(client: Client, namespace: str, account: str, cpu: int = 2) -> dict[str, Any]:
+async def pod(
+    client: Client, namespace: str, account: str, cpu: int = 2, *, name: str = "", priority_class: str = ""
+) -> dict[str, Any]:
     """A Guaranteed pod of our scheduler, as the API server has it; where there is a pod webhook, it passes by it."""
     amounts = {"cpu": str(cpu), "memory": "1Gi"}
     container = {
@@ -125,13 +137,14 @@ async def pod(client: Client, namespace: str, account: str, cpu: int = 2) -> dic
     document = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": f"web-{secrets.token_hex(4)}", "annotations": {SKIP_ANNOTATION: "true"}},
+        "metadata": {"name": name or f"web-{secrets.token_hex(4)}", "annotations": {SKIP_ANNOTATION: "true"}},
         "spec": {
             "schedulerName": OURS,
             "serviceAccountName": account,
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 0,
             "containers": [container],
+            **({"priorityClassName": priority_class} if priority_class else {}),
         },
     }
     found: dict[str, Any] = await client.create(PODS, document, namespace=namespace, type=dict)

@@ -10,7 +10,9 @@ after the other, outside of the scheduler's question.
 Nobody is evicted for nothing: a node counts only if its object shows no pod that has left, no pod is evicted while
 another node would do or while pods are on their way out for the same pod, and every eviction is tried dry before the
 first is made. What was begun is finished: evictions that fail later are made again. A nomination outlives the process,
-so that the next one keeps the node again.
+so that the next one keeps the node again. It is also what two replicas agree by, since a process may stand still for
+longer than its scheduler leads: none overwrites the nomination of another, and each looks at it once more before an
+eviction that comes late.
 """
 
 import asyncio
@@ -27,13 +29,13 @@ from polyarch.clock import Clock
 from polyarch.kube.errors import Conflict, Invalid, KubernetesError, NotFound, TooManyRequests
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.informer import Informer, WatchClient
-from polyarch.kube.patches import JsonPatch, add, remove, test
+from polyarch.kube.patches import JsonPatch, Operation, add, remove, test
 from polyarch.kube.resources import POD_DISRUPTION_BUDGETS, PODS, Resource
 from polyarch.numa.extender.engine import SchedulerCache
 from polyarch.numa.extender.metrics import ExtenderMetrics
 from polyarch.numa.extender.wire import ExtenderArgs, ExtenderPreemptionArgs
 from polyarch.numa.fit.demand import PodDemandCache, whole_request
-from polyarch.numa.fit.facts import FitDecision, NodeFacts, PodFacts
+from polyarch.numa.fit.facts import FitDecision, NodeFacts, PodFacts, PodObject
 from polyarch.numa.preemption import (
     DisruptionBudget,
     NodeUsage,
@@ -48,6 +50,7 @@ from polyarch.numa.preemption import (
     listed,
     node_usage,
 )
+from polyarch.objects import ObjectMeta
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +64,10 @@ RETRY: Final = 5.0
 """Seconds until an eviction that failed is made again, once another victim has gone."""
 BETWEEN: Final = 30.0
 """Seconds between two attempts for one pod."""
+CONFIRMED: Final = 5.0
+"""Seconds from a look at the pod until the last eviction that follows from it: less than a lease lasts."""
+NOMINATION_TRIES: Final = 3
+"""kube-scheduler may write to the pod between a look and the nomination."""
 AFTER_UNCLEAR: Final = 5.0
 """Seconds after an attempt that passed over nodes whose objects were behind."""
 AFTER_NOTHING: Final = 600.0
@@ -76,6 +83,7 @@ MOST_GONE: Final = 1000
 _AT_A_TIME: Final = 8
 """Nodes that are looked at before others get a turn."""
 ACTION: Final = "Preempting"
+NOMINATED: Final = "/status/nominatedNodeName"
 
 Result = Literal["evicted", "waits", "none", "refused", "failed"]
 
@@ -84,6 +92,10 @@ class Evicts(Protocol):
     """The part of the client that is used here."""
 
     async def evict(self, namespace: str, pod: str, *, uid: str | None = None, dry_run: bool = False) -> None: ...
+
+    async def get(
+        self, resource: Resource, name: str, *, namespace: str = "", type: type[PodObject] = ...
+    ) -> PodObject: ...
 
     async def patch(
         self, resource: Resource, name: str, patch: JsonPatch, *, namespace: str = "", subresource: str = ""
@@ -185,8 +197,10 @@ class Nomination(msgspec.Struct, frozen=True):
     is_free: bool = False
     """The victims have gone, and the node's object shows it."""
     remaining: tuple[PodFacts, ...] = ()
-    """Victims whose eviction has to be made again."""
+    """Victims whose eviction has to be made, or made again."""
     retry: float = 0.0
+    confirmed: float = 0.0
+    """When the API server was last asked whether the pod waits and is nominated nowhere else."""
 
     @property
     def node(self) -> str:
@@ -384,7 +398,7 @@ class PreemptionController:
             self._arrived.clear()
             while self._lapsed:
                 lapsed = self._lapsed.pop()
-                await self._nominate(lapsed.pod, lapsed.node, ends=True)
+                await self._end_nomination(lapsed.pod, lapsed.node)
                 self.wakes(lapsed.node)
             now = self._clock.monotonic()
             for uid in [uid for uid, kept in self._kept.items() if kept.remaining and now >= kept.retry]:
@@ -547,17 +561,17 @@ class PreemptionController:
                 return "none"
             if failed := await self._evict(pod, victim, candidate.decision, dry_run=True):
                 return failed
-        if not await self._nominate(pod, candidate.node):
+        if (confirmed := await self._nominate(pod, candidate.node)) is None:
             return "failed"  # the pod may be gone, and nobody would keep the node after this process
         if (kept := self._kept.get(pod.uid)) is None:
             return "none"
-        self._kept[pod.uid] = msgspec.structs.replace(kept, remaining=candidate.victims)
+        self._kept[pod.uid] = msgspec.structs.replace(kept, remaining=candidate.victims, confirmed=confirmed)
         failed = await self._evict_remaining(pod.uid)
         left = self._kept.get(pod.uid)
         if left is None:
             return "none"
         if failed and len(left.remaining) == len(candidate.victims):
-            await self._nominate(pod, candidate.node, ends=True)
+            await self._end_nomination(pod, candidate.node)
             return failed
         without = listed(_called(each, pod) for each in candidate.victims)
         note = f"Fits {_place(candidate.decision)} of node {candidate.node} without {without}"
@@ -572,8 +586,12 @@ class PreemptionController:
                 break
             if self._books.is_altered_since(kept.node, kept.arrivals):
                 self._give_back(uid)
-                await self._nominate(kept.pod, kept.node, ends=True)
+                await self._end_nomination(kept.pod, kept.node)
                 break
+            if self._clock.monotonic() - kept.confirmed > CONFIRMED:
+                if not await self._confirm(uid, kept):
+                    return "failed"
+                continue
             victim = kept.remaining[0]
             failed = await self._evict(kept.pod, victim, kept.decision)
             if (kept := self._kept.get(uid)) is None:
@@ -583,6 +601,23 @@ class PreemptionController:
                 return failed
             self._kept[uid] = msgspec.structs.replace(kept, remaining=kept.remaining[1:])
         return None
+
+    async def _confirm(self, uid: str, kept: Nomination) -> bool:
+        """Asks for the pod: a process that stood still may not have heard of what became of it. If it does not wait for
+        the node any more, the zones are given back. False: there was no answer in time, it is asked again later."""
+        now = self._clock.monotonic()
+        in_time = False
+        try:
+            if await self._waiting_pod(kept.pod, kept.node) is None:
+                self._give_back(uid)
+                return True
+            in_time = self._clock.monotonic() - now <= CONFIRMED
+        except KubernetesError as error:
+            log.warning("a pod could not be asked for", pod=kept.pod.full_name, error=str(error))
+        if (known := self._kept.get(uid)) is not None:
+            changed = {"confirmed": now} if in_time else {"retry": self._clock.monotonic() + RETRY}
+            self._kept[uid] = msgspec.structs.replace(known, **changed)
+        return in_time
 
     async def _evict(
         self, pod: PodFacts, victim: PodFacts, decision: FitDecision, *, dry_run: bool = False
@@ -606,20 +641,57 @@ class PreemptionController:
             log.info("evicted a pod for another one", pod=victim.full_name, preemptor=pod.full_name)
         return None
 
-    async def _nominate(self, pod: PodFacts, node: str, *, ends: bool = False) -> bool:
-        """So that the scheduler asks about this node first, and counts the pod there for pods of lower priority.
-        ``ends``: no longer, or they would wait for ever. False: it is not known to be so."""
-        path = "/status/nominatedNodeName"
-        steps = (test(path, node), remove(path)) if ends else (add(path, node),)
-        patch = JsonPatch((test("/metadata/uid", pod.uid), *steps))
+    async def _nominate(self, pod: PodFacts, node: str) -> float | None:
+        """So that the scheduler asks about this node first, and counts the pod there for pods of lower priority. When
+        the pod was last known to wait; None: it is not known to be nominated."""
+        for _ in range(NOMINATION_TRIES):
+            now = self._clock.monotonic()
+            try:
+                found = await self._waiting_pod(pod, node)
+                if found is None:
+                    return None
+                known = test("/metadata/uid", pod.uid), test("/metadata/resourceVersion", found.resource_version)
+                await self._patch_status(pod, *known, add(NOMINATED, node))
+            except (Conflict, Invalid):
+                continue  # the pod has changed meanwhile
+            except KubernetesError as error:
+                log.warning("a pod could not be nominated", pod=pod.full_name, node=node, error=str(error))
+                return None
+            return now
+        log.warning("a pod could not be nominated: it keeps changing", pod=pod.full_name, node=node)
+        return None
+
+    async def _waiting_pod(self, pod: PodFacts, node: str) -> ObjectMeta | None:
+        """Of the pod, as the API server has it; None: it is gone, is on its way out, has a node, or was nominated for
+        another one since kube-scheduler asked, as another replica does that leads."""
         try:
-            await self._client.patch(PODS, pod.name, patch, namespace=pod.namespace, subresource="status")
+            found = await self._client.get(PODS, pod.name, namespace=pod.namespace, type=PodObject)
+        except NotFound:
+            return None
+        nominated = (found.status.nominated_node_name if found.status is not None else None) or ""
+        if found.metadata.uid != pod.uid or found.metadata.deletion_timestamp is not None:
+            reason = "PodGone"
+        elif found.spec is not None and found.spec.node_name:
+            reason = "PodHasNode"
+        elif nominated not in ("", node, pod.nominated_node):
+            reason = "NominatedElsewhere"
+        else:
+            return found.metadata
+        log.info("the pod does not wait for this node", pod=pod.full_name, node=node, reason=reason)
+        return None
+
+    async def _end_nomination(self, pod: PodFacts, node: str) -> None:
+        """Or pods of lower priority would wait for ever for what the pod does not take."""
+        try:
+            await self._patch_status(pod, test("/metadata/uid", pod.uid), test(NOMINATED, node), remove(NOMINATED))
+        except (NotFound, Conflict, Invalid):
+            return  # the pod is gone, or has another nomination or none
         except KubernetesError as error:
-            if ends and isinstance(error, NotFound | Conflict | Invalid):
-                return True  # the pod is gone, or has another nomination or none
-            log.warning("a pod could not be nominated", pod=pod.full_name, node=node, error=str(error))
-            return False
-        return True
+            log.warning("a nomination could not be taken back", pod=pod.full_name, node=node, error=str(error))
+
+    async def _patch_status(self, pod: PodFacts, *operations: Operation) -> None:
+        patch = JsonPatch(operations)
+        await self._client.patch(PODS, pod.name, patch, namespace=pod.namespace, subresource="status")
 
     def _tell(self, about: PodFacts, related: PodFacts, reason: str, note: str) -> None:
         other = _regarding(related)

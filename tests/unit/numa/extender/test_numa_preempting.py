@@ -23,6 +23,7 @@ from polyarch.numa.extender.preemption import (
     AFTER_NOTHING,
     AFTER_UNCLEAR,
     BETWEEN,
+    CONFIRMED,
     KEPT,
     LONGEST_KEPT,
     MOST_WAITING,
@@ -189,7 +190,7 @@ class Preemption:
 
     @property
     def evicted(self) -> list[str]:
-        """Names."""
+        """Their uids."""
         return [what.split()[1] for call, what in self.api.calls if call == "evict"]
 
     async def attempts(self, steps: int = 20) -> None:
@@ -233,6 +234,7 @@ async def test_the_lowest_pod_is_evicted_its_cells_are_kept_and_the_pod_is_nomin
     assert world.patches == [
         [
             {"op": "test", "path": "/metadata/uid", "value": "wanting"},
+            {"op": "test", "path": "/metadata/resourceVersion", "value": "103"},
             {"op": "add", "path": "/status/nominatedNodeName", "value": "worker"},
         ]
     ]
@@ -696,6 +698,123 @@ async def test_a_first_eviction_that_fails_takes_the_nomination_back(world: Pree
     await world.rejects(wanting())
     assert [each[-1]["op"] for each in world.patches] == ["add", "remove"]
     assert not world.ledger.held("wanting")
+
+
+# -- another replica leads ---------------------------------------------------------------------------------------------
+
+
+def changes(world: Preemption, **fields: Any) -> None:
+    """The waiting pod as the API server has it, which no watch has shown yet."""
+    known = world.api.read(PODS, "wanting", "default")
+    for path, value in fields.items():
+        part, _, name = path.partition("_")
+        known.setdefault(part, {})[name] = value
+    world.api.put(PODS, known)
+
+
+OVERTAKEN: dict[str, dict[str, Any]] = {
+    "nominated for another node": {"status_nominatedNodeName": "elsewhere"},
+    "bound": {"spec_nodeName": "elsewhere"},
+    "on its way out": {"metadata_deletionTimestamp": "2026-01-01T00:00:00Z"},
+    "made anew": {"metadata_uid": "another"},
+}
+
+
+@pytest.mark.req("NS-122")
+@pytest.mark.parametrize("fields", OVERTAKEN.values(), ids=OVERTAKEN.keys())
+async def test_nobody_is_evicted_for_a_pod_of_which_another_replica_has_decided(
+    world: Preemption, fields: dict[str, Any]
+) -> None:
+    """It did so while evictions were tried dry, so a process that stood still meanwhile finds it at the nomination."""
+    evict = world.api.evict
+
+    async def evicting(namespace: str, pod: str, *, uid: str | None = None, dry_run: bool = False) -> None:
+        await evict(namespace, pod, uid=uid, dry_run=dry_run)
+        changes(world, **fields)
+
+    world.api.evict = evicting  # type: ignore[method-assign]
+    await world.rejects(wanting())
+    assert not world.api.calls
+    assert not world.ledger.held("wanting")
+
+
+@pytest.mark.req("NS-122")
+@pytest.mark.parametrize("at_last", [True, False])
+async def test_a_nomination_overwrites_nothing_that_was_written_after_the_look(
+    world: Preemption, at_last: bool
+) -> None:
+    """kube-scheduler writes that the pod waits, and another replica where it is to go."""
+    patch, tries = world.api.patch, 0
+
+    async def patching(resource: Resource, name: str, change: Any, **options: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            changes(world, status_conditions=[])
+        elif tries == 2 and not at_last:
+            changes(world, status_nominatedNodeName="elsewhere")
+        return await patch(resource, name, change, **options)
+
+    world.api.patch = patching  # type: ignore[method-assign]
+    await world.rejects(wanting())
+    nominated = world.api.read(PODS, "wanting", "default")["status"].get("nominatedNodeName")
+    assert (nominated, world.evicted) == (("worker", ["second"]) if at_last else ("elsewhere", []))
+
+
+@pytest.mark.req("NS-122")
+async def test_a_nomination_that_kube_scheduler_knew_of_is_replaced(world: Preemption) -> None:
+    evict = world.api.evict
+
+    async def evicting(namespace: str, pod: str, *, uid: str | None = None, dry_run: bool = False) -> None:
+        changes(world, status_nominatedNodeName="before")
+        await evict(namespace, pod, uid=uid, dry_run=dry_run)
+
+    world.api.evict = evicting  # type: ignore[method-assign]
+    await world.rejects(wanting(nominated_node="before"))
+    assert world.evicted == ["second"]
+
+
+@pytest.mark.req("NS-122")
+@pytest.mark.parametrize("fields", [{}, *OVERTAKEN.values()], ids=["it still waits", *OVERTAKEN])
+async def test_after_standing_still_the_pod_is_looked_at_before_the_next_eviction(fields: dict[str, Any]) -> None:
+    """The first of two evictions outlasts a lease."""
+    world = Preemption(low("first", 5), low("second", 1), used=FULL)
+    evict = world.api.evict
+
+    async def evicting(namespace: str, pod: str, *, uid: str | None = None, dry_run: bool = False) -> None:
+        await evict(namespace, pod, uid=uid, dry_run=dry_run)
+        if not dry_run and pod == "first":
+            world.clock.advance(20.0)
+            changes(world, **fields)
+
+    world.api.evict = evicting  # type: ignore[method-assign]
+    await world.rejects(of_both())
+    assert world.evicted == (["first"] if fields else ["first", "second"])
+    assert bool(world.ledger.held("wanting")) is not bool(fields)
+
+
+@pytest.mark.req("NS-122")
+async def test_an_api_server_that_answers_too_late_lets_nobody_be_evicted_and_is_asked_again() -> None:
+    world = Preemption(low("first", 5), low("second", 1), used=FULL)
+    evict, get = world.api.evict, world.api.get
+
+    async def evicting(namespace: str, pod: str, *, uid: str | None = None, dry_run: bool = False) -> None:
+        await evict(namespace, pod, uid=uid, dry_run=dry_run)
+        if not dry_run and pod == "first":
+            world.clock.advance(CONFIRMED + 1)
+            world.api.get = slow  # type: ignore[method-assign]
+
+    async def slow(*arguments: Any, **options: Any) -> Any:
+        world.clock.advance(CONFIRMED + 1)
+        return await get(*arguments, **options)
+
+    world.api.evict = evicting  # type: ignore[method-assign]
+    await world.rejects(of_both())
+    assert world.evicted == ["first"]
+    world.api.get = get  # type: ignore[method-assign]
+    await world.passes(2 * CONFIRMED + RETRY + 3)
+    await world.attempts()
+    assert world.evicted == ["first", "second"]
 
 
 @pytest.mark.req("NS-122")
