@@ -25,8 +25,8 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
     },
     "test_machine_faults": {
-        "thousands of changes; three hundred are always run": (
-            "test_a_tenant_whose_pods_and_events_change_all_the_time[5000",
+        "ten thousand changes; three hundred are always run": (
+            "test_a_tenant_whose_pods_and_events_change_all_the_time[10000",
         ),
         "whole processes that log to a full disk; test_run_logs has the log alone": ("test_a_full_disk_under_the_log",),
     },

@@ -5,6 +5,7 @@ The clock jumps, the disk that it logs to is full, and another tenant's objects 
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -128,7 +129,7 @@ def used(replicas: Sequence[Replica]) -> tuple[float, float]:
 
 
 @pytest.mark.req("PL-851")
-@pytest.mark.parametrize("number", [300, 5_000])
+@pytest.mark.parametrize("number", [300, 10_000])
 async def test_a_tenant_whose_pods_and_events_change_all_the_time(faults, told, number):
     images = await faults.seed("steady", 4)
     replicas = [*faults.fleet.controllers, *faults.fleet.webhooks]
@@ -136,15 +137,17 @@ async def test_a_tenant_whose_pods_and_events_change_all_the_time(faults, told, 
         await crowd.create(images, 10)
         await crowd.released(seconds=60)
         cpu, memory = used(replicas)
+        began = time.monotonic()
         storming = asyncio.create_task(storm(faults.client, busy.namespace, number))
         while not storming.done():
             await crowd.create(images, 5)
             await asyncio.sleep(1)
         await storming
+        seconds = time.monotonic() - began
         await crowd.released(seconds=60)
         spent, grown = used(replicas)
         spent, grown = (spent - cpu) / number * 1000, grown - memory
-        note = f"{spent:.1f} ms of CPU for each change in {len(replicas)} processes, {grown:+.0f} MiB"
+        note = f"{spent:.1f} ms of CPU for each in {len(replicas)} processes, {grown:+.0f} MiB, in {seconds:.0f} s"
         row = told(await crowd.row(f"{number} Events and {number} changes of another tenant's pods", note=note))
     assert row.sound, row
     assert row.released == row.pods
