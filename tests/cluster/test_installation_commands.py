@@ -37,7 +37,8 @@ from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.numa.api.topology_crd import topology_crd
 from polyarch.objects import ObjectKey
-from polyarch.operator.components.builds_objects import builds_operands
+from polyarch.operator.components import placement_objects, taints_objects
+from polyarch.operator.components.builds_objects import BUILDER_POLICY, builds_operands
 from polyarch.operator.owned_objects import PART_OF
 from polyarch.operator.settings import ClusterCapabilities as Kubernetes
 from polyarch.operator.settings import OperatorSettings
@@ -283,6 +284,29 @@ async def test_nothing_is_left_anywhere(cluster: Cluster) -> None:
     assert removed.code == 0, removed.err
     assert "nothing is left" in removed.out
     assert (await cluster.everything()).keys() == before.keys()
+
+
+@pytest.mark.req("IN-003", "IN-036")
+@pytest.mark.parametrize(("made", "wanted"), [(True, True), (False, False), (True, False)], ids=["on", "off", "turned"])
+async def test_policies_of_accounts_leave_nothing_where_no_operator_runs(
+    cluster: Cluster, tmp_path: Path, made: bool, wanted: bool
+) -> None:
+    """``made`` as the operator makes them; turned off when it ran no more, they are still there."""
+    values = tmp_path / "values.yaml"
+    values.write_text(f"components: [placement, taints, builds]\nadmissionPolicies: {str(wanted).lower()}\n")
+    done = await cluster.polyarch("install", "--values", str(values), "-q")
+    assert done.code == 0, done.err
+    settings = OperatorSettings(namespace=NAMESPACE, admission_policies=made)
+    operands = placement_objects.pod_policy(settings) + taints_objects.policies(settings) if made else ()
+    for each in (*operands, *builds_operands(settings, Kubernetes())):
+        where = each["metadata"].get("namespace", "")
+        await cluster.client.apply(by_kind(each["apiVersion"], each["kind"]), each, namespace=where)
+    found = {each["metadata"]["name"] for each in (await cluster.client.list(POLICIES)).items}
+    of_accounts = {names.POD_POLICY, taints.POD_POLICY, taints.TEMPLATE_POLICY, BUILDER_POLICY}
+    assert found & of_accounts == (of_accounts if made else set())
+    removed = await cluster.polyarch("uninstall", "--force")
+    assert removed.code == 0, removed.err
+    assert "nothing is left of it" in removed.out
 
 
 @pytest.mark.req("IN-003", "PL-521")

@@ -100,6 +100,7 @@ async def test_operands_keep_to_the_architectures_of_their_image(world: Operator
 
 @pytest.mark.req("IN-036")
 async def test_policies_of_accounts_go_when_they_are_turned_off_and_come_back(world: OperatorWorld) -> None:
+    """In either state nothing is left once the objects are deleted."""
     policies = {names.POD_POLICY, taint_names.POD_POLICY, taint_names.TEMPLATE_POLICY}
 
     async def is_so(wanted: set[str]) -> bool:
@@ -109,9 +110,20 @@ async def test_policies_of_accounts_go_when_they_are_turned_off_and_come_back(wo
                 return False
         return True
 
-    await world.create(CPPCS, names.SINGLETON, {})
-    await world.create(ARCHITECTURE_TAINTS, taint_names.SINGLETON, {})
-    for flags in ((), ("--no-admission-policies",), ()):
+    objects = {CPPCS: names.SINGLETON, ARCHITECTURE_TAINTS: taint_names.SINGLETON}
+    without = ("--no-admission-policies",)
+    for flags, is_last in (((), False), (without, False), ((), True), (without, True)):
+        for resource, name in objects.items():
+            if await world.is_gone(resource, name):
+                await world.create(resource, name, {})
         async with world.operator(*flags) as operator:
             await eventually(lambda: is_so(set() if flags else policies), seconds=90)  # noqa: B023 - called here
+            if is_last:
+                for resource, name in objects.items():
+                    await world.client.delete(resource, name)
+                await eventually(lambda: has_nothing(world), seconds=90)
             await operator.kill()
+
+
+async def has_nothing(world: OperatorWorld) -> bool:
+    return not await world.left()
