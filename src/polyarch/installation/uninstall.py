@@ -58,7 +58,8 @@ RESERVE: Final = 45.0
 UNREADY_OPERATOR_TIMEOUT: Final = 30.0
 """How long an operator of which no pod is ready is waited for."""
 HELD_TIMEOUT: Final = 15.0
-"""How long nothing may go while something is held by finalizers of others, before the uninstall ends and names them."""
+"""How long nothing may go while something is held by finalizers of others, before the uninstall ends and names them;
+and how often it looks for what holds an object of which the operator says nothing."""
 POLL_INTERVAL: Final = 1.0
 
 
@@ -174,10 +175,14 @@ class _Uninstaller:
     async def _remove_resources(self, resource: Resource, served: list[str]) -> None:
         """Deletes all objects of a kind and waits until they are gone; does the operator's work if it does not."""
         waited_without = 0.0
+        looked, held = self._clock.monotonic(), list[str]()
         while found := await self._list(resource):
             waiting = [each for each in found if each.metadata.deletion_timestamp is None]
             problem = await self._delete_resources(resource, waiting)
-            self._tell_new(await self._state(resource, found, problem))
+            if self._clock.monotonic() - looked >= HELD_TIMEOUT:
+                looked, seen = self._clock.monotonic(), await survey(self._client)
+                held = _held_of((await self._belongings(seen)).ours)
+            self._tell_new("; ".join(dict.fromkeys((*held, await self._state(resource, found, problem)))))
             if all(_only_others_hold(each.metadata) for each in found):
                 return  # its part is done; what is left is told at the end
             runs = await self._operator_runs()
@@ -283,7 +288,7 @@ class _Uninstaller:
         while True:
             seen = await survey(self._client)
             mine = self._without_kept(await self._belongings(seen), seen)
-            held = [words for each in mine if (words := held_words(each.ref.resource, each.metadata, FINALIZERS))]
+            held = _held_of(mine)
             others = [str(each) for each in mine if not held_by_others(each.metadata, FINALIZERS)]
             self.removal.left = [*self._marks, *held, *others]
             if not mine:
@@ -372,6 +377,11 @@ class _Uninstaller:
 
     def _left(self) -> float:
         return self._end - self._clock.monotonic()
+
+
+def _held_of(found: Iterable[InventoryObject]) -> list[str]:
+    """What finalizers of others hold, each with what to do."""
+    return [words for each in found if (words := held_words(each.ref.resource, each.metadata, FINALIZERS))]
 
 
 def _only_others_hold(metadata: ObjectMeta) -> bool:

@@ -110,6 +110,30 @@ async def test_after_two_minutes_it_is_let_go_and_an_event_says_what_is_left(wor
 
 
 @pytest.mark.req("NO-072")
+@pytest.mark.parametrize(
+    ("resource", "name", "namespace", "labels"),
+    [
+        (DAEMONSETS, DAEMON_SET.key.name, HOME, {}),
+        (PODS, "exporter", HOME, dict(names.EXPORTER_POD_LABELS)),
+        (TOPOLOGIES, "a", "", {names.NODE_GROUP_LABEL: "all"}),
+    ],
+    ids=["DaemonSet", "Pod", "NodeResourceTopology"],
+)
+async def test_what_others_hold_is_named_with_its_finalizer(
+    world: NumaUninstallWorld, resource: Resource, name: str, namespace: str, labels: dict[str, str]
+) -> None:
+    held = {"finalizers": ["example.com/held"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    world.put(resource, name, namespace=namespace, labels=labels, **held)
+    live = world.deleted(OPERATORS, names.OPERATOR_SINGLETON)
+    for _ in range(4):
+        await world.exporters.uninstall(live, at_once=False)
+    world.clock.advance(120)
+    await world.exporters.uninstall(live, at_once=False)
+    ((_, _, note),) = world.told.events
+    assert f"{resource.kind} {f'{namespace}/' * bool(namespace)}{name} is held by finalizer example.com/held" in note
+
+
+@pytest.mark.req("NO-072")
 async def test_a_node_that_is_down_does_not_keep_the_topologies_of_all_others(world: NumaUninstallWorld) -> None:
     """Its pod stays until somebody deletes the Node."""
     world.put(TOPOLOGIES, "up", labels={names.NODE_GROUP_LABEL: "all"})

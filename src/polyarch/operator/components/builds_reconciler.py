@@ -20,7 +20,7 @@ from polyarch.kube.controller import NoRequeue, Result
 from polyarch.kube.errors import AlreadyExists, Forbidden
 from polyarch.kube.informer import Informer, OnDemandInformer
 from polyarch.kube.manager import Process
-from polyarch.kube.owners import delete_object
+from polyarch.kube.owners import delete_object, held_words
 from polyarch.kube.resources import ROLE_BINDINGS, ROLES, SECRETS
 from polyarch.objects import ObjectKey, PartialObjectMetadata
 from polyarch.operator.apply_sets import OperandApplySets
@@ -89,6 +89,8 @@ class BuildsReconciler:
             name=names.HMAC_SECRET,
         )
         self._machine_roles = MachineRoles(process.client)
+        self._held: tuple[str, ...] = ()
+        """What finalizers of others hold, as it was told: no object's conditions are about the builder."""
 
     def on_change(self, changed: Callable[..., None]) -> None:
         """Call ``changed`` with every change that a reconcile may have to answer."""
@@ -163,6 +165,10 @@ class BuildsReconciler:
         if not self._sets.cached():
             return NoRequeue()
         found = await self._sets.live()
+        held = tuple(words for ref, each in found.items() if (words := held_words(ref.resource, each.metadata, ())))
+        if held and held != self._held:
+            log.warning("the builder's objects cannot go", held=held)
+        self._held = held
         if found:
             await self._sets.remove(found)
         return WAITING

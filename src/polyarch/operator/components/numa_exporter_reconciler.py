@@ -18,8 +18,8 @@ from polyarch.kube.controller import NoRequeue, RequeueAfter, Result
 from polyarch.kube.errors import Conflict, KubernetesError, NotFound
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.informer import Informer
-from polyarch.kube.owners import Owner, add_finalizer, delete_object, remove_finalizer
-from polyarch.kube.resources import CRDS, DAEMONSETS, NAMESPACES, PODS, ObjectRef, few
+from polyarch.kube.owners import Owner, add_finalizer, delete_object, held_words, remove_finalizer
+from polyarch.kube.resources import CRDS, DAEMONSETS, NAMESPACES, PODS, ObjectRef, Resource, few
 from polyarch.numa import names
 from polyarch.numa.api.resources import OPERATORS
 from polyarch.numa.api.topology import TOPOLOGIES
@@ -330,11 +330,12 @@ class ExporterUninstaller:
         daemon_sets = {ref: operand for ref, operand in found.items() if ref.resource == DAEMONSETS}
         for ref, daemon_set in daemon_sets.items():
             await delete_object(self._client, ref.resource, ref.key, uid=daemon_set.metadata.uid)
+        left = [_left(ref.resource, each.metadata) for ref, each in daemon_sets.items()]
         if daemon_sets and not late:
-            return [str(ref) for ref in daemon_sets]
+            return left
         pods = await exporter_pods(self._client, self._namespace)
         exporters_on = set() if late else {pod.spec.node_name for pod in pods}
-        left = [*map(str, daemon_sets), *(str(ObjectRef(PODS, pod.metadata.key)) for pod in pods)]
+        left += [_left(PODS, pod.metadata) for pod in pods]
         try:
             listed = await self._client.list(
                 TOPOLOGIES, type=PartialObjectMetadata, label_selector=names.NODE_GROUP_LABEL
@@ -344,9 +345,8 @@ class ExporterUninstaller:
         await _together(
             self._delete(topology.metadata) for topology in listed.items if topology.metadata.name not in exporters_on
         )
-        return (
-            left if late else [*left, *(str(ObjectRef(TOPOLOGIES, topology.metadata.key)) for topology in listed.items)]
-        )
+        held = [words for each in listed.items if (words := held_words(TOPOLOGIES, each.metadata, ()))]
+        return [*held, *left] if late else [*left, *(_left(TOPOLOGIES, each.metadata) for each in listed.items)]
 
     async def _delete(self, metadata: ObjectMeta) -> None:
         try:
@@ -362,6 +362,11 @@ class ExporterUninstaller:
             note=f"after {UNINSTALL_TIMEOUT:g} s these were left: {few(left, MAX_NAMED)}",
             action="Delete",
         )
+
+
+def _left(resource: Resource, metadata: ObjectMeta) -> str:
+    """An object that is still there, and what to do if others hold it."""
+    return held_words(resource, metadata, ()) or str(ObjectRef(resource, metadata.key))
 
 
 async def _together(deletions: Iterable[Awaitable[None]]) -> None:
