@@ -14,7 +14,7 @@ import msgspec
 from polyarch.kube.client import Client
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import ENDPOINT_SLICES, NODES, SERVICES, by_kind
-from polyarch.sandbox.control_plane import Layout, Probe, ensure, until_healthy
+from polyarch.sandbox.control_plane import PROXY_VARIABLES, Layout, Probe, ensure, until_healthy
 from polyarch.sandbox.files import write_json
 from polyarch.sandbox.network import egress_socket
 from polyarch.sandbox.nodes import registration
@@ -120,7 +120,9 @@ NODES_START_SECONDS = 120.0
 
 def nodes_command(layout: Layout, settings: Settings) -> Command:
     of_nodes = (settings.nodes, settings.numa, settings.taints, settings.register_taints, settings.ca)
-    fleet_of = msgspec.json.encode((*of_nodes, settings.api_server_of_pods, layout.kubernetes)).decode()
+    proxies = {name: layout.environ[name] for name in PROXY_VARIABLES if name in layout.environ}
+    started_from = (*of_nodes, settings.api_server_of_pods, layout.kubernetes, proxies)
+    fleet_of = msgspec.json.encode(started_from, order="sorted").decode()
     return Command(
         name=NODES_PROCESS,
         arguments=(

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -130,3 +131,16 @@ def test_pods_find_the_api_server_where_a_proxy_stands_and_the_nodes_restart_to_
     layout.folder.registries_conf.write_text("")
     assert nodes_command(layout, without).inputs == nodes_command(layout, Settings()).inputs
     assert nodes_command(layout, without).inputs != nodes_command(layout, behind).inputs
+
+
+@pytest.mark.req("SB-004")
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "NO_PROXY", "SSL_CERT_FILE"])
+def test_nodes_restart_where_a_proxy_has_changed(layout: Layout, name: str) -> None:
+    layout.folder.registries_conf.parent.mkdir()
+    layout.folder.registries_conf.write_text("")
+
+    def started_from(**environ: str) -> str:
+        return nodes_command(msgspec.structs.replace(layout, environ=environ), Settings()).inputs
+
+    assert started_from(TERM="a") == started_from(TERM="b"), "what no registry is asked by"
+    assert len({started_from(), started_from(**{name: "http://one"}), started_from(**{name: "http://two"})}) == 3

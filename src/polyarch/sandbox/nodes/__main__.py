@@ -72,10 +72,8 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
     clock = SystemClock()
     plans = node_plans(state.settings, state.fleet)
     configuration = config.load(str(folder.kubeconfig_of("nodes")))
-    async with (
-        Client(configuration, role="nodes", clock=clock) as client,
-        open_inspector(inspector_options(folder, state.settings)) as images,
-    ):
+    options = inspector_options(folder, state.settings)
+    async with Client(configuration, role="nodes", clock=clock) as client, open_inspector(options) as images:
         informers = InformerFactory(client, clock=clock)
         # The API server has an index for this selector: it never sends us pods without a node.
         pods = informers.informer(PODS, Pod, field_selector="spec.nodeName!=")
@@ -110,6 +108,7 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
             events=events,
             runner=runner,
             numa=numa,
+            sources=options.configuration,
             is_lost=is_lost,
             pod_network=state.pod_network,
         )

@@ -6,7 +6,8 @@ reports it with one PATCH of the pod's status."""
 
 import datetime as dt
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -22,8 +23,10 @@ from polyarch.kube.store import Store
 from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, ObjectKey, Secret
 from polyarch.oci.auth.credential_stores import KeyringCredentials
 from polyarch.oci.auth.credentials import Document
+from polyarch.oci.inspection import Inspection
 from polyarch.oci.inspector import Inspector
-from polyarch.oci.reference import InvalidReference
+from polyarch.oci.pull_sources import Configuration, candidates, search
+from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.sandbox import network
 from polyarch.sandbox.kubelet_model.requests import PodRejected
 from polyarch.sandbox.network import DEFAULT_POD_NETWORK
@@ -82,6 +85,7 @@ class Kubelets:
         events: Recorder,
         runner: PodRunner,
         numa: SimulatedKubelets,
+        sources: Configuration | None = None,
         is_lost: Callable[[str], bool] = lambda node: False,
         pod_network: int = DEFAULT_POD_NETWORK,
     ) -> None:
@@ -93,6 +97,7 @@ class Kubelets:
         self._events = events
         self._runner = runner
         self._numa = numa
+        self._sources = sources or Configuration()
         self._is_lost = is_lost
         self._pod_network = pod_network
         self._states: dict[ObjectKey, tuple[str, PodState]] = {}
@@ -331,7 +336,9 @@ class Kubelets:
         if present is not None and container.image_pull_policy != "Always":
             return present
         try:
-            answer = await self._images.inspect(image, credentials=await self._credentials(pod), fresh=True)
+            credentials = await self._credentials(pod)
+            ask = partial(self._images.inspect, credentials=credentials, fresh=True)
+            answer = await inspected(image, self._sources, ask)
         except InvalidReference as error:
             message = f'Failed to apply default image tag "{image}": couldn\'t parse image name: {error.problem}'
             return Pulled(CannotPull(message, "InvalidImageName"))
@@ -352,6 +359,14 @@ class Kubelets:
                 continue
             documents += _documents(pod.metadata.namespace, reference.name, secret)
         return KeyringCredentials(documents) if documents else None
+
+
+async def inspected(
+    image: str, sources: Configuration, inspect: Callable[[Reference], Awaitable[Inspection]]
+) -> Inspection:
+    """The answer for an image as a pod names it. A short name is looked for as by CRI-O where the configuration has
+    registries to search, else it is Docker Hub's, as for containerd. Raises ``InvalidReference``."""
+    return await search(candidates(image, sources) if sources.search else (parse(image),), inspect)
 
 
 def _documents(namespace: str, name: str, secret: Secret) -> list[Document]:
