@@ -1,8 +1,10 @@
 """``polyarch install`` and ``uninstall`` on a real API server."""
 
 import asyncio
+import contextlib
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from installing import NAMESPACE, Cluster, Json
 
 from polyarch.builds import names as builds
 from polyarch.installation import uninstall, wait
+from polyarch.installation.inventory import belongings, survey
 from polyarch.kube import patches
 from polyarch.kube.errors import Invalid, NotFound
 from polyarch.kube.patches import JsonPatch, MergePatch
@@ -22,12 +25,14 @@ from polyarch.kube.resources import (
     CONFIGMAPS,
     CRDS,
     DEPLOYMENTS,
+    EVENTS,
     NAMESPACES,
     NODES,
     PODS,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
+    ObjectRef,
     Resource,
     by_kind,
 )
@@ -43,7 +48,7 @@ from polyarch.operator.owned_objects import PART_OF
 from polyarch.operator.settings import ClusterCapabilities as Kubernetes
 from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
-from polyarch.placement.api import CPPCS, PPCS
+from polyarch.placement.api import CPPCS, ENOEXECEVENTS, PPCS
 from polyarch.sandbox.certificates import kubeconfig_with_token
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import file_lock
@@ -405,6 +410,46 @@ async def test_the_namespace_of_somebody_else_survives(cluster: Cluster) -> None
     assert namespace["metadata"].get("deletionTimestamp") is None
     await cluster.client.delete(NAMESPACES, name)
     await _gone(cluster, NAMESPACES, name)
+
+
+HELD = "example.com/held"
+
+
+@pytest.mark.req("IN-003")
+async def test_what_others_hold_of_every_kind_is_named_first_with_its_finalizer(cluster: Cluster) -> None:
+    """One object of each kind that polyarch makes, custom resources, definitions and the namespace's content included.
+    What only waits for it comes after; and the end does not take the whole four minutes."""
+    components = ("placement", "taints", "builds", "numa")
+    done = await cluster.polyarch("install", *(f"--component={each}" for each in components), "-q")
+    assert done.code == 0, done.err
+    settings = OperatorSettings(namespace=NAMESPACE)
+    policies = placement_objects.pod_policy(settings) + taints_objects.policies(settings)
+    for each in (*policies, *builds_operands(settings, Kubernetes())):
+        where = each["metadata"].get("namespace", "")
+        await cluster.client.apply(by_kind(each["apiVersion"], each["kind"]), each, namespace=where)
+    await _topology_definition(cluster)
+    await _topology(cluster, "worker", {numa.NODE_GROUP_LABEL: "all"})
+    event = _build(ENOEXECEVENTS, "arm64-1", {})
+    await cluster.client.create(ENOEXECEVENTS, event, namespace=NAMESPACE)
+    await cluster.client.create(builds.IMAGE_BUILDS, _build(builds.IMAGE_BUILDS, "web", spec()), namespace="default")
+    chosen: dict[str, ObjectRef] = {}
+    for found in belongings(await survey(cluster.client), NAMESPACE).ours:
+        if found.ref.resource not in (NAMESPACES, EVENTS) and not found.metadata.owner_references:
+            chosen.setdefault(str(found.ref.resource), found.ref)
+    hold = MergePatch({"metadata": {"finalizers": [HELD]}})
+    for resource, key in chosen.values():
+        await cluster.client.patch(resource, key.name, hold, namespace=key.namespace)
+    began = time.monotonic()
+    removed = await cluster.polyarch("uninstall", "--force", "-o", "json")
+    assert removed.code == 3
+    assert time.monotonic() - began < 120
+    left = document(removed.out)["left"]
+    held = [f"{ref.resource.kind} {ref.key} is held by finalizer {HELD} of others" for ref in chosen.values()]
+    assert [words for words in held if not any(said.startswith(words) for said in left[: len(held)])] == []
+    free = MergePatch({"metadata": {"finalizers": None}})
+    for resource, key in chosen.values():
+        with contextlib.suppress(NotFound):
+            await cluster.client.patch(resource, key.name, free, namespace=key.namespace)
 
 
 # Component builds -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ import time
 import pytest
 from fault_builds import QUOTAS, Estate
 from fault_mortal import PASS_SECONDS, is_write, step
-from fault_proxy import Delay, Seen
+from fault_proxy import Delay, Hold, Seen
+from placement_cluster import until
 
 from polyarch.builds import names
 from polyarch.kube.resources import JOBS, LEASES, PODS
@@ -18,6 +19,8 @@ pytestmark = pytest.mark.req("BD-192", "BD-195", "BD-215", "BD-218", "BD-220", "
 
 RENEW_DEADLINE = 10.0
 """Seconds after its last renewal from which a leader no longer takes itself for one."""
+SETTLED = 60.0
+"""Seconds until what a late write has changed is put right."""
 
 
 @pytest.mark.req("BD-196", "BD-197", "BD-394")
@@ -232,3 +235,78 @@ async def test_a_leader_that_stands_still_is_replaced_and_writes_nothing_afterwa
         assert row.sound, late
         assert estate.jobs_of("web") == ["amd64", "arm64"]
         assert len(await estate.runs("web")) == 1
+
+
+LATE = (
+    *("POST imagebuildruns", "POST jobs", "DELETE jobs", "DELETE imagebuildruns"),
+    *("PATCH configmaps", "PATCH imagebuildruns/status", "PATCH imagebuilds/status"),
+    *("PUT manifests by digest", "PUT manifests"),
+)
+
+
+@pytest.mark.req("BD-002", "BD-195", "BD-196")
+@pytest.mark.parametrize("late", LATE)
+async def test_a_write_that_arrives_after_the_lease_was_lost(build_faults, told, late):
+    """It is held until a second builder has built what was asked for meanwhile, another text; what is there then
+    stays: image, tag, Runs and Jobs."""
+    async with (
+        build_faults.estate() as estate,
+        build_faults.builder(estate.namespace, "first") as first,
+        build_faults.builder(estate.namespace, "second") as second,
+    ):
+        reached, arrives = asyncio.Event(), asyncio.Event()
+
+        def is_late(seen: Seen) -> bool:
+            if not is_write(seen) or step(seen) != late or reached.is_set():
+                return False
+            first.stop()
+            reached.set()
+            return True
+
+        for proxy in (first.proxy, estate.registry):
+            proxy.inject(is_late, Hold(arrives))
+        waits = late == "DELETE jobs"
+        await estate.open(None if waits else "open")
+        await first.start()
+        await estate.want("web", history={"successful": 1, "failed": 0, "images": "Keep"})
+        if waits:
+            await estate.reached("web", "WaitingForNode", "WaitingForNode")
+        elif late == "DELETE imagebuildruns":
+            await estate.until(lambda: estate.published("web"))
+        if late.startswith("DELETE"):
+            await estate.override("web", "second")
+        async with asyncio.timeout(PASS_SECONDS):
+            await reached.wait()
+        stopped_at = time.monotonic()
+        await estate.client.delete(LEASES, names.LEASE, namespace=estate.namespace)
+        await estate.override("web", "third")
+        await estate.open()
+        await second.start()
+        await estate.until(lambda: estate.published("web"))
+        image = (await estate.status("web"))["image"]
+        known = {each["metadata"]["uid"] for each in await estate.runs("web")}
+        assert await estate.whole("web") == image.partition("@")[2]
+        before = estate.jobs_of("web")
+        arrives.set()
+        await asyncio.sleep(max(1.0, stopped_at + RENEW_DEADLINE - time.monotonic()))
+        first.go_on()
+
+        async def has_noticed() -> bool:
+            return "lease lost" in first.log.read_text()
+
+        await estate.until(has_noticed)
+
+        async def is_as_before() -> bool:
+            tagged = await estate.whole("web") == image.partition("@")[2]
+            return tagged and {each["metadata"]["uid"] for each in await estate.runs("web")} <= known
+
+        harm = 0
+        try:
+            await until(is_as_before, seconds=SETTLED)
+        except AssertionError:
+            harm = 1
+        status = await estate.status("web")
+        more = estate.jobs_of("web")[len(before) :]
+        stays = status.get("image") == image and await estate.published("web")
+        row = told(estate.row(f"{late} arrives after another leads", wrong=harm + (not stays) + len(more)))
+        assert row.sound, (harm, status, more, estate.crowded, await estate.runs("web"))

@@ -3,7 +3,9 @@
 import base64
 from typing import Any
 
+import msgspec
 import pytest
+import structlog
 from fake_api import FakeApi
 from fake_informer import FakeInformer
 
@@ -12,7 +14,7 @@ from polyarch.builds import names
 from polyarch.kube.apply import ApplyResult
 from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.resources import CLUSTER_ROLES, DEPLOYMENTS, ROLE_BINDINGS, ROLES, SECRETS, ObjectRef
-from polyarch.objects import ObjectKey, PartialObjectMetadata
+from polyarch.objects import ObjectKey, ObjectMeta, PartialObjectMetadata
 from polyarch.operator.components.builds_objects import MACHINE_ROLE
 from polyarch.operator.components.builds_reconciler import SINGLETON, BuildsReconciler
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
@@ -42,9 +44,8 @@ class Sets:
         self.applied = list(documents)
         for each in self.applied:
             kind = DEPLOYMENTS if each["kind"] == "Deployment" else CLUSTER_ROLES
-            self.there[ObjectRef(kind, ObjectKey(each["metadata"].get("namespace", ""), each["metadata"]["name"]))] = (
-                each
-            )
+            found = msgspec.convert(each, PartialObjectMetadata)
+            self.there[ObjectRef(kind, found.metadata.key)] = found
         return ApplyResult((), (), (), ())
 
     def cached(self) -> list[ObjectRef]:
@@ -153,6 +154,18 @@ async def test_off_what_a_former_setting_left_is_removed() -> None:
     assert not off.runs
     assert isinstance(await off.look(), NoRequeue)
     assert {verb for verb, _, _ in off.api.requests} == {"list"}, "rights of former settings are looked for"
+
+
+@pytest.mark.req("BD-002")
+async def test_off_what_others_hold_is_told_once_with_its_finalizer() -> None:
+    world = BuildsComponentWorld(builds="off")
+    held = ObjectMeta(name="builder", deletion_timestamp="2026-01-01T00:00:00Z", finalizers=["example.com/held"])
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            world.sets.there = {ObjectRef(CLUSTER_ROLES, held.key): PartialObjectMetadata(metadata=held)}
+            await world.look()
+    ((words,),) = [each["held"] for each in logs if each["event"] == "the builder's objects cannot go"]
+    assert words.startswith("ClusterRole builder is held by finalizer example.com/held of others")
 
 
 @pytest.mark.req("BD-331")
