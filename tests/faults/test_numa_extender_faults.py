@@ -300,7 +300,7 @@ async def test_a_replica_that_stood_still_evicts_nobody_once_another_has_freed_a
     evicted = len(overtaken.names(0) - await overtaken.there())
     on_its_way = int(late == "eviction")
     note = f"{evicted} evicted by the first, {on_its_way} of them on its way"
-    scenario = f"a {late} of the extender arrives after another leads"
+    scenario = f"{late} of the extender arrives after another leads"
     told(Row(scenario=scenario, pods=5, wrong=evicted - on_its_way, note=note))
     assert evicted == on_its_way
     assert await overtaken.nominated() == overtaken.nodes[1], "what the second has written"
@@ -313,6 +313,6 @@ async def test_an_eviction_that_was_on_its_way_takes_no_pod_that_came_by_the_sam
         for name in overtaken.names(0):
             await bind(world.client, await world.pod(2, name=name), third)
     evicted = len(overtaken.names(0) - await overtaken.there())
-    told(Row(scenario="a late eviction of the extender, and a new pod of the name", pods=7, wrong=evicted))
+    told(Row(scenario="late eviction of the extender, and a new pod of the name", pods=7, wrong=evicted))
     assert evicted == 0
     assert await overtaken.nominated() == overtaken.nodes[0]

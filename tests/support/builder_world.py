@@ -1,5 +1,6 @@
 """A builder's reconciler against an API server and a registry in memory."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from polyarch.builds.controller.informers import BuildRef, WrittenCache
 from polyarch.builds.controller.reconciler import BuildReconciler, RepositoryLocks
 from polyarch.builds.controller.resolver import BuildResolver, NamedObjects
 from polyarch.builds.controller.writes import BuildExpectations, ObjectWrites, WriteResult
-from polyarch.builds.facts.build_facts import BuildFacts, BuildRequest, HeadResult, SecretFacts, WriteFailure
+from polyarch.builds.facts.build_facts import BuildFacts, BuildRequest, Execution, HeadResult, SecretFacts, WriteFailure
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.plan.document import BuildPlan, Write
 from polyarch.kube.errors import Forbidden
@@ -128,7 +129,10 @@ class BuilderWorld:
         self.plans: Callable[[BuildFacts], BuildPlan] = lambda facts: planned()
         self.seen: list[BuildFacts] = []
         self.there = True
+        self.executions: tuple[Execution, ...] = ()
         self.leads = True
+        self.led = math.inf
+        """Seconds for which this process has led."""
         self.locks = RepositoryLocks()
         self.looked_up = 0
         self.stored: Any = None
@@ -148,6 +152,7 @@ class BuilderWorld:
             clock=self.clock,
             locks=self.locks,
             is_leading=lambda: self.leads,
+            leading_for=lambda: self.led,
         )
 
     def show(self, *kinds: str) -> None:
@@ -167,7 +172,7 @@ class BuilderWorld:
         ref = BuildRequest(
             kind="ImageBuild", namespace="team", name="web", uid="u", generation=1, spec=ImageBuildSpec()
         )
-        return BuildFacts(now=0.0, request=ref) if self.there else None
+        return BuildFacts(now=0.0, request=ref, executions=self.executions) if self.there else None
 
     def plan(self, facts: BuildFacts) -> BuildPlan:
         self.seen.append(facts)

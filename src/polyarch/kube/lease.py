@@ -148,6 +148,7 @@ class LeaderElection:
         self._document: dict[str, Any] | None = None
         self._leading = False
         self._renewed_at = 0.0
+        self._acquired_at = 0.0
         self._holder = ""
         self.subscribe(on_started, on_stopped)
         if metrics is not None:
@@ -158,6 +159,11 @@ class LeaderElection:
     def is_leader(self) -> bool:
         """True only while nobody else can hold the Lease, even right after the event loop was blocked for long."""
         return self._leading and self._clock.monotonic() < self._renewed_at + self._renew_deadline
+
+    @property
+    def leading_for(self) -> float:
+        """Seconds since the Lease was acquired; 0 while somebody else may hold it."""
+        return self._clock.monotonic() - self._acquired_at if self.is_leader else 0.0
 
     @property
     def holder(self) -> str:
@@ -176,7 +182,7 @@ class LeaderElection:
         """
         while True:
             await self._acquire()
-            self._leading = True
+            self._leading, self._acquired_at = True, self._clock.monotonic()
             log.info("leading", lease=self._name, identity=self.identity)
             lost = False
             try:

@@ -1,5 +1,6 @@
 """``polyarch run builder``: builds images for several architectures. One replica leads and does all of it."""
 
+import math
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -148,6 +149,7 @@ def build_controller(
         clock=clock,
         locks=locks,
         is_leading=leader_check(election),
+        leading_for=lambda: election.leading_for if election is not None else math.inf,
     )
     reader.subscribe(queue.add)
     return Controller(

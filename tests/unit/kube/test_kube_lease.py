@@ -301,8 +301,10 @@ async def test_after_a_standstill_of_the_process_it_does_not_believe_to_lead(api
     replica = Replica(api, clock, "a")
     async with running(replica):
         await clock.run(10)
+        assert replica.election.leading_for == 10
         clock.advance(11)
         assert not replica.election.is_leader, "nothing ran meanwhile, another may lead by now"
+        assert replica.election.leading_for == 0
 
 
 @pytest.mark.req("KR-030")

@@ -6,6 +6,7 @@ repository are made and carried out one at a time.
 """
 
 import asyncio
+import math
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -38,6 +39,9 @@ SETTLING: Final = 0.2
 """Seconds until a build is looked at again whose neighbours' Jobs the cache does not show yet."""
 UNANSWERED: Final = 30.0
 """Seconds until a write is tried again that a plan makes although it was told of its refusal, if nothing changes."""
+LATEST_WRITE: Final = 60.0
+"""Seconds for which a write to a registry may be on its way that a former leader sent, or that had no answer. It has no
+precondition, as registries know none: a tag may be moved back by one that arrives late."""
 MAX_POSTED_EVENTS: Final = 20_000
 """Events remembered, so that none is posted twice."""
 
@@ -59,7 +63,9 @@ class BuildReconciler:
         clock: Clock,
         locks: "RepositoryLocks",
         is_leading: Callable[[], bool] = lambda: True,
+        leading_for: Callable[[], float] = lambda: math.inf,
     ) -> None:
+        """``leading_for``: the seconds for which this process has led."""
         self._reader = reader
         self._resolver = resolver
         self._inputs = inputs
@@ -71,10 +77,15 @@ class BuildReconciler:
         self._clock = clock
         self._locks = locks
         self._is_leading = is_leading
+        self._leading_for = leading_for
         self._failures: dict[BuildRef, tuple[WriteFailure, ...]] = {}
         self._resting: dict[BuildRef, _Rest] = {}
         self._again: dict[BuildRef, float] = {}
         """Seconds until progress is written that may wait for more."""
+        self._unanswered: dict[BuildRef, float] = {}
+        """Until when a write to a registry may arrive that had no answer."""
+        self._tags_due: dict[BuildRef, float] = {}
+        """When tags are looked at again, since one that was late may have moved them back."""
         self._told = PostedEvents()
 
     async def reconcile(self, ref: BuildRef) -> Result:
@@ -95,10 +106,11 @@ class BuildReconciler:
             self._resolver.is_about(ref, plan.execution)
             with self._objects.uids_of(ref) as made:
                 ended = await self._carry_out(ref, plan, credentials, told=failures)
+            tags_again = await self._look_at_tags(ref, facts, plan, credentials) if ended is None else None
         if ended is not None:
             return ended
         self._tell(ref, facts, plan, made)
-        return _soonest(plan.requeue_after, self._inputs.again_in(facts), self._again.pop(ref, None))
+        return _soonest(plan.requeue_after, self._inputs.again_in(facts), self._again.pop(ref, None), tags_again)
 
     # -- planning ------------------------------------------------------------------------------------------------------
 
@@ -174,11 +186,51 @@ class BuildReconciler:
         else:
             self._resolver.written(ref)
             result = await self._registries.carry_out(ref, write, credentials)
+            self._note_registry_write(ref, result)
         if result is WriteResult.DONE:
             log.info(
                 "carried out", build=str(ref), step=write.step, verb=write.verb, what=write.name or write.reference
             )
         return result
+
+    def _note_registry_write(self, ref: BuildRef, result: WriteResult | WriteFailure) -> None:
+        now = self._clock.monotonic()
+        if isinstance(result, WriteFailure):
+            if result.passing:
+                self._unanswered[ref] = now + LATEST_WRITE
+        elif self._leading_for() < LATEST_WRITE or self._unanswered.get(ref, now) > now:
+            self._tags_due[ref] = now + LATEST_WRITE
+
+    async def _look_at_tags(
+        self, ref: BuildRef, facts: BuildFacts, plan: BuildPlan, credentials: CredentialStore
+    ) -> float | None:
+        """Puts tags of the result back that a late write has moved. Seconds until it is time for that; None: it was, or
+        another result is on its way."""
+        due, now = self._tags_due.get(ref), self._clock.monotonic()
+        if due is None or plan.decision != "UpToDate" or not self._is_leading():
+            return None
+        if now < due:
+            return due - now
+        del self._tags_due[ref]
+        self._unanswered.pop(ref, None)
+        result = next((each.result for each in facts.executions if each.name == plan.execution), "")
+        if not result or not plan.tags:
+            return None
+        write = Write(
+            verb="tag",
+            namespace=ref.namespace,
+            name=plan.execution,
+            reference=result,
+            step=BuildStep.MOVE_TAGS,
+            body={"tags": list(plan.tags)},
+        )
+        moved = await self._registries.carry_out(ref, write, credentials)
+        if moved is WriteResult.DONE:
+            log.warning("tags were moved back by a late write, and are put right", build=str(ref), result=result)
+        if not isinstance(moved, WriteFailure) or not moved.passing:
+            return None
+        self._tags_due[ref] = now + LATEST_WRITE
+        return LATEST_WRITE
 
     def _count_adoption(self, plan: BuildPlan, write: Write) -> None:
         for each in plan.per_architecture:
@@ -206,6 +258,8 @@ class BuildReconciler:
     def _forget(self, ref: BuildRef) -> None:
         self._failures.pop(ref, None)
         self._resting.pop(ref, None)
+        self._unanswered.pop(ref, None)
+        self._tags_due.pop(ref, None)
         self._told.forget(ref)
         self._resolver.is_about(ref, "")
         self._inputs.forget(ref)

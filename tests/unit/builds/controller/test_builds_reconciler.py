@@ -9,6 +9,7 @@ from builder_world import KINDS, REF, BuilderWorld, planned
 from polyarch.builds.api.resources import ImageBuildSpec
 from polyarch.builds.controller.informers import BuildRef
 from polyarch.builds.controller.reconciler import (
+    LATEST_WRITE,
     MAX_POSTED_EVENTS,
     UNANSWERED,
     PostedEvents,
@@ -19,6 +20,7 @@ from polyarch.builds.facts.build_facts import (
     BuildFacts,
     BuildLookup,
     BuildStep,
+    Execution,
     FoundJob,
     WriteFailure,
 )
@@ -281,7 +283,7 @@ async def test_a_registry_that_is_away_is_not_asked_again_by_every_pass(world):
     assert len(world.registry_writes.done) == 1
     world.clock.advance(7.0)
     world.registry_writes.answer = WriteResult.DONE
-    assert await world.look() == NoRequeue()
+    assert await world.look() == RequeueAfter(LATEST_WRITE)
     assert len(world.registry_writes.done) == 2
 
 
@@ -468,3 +470,83 @@ async def test_nothing_is_planned_for_a_repository_while_images_are_deleted_from
         plans.pop(0).cancel()  # one that gives up holds nobody up
     async with asyncio.timeout(1):
         assert await plans[0] is True
+
+
+# -- tags that a late write may move back ------------------------------------------------------------------------------
+
+
+RESULT = "quay.io/team/web@sha256:" + "b" * 64
+PUSH = Write(verb="push-index", reference=RESULT, step=BuildStep.PUBLISH)
+
+
+async def published(world: BuilderWorld) -> None:
+    """The result is pushed, and from then on it is what is wanted."""
+    world.executions = (Execution(namespace="team", name="web-2", result=RESULT, phase="Succeeded"),)
+    world.plans = lambda facts: planned(PUSH, decision="Reassemble")
+    await world.look()
+    world.plans = lambda facts: planned(execution="web-2", tags=("web-2", "latest"))
+
+
+@pytest.mark.req("BD-002")
+async def test_soon_after_a_change_of_leaders_tags_are_looked_at_again_once(world):
+    """A write of the former leader may be on its way, and a registry has no preconditions."""
+    world.led = 3.0
+    await published(world)
+    assert await world.look() == RequeueAfter(LATEST_WRITE)
+    world.clock.advance(LATEST_WRITE - 1)
+    assert await world.look() == RequeueAfter(1.0)
+    assert world.registry_writes.done == [PUSH]
+    world.clock.advance(1)
+    assert await world.look() == NoRequeue()
+    again = world.registry_writes.done[1]
+    assert (again.verb, again.reference, again.body) == ("tag", RESULT, {"tags": ["web-2", "latest"]})
+    world.clock.advance(LATEST_WRITE)
+    assert await world.look() == NoRequeue()
+    assert len(world.registry_writes.done) == 2
+
+
+@pytest.mark.req("BD-002")
+async def test_a_leader_of_long_standing_asks_no_registry_again(world):
+    world.led = LATEST_WRITE
+    await published(world)
+    assert await world.look() == NoRequeue()
+    assert world.registry_writes.done == [PUSH]
+
+
+@pytest.mark.req("BD-002")
+@pytest.mark.parametrize("passing", [True, False])
+async def test_after_a_push_that_had_no_answer_tags_are_looked_at_again(world, passing):
+    """It may still arrive. One that was refused does not."""
+    world.registry_writes.answer = WriteFailure(verb="push-index", code="RegistryUnreachable", passing=passing)
+    world.plans = lambda facts: planned(PUSH, decision="Reassemble")
+    await world.look()
+    world.registry_writes.answer = WriteResult.DONE
+    await published(world)
+    assert await world.look() == (RequeueAfter(LATEST_WRITE) if passing else NoRequeue())
+
+
+@pytest.mark.req("BD-002")
+async def test_tags_of_a_result_that_is_not_wanted_any_more_are_left_alone(world):
+    world.led = 3.0
+    await published(world)
+    world.clock.advance(LATEST_WRITE)
+    wanted = world.plans
+    world.plans = lambda facts: planned(decision="Build", execution="web-3")
+    assert await world.look() == NoRequeue()
+    assert world.registry_writes.done == [PUSH]
+    world.plans, world.leads = wanted, False
+    await world.look()
+    assert world.registry_writes.done == [PUSH], "another process leads"
+
+
+@pytest.mark.req("BD-002")
+async def test_a_registry_that_is_away_when_tags_are_looked_at_is_asked_again(world):
+    world.led = 3.0
+    await published(world)
+    world.clock.advance(LATEST_WRITE)
+    world.registry_writes.answer = WriteFailure(verb="tag", code="RegistryUnreachable", passing=True)
+    assert await world.look() == RequeueAfter(LATEST_WRITE)
+    world.registry_writes.answer = WriteResult.NOT_NEEDED
+    world.clock.advance(LATEST_WRITE)
+    assert await world.look() == NoRequeue()
+    assert len(world.registry_writes.done) == 3
