@@ -114,6 +114,7 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "test_builds_faults": {
         "every step; a builder that stands still in mid-plan and is replaced is always run": (
             "test_killed_at_every_step",
+            "test_a_write_that_arrives_after_the_lease_was_lost",
         ),
     },
     "test_builds_registry_faults": {
@@ -123,6 +124,12 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_one_request_fails[reset-before",
             "test_one_request_fails[cut",
             "test_one_request_fails[slow",
+        ),
+    },
+    "test_numa_extender_faults": {
+        "an eviction that is late; a nomination that is late is always run": (
+            "test_a_replica_that_stood_still_evicts_nobody_once_another_has_freed_a_node[eviction",
+            "test_an_eviction_that_was_on_its_way_takes_no_pod",
         ),
     },
     "test_numa_exporter_faults": {
@@ -344,6 +351,10 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_without_an_operator_taints_and_gates_are_removed_from_here",
             "test_builds_leave_nothing_where_no_operator_runs",
             "test_numa_leaves_nothing_where_no_operator_runs",
+        ),
+        "policies of accounts in a state that they are not turned to; one that was turned off is always run": (
+            "test_policies_of_accounts_leave_nothing_where_no_operator_runs[on",
+            "test_policies_of_accounts_leave_nothing_where_no_operator_runs[off",
         ),
         "by the command; test_gates_are_removed_at_once in test_operator_lifecycle is by the operator": (
             "test_with_force_nobody_is_waited_for",
