@@ -16,6 +16,7 @@ from build_yard import TEXT, Yard, mishap, one, phases
 from registry_reader import Reader
 
 from polyarch.builds import names
+from polyarch.cli.build import image_builds
 from polyarch.kube.client import Client
 from polyarch.kube.patches import MergePatch
 from polyarch.platforms import ASSUMED_ARCHITECTURES
@@ -69,6 +70,36 @@ async def test_first_run_second_run_one_architecture_changed(yard: Yard) -> None
     assert {each: after[each] for each in ASSUMED_ARCHITECTURES if after[each] != before[each]} == {
         "arm64": after["arm64"]
     }
+
+
+@pytest.mark.req("BD-300")
+async def test_a_context_of_an_image_build_that_others_made_goes_to_its_repository(yard: Yard, client: Client) -> None:
+    """As kubectl or GitOps makes it: nothing of it was ever said by a command line of ours."""
+    spec = {"source": {"containerfile": TEXT}, "output": {"repository": yard.repository}}
+    made = {**image_builds.named(yard.name, yard.namespace), "spec": spec}
+    await client.create(names.IMAGE_BUILDS, made, namespace=yard.namespace)
+    yard.write("app/notes", "of the context")
+    done = await yard.command("run", yard.name, "--context", str(yard.folder / "app"), "--no-wait")
+    assert done.code == 0, done.err
+    context = (await yard.build())["spec"]["source"]["context"]
+    assert context["type"] == "Image"
+    assert context["image"]["reference"].startswith(f"{yard.repository}@sha256:")
+    assert (await yard.inspect(context["image"]["reference"])).error is None
+    refused = await yard.command("run", yard.name, "--repository", f"{yard.repository}-2", "--no-wait")
+    assert refused.code == 2
+    assert ".spec.output.repository belongs to" in refused.err, "what they asked for stays theirs"
+
+
+@pytest.mark.req("BD-065")
+async def test_pods_of_a_run_have_the_builder_image_by_digest(yard: Yard) -> None:
+    first = await yard.run(*mishap("seconds=0.2"))
+    assert first.code == 0, first.err
+    run = await yard.current()
+    own = run["spec"]["builder"]
+    assert own["digest"].startswith("sha256:")
+    assert own["pushDigest"].startswith("sha256:")
+    pinned = next(each for each in run["status"]["conditions"] if each["type"] == "BuilderPinned")
+    assert (pinned["status"], own["digest"] in pinned["message"]) == ("True", True)
 
 
 @pytest.mark.req("BD-128", "BD-192", "BD-216", "BD-305", "BD-391")

@@ -199,6 +199,7 @@ class TestReferenceContainer:
         main, reference = pod(made)["containers"]
         assert (reference["name"], reference["image"]) == ("shared-pool-container", main["image"])
         assert reference["command"] == ["python3", "-c", SLEEPER]
+        assert (reference["securityContext"]["runAsUser"], reference["securityContext"]["runAsGroup"]) == (65532, 65532)
         assert "sigwait" in {node.attr for node in ast.walk(ast.parse(SLEEPER)) if isinstance(node, ast.Attribute)}
         variables = {each["name"]: each.get("value") for each in main["env"]}
         assert variables["REFERENCE_CONTAINER_NAME"] == "shared-pool-container"

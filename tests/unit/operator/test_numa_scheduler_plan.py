@@ -163,6 +163,8 @@ def test_the_pod_is_gated_by_both_containers_and_runs_beside_the_control_plane()
     pod = pod_of(planned)
     assert [each["name"] for each in pod["containers"]] == ["secondary-scheduler", "numa-extender"]
     assert all("readinessProbe" in each for each in pod["containers"])
+    contexts = [each["securityContext"] for each in pod["containers"]]
+    assert all(each.get("runAsGroup") == each.get("runAsUser") for each in contexts), "else its group is root's"
     assert pod["priorityClassName"] == "system-node-critical"
     assert {each["key"] for each in pod["tolerations"]} == set(CONTROL_PLANE_KEYS)
     assert "--config=/etc/kubernetes/config.yaml" in container(planned, "secondary-scheduler")["args"]

@@ -88,6 +88,7 @@ def test_the_node_side_is_root_without_any_capability():
     assert not {"hostNetwork", "hostIPC", "hostUsers"} & pod.keys()
     assert container["securityContext"] == {
         "runAsUser": 0,
+        "runAsGroup": 0,
         "runAsNonRoot": False,
         "privileged": False,
         "allowPrivilegeEscalation": False,

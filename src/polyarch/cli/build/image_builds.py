@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import fields
 
+from polyarch.builds.api.resources import ImageBuildSpec
 from polyarch.builds.api.validation import object_problems
 from polyarch.builds.names import IGNORE_FILE_ANNOTATION, IMAGE_BUILDS
 from polyarch.cli.build.context_archive import (
@@ -166,6 +168,41 @@ def containerfiles(flags: BuildFlags, manifest: Mapping[str, Any]) -> tuple[list
         and ("containerfile" in each or "containerfileFrom" in each)
     ]
     return named, unnamed
+
+
+def as_stored(manifest: Manifest, live: Mapping[str, Any]) -> Manifest:
+    """What will be stored once the manifest is applied to an object whose spec is ``live``, as far as a context has to
+    know it: where it is pushed and what is built may be for somebody else to say (kubectl, GitOps)."""
+    spec = manifest.get("spec") or {}
+    source, before = spec.get("source") or {}, dict(live.get("source") or {})
+    if "containerfile" in source or "containerfileFrom" in source:
+        before = {name: value for name, value in before.items() if not name.startswith("containerfile")}
+    overrides = {each.get("architecture"): dict(each) for each in before.get("overrides") or ()}
+    for each in source.get("overrides") or ():
+        own = dict(each)
+        known = overrides.get(own.get("architecture"), {})
+        if "containerfile" in own or "containerfileFrom" in own:
+            known = {name: value for name, value in known.items() if not name.startswith("containerfile")}
+        overrides[own.get("architecture")] = known | own
+    merged = before | source | ({"overrides": list(overrides.values())} if overrides else {})
+    output = dict(live.get("output") or {}) | (spec.get("output") or {})
+    return {**manifest, "spec": {**spec, "source": merged, "output": output}}
+
+
+def is_default(spec: Mapping[str, Any], field: str) -> bool:
+    """Whether a field such as ``.spec.strategy`` has the value that the schema gives it. Whoever creates or updates an
+    object owns such values as well, so nobody need have asked for this one."""
+    value: Any = {"spec": spec}
+    usual: Any = None
+    for name in field.removeprefix(".").split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+        if name == "spec" and usual is None:
+            usual = ImageBuildSpec()
+            continue
+        if not isinstance(usual, msgspec.Struct):
+            return False
+        usual = next((getattr(usual, each.name) for each in fields(usual) if each.encode_name == name), None)
+    return value is not None and value == usual
 
 
 def with_rebuild(manifest: Mapping[str, Any], token: str, chosen: Sequence[str]) -> Manifest:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TextIO
 
 from polyarch.builds import names
 from polyarch.builds.api.resources import ImageBuild, ImageBuildRun
@@ -95,11 +95,11 @@ def run_build(
 
     async def work(client: Client | None) -> list[Manifest]:
         if files:
-            bases = [image_builds.placed(each, where.namespace, namespace) for each in files]
+            known = [KnownBuild(image_builds.placed(each, where.namespace, namespace)) for each in files]
         else:
             assert asked.name is not None  # noqa: S101  checked above
-            bases = [await _known(client, asked.name, namespace)]
-        return [await _wanted(each, asked, wish, context, registries, messages) for each in bases]
+            known = [await _known(client, asked.name, namespace)]
+        return [await _wanted(each, asked, wish, context, registries, messages) for each in known]
 
     if asked.dry_run:
         return _print(asyncio.run(_with_cluster(where, work)), chosen)
@@ -198,24 +198,32 @@ async def _with_cluster(where: NamespaceFlags, work: Any) -> list[Manifest]:
         return list(await work(None))
 
 
-async def _known(client: Client | None, name: str, namespace: str) -> Manifest:
-    """What earlier command lines said of this object; nothing if there is none."""
+class KnownBuild(NamedTuple):
+    """An ImageBuild before the options of a command line."""
+
+    said: Manifest
+    """What a file or earlier command lines said of it; nothing if there is none."""
+    live: Mapping[str, Any] = {}
+    """Its whole spec as it is stored, with what others have said."""
+
+
+async def _known(client: Client | None, name: str, namespace: str) -> KnownBuild:
     if client is None:
-        return image_builds.named(name, namespace)
+        return KnownBuild(image_builds.named(name, namespace))
     try:
         live: Manifest = await client.get(IMAGE_BUILDS, name, namespace=namespace)
     except NotFound:
-        return image_builds.named(name, namespace)
+        return KnownBuild(image_builds.named(name, namespace))
     said = applied(live, manager=MANAGER, api_version=IMAGE_BUILDS.api_version)
     base = image_builds.named(name, namespace)
     metadata = {**base["metadata"], "uid": live["metadata"]["uid"]}
     if own := said.get("metadata", {}).get("annotations", {}).get(IGNORE_FILE_ANNOTATION):
         metadata["annotations"] = {IGNORE_FILE_ANNOTATION: own}
-    return {**base, "metadata": metadata, "spec": said.get("spec") or {}}
+    return KnownBuild({**base, "metadata": metadata, "spec": said.get("spec") or {}}, live.get("spec") or {})
 
 
 async def _wanted(
-    base: Manifest,
+    known: KnownBuild,
     asked: BuildRunOptions,
     wish: BuildFlags,
     context: image_builds.Context | None,
@@ -223,6 +231,7 @@ async def _wanted(
     messages: Messages,
 ) -> Manifest:
     """The object to apply."""
+    base = known.said
     is_new = not base["metadata"].get("uid")
     folder = context.folder if context is not None else None
     if wish.any or asked.rebuild is not None:
@@ -230,7 +239,7 @@ async def _wanted(
     document = context.document if context is not None else None
     manifest = image_builds.composed(wish, base, document) if wish.any else dict(base)
     if folder is not None:
-        manifest = await _with_folder(manifest, folder, asked, wish, registries, messages)
+        manifest = await _with_folder(manifest, known.live, folder, asked, wish, registries, messages)
     elif document is not None:
         for path in filter(image_builds.has_own_ignore_file, image_builds.containerfiles(wish, manifest)[0]):
             messages.warn(
@@ -248,6 +257,7 @@ async def _wanted(
 
 async def _with_folder(
     manifest: Manifest,
+    live: Mapping[str, Any],
     folder: Path,
     asked: BuildRunOptions,
     wish: BuildFlags,
@@ -255,11 +265,12 @@ async def _with_folder(
     messages: Messages,
 ) -> Manifest:
     """The object with what ``--context DIR`` says, which is pushed unless nothing is to be written."""
-    repository = manifest["spec"].get("output", {}).get("repository", "")
+    stored = image_builds.as_stored(manifest, live)
+    repository = stored["spec"]["output"].get("repository", "")
     if not repository:
         raise UsageError("--context DIR needs --repository: the files are pushed there")
     had_own = (manifest["metadata"].get("annotations") or {}).get(IGNORE_FILE_ANNOTATION, "")
-    named, unnamed = image_builds.containerfiles(wish, manifest)
+    named, unnamed = image_builds.containerfiles(wish, stored)
     rules = image_builds.rules_for(folder, named, unnamed, had_own=had_own)
     if asked.dry_run:
         messages.note(f"--dry-run: the context is not pushed, and not in what is printed ({rules})")
@@ -277,14 +288,7 @@ async def _applied(client: Client, key: ObjectKey, manifest: Manifest, *, change
     """Apply it, or find it if nothing is to be changed. Raises CommandError."""
     try:
         if changes:
-            stored = await client.apply(
-                IMAGE_BUILDS,
-                manifest,
-                namespace=key.namespace,
-                field_manager=MANAGER,
-                force=False,
-                type=PartialObjectMetadata,
-            )
+            stored = await _apply(client, key, manifest)
         else:
             stored = await client.get(IMAGE_BUILDS, key.name, namespace=key.namespace, type=PartialObjectMetadata)
     except Conflict as error:
@@ -306,6 +310,21 @@ async def _applied(client: Client, key: ObjectKey, manifest: Manifest, *, change
             f"{key.namespace}, or name another one with -n"
         ) from None
     return AwaitedGeneration(stored.metadata.generation, stored.metadata.uid)
+
+
+async def _apply(client: Client, key: ObjectKey, manifest: Manifest) -> PartialObjectMetadata:
+    """Applies it without force, but over defaults: whoever made the object owns them, and never asked for them."""
+    how: Any = {"namespace": key.namespace, "field_manager": MANAGER, "type": PartialObjectMetadata}
+    try:
+        stored: PartialObjectMetadata = await client.apply(IMAGE_BUILDS, manifest, force=False, **how)
+    except Conflict as error:
+        live: Manifest = await client.get(IMAGE_BUILDS, key.name, namespace=key.namespace)
+        conflicts = conflicts_of(error)
+        if not conflicts or not all(image_builds.is_default(live["spec"], each.field) for each in conflicts):
+            raise
+        metadata = {**manifest["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}
+        stored = await client.apply(IMAGE_BUILDS, {**manifest, "metadata": metadata}, force=True, **how)
+    return stored
 
 
 def _complaints(error: Invalid) -> str:

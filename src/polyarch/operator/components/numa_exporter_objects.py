@@ -303,7 +303,7 @@ def _reference(context: ExporterContext) -> Document:
         "imagePullPolicy": settings.image_pull_policy or "IfNotPresent",
         "command": ["python3", "-c", SLEEPER],
         "resources": {"requests": {"cpu": "1m", "memory": "16Mi"}, "limits": {"memory": "32Mi"}},
-        "securityContext": _confined() | {"runAsUser": 65532, "runAsNonRoot": True},
+        "securityContext": _confined() | {"runAsUser": 65532, "runAsGroup": 65532, "runAsNonRoot": True},
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 

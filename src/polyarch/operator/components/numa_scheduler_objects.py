@@ -316,7 +316,7 @@ def _resources(guaranteed: bool, which: int) -> dict[str, Any]:
 
 
 def _confined(user: int | None) -> Document:
-    return ({"runAsUser": user} if user is not None else {}) | {
+    return ({"runAsUser": user, "runAsGroup": user} if user is not None else {}) | {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},

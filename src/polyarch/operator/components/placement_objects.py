@@ -508,6 +508,7 @@ def _container(settings: OperatorSettings, *, verbose: bool) -> Document:
         },
         "securityContext": {
             "runAsUser": 0,
+            "runAsGroup": 0,
             "runAsNonRoot": False,
             "privileged": False,
             "allowPrivilegeEscalation": False,

@@ -551,6 +551,78 @@ def test_containerfiles_are_those_of_the_command_line_and_the_rest_of_the_object
     assert image_builds.containerfiles(flags, manifest) == (named, unnamed)
 
 
+@pytest.mark.req("BD-300")
+@pytest.mark.parametrize(
+    ("said", "live", "stored"),
+    [
+        pytest.param({}, {"output": {"repository": "a"}}, {"output": {"repository": "a"}}, id="a repository of others"),
+        pytest.param(
+            {"output": {"repository": "b"}},
+            {"output": {"repository": "a", "tags": ["1"]}},
+            {"output": {"repository": "b", "tags": ["1"]}},
+            id="another repository",
+        ),
+        pytest.param({}, {"source": {"containerfile": "x"}}, {"source": {"containerfile": "x"}}, id="a text of others"),
+        pytest.param(
+            {"source": {"containerfile": "y"}},
+            {"source": {"containerfileFrom": {"name": "x"}}},
+            {"source": {"containerfile": "y"}},
+            id="a text in place of a ConfigMap",
+        ),
+        pytest.param(
+            {"source": {"overrides": [{"architecture": "arm64", "containerfile": "y"}]}},
+            {
+                "source": {
+                    "overrides": [
+                        {"architecture": "arm64", "containerfileFrom": {"name": "x"}, "buildArgs": {"A": "1"}},
+                        {"architecture": "s390x", "containerfile": "z"},
+                    ]
+                }
+            },
+            {
+                "source": {
+                    "overrides": [
+                        {"architecture": "arm64", "containerfile": "y", "buildArgs": {"A": "1"}},
+                        {"architecture": "s390x", "containerfile": "z"},
+                    ]
+                }
+            },
+            id="overrides of both",
+        ),
+        pytest.param(
+            {"source": {"context": {"type": "None"}}}, {}, {"source": {"context": {"type": "None"}}}, id="new"
+        ),
+    ],
+)
+def test_a_context_is_for_what_others_have_said_as_well(
+    said: Mapping[str, Any], live: Mapping[str, Any], stored: Mapping[str, Any]
+) -> None:
+    found = image_builds.as_stored({**image_builds.named("shop", "team"), "spec": said}, live)["spec"]
+    assert {name: part for name, part in found.items() if part} == stored
+
+
+@pytest.mark.req("BD-300")
+@pytest.mark.parametrize(
+    ("field", "live", "expected"),
+    [
+        (".spec.source.context.type", {"source": {"context": {"type": "None"}}}, True),
+        (".spec.source.context.type", {"source": {"context": {"type": "Git"}}}, False),
+        (".spec.strategy", {"strategy": "Native"}, True),
+        (".spec.strategy", {"strategy": "Emulated"}, False),
+        (".spec.failFast", {"failFast": False}, True),
+        (".spec.failFast", {"failFast": True}, False),
+        (".spec.architectures.mode", {"architectures": {"mode": "Auto"}}, True),
+        (".spec.output.repository", {"output": {"repository": "a"}}, False),
+        (".spec.output.tags", {"output": {"tags": ["1"]}}, False),
+        ('.spec.source.overrides[architecture="arm64"].containerfile', {"source": {"overrides": []}}, False),
+        (".spec.nowhere.type", {}, False),
+        (".metadata.annotations.a", {}, False),
+    ],
+)
+def test_a_default_is_nobodys_wish(field: str, live: Mapping[str, Any], expected: bool) -> None:
+    assert image_builds.is_default(live, field) is expected
+
+
 def test_the_object_remembers_the_ignore_file_of_its_containerfile_alone() -> None:
     """A command that does not name the Containerfile, which lies outside of the context, would miss it."""
     first = image_builds.with_context({"metadata": {"name": "shop"}, "spec": {}}, {"type": "Image"}, "x.dockerignore")
