@@ -152,6 +152,17 @@ if trial=$(in_storage from scratch 2>/dev/null) && in_storage mount "$trial" >/d
   in_storage rm "$trial" >/dev/null
 else
   driver=vfs
+  if ! problem=$(in_storage from --name=polyarch-trial scratch 2>&1); then
+    case $problem in
+    *'no space left'* | *'disk quota'* | *'annot allocate memory'*)
+      printf '%s\\n' "$problem" >&2
+      exit 1
+      ;;
+    esac
+    end {names.BUILDER_UNUSABLE} BuilderImageUnusable "the buildah of the builder image makes no container here, not \
+even an empty one ($problem)"
+  fi
+  in_storage rm polyarch-trial >/dev/null
 fi
 printf 'storage: %s\\n' "$driver" >&2
 """

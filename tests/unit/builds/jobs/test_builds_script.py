@@ -250,6 +250,28 @@ class TestEnds:
         assert f"builder image has no {lacks}" in ran.said["message"]
 
     @pytest.mark.req("BD-147")
+    @pytest.mark.parametrize(
+        ("problem", "code"),
+        [
+            ("error determining current user: user: lookup userid 0: no such file or directory", 47),
+            ("mkdir /run/containers: permission denied", 47),
+            ("write /polyarch/storage/vfs: no space left on device", 1),
+            ("mkdir x: disk quota exceeded", 1),
+            ("fork/exec /proc/self/exe: cannot allocate memory", 1),
+        ],
+    )
+    @pytest.mark.parametrize("profile", ["Rootless", "UserNamespace"])
+    def test_a_buildah_that_makes_not_even_an_empty_container_is_not_the_users_fault(self, pod, profile, problem, code):
+        pod.let("from", 125, problem)
+        ran = pod.run(order(profile=profile))
+        assert (ran.code, ran.said["reason"] if ran.said else None) == (
+            code,
+            "BuilderImageUnusable" if code == 47 else None,
+        )
+        assert problem in ran.output
+        assert not [each for each in ran.calls if "build" in each or "pull" in each]
+
+    @pytest.mark.req("BD-147")
     @pytest.mark.parametrize(("program", "says"), [("unshare", "No space left"), ("nsenter", "setns: not permitted")])
     def test_a_node_that_gives_a_rootless_pod_no_namespace_is_not_tried_again(self, pod, program, says):
         (pod.bin / program).write_text(f"#!/bin/sh\necho '{says}' >&2\nexit 1\n")
