@@ -156,7 +156,8 @@ def service(role: OperandDeployment, settings: OperatorSettings) -> Document:
 
 
 def disruption_budget(role: OperandDeployment, namespace: str) -> Document:
-    """A single replica may always be evicted: a budget that keeps it would only block drains.
+    """A single replica may always be evicted: a budget that keeps it would only block drains. So may a pod that is not
+    ready, which serves nobody: else pods that fail to start would hold a drain for ever.
 
     A budget has one of two fields, and the API server refuses both. Which one an operand has never depends on its
     settings, so that tools which apply it with different ones can follow each other.
@@ -167,7 +168,10 @@ def disruption_budget(role: OperandDeployment, namespace: str) -> Document:
         "kind": "PodDisruptionBudget",
         "metadata": metadata(role.name, role.name, namespace=namespace),
         "spec": (keeps_one if role.spare == "all but one" else {"maxUnavailable": 1})
-        | {"selector": {"matchLabels": {names.CONTROLLER_LABEL: role.name}}},
+        | {
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": {names.CONTROLLER_LABEL: role.name}},
+        },
     }
 
 

@@ -282,7 +282,10 @@ def test_while_the_configuration_is_deleted_nothing_belongs_to_it():
 )
 def test_evictions_leave_enough_pods(settings, name, spec):
     found = of_kind(made(settings), "PodDisruptionBudget")[name]["spec"]
-    assert {key: value for key, value in found.items() if key != "selector"} == spec
+    assert {key: value for key, value in found.items() if key != "selector"} == {
+        **spec,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
 
 
 @pytest.mark.req("PL-532")
