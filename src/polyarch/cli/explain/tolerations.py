@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from polyarch.cli.explain.pods import Configuration, GivenPod
+from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.oci.inspection import Inspection
 from polyarch.taints.decision import TolerationLookupProgress
 from polyarch.taints.events import explain_tolerations
@@ -41,5 +42,6 @@ def tolerated(given: GivenPod, configuration: Configuration, *, age: float | Non
         namespace_labels=configuration.namespaces.get(given.namespace, {}),
         existing=existing,
         stored=age is not None,
+        is_own=given.namespace == DEFAULT_NAMESPACE,
     )
     return TolerationExplainer(configuration, examine(facts), age)

@@ -642,3 +642,10 @@ def test_an_image_that_placement_does_not_need_is_looked_at_for_its_tolerations(
     entry = json.loads(explain(bound, objects=[TAINTS]).out)["pods"][0]
     assert entry["decision"]["images"] == []
     assert entry["tolerations"]["adds"] == ["arm64"]
+
+
+@pytest.mark.req("TN-046", "TN-084")
+@pytest.mark.parametrize("namespace", ["default", "polyarch-system"])
+def test_an_image_that_nobody_knows_holds_pods_of_others_alone(explain: Any, namespace: str) -> None:
+    (entry,) = json.loads(explain(pod("nobody/knows:1", namespace=namespace), objects=[TAINTS]).out)["pods"]
+    assert ("stays gated" in entry["tolerations"]["message"]) == (namespace == "default")
