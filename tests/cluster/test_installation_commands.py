@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -215,6 +216,60 @@ async def test_the_first_refusal_ends_it_with_the_servers_words_and_a_new_run_go
     assert done.code == 0, done.err
     results = [each["result"] for each in document(done.out)["objects"]]
     assert results == sorted(results, key=lambda result: result != "unchanged"), "it goes on where it stopped"
+
+
+@pytest.mark.req("IN-002")
+async def test_who_waits_is_told_which_pod_does_not_run_and_why(cluster: Cluster) -> None:
+    """In the words of the API server, the scheduler and a kubelet; there is no node here."""
+    waited = await cluster.polyarch("install", "--wait", "--timeout", "10")
+    assert waited.code == 3
+    assert re.search(
+        r"operator: 0 of 2 pods are ready \(polyarch-operator-\S+: Unschedulable: no nodes available", waited.err
+    )
+
+    template = (await cluster.client.get(DEPLOYMENTS, names.OPERATOR, namespace=NAMESPACE))["spec"]["template"]["spec"]
+
+    async def pod(name: str, **spec: Any) -> Json:
+        metadata = {"name": name, "labels": {names.CONTROLLER_LABEL: names.OPERATOR}}
+        document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template | spec}
+        return await cluster.client.create(PODS, document, namespace=NAMESPACE, type=dict)
+
+    await pod("a-gated", schedulingGates=[{"name": names.GATE}])
+    made = await pod("a-prepared", nodeName="none")
+    waiting = {"name": "main", "image": "", "imageID": "", "ready": False, "restartCount": 0}
+    waiting["state"] = {"waiting": {"reason": "ContainerCreating"}}
+    status = MergePatch({"status": {"containerStatuses": [waiting]}})
+    await cluster.client.patch(PODS, "a-prepared", status, namespace=NAMESPACE, subresource="status")
+    for kind, reason in (("Normal", "Pulled"), ("Warning", "FailedMount")):
+        event = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"generateName": "e-"},
+            "regarding": {"kind": "Pod", "namespace": NAMESPACE, "name": "a-prepared", "uid": made["metadata"]["uid"]},
+            "type": kind,
+            "reason": reason,
+            "note": f"{reason} it",
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "action": "Starting",
+            "reportingController": "tests",
+            "reportingInstance": "tests",
+        }
+        await cluster.client.create(EVENTS, event, namespace=NAMESPACE)
+    with pytest.raises(wait.WaitTimeout) as error:
+        await wait.available(cluster.client, NAMESPACE, switched_on=(), seconds=0, tell=lambda _: None)
+    gated = f"a-gated: SchedulingGated: it waits for {names.GATE}, which polyarch itself has set"
+    assert f"({gated}; a-prepared: FailedMount: FailedMount it; polyarch-operator-" in str(error.value)
+    for name in ("a-gated", "a-prepared"):  # else nobody does it
+        await cluster.client.delete(PODS, name, namespace=NAMESPACE, grace_period_seconds=0)
+
+
+@pytest.mark.req("IN-037")
+async def test_the_scheduler_to_mirror_has_the_version_of_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text("components: [numa]\nnuma: {scheduler: {}}\n")
+    found = await cluster.polyarch("install", "--images", "--values", str(values))
+    release = json.loads(await cluster.client.raw("GET", "/version"))["gitVersion"]
+    assert (found.code, found.out.splitlines()[1:]) == (0, [f"registry.k8s.io/kube-scheduler:{release}"])
 
 
 @pytest.mark.req("IN-002")

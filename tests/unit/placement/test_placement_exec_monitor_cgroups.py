@@ -25,6 +25,11 @@ CONTAINERS = {
     "CRI-O, cgroupfs": (f"0::/kubepods/besteffort/pod{UID}/crio-{ID}\n", UID, "cri-o"),
     "CRI-O, cgroupfs, v1": (OLD.replace("PATH", f"/kubepods/burstable/pod{UID}/crio-{ID}"), UID, "cri-o"),
     "CRI-O, cgroupfs, the runtime's monitor": (f"0::/kubepods/pod{UID}/crio-conmon-{ID}\n", UID, "cri-o"),
+    "CRI-O, a process that has ended where v1 has all controllers and v2 is mounted, too": (
+        f"8:pids:/\n4:memory:/\n0::/kubepods/besteffort/pod{STATIC}/crio-{ID}\n",
+        STATIC,
+        "cri-o",
+    ),
     "CRI-O, systemd, v1": (OLD.replace("PATH", f"{SLICE}/crio-{ID}.scope"), UID, "cri-o"),
     "containers that a container runs itself": (
         f"0::{SLICE}/cri-containerd-{ID}.scope/docker/{NODE}/init.scope\n",
