@@ -266,8 +266,12 @@ class Reflector:
         self._blind, self._blind_since = self.blind_seconds, None
 
     def _failed(self, failed: RequestFailed) -> None:
-        error = failed.error
+        error, streamed = failed.error, self._state.health.streaming
         self._feed(failed)
+        if streamed and not self._state.health.streaming:
+            # Not every version streams lists (1.32 does, 1.33 does not): nothing is broken.
+            log.info("the API server streams no lists, listing pages", resource=str(self), error=str(error))
+            return
         self.last_error = str(error)
         self._not_found = self._not_found + 1 if isinstance(error, NotFound) else 0
         if self.is_missing and self._not_found:

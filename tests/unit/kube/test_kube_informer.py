@@ -127,7 +127,7 @@ async def test_nothing_is_complete_before_the_end_mark(api, informer):
 
 @pytest.mark.req("KR-011")
 @pytest.mark.parametrize("code", [400, 422])
-async def test_a_server_without_streaming_lists_is_read_in_pages(api, informer, clock, code):
+async def test_a_server_without_streaming_lists_is_read_in_pages(api, informer, clock, code, capsys):
     """As servers without the feature, and older ones, answer to sendInitialEvents."""
     message = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
     api.script(
@@ -140,6 +140,10 @@ async def test_a_server_without_streaming_lists_is_read_in_pages(api, informer, 
         await until(lambda: names(informer) == ["a", "b", "c"])
     assert watched(api) == ["stream", "page", "page more", "watch 5"]
     assert clock.slept == []
+    assert informer.blind_seconds == 0
+    told = capsys.readouterr().out
+    assert "listing pages" in told
+    assert "warning" not in told, "there is nothing to look after"
 
 
 @pytest.mark.req("KR-012")
