@@ -18,6 +18,8 @@ SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),157783680
 # What these tests do most is wait: for controllers, probes and programs that start.
 CLUSTER_WORKERS ?= 3
 # API servers, etcd and Helm collect garbage less often: a third less of their CPU time for more memory.
+# Versions of Kubernetes on which `make older` runs: those that the sandbox can run besides the usual one.
+KUBERNETES ?= $(shell $(RUN)/python -c "from polyarch.sandbox.versions import OTHER_MINORS; print(*OTHER_MINORS)")
 CLUSTER := GOGC=300 $(RUN)/python -m tools.alone tests/oracles tests/cluster tests/faults -v -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder
 LOCKED := --universal --generate-hashes --no-emit-index-url --no-header
 
@@ -30,7 +32,7 @@ define install
 	    Installing) echo "  $$fetched packages are there, now they are unpacked";; esac; done
 endef
 
-.PHONY: help demo test check docs unit peers cluster long bench soak corpus picture generate lock dist image sbom krew bundle release-notes changelog clean
+.PHONY: help demo test check docs unit peers cluster long older bench soak corpus picture generate lock dist image sbom krew bundle release-notes changelog clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +83,12 @@ cluster: $(READY) peers ## tests against the peers, a real control plane and a r
 
 long: $(READY) ## the tests that take longest, every night and before a release: what tests/long.py lists
 	@$(RUN)/python -m tools.peers --long && $(RUN)/polyarch sandbox fetch && $(CLUSTER) -m long
+	@$(MAKE) --no-print-directory older
+
+older: $(READY) peers ## the part of `make long` on older versions of Kubernetes, each built once (KUBERNETES=1.30: only on this one)
+	@failed=0; for version in $(KUBERNETES); do echo "== Kubernetes $$version"; \
+	  $(RUN)/polyarch sandbox fetch --kubernetes $$version && POLYARCH_TEST_KUBERNETES=$$version $(CLUSTER) -m older || failed=1; \
+	  done; exit $$failed
 
 docs: $(PAGES_READY) ## guide, comparison, design and decisions as a site with search, build/docs/index.html; a broken link is an error
 	@echo "== pages"; PYTHONPATH=src $(PAGES)/bin/python -m sphinx -q -W --keep-going -j auto -c tools/docs -d build/docs/.doctrees -b html docs build/docs

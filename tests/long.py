@@ -3,6 +3,9 @@
 `make test` shows each thing that polyarch does once from end to end, each kind of fault once for a role, and each form
 in which polyarch is packaged once. What repeats that at every step, with every answer, in large numbers, for minutes,
 or with a second program is here, each time with what it adds and which test is always run.
+
+``make older``, a part of that, repeats cluster tests on older versions of Kubernetes: those of what polyarch asks of a
+cluster, chosen so that each feature comes, works and goes once. They use the shared sandboxes of ``tests/cluster``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -423,6 +426,63 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
 }
 """Name of a file to what its tests add to those that are always run, and beginnings of their names."""
+OLDER: Mapping[str, tuple[str, ...]] = {
+    # Installing, upgrading, uninstalling.
+    "test_installation_commands": (
+        "test_installs_everything_in_order",
+        "test_the_checks_are_listed",
+        "test_what_somebody_changed_of_the_operator",
+        "test_a_dry_run_writes_nothing",
+        "test_nothing_is_left_anywhere",
+        "test_without_an_operator_gates_and_finalizers",
+        "test_check_prints_a_diff",
+        "test_an_upgrade_keeps",
+    ),
+    "test_operator_lifecycle": (
+        "test_created_it_is_available",
+        "test_what_is_deleted_or_edited",
+        "test_the_namespace_may_be_deleted",
+        "test_configs_and_policy_have_a_status",
+    ),
+    "test_operator_webhooks": ALL,
+    # But not its policies that mutate: 1.36 is the first version to serve them by default.
+    "test_placement_apply_set": (
+        "test_placements_objects",
+        "test_whatever_somebody",
+        "test_what_others",
+        "test_what_cannot",
+    ),
+    # Placement.
+    "test_sandbox_polyarch": ALL,
+    "test_placement_assumptions": ALL,
+    "test_placement_gated": ALL,
+    "test_placement_inline": ALL,
+    "test_placement_schema": ALL,
+    "test_placement_sweep": ALL,
+    # Taints.
+    "test_taints_operator": ("test_applied_it_taints", "test_beside_placement"),
+    "test_taints_nodes": ALL,
+    "test_taints_daemonsets": ALL,
+    "test_taints_schema": ALL,
+    # Builds.
+    "test_builds_operator": ("test_the_builder_comes",),
+    "test_builds_walk": ALL,
+    "test_builds_schema": ALL,
+    # NUMA.
+    "test_numa_operator": ALL,
+    "test_numa_scheduling": ALL,
+    "test_numa_schema": ALL,
+    "test_numa_topology_schema": ALL,
+    # Admission policies, those of polyarch's own accounts among them.
+    "test_operator_tenants": ALL,
+    "test_builds_tenants": ALL,
+    "test_numa_node_policy": ALL,
+    "test_exec_monitor": ("test_a_failed_exec", "test_reports_about_nothing", "test_a_node_side_reports"),
+    # The client: lists as streams, watches, leases.
+    "test_kube_client_cluster": ALL,
+    "test_kube_control_live": ALL,
+}
+"""Name of a file to beginnings of the tests that ``make older`` repeats on other versions of Kubernetes."""
 
 
 def left_to_make_long(nodeid: str) -> bool:
@@ -432,11 +492,19 @@ def left_to_make_long(nodeid: str) -> bool:
     return any(name.startswith(tests) for tests in LONG.get(file, {}).values())
 
 
+def repeated_on_older_versions(nodeid: str) -> bool:
+    """Whether the test is in that other table."""
+    path, _, name = nodeid.partition("::")
+    return name.startswith(OLDER.get(path.rsplit("/", 1)[-1].removesuffix(".py"), ()))
+
+
 def mark(items: Iterable[pytest.Item]) -> None:
-    """Give them the marker ``long``."""
+    """Give them the markers ``long`` and ``older``."""
     for item in items:
         if left_to_make_long(item.nodeid):
             item.add_marker(pytest.mark.long)
+        if repeated_on_older_versions(item.nodeid):
+            item.add_marker(pytest.mark.older)
 
 
 def faults(nodeids: Iterable[str]) -> list[str]:
@@ -455,4 +523,10 @@ def faults(nodeids: Iterable[str]) -> list[str]:
         ]
         if ALL[0] not in beginnings and all(name.startswith(tuple(beginnings)) for name in tests[file]):
             found.append(f"{file}.py has no test that is always run: keep one, or write ALL into tests/long.py")
+    found += [
+        f"{file}.py has no {each}, which is to be run on older versions: take it out of tests/long.py"
+        for file in OLDER.keys() & tests.keys()
+        for each in OLDER[file]
+        if not any(name.startswith(each) for name in tests[file])
+    ]
     return sorted(found)

@@ -6,7 +6,8 @@ lock.
 The first worker that needs the sandbox brings it up while the others wait at its lock. It is owned by the pytest
 process (the controller, under xdist) and ends with it, however that ends, or when the last test that needs it has
 ended (``endings``). ``POLYARCH_TEST_SANDBOX=NAME`` uses a running sandbox instead and leaves it running: quick while
-one writes tests (``POLYARCH_TEST_OPERATED`` for the operator's, and so on).
+one writes tests (``POLYARCH_TEST_OPERATED`` for the operator's, and so on). ``POLYARCH_TEST_KUBERNETES=1.30`` has these
+sandboxes run another version of Kubernetes.
 """
 
 import asyncio
@@ -109,7 +110,8 @@ def _shared(request: pytest.FixtureRequest, **settings: Any) -> Sandbox:
         return Sandbox.attach(named)
     owner = _session_process(request.config)
     name = _name(sandbox_of(request.fixturename, request.node.nodeid), owner)
-    wanted = Settings(name=name, **{"polyarch": False, **settings})
+    kubernetes = os.environ.get("POLYARCH_TEST_KUBERNETES", "")
+    wanted = Settings(name=name, kubernetes=kubernetes, **{"polyarch": False, **settings})
     return _run(Sandbox.start(wanted, owner=owner, repair=False))
 
 

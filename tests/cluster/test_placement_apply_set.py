@@ -35,7 +35,7 @@ from polyarch.kube.resources import (
     ObjectRef,
     Resource,
 )
-from polyarch.objects import ObjectKey, Unstructured
+from polyarch.objects import ObjectKey, PartialObjectMetadata, Unstructured
 from polyarch.operator.apply_sets import IN_CLUSTER
 from polyarch.operator.components import placement_objects as operands
 from polyarch.operator.components import placement_objects as webhooks
@@ -44,6 +44,7 @@ from polyarch.placement import names
 from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.placement.settings import SettingsTable
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.versions import as_numbers
 
 
 class Requests:
@@ -112,14 +113,23 @@ async def test_placements_objects_are_kept_without_a_request(sandbox: Sandbox, n
     suffix, requests = f"-{secrets.token_hex(4)}", Requests()
     desired, kinds = placement_objects(namespace, suffix), kinds_in(namespace)
     part = f"{names.OPERAND}{suffix}"
+    # Before 1.31 the API server drops `matchLabelKeys` of a pod affinity, which a new process does not know yet.
+    again = 2 if version_of(sandbox) < (1, 31) else 0
+
+    async def deployed() -> set[str | None]:
+        found = await client.list(DEPLOYMENTS, type=PartialObjectMetadata, namespace=namespace)
+        return {each.metadata.resource_version for each in found.items}
+
     async with Client(config.load(str(sandbox.kubeconfig)), role="tests", metrics=requests) as client:
         for passes in range(2):  # the second one is another process's
+            before = await deployed()
             informers = InformerFactory(client, freeze=False)
             kept = ApplySet(client, informers, kinds=kinds, label=names.OPERAND_LABEL)
             async with in_background(informers.run()):
                 await informers.synced()
                 outcome = await kept.apply(desired, part_of=part)
-                assert len(outcome.applied) == (0 if passes else len(desired))
+                assert len(outcome.applied) == (again if passes else len(desired))
+                assert not passes or await deployed() == before
                 requests.count.clear()
                 for _ in range(3):
                     assert not (await kept.apply(desired, part_of=part)).changed
@@ -138,6 +148,7 @@ async def test_placements_objects_are_kept_without_a_request(sandbox: Sandbox, n
 POD = "/spec/template/spec"
 CONTAINER = f"{POD}/containers/0"
 MINE = {"name": "mine", "image": "example.com/mine"}
+ANY_NAME = "a variable whose name JSON escapes"
 EDITS: dict[str, tuple[Resource, list[Operation]]] = {
     "the port of a Service": (SERVICES, [replace("/spec/ports/0/port", 8080)]),
     "the protocol of a port": (SERVICES, [replace("/spec/ports/0/protocol", "UDP")]),
@@ -160,7 +171,7 @@ EDITS: dict[str, tuple[Resource, list[Operation]]] = {
     "an init container": (DEPLOYMENTS, [add(f"{POD}/initContainers", [MINE | {"name": "first"}])]),
     "another program": (DEPLOYMENTS, [add(f"{CONTAINER}/command", ["sleep", "1d"])]),
     "a variable more": (DEPLOYMENTS, [add(f"{CONTAINER}/env/-", {"name": "MORE", "value": "1"})]),
-    "a variable whose name JSON escapes": (DEPLOYMENTS, [add(f"{CONTAINER}/env/-", {"name": "A&B<C>", "value": "1"})]),
+    ANY_NAME: (DEPLOYMENTS, [add(f"{CONTAINER}/env/-", {"name": "A&B<C>", "value": "1"})]),
     "where a program starts": (DEPLOYMENTS, [add(f"{CONTAINER}/workingDir", "/elsewhere")]),
     "a capability": (DEPLOYMENTS, [add(f"{CONTAINER}/securityContext/capabilities/add", ["SYS_ADMIN"])]),
     "a variable's name": (DEPLOYMENTS, [replace(f"{CONTAINER}/env/0/name", "OTHER")]),
@@ -208,6 +219,10 @@ EDITS: dict[str, tuple[Resource, list[Operation]]] = {
 }
 
 
+def version_of(sandbox: Sandbox) -> tuple[int, ...]:
+    return as_numbers(sandbox.version.removeprefix("v"))
+
+
 @asynccontextmanager
 async def kept_in(sandbox: Sandbox, kinds: list[tuple[Resource, str]]) -> AsyncIterator[tuple[Client, ApplySet]]:
     """An apply set whose caches are complete."""
@@ -245,6 +260,8 @@ async def test_whatever_somebody_changes_of_what_is_ours_alone_is_put_right(sand
     async with kept_in(sandbox, kinds_in(namespace)) as (client, kept):
         await kept.apply(desired, part_of=part)
         for what, (resource, operations) in EDITS.items():
+            if what == ANY_NAME and version_of(sandbox) < (1, 32):
+                continue  # the API server takes only C identifiers, dashes and dots
             of_webhook = names.WEBHOOK_CONFIGURATION if resource == MUTATING_WEBHOOKS else names.WEBHOOK
             name = f"{of_webhook}{suffix}"
             ref = ObjectRef(resource, ObjectKey(namespace if resource.namespaced else "", name))

@@ -337,7 +337,8 @@ class FaultProxy:
                 response.headers.add(name, value)
         try:
             await response.prepare(request)
-            if lines and isinstance(action, Lines):
+            # A refusal is no stream; with other lines it would be shorter or longer than its header says.
+            if lines and isinstance(action, Lines) and answer.status == 200:
                 return await self._forward_lines(request, response, answer, action)
             sent = 0
             async for chunk in answer.content.iter_any():

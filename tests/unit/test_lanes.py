@@ -9,7 +9,7 @@ import pytest
 
 from endings import Endings
 from lanes import EXCLUSIVE, FIRST, LAST, durations, lane_of, order, sandbox_of, strays
-from long import ALL, LONG, faults, left_to_make_long
+from long import ALL, LONG, OLDER, faults, left_to_make_long, repeated_on_older_versions
 
 TESTS = Path(__file__).parents[1]
 
@@ -23,6 +23,17 @@ def test_what_is_left_to_make_long_is_there(file: str) -> None:
     assert [name for name in names if f"def {name.partition('[')[0]}" not in text] == []
     assert names == [*dict.fromkeys(names)]
     assert left_to_make_long(f"tests/cluster/{file}.py::{names[0]}_or_more")
+
+
+@pytest.mark.req("SB-020")
+@pytest.mark.parametrize("file", OLDER)
+def test_what_is_repeated_on_older_versions_is_there_and_runs_in_a_shared_sandbox(file: str) -> None:
+    """A sandbox of a test's own would run the usual version and pass."""
+    text = (TESTS / "cluster" / f"{file}.py").read_text(encoding="utf-8")
+    assert [name for name in OLDER[file] if f"def {name}" not in text] == []
+    assert repeated_on_older_versions(f"tests/cluster/{file}.py::{OLDER[file][0]}_or_more")
+    assert not repeated_on_older_versions("tests/cluster/test_examples.py::test_another")
+    assert "Sandbox.start(" not in text
 
 
 NAMED = sorted({name for sentences in LONG.values() for each in sentences for name in re.findall(r"test_\w+", each)})
