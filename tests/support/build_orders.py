@@ -99,8 +99,8 @@ class FakePod:
         fake = self.bin / "buildah"
         fake.write_text(f"#!{sys.executable} -I\n" + _FAKE.format(log=str(self.log), outcomes=str(self.outcomes)))
         fake.chmod(0o755)
-        for name, flags in (("unshare", 1), ("nsenter", 3)):
-            (self.bin / name).write_text(f'#!/bin/sh\nshift {flags}\nexec "$@"\n')
+        for name, flags in (("unshare", 1), ("nsenter", 3), ("mount", 99)):
+            (self.bin / name).write_text(f'#!/bin/sh\n[ $# -ge {flags} ] || exit 0\nshift {flags}\nexec "$@"\n')
             (self.bin / name).chmod(0o755)
 
     def let(self, command: str, status: int, says: str = "") -> None:

@@ -1,10 +1,10 @@
 """``build.sh``: what runs in the builder image, rendered for one architecture.
 
-It needs ``sh`` and buildah; profile Rootless also ``unshare``, ``nsenter`` and ``sleep``, images in Docker's format
-``mkdir``, ``mv``, ``sha256sum`` and ``wc``, Git contexts ``git``, ``cat`` and ``rm``, entitlements ``cp`` and
-``mkdir``. Every value that comes from a user stands in single
-quotes, so the shell reads no text of a user. Every way out that is not classified ends with status 1: the status of
-buildah, and so of a ``RUN``, never becomes the container's."""
+It needs ``sh`` and buildah; profile Rootless also ``unshare``, ``nsenter``, ``mount`` and ``sleep``, images in
+Docker's format ``mkdir``, ``mv``, ``sha256sum`` and ``wc``, Git contexts ``git``, ``cat`` and ``rm``, entitlements
+``cp`` and ``mkdir``. Every value that comes from a user stands in single quotes, so the shell reads no text of a user.
+Every way out that is not classified ends with status 1: the status of buildah, and so of a ``RUN``, never becomes the
+container's."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal
@@ -109,7 +109,7 @@ _ROOTLESS = f"""
 # Goes on as root of a user namespace whose ids the capabilities of this container map: no program of the image needs
 # them, as newuidmap would, and no user of the image subordinate ids. A process that sleeps holds the namespace.
 if [ "${{1-}}" != {_INSIDE} ]; then
-  for program in unshare nsenter sleep; do
+  for program in unshare nsenter mount sleep; do
     if ! command -v "$program" >/dev/null; then
       end {names.BUILDER_UNUSABLE} BuilderImageUnusable "the builder image has no $program, which securityProfile \
 Rootless needs for a user namespace: have util-linux in it, or take securityProfile UserNamespace"
@@ -134,6 +134,13 @@ allow it (kernel.apparmor_restrict_unprivileged_userns), or build on other nodes
   exec nsenter -t "$holder" -U unshare -m /bin/sh "$0" {_INSIDE} "$holder"
 fi
 kill -9 "$2"
+# Folders that buildah writes in as root belong to the node's: it gets others, which nobody else sees.
+for folder in /run /var/lib/containers ~root; do
+  if [ -d "$folder" ] && [ "$folder" != / ] && ! problem=$(mount -t tmpfs tmpfs "$folder" 2>&1); then
+    end {names.NOT_IN_USER_NAMESPACE} UserNamespaceUnavailable "the node lets no pod mount in its user namespace: \
+$problem"
+  fi
+done
 """
 
 _BUILDAH = f"""

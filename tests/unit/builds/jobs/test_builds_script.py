@@ -236,6 +236,7 @@ class TestEnds:
         [
             ("Rootless", "unshare"),
             ("Rootless", "nsenter"),
+            ("Rootless", "mount"),
             ("Rootless", "buildah"),
             ("UserNamespace", "buildah"),
             ("Privileged", "buildah"),
@@ -272,7 +273,10 @@ class TestEnds:
         assert not [each for each in ran.calls if "build" in each or "pull" in each]
 
     @pytest.mark.req("BD-147")
-    @pytest.mark.parametrize(("program", "says"), [("unshare", "No space left"), ("nsenter", "setns: not permitted")])
+    @pytest.mark.parametrize(
+        ("program", "says"),
+        [("unshare", "No space left"), ("nsenter", "setns: not permitted"), ("mount", "/run: permission denied")],
+    )
     def test_a_node_that_gives_a_rootless_pod_no_namespace_is_not_tried_again(self, pod, program, says):
         (pod.bin / program).write_text(f"#!/bin/sh\necho '{says}' >&2\nexit 1\n")
         ran = pod.run(order(profile="Rootless"))
