@@ -43,7 +43,7 @@ PLACEMENT_ROLES: Final = (names.WEBHOOK, names.CONTROLLER, names.ENOEXEC_HANDLER
 OWN_GATES: Final = (names.GATE, taint_names.GATE)
 
 
-class Missing(NamedTuple):
+class WaitReason(NamedTuple):
     """What is waited for."""
 
     text: str
@@ -127,14 +127,14 @@ async def available(
 
 async def _missing(
     client: Client, namespace: str, switched_on: Collection[Resource], *, is_heard: bool
-) -> Missing | None:
+) -> WaitReason | None:
     """``is_heard``: the operator's leader is waited for until it says that it has looked at everything."""
     try:
         deployment = await client.get(DEPLOYMENTS, OPERATOR, namespace=namespace)
     except NotFound:
-        return Missing(f"there is no Deployment {namespace}/{OPERATOR}")
+        return WaitReason(f"there is no Deployment {namespace}/{OPERATOR}")
     if (lacking := _not_rolled_out(deployment)) is not None:
-        return Missing(lacking, (OPERATOR,))
+        return WaitReason(lacking, (OPERATOR,))
     missing = await _missing_of_builds(client, namespace) if _variable(deployment, BUILDS_SWITCH) == "on" else None
     if missing is None and ARCHITECTURE_TAINTS in switched_on:
         missing = await _missing_of_taints(client, namespace)
@@ -155,23 +155,23 @@ def _variable(deployment: Document, name: str) -> str:
     return next((each.get("value") or "" for each in variables if each["name"] == name), "")
 
 
-async def _missing_of_builds(client: Client, namespace: str) -> Missing | None:
+async def _missing_of_builds(client: Client, namespace: str) -> WaitReason | None:
     try:
         deployment = await client.get(DEPLOYMENTS, build_names.ROLE, namespace=namespace)
     except NotFound:
-        return Missing("builds: the operator has not begun")
+        return WaitReason("builds: the operator has not begun")
     if (deployment.get("status") or {}).get("availableReplicas"):
         return None
-    return Missing(f"builds: no pod is available{_replica_failure(deployment)}", (build_names.ROLE,))
+    return WaitReason(f"builds: no pod is available{_replica_failure(deployment)}", (build_names.ROLE,))
 
 
-async def _missing_of_numa(client: Client, switched_on: Collection[Resource], namespace: str) -> Missing | None:
+async def _missing_of_numa(client: Client, switched_on: Collection[Resource], namespace: str) -> WaitReason | None:
     for resource, name, role in (
         (OPERATORS, numa_names.OPERATOR_SINGLETON, shared.NUMA_EXPORTER),
         (SCHEDULERS, numa_names.SCHEDULER_SINGLETON, shared.NUMA_SCHEDULER),
     ):
         if resource in switched_on and (text := await _missing_of(client, resource, name)) is not None:
-            return Missing(text, (role,), namespace)
+            return WaitReason(text, (role,), namespace)
     return None
 
 
@@ -187,59 +187,59 @@ async def _missing_of(client: Client, resource: Resource, name: str) -> str | No
     return None if is_true(found, "Available") and is_current else _words(said, f"numa: {resource.kind}")
 
 
-async def _missing_of_taints(client: Client, namespace: str) -> Missing | None:
+async def _missing_of_taints(client: Client, namespace: str) -> WaitReason | None:
     """The role adds tolerations once its webhook is registered, which it is once a pod is available."""
     try:
         taints = await client.get(ARCHITECTURE_TAINTS, names.SINGLETON)
     except NotFound:
-        return Missing(f"there is no {ARCHITECTURE_TAINTS.kind} {names.SINGLETON}")
+        return WaitReason(f"there is no {ARCHITECTURE_TAINTS.kind} {names.SINGLETON}")
     try:
         deployment = await client.get(DEPLOYMENTS, taint_names.ROLE, namespace=namespace)
     except NotFound:
-        return Missing("taints: the operator has not begun")
+        return WaitReason("taints: the operator has not begun")
     if not (deployment.get("status") or {}).get("availableReplicas"):
-        return Missing(f"taints: no pod is available{_replica_failure(deployment)}", (taint_names.ROLE,))
+        return WaitReason(f"taints: no pod is available{_replica_failure(deployment)}", (taint_names.ROLE,))
     if (taints.get("spec") or {}).get("state", "active") != "active":
         return None  # nothing is registered then
     try:
         await client.get(MUTATING_WEBHOOKS, taint_names.ROLE)
     except NotFound:
-        return Missing("taints: the webhook is not registered yet")
+        return WaitReason("taints: the webhook is not registered yet")
     return None
 
 
-async def _missing_of_placement(client: Client) -> Missing | None:
+async def _missing_of_placement(client: Client) -> WaitReason | None:
     try:
         cppc = await client.get(CPPCS, names.SINGLETON)
     except NotFound:
-        return Missing(f"there is no {CPPCS.kind} {names.SINGLETON}")
+        return WaitReason(f"there is no {CPPCS.kind} {names.SINGLETON}")
     if not is_true(cppc, "Available"):
-        return Missing(_words(conditions(cppc), "placement"), PLACEMENT_ROLES)
+        return WaitReason(_words(conditions(cppc), "placement"), PLACEMENT_ROLES)
     degraded = conditions(cppc).get("Degraded", {})
     if degraded.get("status") != "True":
         return None
-    return Missing(f"{AVAILABLE_BUT}{degraded.get('message')}", PLACEMENT_ROLES)
+    return WaitReason(f"{AVAILABLE_BUT}{degraded.get('message')}", PLACEMENT_ROLES)
 
 
-async def _unsettled(client: Client, deployment: Document, *, is_heard: bool) -> Missing | None:
+async def _unsettled(client: Client, deployment: Document, *, is_heard: bool) -> WaitReason | None:
     """A former pod may still lead; one that ends gives its Lease back."""
     namespace, status = deployment["metadata"]["namespace"], deployment.get("status") or {}
     pods = await _pods_of(client, namespace, OPERATOR)
     is_ending = any(each["metadata"].get("deletionTimestamp") for each in pods)
     if is_ending or status.get("replicas", 0) > status.get("updatedReplicas", 0):
-        return Missing(f"{UNSETTLED}a former pod has not ended", (OPERATOR,))
+        return WaitReason(f"{UNSETTLED}a former pod has not ended", (OPERATOR,))
     try:
         lease = await client.get(LEASES, names.OPERATOR_LEASE, namespace=namespace)
     except NotFound:
         lease = {"metadata": {}, "spec": {}}
     leader = lease["spec"].get("holderIdentity")
     if not leader:
-        return Missing(f"{UNSETTLED}none of its pods leads yet", (OPERATOR,))
+        return WaitReason(f"{UNSETTLED}none of its pods leads yet", (OPERATOR,))
     told = (lease["metadata"].get("annotations") or {}).get(names.OPERATOR_SETTLED)
-    return Missing(SILENT) if is_heard and told != leader else None
+    return WaitReason(SILENT) if is_heard and told != leader else None
 
 
-async def _being_replaced(client: Client, namespace: str) -> Missing | None:
+async def _being_replaced(client: Client, namespace: str) -> WaitReason | None:
     """Roles are available all the time while their pods are replaced; until then some do as they did before."""
     behind = []
     for name in REPLACED:
@@ -254,7 +254,7 @@ async def _being_replaced(client: Client, namespace: str) -> Missing | None:
             behind.append((name, f"Deployment {name} ({new} of {wanted} are new{_replica_failure(deployment)})"))
     if not behind:
         return None
-    return Missing(f"{REPLACING}{', '.join(text for _, text in behind)}", tuple(name for name, _ in behind))
+    return WaitReason(f"{REPLACING}{', '.join(text for _, text in behind)}", tuple(name for name, _ in behind))
 
 
 def _not_rolled_out(deployment: Document) -> str | None:
@@ -282,7 +282,7 @@ async def _pods_of(client: Client, namespace: str, role: str) -> Sequence[Docume
     return [each.document for each in page.objects]
 
 
-async def _why_not(client: Client, missing: Missing, namespace: str) -> str:
+async def _why_not(client: Client, missing: WaitReason, namespace: str) -> str:
     """What keeps pods of what is missing from running, in brackets: each reason once, with the first such pod."""
     home = missing.namespace or namespace
     reasons: dict[str, str] = {}

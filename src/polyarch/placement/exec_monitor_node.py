@@ -446,12 +446,14 @@ class PodAttribution:
 
     def _remember(self, pid: int) -> bool:
         """False if the process lives in no container now."""
-        started, text = self._started(pid), self._read(pid, "cgroup")
-        if text is None or started is None:
+        text = self._read(pid, "cgroup")
+        if text is None:
             return True
         containers = containers_of_process(text)
         if not containers:
             return False
+        if (started := self._started(pid)) is None:
+            return True
         self._forked.pop(pid, None)
         self._forked[pid] = _ForkedProcess(self._now(), started, containers)
         if len(self._forked) > MAX_FORKED:
