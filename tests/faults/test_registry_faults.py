@@ -6,17 +6,26 @@ each also shows that one host's trouble is no other's. Each is one test with its
 
 import asyncio
 import base64
+import contextlib
 import json
-from collections.abc import Awaitable, Callable
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from fault_proxy import Answer, Cut, FaultProxy, Seen, Slow
+from fault_roles import Replica
 from fault_scenarios import side_by_side
 from fault_table import Row
-from placement_cluster import decision
+from placement_cluster import decision, is_gated, pod, until
 
-from polyarch.kube.resources import EVENTS, SECRETS
+from polyarch.kube.client import Client
+from polyarch.kube.errors import Forbidden
+from polyarch.kube.resources import EVENTS, NAMESPACES, PODS, SECRETS
+from polyarch.operator.components.placement_objects import controller_deployment, webhook_deployment
+from polyarch.operator.settings import OperatorSettings
 
 pytestmark = pytest.mark.req("RG-065", "RG-103", "RG-104", "RG-105")
 
@@ -228,3 +237,121 @@ async def test_a_realm_on_a_forbidden_address_is_not_asked(come_to):
     row = await come_to("realm")
     assert row.note.startswith("refused-address; "), row.note
     assert row.registry_requests <= 3 * 12 * 2
+
+
+PORTS = 100
+MIB = 2**20
+LIMITS = {
+    made.role: int(made.memory_limit.removesuffix("Mi")) * MIB
+    for made in (webhook_deployment(OperatorSettings()), controller_deployment(OperatorSettings()))
+}
+"""Of the containers' memory, in bytes, by role."""
+
+
+@contextlib.asynccontextmanager
+async def dripping(ports: int) -> AsyncIterator[tuple[list[str], set[asyncio.StreamWriter]]]:
+    """A host at so many ports, each with a manifest of which nearly two MiB come at once and the rest slowly; the
+    addresses, and the bodies under way."""
+    under_way: set[asyncio.StreamWriter] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if await reader.readexactly(1) == b"\x16":  # TLS
+                writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                await writer.drain()
+            else:
+                await reader.readuntil(b"\r\n\r\n")
+                under_way.add(writer)
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/vnd.oci.image.index.v1+json\r\n")
+                writer.write(b"Transfer-Encoding: chunked\r\n\r\n")  # no length that tells what is to come
+                for _ in range(30):
+                    writer.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
+                    await writer.drain()
+                while True:
+                    writer.write(b"400\r\n" + b" " * 1024 + b"\r\n")
+                    await writer.drain()
+                    await asyncio.sleep(1)
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            under_way.discard(writer)
+            writer.transport.abort()
+
+    servers = [await asyncio.start_server(serve, "127.0.0.1", 0) for _ in range(ports)]
+    try:
+        yield [f"127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers], under_way
+    finally:
+        for server in servers:
+            server.close()
+        for writer in list(under_way):
+            writer.transport.abort()
+
+
+def most_memory(replica: Replica) -> int:
+    """The most bytes of memory that the process has had."""
+    status = Path(f"/proc/{replica.process.pid}/status").read_text()
+    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
+
+
+async def _accepted(client: Client, document: dict[str, Any], namespace: str) -> bool:
+    try:
+        await client.create(PODS, document, namespace=namespace)
+    except Forbidden:  # the ServiceAccount of the namespace is not there yet
+        return False
+    return True
+
+
+@pytest.mark.req("PL-851", "PL-854")
+async def test_a_pod_with_a_hundred_registries_that_drip_exhausts_no_process_and_delays_no_other(faults, told):
+    """The pod stays, so the next leader meets it, too. Each of its images is about as large as may be read."""
+    namespace = f"flood-{secrets.token_hex(4)}"
+    images = await faults.seed("steady", 8)
+    async with dripping(PORTS) as (addresses, under_way), contextlib.AsyncExitStack() as stack:
+        hosts = {f"flood-{at}.faults.test": address for at, address in enumerate(addresses)}
+        stack.callback(faults.fleet.also_at, {})
+        faults.fleet.also_at(hosts)
+        for replica in (*faults.fleet.webhooks, *faults.fleet.controllers):  # new ones: with these hosts, and small
+            await replica.end()
+        await faults.fleet.ensure()
+        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        await faults.client.create(NAMESPACES, document)
+        flood = pod(*(f"{host}/x/y:1" for host in hosts), automountServiceAccountToken=False)
+        creating = asyncio.create_task(until(lambda: _accepted(faults.client, flood, namespace), seconds=30))
+        inline = 0
+        while not creating.done():
+            inline = max(inline, len(under_way))
+            await asyncio.sleep(0.01)
+        await creating
+        memory: dict[str, int] = {}
+
+        def measure() -> None:
+            for replica in (*faults.fleet.webhooks, *faults.fleet.controllers):
+                memory[replica.role] = max(memory.get(replica.role, 0), most_memory(replica))
+
+        held = 0
+        for turn in ("first", "next"):
+            async with asyncio.timeout(60):
+                while not under_way:
+                    await asyncio.sleep(0.05)
+            held = max(held, len(under_way))
+            async with faults.crowd() as crowd:
+                await crowd.create(images, 40)
+                await crowd.released(seconds=SECONDS)
+                row = await crowd.row(f"a hundred dripping registries, {turn} leader")
+            for _ in range(20):
+                await asyncio.sleep(0.5)
+                held = max(held, len(under_way))
+            measure()
+            row.note = f"{inline} bodies at admission, at most {held}; " + "; ".join(
+                f"{role} {size // MIB} MiB" for role, size in sorted(memory.items())
+            )
+            told(row)
+            assert row.released == row.pods
+            if turn == "first":
+                await (await faults.fleet.leader()).kill()
+                await faults.fleet.leader()
+        assert held > 4
+        for role, size in memory.items():
+            assert size <= 0.8 * LIMITS[role], (role, size // MIB)
+        assert is_gated(await faults.client.get(PODS, "app", namespace=namespace))
+        await faults.client.delete(NAMESPACES, namespace)

@@ -11,7 +11,7 @@ import os
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -196,6 +196,7 @@ class Fleet:
         self._client = client
         self._api_server = api_server
         self._registries_conf = registries_conf
+        self._registries = registries_conf.read_text()
         self._folder = folder
         self._count = 0
         self._scraper = ""
@@ -210,6 +211,11 @@ class Fleet:
     @property
     def controllers(self) -> list[Replica]:
         return [replica for replica in self.replicas if replica.role == CONTROLLER and replica.is_running]
+
+    def also_at(self, hosts: Mapping[str, str]) -> None:
+        """Replicas started from now on find these hosts at these addresses, without TLS, beside those of all tests."""
+        more = (f'[[registry]]\nprefix = "{host}"\nlocation = "{at}"\ninsecure = true\n' for host, at in hosts.items())
+        self._registries_conf.write_text(self._registries + "".join(more))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:

@@ -367,6 +367,7 @@ class Manager:
                 main.cancel()
             self._stop_asked.set()
 
+        loop.set_exception_handler(log_unhandled)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, received)
         try:
@@ -374,6 +375,19 @@ class Manager:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+
+
+def log_unhandled(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A line of the log for what asyncio would write as text.
+
+    uvloop makes a future for each TLS handshake, and an attempt to connect that is given up leaves it behind: that the
+    API server or a registry then closes the connection is no error, and whoever waited has been told of the other one.
+    """
+    error, future = context.get("exception"), context.get("future")
+    if isinstance(error, ConnectionError) and not isinstance(future, asyncio.Task) and future is not None:
+        log.debug("a connection was closed that nobody waits for any more", error=str(error))
+        return
+    log.error("error that nobody handled", problem=context.get("message"), what=str(future or ""), exc_info=error)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What starts and stops when, and what a process tells about itself meanwhile."""
 
 import asyncio
+import gc
 import os
 import signal
 import ssl
@@ -10,6 +11,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import msgspec
 import pytest
+import structlog
 import trustme
 from fake_api import FakeApi
 from manual_clock import ManualClock
@@ -20,7 +22,7 @@ from polyarch.kube.controller import Controller, NoRequeue, Result
 from polyarch.kube.errors import Unavailable
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.lease import LeaderElection
-from polyarch.kube.manager import Components, Leadership, Manager, ManagerSettings, leader_check
+from polyarch.kube.manager import Components, Leadership, Manager, ManagerSettings, leader_check, log_unhandled
 from polyarch.kube.metrics import Metrics
 from polyarch.kube.resources import LEASES, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
 from polyarch.kube.server import EventLoopMonitor, Health, HealthChecks, HttpServer, MetricsPage, ScraperAuthorization
@@ -729,3 +731,47 @@ async def test_without_the_api_server_nobody_reads_metrics():
     ):
         assert response.status == 503
         assert "polyarch_things_total" not in await response.text()
+
+
+# -- what nobody handles -----------------------------------------------------------------------------------------------
+
+
+def left_behind(error: Exception) -> asyncio.Future[None]:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
+
+
+@pytest.mark.req("KR-034")
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError(104, "reset"), BrokenPipeError(32, "broken"), ConnectionAbortedError()]
+)
+async def test_a_handshake_that_was_given_up_is_no_error(error: Exception, capfd: pytest.CaptureFixture[str]) -> None:
+    asyncio.get_running_loop().set_exception_handler(log_unhandled)
+    with structlog.testing.capture_logs() as logs:
+        left_behind(error)
+        gc.collect()
+    assert [each["log_level"] for each in logs] == ["debug"]
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.req("KR-034")
+@pytest.mark.parametrize("is_task", [False, True])
+async def test_other_errors_that_nobody_handles_are_lines_of_the_log(is_task: bool) -> None:
+    """One of a task's own is never noise, not even a connection's."""
+
+    async def fails() -> None:
+        raise ConnectionResetError(104, "reset")
+
+    asyncio.get_running_loop().set_exception_handler(log_unhandled)
+    with structlog.testing.capture_logs() as logs:
+        if is_task:
+            running = asyncio.create_task(fails())
+            await asyncio.wait([running])
+            del running
+        else:
+            left_behind(ValueError("a bug"))
+        gc.collect()
+    (line,) = logs
+    assert (line["log_level"], line["event"]) == ("error", "error that nobody handled")
+    assert isinstance(line["exc_info"], ConnectionResetError if is_task else ValueError)
