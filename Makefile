@@ -32,7 +32,7 @@ define install
 	    Installing) echo "  $$fetched packages are there, now they are unpacked";; esac; done
 endef
 
-.PHONY: help demo test check docs unit peers cluster long older bench soak corpus picture generate lock dist image sbom krew bundle release-notes changelog clean
+.PHONY: help demo test check docs unit peers cluster long older real bench soak corpus picture generate lock dist image sbom krew bundle release-notes changelog clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ older: $(READY) peers ## the part of `make long` on older versions of Kubernetes
 	@failed=0; for version in $(KUBERNETES); do echo "== Kubernetes $$version"; \
 	  $(RUN)/polyarch sandbox fetch --kubernetes $$version && POLYARCH_TEST_KUBERNETES=$$version $(CLUSTER) -m older || failed=1; \
 	  done; exit $$failed
+
+real: $(READY) ## tests on real kubelets and containers, as root, every night: containerd, runc and CNI plugins must be installed
+	@$(RUN)/polyarch sandbox fetch --real && $(RUN)/pytest tests/real -v
 
 docs: $(PAGES_READY) ## guide, comparison, design and decisions as a site with search, build/docs/index.html; a broken link is an error
 	@echo "== pages"; PYTHONPATH=src $(PAGES)/bin/python -m sphinx -q -W --keep-going -j auto -c tools/docs -d build/docs/.doctrees -b html docs build/docs

@@ -10,7 +10,7 @@ import urllib.request
 
 from polyarch.sandbox import versions
 from polyarch.sandbox.binaries import release
-from polyarch.sandbox.versions import PROGRAMS, Module, Program
+from polyarch.sandbox.versions import NODE_PROGRAMS, PROGRAMS, Module, Program
 
 ARCHITECTURES = ("amd64", "arm64", "ppc64le", "s390x", "riscv64")
 SECONDS = 20.0
@@ -35,7 +35,7 @@ def published(text: str, file_name: str) -> str | None:
 def table() -> list[str]:
     """The lines of ``pins.py``; a release that is not there is left out and told of."""
     lines = [f"VERSIONS: Final = {(versions.KUBERNETES, versions.ETCD, versions.REGISTRY)!r}", "SHA256 = {"]
-    for program in PROGRAMS:
+    for program in (*PROGRAMS, *NODE_PROGRAMS):
         lines.append(f'    "{program.name}": {{')
         for architecture in ARCHITECTURES:
             url = release(program, architecture).url

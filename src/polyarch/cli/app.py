@@ -33,7 +33,7 @@ COMMANDS = (
     ("upgrade", INSTALLATION, "installation.commands:upgrade", "Upgrade polyarch, or print what that would change"),
     ("uninstall", INSTALLATION, "installation.commands:uninstall", "Remove polyarch from a cluster"),
     ("run", INSTALLATION, "roles.commands:app", "Run a process of the operator"),
-    ("up", SANDBOX, "sandbox.commands:up", "Start a local control plane, a registry and fake nodes"),
+    ("up", SANDBOX, "sandbox.commands:up", "Start a local control plane, a registry and nodes"),
     ("down", SANDBOX, "sandbox.commands:down", "Stop the sandbox"),
     ("status", SANDBOX, "sandbox.commands:status", "Show the state of the sandbox"),
     ("sandbox", SANDBOX, "sandbox.commands:app", "Manage binaries, images and sandboxes"),

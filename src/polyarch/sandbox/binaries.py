@@ -443,14 +443,16 @@ def usable(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0 and os.access(path, os.X_OK)
 
 
-def given_folders(assets: str, environ: Mapping[str, str]) -> list[tuple[str, Path]]:
+def given_folders(
+    assets: str, environ: Mapping[str, str], programs: Sequence[Program] = PROGRAMS
+) -> list[tuple[str, Path]]:
     """(option, folder) for each folder that the user named; a missing folder is an error, not skipped."""
     given = [("--assets", assets), ("KUBEBUILDER_ASSETS", environ.get("KUBEBUILDER_ASSETS", ""))]
     folders = [(option, Path(value).expanduser()) for option, value in given if value]
     for option, folder in folders:
         if not folder.is_dir():
             raise BinariesUnavailable(
-                f"{option} names {folder}, which is not a folder; give one that holds {_names(PROGRAMS)}"
+                f"{option} names {folder}, which is not a folder; give one that holds {_names(programs)}"
             )
     return folders
 
@@ -482,7 +484,7 @@ async def find(
     progress = progress or SilentStepProgress()
     tried: list[str] = []
     found: dict[str, Path] = {}
-    for option, folder in given_folders(assets, environ):
+    for option, folder in given_folders(assets, environ, programs):
         found = look(folder) | found
         tried.append(_outcome(f"{option} ({folder})", dict.fromkeys((each.name for each in missing()), "not there")))
     kubernetes = next((each.version for each in programs if not each.is_usual), KUBERNETES)

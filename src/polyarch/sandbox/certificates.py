@@ -37,6 +37,7 @@ CLIENTS = {
     "nodes": Subject("polyarch-sandbox-nodes", ("polyarch-sandbox:nodes",)),
     "egress": Subject("polyarch-sandbox-egress", ("polyarch-sandbox:egress",)),
     KUBELET_CLIENT: Subject(KUBELET_CLIENT),
+    "kube-proxy": Subject("system:kube-proxy"),
 }
 """Client → its user (common name) and groups (organizations) at the API server."""
 
@@ -81,11 +82,11 @@ class Pki:
         """The client certificate of one of ``CLIENTS``."""
         return PairFiles.of(self.folder, f"client-{name}")
 
-    def ensure(self, now: dt.datetime) -> None:
+    def ensure(self, now: dt.datetime, *, addresses: Iterable[str] = ()) -> None:
         """Create what is missing or not signed by our CA: at the first start, after an interrupted one, and for
-        identities that an older version did not have."""
+        identities that an older version did not have. The API server is valid at these ``addresses``, too."""
         cluster, store = (self._authority(name, now) for name in ("ca", "etcd-ca"))
-        _keep(self.server, cluster, Subject("kube-apiserver"), now, serves=True)
+        _keep(self.server, cluster, Subject("kube-apiserver"), now, serves=True, addresses=addresses)
         _keep(self.etcd_server, store, Subject("etcd"), now, serves=True)
         _keep(self.etcd_client, store, Subject("kube-apiserver-etcd-client"), now)
         for name, identity in CLIENTS.items():
@@ -106,6 +107,13 @@ class Pki:
         it is valid at these addresses too."""
         files = PairFiles.of(folder, name)
         _keep(files, self._authority("ca", now), Subject(name), now, serves=True, addresses=addresses)
+        return files
+
+    def node(self, name: str, folder: Path, now: dt.datetime, *, address: str) -> PairFiles:
+        """The certificate of a kubelet, as a client of the API server and as the server at the node's address."""
+        files = PairFiles.of(folder, "serving")
+        identity = Subject(f"system:node:{name}", ("system:nodes",))
+        _keep(files, self._authority("ca", now), identity, now, serves=True, addresses=(name, address))
         return files
 
     def _authority(self, name: str, now: dt.datetime) -> IssuedCertificate:

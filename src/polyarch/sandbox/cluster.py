@@ -26,10 +26,14 @@ from polyarch.sandbox.certificates import Pki, context_name
 from polyarch.sandbox.control_plane import Health, Layout, ask
 from polyarch.sandbox.errors import ProcessFailed, SandboxError, SilentStepProgress, StepProgress
 from polyarch.sandbox.files import file_lock
+from polyarch.sandbox.namespaces import GATEWAY_PROCESS
 from polyarch.sandbox.network import free_pod_network, prepare_sockets
 from polyarch.sandbox.nodes.pods import Pod
 from polyarch.sandbox.pods import containers
 from polyarch.sandbox.processes import Command, Record, is_running
+from polyarch.sandbox.real import machine
+from polyarch.sandbox.real.images import push_images
+from polyarch.sandbox.real.nodes import RealNodes, is_of_real_nodes
 from polyarch.sandbox.registry.images import FAMILIAR
 from polyarch.sandbox.registry.seed import Registry
 from polyarch.sandbox.services import (
@@ -46,7 +50,7 @@ from polyarch.sandbox.services import (
 )
 from polyarch.sandbox.state import Folder, Ports, Settings, State, choose_ports, is_free, joined, recorded, state_home
 from polyarch.sandbox.tasks import together, until
-from polyarch.sandbox.versions import PROGRAMS, Program, as_numbers, of_version
+from polyarch.sandbox.versions import NODE_PROGRAMS, PROGRAMS, Program, as_numbers, of_version
 
 OWNER_WATCH = "owner-watch"
 STOP_ORDER = (
@@ -119,8 +123,9 @@ class Sandbox:
 
     @property
     def layout(self) -> Layout:
-        version = self.state.settings.kubernetes_version
-        return Layout(self.folder, self.state.ports, self._programs, os.environ, version)
+        settings = self.state.settings
+        version = settings.kubernetes_version
+        return Layout(self.folder, self.state.ports, self._programs, os.environ, version, real=settings.real)
 
     def client(self) -> Client:
         """A client with administrator rights; use it as an async context manager."""
@@ -222,14 +227,18 @@ class Sandbox:
             await control_plane.ensure(layout, watch)
         await self._stop_older(self.folder)
         prepare_sockets(self.folder.root)
+        real = RealNodes(layout, self.state) if layout.real else None
+        if real is not None:
+            await real.open_gateway()
         control_plane.write_files(layout, dt.datetime.now(dt.UTC))
         write_registry_files(layout, self.state.settings.registries_conf)
-        operator.write_values(layout, self.state.settings)
         await together([control_plane.start(layout, progress), self._registry(layout)])
+        operator.write_values(layout, self.state.settings)
         async with self.client() as client:
             wanted = sum(self.state.settings.nodes.values())
             progress.step(f"starting {wanted} node{'s' if wanted != 1 else ''}")
-            await together([start_nodes(layout, client, self.state.settings), start_egress(layout, client)])
+            nodes = start_nodes(layout, client, self.state.settings) if real is None else real.start(client, progress)
+            await together([nodes, start_egress(layout, client)])
 
     async def _as_wanted(self, progress: StepProgress) -> None:
         if self.state.settings.polyarch:
@@ -270,6 +279,8 @@ class Sandbox:
         registry = await start_registry(layout)
         if self.state.settings.seed_images:
             await registry.seed(FAMILIAR)
+        if layout.real:
+            await push_images(layout, registry)
 
     def remember_merge(self, kubeconfig: str) -> None:
         """Record that our context was merged into this kubeconfig, so that deleting the sandbox removes it there."""
@@ -294,6 +305,9 @@ class Sandbox:
     async def _stop(folder: Folder, *, besides: Collection[str] = ()) -> None:
         running = {name: record for name, record in processes.load(folder.records).items() if name not in besides}
         await Sandbox._stop_older(folder)
+        state = folder.load()
+        if state is not None and state.settings.real and GATEWAY_PROCESS not in besides:
+            await RealNodes(Layout(folder, state.ports, {}, os.environ), state).stop()
         for stage in STOP_ORDER:
             await processes.stop([running[name] for name in stage if name in running], records=folder.records)
             if NODES_PROCESS in stage and NODES_PROCESS not in besides:
@@ -303,7 +317,8 @@ class Sandbox:
     async def _stop_older(folder: Folder) -> None:
         """Stop processes that only an older version of polyarch started."""
         known = {name for stage in STOP_ORDER for name in stage}
-        older = [record for name, record in processes.load(folder.records).items() if name not in known]
+        found = processes.load(folder.records).items()
+        older = [record for name, record in found if name not in known and not is_of_real_nodes(name)]
         await processes.stop(older, records=folder.records)
 
     async def health(self) -> list[Health]:
@@ -348,7 +363,8 @@ async def _prepare(folder: Folder, settings: Settings | None, owner: int | None)
 
 
 def _programs(settings: Settings | None, known: State | None) -> Sequence[Program]:
-    """The programs that this sandbox runs. SandboxError if they are older than those that stored what it holds."""
+    """The programs that this sandbox runs. SandboxError if this machine cannot run them, or if they are older than
+    those that stored what the sandbox holds."""
     wanted = settings or (known.settings if known is not None else Settings())
     version = wanted.kubernetes_version
     if known is not None and as_numbers(version) < as_numbers(before := known.settings.kubernetes_version):
@@ -356,7 +372,15 @@ def _programs(settings: Settings | None, known: State | None) -> Sequence[Progra
             f"--kubernetes {wanted.kubernetes}: sandbox {known.settings.name} holds what Kubernetes {before} stored, "
             f"which {version} may not be able to read; delete it with --fresh, or choose another --name"
         )
-    return of_version(PROGRAMS, version)
+    if known is not None and known.settings.real != wanted.real:
+        kind = "real" if known.settings.real else "simulated"
+        raise SandboxError(
+            f"the nodes of sandbox {known.settings.name} are {kind}: take another --name, or begin anew with --fresh"
+        )
+    if not wanted.real:
+        return of_version(PROGRAMS, version)
+    machine.check(wanted)
+    return of_version((*PROGRAMS, *NODE_PROGRAMS), version)
 
 
 def _all_free(ports: Ports) -> bool:

@@ -17,7 +17,7 @@ from polyarch.sandbox import processes
 from polyarch.sandbox.certificates import KUBELET_CLIENT, PairFiles, Pki, context_name, kubeconfig_with_certificate
 from polyarch.sandbox.errors import StepProgress
 from polyarch.sandbox.files import write_json
-from polyarch.sandbox.network import SERVICE_RANGE, egress_socket
+from polyarch.sandbox.network import GATEWAY, KUBERNETES_SERVICE, SERVICE_RANGE, egress_socket
 from polyarch.sandbox.processes import Command, Record, failure, inherited_environment, inputs_of, is_running
 from polyarch.sandbox.state import LOOPBACK, Folder, Ports
 from polyarch.sandbox.tasks import together
@@ -39,6 +39,8 @@ class Layout(msgspec.Struct, frozen=True):
     """The environment of the process that starts the sandbox."""
     kubernetes: str = KUBERNETES
     """Version of the Kubernetes programs among ``binaries``."""
+    real: bool = False
+    """Its nodes are real."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -313,7 +315,7 @@ START_SECONDS = 90.0
 def write_files(layout: Layout, now: dt.datetime) -> None:
     """Write certificates (only once), kubeconfigs and configuration files (at each start, with its ports)."""
     pki = layout.pki
-    pki.ensure(now)
+    pki.ensure(now, addresses=(GATEWAY, KUBERNETES_SERVICE) if layout.real else ())
     name = context_name(layout.folder.name)
     for client in ("kube-controller-manager", "kube-scheduler", "nodes", "egress"):
         document = kubeconfig_with_certificate(client, layout.api_server, pki.ca, pki.client(client))

@@ -30,9 +30,10 @@ from polyarch.kube.informer import InformerFactory
 from polyarch.kube.resources import ENDPOINT_SLICES, SERVICES
 from polyarch.kube.store import Store
 from polyarch.objects import ObjectMeta
-from polyarch.sandbox import network
+from polyarch.sandbox import namespaces, network
+from polyarch.sandbox.namespaces import gateway_of
 from polyarch.sandbox.network import KUBELET_PORT, egress_socket, is_listening, kubelet_socket
-from polyarch.sandbox.state import Folder
+from polyarch.sandbox.state import LOOPBACK, Folder
 
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 BY_ADDRESS: Final = "address"
@@ -102,7 +103,9 @@ class ToPod(msgspec.Struct, frozen=True):
 
 
 class ToKubelet(msgspec.Struct, frozen=True):
-    """Connect to the kubelet endpoint that all nodes share."""
+    """Connect to the kubelet of the node with this address; simulated nodes share one endpoint."""
+
+    node: str
 
 
 class ConnectionRejected(msgspec.Struct, frozen=True):
@@ -118,13 +121,16 @@ Route = ToPod | ToKubelet | ConnectionRejected
 class Routes:
     """The routing table of one sandbox, over the stores of Services and EndpointSlices."""
 
-    def __init__(self, services: Store[Service], slices: Store[EndpointSlice], *, pod_network: int) -> None:
-        """Adds the indexes it needs to the stores."""
+    def __init__(
+        self, services: Store[Service], slices: Store[EndpointSlice], *, pod_network: int, nodes_serve: bool = False
+    ) -> None:
+        """Adds the indexes it needs to the stores. ``nodes_serve``: pods on a node's network have its address."""
         services.add_index(BY_ADDRESS, cluster_addresses)
         slices.add_index(BY_SERVICE, service_of)
         self._services = services
         self._slices = slices
         self._pod_network = pod_network
+        self._nodes_serve = nodes_serve
         self._turns: dict[tuple[str, int], int] = {}
 
     def route(self, target: str) -> Route:
@@ -134,7 +140,7 @@ class Routes:
         if network.is_service(address) and port:
             return self._to_service(address, port)
         if network.is_node(address) and port == KUBELET_PORT:
-            return ToKubelet()
+            return ToKubelet(address)
         if network.is_pod(address, network=self._pod_network) and port:
             return ToPod(address, port)
         return ConnectionRejected(403, f"{target} is neither a Service nor a pod nor a kubelet of this sandbox")
@@ -152,7 +158,7 @@ class Routes:
         if not endpoints:
             return ConnectionRejected(503, f"Service {name} has no ready endpoint for port {port}")
         pod, target_port = endpoints[self._turn(address, port) % len(endpoints)]
-        if not network.is_pod(pod, network=self._pod_network):
+        if not network.is_pod(pod, network=self._pod_network) and not (self._nodes_serve and network.is_node(pod)):
             return ConnectionRejected(403, f"endpoint {pod} of Service {name} is not a pod of this sandbox")
         return ToPod(pod, target_port)
 
@@ -350,7 +356,13 @@ async def serve(folder: Folder) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, main.cancel)
 
+    async def dial_real(route: ToPod | ToKubelet) -> Streams:
+        where = (route.node, KUBELET_PORT) if isinstance(route, ToKubelet) else (route.pod, route.port)
+        return await asyncio.open_connection(sock=await namespaces.connected(gateway_of(folder), *where))
+
     async def dial(route: ToPod | ToKubelet) -> Streams:
+        if state.settings.real:
+            return await dial_real(route)
         if isinstance(route, ToKubelet):
             return await asyncio.open_unix_connection(kubelet_socket(folder.root))
         if not is_listening(route.loopback, route.port):
@@ -362,12 +374,42 @@ async def serve(folder: Folder) -> None:
         informers = InformerFactory(client)
         services = informers.informer(SERVICES, Service)
         slices = informers.informer(ENDPOINT_SLICES, EndpointSlice)
-        routes = Routes(services.store, slices.store, pod_network=state.pod_network)
+        real = state.settings.real
+        routes = Routes(services.store, slices.store, pod_network=state.pod_network, nodes_serve=real)
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(informers.run())
             await informers.synced()
-            async with EgressProxy(routes.route, dial).serving(egress_socket(folder.root)):
+            async with contextlib.AsyncExitStack() as stack:
+                await stack.enter_async_context(EgressProxy(routes.route, dial).serving(egress_socket(folder.root)))
+                if real:
+                    await stack.enter_async_context(api_server_for_nodes(folder, state.ports.apiserver))
                 await running
+
+
+@contextlib.asynccontextmanager
+async def api_server_for_nodes(folder: Folder, port: int) -> AsyncIterator[None]:
+    """Hand on what real nodes and pods send to the gateway's address to the API server, during the block."""
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there = await asyncio.open_connection(LOOPBACK, port)
+        except OSError:
+            writer.transport.abort()
+            return
+        try:
+            await copy((reader, writer), there)
+        except OSError as error:
+            log.debug("connection of a node ended early", error=str(error))
+        finally:
+            there[1].close()
+            writer.close()
+
+    listener = namespaces.listening(gateway_of(folder), network.GATEWAY, network.GATEWAY_API_PORT)
+    server = await asyncio.start_server(accept, sock=listener, limit=PIECE_BYTES)
+    try:
+        yield
+    finally:
+        server.close()
 
 
 def main(folder: Path) -> int:

@@ -21,9 +21,14 @@ from polyarch.sandbox.errors import SandboxError
 
 SERVICE_RANGE = "10.96.0.0/16"
 NODE_NETWORK = 250
+GATEWAY = f"10.{NODE_NETWORK}.255.254"
+"""Where real nodes find the API server and the registry."""
+GATEWAY_API_PORT, GATEWAY_REGISTRY_PORT = 6443, 5000
 POD_NETWORKS = range(100, 250)
 DEFAULT_POD_NETWORK = 244
 KUBELET_PORT = 10_250
+KUBERNETES_SERVICE = "10.96.0.1"
+"""The ClusterIP of Service ``kubernetes``: the first of the range."""
 PER_OCTET = 250
 
 _SERVICES = ipaddress.IPv4Network(SERVICE_RANGE)

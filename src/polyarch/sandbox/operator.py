@@ -15,6 +15,7 @@ from polyarch.installation.apply import AppliedObject, ApplyRefused
 from polyarch.installation.settings import (
     Builds,
     ComponentName,
+    Image,
     InstallationSettings,
     Numa,
     OperatorPods,
@@ -36,6 +37,9 @@ from polyarch.objects import PartialObjectMetadata, Unstructured
 from polyarch.placement import names
 from polyarch.sandbox.control_plane import PROXY_VARIABLES, Layout
 from polyarch.sandbox.errors import ProcessFailed, SandboxError, StepProgress
+from polyarch.sandbox.real.configuration import REGISTRY
+from polyarch.sandbox.real.images import pushed_image
+from polyarch.sandbox.registry.seed import registries_conf
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.tasks import until
 
@@ -60,18 +64,14 @@ ACCOUNTS: Final = f"system:serviceaccount:{DEFAULT_NAMESPACE}:"
 
 def installation(layout: Layout, settings: Settings) -> InstallationSettings:
     """The values of the sandbox's installation."""
-    proxies = {name: layout.environ[name] for name in PROXY_VARIABLES if name in layout.environ}
+    proxies = {name: layout.environ[name] for name in PROXY_VARIABLES if name in layout.environ and not layout.real}
+    pushed = pushed_image(layout.folder) if layout.real else None
     return InstallationSettings(
+        image=Image(digest=pushed.digest if pushed is not None else ""),
         components=_components(settings),
         numa=Numa(configuration=EXPORTERS, scheduler={"replicas": _schedulers(settings)}),
         tolerations=tuple(Toleration(operator="Exists", effect=each) for each in ("NoSchedule", "NoExecute")),
-        registries=Registries(
-            configuration=layout.folder.registries_conf.read_text(encoding="utf-8"),
-            authorities=Path(settings.ca).read_text(encoding="utf-8") if settings.ca else "",
-            global_pull_secret=SecretName(namespace=DEFAULT_NAMESPACE, name=GLOBAL_PULL_SECRET),
-            # In a cluster polyarch never connects to a registry on loopback; here it must.
-            allow_addresses=(LOOPBACK_RANGE,),
-        ),
+        registries=_registries(layout, settings),
         operator=OperatorPods(replicas=settings.replicas, environment=proxies),
         placement=Placement(
             webhook_replicas=settings.replicas,
@@ -80,6 +80,26 @@ def installation(layout: Layout, settings: Settings) -> InstallationSettings:
         ),
         taints=Taints(replicas=settings.replicas),
         builds=Builds(replicas=settings.replicas),
+    )
+
+
+def _registries(layout: Layout, settings: Settings) -> Registries:
+    found = Registries(
+        configuration=layout.folder.registries_conf.read_text(encoding="utf-8"),
+        authorities=Path(settings.ca).read_text(encoding="utf-8") if settings.ca else "",
+        global_pull_secret=SecretName(namespace=DEFAULT_NAMESPACE, name=GLOBAL_PULL_SECRET),
+        # In a cluster polyarch never connects to a registry on loopback; here it must.
+        allow_addresses=(LOOPBACK_RANGE,),
+    )
+    if not layout.real:
+        return found
+    own = settings.registries_conf
+    text = Path(own).read_text(encoding="utf-8") if own else ""
+    return msgspec.structs.replace(
+        found,
+        configuration=registries_conf(REGISTRY, text, own, insecure=False),
+        authorities=f"{found.authorities}{Path(layout.pki.ca).read_text(encoding='utf-8')}",
+        allow_addresses=(),
     )
 
 

@@ -83,6 +83,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     name: str = DEFAULT_NAME
     nodes: dict[str, int] = msgspec.field(default_factory=DEFAULT_NODES.copy)
+    real: bool = False
+    """``--real``: kubelets and containers, not simulated ones."""
     numa: NumaLayout | None = None
     taints: tuple[Taint, ...] = ()
     register_taints: tuple[Taint, ...] = ()

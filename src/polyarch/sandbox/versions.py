@@ -62,6 +62,11 @@ PROGRAMS = (
     Program("kube-scheduler", Module.KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler", KUBERNETES),
     Program("registry", Module.REGISTRY, ".", REGISTRY),
 )
+NODE_PROGRAMS = (
+    Program("kubelet", Module.KUBERNETES, "k8s.io/kubernetes/cmd/kubelet", KUBERNETES),
+    Program("kube-proxy", Module.KUBERNETES, "k8s.io/kubernetes/cmd/kube-proxy", KUBERNETES),
+)
+"""What real nodes run, besides."""
 
 
 def minor_of(version: str) -> str:
@@ -122,6 +127,8 @@ SHA256: Final[Mapping[str, Mapping[str, str]]] = {
         "amd64": "6332e45474baf6362f50394d8f7c6002274db04d68fe51dbe2229ef5c0b21e3c",
     },
     "kube-scheduler": {},
+    "kubelet": {},
+    "kube-proxy": {},
     "registry": {
         "amd64": "40df2224d410f72ae425c3371873b078bbdbda3b8b612be9571f0e6751f3acc8",
         "arm64": "09d26f88d2c0f161bd1b8bfc6c123571cc3d291dcca8af5477b3cacc4ec95e73",

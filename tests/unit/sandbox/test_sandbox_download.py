@@ -17,7 +17,7 @@ from polyarch.sandbox import versions
 from polyarch.sandbox import versions as pins
 from polyarch.sandbox.binaries import DownloadFailed, OfficialReleases, Release, fetch, release
 from polyarch.sandbox.errors import SilentStepProgress
-from polyarch.sandbox.versions import PROGRAMS, of_version
+from polyarch.sandbox.versions import NODE_PROGRAMS, PROGRAMS, of_version
 
 PROGRAM = b"\x7fELF a program" * 1000
 
@@ -173,7 +173,7 @@ async def test_a_host_that_cannot_be_reached_answers_for_all_its_files(tmp_path:
 def test_checksums_are_pinned_for_the_versions_that_are_run() -> None:
     """Whoever changes a version pins its checksums (``python -m tools.pins``)."""
     assert pins.VERSIONS == (versions.KUBERNETES, versions.ETCD, versions.REGISTRY)
-    assert pins.SHA256.keys() == {program.name for program in PROGRAMS}
+    assert pins.SHA256.keys() == {program.name for program in (*PROGRAMS, *NODE_PROGRAMS)}
     for checksums in pins.SHA256.values():
         assert all(re.fullmatch(r"[0-9a-f]{64}", checksum) for checksum in checksums.values())
 

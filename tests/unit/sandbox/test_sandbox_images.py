@@ -3,7 +3,11 @@
 import gzip
 import hashlib
 import io
+import signal
+import subprocess
 import tarfile
+import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,6 +17,7 @@ from polyarch.platforms import Platform
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.registry import images
 from polyarch.sandbox.registry.images import FAMILIAR, DescribedImage, Manifest, read_descriptions
+from polyarch.sandbox.versions import host_architecture
 
 
 def read(value: object, name: str = "quay.io/acme/app:1") -> DescribedImage:
@@ -73,10 +78,29 @@ def test_an_image_is_whole_layer_configuration_manifest() -> None:
 
 @pytest.mark.req("SB-005")
 @pytest.mark.parametrize(
-    ("architecture", "length"), [("amd64", 64), ("arm", 52), ("386", 52), ("ppc64le", 64), ("wasm", 0)]
+    ("architecture", "length"), [("arm", 52), ("386", 52), ("ppc64le", 64), ("s390x", 64), ("wasm", 0)]
 )
-def test_programs_have_the_header_of_their_architecture(architecture: str, length: int) -> None:
-    assert len(images.elf_header(architecture)) == length
+def test_programs_that_no_real_node_runs_are_headers(architecture: str, length: int) -> None:
+    assert len(images.program(architecture)) == length
+
+
+@pytest.mark.req("SB-005")
+@pytest.mark.skipif(host_architecture() not in {"amd64", "arm64"}, reason="its program is a header")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_of_an_image_runs_until_it_is_told_to_end(tmp_path: Path, number: signal.Signals) -> None:
+    file = tmp_path / "program"
+    file.write_bytes(images.program(host_architecture()))
+    file.chmod(0o755)
+    with subprocess.Popen([str(file)]) as process:
+        blocked = f"{1 << signal.SIGTERM - 1 | 1 << signal.SIGINT - 1:016x}"
+        for _ in range(500):
+            status = dict(line.split(":\t", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
+            if status["SigBlk"] == blocked:
+                break
+            time.sleep(0.01)
+        assert process.poll() is None
+        process.send_signal(number)
+        assert process.wait(timeout=10) == 0
 
 
 @pytest.mark.req("SB-005")

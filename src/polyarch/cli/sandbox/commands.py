@@ -23,12 +23,14 @@ KUBERNETES_OPTION = option("Minor version of Kubernetes, such as 1.30; '' for th
 Part = Annotated[Literal["control-plane"], Placeholder("PART")]
 
 UP_EPILOGUE = epilogue(
-    note="Nothing needs root or containers, and everything listens on loopback only. What runs already is left alone.",
+    note="""\
+Nothing but --real needs root or containers, and nothing can leave this machine. What runs already is left alone.""",
     examples=(
         ("Start a cluster of five nodes", "polyarch up --nodes amd64=3,arm64=2"),
         ("See what polyarch is for, in a minute", "polyarch up --demo"),
         ("Try builds of images for several architectures", "polyarch up --builds"),
         ("Try polyarch on an older Kubernetes", "polyarch up --name old --kubernetes 1.30"),
+        ("Run real kubelets and containers", "sudo polyarch up --real"),
         ("Describe the sandbox for scripts", "polyarch up -o json"),
     ),
     exits=(
@@ -111,6 +113,9 @@ def start(
         Layout | None,
         option("NUMA cells of each node, CPUs of each cell, and kubelet settings; '' for none", group=SANDBOX),
     ] = None,
+    real: Annotated[
+        bool, flag("Run real kubelets and containers, as root; nodes of this machine's architecture", group=SANDBOX)
+    ] = False,
     taint: Annotated[
         list[TaintSpec] | None,
         option("Taint the nodes of an architecture, ARCH:KEY[=VALUE]:EFFECT; repeatable, '' for none", group=SANDBOX),
@@ -150,6 +155,7 @@ def start(
     wanted = SandboxOptions(
         name=name,
         nodes=nodes,
+        real=real,
         numa=numa,
         taints=taint,
         register_taints=register_with_taints,
@@ -197,6 +203,7 @@ def show(*, name: SandboxName = DEFAULT_NAME, output: Outputs = None, verbosity:
 def fetch(
     *,
     kubernetes: Annotated[MinorVersion | None, KUBERNETES_OPTION] = None,
+    real: Annotated[bool, flag("Also those of real nodes: kubelet and kube-proxy", group=SANDBOX)] = False,
     assets: Annotated[Directory, option("Directory that holds binaries already", group=SANDBOX)] = "",
     output: Outputs = None,
     verbosity: Verbosity = AS_USUAL,
@@ -206,7 +213,7 @@ def fetch(
     chosen = outputs(output, FORMATS)
     from polyarch.cli.sandbox.local_cluster import fetch_binaries
 
-    return fetch_binaries(kubernetes or "", assets, chosen, messages=messages)
+    return fetch_binaries(kubernetes or "", assets, chosen, real=real, messages=messages)
 
 
 @app.command(help="Push images of any platforms to the sandbox's registry", help_epilogue=SEED_EPILOGUE)

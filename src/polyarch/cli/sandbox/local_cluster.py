@@ -35,6 +35,8 @@ from polyarch.sandbox.registry.seed import PushedImage
 from polyarch.sandbox.state import Folder, Settings
 
 T = TypeVar("T")
+REAL_NODES = 2
+"""How many ``up --real`` starts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,7 @@ class SandboxOptions:
 
     name: str
     nodes: str | None = None
+    real: bool = False
     numa: str | None = None
     taints: Sequence[str] | None = None
     register_taints: Sequence[str] | None = None
@@ -118,7 +121,7 @@ def show_status(name: str, outputs: Sequence[Output], *, messages: Messages) -> 
     return 0 if well and all(node.ready for node in result.nodes) else 1
 
 
-def fetch_binaries(minor: str, assets: str, outputs: Sequence[Output], *, messages: Messages) -> int:
+def fetch_binaries(minor: str, assets: str, outputs: Sequence[Output], *, real: bool, messages: Messages) -> int:
     """Find, download or build the binaries, and print where they are."""
     try:
         kubernetes = versions.kubernetes_version(minor)
@@ -127,7 +130,8 @@ def fetch_binaries(minor: str, assets: str, outputs: Sequence[Output], *, messag
 
     async def get() -> dict[str, Path]:
         with shown(messages) as progress:
-            programs = versions.of_version(versions.PROGRAMS, kubernetes)
+            wanted = (*versions.PROGRAMS, *versions.NODE_PROGRAMS) if real else versions.PROGRAMS
+            programs = versions.of_version(wanted, kubernetes)
             return await binaries.find(programs=programs, assets=assets, progress=progress)
 
     found = _run(get(), messages)
@@ -188,6 +192,10 @@ def _settings(wanted: SandboxOptions) -> Settings:
         known = None if wanted.fresh else Folder.of(wanted.name).load()
         settings = known.settings if known else Settings(name=wanted.name)
         changes: dict[str, Any] = {"polyarch": wanted.polyarch}
+        if wanted.real:
+            changes["real"] = True
+            if known is None:
+                changes["nodes"] = {versions.host_architecture(): REAL_NODES}
         if wanted.nodes is not None:
             changes["nodes"] = state.parse_nodes(wanted.nodes)
         if wanted.builds:

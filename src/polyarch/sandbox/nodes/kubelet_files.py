@@ -475,7 +475,8 @@ def _host_cpu(machine: Machine, cpu: Cpu) -> Iterator[tuple[str, str]]:
 
 def _whole(machine: Machine) -> Iterator[tuple[str, str]]:
     memory = sum(cell.memory for cell in machine.cells) // KIBIBYTE
-    lines = (("MemTotal:", memory), ("MemFree:", memory), ("MemAvailable:", memory))
+    amounts = {"MemTotal": memory, "MemFree": memory, "MemAvailable": memory, "SwapTotal": 0, "SwapFree": 0}
+    lines = [(f"{name}:", amount) for name, amount in amounts.items()]
     yield "proc/meminfo", "\n".join(f"{name:<16}{value:>8} kB" for name, value in lines)
     sizes = {size for cell in machine.cells for size in cell.pages}
     for size in sorted(sizes):

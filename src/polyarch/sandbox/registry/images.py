@@ -1,8 +1,8 @@
 """Small real images, built in memory: from layer to index, and from descriptions in the forms of a platforms file.
 
 The bytes are deterministic: the same description gives the same digests on every machine. The program in an image's
-layer is just an ELF header for the right architecture, so that tools which read the binary agree with the manifest; the
-sandbox's nodes execute nothing.
+layer waits for SIGTERM or SIGINT and ends, where it is of amd64 or arm64, so that real nodes can run it. For others it
+is just an ELF header of the right architecture, so that tools which read the binary agree with the manifest.
 
 Pure: bytes in memory, no I/O.
 """
@@ -86,24 +86,51 @@ def described(media_type: str, content: bytes) -> Descriptor:
     return Descriptor(media_type, digest_of(content), len(content))
 
 
-def elf_header(architecture: str) -> bytes:
-    """An ELF header for this architecture, with nothing after it; empty for an unknown architecture."""
+# Blocks SIGTERM and SIGINT, waits until one of them comes, and ends with 0. The first process of a container has no
+# default action for signals, so it would not end otherwise. System calls rt_sigprocmask, rt_sigtimedwait, exit_group.
+_SIGNALS = struct.pack("<Q", 1 << 14 | 1 << 1)
+_CODE: Mapping[str, bytes] = {
+    "amd64": bytes.fromhex(
+        "b80e000000 31ff 488d352f000000 31d2 41ba08000000 0f05"
+        "b880000000 488d3d19000000 31f6 31d2 41ba08000000 0f05 85c0 78e4 b8e7000000 31ff 0f05"
+    )
+    + _SIGNALS,
+    "arm64": struct.pack(
+        "<16I",
+        *(0xD28010E8, 0xD2800000, 0x100001C1, 0xD2800002, 0xD2800103, 0xD4000001),  # x8=135: rt_sigprocmask
+        *(0xD2801128, 0x10000120, 0xD2800001, 0xD2800002, 0xD2800103, 0xD4000001),  # x8=137: rt_sigtimedwait
+        *(0x37FFFF40, 0xD2800BC8, 0xD2800000, 0xD4000001),  # again if negative; x8=94: exit_group
+    )
+    + _SIGNALS,
+}
+_LOADED_AT = 0x400000
+
+
+def program(architecture: str) -> bytes:
+    """An ELF file for this architecture, which waits for its end or is only a header; empty for an unknown one."""
     if architecture not in _ELF:
         return b""
     machine, bits, little = _ELF[architecture]
     order = "<" if little else ">"
     identification = b"\x7fELF" + bytes([bits // 32, 1 if little else 2, 1]) + bytes(9)
+    code = _CODE.get(architecture, b"")
     if bits == 64:
-        rest = struct.pack(f"{order}HHIQQQIHHHHHH", 2, machine, 1, 0x400000, 0, 0, 0, 64, 56, 0, 64, 0, 0)
+        entry, segments = (_LOADED_AT + 120, 64) if code else (_LOADED_AT, 0)
+        rest = struct.pack(
+            f"{order}HHIQQQIHHHHHH", 2, machine, 1, entry, segments, 0, 0, 64, 56, 1 if code else 0, 64, 0, 0
+        )
     else:
-        rest = struct.pack(f"{order}HHIIIIIHHHHHH", 2, machine, 1, 0x400000, 0, 0, 0, 52, 32, 0, 40, 0, 0)
-    return identification + rest
+        rest = struct.pack(f"{order}HHIIIIIHHHHHH", 2, machine, 1, _LOADED_AT, 0, 0, 0, 52, 32, 0, 40, 0, 0)
+    if code:
+        size = 120 + len(code)
+        rest += struct.pack(f"{order}IIQQQQQQ", 1, 5, 0, _LOADED_AT, _LOADED_AT, size, size, 0x1000)
+    return identification + rest + code
 
 
 def layer(name: str, platform: Platform) -> tuple[bytes, str]:
     """A compressed layer with the program and a text that names the image, and the digest of the uncompressed tar."""
     files = {
-        ENTRY_POINT.lstrip("/"): (elf_header(platform.architecture) or b"#!/bin/sh\n", 0o755),
+        ENTRY_POINT.lstrip("/"): (program(platform.architecture) or b"#!/bin/sh\n", 0o755),
         "etc/image": (f"{name} {platform}\n".encode(), 0o644),
     }
     tar = io.BytesIO()

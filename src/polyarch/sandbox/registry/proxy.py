@@ -8,6 +8,8 @@ import asyncio
 import contextlib
 import secrets
 import signal
+import socket
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -20,6 +22,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from yarl import URL
 
+from polyarch.sandbox import namespaces
+from polyarch.sandbox.certificates import Pki
+from polyarch.sandbox.network import GATEWAY, GATEWAY_REGISTRY_PORT
 from polyarch.sandbox.registry.access import SERVICE, AccessFile, AccessList, parse_basic
 from polyarch.sandbox.state import LOOPBACK, Folder
 
@@ -185,7 +190,9 @@ class RegistryProxy:
             actions = "pull" if request.method in {"GET", "HEAD"} else "pull,push"
             scope = f',scope="repository:{repository}:{actions}"' if repository else ""
             problem = f',error="{error}"' if error else ""
-            challenge = f'Bearer realm="http://{self._address}/token",service="{SERVICE}"{scope}{problem}'
+            # Nodes that are real come over TLS, by another address.
+            realm = f"https://{request.host}" if request.secure else f"http://{self._address}"
+            challenge = f'Bearer realm="{realm}/token",service="{SERVICE}"{scope}{problem}'
         body = msgspec.json.encode(_error("UNAUTHORIZED", "authentication required")).decode()
         headers = {"WWW-Authenticate": challenge}
         return web.HTTPUnauthorized(headers=headers, text=body, content_type="application/json")
@@ -265,6 +272,17 @@ def _error(code: str, message: str) -> dict[str, object]:
     return {"errors": [{"code": code, "message": message}]}
 
 
+def for_nodes(folder: Folder) -> socket.socket:
+    """Where real nodes and their pods reach the registry."""
+    return namespaces.listening(namespaces.gateway_of(folder), GATEWAY, GATEWAY_REGISTRY_PORT)
+
+
+def tls(pki: Pki) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pki.server.certificate, pki.server.key)
+    return context
+
+
 async def serve(folder: Folder) -> None:
     """Serve until SIGTERM or SIGINT."""
     state = folder.load()
@@ -285,6 +303,8 @@ async def serve(folder: Folder) -> None:
         await runner.setup()
         try:
             await web.TCPSite(runner, LOOPBACK, state.ports.registry, reuse_address=True).start()
+            if state.settings.real:
+                await web.SockSite(runner, for_nodes(folder), ssl_context=tls(Pki(folder.pki))).start()
             await stop.wait()
         finally:
             await runner.cleanup()

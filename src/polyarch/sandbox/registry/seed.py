@@ -6,6 +6,7 @@ are added to the access list before anything is pushed to them.
 
 import asyncio
 import base64
+import io
 import shutil
 import tomllib
 from collections.abc import Mapping
@@ -53,18 +54,20 @@ def repository_here(registry: str, repository: str, address: str) -> str:
     return f"{registry}/{repository}"
 
 
-def registries_conf(address: str, own: str = "", origin: str = "") -> str:
+def registries_conf(address: str, own: str = "", origin: str = "", *, insecure: bool = True) -> str:
     """The file's text: the user's ``own`` file first, then our entries for every prefix that it lacks.
 
     It sets ``location`` and not ``[[registry.mirror]]``: for an image that a mirror lacks, clients ask the real
-    registry, and requests must not leave the machine. Hosts that are not listed are not mapped.
+    registry, and requests must not leave the machine. Hosts that are not listed are not mapped. ``insecure`` means
+    plain HTTP.
     """
     taken = _prefixes(own, origin) if own else set()
+    plain = "insecure = true\n" if insecure else ""
     parts = [own.rstrip("\n") + "\n"] if own else []
     if address not in taken:
-        parts.append(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n')
+        parts.append(f'[[registry]]\nlocation = "{address}"\n{plain}')
     parts += [
-        f'[[registry]]\nprefix = "{host}"\nlocation = "{address}/{host}"\ninsecure = true\n'
+        f'[[registry]]\nprefix = "{host}"\nlocation = "{address}/{host}"\n{plain}'
         for host in PUBLIC_HOSTS
         if host not in taken
     ]
@@ -103,6 +106,7 @@ def write_registries_conf(path: Path, address: str, own_file: str) -> None:
 
 
 MAX_CONCURRENT_PUSHES = 8
+OCTETS = {"Content-Type": "application/octet-stream"}
 PUSH_SECONDS = 60.0
 
 
@@ -165,6 +169,13 @@ class Registry:
 
             return await together(push(*pair) for pair in zip(places, described, strict=True))
 
+    async def push(self, image: str, manifest: Manifest) -> None:
+        """Push this content under a public name and tag; blobs that are there are not sent again."""
+        reference = parse(image)
+        async with self._session() as session:
+            place = repository_here(reference.registry, reference.repository, self.address)
+            await _push(session, place, manifest, reference.tag or "latest")
+
     async def delete(self, image: str) -> None:
         """Delete an image by its public name: later pulls fail with `not-found`."""
         reference = parse(image)
@@ -202,7 +213,7 @@ async def _push_blob(session: aiohttp.ClientSession, repository: str, content: b
         location = answer.headers["Location"]
     separator = "&" if "?" in location else "?"
     target = f"{location}{separator}{urlencode({'digest': digest})}"
-    async with session.put(target, data=content, headers={"Content-Type": "application/octet-stream"}) as answer:
+    async with session.put(target, data=io.BytesIO(content), headers=OCTETS) as answer:
         await _expect(answer, 201, f"upload a blob to {repository}")
 
 

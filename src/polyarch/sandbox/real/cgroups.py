@@ -1,0 +1,165 @@
+"""The control groups of a sandbox with real nodes, on cgroup v1 and v2: made, filled, emptied and removed.
+
+``/polyarch-<sandbox>`` in each hierarchy; below it ``host`` for the programs of the nodes and one group for each node,
+which is the ``cgroupRoot`` of its kubelet. What runs in any of them belongs to the sandbox, whoever started it.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path("/sys/fs/cgroup")
+HOST: Final = "host"
+"""The group of containerd, kubelet, kube-proxy and of the processes that keep the namespaces."""
+END_SECONDS: Final = 20.0
+JOIN: Final = 'for f in $1; do echo $$ > "$f/cgroup.procs" || exit 71; done; shift; exec "$@"'
+"""A shell's program: joins the groups in its first argument, then becomes the program of the others."""
+
+
+def is_unified(root: Path = ROOT) -> bool:
+    """Whether the machine has cgroup v2 alone."""
+    return (root / "cgroup.controllers").is_file()
+
+
+def hierarchies(root: Path = ROOT) -> list[Path]:
+    """The roots that a kubelet uses: the only one of cgroup v2, else one for each controller of cgroup v1."""
+    if is_unified(root):
+        return [root]
+    return sorted(each for each in root.iterdir() if each.is_dir() and not each.is_symlink() and _is_v1(each))
+
+
+def _is_v1(hierarchy: Path) -> bool:
+    return (hierarchy / "cgroup.procs").is_file() and not (hierarchy / "cgroup.controllers").exists()
+
+
+class Cgroups:
+    """Those of one sandbox."""
+
+    def __init__(self, sandbox: str, *, root: Path = ROOT) -> None:
+        self.name = f"polyarch-{sandbox}"
+        self._root = root
+
+    @property
+    def _own(self) -> list[Path]:
+        return [each / self.name for each in hierarchies(self._root)]
+
+    @property
+    def _all(self) -> list[Path]:
+        """With the one of cgroup v2 beside those of v1, in which the runtime makes groups, too."""
+        return [*self._own, self._root / "unified" / self.name]
+
+    def of_node(self, node: str) -> str:
+        """The kubelet's ``cgroupRoot``."""
+        return f"/{self.name}/{node}"
+
+    def make(self, *names: str) -> None:
+        """Create the groups that are missing, with every controller that there is."""
+        for own in self._own:
+            for group in (own, *(own / name for name in names)):
+                group.mkdir(exist_ok=True)
+                _open(group)
+
+    def joining(self, arguments: Sequence[str]) -> tuple[str, ...]:
+        """The command line that starts a program in group ``host``: no moment passes in which it is elsewhere."""
+        one = self._own[:1] if is_unified(self._root) else [each for each in self._own if each.parent.name in _ENOUGH]
+        groups = " ".join(str(each / HOST) for each in one)
+        return ("/bin/sh", "-c", JOIN, "sh", groups, *arguments)
+
+    def processes(self, *names: str) -> set[int]:
+        """The pids in these groups, or in all of them."""
+        found: set[int] = set()
+        for own in self._all:
+            for top in [own / name for name in names] or [own]:
+                for group in _below(top):
+                    found |= _members(group)
+        return found - {0, os.getpid()}
+
+    def kill(self, *names: str) -> None:
+        """End every process in these groups, or in all of them, at once; TimeoutError if one does not end."""
+        deadline = time.monotonic() + END_SECONDS
+        while left := self.processes(*names):
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"processes {sorted(left)} of {self.name} do not end")
+            time.sleep(0.02)
+
+    def remove(self) -> None:
+        """Remove the groups, which must be empty."""
+        for own in self._all:
+            for group in sorted(_below(own), key=lambda each: len(each.parts), reverse=True):
+                _remove(group)
+
+
+_ENOUGH: Final = ("freezer", "pids")
+"""Hierarchies of cgroup v1 that the programs of nodes join: enough to find them, and none that limits them."""
+
+
+def _open(group: Path) -> None:
+    """Give a new group what its parent has: cgroup v1 leaves the CPUs of a cpuset empty, v2 turns no controller on."""
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        file, parent = group / name, group.parent / name
+        if file.exists() and parent.exists() and not file.read_text().strip():
+            file.write_text(parent.read_text())
+    controllers = group / "cgroup.controllers"
+    if controllers.exists() and group.name != HOST:
+        control = group.parent / "cgroup.subtree_control"
+        wanted = (group.parent / "cgroup.controllers").read_text().split()
+        for each in wanted:
+            _turn_on(control, each)
+        for each in controllers.read_text().split():
+            _turn_on(group / "cgroup.subtree_control", each)
+
+
+def _turn_on(control: Path, controller: str) -> None:
+    """What cannot be had is missed by the kubelet, which says so."""
+    with contextlib.suppress(OSError):
+        control.write_text(f"+{controller}")
+
+
+def _below(group: Path) -> Iterator[Path]:
+    if group.is_dir():
+        yield group
+        try:
+            inner = [each for each in group.iterdir() if each.is_dir()]
+        except FileNotFoundError:
+            return
+        for each in inner:
+            yield from _below(each)
+
+
+def _members(group: Path) -> set[int]:
+    try:
+        return {int(line) for line in (group / "cgroup.procs").read_text().split()}
+    except (FileNotFoundError, OSError):
+        return set()
+
+
+def _remove(group: Path) -> None:
+    """A group whose last process has just ended stays busy for a moment."""
+    for _ in range(100):
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.02)
+        else:
+            return
+    raise TimeoutError(f"{group} is still in use")
+
+
+def missing_controllers(root: Path = ROOT) -> list[str]:
+    """Controllers that a kubelet needs and this machine lacks."""
+    if is_unified(root):
+        there = set((root / "cgroup.controllers").read_text().split())
+    else:
+        there = {name for each in hierarchies(root) for name in each.name.split(",")}
+    return sorted({"cpu", "cpuset", "memory", "pids"} - there)

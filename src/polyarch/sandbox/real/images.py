@@ -1,0 +1,291 @@
+"""polyarch's own image for real nodes, made of the installation that runs: Python, polyarch and what it depends on.
+
+No container engine, base image or network is needed, and the image holds exactly the code whose ``polyarch up`` was
+called. ``make image`` builds the image of a release.
+"""
+
+import asyncio
+import hashlib
+import importlib.metadata
+import importlib.util
+import io
+import os
+import py_compile
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from py_compile import PycInvalidationMode
+from typing import Final, NamedTuple
+
+import msgspec
+
+import polyarch
+from polyarch.oci.documents import OCI_INDEX, OCI_MANIFEST
+from polyarch.operator.settings import DEFAULT_IMAGE
+from polyarch.platforms import Platform
+from polyarch.sandbox.control_plane import Layout
+from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.files import write_json
+from polyarch.sandbox.registry.images import OCI_CONFIG, Manifest, described, digest_of, platform_document
+from polyarch.sandbox.registry.seed import Registry
+from polyarch.sandbox.state import Folder
+from polyarch.sandbox.versions import host_architecture
+
+HOME: Final = "opt/polyarch"
+PUSHED: Final = "image.json"
+EXTRAS: Final = ("fast", "numa")
+"""Those that the image of a release has."""
+LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
+LEFT_OUT: Final = {
+    "test",
+    "tests",
+    "idlelib",
+    "tkinter",
+    "turtledemo",
+    "lib2to3",
+    "ensurepip",
+    "pydoc_data",
+    "__pycache__",
+}
+USER: Final = "65532:65532"
+_ENTRY: Final = "#!{python} -P\nimport sys\nfrom polyarch.cli import main\nsys.exit(main())\n"
+
+
+class ImageFiles(NamedTuple):
+    """An image to be: content by path, and how it starts."""
+
+    files: Mapping[str, Path]
+    entry_point: tuple[str, ...]
+    environment: Mapping[str, str]
+    user: str = ""
+
+
+def of_program(program: Path, path: str) -> ImageFiles:
+    """An image of one static program, at this path."""
+    return ImageFiles({path.lstrip("/"): program}, (path,), {"PATH": str(Path(path).parent)})
+
+
+def of_installation(folder: Path) -> ImageFiles:
+    """polyarch's; ``folder`` is for files that are made for it, and must exist until they are read."""
+    python = Path(sys.executable).resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    entry = folder / "polyarch"
+    entry.write_text(_ENTRY.format(python=f"/{_inside(python)}"))
+    entry.chmod(0o755)
+    files = {f"{HOME}/bin/polyarch": entry, _inside(python): python}
+    files |= {f"{HOME}/site/{target}": source for target, source in _packages()}
+    library = Path(sysconfig.get_path("stdlib"))
+    files |= {_inside(source): source for source in _files(library, besides={"site-packages", "dist-packages"})}
+    programs = [path for path in files.values() if path == python or ".so" in path.suffixes]
+    brought = {path.resolve() for path in files.values()}  # a package finds its own libraries by their place
+    files |= {_inside(path): path for path in _libraries(programs) if path.resolve() not in brought}
+    for target, source in list(files.items()):
+        if source.suffix == ".py":
+            files[importlib.util.cache_from_source(target)] = _compiled(source, folder / "compiled" / target)
+    for name, content in _ETC.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content)
+        files[name] = folder / name
+    if authorities := ssl.get_default_verify_paths().cafile:
+        files["etc/ssl/certs/ca-certificates.crt"] = Path(authorities)
+    environment = {
+        "PATH": f"/{HOME}/bin:/usr/local/bin:/usr/bin:/bin",
+        "PYTHONPATH": f"/{HOME}/site",
+        "PYTHONHOME": str(sys.base_prefix),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONNOUSERSITE": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    return ImageFiles(files, (f"/{HOME}/bin/polyarch",), environment, USER)
+
+
+def _compiled(source: Path, target: Path) -> Path:
+    """The bytecode of a module: what Python has kept, if it is of this source, else made now."""
+    kept = Path(importlib.util.cache_from_source(str(source)))
+    known = source.stat()
+    expected = importlib.util.MAGIC_NUMBER + bytes(4) + int(known.st_mtime).to_bytes(4, "little")
+    try:
+        with kept.open("rb") as file:
+            if file.read(12) == expected:
+                return kept
+    except FileNotFoundError:
+        pass
+    mode = PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(source), cfile=str(target), dfile=str(source), invalidation_mode=mode, quiet=2)
+    if not target.exists():  # a template, or for another version of Python: nobody imports it
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+    return target
+
+
+_ETC: Final = {
+    "etc/passwd": "root:x:0:0::/:/bin/sh\nnonroot:x:65532:65532::/:/bin/sh\n",
+    "etc/nsswitch.conf": "hosts: files dns\n",
+}
+
+
+def _inside(path: Path) -> str:
+    return str(path).lstrip("/")
+
+
+def _files(folder: Path, *, besides: set[str]) -> Iterator[Path]:
+    for each in sorted(folder.iterdir()):
+        if each.name in LEFT_OUT or each.name in besides or each.name.startswith("_tkinter"):
+            continue
+        if each.is_dir():
+            yield from _files(each, besides=besides)
+        elif each.suffix not in {".pyc", ".a"}:
+            yield each
+
+
+def _packages() -> Iterator[tuple[str, Path]]:
+    """Target below ``site`` and source of each file of polyarch and of the distributions that it needs."""
+    own = Path(polyarch.__file__).parent
+    for source in _files(own, besides=set()):
+        yield f"polyarch/{source.relative_to(own)}", source
+    for name in sorted(_needed("polyarch", set(EXTRAS))):
+        for listed in importlib.metadata.distribution(name).files or ():
+            source = Path(str(listed.locate())).resolve()
+            inside = str(listed)
+            if inside.startswith("..") or LEFT_OUT & set(listed.parts[:-1]) or source.suffix == ".pyc":
+                continue
+            if source.is_file():
+                yield inside, source
+    metadata = importlib.metadata.distribution("polyarch")
+    for listed in metadata.files or ():
+        if listed.parts[0].endswith(".dist-info") and Path(str(listed.locate())).is_file():
+            yield str(listed), Path(str(listed.locate()))
+
+
+def _needed(name: str, extras: set[str]) -> set[str]:
+    """The distributions that this one needs, with theirs, as they are installed."""
+    found: set[str] = set()
+    waiting = [(name, extras)]
+    while waiting:
+        one, wanted = waiting.pop()
+        try:
+            requirements = importlib.metadata.distribution(one).requires or ()
+        except importlib.metadata.PackageNotFoundError:
+            continue  # an extra that this installation lacks
+        for text in requirements:
+            needed, _, marker = text.partition(";")
+            match = re.match(r"[A-Za-z0-9._-]+", needed.strip())
+            extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)['\"]", marker)
+            if match is None or (extra and extra[1] not in wanted) or _is_absent(match[0]):
+                continue
+            if match[0] not in found:
+                found.add(match[0])
+                waiting.append((match[0], set()))
+    return found
+
+
+def _is_absent(name: str) -> bool:
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return True
+    return False
+
+
+def _libraries(programs: list[Path]) -> set[Path]:
+    """The shared libraries of these programs and extensions, as the dynamic linker of this machine finds them."""
+    asked = subprocess.run(["ldd", *map(str, programs)], capture_output=True, text=True, check=False)
+    paths = re.findall(r"(?:=>\s+|^\s+)(/\S+) \(0x", asked.stdout, re.MULTILINE)
+    if not paths:
+        raise SandboxError(f"polyarch's image: ldd names no library of {programs[0]}: {asked.stderr.strip()}")
+    return {Path(each) for each in paths}
+
+
+def manifest(wanted: ImageFiles, architecture: str) -> Manifest:
+    """An index with the image of these files for this architecture."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for path in sorted({str(parent) for each in wanted.files for parent in Path(each).parents} - {"."}):
+            entry = tarfile.TarInfo(path)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
+        temporary = tarfile.TarInfo("tmp")
+        temporary.type, temporary.mode = tarfile.DIRTYPE, 0o1777
+        archive.addfile(temporary)
+        for path, source in sorted(wanted.files.items()):
+            data = source.read_bytes()
+            entry = tarfile.TarInfo(path)
+            entry.size = len(data)
+            entry.mtime = int(source.stat().st_mtime)  # by which Python knows that bytecode is of its source
+            entry.mode = 0o755 if os.access(source, os.X_OK) or ".so" in source.suffixes else 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    layer = content.getvalue()
+    platform = Platform.of("linux", architecture)
+    configuration = msgspec.json.encode(
+        {
+            **platform_document(platform),
+            "config": {
+                "Entrypoint": list(wanted.entry_point),
+                "Env": [f"{name}={value}" for name, value in wanted.environment.items()],
+                **({"User": wanted.user} if wanted.user else {}),
+                "WorkingDir": "/",
+            },
+            "rootfs": {"type": "layers", "diff_ids": [digest_of(layer)]},
+        }
+    )
+    image = msgspec.json.encode(
+        {
+            "schemaVersion": 2,
+            "mediaType": OCI_MANIFEST,
+            "config": described(OCI_CONFIG, configuration).document(),
+            "layers": [described(LAYER, layer).document()],
+        }
+    )
+    child = Manifest(described(OCI_MANIFEST, image), image, (configuration, layer))
+    listed = child.descriptor.document(platform=platform_document(platform))
+    index = msgspec.json.encode({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [listed]})
+    return Manifest(described(OCI_INDEX, index), index, children=(child,))
+
+
+def fingerprint() -> str:
+    """Changes with every file of polyarch's image."""
+    digest = hashlib.sha256(sys.version.encode())
+    for target, source in _packages():
+        known = source.stat()
+        digest.update(f"{target} {known.st_size} {known.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+class PushedImage(msgspec.Struct, frozen=True):
+    """polyarch's image in the registry of a sandbox, and what it was made of."""
+
+    digest: str
+    fingerprint: str
+
+
+def pushed_image(folder: Folder) -> PushedImage | None:
+    """None before the first start."""
+    try:
+        return msgspec.json.decode((folder.root / PUSHED).read_bytes(), type=PushedImage)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+async def push_images(layout: Layout, registry: Registry) -> None:
+    """Push polyarch's image, unless the registry has it, and the program of the NUMA scheduler."""
+    folder, known = layout.folder, pushed_image(layout.folder)
+    current = await asyncio.to_thread(fingerprint)
+    if known is None or known.fingerprint != current:
+        compiled = folder.root / "image"
+        made = await asyncio.to_thread(lambda: manifest(of_installation(compiled), host_architecture()))
+        await registry.push(DEFAULT_IMAGE, made)
+        write_json(folder.root / PUSHED, PushedImage(made.digest, current))
+        await asyncio.to_thread(shutil.rmtree, compiled)
+        scheduler = of_program(layout.binaries["kube-scheduler"], "/usr/local/bin/kube-scheduler")
+        await registry.push(
+            f"registry.k8s.io/kube-scheduler:v{layout.kubernetes}",
+            await asyncio.to_thread(manifest, scheduler, host_architecture()),
+        )

@@ -1,0 +1,101 @@
+"""What a machine must have for real nodes, and the machine that a node believes in (``--numa``)."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from polyarch.sandbox.errors import SandboxError
+from polyarch.sandbox.kubelet_model.layout import NumaLayout, node
+from polyarch.sandbox.nodes.kubelet_files import host_files
+from polyarch.sandbox.real import cgroups
+from polyarch.sandbox.real.configuration import CNI_PLUGINS, SYSCTLS
+from polyarch.sandbox.state import Settings
+from polyarch.sandbox.versions import host_architecture
+
+MOST_NODES: Final = 10
+PROGRAMS: Final[Mapping[str, str]] = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "mount": "mount",
+}
+"""Program → the package of Debian and Ubuntu that has it."""
+PLUGINS: Final = ("bridge", "host-local", "loopback", "portmap")
+PLUGINS_PACKAGE: Final = "containernetworking-plugins"
+DEVICES: Final = ("sys/devices/system/node", "sys/devices/system/cpu", "proc/meminfo")
+"""What of a machine a node gets by a mount."""
+
+
+def check(settings: Settings) -> None:
+    """Raises SandboxError with what to do if real nodes of these settings cannot run here."""
+    own = host_architecture()
+    if os.geteuid() != 0:
+        raise SandboxError(
+            "--real needs root, for network and mount namespaces and control groups of the nodes: "
+            "run `sudo polyarch up --real`; without --real, nodes are simulated and need no root"
+        )
+    foreign = sorted(name for name, count in settings.nodes.items() if count and name != own)
+    if foreign:
+        raise SandboxError(
+            f"--real: this machine runs {own}, and its nodes cannot be {', '.join(foreign)}: write --nodes {own}=2"
+        )
+    if not 1 <= sum(settings.nodes.values()) <= MOST_NODES:
+        raise SandboxError(f"--real: expected 1 to {MOST_NODES} nodes, for example --nodes {own}=2")
+    missing = {package: name for name, package in PROGRAMS.items() if shutil.which(name, path=search_path()) is None}
+    if plugins() is None:
+        missing[PLUGINS_PACKAGE] = "CNI plugins"
+    if missing:
+        what = ", ".join(missing.values())
+        raise SandboxError(f"--real needs {what}: on Debian and Ubuntu, `apt-get install {' '.join(sorted(missing))}`")
+    if lacking := cgroups.missing_controllers():
+        raise SandboxError(f"--real: control groups of this machine lack {', '.join(lacking)}, which kubelets need")
+
+
+def search_path() -> str:
+    """``PATH`` with the folders of programs that only root calls, which a user's shell may leave out."""
+    return os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"])
+
+
+def program(name: str) -> str:
+    """Its path; :func:`check` has seen that it is there."""
+    return shutil.which(name, path=search_path()) or name
+
+
+def plugins() -> str | None:
+    """The folder of the CNI plugins."""
+    for folder in CNI_PLUGINS:
+        if all((Path(folder) / each).exists() for each in PLUGINS):
+            return folder
+    return None
+
+
+def write_files(folder: Path, numa: NumaLayout | None) -> dict[str, str]:
+    """Write what a node sees in place of the machine's own files; the path below ``folder`` of each, by its target."""
+    found = {}
+    for name, value in SYSCTLS.items():
+        file = folder / "sysctl" / name.replace("/", "-")
+        _write(file, f"{value}\n")
+        found[f"/proc/sys/{name}"] = str(file.relative_to(folder))
+    if numa is None:
+        return found
+    shutil.rmtree(folder / "machine", ignore_errors=True)
+    top = folder / "machine"
+    for path, content in host_files(node(numa).machine).items():
+        _write(top / path, content)
+    for cpu in node(numa).machine.cpus:
+        of_zone = top / "sys/devices/system/node" / f"node{cpu.cell}"
+        of_cpu = top / "sys/devices/system/cpu" / f"cpu{cpu.id}"
+        _write(of_cpu / "online", "1\n")
+        (of_zone / f"cpu{cpu.id}").symlink_to(f"../../cpu/cpu{cpu.id}")
+        (of_cpu / f"node{cpu.cell}").symlink_to(f"../../node/node{cpu.cell}")
+    return found | {f"/{path}": f"machine/{path}" for path in DEVICES}
+
+
+def _write(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, encoding="utf-8")

@@ -1,0 +1,376 @@
+"""Starts, stops and removes real nodes and their gateway."""
+
+import asyncio
+import datetime as dt
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from polyarch.kube import rbac
+from polyarch.kube.client import Client
+from polyarch.kube.errors import Conflict, NotFound
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.resources import CLUSTER_ROLE_BINDINGS, ENDPOINT_SLICES, LEASES, NODES
+from polyarch.objects import Unstructured
+from polyarch.sandbox import processes
+from polyarch.sandbox.certificates import KUBELET_CLIENT, kubeconfig_with_certificate
+from polyarch.sandbox.control_plane import Layout, ensure
+from polyarch.sandbox.errors import StepProgress
+from polyarch.sandbox.files import write_json, write_private
+from polyarch.sandbox.namespaces import (
+    BRIDGE,
+    GATEWAY_PROCESS,
+    KEEP_GATEWAY,
+    KEEP_NODE,
+    configure,
+    entered,
+    entering,
+    gateway_lines,
+    node_lines,
+    route_to_pods,
+    run,
+)
+from polyarch.sandbox.network import GATEWAY, GATEWAY_API_PORT, PER_OCTET
+from polyarch.sandbox.nodes.plans import NODE_LABEL, Node, NodePlan, node_patch, node_plans, timestamp
+from polyarch.sandbox.processes import Command, Record, failure, inputs_of, is_running
+from polyarch.sandbox.real import cgroups, configuration, machine
+from polyarch.sandbox.real.cgroups import Cgroups
+from polyarch.sandbox.services import EGRESS_PROCESS
+from polyarch.sandbox.services import PROXY as REGISTRY_PROXY
+from polyarch.sandbox.state import Folder, Settings, State
+from polyarch.sandbox.tasks import together, until
+
+KEEPER, CONTAINERD, KUBELET, PROXY = "namespaces", "containerd", "kubelet", "kube-proxy"
+START_SECONDS: Final = 120.0
+SOCKET_SECONDS: Final = 30.0
+API_SERVER: Final = f"https://{GATEWAY}:{GATEWAY_API_PORT}"
+FIELD_MANAGER: Final = "polyarch-sandbox"
+
+
+def process_name(node: str, program: str) -> str:
+    """The name of the record of a node's process."""
+    return f"{node}-{program}"
+
+
+def folder_of(folder: Folder, node: str) -> Path:
+    """What a node has on disk."""
+    return folder.root / "nodes" / node
+
+
+def pod_subnet(state: State, number: int) -> str:
+    """The addresses of the pods of the node with this number."""
+    return f"10.{state.pod_network}.{number % PER_OCTET}.0/24"
+
+
+class RealNodes:
+    """Those of one sandbox."""
+
+    def __init__(self, layout: Layout, state: State) -> None:
+        self._layout = layout
+        self._state = state
+        self._folder = layout.folder
+        self._cgroups = Cgroups(layout.folder.name)
+        self._started: dict[str, str] = {}
+        """When the kubelet of a node was started by us, by node: what was said of it before says nothing."""
+
+    @property
+    def _settings(self) -> Settings:
+        return self._state.settings
+
+    @property
+    def plans(self) -> list[NodePlan]:
+        return node_plans(self._settings, self._state.fleet)
+
+    def _records(self) -> Mapping[str, Record]:
+        return processes.load(self._folder.records)
+
+    # -- the gateway ---------------------------------------------------------------------------------------------------
+
+    async def open_gateway(self) -> int:
+        """Start it, before everything that listens there; the pid of its namespace."""
+        self._cgroups.make(cgroups.HOST)
+        known = self._records().get(GATEWAY_PROCESS)
+        if known is not None and is_running(known):
+            return known.pid
+        await self.stop()  # nodes of an earlier gateway have lost their network, and these two listen there
+        there = self._records()
+        listeners = [there[name] for name in (EGRESS_PROCESS, REGISTRY_PROXY) if name in there]
+        await processes.stop(listeners, records=self._folder.records)
+        self._cgroups.make(cgroups.HOST)
+        record = await self._start(GATEWAY_PROCESS, KEEP_GATEWAY)
+        await entered(record.pid)
+        await configure(record.pid, gateway_lines(self._state.pod_network))
+        return record.pid
+
+    async def _start(self, name: str, arguments: Iterable[str], *, inputs: str = "") -> Record:
+        command = Command(
+            name=name,
+            arguments=self._cgroups.joining(tuple(arguments)),
+            environment={**self._layout.environment, "PATH": machine.search_path()},
+            log=str(self._folder.log(name)),
+            inputs=inputs,
+        )
+        return await ensure(self._layout, command)
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    async def start(self, client: Client, progress: StepProgress) -> None:
+        """Start what is missing of the settings' nodes, and wait until all are ready; remove the others."""
+        gateway = await self.open_gateway()
+        await self._prepare_cluster(client)
+        wanted = {plan.name for plan in self.plans}
+        for node in {name.removesuffix(f"-{KEEPER}") for name in self._records() if name.endswith(f"-{KEEPER}")}:
+            if node not in wanted:
+                await self.remove(node, client)
+        for plan in self.plans:
+            await self._start_node(plan, gateway)
+        await self._connect_pods(gateway)
+        await self._until_ready(client, progress)
+
+    async def _prepare_cluster(self, client: Client) -> None:
+        """What a cluster's installer gives kubelets and kube-proxy: rights, and the way to the API server."""
+        for name, role, user in (
+            ("polyarch-sandbox:kube-proxy", "system:node-proxier", "system:kube-proxy"),
+            ("polyarch-sandbox:kubelet-api", "system:kubelet-api-admin", KUBELET_CLIENT),
+        ):
+            subjects = [{"apiGroup": rbac.GROUP, "kind": "User", "name": user}]
+            reference = {"apiGroup": rbac.GROUP, "kind": "ClusterRole", "name": role}
+            document = {
+                "apiVersion": CLUSTER_ROLE_BINDINGS.api_version,
+                "kind": CLUSTER_ROLE_BINDINGS.kind,
+                "metadata": {"name": name},
+                "subjects": subjects,
+                "roleRef": reference,
+            }
+            await client.apply(CLUSTER_ROLE_BINDINGS, document)
+        endpoints = {
+            "apiVersion": ENDPOINT_SLICES.api_version,
+            "kind": ENDPOINT_SLICES.kind,
+            "metadata": {
+                "name": "kubernetes",
+                "namespace": "default",
+                "labels": {"kubernetes.io/service-name": "kubernetes"},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [GATEWAY], "conditions": {"ready": True}}],
+            "ports": [{"name": "https", "port": GATEWAY_API_PORT, "protocol": "TCP"}],
+        }
+        await client.apply(ENDPOINT_SLICES, endpoints, namespace="default")
+
+    async def _start_node(self, plan: NodePlan, gateway: int) -> None:
+        own = folder_of(self._folder, plan.name)
+        keeper = self._records().get(process_name(plan.name, KEEPER))
+        if keeper is None or not is_running(keeper):
+            await self._end(plan.name)  # what is left is in namespaces that nobody can enter any more
+            keeper = await self._make_namespaces(plan, own, gateway)
+        self._write_files(plan, own)
+        await self._start_programs(plan, own, keeper.pid)
+
+    async def _make_namespaces(self, plan: NodePlan, own: Path, gateway: int) -> Record:
+        for inside in ("lib/kubelet", "lib/containerd", "lib/cni", "log/pods", "log/containers"):
+            (own / inside).mkdir(parents=True, exist_ok=True)
+        self._cgroups.make(plan.name)
+        shown = machine.write_files(own, plan.numa)
+        record = await self._start(process_name(plan.name, KEEPER), KEEP_NODE)
+        await entered(record.pid)
+        mounts = configuration.mounts(has_trace=plan.number == self._first, machine=shown)
+        await run(entering(record.pid, ("/bin/sh", "-c", mounts, "sh", str(own))))
+        await run(entering(record.pid, ("hostname", plan.name)))
+        cable = f"node{record.pid}"  # a node that has just ended may keep its own for a moment
+        with_end = (
+            f"link add {cable} type veth peer name eth0 netns {record.pid}",
+            f"link set {cable} master {BRIDGE} up",
+        )
+        await configure(gateway, with_end)
+        await configure(record.pid, node_lines(plan.address))
+        return record
+
+    @property
+    def _first(self) -> int:
+        """The node that has the kernel's trace."""
+        return min(plan.number for plan in self.plans)
+
+    def _write_files(self, plan: NodePlan, own: Path) -> None:
+        now = dt.datetime.now(dt.UTC)
+        pki, kubelet, containerd = self._layout.pki, own / "lib/kubelet", own / "lib/containerd"
+        pair = pki.node(plan.name, kubelet, now, address=plan.address)
+        of_kubelet = kubeconfig_with_certificate("node", API_SERVER, pki.ca, pair)
+        write_json(kubelet / "kubelet.kubeconfig", of_kubelet)
+        proxy = kubeconfig_with_certificate("kube-proxy", API_SERVER, pki.ca, pki.client("kube-proxy"))
+        write_json(kubelet / "kube-proxy.kubeconfig", proxy)
+        authority = Path(pki.ca).read_bytes()
+        for target in (kubelet / "ca.crt", containerd / "ca.crt"):
+            write_private(target, authority)
+        settings = configuration.kubelet(
+            address=plan.address,
+            cgroup=self._cgroups.of_node(plan.name),
+            numa=plan.numa,
+            unified=cgroups.is_unified(),
+        )
+        write_json(kubelet / "config.yaml", settings)
+        write_json(kubelet / "kube-proxy.yaml", configuration.kube_proxy(plan.name, self._state.pod_network))
+        write_json(own / "lib/cni/net.d/10-nodes.conflist", configuration.cni(pod_subnet(self._state, plan.number)))
+        for host, text in configuration.registry_hosts().items():
+            write_private(containerd / "certs.d" / host / "hosts.toml", text.encode())
+        runc = self._runc(plan, own)
+        text = configuration.containerd(runc=runc, cni_plugins=machine.plugins() or "")
+        write_private(containerd / "config.toml", text.encode())
+
+    def _runc(self, plan: NodePlan, own: Path) -> str:
+        """The program that starts containers: of a node that believes in another machine, ours before the real one."""
+        if plan.numa is None:
+            return machine.program("runc")
+        script = own / "lib/containerd/runc"
+        ours = f"{sys.executable} -P -m polyarch.sandbox.real.runc"
+        write_private(
+            script,
+            f"""\
+#!/bin/sh
+PYTHONPATH={Path(__file__).parents[3]}; export PYTHONPATH
+case " $* " in
+*" create "* | *" run "* | *" update "*) exec {ours} {machine.program("runc")} {configuration.CONTAINERD}/asked "$@" ;;
+esac
+exec {machine.program("runc")} "$@"
+""".encode(),
+        )
+        script.chmod(0o755)
+        return f"{configuration.CONTAINERD}/runc"
+
+    async def _start_programs(self, plan: NodePlan, own: Path, keeper: int) -> None:
+        files = [
+            own / "lib" / each for each in ("containerd/config.toml", "kubelet/config.yaml", "kubelet/kube-proxy.yaml")
+        ]
+        name = plan.name
+        arguments: tuple[str, ...] = (machine.program("containerd"), "-c", f"{configuration.CONTAINERD}/config.toml")
+        runtime = await self._start(
+            process_name(name, CONTAINERD), entering(keeper, arguments), inputs=inputs_of(str(keeper), files=files[:1])
+        )
+        await self._until_listening(runtime, keeper)
+        arguments = (
+            str(self._layout.binaries["kubelet"]),
+            f"--config={configuration.KUBELET}/config.yaml",
+            f"--kubeconfig={configuration.KUBELET}/kubelet.kubeconfig",
+            f"--hostname-override={name}",
+            f"--node-ip={plan.address}",
+            f"--root-dir={configuration.KUBELET}",
+            f"--node-labels={NODE_LABEL}=",
+            *self._register_taints(plan),
+        )
+        inputs = inputs_of(str(runtime.pid), *arguments, files=files[1:2])
+        known, now = self._records().get(process_name(name, KUBELET)), dt.datetime.now(dt.UTC)
+        started = await self._start(process_name(name, KUBELET), entering(keeper, arguments), inputs=inputs)
+        if known is None or known.pid != started.pid:
+            self._started[name] = timestamp(now)
+        arguments = (str(self._layout.binaries["kube-proxy"]), f"--config={configuration.KUBELET}/kube-proxy.yaml")
+        inputs = inputs_of(str(keeper), *arguments, files=files[2:])
+        await self._start(process_name(name, PROXY), entering(keeper, arguments), inputs=inputs)
+
+    @staticmethod
+    def _register_taints(plan: NodePlan) -> tuple[str, ...]:
+        texts = [f"{each.key}={each.value}:{each.effect}" for each in plan.register_taints]
+        return (f"--register-with-taints={','.join(texts)}",) if texts else ()
+
+    @staticmethod
+    async def _until_listening(record: Record, keeper: int) -> None:
+        socket = Path(f"/proc/{keeper}/root{configuration.CONTAINERD_SOCKET}")
+
+        async def listens() -> bool:
+            if not is_running(record):
+                raise failure(record, "ended while starting")
+            return await asyncio.to_thread(socket.exists)
+
+        if not await until(listens, seconds=SOCKET_SECONDS):
+            raise failure(record, f"does not listen after {SOCKET_SECONDS:.0f} s")
+
+    async def _connect_pods(self, gateway: int) -> None:
+        """Routes to the pods of each node, from the gateway and from the other nodes."""
+        records = self._records()
+        ways = {plan.name: (pod_subnet(self._state, plan.number), plan.address) for plan in self.plans}
+        await configure(gateway, [f"{route_to_pods(*way)} dev {BRIDGE}" for way in ways.values()])
+        for plan in self.plans:
+            others = [route_to_pods(*way) for name, way in ways.items() if name != plan.name]
+            if others:
+                await configure(records[process_name(plan.name, KEEPER)].pid, others)
+
+    async def _until_ready(self, client: Client, progress: StepProgress) -> None:
+        waiting: dict[str, str] = {}
+
+        async def are_ready() -> bool:
+            for plan in self.plans:
+                waiting[plan.name] = await self._problem(plan, client)
+            done = sum(not each for each in waiting.values())
+            progress.advance(done, len(waiting))
+            return not any(waiting.values())
+
+        if not await until(are_ready, seconds=START_SECONDS, every=0.2):
+            name, problem = next((name, text) for name, text in waiting.items() if text)
+            record = self._records()[process_name(name, KUBELET)]
+            raise failure(record, f"is not ready after {START_SECONDS:.0f} s ({problem})")
+
+    async def _problem(self, plan: NodePlan, client: Client) -> str:
+        """Why a node does not take pods; empty if it does."""
+        for program in (CONTAINERD, KUBELET, PROXY):
+            record = self._records()[process_name(plan.name, program)]
+            if not is_running(record):
+                raise failure(record, "ended while starting")
+        try:
+            node = await client.get(NODES, plan.name, type=Node)
+        except NotFound:
+            return "it has not registered"
+        if (change := node_patch(plan, node)) is not None:
+            try:
+                await client.patch(NODES, plan.name, MergePatch(change))
+            except Conflict:
+                return "its labels are being changed by others"
+        said = [each for each in node.status.conditions or () if each.type == "Ready"]
+        if plan.name in self._started and not await self._is_renewed(plan.name, client):
+            return "its kubelet has not reported yet"
+        if node.takes_pods:
+            return ""
+        return next((each.message for each in said if each.message), "it is not ready")
+
+    async def _is_renewed(self, node: str, client: Client) -> bool:
+        """Whether the kubelet has renewed its Lease since it was started."""
+        try:
+            lease = await client.get(LEASES, node, namespace="kube-node-lease", type=Unstructured)
+        except NotFound:
+            return False
+        return str(lease.document["spec"].get("renewTime", "")) > self._started[node]
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    async def remove(self, node: str, client: Client | None = None) -> None:
+        """End a node and forget it."""
+        await self._end(node)
+        await asyncio.to_thread(shutil.rmtree, folder_of(self._folder, node), ignore_errors=True)
+        if client is not None:
+            for resource, namespace in ((NODES, ""), (LEASES, "kube-node-lease")):
+                try:
+                    await client.delete(resource, node, namespace=namespace)
+                except NotFound:
+                    continue
+
+    async def _end(self, node: str) -> None:
+        """Kubelet first, then the containers, then what keeps them: so the kubelet sees none of them fail."""
+        records = self._records()
+        for programs in ((KUBELET, PROXY), (), (CONTAINERD,), (KEEPER,)):
+            if not programs:
+                await asyncio.to_thread(self._cgroups.kill, node)
+            ending = [records[name] for name in (process_name(node, each) for each in programs) if name in records]
+            await processes.stop(ending, records=self._folder.records)
+
+    async def stop(self) -> None:
+        """End all nodes and the gateway, and whatever an interrupted start left in the sandbox's control groups."""
+        names = [name.removesuffix(f"-{KEEPER}") for name in self._records() if name.endswith(f"-{KEEPER}")]
+        await together(self._end(name) for name in names)
+        await asyncio.to_thread(self._cgroups.kill)
+        await asyncio.to_thread(self._cgroups.remove)
+        ended = [each for name, each in self._records().items() if is_of_real_nodes(name)]
+        await processes.stop(ended, records=self._folder.records)
+
+
+def is_of_real_nodes(name: str) -> bool:
+    """Whether the process with this name is one of :class:`RealNodes`."""
+    return name == GATEWAY_PROCESS or name.endswith(tuple(f"-{each}" for each in (KEEPER, CONTAINERD, KUBELET, PROXY)))

@@ -1,0 +1,146 @@
+"""Nothing of a cluster with real nodes is left on the machine, however its start ended."""
+
+import asyncio
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.processes import is_running
+from polyarch.sandbox.real.configuration import SYSCTLS
+from polyarch.sandbox.real.machine import search_path
+from polyarch.sandbox.tasks import until
+from polyarch.sandbox.versions import host_architecture
+
+pytestmark = [pytest.mark.req("SB-017"), pytest.mark.timeout(300)]
+
+KILLED_AFTER = (0.3, 1.0, 2.5, 4.0, 6.0, 9.0, 13.0)
+"""Seconds of a start: from its first process to the pods of polyarch."""
+
+
+def said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, env={"PATH": search_path()}).stdout
+
+
+def processes(home: Path) -> set[str]:
+    """Those that name the folder of the test's sandboxes, or see other mounts or another network than we do."""
+    found = set()
+    ours = {kind: Path(f"/proc/self/ns/{kind}").readlink() for kind in ("mnt", "net")}
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (each / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            elsewhere = any((each / "ns" / kind).readlink() != own for kind, own in ours.items())
+        except OSError:  # it has ended, or is not for us to see
+            continue
+        if (elsewhere or str(home) in command) and command:
+            found.add(f"{each.name} {command[:200]}")
+    return found
+
+
+def machine(home: Path) -> Mapping[str, object]:
+    """What a node could leave behind."""
+    namespaces = set(said("lsns", "--noheadings", "--type", "net", "--output", "NS").split())
+    return {
+        "processes": processes(home),
+        "network namespaces": namespaces,
+        "mounts": set(Path("/proc/self/mounts").read_text().splitlines()),
+        "interfaces": set(said("ip", "-o", "link").splitlines()),
+        "routes": said("ip", "route", "show", "table", "all"),
+        "rules": [line for line in said("iptables-save").splitlines() if not line.startswith(("#", ":"))],
+        "cgroups": {str(path) for path in Path("/sys/fs/cgroup").glob("*/polyarch-traces-*")},
+        "settings": {name: Path(f"/proc/sys/{name}").read_text() for name in SYSCTLS},
+        "folders": {
+            path
+            for path in ("/var/lib/kubelet", "/var/lib/containerd", "/run/containerd", "/var/lib/cni")
+            if Path(path).exists()
+        },
+        "traces": {path.name for path in Path("/sys/kernel/tracing").glob("instances/*")},
+    }
+
+
+def left_since(before: Mapping[str, object], home: Path) -> dict[str, object]:
+    """What is there now and was not before; what others have ended meanwhile does not count."""
+    found: dict[str, object] = {}
+    for what, now in machine(home).items():
+        then = before[what]
+        more = now - then if isinstance(now, set) and isinstance(then, set) else now if now != then else None
+        if more:
+            found[what] = more
+    return found
+
+
+def up(home: Path, name: str, *more: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "polyarch", "up", "--real", "--name", name, *more]
+    environment = {**os.environ, "XDG_STATE_HOME": str(home)}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+@pytest.fixture
+def name(home: Path) -> Iterator[str]:
+    """Of a sandbox that is gone after the test, whatever becomes of this."""
+    name = f"traces-{secrets.token_hex(3)}"
+    yield name
+    down(home, name)
+
+
+def down(home: Path, name: str) -> None:
+    command = [sys.executable, "-m", "polyarch", "down", "--delete", "--name", name]
+    ended = subprocess.run(command, env={**os.environ, "XDG_STATE_HOME": str(home)}, capture_output=True, check=False)
+    assert ended.returncode == 0 or b"there is no sandbox" in ended.stderr, ended.stderr.decode()
+
+
+def test_a_cluster_that_was_used_leaves_nothing(home: Path, name: str) -> None:
+    before = machine(home)
+    starting = up(home, name, "--nodes", f"{host_architecture()}=1")
+    _, problem = starting.communicate()
+    assert starting.returncode == 0, problem.decode()
+    there = machine(home)
+    assert all(there[each] != before[each] for each in ("processes", "network namespaces", "cgroups"))
+    unchanged = ("mounts", "interfaces", "routes", "rules", "settings", "folders")
+    assert {each: there[each] for each in unchanged} == {each: before[each] for each in unchanged}
+    down(home, name)
+    assert left_since(before, home) == {}
+    assert not (home / "polyarch/sandbox" / name).exists()
+
+
+@pytest.mark.parametrize("seconds", KILLED_AFTER)
+async def test_a_start_that_is_killed_leaves_nothing_that_down_does_not_find(
+    home: Path, name: str, seconds: float
+) -> None:
+    before = machine(home)
+    starting = up(home, name, "--nodes", f"{host_architecture()}=1")
+    await asyncio.sleep(seconds)
+    starting.kill()
+    starting.communicate()
+    down(home, name)
+    assert left_since(before, home) == {}
+
+
+async def test_processes_of_nodes_that_are_killed_are_started_again(home: Path, name: str) -> None:
+    before = machine(home)
+    starting = up(home, name, "--only", "control-plane", "--nodes", f"{host_architecture()}=1")
+    _, problem = starting.communicate()
+    assert starting.returncode == 0, problem.decode()
+    sandbox = Sandbox.attach(name, home=home / "polyarch/sandbox")
+    node = f"{host_architecture()}-1"
+    for process in (f"{node}-kubelet", f"{node}-containerd", f"{node}-namespaces", "gateway"):
+        record = sandbox.records()[process]
+        os.kill(record.pid, 9)
+        while is_running(record):
+            await asyncio.sleep(0.01)
+        starting = up(home, name, "--only", "control-plane", "--nodes", f"{host_architecture()}=1")
+        _, problem = starting.communicate()
+        assert starting.returncode == 0, f"{process}: {problem.decode()}"
+        assert [each for each in await sandbox.health() if not each.healthy] == []
+
+        async def is_ready() -> bool:
+            return [ready for _, _, ready in await sandbox.nodes()] == [True]
+
+        assert await until(is_ready, seconds=30), f"{process}: its node is not ready"
+    down(home, name)
+    assert left_since(before, home) == {}
