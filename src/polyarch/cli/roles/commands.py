@@ -4,7 +4,6 @@ The flags are what a process cannot read from the cluster. Once it serves it pri
 where; logs go to stderr. SIGTERM ends it in order: unready, drained, Lease given back."""
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter, Token
@@ -32,6 +31,7 @@ from polyarch.cli.options.values import (
     subject,
 )
 from polyarch.cli.output.messages import Messages, NextProgram
+from polyarch.cli.roles.flags import KINDS, USUAL, RoleChoice, RoleFlags
 from polyarch.cli.roles.options import (
     ANY_NODE,
     AS_USUAL,
@@ -46,23 +46,6 @@ from polyarch.cli.roles.options import (
 
 if TYPE_CHECKING:
     from polyarch.operator.settings import OperatorSettings
-
-
-class RoleChoice(Enum):
-    """What can be run: the modules of ``polyarch.run`` whose roles are played together in the process."""
-
-    OPERATOR = ("operator",)
-    PLACEMENT_WEBHOOK = ("placement_webhook",)
-    PLACEMENT_CONTROLLER = ("placement_controller",)
-    EXEC_MONITOR = ("exec_monitor",)
-    TAINTS = ("taints",)
-    BUILDER = ("builder",)
-    ALL = ("placement_webhook", "placement_controller", "taints")
-
-    @property
-    def label(self) -> str:
-        """As it is typed."""
-        return self.name.lower().replace("_", "-")
 
 
 def _role(_: object, tokens: Sequence[Token]) -> RoleChoice:
@@ -143,40 +126,40 @@ app.command(
 def run(
     role: Annotated[RoleName, option("The process to run; all runs placement and taints in one", group=PROCESS)],
     *,
-    bind: Annotated[Address, option("Address to listen on; empty for all", group=PROCESS)] = "127.0.0.1",
-    port: Annotated[Port, option("Port of the webhook; 0 picks a free one", group=PROCESS)] = 9443,
-    metrics_port: Annotated[Port, option("Port of /metrics", group=PROCESS)] = 8443,
-    health_port: Annotated[Port, option("Port of /healthz and /readyz", group=PROCESS)] = 8081,
+    bind: Annotated[Address, option("Address to listen on; empty for all", group=PROCESS)] = USUAL.bind,
+    port: Annotated[Port, option("Port of the webhook; 0 picks a free one", group=PROCESS)] = USUAL.port,
+    metrics_port: Annotated[Port, option("Port of /metrics", group=PROCESS)] = USUAL.metrics_port,
+    health_port: Annotated[Port, option("Port of /healthz and /readyz", group=PROCESS)] = USUAL.health_port,
     cert_dir: Annotated[
         Directory, option("Directory with tls.crt and tls.key; changes are picked up", group=PROCESS)
-    ] = "",
+    ] = USUAL.cert_dir,
     leader_elect: Annotated[
         bool,
         Parameter(help="Elect a leader among replicas, by a Lease; on by default", group=PROCESS, show_default=False),
-    ] = True,
+    ] = USUAL.leader_elect,
     namespace: Annotated[
         Namespace, option("Namespace that polyarch itself runs in", "-n", "--namespace", group=CLUSTER)
-    ] = "polyarch-system",
+    ] = USUAL.namespace,
     kubeconfig: Annotated[
         File | None, option("Kubeconfig", group=CLUSTER, show_default="as kubectl, or the pod's service account")
-    ] = None,
+    ] = USUAL.kubeconfig,
     context: Annotated[
         Context | None, option("Context of the kubeconfig", group=CLUSTER, show_default="the current one")
-    ] = None,
-    log_format: Annotated[LogFormat, option("Format of the logs on stderr", group=OUTPUT)] = "json",
+    ] = USUAL.context,
+    log_format: Annotated[LogFormat, option("Format of the logs on stderr", group=OUTPUT)] = USUAL.log_format,
     global_pull_secret_namespace: Annotated[
         Namespace, option("Namespace of the global pull secret", group=REGISTRIES, show_default="as OpenShift has it")
-    ] = "",
+    ] = USUAL.global_pull_secret_namespace,
     global_pull_secret_name: Annotated[
         Name, option("Name of the global pull secret", group=REGISTRIES, show_default="as OpenShift has it")
-    ] = "",
+    ] = USUAL.global_pull_secret_name,
     registries_conf: Annotated[
         File | None, option("Mirror configuration, see containers-registries.conf(5)", group=REGISTRIES)
-    ] = None,
+    ] = USUAL.registries_conf,
     ca: Annotated[list[File] | None, option("CA certificates (PEM) to trust; repeatable", group=REGISTRIES)] = None,
     registries_dir: Annotated[
         Directory, option("Directory with registries.conf and ca.crt, each optional: a ConfigMap", group=REGISTRIES)
-    ] = "",
+    ] = USUAL.registries_dir,
     allow_address: Annotated[
         list[Cidr] | None,
         option("Allow registries in this address range, which is refused otherwise; repeatable", group=REGISTRIES),
@@ -188,13 +171,13 @@ def run(
     secret_access: Annotated[
         SecretAccess,
         option("Pull secrets of pods: byName as pods name them; none reads no Secret of theirs", group=REGISTRIES),
-    ] = "byName",
+    ] = USUAL.secret_access,
     image_credential_provider_config: Annotated[
         File, option("The kubelet's flag of the same name", group=REGISTRIES)
-    ] = "",
+    ] = USUAL.image_credential_provider_config,
     image_credential_provider_bin_dir: Annotated[
         Directory, option("The kubelet's flag of the same name", group=REGISTRIES)
-    ] = "",
+    ] = USUAL.image_credential_provider_bin_dir,
     deployed: OperatorFlags = AS_USUAL,
     monitor: MonitorFlags = ANY_NODE,
     taints: TaintFlags = FROM_THE_CLUSTER,
@@ -214,67 +197,22 @@ def run(
     as_read: AsRead = "",
 ) -> int | NextProgram:
     """Run one process of the operator."""
+    given = {name: value for name, value in locals().items() if name in KINDS}
     messages = verbosity.messages()
     if print_settings:
         print(printed(as_read), end="")
         return 0
+    flags = RoleFlags.of(given | vars(deployed) | vars(monitor) | vars(taints) | vars(builder) | vars(verbosity))
     if plan is not None:
         if role is not RoleChoice.OPERATOR:
             elsewhere = other_command(("run", role.label, "--plan"))
             raise UsageError(f"run {role.label}: --plan is for run operator.{elsewhere}".removesuffix("."))
         if not plan:
             raise UsageError("run operator: --plan needs at least one file")
-        return _print_plans(plan, deployed.settings(namespace, None, ((), ()), builder), messages)
-    from polyarch.cli.roles.reexec import Reexec, ReexecSettings
-    from polyarch.kube.settings import ProcessSettings
+        return _print_plans(plan, flags.operator_settings(), messages)
+    from polyarch.cli.roles.reexec import Reexec
 
-    if bool(global_pull_secret_namespace) != bool(global_pull_secret_name):
-        raise UsageError("--global-pull-secret-namespace and --global-pull-secret-name go together: give both or none")
-    if bool(image_credential_provider_config) != bool(image_credential_provider_bin_dir):
-        raise UsageError(
-            "--image-credential-provider-config and --image-credential-provider-bin-dir go together: give both or none"
-        )
-    if role is RoleChoice.EXEC_MONITOR:
-        monitor.check()
-    if role is RoleChoice.BUILDER:
-        builder.check("builder")
-    secret = (global_pull_secret_namespace, global_pull_secret_name) if global_pull_secret_name else None
-    settings = ReexecSettings(
-        name=role.label,
-        modules=role.value,
-        process=ProcessSettings(
-            namespace=namespace,
-            bind=bind,
-            port=port,
-            metrics_port=metrics_port,
-            health_port=health_port,
-            cert_dir=cert_dir,
-            leader_elect=leader_elect,
-        ),
-        kubeconfig=kubeconfig,
-        context=context,
-        log_format=log_format,
-        log_level="warning" if messages.quiet else "debug" if messages.verbose else "info",
-        global_pull_secret=secret,
-        registries_conf=registries_conf,
-        registries_dir=registries_dir,
-        ca=tuple(ca or ()),
-        allow_addresses=tuple(allow_address or ()),
-        deny_addresses=tuple(deny_address or ()),
-        secret_access=secret_access,
-        credential_providers=(image_credential_provider_config, image_credential_provider_bin_dir),
-        operator=deployed.settings(
-            namespace,
-            secret,
-            (tuple(allow_address or ()), tuple(deny_address or ())),
-            builder,
-            secret_access,
-        ),
-        monitor=monitor.settings(),
-        taints=taints.config if RoleChoice.TAINTS.value[0] in role.value else "",
-        builder=builder.settings(),
-    )
-    return Reexec("role_process", settings)
+    return Reexec("role_process", flags.settings(role))
 
 
 def _print_plans(files: list[str], settings: "OperatorSettings", messages: Messages) -> int:

@@ -41,6 +41,10 @@ class Reexec(NamedTuple):
         """Plays the role until it ends; the exit code. ``own``: the process is the command line's."""
         if own:
             self._start_over()
+        return self.play()
+
+    def play(self) -> int:
+        """Plays the role in this program until it ends; the exit code."""
         import polyarch.run.libraries  # noqa: F401 - first, as in the program
 
         played: int | None = importlib.import_module(f"{PACKAGE}.{self.module}").play(self.settings, *self.arguments)

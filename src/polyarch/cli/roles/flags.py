@@ -1,0 +1,255 @@
+"""The flags of ``polyarch run ROLE`` as plain values, and the settings that they make.
+
+``commands`` and ``options`` declare each with its help, and take its default from here. What is here needs no library
+of the command line, so that a pod starts without (``pod_start``).
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final, Literal
+
+import msgspec
+
+from polyarch.cli.errors import UsageError
+from polyarch.cli.roles.reexec import ReexecSettings
+from polyarch.kube.settings import ProcessSettings
+from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.operator.settings import (
+    DEFAULT_BUILDER_IMAGE,
+    DEFAULT_KUBELET_ROOT,
+    MACHINE_OS_NAMESPACE,
+    MAX_REPLICAS,
+    Builds,
+    Certificates,
+    MachineOS,
+    Numa,
+    OperatorSettings,
+    Platform,
+    PullPolicy,
+    ResourceWebhooks,
+    SecretAccess,
+)
+from polyarch.run.settings import BuilderSettings, LogFormat, MonitorSettings
+
+TAINT_KEYS: Final = BuilderSettings().arch_taint_keys
+
+
+class RoleChoice(Enum):
+    """What can be run: the modules of ``polyarch.run`` whose roles are played together in the process."""
+
+    OPERATOR = ("operator",)
+    PLACEMENT_WEBHOOK = ("placement_webhook",)
+    PLACEMENT_CONTROLLER = ("placement_controller",)
+    EXEC_MONITOR = ("exec_monitor",)
+    TAINTS = ("taints",)
+    BUILDER = ("builder",)
+    ALL = ("placement_webhook", "placement_controller", "taints")
+
+    @property
+    def label(self) -> str:
+        """As it is typed."""
+        return self.name.lower().replace("_", "-")
+
+
+class RoleFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """Every flag of ``polyarch run ROLE`` that is a setting; a field is named like its flag."""
+
+    bind: str = "127.0.0.1"
+    port: int = 9443
+    metrics_port: int = 8443
+    health_port: int = 8081
+    cert_dir: str = ""
+    leader_elect: bool = True
+    namespace: str = DEFAULT_NAMESPACE
+    kubeconfig: str | None = None
+    context: str | None = None
+    log_format: LogFormat = "json"
+    quiet: bool = False
+    verbose: bool = False
+
+    global_pull_secret_namespace: str = ""
+    global_pull_secret_name: str = ""
+    registries_conf: str | None = None
+    ca: tuple[str, ...] = ()
+    registries_dir: str = ""
+    allow_address: tuple[str, ...] = ()
+    deny_address: tuple[str, ...] = ()
+    secret_access: SecretAccess = "byName"
+    image_credential_provider_config: str = ""
+    image_credential_provider_bin_dir: str = ""
+
+    image: str = ""
+    image_pull_policy: PullPolicy | None = None
+    image_pull_secret: tuple[str, ...] = ()
+    certificates: Certificates = "self-managed"
+    resource_webhooks: ResourceWebhooks = "operator"
+    network_policies: bool = True
+    admission_policies: bool = True
+    webhook_replicas: int = 3
+    controller_replicas: int = 2
+    handler_replicas: int = 2
+    taints_replicas: int = 2
+    registries_configmap: str = ""
+    priority_class: str = "system-cluster-critical"
+    node_selector: tuple[str, ...] = ()
+    toleration: tuple[str, ...] = ()
+    builds: Builds = "off"
+    builder_replicas: int = 2
+    numa: Numa = "auto"
+    platform: Platform = "auto"
+    numa_namespace: str = ""
+    manage_namespace: bool = False
+    kubelet_root: str = DEFAULT_KUBELET_ROOT
+
+    builder_image: str = DEFAULT_BUILDER_IMAGE
+    push_image: str = ""
+    allow_privileged_builds: bool = False
+    arch_taint_key: tuple[str, ...] = ()
+    max_active_jobs: int = 20
+    machine_os: MachineOS | None = None
+    machine_os_namespace: str = MACHINE_OS_NAMESPACE
+
+    side: Literal["node", "handler"] = "handler"
+    node_name: str = ""
+    tracefs: str = ""
+    proc: str = "/proc"
+    pod_logs: str = "/var/log/pods"
+
+    config: str = ""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "RoleFlags":
+        """With these values where they are not None. Raises ``msgspec.ValidationError`` for one of a wrong type."""
+        return msgspec.convert({name: value for name, value in values.items() if value is not None}, cls)
+
+    def settings(self, role: RoleChoice) -> ReexecSettings:
+        """What the role is started with. Raises ``UsageError`` for values that cannot be, or not together."""
+        if self.quiet and self.verbose:
+            raise UsageError("--quiet and --verbose cannot be combined; remove one of them")
+        if bool(self.global_pull_secret_namespace) != bool(self.global_pull_secret_name):
+            raise UsageError(
+                "--global-pull-secret-namespace and --global-pull-secret-name go together: give both or none"
+            )
+        if bool(self.image_credential_provider_config) != bool(self.image_credential_provider_bin_dir):
+            raise UsageError(
+                "--image-credential-provider-config and --image-credential-provider-bin-dir go together: "
+                "give both or none"
+            )
+        if role is RoleChoice.EXEC_MONITOR and self.side == "node" and not self.node_name:
+            raise UsageError("run exec-monitor: --node-name is needed with --side node, as reports name the node")
+        if role is RoleChoice.BUILDER:
+            self._check_jobs("builder")
+        return ReexecSettings(
+            name=role.label,
+            modules=role.value,
+            process=ProcessSettings(
+                namespace=self.namespace,
+                bind=self.bind,
+                port=self.port,
+                metrics_port=self.metrics_port,
+                health_port=self.health_port,
+                cert_dir=self.cert_dir,
+                leader_elect=self.leader_elect,
+            ),
+            kubeconfig=self.kubeconfig,
+            context=self.context,
+            log_format=self.log_format,
+            log_level="warning" if self.quiet else "debug" if self.verbose else "info",
+            global_pull_secret=self._global_pull_secret,
+            registries_conf=self.registries_conf,
+            registries_dir=self.registries_dir,
+            ca=self.ca,
+            allow_addresses=self.allow_address,
+            deny_addresses=self.deny_address,
+            secret_access=self.secret_access,
+            credential_providers=(self.image_credential_provider_config, self.image_credential_provider_bin_dir),
+            operator=self.operator_settings(),
+            monitor=MonitorSettings(
+                side=self.side,
+                node_name=self.node_name,
+                tracefs=self.tracefs,
+                proc=self.proc,
+                pod_logs=self.pod_logs,
+            ),
+            taints=self.config if RoleChoice.TAINTS.value[0] in role.value else "",
+            builder=BuilderSettings(
+                builder_image=self.builder_image,
+                push_image=self.push_image,
+                allow_privileged=self.allow_privileged_builds,
+                arch_taint_keys=tuple(dict.fromkeys(self.arch_taint_key)) if self.arch_taint_key else TAINT_KEYS,
+                max_active_jobs=self.max_active_jobs,
+                machine_os=self.machine_os or "auto",
+                machine_os_namespace=self.machine_os_namespace,
+            ),
+        )
+
+    def operator_settings(self) -> OperatorSettings:
+        """Those of the operator. Raises ``UsageError`` for a value that cannot be."""
+        for name in (
+            "webhook_replicas",
+            "controller_replicas",
+            "handler_replicas",
+            "taints_replicas",
+            "builder_replicas",
+        ):
+            if not 1 <= (number := getattr(self, name)) <= MAX_REPLICAS:
+                raise UsageError(f"run operator: --{name.replace('_', '-')} {number}: expected 1 to {MAX_REPLICAS}")
+        self._check_jobs("operator")
+        if not self.kubelet_root.startswith("/"):
+            raise UsageError(f"run operator: --kubelet-root {self.kubelet_root}: expected an absolute path")
+        if wrong := [each for each in self.node_selector if "=" not in each]:
+            raise UsageError(f"run operator: --node-selector {wrong[0]}: expected KEY=VALUE")
+        return OperatorSettings(
+            namespace=self.namespace,
+            image=self.image,
+            image_pull_policy=self.image_pull_policy,
+            image_pull_secrets=self.image_pull_secret,
+            certificates=self.certificates,
+            resource_webhooks=self.resource_webhooks,
+            network_policies=self.network_policies,
+            admission_policies=self.admission_policies,
+            webhook_replicas=self.webhook_replicas,
+            controller_replicas=self.controller_replicas,
+            handler_replicas=self.handler_replicas,
+            taints_replicas=self.taints_replicas,
+            global_pull_secret=self._global_pull_secret,
+            registries_configmap=self.registries_configmap,
+            allow_addresses=self.allow_address,
+            deny_addresses=self.deny_address,
+            secret_access=self.secret_access,
+            priority_class=self.priority_class,
+            node_selector=self.node_selector,
+            tolerations=self.toleration,
+            builds=self.builds,
+            builder_replicas=self.builder_replicas,
+            builder_image=self.builder_image,
+            push_image=self.push_image,
+            arch_taint_keys=self.arch_taint_key,
+            allow_privileged_builds=self.allow_privileged_builds,
+            max_active_jobs=self.max_active_jobs,
+            machine_os=self.machine_os or "off",
+            machine_os_namespace=self.machine_os_namespace,
+            numa=self.numa,
+            platform=self.platform,
+            numa_namespace=self.numa_namespace,
+            manage_namespace=self.manage_namespace,
+            kubelet_root=self.kubelet_root,
+        )
+
+    @property
+    def _global_pull_secret(self) -> tuple[str, str] | None:
+        if not self.global_pull_secret_name:
+            return None
+        return self.global_pull_secret_namespace, self.global_pull_secret_name
+
+    def _check_jobs(self, role: str) -> None:
+        """A limit that lets no build begin is none."""
+        if self.max_active_jobs < 1:
+            raise UsageError(f"run {role}: --max-active-jobs {self.max_active_jobs}: expected 1 or more")
+
+
+USUAL: Final = RoleFlags()
+KINDS: Final = {
+    name: str if (usual := getattr(USUAL, name)) is None else type(usual) for name in RoleFlags.__struct_fields__
+}
+"""Flag → str, int, bool or tuple."""
