@@ -17,7 +17,8 @@ from urllib.parse import parse_qs
 
 import msgspec
 import structlog
-from aiohttp import web
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response
 from msgspec import UNSET, UnsetType
 
 from polyarch.clock import Clock, SystemClock, deadline, is_cancelled
@@ -458,7 +459,7 @@ class Webhooks:
 
         self._routes = {route.path: served(route) for route in routes}
 
-    async def serve(self, request: web.BaseRequest) -> web.Response:
+    async def serve(self, request: BaseRequest) -> Response:
         """Answers one request; see the module's docstring."""
         path, _, query = request.raw_path.partition("?")
         served, is_proven = self._routes.get(path), False
@@ -490,7 +491,7 @@ class Webhooks:
         except NotAReview as problem:
             return text(400, str(problem))
         served.observe(self._clock.monotonic() - arrived_at)
-        return web.Response(body=answer, headers=JSON_HEADERS)
+        return Response(body=answer, headers=JSON_HEADERS)
 
 
 @functools.lru_cache(maxsize=64)

@@ -15,9 +15,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import structlog
-from aiohttp import web
+from aiohttp import web_server
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_protocol import RequestHandler, RequestPayloadError
+from aiohttp.web_request import BaseRequest
 
 from polyarch.kube.errors import SeenErrors
 
@@ -61,7 +62,7 @@ class Connection(RequestHandler):
 
     __slots__ = ("_first_request", "_of", "accepting", "held", "is_answering", "is_proven", "peer")
 
-    def __init__(self, server: web.Server, connections: "Connections", peer: str) -> None:
+    def __init__(self, server: web_server.Server, connections: "Connections", peer: str) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -99,7 +100,7 @@ class Connection(RequestHandler):
     def log_exception(self, *_: Any, exc_info: BaseException | None = None, **__: Any) -> None:
         """Instead of aiohttp's lines: what a caller sent is no error of ours, and may have a credential in it."""
         problem = type(exc_info).__name__
-        if isinstance(exc_info, HttpProcessingError | web.RequestPayloadError):
+        if isinstance(exc_info, HttpProcessingError | RequestPayloadError):
             log.debug("request not understood", peer=self.peer, problem=problem)
         else:
             is_new = exc_info is not None and self._of.causes.is_new(exc_info)
@@ -221,7 +222,7 @@ class Connections:
             self._told_at, self._dropped = now, 0
 
 
-async def read_body(request: web.BaseRequest, limit: int, seconds: float) -> bytes:
+async def read_body(request: BaseRequest, limit: int, seconds: float) -> bytes:
     """The whole body. Raises :class:`BodyTooLarge` as soon as it is known to exceed ``limit`` bytes, and
     :class:`NoRoom` if there is none for it.
 

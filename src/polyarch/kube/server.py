@@ -17,7 +17,9 @@ from typing import Any, Final, Literal, Protocol, Self
 
 import msgspec
 import structlog
-from aiohttp import web
+from aiohttp import web_server
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response
 
 from polyarch.clock import Clock, SystemClock, deadline
 from polyarch.kube.connections import FIRST_REQUEST, RECEIVE_BUFFER, UNPROVEN_BYTES, Connection, Connections, NoRoom
@@ -28,7 +30,7 @@ from polyarch.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resou
 
 log = structlog.get_logger(__name__)
 
-Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
+Handler = Callable[[BaseRequest], Awaitable[Response]]
 
 _CUT_OFF: Final = 0.1
 """Seconds that aiohttp gives a connection at the very end; it takes zero as no limit."""
@@ -62,7 +64,7 @@ class HttpServer:
         self._retired = False
         self._busy = 0
         self._idle = asyncio.Event()
-        self._server: web.Server | None = None
+        self._server: web_server.Server | None = None
         self._listening: list[socket.socket] = []
         self._accepting: set[asyncio.Task[None]] = set()
 
@@ -78,7 +80,7 @@ class HttpServer:
 
     async def start(self) -> None:
         """Starts listening. Raises OSError if the address is not available."""
-        self._server = server = web.Server(self._handle, handler_cancellation=True)
+        self._server = server = web_server.Server(self._handle, handler_cancellation=True)
         connections = Connections(self._body_room)
         self._listening = await _listening(self._host, self._port)
         self._port = self._listening[0].getsockname()[1]
@@ -128,7 +130,7 @@ class HttpServer:
         task.add_done_callback(self._accepting.discard)
         return task
 
-    async def _accept(self, listening: socket.socket, server: web.Server, connections: Connections) -> None:
+    async def _accept(self, listening: socket.socket, server: web_server.Server, connections: Connections) -> None:
         """Connections one by one: each is counted before its handshake, which costs more than anything else."""
         loop = asyncio.get_running_loop()
         while True:
@@ -159,7 +161,7 @@ class HttpServer:
         finally:
             connection.accepting = None
 
-    async def _handle(self, request: web.BaseRequest) -> web.Response:
+    async def _handle(self, request: BaseRequest) -> Response:
         connection: Any = request.protocol  # a Connection, as _accept makes them
         connection.requested()
         self._busy += 1
@@ -217,9 +219,9 @@ async def _listening(host: str, port: int) -> list[socket.socket]:
     return opened
 
 
-def text(status: int, sentence: str, **headers: str) -> web.Response:
+def text(status: int, sentence: str, **headers: str) -> Response:
     """A plain-text response, mostly one sentence for a request to a wrong path or with a wrong method."""
-    return web.Response(status=status, text=sentence + "\n", headers={**_TEXT_HEADERS, **headers})
+    return Response(status=status, text=sentence + "\n", headers={**_TEXT_HEADERS, **headers})
 
 
 # -- health and metrics: ``/healthz`` and ``/readyz`` with named checks, and ``/metrics`` ------------------------------
@@ -275,7 +277,7 @@ class Health:
         self.readiness = HealthChecks("readyz")
         self._paths = {"/healthz": self.liveness, "/readyz": self.readiness}
 
-    async def serve(self, request: web.BaseRequest) -> web.Response:
+    async def serve(self, request: BaseRequest) -> Response:
         """The request handler of its ``HttpServer``."""
         checks = self._paths.get(request.path)
         if checks is None:
@@ -402,7 +404,7 @@ class ScraperAuthorization:
         finally:
             line.present -= 1
 
-    async def refusal(self, header: str) -> web.Response | None:
+    async def refusal(self, header: str) -> Response | None:
         """What to answer to who sends this ``Authorization``; None: the token is allowed."""
         scheme, _, token = header.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
@@ -468,7 +470,7 @@ class MetricsPage:
         self._metrics = metrics
         self._authorization = authorization
 
-    async def serve(self, request: web.BaseRequest) -> web.Response:
+    async def serve(self, request: BaseRequest) -> Response:
         """The request handler of its ``HttpServer``."""
         if request.path != "/metrics":
             return text(404, f"nothing is served at {request.path[:200]!r}; there is /metrics")
@@ -479,7 +481,7 @@ class MetricsPage:
             if refusal is not None:
                 return refusal
         body, content_type = self._metrics.render(request.headers.get("Accept", ""))
-        return web.Response(body=body, headers={"Content-Type": content_type, "Server": "polyarch"})
+        return Response(body=body, headers={"Content-Type": content_type, "Server": "polyarch"})
 
 
 _CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}

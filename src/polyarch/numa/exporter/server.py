@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from aiohttp import web
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response
 from prometheus_client import Gauge
 
 from polyarch.clock import Clock
@@ -87,7 +88,7 @@ class ExporterServer:
         await self._listener.start()
         log.info("metrics and health are served over TLS", url=self._listener.url)
 
-    async def _serve_first(self, request: web.BaseRequest) -> web.Response:
+    async def _serve_first(self, request: BaseRequest) -> Response:
         if self._settings.mode == "http":
             return await self._serve(request)
         if request.path == "/metrics":
@@ -95,7 +96,7 @@ class ExporterServer:
             return text(404 if self.certificates is None else 503, why)
         return await self._health.serve(request)
 
-    async def _serve(self, request: web.BaseRequest) -> web.Response:
+    async def _serve(self, request: BaseRequest) -> Response:
         """A kubelet that asks for health has no certificate."""
         if request.path != "/metrics":
             return await self._health.serve(request)

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 import structlog
-from aiohttp import web
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response
 
 from polyarch.clock import Clock, deadline
 from polyarch.kube.client import Client
@@ -101,7 +102,7 @@ class Service:
             verbs["bind"] = self._bind
         self._verbs: Mapping[str, Callable[[bytes], Awaitable[bytes]]] = verbs
 
-    async def serve(self, request: web.BaseRequest) -> web.Response:
+    async def serve(self, request: BaseRequest) -> Response:
         """One request, by its path."""
         root, _, verb = request.path.rpartition("/")
         handler = self._verbs.get(verb) if root == ROOT else None
@@ -126,7 +127,7 @@ class Service:
             log.exception("verb failed", verb=verb)
             answer = self._failed(verb, f"the extender failed: {type(error).__name__}; its log has more")
         self._metrics.answered(verb, seconds=self._clock.monotonic() - since)
-        return web.Response(body=answer, headers=JSON_HEADERS)
+        return Response(body=answer, headers=JSON_HEADERS)
 
     async def _filter(self, body: bytes) -> bytes:
         asked = wire.question(body)

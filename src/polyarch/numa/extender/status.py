@@ -12,7 +12,8 @@ from datetime import timedelta
 from typing import Final
 
 import msgspec
-from aiohttp import web
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response
 
 from polyarch.clock import Clock
 from polyarch.kube.certificates import Certificates, FileCertificates, KeyPair
@@ -78,7 +79,7 @@ class StatusListener:
     async def stop(self, seconds: float = 0.0) -> None:
         await self._listener.stop(seconds)
 
-    async def _serve(self, request: web.BaseRequest) -> web.Response:
+    async def _serve(self, request: BaseRequest) -> Response:
         if request.path == "/metrics":
             return await self._page.serve(request)
         if request.path != STATE_PATH:
@@ -91,7 +92,7 @@ class StatusListener:
         if refusal is not None:
             return refusal
         names = frozenset(request.query.getall("node", []))
-        return web.Response(body=await self._state(names), headers=JSON_HEADERS)
+        return Response(body=await self._state(names), headers=JSON_HEADERS)
 
 
 def _own_certificate(clock: Clock, metrics: Metrics) -> Certificates:
