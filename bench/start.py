@@ -43,10 +43,12 @@ from polyarch.taints.names import SINGLETON as TAINTS
 SECONDS: Final = float(STARTUP_SECONDS)
 REST: Final = 30.0
 """Seconds between the last start and the look at memory."""
+SETTLED: Final = 15.0
+"""Seconds without a change among the processes, before the first restart."""
 CPU_BUDGET: Final = 1.0
 MEMORY_BUDGETS: Final = {"operator": 50.0, "node-side": 30.0}
 USUAL_MEMORY_BUDGET: Final = 40.0
-ROUNDS: Final = 5
+ROUNDS: Final = 3
 """Imports of a role, and rounds of the control; the least of them counts."""
 PROGRAMS: Final = {
     "operator": ("role_process", "operator"),
@@ -138,6 +140,7 @@ async def _start(say: Say) -> list[Figure]:
             taints = {"apiVersion": ARCHITECTURE_TAINTS.api_version, "kind": ARCHITECTURE_TAINTS.kind}
             await client.create(ARCHITECTURE_TAINTS, {**taints, "metadata": {"name": TAINTS}, "spec": {}})
             starts = Starts(sandbox, client, groups, say)
+            await starts.settle()
             figures = [figure for each in groups for figure in await starts.measure(each)]
             await asyncio.sleep(REST)
             figures += [starts.memory(each) for each in groups]
@@ -155,7 +158,16 @@ class Starts:
 
     def __init__(self, sandbox: Sandbox, client: Client, groups: Mapping[str, ProcessCgroup], say: Say) -> None:
         self._sandbox, self._client, self._groups, self._say = sandbox, client, groups, say
-        self._restarts = 0
+
+    async def settle(self) -> None:
+        """Wait until all are ready and none has been replaced for a while: settings have arrived everywhere."""
+        for container in self._groups:
+            await self._until_ready(container, 0)
+        known, since = self._pids(), time.monotonic()
+        while time.monotonic() - since < SETTLED:
+            await asyncio.sleep(1)
+            if known != (now := self._pids()):
+                known, since = now, time.monotonic()
 
     async def measure(self, container: str) -> list[Figure]:
         """CPU of one start."""
@@ -215,8 +227,11 @@ class Starts:
         group.hold(pid)
 
     def _pid(self, container: str) -> int:
+        return self._pids().get(container, 0)
+
+    def _pids(self) -> dict[str, int]:
         records = load(records_of(self._sandbox.folder.root)).values()
-        return next((each.pid for each in records if each.container == container and is_running(each)), 0)
+        return {each.container: each.pid for each in records if is_running(each)}
 
     async def _until_ready(self, container: str, restarts: int) -> float:
         """When it was, by the monotonic clock."""

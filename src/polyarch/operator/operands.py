@@ -49,6 +49,17 @@ START_CPU_SECONDS: Final = {
 The most that was measured: Python 3.13, throttled by a cgroup to the request, without any compiled bytecode. With the
 image's bytecode it is a third of that, which ``python -m bench start`` measures.
 """
+IDLE_MEMORY_MIB: Final = {
+    OPERATOR_CONTAINER: 50,
+    "web-hook": 40,
+    "controller": 40,
+    "node-side": 30,
+    "handler": 40,
+    "taints": 40,
+    "builder": 40,
+    "resource-topology-exporter": 40,
+    "numa-extender": 50,
+}
 
 
 class OperandDeployment(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 import trustme
 
-UNUSED = ("rich", "pygments", "cryptography", "numpy", "sqlite3", "polyarch.sandbox", "polyarch.manifests")
+COMMAND_LINE = (
+    "rich",
+    "pygments",
+    "cyclopts",
+    "argparse",
+    "polyarch.cli.app",
+    "polyarch.sandbox",
+    "polyarch.manifests",
+)
+UNUSED = (*COMMAND_LINE, "cryptography", "numpy", "sqlite3", "aiohttp.web_app", "aiohttp.web_fileresponse")
 IMPORTED = f"print('imported', *(name for name in {UNUSED!r} if name in sys.modules))"
 
 ROLES = f"""
@@ -34,7 +43,8 @@ print('imported', *(name for name in unused if name in sys.modules))
 COMMAND = f"""
 import sys
 from polyarch.cli import main
-main(["run", "all", "--cert-dir", ".", "--kubeconfig", "missing"])
+sys.argv = ["polyarch", "run", "all", "--cert-dir=.", "--kubeconfig=missing"]
+main()
 {IMPORTED}
 """
 
@@ -47,7 +57,17 @@ from polyarch.run.exec_monitor import ROLE
 from polyarch.run.logs import configure
 from polyarch.placement import exec_monitor_node
 configure("json")
-unused = (*{UNUSED!r}, "polyarch.taints", "cyclopts", "yaml", "uvloop", "polyarch.oci", "polyarch.kube.admission")
+unused = (*{UNUSED!r}, "polyarch.taints", "yaml", "uvloop", "polyarch.oci", "polyarch.kube.admission")
+print('imported', *(name for name in unused if name in sys.modules))
+"""
+
+OPERATOR = f"""
+import sys
+import polyarch.run.libraries
+from polyarch.run.operator import ROLE
+from polyarch.run.logs import configure
+configure("json")
+unused = {[*(each for each in UNUSED if each != "cryptography"), "yaml", "uvloop", "polyarch.oci.inspector"]!r}
 print('imported', *(name for name in unused if name in sys.modules))
 """
 
@@ -67,7 +87,7 @@ from polyarch.cli.roles import numa_process
 from polyarch.run.numa_exporter import ROLE
 from polyarch.run.logs import configure
 configure("json")
-unused = (*{UNUSED!r}, "polyarch.taints", "polyarch.placement", "cyclopts", "uvloop", "polyarch.oci")
+unused = (*{UNUSED!r}, "polyarch.taints", "polyarch.placement", "uvloop", "polyarch.oci")
 print('imported', *(name for name in unused if name in sys.modules))
 """
 
@@ -79,19 +99,20 @@ from polyarch.run.numa_extender import ROLE
 from polyarch.run.logs import configure
 configure("json")
 unused = ({", ".join(repr(each) for each in UNUSED if each != "numpy")}, "polyarch.taints", "polyarch.placement")
-print('imported', *(name for name in (*unused, "cyclopts", "yaml", "polyarch.oci") if name in sys.modules))
+print('imported', *(name for name in (*unused, "yaml", "polyarch.oci") if name in sys.modules))
 """
 
 
 @pytest.mark.req("PL-810")
 @pytest.mark.parametrize(
     "code",
-    [ROLES, PLACEMENT, COMMAND, NODE_SIDE, BUILDER, EXPORTER, EXTENDER],
+    [ROLES, PLACEMENT, COMMAND, NODE_SIDE, OPERATOR, BUILDER, EXPORTER, EXTENDER],
     ids=[
         "the roles",
         "placement without taints",
         "polyarch run",
         "the monitor on every node",
+        "the operator",
         "the builder",
         "the exporter ne_150",
         "the extender ns_171",
