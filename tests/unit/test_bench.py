@@ -1,12 +1,15 @@
 """The benchmarks themselves: a budget that is broken, or a cost that grew by a fifth, fails the run."""
 
 import json
+import os
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
 from bench import load, one_build, runtime
 from bench.__main__ import verdict
+from bench.cgroups import ProcessCgroup
 from bench.control import SOURCE
 from bench.measure import Figure, percentile
 
@@ -104,3 +107,44 @@ def _event(at: float, user: str, verb: str, resource: str, name: str = "", subre
         request_received_timestamp=time,
         stage_timestamp=time,
     )
+
+
+@pytest.mark.req("PL-502")
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_process_is_counted_by_its_control_group(version: int, tmp_path: Path) -> None:
+    """Of either version, by the files that the kernel has there."""
+    if version == 1:
+        lines = [f"cgroup {tmp_path} cgroup rw,{controller} 0 0" for controller in ("cpu,cpuacct", "memory")]
+        files = {"cpuacct.usage": "1500000000", "memory.usage_in_bytes": str(30 << 20), "cpu.cfs_quota_us": "-1"}
+        files["memory.stat"] = f"inactive_file 1\ntotal_inactive_file {10 << 20}\n"
+    else:
+        (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids\n")
+        lines = [f"cgroup2 {tmp_path} cgroup2 rw 0 0"]
+        files = {
+            "cpu.stat": "usage_usec 1500000\nuser_usec 1\n",
+            "memory.current": str(30 << 20),
+            "cpu.max": "max 100000",
+        }
+        files["memory.stat"] = f"anon 1\ninactive_file {10 << 20}\n"
+    (tmp_path / "mounts").write_text("\n".join(lines))
+    group = ProcessCgroup("one", mounts=str(tmp_path / "mounts"))
+    for name, content in files.items():
+        (tmp_path / "one" / name).write_text(content)
+    group.hold(4711)
+    group.throttle(0.05)
+    assert (tmp_path / "one" / "cgroup.procs").read_text() == "4711"
+    assert (group.is_counted, group.cpu_seconds(), group.working_set_mib()) == (True, 1.5, 20.0)
+    quota = "cpu.cfs_quota_us" if version == 1 else "cpu.max"
+    assert (tmp_path / "one" / quota).read_text().split()[0] == "5000"
+
+
+@pytest.mark.req("PL-502")
+def test_without_control_groups_a_process_is_counted_by_proc(tmp_path: Path) -> None:
+    (tmp_path / "mounts").write_text("proc /proc proc rw 0 0")
+    with ProcessCgroup("one", mounts=str(tmp_path / "mounts")) as group:
+        group.hold(os.getpid())
+        assert not group.is_counted
+        assert group.cpu_seconds() > 0
+        assert 5 < group.working_set_mib() < 5000
+        with pytest.raises(PermissionError, match="only root"):
+            group.throttle(0.05)

@@ -47,8 +47,8 @@ def workload_objects(
         role="operator",
         replicas=settings.operator.replicas,
         cpu="50m",
-        memory="64Mi",
-        memory_limit="128Mi",
+        memory="80Mi",
+        memory_limit="256Mi",
         webhook=True,
     )
     *others, deployment = operands.operand_objects(workload, own.tolerating(*tolerated(settings)), cluster)

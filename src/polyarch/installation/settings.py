@@ -151,7 +151,7 @@ class OperatorPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel", fo
     resources: Annotated[
         Document,
         Meta(
-            description="Requests and limits; empty: 50m CPU, 64Mi memory, at most 128Mi. With less than 25m CPU a "
+            description="Requests and limits; empty: 50m CPU, 80Mi memory, at most 256Mi. With less than 25m CPU a "
             "busy node may end the operator before it has started."
         ),
     ] = msgspec.field(default_factory=dict)

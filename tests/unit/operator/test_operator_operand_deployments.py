@@ -1,6 +1,8 @@
 """What the pods of every role ask of a node: enough CPU to start in time, patience, and another node."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -14,12 +16,13 @@ from polyarch.operator.components import builds_objects as builds
 from polyarch.operator.components import placement_objects
 from polyarch.operator.components import taints_objects as taints
 from polyarch.operator.components.numa_scheduler_objects import SchedulerParts, scheduler_objects
-from polyarch.operator.operands import START_CPU_SECONDS, STARTUP_MARGIN
+from polyarch.operator.operands import IDLE_MEMORY_MIB, MEMORY_MARGIN, START_CPU_SECONDS, STARTUP_MARGIN
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.quantity import thousandths
 
 Json = dict[str, Any]
 SETTINGS, CLUSTER = OperatorSettings(builds="on"), ClusterCapabilities()
+RECORDED = Path(__file__).parents[3] / "bench" / "recorded.json"
 SCHEDULER = "secondary-scheduler"
 """Kubernetes' own program, of which nothing is recorded."""
 
@@ -77,6 +80,28 @@ def test_a_start_at_exactly_the_requested_cpu_takes_a_third_of_what_is_allowed()
             assert START_CPU_SECONDS[name] / cores <= allowed / STARTUP_MARGIN, name
             seen.add(name)
     assert seen == set(START_CPU_SECONDS)
+
+
+@pytest.mark.req("PL-502", "PL-810")
+def test_a_role_at_rest_needs_a_third_of_its_memory_limit_and_less_than_its_request() -> None:
+    """What it requests is set aside on its node; beyond its limit the kernel ends it."""
+    seen = set()
+    for container in containers():
+        if (name := container["name"]) == SCHEDULER:
+            continue
+        resources, idle = container["resources"], IDLE_MEMORY_MIB[name] << 20
+        assert thousandths(resources["requests"]["memory"], "down") / 1000 >= 1.2 * idle, name
+        if "limits" in resources:
+            assert thousandths(resources["limits"]["memory"], "down") / 1000 >= MEMORY_MARGIN * idle, name
+        seen.add(name)
+    assert seen == set(IDLE_MEMORY_MIB)
+
+
+@pytest.mark.req("PL-502")
+def test_what_is_recorded_of_a_role_at_rest_is_what_the_bench_measured() -> None:
+    recorded = json.loads(RECORDED.read_text())
+    for name, idle in IDLE_MEMORY_MIB.items():
+        assert recorded[f"working set of {name}"] <= idle <= 1.2 * recorded[f"working set of {name}"], name
 
 
 @pytest.mark.req("PL-502")

@@ -19,6 +19,8 @@ from polyarch.cli.roles.reexec import Reexec, ReexecSettings
 
 PREFIX: Final = "POLYARCH_"
 """Of variables that are flags."""
+SANDBOX: Final = "POLYARCH_SANDBOX_"
+"""Of variables by which a sandbox knows its processes."""
 EXPORTER, EXTENDER = "numa-exporter", "numa-extender"
 _NUMBER: Final = re.compile("0|[1-9][0-9]*")
 _PLAIN: Final = re.compile(r"[^\s-]\S*")
@@ -66,9 +68,7 @@ def _values(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, A
         if flag != f"--{name.replace('_', '-')}" or name not in KINDS or bool(equals) is (KINDS[name] is bool):
             return None
         given.setdefault(name, []).append(value if equals else "true")
-    for variable in environment:
-        if not variable.startswith(PREFIX):
-            continue
+    for variable in _variables(environment):
         name = variable.removeprefix(PREFIX).lower()
         if name not in KINDS or variable != PREFIX + name.upper():
             return None
@@ -81,6 +81,11 @@ def _values(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, A
             return None
         values[name] = texts if KINDS[name] is tuple else _value(texts[0], KINDS[name])
     return values
+
+
+def _variables(environment: Mapping[str, str]) -> list[str]:
+    """Those that are flags, or meant to be."""
+    return [each for each in environment if each.startswith(PREFIX) and not each.startswith(SANDBOX)]
 
 
 def _value(text: str, kind: type) -> Any:
@@ -125,7 +130,7 @@ def _extender(words: Sequence[str], environment: Mapping[str, str]) -> Reexec | 
     known = len(given) == len(words) and all(each in _OF_EXTENDER for each in given)
     if not known or not all(map(_PLAIN.fullmatch, given.values())) or missing_library():
         return None
-    if any(variable.startswith(PREFIX) for variable in environment):
+    if _variables(environment):
         return None
     path, verbosity = given.pop("--config", ""), given.pop("-v", "2")
     try:

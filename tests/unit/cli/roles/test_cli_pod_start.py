@@ -109,7 +109,11 @@ def test_every_pod_of_ours_starts_without_the_command_line(
     monkeypatch.setenv("HOME", str(tmp_path))
     expanded = re.compile(r"\$\((\w+)\)")
     fixed = {each["name"]: each["value"] for each in container["env"] if "value" in each}
-    variables = POD | {name: expanded.sub(lambda found: POD[found[1]], value) for name, value in fixed.items()}
+    variables = (
+        POD
+        | {"POLYARCH_SANDBOX_CONTAINER": "/x.json"}
+        | {name: expanded.sub(lambda found: POD[found[1]], value) for name, value in fixed.items()}
+    )
     words = [expanded.sub(lambda found: POD[found[1]], each) for each in container["args"][1:]]
     content = {"mode": "exact"} if container["args"][1] == "numa-extender" else {"kind": "KubeletConfiguration"}
     (tmp_path / "config.yaml").write_text(json.dumps(content))
@@ -154,7 +158,8 @@ WORDS = st.one_of(
     ),
 )
 VARIABLES = st.dictionaries(
-    NAMES.map(lambda name: PREFIX + name.upper()) | st.sampled_from(["POLYARCH_", "POLYARCH_bind", "POLYARCH_BUILD"]),
+    NAMES.map(lambda name: PREFIX + name.upper())
+    | st.sampled_from(["POLYARCH_", "POLYARCH_bind", "POLYARCH_BUILD", "POLYARCH_SANDBOX_CONTAINER"]),
     VALUES,
     max_size=2,
 )
