@@ -47,7 +47,7 @@ START_CPU_SECONDS: Final = {
 """CPU, user and system, that each of our containers takes until it is ready, by the container's name.
 
 The most that was measured: Python 3.13, throttled by a cgroup to the request, without any compiled bytecode. With the
-image's bytecode it is a third of that, which ``python -m bench start`` measures.
+image's bytecode it is a fifth to a third of that, which ``python -m bench start`` measures.
 """
 MEMORY_MARGIN: Final = 3
 """A container at rest has at most this part of its memory limit."""
