@@ -17,6 +17,7 @@ from polyarch.installation.inventory import ClusterInventory, survey
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import DEPLOYMENTS, LEASES, MUTATING_WEBHOOKS, NODES, PODS, SECRETS, Resource
+from polyarch.kube.review_tokens import path_without_token
 from polyarch.operator.components.taints_objects import adding_permissions, role_permissions
 from polyarch.operator.owned_objects import combined
 from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
@@ -148,7 +149,7 @@ async def test_beside_placement(world: OperatorWorld) -> None:
             return any(
                 {"key": "placed", "operator": "DoesNotExist"} in each["namespaceSelector"]["matchExpressions"]
                 for each in await entries(world)
-                if each["clientConfig"]["service"]["path"] == names.POD_WEBHOOK_PATH
+                if path_without_token(each["clientConfig"]["service"]["path"]) == names.POD_WEBHOOK_PATH
             )
 
         await eventually(beside)
