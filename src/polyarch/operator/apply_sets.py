@@ -4,7 +4,7 @@ Kinds that every API server has are one apply set; each kind of a CRD that other
 the kind is served. All are labelled as one part, so that nothing made by an earlier version or setting is forgotten.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -222,7 +222,8 @@ class OperandApplySets:
         found = self.get(resource, document["metadata"]["name"]) if resource is not None else None
         if resource is None or found is None or found.metadata.deletion_timestamp is not None:
             return
-        if _fixed(document) != _fixed(found.document):
+        field = IMMUTABLE[document["kind"]]  # an item of a list need not say its kind
+        if _member(document, field) != _member(found.document, field):
             log.warning(
                 "deleted an object, to create it with another immutable field",
                 object=str(ObjectRef(resource, found.metadata.key)),
@@ -325,10 +326,9 @@ class PodDrain:
         return False
 
 
-def _fixed(document: Mapping[str, Any]) -> Any:
-    """The field that cannot be changed."""
+def _member(document: Mapping[str, Any], field: Sequence[str]) -> Any:
     value: Any = document
-    for name in IMMUTABLE[document["kind"]]:
+    for name in field:
         value = (value or {}).get(name)
     return value
 
