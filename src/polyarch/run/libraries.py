@@ -1,17 +1,25 @@
-"""Two libraries load on import what no role uses. Import this before them: it imports them without that.
+"""Libraries as roles need them. Two load on import what no role uses: import this before them, and it imports them
+without that.
 
 * structlog imports rich and pygments if they are installed (cyclopts needs them), to print tracebacks on terminals:
   3 MiB in each process.
 * aiohttp makes TLS contexts with the system's CAs for requests that bring none: 2 MiB. Every client of ours brings its
   own, which loads the system's CAs if its settings say so.
+* asyncio reads a TLS connection into 256 KiB of its own. An operator has one for each watch, 40 of them, and TLS
+  delivers 16 KiB at a time.
 """
 
 import os
 import sys
+from asyncio import sslproto
 from typing import Final
 
 _AUTHORITIES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """Where OpenSSL looks for the system's CAs."""
+TLS_BUFFER: Final = 32 << 10
+"""Bytes."""
+
+sslproto.SSLProtocol.max_size = TLS_BUFFER
 
 if "structlog" not in sys.modules and "rich" not in sys.modules:
     sys.modules["rich"] = None  # type: ignore[assignment]  # so that `import rich` raises ImportError

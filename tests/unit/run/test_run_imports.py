@@ -150,6 +150,44 @@ def test_the_systems_cas_are_loaded_by_who_needs_them(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "0 True\n"), done.stderr
 
 
+BUFFERS = """
+import asyncio, gc, ssl, sys
+import polyarch.run.libraries
+BODY = bytes(range(256)) * 8192
+async def serve(reader, writer):
+    writer.write(await reader.readexactly(len(BODY)))
+    await writer.drain()
+async def main():
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(sys.argv[2])
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    port = server.sockets[0].getsockname()[1]
+    trusting = ssl.create_default_context(cafile=sys.argv[1])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting, server_hostname="localhost")
+    writer.write(BODY)
+    print(await reader.readexactly(len(BODY)) == BODY)
+    buffers = [each._ssl_buffer for each in gc.get_objects() if isinstance(each, asyncio.sslproto.SSLProtocol)]
+    print(sorted({len(each) >> 10 for each in buffers}))
+asyncio.run(main())
+"""
+
+
+@pytest.mark.req("PL-810")
+def test_a_connection_over_tls_holds_little_memory_and_carries_bodies_of_any_size(tmp_path: Path) -> None:
+    """256 KiB for each watch of an operator are 10 MiB."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "own.pem"))
+    done = subprocess.run(
+        [sys.executable, "-c", BUFFERS, str(tmp_path / "ca.pem"), str(tmp_path / "own.pem")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "True\n[32]\n", done.stderr
+
+
 @pytest.mark.req("PL-810")
 def test_the_node_side_of_the_monitor_starts_over_and_ends_as_any_command(tmp_path: Path) -> None:
     """It leaves the command line's libraries behind; what the command line would have said it says itself."""
