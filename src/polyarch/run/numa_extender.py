@@ -58,7 +58,9 @@ def play(settings: ExtenderSettings) -> int:
     except ImportError:
         asyncio.run(_play(settings))
     else:
-        uvloop.run(_play(settings))
+        from polyarch.run.event_loop import EventLoop
+
+        uvloop.run(_play(settings), loop_factory=EventLoop)
     return 0
 
 

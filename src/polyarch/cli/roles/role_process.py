@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,9 @@ def _runner(given: ReexecSettings) -> Runner:
         import uvloop
     except ImportError:
         return asyncio.run
-    return uvloop.run
+    from polyarch.run.event_loop import EventLoop
+
+    return partial(uvloop.run, loop_factory=EventLoop)
 
 
 def _usage_errors() -> ErrorTypes:
