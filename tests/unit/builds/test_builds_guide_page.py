@@ -10,7 +10,7 @@ from polyarch.builds.plan.failures import RELEASES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "guide" / "builds.md").read_text(encoding="utf-8")
 FIRST_CELLS = " ".join(re.findall(r"^\| ([^|]*`[^|]*) \|", PAGE, re.MULTILINE))
-OF_A_RUN = (conditions.CHILDREN_READY, conditions.INDEX_PUSHED, conditions.SUCCEEDED)
+OF_A_RUN = (conditions.CHILDREN_READY, conditions.INDEX_PUSHED, conditions.SUCCEEDED, conditions.BUILDER_PINNED)
 
 
 @pytest.mark.req("BD-218")
