@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from taint_process import configured, has_gate, remove, taint_role, taints, tole
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import JsonPatch, MergePatch, add
-from polyarch.kube.resources import PODS, REPLICASETS
+from polyarch.kube.resources import NAMESPACES, PODS, REPLICASETS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS
@@ -33,8 +34,17 @@ def gated(image: str, name: str = "app", **spec: Any) -> dict[str, Any]:
 
 @pytest.fixture
 async def home(namespace: str, sole_taints: None) -> str:
-    """The namespace of the pods, and of the process; the object is the test's own."""
+    """The namespace of the pods; the object is the test's own."""
     return namespace
+
+
+@pytest.fixture
+async def own(client: Client, namespace: str) -> AsyncIterator[str]:
+    """The namespace of the process: pods of polyarch's own get no gate and no toleration."""
+    name = f"{namespace}-own"
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    await client.delete(NAMESPACES, name)
 
 
 async def get(client: Client, namespace: str, name: str = "app") -> dict[str, Any]:
@@ -43,7 +53,7 @@ async def get(client: Client, namespace: str, name: str = "app") -> dict[str, An
 
 @pytest.mark.req("TN-043", "TN-091")
 async def test_an_outage_of_the_admission_heals_by_itself(
-    sandbox: Sandbox, client: Client, home: str, tmp_path: Any
+    sandbox: Sandbox, client: Client, home: str, own: str, tmp_path: Any
 ) -> None:
     """Nobody recreates a pod; each costs one request, and they share one look-up."""
     await sandbox.registry.seed({"quay.io/taints-pods/missed:1": BOTH})
@@ -54,7 +64,7 @@ async def test_an_outage_of_the_admission_heals_by_itself(
                 PODS, pod("quay.io/taints-pods/missed:1", name=name, nodeSelector=NOWHERE), namespace=home
             )
         versions = {name: (await get(client, home, name))["metadata"]["resourceVersion"] for name in created}
-        async with taint_role(sandbox, client, home, tmp_path) as role:
+        async with taint_role(sandbox, client, own, tmp_path) as role:
             started = time.monotonic()
 
             async def healed() -> bool:
@@ -80,10 +90,10 @@ async def test_an_outage_of_the_admission_heals_by_itself(
 
 @pytest.mark.req("TN-046")
 async def test_a_gated_pod_loses_the_gate_in_the_patch_that_adds(
-    sandbox: Sandbox, client: Client, home: str, tmp_path: Any
+    sandbox: Sandbox, client: Client, home: str, own: str, tmp_path: Any
 ) -> None:
     await sandbox.registry.seed({"quay.io/taints-pods/gated:1": ["linux/arm64"]})
-    async with configured(client, home), taint_role(sandbox, client, home, tmp_path):
+    async with configured(client, home), taint_role(sandbox, client, own, tmp_path):
         await client.create(PODS, gated("quay.io/taints-pods/gated:1"), namespace=home)
 
         async def released() -> bool:
@@ -98,13 +108,13 @@ async def test_a_gated_pod_loses_the_gate_in_the_patch_that_adds(
 
 @pytest.mark.req("TN-046", "TN-094")
 async def test_a_private_image_is_known_as_soon_as_its_pull_secret_is_there(
-    sandbox: Sandbox, client: Client, home: str, tmp_path: Any
+    sandbox: Sandbox, client: Client, home: str, own: str, tmp_path: Any
 ) -> None:
     """The pod's own secret, read by name; the Warning names the one that is missing."""
     image = "quay.io/taints-pods-private/app:1"
     users = {"platforms": ["linux/arm64"], "private": True, "users": {"alice": "wonderland"}}
     await sandbox.registry.seed({image: users})
-    async with configured(client, home), taint_role(sandbox, client, home, tmp_path):
+    async with configured(client, home), taint_role(sandbox, client, own, tmp_path):
         await client.create(PODS, gated(image, imagePullSecrets=[{"name": "pull"}]), namespace=home)
 
         async def told() -> bool:
@@ -126,10 +136,10 @@ async def test_a_private_image_is_known_as_soon_as_its_pull_secret_is_there(
 
 @pytest.mark.req("TN-048")
 async def test_when_the_gates_time_is_over_the_fallback_applies_with_a_warning(
-    sandbox: Sandbox, client: Client, home: str, tmp_path: Any
+    sandbox: Sandbox, client: Client, home: str, own: str, tmp_path: Any
 ) -> None:
     spec: dict[str, Any] = {"mode": "tolerations", "pods": {"gateTimeout": "10s"}}
-    async with configured(client, home, **spec), taint_role(sandbox, client, home, tmp_path):
+    async with configured(client, home, **spec), taint_role(sandbox, client, own, tmp_path):
         await client.create(PODS, gated("quay.io/taints-pods/nobody-pushed-this:1"), namespace=home)
         await asyncio.sleep(5)
         assert has_gate(await get(client, home))
@@ -154,9 +164,9 @@ async def test_when_the_gates_time_is_over_the_fallback_applies_with_a_warning(
 @pytest.mark.req("TN-048")
 @pytest.mark.parametrize("how", ["paused", "removing", "deleted"])
 async def test_paused_removing_or_without_the_object_every_gate_is_lifted(
-    sandbox: Sandbox, client: Client, home: str, tmp_path: Any, how: str
+    sandbox: Sandbox, client: Client, home: str, own: str, tmp_path: Any, how: str
 ) -> None:
-    async with configured(client, home), taint_role(sandbox, client, home, tmp_path):
+    async with configured(client, home), taint_role(sandbox, client, own, tmp_path):
         for number in range(5):
             await client.create(PODS, gated("quay.io/taints-pods/absent:1", f"app-{number}"), namespace=home)
         await asyncio.sleep(3)
@@ -175,7 +185,7 @@ async def test_paused_removing_or_without_the_object_every_gate_is_lifted(
 
 @pytest.mark.req("TN-044")
 async def test_pods_on_nodes_get_theirs_when_the_policy_says_so(
-    sandbox: Sandbox, client: Client, home: str, tmp_path: Any
+    sandbox: Sandbox, client: Client, home: str, own: str, tmp_path: Any
 ) -> None:
     await sandbox.registry.seed({"quay.io/taints-pods/bound:1": BOTH})
     await client.create(PODS, pod("quay.io/taints-pods/bound:1"), namespace=home)
@@ -184,7 +194,7 @@ async def test_pods_on_nodes_get_theirs_when_the_policy_says_so(
         return bool((await get(client, home))["spec"].get("nodeName"))
 
     await until(bound, seconds=60)
-    async with configured(client, home, pods={"running": "tolerate"}), taint_role(sandbox, client, home, tmp_path):
+    async with configured(client, home, pods={"running": "tolerate"}), taint_role(sandbox, client, own, tmp_path):
 
         async def done() -> bool:
             return tolerated(await get(client, home)) == ["arm64"]
@@ -194,7 +204,7 @@ async def test_pods_on_nodes_get_theirs_when_the_policy_says_so(
 
 @pytest.mark.req("TN-049")
 async def test_after_a_change_of_its_image_a_pod_with_an_owner_is_evicted(
-    sandbox: Sandbox, client: Client, home: str, tmp_path: Any
+    sandbox: Sandbox, client: Client, home: str, own: str, tmp_path: Any
 ) -> None:
     """Its tolerations cannot be taken back; the pod that replaces it has none too many."""
     await sandbox.registry.seed({"quay.io/taints-pods/old:1": BOTH, "quay.io/taints-pods/new:1": ["linux/amd64"]})
@@ -210,7 +220,7 @@ async def test_after_a_change_of_its_image_a_pod_with_an_owner_is_evicted(
         },
     }
     spec: dict[str, Any] = {"pods": {"imageChange": "evict"}}
-    async with configured(client, home, **spec), taint_role(sandbox, client, home, tmp_path, evicts=True):
+    async with configured(client, home, **spec), taint_role(sandbox, client, own, tmp_path, evicts=True):
         await client.create(REPLICASETS, owner, namespace=home)
 
         async def tolerating() -> bool:
@@ -245,14 +255,14 @@ async def test_after_a_change_of_its_image_a_pod_with_an_owner_is_evicted(
 
 @pytest.mark.req("TN-012")
 async def test_the_object_may_be_a_file_in_a_cluster_without_the_kind(
-    sandbox: Sandbox, client: Client, home: str, tmp_path: Any
+    sandbox: Sandbox, client: Client, home: str, own: str, tmp_path: Any
 ) -> None:
     await sandbox.registry.seed({"quay.io/taints-pods/file:1": BOTH})
     pods = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": home}}}
     file = tmp_path / "taints.json"
     file.write_text(json.dumps(taints(pods=pods)))
     await client.create(PODS, pod("quay.io/taints-pods/file:1", nodeSelector=NOWHERE), namespace=home)
-    async with taint_role(sandbox, client, home, tmp_path, f"--config={file}"):
+    async with taint_role(sandbox, client, own, tmp_path, f"--config={file}"):
 
         async def done() -> bool:
             return tolerated(await get(client, home)) == ["arm64"]
