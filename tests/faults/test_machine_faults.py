@@ -62,7 +62,9 @@ async def test_a_clock_that_jumps_an_hour_forward_and_back(faults, told, tmp_pat
             for seconds in (HOUR, -HOUR, 0.0):
                 async with faults.hosts["away"].refusing():
                     await crowd.create(late, 8)
-                    offset.write_text(f"{seconds}")
+                    whole = offset.with_suffix(".new")  # a process that reads it in between would find it empty
+                    whole.write_text(f"{seconds}")
+                    whole.replace(offset)
                     await crowd.create(images, 8)
                     await asyncio.sleep(2)
                 await crowd.released(seconds=60)
