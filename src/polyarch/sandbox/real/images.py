@@ -259,17 +259,17 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-class PushedImage(msgspec.Struct, frozen=True):
+class OwnImage(msgspec.Struct, frozen=True):
     """polyarch's image in the registry of a sandbox, and what it was made of."""
 
     digest: str
     fingerprint: str
 
 
-def pushed_image(folder: Folder) -> PushedImage | None:
+def pushed_image(folder: Folder) -> OwnImage | None:
     """None before the first start."""
     try:
-        return msgspec.json.decode((folder.root / PUSHED).read_bytes(), type=PushedImage)
+        return msgspec.json.decode((folder.root / PUSHED).read_bytes(), type=OwnImage)
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
 
@@ -282,7 +282,7 @@ async def push_images(layout: Layout, registry: Registry) -> None:
         compiled = folder.root / "image"
         made = await asyncio.to_thread(lambda: manifest(of_installation(compiled), host_architecture()))
         await registry.push(DEFAULT_IMAGE, made)
-        write_json(folder.root / PUSHED, PushedImage(made.digest, current))
+        write_json(folder.root / PUSHED, OwnImage(made.digest, current))
         await asyncio.to_thread(shutil.rmtree, compiled)
         scheduler = of_program(layout.binaries["kube-scheduler"], "/usr/local/bin/kube-scheduler")
         await registry.push(
