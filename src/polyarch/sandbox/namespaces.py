@@ -21,6 +21,7 @@ from polyarch.sandbox.tasks import until
 
 GATEWAY_PROCESS: Final = "gateway"
 BRIDGE: Final = "nodes"
+RUN_SECONDS: Final = 60.0
 _CLONE_NEWNET: Final = 0x40000000
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -70,7 +71,13 @@ async def run(arguments: Sequence[str], *, given: str = "") -> str:
         )
     except OSError as error:
         raise SandboxError(f"{arguments[0]}: {error.strerror}") from error
-    out, problem = await process.communicate(given.encode())
+    try:
+        async with asyncio.timeout(RUN_SECONDS):
+            out, problem = await process.communicate(given.encode())
+    except TimeoutError as error:
+        process.kill()
+        await process.wait()
+        raise SandboxError(f"{' '.join(arguments)}: no end after {RUN_SECONDS:.0f} s") from error
     if process.returncode:
         said = problem.decode(errors="replace").strip() or f"ended with {process.returncode}"
         raise SandboxError(f"{' '.join(arguments)}: {said}")

@@ -197,7 +197,7 @@ def _is_absent(name: str) -> bool:
 
 def _libraries(programs: list[Path]) -> set[Path]:
     """The shared libraries of these programs and extensions, as the dynamic linker of this machine finds them."""
-    asked = subprocess.run(["ldd", *map(str, programs)], capture_output=True, text=True, check=False)
+    asked = subprocess.run(["ldd", *map(str, programs)], capture_output=True, text=True, check=False, timeout=60)
     paths = re.findall(r"(?:=>\s+|^\s+)(/\S+) \(0x", asked.stdout, re.MULTILINE)
     if not paths:
         raise SandboxError(f"polyarch's image: ldd names no library of {programs[0]}: {asked.stderr.strip()}")
