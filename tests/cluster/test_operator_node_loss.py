@@ -24,6 +24,8 @@ SECONDS, LONG = 15.0, 75.0
 """A node that is silent for 50 s is NotReady, and only then its pods leave their Services."""
 WEBHOOK_SECONDS = 5.0
 """How long the API server waits for a webhook."""
+FOUND_SECONDS = 150.0
+"""The node is NotReady, which the webhook's Deployment shows, and pods on nodes are listed 45 s after that."""
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ async def test_pods_created_while_a_node_is_lost_are_placed_or_found(world: Oper
             assert await is_ready(world, lost) == (seconds < LONG)
             missed = await missed_pods(world, team)
             assert len(missed) <= 3
-            await eventually(lambda: all_found(world, team, missed), seconds=60, what=f"{missed} are found")
+            await eventually(lambda: all_found(world, team, missed), seconds=FOUND_SECONDS, what=f"{missed} are found")
         finally:
             await annotate(world, lost, None)
         await eventually(lambda: is_ready(world, lost), seconds=60)
