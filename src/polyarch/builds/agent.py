@@ -31,7 +31,7 @@ from polyarch.oci.documents import (
 )
 from polyarch.oci.image.contents import RegistryConnection
 from polyarch.oci.image.layout import ImageLayout
-from polyarch.oci.image.parsing import Blob, read_blobs, read_config, read_manifest
+from polyarch.oci.image.parsing import Artifact, Blob, read_blobs, read_config_of, read_manifest
 from polyarch.oci.inspection import InspectionError
 from polyarch.oci.reference import check_digest, parse_located
 from polyarch.oci.traffic.failures import Failure
@@ -114,13 +114,17 @@ def _check(root: Path, architecture: str) -> CheckedLayout:
     document = classify(body)
     if document.media_type not in (OCI_MANIFEST, DOCKER_SCHEMA2):
         raise UnusableLayout(f"the layout holds {document.media_type}, where the image of one architecture is expected")
-    config = read_manifest(document).config
+    manifest = read_manifest(document)
+    config = manifest.config
     if config is None:
         raise UnusableLayout("the layout holds an artifact, where an image is expected")
     blobs = read_blobs(document)
     for blob in blobs[1:]:
         _check_blob(root, blob)
-    reading = read_config(_checked_blob(root, config.digest, blobs[0].size, limit=CONFIG_LIMIT, what="the config"))
+    body_of_config = _checked_blob(root, config.digest, blobs[0].size, limit=CONFIG_LIMIT, what="the config")
+    reading = read_config_of(manifest, body_of_config)
+    if isinstance(reading, Artifact):
+        raise UnusableLayout("the layout holds an artifact, where an image is expected")
     wanted = Platform.of("linux", architecture)
     if reading.platform is None or reading.platform.node != wanted.node:
         found = reading.platform or "of no architecture"

@@ -41,6 +41,20 @@ IMAGE_CONFIGS = frozenset(
     {"application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"}
 )
 
+EMPTY_CONFIG = "application/vnd.oci.empty.v1+json"
+IMAGE_LAYERS = frozenset(
+    f"{name}{packed}"
+    for name, forms in (
+        ("application/vnd.oci.image.layer.v1.tar", ("", "+gzip", "+zstd")),
+        ("application/vnd.oci.image.layer.nondistributable.v1.tar", ("", "+gzip", "+zstd")),
+        ("application/vnd.docker.image.rootfs.diff.tar", ("", ".gzip", ".zstd")),
+        ("application/vnd.docker.image.rootfs.foreign.diff.tar", ("", ".gzip", ".zstd")),
+    )
+    for packed in forms
+)
+UNTYPED_CONFIGS = frozenset({"", "application/octet-stream", "application/json", "text/html", "text/plain"})
+"""Types of configs that old tools and registries wrote for images, as they write them for anything."""
+
 MIB = 1024 * 1024
 MANIFEST_LIMIT = 4 * MIB
 """What clients should be able to read, by the distribution specification."""

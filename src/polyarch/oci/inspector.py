@@ -310,7 +310,7 @@ class Inspector:
         if self._answers is not None and (given := self._answers.get(reference)) is not None:
             return given
         if reference.transport == "oci" and self.settings.layouts:
-            return await ImageLayout(reference.repository).inspect(reference, self.connection.context(), mode=mode)
+            return await ImageLayout.of(reference).inspect(reference, self.connection.context(), mode=mode)
         if self._offline:
             error = InspectionError.of("offline-miss", f"{reference}: no answer in the platforms file; add one to it")
             return Inspection(reference, Status.ERROR, error=error)

@@ -6,6 +6,7 @@ errors name the file, the entry and what to write. Unknown members are left to o
 Loading reads files; matching and rewriting are pure. Imports neither asyncio nor aiohttp.
 """
 
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -462,7 +463,9 @@ def _origin(item: Mapping[str, Any]) -> str:
 
 # -- ``hosts.toml`` of containerd --------------------------------------------------------------------------------------
 # ``DIR/<host[:port]>/hosts.toml``, else ``DIR/_default/hosts.toml``; the hosts are tried in the order of the file, then
-# the server. See https://github.com/containerd/containerd/blob/main/docs/hosts.md.
+# the server. Of several directories the first counts that has a folder for the host or ``_default``; a folder without
+# the file (certificates only) means the registry itself. See
+# https://github.com/containerd/containerd/blob/main/docs/hosts.md.
 
 
 DEFAULT_HOSTS = "_default"
@@ -524,19 +527,38 @@ class HostsFile(msgspec.Struct, frozen=True, gc=False):
         return [(place, place.host != own) for place in (*self.hosts, server) if place.serves(reference)]
 
 
-def load_hosts_toml(directory: Path) -> dict[str, HostsFile]:
-    """Every ``hosts.toml`` of the directory by host; ``_default`` for all others."""
-    if not directory.is_dir():
+def load_hosts_toml(directories: Sequence[Path]) -> dict[str, HostsFile]:
+    """Every ``hosts.toml`` of the directories by host; ``_default`` for all others. Directories that do not exist are
+    left out, as in containerd, whose default names two; :class:`InvalidMirrorConfiguration` if none exists.
+    """
+    existing = [directory for directory in directories if directory.is_dir()]
+    if not existing:
         problem = "is not a directory; name the one that has <host>/hosts.toml files"
-        raise InvalidMirrorConfiguration(str(directory), "", problem)
+        raise InvalidMirrorConfiguration(os.pathsep.join(map(str, directories)), "", problem)
     files: dict[str, HostsFile] = {}
-    for path in sorted(directory.glob("*/hosts.toml")):
-        # Where a folder's name cannot have a colon, containerd looks for host_port_ as well.
-        name = _PORT_IN_FOLDER.sub(r":\1", path.parent.name.lower())
-        files[DOCKER_HUB if name in DOCKER_HUB_NAMES else name] = parse_hosts_toml(
-            read_table(path, str(path)), path.parent
-        )
+    for directory in existing:
+        found: dict[str, HostsFile] = {}
+        for folder in sorted(each for each in directory.iterdir() if each.is_dir()):
+            # Where a folder's name cannot have a colon, containerd looks for host_port_ as well.
+            name = _PORT_IN_FOLDER.sub(r":\1", folder.name.lower())
+            path = folder / "hosts.toml"
+            file = parse_hosts_toml(read_table(path, str(path)), folder) if path.exists() else HostsFile(str(folder))
+            found[DOCKER_HUB if name in DOCKER_HUB_NAMES else name] = file
+        files = {**found, **files}
+        if DEFAULT_HOSTS in found:
+            break
     return files
+
+
+def hosts_directories(texts: Iterable[str]) -> list[Path]:
+    """The directories that a list of texts names, each one or several with ``:`` between, as containerd's
+    ``config_path`` has them."""
+    return [
+        Path(part)
+        for text in texts
+        for part in ([text] if Path(text).is_dir() else text.split(os.pathsep))
+        if part.strip()
+    ]
 
 
 def parse_hosts_toml(table: Table, directory: Path) -> HostsFile:

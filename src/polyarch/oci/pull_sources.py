@@ -23,6 +23,7 @@ from polyarch.oci.mirror_files import (
     RegistryEntry,
     Tls,
     find_entry,
+    hosts_directories,
     load_hosts_toml,
     load_registries_conf,
     mirror_object_entries,
@@ -98,7 +99,7 @@ class Configuration(msgspec.Struct, frozen=True, gc=False):
     def load(
         cls,
         registries_conf: str | Path | None = None,
-        hosts_dir: str | Path | None = None,
+        hosts_dirs: Sequence[str | Path] = (),
         *,
         insecure_hosts: Iterable[str] = (),
         environ: Mapping[str, str] = os.environ,
@@ -109,7 +110,7 @@ class Configuration(msgspec.Struct, frozen=True, gc=False):
         conf = load_registries_conf(named, environ, system=system_file)
         return cls(
             registries=conf.registries,
-            hosts=load_hosts_toml(Path(hosts_dir)) if hosts_dir is not None else {},
+            hosts=load_hosts_toml(hosts_directories(map(str, hosts_dirs))) if hosts_dirs else {},
             insecure_hosts=frozenset(host.lower() for host in insecure_hosts),
             search=conf.search or (),
             aliases=conf.aliases,

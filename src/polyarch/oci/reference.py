@@ -20,6 +20,7 @@ MAX_NAME = 255
 
 _COMPONENT = re.compile(r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*", re.ASCII)
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
+_LAYOUT_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", re.ASCII)
 _TAG_CHARACTERS = re.compile(r"[A-Za-z0-9_.-]*", re.ASCII)
 _HEX = re.compile(r"[0-9a-f]+", re.ASCII)
 _IMAGE_ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -190,7 +191,7 @@ def _parse_layout(text: str) -> Reference:
         )
     named, digest = _split_digest(text, body, offset)
     _check_slashes(text, named, offset)
-    path, tag = _split_tag(text, named, offset)
+    path, tag = _split_tag(text, named, offset, _LAYOUT_TAG)
     if tag is not None and digest is not None:
         raise InvalidReference(text, "a layout directory takes a tag or a digest, not both", "leave one of them out")
     return Reference("oci", "", path, tag, digest)
@@ -222,7 +223,7 @@ def _check_slashes(text: str, named: str, offset: int) -> None:
         raise InvalidReference(text, "it ends with '/'", hint, offset + len(named))
 
 
-def _split_tag(text: str, named: str, offset: int) -> tuple[str, str | None]:
+def _split_tag(text: str, named: str, offset: int, allowed: re.Pattern[str] | None = None) -> tuple[str, str | None]:
     last = named.rfind("/") + 1
     colon = named.rfind(":", last)
     if colon < 0:
@@ -232,7 +233,7 @@ def _split_tag(text: str, named: str, offset: int) -> tuple[str, str | None]:
     tag = named[colon + 1 :]
     if not tag:
         raise InvalidReference(text, "the tag after ':' is empty", "write :TAG or leave ':' out", offset + colon + 1)
-    if not _TAG.fullmatch(tag):
+    if not (allowed or _TAG).fullmatch(tag):
         begin = offset + colon + 2
         if len(tag) > 128:
             raise InvalidReference(text, f"a tag has at most 128 characters, not {len(tag)}", "shorten the tag", begin)

@@ -21,7 +21,7 @@ def load(tmp_path: Path):
             (tmp_path / "hosts" / folder / "hosts.toml").write_text(text)
         conf = tmp_path / "registries.conf"
         conf.write_text(registries_conf)
-        return Configuration.load(conf, tmp_path / "hosts", environ={})
+        return Configuration.load(conf, [tmp_path / "hosts"], environ={})
 
     return load
 
@@ -223,4 +223,44 @@ def test_a_file_that_cannot_be_meant_is_refused(load, text: str, message: str) -
 @pytest.mark.req("RG-094")
 def test_the_directory_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidMirrorConfiguration, match="is not a directory"):
-        Configuration.load(hosts_dir=tmp_path / "missing", environ={}, system_file=tmp_path / "none")
+        Configuration.load(hosts_dirs=[tmp_path / "missing"], environ={}, system_file=tmp_path / "none")
+
+
+@pytest.fixture
+def roots(tmp_path: Path):
+    """Directories by name with the folders in them; None: a folder without hosts.toml."""
+
+    def roots(given: dict[str, dict[str, str | None]]) -> Path:
+        for root, folders in given.items():
+            for folder, url in folders.items():
+                path = tmp_path / root / folder
+                path.mkdir(parents=True)
+                if url is not None:
+                    (path / "hosts.toml").write_text(f'[host."https://{url}"]')
+        return tmp_path
+
+    return roots
+
+
+@pytest.mark.req("RG-094")
+@pytest.mark.parametrize(
+    ("given", "mirror"),
+    [
+        pytest.param({"a": {"r.io": "one"}, "b": {"r.io": "two"}}, "one", id="the first that has the host"),
+        pytest.param({"a": {"q.io": "one"}, "b": {"r.io": "two"}}, "two", id="the second alone has it"),
+        pytest.param({"a": {"_default": "one"}, "b": {"r.io": "two"}}, "one", id="a default hides what comes later"),
+        pytest.param({"a": {"r.io": None}, "b": {"r.io": "two"}}, None, id="a folder of certificates"),
+        pytest.param({"a": {"r.io": None, "_default": "one"}}, None, id="a folder of certificates before a default"),
+        pytest.param({"b": {"r.io": "two"}}, "two", id="a directory that does not exist"),
+        pytest.param({"a": {"q.io": "one"}, "b": {"_default": "two"}}, "two", id="the default of the second"),
+    ],
+)
+@pytest.mark.parametrize("joined", [True, False], ids=["A:B", "twice"])
+def test_of_several_directories_the_first_with_a_folder_for_the_host_counts(
+    roots, given: dict[str, dict[str, str | None]], mirror: str | None, joined: bool
+) -> None:
+    root = roots(given)
+    directories = [f"{root}/a:{root}/b"] if joined else [f"{root}/a", f"{root}/b"]
+    configuration = Configuration.load(hosts_dirs=directories, environ={}, system_file=root / "none")
+    expected = [f"https://{mirror}/v2?ns=r.io"] if mirror else []
+    assert urls("r.io/x", configuration) == [*expected, "https://r.io/v2"]

@@ -14,6 +14,7 @@ from polyarch.oci.auth.credential_stores import KeyringCredentials
 from polyarch.oci.auth.credentials import Document
 from polyarch.oci.cache import Cache
 from polyarch.oci.disk_cache import DiskCache
+from polyarch.oci.documents import DOCKER_SCHEMA2
 from polyarch.oci.inspection import Status
 from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.reference import InvalidReference, parse
@@ -49,6 +50,15 @@ def codes(answer):
 
 
 @pytest.mark.req("RG-031", "RG-035")
+def push_typed(registry, type_, layer, config):
+    """An image or artifact ``team/app:1`` with these types."""
+    body = json.dumps(config).encode()
+    digest = registry.push_blob("team/app", body)
+    descriptor = {"mediaType": type_, "digest": digest, "size": len(body)}
+    manifest = {"schemaVersion": 2, "mediaType": DOCKER_SCHEMA2, "config": descriptor}
+    registry.push("team/app", "1", manifest | {"layers": [{"mediaType": layer, "digest": digest, "size": 3}]})
+
+
 class TestBudget:
     """The requests, counted at the registry."""
 
@@ -367,6 +377,39 @@ class TestDescending:
         assert (silent.status, codes(silent)) == (Status.UNKNOWN, ["empty-architecture"])
 
     @pytest.mark.req("RG-045")
+    @pytest.mark.req("RG-045")
+    @pytest.mark.parametrize("type_", ["application/octet-stream", "application/json", "text/html", "", None, "x/y"])
+    @pytest.mark.parametrize(
+        "layer", ["application/vnd.docker.image.rootfs.diff.tar.gzip", "application/vnd.oci.image.layer.v1.tar+zstd"]
+    )
+    async def test_image_layers_and_an_image_shaped_config_make_an_image(self, registry, inspector, ref, type_, layer):
+        push_typed(registry, type_, layer, {"os": "linux", "architecture": "amd64", "rootfs": {"type": "layers"}})
+        answer = await inspector.inspect(ref("team/app:1"))
+        assert (answer.status, answer.kind, [*map(str, answer.platforms)]) == (
+            Status.RESOLVED,
+            "image",
+            ["linux/amd64"],
+        )
+
+    @pytest.mark.req("RG-045")
+    @pytest.mark.parametrize(
+        ("type_", "layer", "config", "requests"),
+        [
+            ("x/y", "application/vnd.oci.image.layer.v1.tar", {}, 2),
+            ("x/y", "application/vnd.oci.image.layer.v1.tar", {"architecture": "amd64"}, 2),
+            ("application/json", "application/vnd.oci.image.layer.v1.tar", {"os": "linux", "rootfs": {}}, 2),
+            ("application/vnd.oci.empty.v1+json", "application/vnd.oci.image.layer.v1.tar", {}, 1),
+            ("application/json", "application/spdx+json", {"architecture": "amd64", "rootfs": {}}, 1),
+            ("application/vnd.cncf.helm.config.v1+json", "application/vnd.cncf.helm.chart.content.v1.tar+gzip", {}, 1),
+        ],
+    )
+    async def test_what_has_no_shape_of_an_image_is_an_artifact(
+        self, registry, inspector, ref, type_, layer, config, requests
+    ):
+        push_typed(registry, type_, layer, config)
+        answer = await inspector.inspect(ref("team/app:1"))
+        assert (answer.status, answer.kind, answer.requests) == (Status.NEUTRAL, "artifact", requests)
+
     async def test_artifacts_are_neutral(self, registry, inspector, ref):
         """A config of another type."""
         config = registry.push_blob("team/chart", b"{}")

@@ -150,7 +150,7 @@ async def test_headers_of_a_configuration_are_secrets_too(registry, make_inspect
     (folder / "hosts.toml").write_text(
         f'[host."http://{registry.host}"]\n[host."http://{registry.host}".header]\nauthorization = "Bearer {MARKER}"\n'
     )
-    configuration = Configuration.load(hosts_dir=tmp_path, environ={})
+    configuration = Configuration.load(hosts_dirs=[tmp_path], environ={})
     registry.script("GET", "", echo(404, answer), forever=True)
     inspector = make_inspector(configuration=configuration)
     found = await inspector.inspect(ref("team/app:1"))

@@ -441,7 +441,7 @@ class TestAMirrorOfAllRegistries:
         (tmp_path / "_default").mkdir()
         (tmp_path / "_default" / "hosts.toml").write_text(f'[host."{registry.url}"]\n')
         registry.push_index(APP, "1", "linux/arm64")
-        configuration = Configuration.load(hosts_dir=tmp_path, environ={})
+        configuration = Configuration.load(hosts_dirs=[tmp_path], environ={})
         timeouts = Timeouts(first_byte=0.1)
         return make_inspector(configuration=configuration, public_probe=True, wait=False, attempts=1, timeouts=timeouts)
 

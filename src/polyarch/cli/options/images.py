@@ -48,7 +48,10 @@ class RegistryOptions:
         File | None, option("Mirror configuration, see containers-registries.conf(5)", group=REGISTRIES)
     ] = None
     hosts_dir: Annotated[
-        Directory | None, option("Mirror configuration, containerd's hosts.toml directories", group=REGISTRIES)
+        list[Directory] | None,
+        option(
+            "Mirror configuration, containerd's hosts.toml directories: DIR or DIR:DIR; repeatable", group=REGISTRIES
+        ),
     ] = None
     certs_dir: Annotated[Directory | None, option("Certificates by registry, HOST[:PORT]/*.crt", group=REGISTRIES)] = (
         None
@@ -71,7 +74,7 @@ class RegistryOptions:
 
     def configuration(self) -> "Configuration":
         """Mirrors and insecure hosts."""
-        from polyarch.oci.mirror_files import InvalidMirrorConfiguration
+        from polyarch.oci.mirror_files import InvalidMirrorConfiguration, hosts_directories
         from polyarch.oci.pull_sources import Configuration
         from polyarch.oci.reference import parse_host
 
@@ -81,9 +84,10 @@ class RegistryOptions:
                 hosts.append(parse_host(text))
             except ValueError as error:
                 raise UsageError(f"--insecure {text}: {error}; write HOST or HOST:PORT") from None
-        _check_folder("--hosts-dir", self.hosts_dir)
+        if self.hosts_dir and not any(each.is_dir() for each in hosts_directories(self.hosts_dir)):
+            raise UsageError(f"--hosts-dir {' '.join(self.hosts_dir)}: no such directory")
         try:
-            return Configuration.load(self.registries_conf, self.hosts_dir, insecure_hosts=hosts)
+            return Configuration.load(self.registries_conf, self.hosts_dir or (), insecure_hosts=hosts)
         except InvalidMirrorConfiguration as error:
             raise UsageError(str(error)) from None
 

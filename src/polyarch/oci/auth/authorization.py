@@ -8,6 +8,7 @@ image's config is fetched with the credential of its manifest.
 """
 
 import json
+import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,6 +51,8 @@ LONGEST_LIFE = 24 * 3600.0
 RENEWED_BEFORE_END = 10.0
 TOKENS_KEPT = 10_000
 TOKENS_BYTES = 16 * 2**20
+MAX_TOKENS_ELSEWHERE = 4
+"""Anonymous tokens that one request shows to targets of redirects, a renewed one included."""
 LONGEST_TOKEN = 16 * 1024
 """Servers accept no longer headers."""
 _TOKEN_CHARACTERS = frozenset(string.ascii_letters + string.digits + string.punctuation)
@@ -168,6 +171,9 @@ class Tokens:
 
     def put(self, key: TokenKey, token: Token) -> None:
         self._tokens.put(key, token, weight=500 + len(token.value) + len(key.realm))
+
+    def forget(self, key: TokenKey) -> None:
+        self._tokens.pop(key)
 
     def drop(self, key: TokenKey, token: Token) -> None:
         """Drop a refused token, unless a newer one has replaced it."""
@@ -334,7 +340,7 @@ class Authorization:
         scheme = self._schemes.get(access.name)
         plainly: CredentialAttempt | None = None
         if scheme is None and access.accepted in (None, ANONYMOUS):
-            response = await self._exchange.fetch(request, context)
+            response = await self._send(request, fetch)
             if not _refuses(response):
                 return self._accept(fetch, ANONYMOUS, response)
             plainly = CredentialAttempt(ANONYMOUS, response)
@@ -409,7 +415,7 @@ class Authorization:
                 shown = credential.basic
             if shown is None and not credential.is_anonymous:
                 return None, scheme
-            response = await self._exchange.fetch(_authorized(fetch, shown, key.credential), fetch.context)
+            response = await self._send(_authorized(fetch, shown, key.credential), fetch)
             if response.status != 401 or response.elsewhere:
                 return response, scheme
             renewed = self._learn(fetch.access, response)
@@ -424,6 +430,53 @@ class Authorization:
             else:
                 return response, renewed
             scheme = renewed
+
+    async def _send(self, request: Request, fetch: _Fetch) -> CompleteResponse:
+        """The response; where redirects lead to a registry of its own, as names of vanity do, with an anonymous token
+        for it, if it wants one. No credential of the source, nor of anybody, goes there.
+        """
+        response = await self._exchange.fetch(request, fetch.context)
+        shown: dict[TokenKey, bool] = {}
+        for _ in range(MAX_TOKENS_ELSEWHERE):
+            if response.status != 401 or not response.elsewhere or response.request is None:
+                break
+            token = await self._token_elsewhere(response, fetch, shown)
+            if token is None:
+                break
+            headers = {"Authorization": fetch.access.show(token)}
+            again = replace(response.request, own_headers=headers, secrets=fetch.access.secrets)
+            response = await self._exchange.fetch(again, fetch.context, registry=response.registry)
+        return response
+
+    async def _token_elsewhere(
+        self, response: CompleteResponse, fetch: _Fetch, shown: dict[TokenKey, bool]
+    ) -> Token | None:
+        """An anonymous token for the target of a redirect; None if it does not take tokens, or refused a new one.
+
+        ``shown``: the tokens that this request has shown, and whether each came from the cache. The realm may be plain
+        HTTP only where the target is, and its address is judged as the target's own.
+        """
+        registry = response.registry
+        if registry is None:
+            return None
+        for challenge in parse_challenges(response.headers.get_all("www-authenticate")):
+            if challenge.scheme != "bearer":
+                continue
+            realm, service = (challenge.parameters.get(name, "") for name in ("realm", "service"))
+            here = RegistryServer(response.url, registry.address_class)
+            judged = check_realm(realm, here, self._exchange.policy, named_by=registry)
+            if isinstance(judged, UrlRejected):
+                continue
+            scopes = tuple(challenge.parameters.get("scope", "").split()) or _scopes_of_path(response.url)
+            scheme = HostAuthScheme(realm=realm, service=service, provenance=judged)
+            key = TokenKey(f"{fetch.access.name} {origin_host(response.url)}", realm, service, scopes, "")
+            if key in shown:
+                if not shown[key]:
+                    return None
+                self._tokens.forget(key)
+            token, shown[key] = await self._token(key, ANONYMOUS, scheme, fetch)
+            return token
+        return None
 
     async def _token(
         self, key: TokenKey, credential: Credential, scheme: HostAuthScheme, fetch: _Fetch
@@ -530,6 +583,15 @@ class Authorization:
         return response
 
 
+def _scopes_of_path(url: str) -> tuple[str, ...]:
+    """The scope of a manifest's or blob's URL, for a challenge that names none."""
+    repository = _REPOSITORY_OF_PATH.fullmatch(urlsplit(url).path)
+    return (pull_scope(repository[1]),) if repository else ()
+
+
+_REPOSITORY_OF_PATH = re.compile(r".*/v2/(.+)/(?:manifests|blobs)/[^/]+")
+
+
 def _authorized(fetch: _Fetch, shown: str | None, account: str) -> Request:
     if shown is None:
         return fetch.request
@@ -572,7 +634,7 @@ def _refused_elsewhere(fetch: _Fetch, response: CompleteResponse) -> Failure:
         f"the redirect to {origin_host(response.url)} ended with HTTP {response.status}{words} for {fetch.request.what}"
     )
     code = "denied" if response.status == 403 else "unauthorized"
-    action = "no credential is sent to the target of a redirect: report it to the registry's operator"
+    action = "no credential but an anonymous token is sent to the target of a redirect: name the image by that registry"
     return Failure.of(code, fetch.access.source.host, what, status=response.status, action=action)
 
 

@@ -175,7 +175,7 @@ class RegistryConnection:
         return await self.access(reference, source)
 
     async def _open_layout(self, reference: Reference) -> OpenedImage:
-        layout = ImageLayout(reference.repository)
+        layout = ImageLayout.of(reference)
         contents = self.within(layout)
         try:
             return OpenedImage(contents, await contents.manifest(await layout.resolve(reference)))

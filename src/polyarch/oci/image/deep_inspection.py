@@ -21,7 +21,15 @@ from polyarch.oci.image.elf import expected_machine, read_machine
 from polyarch.oci.image.entrypoint import Program, ProgramNotFound, ProgramSearch, read_entrypoint
 from polyarch.oci.image.layers import ArchiveReader, Unpacker, UnreadableLayer
 from polyarch.oci.image.layout import ImageLayout
-from polyarch.oci.image.parsing import Blob, ConfigReading, read_blobs, read_config, read_manifest, read_schema1
+from polyarch.oci.image.parsing import (
+    Artifact,
+    Blob,
+    ConfigReading,
+    read_blobs,
+    read_config_of,
+    read_manifest,
+    read_schema1,
+)
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, InspectionWarning, Status
 from polyarch.oci.traffic.exchange import RequestContext
 from polyarch.oci.traffic.failures import Failure
@@ -72,7 +80,7 @@ async def _contents(connection: RegistryConnection, answer: Inspection) -> Repos
     """The place the answer came from."""
     reference = answer.reference
     if reference.transport == "oci":
-        return connection.within(ImageLayout(reference.repository))
+        return connection.within(ImageLayout.of(reference))
     if answer.source is None:
         return None
     for source in connection.sources(reference):
@@ -122,13 +130,17 @@ class _Look:
         if document.type == "schema1":
             self._compare(read_schema1(document))
             return None, document
-        config = read_manifest(document).config
+        manifest = read_manifest(document)
+        config = manifest.config
         if config is None:  # an artifact has no platform to compare
             return None, document
         body = config.data
         if body is None:
             body = await self._contents.blob(config.digest, self.context)
-        self._compare(read_config(body))
+        found = read_config_of(manifest, body)
+        if isinstance(found, Artifact):
+            return None, document
+        self._compare(found)
         return body, document
 
     def _compare(self, config: ConfigReading) -> None:

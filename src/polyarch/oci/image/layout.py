@@ -27,6 +27,7 @@ from polyarch.oci.traffic.exchange import Receive, RequestContext
 from polyarch.oci.traffic.failures import Failure
 
 REF_NAME = "org.opencontainers.image.ref.name"
+CONTAINERD_NAME = "io.containerd.image.name"
 VERSION_LIMIT = 4096
 CHUNK = 256 * 1024
 _SHOWN_TAGS = 20
@@ -41,7 +42,27 @@ class ImageLayout:
 
     def __init__(self, path: str) -> None:
         self.name = f"oci:{path}"
+        self._path = path
         self._root = Path(path)
+
+    @classmethod
+    def of(cls, reference: Reference) -> "ImageLayout":
+        """The directory that an ``oci:`` reference means.
+
+        Names of images in a layout may have ``/`` and ``:``, and so may directories: if what stands before the last
+        colon is no layout, the directory ends at the first one before which there is a layout, as skopeo reads it.
+        """
+        path = reference.repository
+        if not (Path(path) / "oci-layout").exists():
+            ends = (at for at, character in enumerate(path) if character == ":" and at)
+            path = next((path[:end] for end in ends if (Path(path[:end]) / "oci-layout").exists()), path)
+        return cls(path)
+
+    def _name_of(self, reference: Reference) -> str | None:
+        """What the image is called in this directory; None if the reference does not say."""
+        path, tag = reference.repository, reference.tag
+        rest = path[len(self._path) + 1 :]
+        return ":".join(part for part in (rest, tag) if part) or None
 
     @property
     def access(self) -> SourceCredentials:
@@ -112,7 +133,8 @@ class ImageLayout:
             entries = decode(body, _Index, "index.json").manifests
         except ContentError as error:
             raise self._failure(error.message, "write the layout again with a current tool") from None
-        found = [each for each in entries if reference.tag is None or each.tag == reference.tag]
+        name = self._name_of(reference)
+        found = [each for each in entries if name is None or name in each.names]
         digests = list(dict.fromkeys(each.digest for each in found))
         if len(digests) == 1:
             if problem := check_digest(digests[0]):
@@ -120,11 +142,11 @@ class ImageLayout:
             return digests[0]
         tags = _listed(entries)
         if digests:
-            which = "several images" if reference.tag is None else f"several images tagged {reference.tag}"
+            which = "several images" if name is None else f"several images tagged {name}"
             raise self._failure(f"it has {which}: {tags}", f"name one, {self.name}:TAG or {self.name}@DIGEST")
         if not entries:
             raise self._failure("it has no image", "write one into it")
-        raise self._failure(f"it has no image tagged {reference.tag}, but {tags}", "name one of these")
+        raise self._failure(f"it has no image tagged {name}, but {tags}", "name one of these")
 
     def _check_version(self) -> None:
         body = self._read(self._root / "oci-layout", "oci-layout", VERSION_LIMIT)
@@ -196,6 +218,12 @@ class _Descriptor(msgspec.Struct):
     def tag(self) -> str | None:
         name = (self.annotations or {}).get(REF_NAME)
         return name if isinstance(name, str) else None
+
+    @property
+    def names(self) -> tuple[Any, ...]:
+        """What the image may be called: its tag, or its whole name as ``docker save`` and ``ctr export`` keep it."""
+        annotations = self.annotations or {}
+        return annotations.get(REF_NAME), annotations.get(CONTAINERD_NAME)
 
 
 class _Index(msgspec.Struct):

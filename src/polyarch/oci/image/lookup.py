@@ -406,7 +406,7 @@ class SourceLookup:
         if record is not None:
             if not self._proves(lookup):
                 # Another caller read it: one HEAD proves access. A following GET is charged.
-                stated = await self._client.head_manifest(lookup.access, digest, lookup.context)
+                stated = await self._head(lookup, digest)
                 if stated is None:
                     return await self._get(lookup, digest, after_head=True)
                 self._prove(lookup)
@@ -423,13 +423,24 @@ class SourceLookup:
         if record is not None and record.checked_at >= lookup.query.not_before and self._proves(lookup):
             return await self._at_digest(lookup, record)
         asked_at = self._clock.monotonic()
-        stated = await self._client.head_manifest(lookup.access, tag, lookup.context)
+        stated = await self._head(lookup, tag)
         if stated is None:
             return await self._get(lookup, tag, known=record, after_head=True)
         self._prove(lookup)
         named = TagRecord(_named(record, stated), asked_at, stated.digest, stated.etag)
         kept = self._cache.put_tag(lookup.location, tag, named)
         return await self._at_digest(lookup, kept)
+
+    async def _head(self, lookup: _Lookup, selector: str) -> HeadResult | None:
+        """The result of a HEAD; None if only a GET can tell, which runtimes send after a 404 too: some registries and
+        the proxies before them do not know the method.
+        """
+        try:
+            return await self._client.head_manifest(lookup.access, selector, lookup.context)
+        except Failure as failure:
+            if failure.error.error_class != "absent":
+                raise
+            return None
 
     async def _at_digest(self, lookup: _Lookup, tag: TagRecord) -> Inspection:
         """The reading of a tag's digest; if the registry's digest leads nowhere, GET by the tag itself."""

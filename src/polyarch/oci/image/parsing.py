@@ -9,18 +9,21 @@ Pure: imports neither asyncio nor aiohttp.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from polyarch.oci.documents import (
     CONFIG_LIMIT,
     DOCUMENT_TYPES,
+    EMPTY_CONFIG,
     ENTRY_LIMIT,
     IMAGE_CONFIGS,
+    IMAGE_LAYERS,
     INDEX_LIMIT,
     LEVEL_LIMIT,
     LOOKUP_LIMIT,
+    UNTYPED_CONFIGS,
     ContentError,
     Document,
     check_size,
@@ -33,6 +36,7 @@ from polyarch.oci.reference import check_digest
 from polyarch.platforms import Platform
 
 ATTESTATION_ANNOTATIONS = ("vnd.docker.reference.type", "vnd.docker.reference.digest")
+COMPRESSION_PREFIX = "io.github.containers.compression."
 BUNDLE_LABELS = frozenset(
     f"operators.operatorframework.io.{name}"
     for name in (
@@ -65,6 +69,8 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     stated: str = ""
     reason: str = ""
     data: bytes | None = None
+    compression: str = ""
+    """What its annotations say of its compression, if it is a second form of an image that the index has already."""
 
 
 class IndexReading(msgspec.Struct, frozen=True, gc=False):
@@ -87,11 +93,15 @@ class Descriptor(msgspec.Struct, frozen=True, gc=False):
 
 
 class ManifestReading(msgspec.Struct, frozen=True, gc=False):
-    """An image manifest: its config, or with ``config`` None, an artifact."""
+    """An image manifest: its config, or with ``config`` None, an artifact.
+
+    ``unsure``: the config's type is no image's, but what else the manifest says may be; the config itself tells.
+    """
 
     media_type: str
     config: Descriptor | None
     artifact_type: str = ""
+    unsure: bool = False
 
 
 class Blob(msgspec.Struct, frozen=True, gc=False):
@@ -132,13 +142,36 @@ def read_manifest(document: "Document | bytes | Mapping[str, Any]") -> ManifestR
     manifest = decode(document.body, _Manifest, "the manifest")
     config = manifest.config
     artifact_type = manifest.artifact_type or ""
-    if not config.media_type:
-        raise ContentError("malformed", "the manifest is malformed at $.config.mediaType: it is empty")
-    if config.media_type not in IMAGE_CONFIGS:
-        return ManifestReading(document.media_type, None, artifact_type or config.media_type)
+    stated = config.media_type or ""
+    config_type = stated.partition(";")[0].strip().lower()
+    unsure = config_type not in IMAGE_CONFIGS
+    if unsure and (manifest.artifact_type or not _may_be_image(config_type, config, manifest.layers or [])):
+        if not stated:
+            raise ContentError("malformed", "the manifest is malformed at $.config.mediaType: it is empty")
+        return ManifestReading(document.media_type, None, artifact_type or stated)
     digest = _checked_digest("the manifest", "$.config.digest", config.digest)
-    descriptor = Descriptor(config.media_type, digest, config.size, inline_data(config.data, digest))
-    return ManifestReading(document.media_type, descriptor, artifact_type)
+    descriptor = Descriptor(stated, digest, config.size, inline_data(config.data, digest))
+    return ManifestReading(document.media_type, descriptor, artifact_type or (stated if unsure else ""), unsure)
+
+
+def _may_be_image(config_type: str, config: "_Descriptor", layers: "list[_Layer]") -> bool:
+    """Whether a config of another type than an image's may be one, because the layers are an image's, or because
+    nothing says what it is."""
+    if config_type == EMPTY_CONFIG or (config.size or 0) > CONFIG_LIMIT:
+        return False
+    types = {(layer.media_type or "").partition(";")[0].strip().lower() for layer in layers}
+    return not IMAGE_LAYERS.isdisjoint(types) or (config_type in UNTYPED_CONFIGS and types <= UNTYPED_CONFIGS)
+
+
+def _has_image_shape(body: bytes) -> bool:
+    """Whether a config without an image's type is one by its content: it names an architecture and has the file systems
+    or the command of an image."""
+    try:
+        shape = decode(body, _ImageShape, "the config")
+    except ContentError:
+        return False
+    filled = (shape.rootfs, shape.history, shape.config, shape.container_config)
+    return bool((shape.architecture or "").strip()) and any(isinstance(each, dict | list) for each in filled)
 
 
 def read_blobs(document: "Document | bytes | Mapping[str, Any]") -> tuple[Blob, ...]:
@@ -177,6 +210,13 @@ def read_config(body: bytes) -> ConfigReading:
         return ConfigReading(None, "", is_bundle, (*warnings, _EMPTY_ARCHITECTURE))
     platform, stated = _normalised(config, system)
     return ConfigReading(platform, stated, is_bundle, (*warnings, *platform_warnings([platform])))
+
+
+def read_config_of(manifest: ManifestReading, body: bytes) -> "ConfigReading | Artifact":
+    """What the config of a manifest says; an artifact if the manifest is ``unsure`` and the config is no image's."""
+    if not manifest.unsure:
+        return read_config(body)
+    return read_config(body) if _has_image_shape(body) else Artifact(manifest.artifact_type)
 
 
 def read_schema1(document: "Document | bytes | Mapping[str, Any]") -> ConfigReading:
@@ -239,8 +279,21 @@ class _Index(msgspec.Struct):
     manifests: list[_Descriptor] | None
 
 
+class _Layer(msgspec.Struct):
+    media_type: str | None = msgspec.field(name="mediaType", default=None)
+
+
+class _ImageShape(msgspec.Struct):
+    architecture: str | None = None
+    rootfs: Any = None
+    history: Any = None
+    config: Any = None
+    container_config: Any = None
+
+
 class _Manifest(msgspec.Struct):
     config: _Descriptor
+    layers: list[_Layer] | None = None
     artifact_type: str | None = msgspec.field(name="artifactType", default=None)
 
 
@@ -297,7 +350,17 @@ def _kept(
 ) -> IndexEntry:
     digest = _checked_digest("the index", f"$.manifests[{index}].digest", descriptor.digest)
     data = inline_data(descriptor.data, digest) if descriptor.data is not None else None
-    return IndexEntry(outcome, digest, media_type, descriptor.size, platform, stated, data=data)
+    compression = compression_of(descriptor.annotations or {})
+    return IndexEntry(
+        outcome, digest, media_type, descriptor.size, platform, stated, data=data, compression=compression
+    )
+
+
+def compression_of(annotations: Mapping[str, Any]) -> str:
+    """The compressions that an entry's annotations name, as podman and buildah write them for a second form of the same
+    image (``--add-compression``)."""
+    named = (name.removeprefix(COMPRESSION_PREFIX) for name in annotations if name.startswith(COMPRESSION_PREFIX))
+    return ",".join(sorted(named))
 
 
 def _skipped(descriptor: _Descriptor, reason: str) -> IndexEntry:
@@ -385,7 +448,7 @@ def flatten(top: IndexReading, found: Mapping[str, Finding], *, every: bool = Fa
 
     With ``every`` a platform that is stated twice keeps both entries: a copy of an index must not drop one silently.
     """
-    runnable: list[Entry] = []
+    runnable: list[_RunnableEntry] = []
     skipped: list[SkippedEntry] = []
     warnings: list[InspectionWarning] = []
     failures: list[InspectionError] = []
@@ -397,14 +460,16 @@ def flatten(top: IndexReading, found: Mapping[str, Finding], *, every: bool = Fa
             skipped.append(SkippedEntry(entry.digest, entry.reason))
             continue
         if entry.outcome == "runnable" and entry.platform is not None:
-            runnable.append(Entry(entry.platform, entry.digest, entry.size, entry.stated))
+            found_entry = Entry(entry.platform, entry.digest, entry.size, entry.stated)
+            runnable.append(_RunnableEntry(found_entry, entry.compression))
             continue
         finding = found.get(entry.digest)
         if isinstance(finding, ConfigReading):
             if finding.platform is None:
                 skipped.append(SkippedEntry(entry.digest, "empty-config"))
             else:
-                runnable.append(Entry(finding.platform, entry.digest, entry.size, finding.stated))
+                found_entry = Entry(finding.platform, entry.digest, entry.size, finding.stated)
+                runnable.append(_RunnableEntry(found_entry, entry.compression))
                 warnings += [each for each in finding.warnings if each.code in ("empty-os", "schema1")]
         elif isinstance(finding, Artifact):
             skipped.append(SkippedEntry(entry.digest, "artifact"))
@@ -417,7 +482,7 @@ def flatten(top: IndexReading, found: Mapping[str, Finding], *, every: bool = Fa
             raise ValueError(f"{entry.digest} has not been read yet")
     if not runnable and failures:
         return FlatIndex(skipped=tuple(skipped), warnings=tuple(warnings), error=_worth_telling(failures))
-    entries = list(dict.fromkeys(runnable)) if every else _unique(runnable, warnings)
+    entries = list(dict.fromkeys(each.entry for each in runnable)) if every else _unique(runnable, warnings)
     warnings += platform_warnings(entry.platform for entry in entries)
     if not entries:
         warnings.append(InspectionWarning("no-platforms", _counted(skipped)))
@@ -461,14 +526,20 @@ def _open_entries(top: IndexReading, found: Mapping[str, Finding]) -> Iterator[t
         readings, level = deeper, level + 1
 
 
-def _unique(runnable: list[Entry], warnings: list[InspectionWarning]) -> list[Entry]:
-    first: dict[Platform, Entry] = {}
-    for entry in runnable:
-        other = first.setdefault(entry.platform, entry)
+class _RunnableEntry(NamedTuple):
+    entry: Entry
+    compression: str
+
+
+def _unique(runnable: list[_RunnableEntry], warnings: list[InspectionWarning]) -> list[Entry]:
+    """One entry of each platform: the first in the usual compression, else the first."""
+    first: dict[tuple[Platform, str], Entry] = {}
+    for entry, compression in runnable:
+        other = first.setdefault((entry.platform, compression), entry)
         if other.digest != entry.digest:
             message = f"{entry.platform} is stated twice: {other.digest} counts, {entry.digest} does not"
             warnings.append(InspectionWarning("duplicate-platform", message))
-    return list(first.values())
+    return list({platform: first.get((platform, ""), entry) for (platform, _), entry in first.items()}.values())
 
 
 def _worth_telling(failures: list[InspectionError]) -> InspectionError:

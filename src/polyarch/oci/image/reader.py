@@ -21,7 +21,7 @@ from polyarch.oci.image.parsing import (
     IndexEntry,
     IndexReading,
     flatten,
-    read_config,
+    read_config_of,
     read_index,
     read_manifest,
     read_schema1,
@@ -146,7 +146,7 @@ class ImageReader:
         body = config.data
         if body is None:
             body = await self._store.get_blob(self._access, config.digest, self._context)
-        return read_config(body)
+        return read_config_of(manifest, body)
 
 
 def _passes(error: InspectionError) -> bool:

@@ -7,6 +7,7 @@ layers above interpret statuses such as 401 and 404.
 
 import asyncio
 import random
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,16 @@ from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.metrics import Metrics
 from polyarch.oci.mirror_files import Tls
 from polyarch.oci.settings import InspectorSettings
-from polyarch.oci.traffic.failures import REDIRECTS, RETRIED, Failure, clean, is_page, of_status, read_errors
+from polyarch.oci.traffic.failures import (
+    REDIRECTS,
+    Failure,
+    clean,
+    is_page,
+    is_passing_status,
+    of_status,
+    passes,
+    read_errors,
+)
 from polyarch.oci.traffic.rate_limiter import (
     HOSTS_KEPT,
     HostState,
@@ -284,6 +294,10 @@ class CompleteResponse:
     peer: AddressClass | None
     elsewhere: bool = False
     """A redirect led to another origin: the response's challenges are not the registry's."""
+    request: Request | None = field(default=None, repr=False)
+    """The request of the last hop, with nothing of the source if that is ``elsewhere``."""
+    registry: RegistryServer | None = None
+    """The server of the first hop, by which every address is judged that an answer names."""
 
 
 class RequestContext:
@@ -364,12 +378,17 @@ class Exchange:
         self._uniform = uniform
         self._modes = KnownModes()
 
-    async def fetch(self, request: Request, context: RequestContext) -> CompleteResponse:
-        """The response after at most five redirects. Raises ``Failure``."""
+    async def fetch(
+        self, request: Request, context: RequestContext, *, registry: RegistryServer | None = None
+    ) -> CompleteResponse:
+        """The response after at most five redirects. Raises ``Failure``.
+
+        ``registry``: the server whose redirect led to this request; the server itself is named by it.
+        """
         first = response = await self._send(request, context)
-        registry = RegistryServer(first.url, first.peer)
+        elsewhere = registry is not None
+        registry = registry or RegistryServer(first.url, first.peer)
         followed = 0
-        elsewhere = False
         while response.status in REDIRECTS and (location := response.headers.get("location")):
             asked = RedirectRequest(response.url, method=request.method, redirects=followed, token=request.token)
             target = check_redirect(location, asked, registry, self.policy)
@@ -379,7 +398,7 @@ class Exchange:
             followed += 1
             elsewhere = elsewhere or not target.keep_authorization
             response = await self._send(request, context)
-        return replace(response, peer=first.peer, elsewhere=elsewhere)
+        return replace(response, peer=registry.address_class, elsewhere=elsewhere, request=request, registry=registry)
 
     async def _send(self, request: Request, context: RequestContext) -> CompleteResponse:
         host = self._rate_limiter.host(origin_host(request.url), request.via, context.tenant)
@@ -387,6 +406,7 @@ class Exchange:
         while True:
             await self._clear(host, request, context)
             attempts += 1
+            answer: CompleteResponse | None = None
             try:
                 response = await self._attempt(host, request, context)
             except _Overtaken:
@@ -403,8 +423,9 @@ class Exchange:
                     await self._pause(host, request, response, retry_after, context)
                     continue
                 self._rate_limiter.served(host, account=request.account)
-                if response.status not in RETRIED:
+                if not _is_passing(request, response):
                     return response
+                answer = None if is_passing_status(response.status) else response
                 registry_error = read_errors(response.body, request.secrets)
                 failure = of_status(host.name, request.what, response.status, registry_error, attempts=attempts)
             delay = self._uniform(0.0, min(LONGEST_DELAY, 0.25 * 2.0**attempts))
@@ -414,6 +435,8 @@ class Exchange:
                 or delay >= context.budget.remaining
                 or self._unavailable(host, request, context, charged=False) is not None
             ):
+                if answer is not None:
+                    return answer
                 raise failure
             with context.budget.running():
                 await self._clock.sleep(delay)
@@ -579,6 +602,17 @@ def not_as_asked(request: Request, response: CompleteResponse, wanted: str, secr
     return Failure.of("not-a-registry", host, f"{what}: this is not a registry's answer", status=response.status)
 
 
+def _is_passing(request: Request, response: CompleteResponse) -> bool:
+    """Whether another attempt is worth it: for a status that passes, and for what is no answer to a plain GET. HEAD is
+    followed by a GET, and a token endpoint says with any 4xx that it refuses the credential.
+    """
+    if is_passing_status(response.status):
+        return True
+    if request.method != "GET" or request.token or response.status in (401, 403):
+        return False
+    return passes(response.status, read_errors(response.body)) or is_error_page(response)
+
+
 def is_error_page(response: CompleteResponse) -> bool:
     """Whether a web page says 4xx, as an ingress does while its registry is being replaced, and a firewall of what it
     blocks: the registry itself has neither refused anything nor said that the image is gone.
@@ -600,18 +634,20 @@ def origin_host(url: str) -> str:
 async def _read(request: Request, response: Response, context: RequestContext, capacity: SharedBytes) -> bytes:
     if request.method == "HEAD":
         return b""
-    if not 200 <= response.status < 300:
-        return await response.read_some(ERROR_BODY_LIMIT)
-    host = origin_host(request.url)
     encoding = response.headers.get("content-encoding").lower()
+    packed = encoding in _DEFLATED
+    if not 200 <= response.status < 300:
+        body = await response.read_some(ERROR_BODY_LIMIT)
+        return _beginning(body, ERROR_BODY_LIMIT) if packed else body
+    host = origin_host(request.url)
     page = is_page(response.headers.get("content-type"))
-    if encoding not in ("", "identity") and not page:
+    if encoding not in ("", "identity") and not packed and not page:
         what = (
             f"{request.what} came with Content-Encoding {clean(encoding, limit=40)!r} although identity was asked for"
         )
         raise Failure.of("unsupported-encoding", host, what, status=response.status)
     if request.receive is not None:
-        await request.receive(response.chunks())
+        await request.receive(_inflated(response.chunks(), host) if packed else response.chunks())
         return b""
     held = 0
 
@@ -623,16 +659,61 @@ async def _read(request: Request, response: Response, context: RequestContext, c
         held += amount
 
     try:
-        return await response.read(request.limit, hold)
+        body = await response.read(request.limit, hold)
+        if not packed:
+            return body
+        pieces = bytearray()
+        async for piece in _inflated(_once_only(body), host):
+            if len(pieces) + len(piece) > request.limit:
+                raise BodyTooLarge(limit=request.limit, size=None, host=host)
+            hold(len(piece))
+            pieces += piece
+        return bytes(pieces)
     except BaseException as error:
         context.give_back(held)
         if not isinstance(error, BodyTooLarge):
             raise
-        if page:
+        if page and not packed:
             return await response.read_some(ERROR_BODY_LIMIT)
         size = f"{error.size} bytes" if error.size is not None else "more"
         what = f"{request.what} is too large: {size} where at most {error.limit} bytes are read"
         raise Failure.of("too-large", host, what, status=response.status) from None
+
+
+_DEFLATED = frozenset({"gzip", "x-gzip", "deflate"})
+"""Encodings that proxies use unasked, which Go's clients undo; ``deflate`` is zlib's format."""
+_INFLATED_PIECE = 256 * 1024
+
+
+async def _once_only(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+async def _inflated(chunks: AsyncIterator[bytes], host: str) -> AsyncIterator[bytes]:
+    """The content of an encoded body, in pieces of at most 256 KiB; ``Failure`` ``network`` if it breaks off."""
+    decompressor = zlib.decompressobj(wbits=47)  # gzip or zlib, by its first bytes
+    async for chunk in chunks:
+        data = chunk
+        while data:
+            if decompressor.eof:
+                decompressor = zlib.decompressobj(wbits=47)
+            try:
+                piece = decompressor.decompress(data, _INFLATED_PIECE)
+            except zlib.error as error:
+                raise Failure.of("network", host, f"the body is not what its Content-Encoding says ({error})") from None
+            data = decompressor.unconsumed_tail or decompressor.unused_data
+            if piece:
+                yield piece
+    if not decompressor.eof:
+        raise Failure.of("network", host, "the encoded body breaks off")
+
+
+def _beginning(body: bytes, limit: int) -> bytes:
+    """The first bytes of an encoded body that may be cut; the body itself if it is not encoded."""
+    try:
+        return zlib.decompressobj(wbits=47).decompress(body, limit)
+    except zlib.error:
+        return body
 
 
 def modes_of(url: str, allowed: tuple[TransportMode, ...] = (TransportMode.VERIFIED,)) -> tuple[TransportMode, ...]:

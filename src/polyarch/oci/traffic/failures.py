@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from polyarch.oci.inspection import TENANT_LIMIT, InspectionError
+from polyarch.oci.inspection import TENANT_LIMIT, InspectionError, error_class_of
 
 LONGEST_TEXT = 200
-RETRIED = frozenset({408, 500, 502, 503, 504})
+_PASSING_REFUSALS = frozenset({408, 421, 423, 424, 425, 429, 498, 499})
+_LASTING_ERRORS = frozenset({501, 505})
 PASSING = frozenset({"transient", "limit"})
 """The error classes that say nothing about the image: the next attempt may succeed."""
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -130,17 +131,32 @@ def is_page(content_type: str, body: bytes = b"") -> bool:
     return content_type.lower().startswith(("text/html", "application/xhtml")) or body.lstrip()[:1] == b"<"
 
 
+def is_passing_status(status: int) -> bool:
+    """Whether the status tells of the server as it is now, such as 424 of a cache rule that is being filled or 522 of a
+    content delivery network; not 4xx that find fault with the request, nor what the server never does.
+    """
+    return status in _PASSING_REFUSALS or (status >= 500 and status not in _LASTING_ERRORS)
+
+
+def _code_of_status(status: int, registry_error: RegistryError) -> str:
+    if status in (404, 410) or (status == 400 and registry_error.code in _ABSENT_CODES):
+        return "not-found"
+    if status == 401:
+        return "unauthorized"
+    if status in (403, 451):
+        return "denied"
+    if status in (406, 415):
+        return "unsupported-media-type"
+    return "server-error"
+
+
+def passes(status: int, registry_error: RegistryError) -> bool:
+    """Whether the failure of this status is of a class that passes, so that the request is worth another attempt."""
+    return status >= 400 and error_class_of(_code_of_status(status, registry_error)) in PASSING
+
+
 def of_status(host: str, what: str, status: int, registry_error: RegistryError, *, attempts: int = 1) -> Failure:
     """The failure for an HTTP status; 401, 403 and 429 are mostly handled elsewhere."""
-    if status in (404, 410) or (status == 400 and registry_error.code in _ABSENT_CODES):
-        code = "not-found"
-    elif status == 401:
-        code = "unauthorized"
-    elif status in (403, 451):
-        code = "denied"
-    elif status in (406, 415):
-        code = "unsupported-media-type"
-    else:
-        code = "server-error"
+    code = _code_of_status(status, registry_error)
     tried = f" after {attempts} attempts" if attempts > 1 else ""
     return Failure.of(code, host, f"HTTP {status}{registry_error.words} for {what}{tried}", status=status)

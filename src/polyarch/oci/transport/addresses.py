@@ -350,8 +350,11 @@ def provenance_of(url: str, registry: RegistryServer) -> HostProvenance:
     return HostProvenance(named=False, registry=registry.address_class)
 
 
-def check_realm(realm: str, registry: RegistryServer, policy: AddressPolicy) -> HostProvenance | UrlRejected:
+def check_realm(
+    realm: str, registry: RegistryServer, policy: AddressPolicy, *, named_by: RegistryServer | None = None
+) -> HostProvenance | UrlRejected:
     """Whether a token may be requested from a challenge's realm: the provenance for the request, or why not.
+    ``named_by``: the registry whose redirect led to this one.
 
     It must be https, or http if the registry itself is reached by plain HTTP, without user info and fragment.
     """
@@ -362,7 +365,7 @@ def check_realm(realm: str, registry: RegistryServer, policy: AddressPolicy) -> 
         return UrlRejected("unusable-realm", "the realm has a fragment")
     if parts.scheme == "http" and urlsplit(registry.url).scheme != "http":
         return UrlRejected("unusable-realm", f"the realm {_origin(parts)} is plain HTTP while the registry is not")
-    provenance = provenance_of(realm, registry)
+    provenance = provenance_of(realm, named_by or registry)
     return _check_literal(parts, provenance, policy, "the realm") or provenance
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from polyarch.oci.documents import DOCKER_LIST, DOCKER_SCHEMA2, OCI_INDEX, OCI_MANIFEST, digest_of
+from polyarch.oci.image.parsing import compression_of
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.platforms import InvalidPlatform, Platform
 
@@ -155,12 +156,13 @@ def check_required(children: Iterable[Child], required: Iterable[RequestedPlatfo
 
 
 def _unique(images: Sequence[Child]) -> list[Child]:
-    """Each platform once; an image named several times gets the annotations of all."""
-    found: dict[Platform, Child] = {}
+    """Each platform once in each compression; an image named several times gets the annotations of all."""
+    found: dict[tuple[Platform, str], Child] = {}
     for child in images:
         if child.platform is None:
             raise InvalidIndex(f"{child.source} does not say its platform: write PLATFORM={child.source}")
-        first = found.setdefault(child.platform, child)
+        key = (child.platform, compression_of(child.annotations))
+        first = found.setdefault(key, child)
         if first is child:
             continue
         if (first.digest, first.media_type) != (child.digest, child.media_type):
@@ -169,7 +171,7 @@ def _unique(images: Sequence[Child]) -> list[Child]:
                 f"({child.digest}); leave one of them out",
                 "duplicate-platform",
             )
-        found[child.platform] = msgspec.structs.replace(first, annotations=_joined(first, child))
+        found[key] = msgspec.structs.replace(first, annotations=_joined(first, child))
     return list(found.values())
 
 
@@ -184,7 +186,15 @@ def _order(child: Child) -> tuple[Any, ...]:
     platform = child.platform
     if platform is None:
         raise AssertionError("every image has a platform here")
-    return (platform.os, platform.architecture, platform.variant, platform.os_version, platform.os_features)
+    compression = compression_of(child.annotations)
+    return (
+        platform.os,
+        platform.architecture,
+        platform.variant,
+        platform.os_version,
+        platform.os_features,
+        compression,
+    )
 
 
 def _attestations(

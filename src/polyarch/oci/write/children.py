@@ -202,7 +202,7 @@ def _selected(entries: Sequence[Entry], source: SourceImage) -> Sequence[Entry]:
         there = ", ".join(str(each.platform) for each in entries) or "none that runs"
         raise InvalidIndex(f"{name} has no entry for {wanted.text}: it has {there}")
     chosen = found if len(found) == 1 else exact
-    if len(chosen) != 1:
+    if len({each.platform for each in chosen}) != 1:
         there = ", ".join(str(each.platform) for each in found)
         raise InvalidIndex(f"{name} has several entries for {wanted.text}: {there}; name one of them")
     return chosen

@@ -274,7 +274,7 @@ class TestMovedRealms:
 
 @pytest.mark.req("RG-084")
 class TestRedirectedAway:
-    """A challenge is learned only from the origin of the source itself, never from a redirect's target."""
+    """A target of redirects may have an anonymous token of its own, and never anybody's credential."""
 
     @pytest.fixture
     async def thief(self, start_registry, answer):
@@ -302,8 +302,8 @@ class TestRedirectedAway:
             clock.advance(10)
         registry.script(method, "/manifests/", answer(307, headers={"Location": f"{thief.url}/v2/x"}), forever=True)
         found = await inspector.inspect(ref("team/app:1"), fresh=True)
-        assert self.shown(registry, thief) == []
-        assert thief.requests() == [f"{method} x"]
+        assert self.shown(registry, thief) == ["Bearer thiefs-token"]
+        assert thief.requests("", "x") == [f"{method} x"] * 2
         assert (found.error.code, found.error.status, found.error.host) == ("unauthorized", 401, registry.host)
         assert f"redirect to {thief.host}" in found.error.message
 
@@ -311,7 +311,7 @@ class TestRedirectedAway:
         registry.push_image("team/app", "1", "linux/s390x")
         registry.script("GET", "/blobs/", answer(307, headers={"Location": f"{thief.url}/v2/x"}), forever=True)
         found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1"))
-        assert (found.error.code, self.shown(registry, thief), thief.requests("", "token")) == ("unauthorized", [], [])
+        assert (found.error.code, self.shown(registry, thief)) == ("unauthorized", ["Bearer thiefs-token"])
 
     async def test_what_the_registry_itself_wants_is_not_forgotten_for_it(
         self, bearer, thief, make_inspector, ref, answer
@@ -321,7 +321,7 @@ class TestRedirectedAway:
         bearer.script("GET", "team/other/manifests/", answer(307, headers={"Location": f"{thief.url}/v2/x"}))
         failed = await inspector.inspect(ref("team/other:1", bearer))
         assert failed.error.code == "unauthorized"
-        assert (self.shown(thief), thief.requests()) == ([], ["GET x"])
+        assert (self.shown(thief), thief.requests("", "x")) == (["Bearer thiefs-token"], ["GET x"] * 2)
         seen = len(bearer.seen)
         bearer.push_index("team/other", "2", "linux/amd64", "linux/arm64")
         assert (await inspector.inspect(ref("team/other:2", bearer))).status is Status.RESOLVED
@@ -353,6 +353,66 @@ class TestRedirectedAway:
         registry.script("HEAD", "/manifests/", answer(307, headers={"Location": f"{thief.url}/v2/x"}))
         found = await inspector.inspect(ref("team/app:1"), credentials=Holding(ROBOT), fresh=True)
         assert (found.status, found.digest, self.shown(registry, thief)) == (Status.RESOLVED, digest, [])
+
+
+class TestAnotherRegistryBehindRedirects:
+    """Hosts of vanity lead to the registry that has the images, which wants a token like any other."""
+
+    @pytest.fixture
+    async def backend(self, start_registry):
+        backend = await start_registry(auth="bearer")
+        backend.public.add("team/app")
+        return backend
+
+    @pytest.fixture
+    def moved(self, registry, backend, answer):
+        """All of the registry is at the backend."""
+        location = {"Location": f"{backend.url}/v2/team/app/manifests/1"}
+        registry.script("*", "/manifests/", answer(307, headers=location), forever=True)
+        return registry
+
+    @pytest.mark.req("RG-084")
+    async def test_an_anonymous_token_of_its_realm_opens_it(self, moved, backend, make_inspector, ref):
+        digest = backend.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+        found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", moved))
+        assert (found.status, found.digest, found.public) == (Status.RESOLVED, digest, True)
+        assert not any("authorization" in seen.headers for seen in moved.seen)
+        assert not any("Basic" in seen.headers.get("authorization", "") for seen in backend.seen)
+
+    async def test_its_token_is_kept(self, moved, backend, make_inspector, ref):
+        backend.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+        inspector = make_inspector()
+        for tag in "abc":
+            assert (await inspector.inspect(ref(f"team/app:{tag}", moved))).status is Status.RESOLVED
+        assert (len(backend.requests("", "token")), len(backend.manifest_requests())) == (1, 6)
+
+    async def test_a_token_that_is_no_longer_taken_is_renewed_once(self, moved, backend, make_inspector, ref):
+        backend.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+        inspector = make_inspector()
+        await inspector.inspect(ref("team/app:a", moved))
+        backend.revoke_tokens()
+        assert (await inspector.inspect(ref("team/app:b", moved))).status is Status.RESOLVED
+        assert len(backend.requests("", "token")) == 2
+
+    async def test_where_anonymous_access_is_refused_the_image_cannot_be_read(
+        self, moved, backend, make_inspector, ref
+    ):
+        backend.public.clear()
+        backend.push_index("team/app", "1", "linux/amd64", "linux/arm64")
+        found = await make_inspector(credentials=Holding(ROBOT)).inspect(ref("team/app:1", moved))
+        assert found.error.error_class == "auth"
+        assert not any("Basic" in seen.headers.get("authorization", "") for seen in backend.seen)
+
+    async def test_a_private_address_behind_a_public_registry_gets_no_request_for_a_token(
+        self, registry, start_registry, make_inspector, ref, answer
+    ):
+        """A realm is judged as the redirect is: by the registry that began."""
+        other = await start_registry()
+        challenge = {"WWW-Authenticate": 'Bearer realm="http://169.254.169.254/token",service="x"'}
+        other.script("*", "", answer(401, headers=challenge), forever=True)
+        registry.script("GET", "/manifests/", answer(307, headers={"Location": f"{other.url}/v2/x"}), forever=True)
+        found = await make_inspector().inspect(ref("team/app:1"))
+        assert (found.error.code, found.requests) == ("unauthorized", 2)
 
 
 class TestBasic:

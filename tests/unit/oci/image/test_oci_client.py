@@ -1,12 +1,15 @@
 """One request and what can happen to it: headers, HEAD, redirects, limits, retries, pauses."""
 
 import asyncio
+import gzip
 import json
 import socket
+import zlib
 
 import pytest
 
 from polyarch import __version__
+from polyarch.oci.documents import digest_of
 from polyarch.oci.inspection import Status
 from polyarch.oci.reference import parse
 from polyarch.oci.transport.addresses import AddressPolicy
@@ -71,7 +74,7 @@ class TestHeaders:
             f'[host."http://{registry.host}/v2/proxy"]\noverride_path = true\n'
             f'[host."http://{registry.host}/v2/proxy".header]\nx-team = "us"\n'
         )
-        inspector = make_inspector(configuration=Configuration.load(hosts_dir=tmp_path, environ={}))
+        inspector = make_inspector(configuration=Configuration.load(hosts_dirs=[tmp_path], environ={}))
         answer = await inspector.inspect(parse("r.example/team/app:1"))
         assert answer.status is Status.RESOLVED, answer.error
         (seen,) = registry.seen
@@ -90,7 +93,7 @@ class TestHeaders:
             f'[host."http://{registry.host}"]\n[host."http://{registry.host}".header]\n'
             'x-team = ["us", "them"]\nX-Team = "all"\ncookie = ["a=1", "b=2"]\n'
         )
-        inspector = make_inspector(configuration=Configuration.load(hosts_dir=tmp_path, environ={}))
+        inspector = make_inspector(configuration=Configuration.load(hosts_dirs=[tmp_path], environ={}))
         assert (await inspector.inspect(parse("r.example/team/app:1"))).status is Status.RESOLVED
         assert {(seen.headers["x-team"], seen.headers["cookie"]) for seen in registry.seen} == {
             ("us, them, all", "a=1; b=2")
@@ -142,10 +145,16 @@ class TestHead:
         assert registry.seen[-1].headers["if-none-match"] == f'"{found.digest}"'
         assert (found.cached, found.status) == (True, Status.RESOLVED)
 
-    async def test_a_404_is_final(self, registry, inspector, expired, answer):
+    async def test_a_404_is_believed_once_a_get_says_so_too(self, registry, inspector, expired, answer):
         registry.script("HEAD", "", answer(404))
         found = await inspector.inspect(expired)
-        assert (found.error.code, registry.requests()[1:]) == ("not-found", ["HEAD team/app/manifests/1"])
+        asked = ["HEAD team/app/manifests/1", "GET team/app/manifests/1"]
+        assert (found.status, registry.requests()[1:]) == (Status.RESOLVED, asked)
+
+    async def test_a_tag_that_is_gone_is_not_found(self, registry, inspector, expired, answer):
+        registry.script("HEAD", "", answer(404))
+        registry.script("GET", "", answer(404))
+        assert (await inspector.inspect(expired)).error.code == "not-found"
 
 
 @pytest.mark.req("RG-050")
@@ -172,10 +181,37 @@ class TestLimits:
         registry.script("GET", "/blobs/", answer(200, b" " * (2 * 2**20 + 1)))
         assert (await inspector.inspect(ref("team/app:1"))).error.code == "too-large"
 
-    async def test_compressed_answers_are_not_read(self, registry, inspector, ref, answer):
-        registry.script("GET", "", answer(200, b"\x1f\x8b", {"Content-Encoding": "gzip", "Content-Type": INDEX}))
+    @pytest.mark.parametrize(
+        ("encoding", "packed"), [("gzip", gzip.compress), ("x-gzip", gzip.compress), ("deflate", zlib.compress)]
+    )
+    async def test_what_a_proxy_compresses_unasked_is_read(self, registry, inspector, ref, answer, encoding, packed):
+        """As by Go's clients. The digest is that of the content."""
+        index = {
+            "schemaVersion": 2,
+            "mediaType": INDEX,
+            "manifests": [registry.entry("linux/s390x", f"sha256:{'a' * 64}")],
+        }
+        body = json.dumps(index).encode()
+        headers = {"Content-Encoding": encoding, "Content-Type": INDEX, "Docker-Content-Digest": digest_of(body)}
+        registry.script("GET", "", answer(200, packed(body), headers))
+        found = await inspector.inspect(ref("team/app:1"), bundle="never")
+        assert ([str(each) for each in found.platforms], found.digest) == (["linux/s390x"], digest_of(body))
+
+    async def test_compressed_bodies_have_the_limit_of_others(self, registry, inspector, ref, answer):
+        bomb = gzip.compress(b" " * 50 * 2**20)
+        registry.script("GET", "", answer(200, bomb, {"Content-Encoding": "gzip", "Content-Type": INDEX}))
+        assert (await inspector.inspect(ref("team/app:1"))).error.code == "too-large"
+
+    async def test_a_compressed_body_that_breaks_off_passes(self, registry, inspector, ref, answer):
+        half = gzip.compress(b"{}" * 9999)[:30]
+        registry.script("GET", "", answer(200, half, {"Content-Encoding": "gzip", "Content-Type": INDEX}))
+        assert (await inspector.inspect(ref("team/app:1"))).error.error_class == "transient"
+
+    @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, br"])
+    async def test_other_encodings_are_told(self, registry, inspector, ref, answer, encoding):
+        registry.script("GET", "", answer(200, b"x", {"Content-Encoding": encoding, "Content-Type": INDEX}))
         found = await inspector.inspect(ref("team/app:1"))
-        assert (found.error.code, "gzip" in found.error.message) == ("unsupported-encoding", True)
+        assert (found.error.code, encoding in found.error.message) == ("unsupported-encoding", True)
 
     async def test_a_thousand_entries_are_read_and_one_more_is_not(self, registry, inspector, ref):
         for tag, count in (("fits", 1000), ("beyond", 1001)):
@@ -245,10 +281,20 @@ class TestRetries:
         assert (await inspector.inspect(image)).status is Status.RESOLVED
         assert len(registry.seen) == 2
 
-    async def test_other_statuses_are_final(self, registry, inspector, image, answer):
-        registry.script("GET", "", answer(418))
-        assert (await inspector.inspect(image)).error.code == "server-error"
-        assert len(registry.seen) == 1
+    @pytest.mark.parametrize("status", [s for s in range(400, 600) if s != 429])
+    async def test_the_class_of_a_failure_decides_how_often_a_status_is_asked_for(
+        self, registry, inspector, image, answer, status
+    ):
+        registry.script("GET", "", answer(status), forever=True)
+        error = (await inspector.inspect(image)).error
+        attempts = 4 if error.error_class == "transient" else 1
+        assert (len(registry.seen), error.status) == (attempts, status)
+
+    @pytest.mark.parametrize("status", [402, 408, 418, 421, 423, 424, 425, 498, 499, 500, 507, 509, *range(520, 531)])
+    async def test_a_server_that_recovers_is_read_after_all(self, registry, inspector, image, answer, status):
+        for _ in range(2):
+            registry.script("GET", "", answer(status, b"<html>error page", {"Content-Type": "text/html"}))
+        assert (await inspector.inspect(image)).status is Status.RESOLVED
 
     async def test_delays_end_with_the_images_time(self, registry, make_inspector, image, answer):
         inspector = make_inspector(timeout=0.0)

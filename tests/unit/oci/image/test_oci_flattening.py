@@ -1,5 +1,6 @@
 """From several documents to one answer."""
 
+import msgspec
 import pytest
 
 from polyarch.oci.documents import OCI_INDEX, ContentError
@@ -185,6 +186,24 @@ def test_the_first_of_two_entries_for_one_platform_counts() -> None:
     assert listed(found) == ["a linux/arm/v7", "c linux/arm/v6"]
     assert codes(found) == ["duplicate-platform"]
     assert "a counts, b does not" in found.warnings[0].message
+
+
+@pytest.mark.req("RG-044")
+@pytest.mark.parametrize("first", ["zstd", ""])
+def test_a_second_compression_of_an_image_is_no_duplicate(first: str) -> None:
+    """The usual compression counts, wherever it stands."""
+    entries = [runs(f"{arch}{form}", f"linux/{arch}") for arch in ("amd64", "arm64") for form in ("", "zstd")]
+    entries.sort(key=lambda entry: ("zstd" in entry.digest) != (first == "zstd"))
+    marked = [msgspec.structs.replace(each, compression="zstd" if "zstd" in each.digest else "") for each in entries]
+    found = flatten(index(*marked), {})
+    assert (listed(found), found.warnings) == (["amd64 linux/amd64", "arm64 linux/arm64"], ())
+    assert len(flatten(index(*marked), {}, every=True).entries) == 4
+
+
+@pytest.mark.req("RG-044")
+def test_two_entries_of_one_compression_are_told() -> None:
+    marked = [msgspec.structs.replace(runs(name, "linux/amd64"), compression="zstd") for name in "ab"]
+    assert codes(flatten(index(*marked), {})) == ["duplicate-platform"]
 
 
 @pytest.mark.req("RG-044")

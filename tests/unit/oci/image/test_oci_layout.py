@@ -107,6 +107,26 @@ async def test_a_tag_selects_by_its_annotation(folder, ask):
     assert (two.kind, [str(each) for each in two.platforms]) == ("index", ["linux/amd64", "linux/s390x"])
 
 
+@pytest.mark.req("RG-010")
+@pytest.mark.parametrize("name", ["quay.io/team/app:1.0", "localhost:5000/a/b:c", "library/app", "app", "1.0+build"])
+async def test_an_image_may_have_its_whole_name(folder, ask, name):
+    """As skopeo writes it, and as it is told where there are several."""
+    folder.image("linux/arm64", name)
+    folder.image("linux/s390x", "quay.io/team/app:2.0")
+    answer = await ask(f":{name}")
+    assert [str(each) for each in answer.platforms] == ["linux/arm64"]
+    assert name in (await ask()).error.message
+
+
+async def test_a_directory_may_have_colons_itself(make_inspector, tmp_path):
+    folder = Folder(tmp_path / "a:b" / "c")
+    folder.image("linux/arm64", "quay.io/x:1")
+    inspector = make_inspector(layouts=True)
+    for selector in ("", ":quay.io/x:1"):
+        answer = await inspector.inspect(f"oci:{folder.path}{selector}")
+        assert [str(each) for each in answer.platforms] == ["linux/arm64"]
+
+
 async def test_a_digest_selects_any_manifest_of_the_folder(folder, ask):
     digest = folder.image("linux/arm64", "1.0")
     folder.image("linux/amd64", "2.0")

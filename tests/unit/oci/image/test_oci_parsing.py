@@ -285,7 +285,11 @@ def test_the_type_of_the_config_tells_images_from_artifacts(
     [
         pytest.param({"mediaType": OCI_MANIFEST}, "$.config: it is missing", id="no config"),
         pytest.param(manifest(None, mediaType=OCI_MANIFEST), "$.config: ", id="a null config"),
-        pytest.param(manifest({"digest": DIGEST}), "$.config.mediaType: ", id="a config of no type"),
+        pytest.param(
+            manifest({"digest": DIGEST}, layers=[{"mediaType": "application/x"}]),
+            "$.config.mediaType: ",
+            id="a config of no type before layers of another",
+        ),
         pytest.param(manifest({"mediaType": OCI_CONFIG}), "$.config.digest: it is missing", id="no digest"),
         pytest.param(manifest({"mediaType": OCI_CONFIG, "digest": "x"}), "$.config.digest: ", id="a bad digest"),
     ],

@@ -153,6 +153,16 @@ class TestIndexes:
         with pytest.raises(InvalidIndex, match="linux/amd64 is there twice"):
             assemble([piece.child for piece in gathered.pieces])
 
+    @pytest.mark.req("RG-044")
+    @pytest.mark.parametrize("source", ["team/app:1", "linux/amd64=team/app:1"])
+    async def test_images_in_two_compressions_are_both_taken(self, gather, push, registry, children, source):
+        other = put_image(registry, "team/app", None, "linux/amd64", salt="other")
+        zstd = {"io.github.containers.compression.zstd": "true"}
+        push("1", registry.entry("linux/amd64", other, annotations=zstd), "linux/amd64")
+        gathered = await gather(source)
+        made = assemble([piece.child for piece in gathered.pieces])
+        assert [(each.digest == other, each.annotations) for each in made.children] == [(False, {}), (True, zstd)]
+
     async def test_annotations_of_entries_come_along(self, gather, push, registry, children):
         push("1", registry.entry("linux/amd64", children["linux/amd64"], annotations={"a": "b", "bad": 1}))
         [piece] = (await gather("team/app:1")).pieces

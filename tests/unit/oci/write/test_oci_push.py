@@ -549,7 +549,7 @@ class TestDestination:
         (folder / "hosts.toml").write_text(
             'server = "https://r.example"\nca = "ca.pem"\n[host."https://mirror.example"]\n  capabilities = ["pull"]\n'
         )
-        configuration = Configuration.load(hosts_dir=tmp_path, environ={}, system_file=tmp_path / "none")
+        configuration = Configuration.load(hosts_dirs=[tmp_path], environ={}, system_file=tmp_path / "none")
         source = destination(parse("r.example/team/app:1"), configuration)
         assert (source.host, source.mirror, source.tls.ca) == ("r.example", False, (str(folder / "ca.pem"),))
 
