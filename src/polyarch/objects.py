@@ -145,6 +145,20 @@ class Node(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=
     status: NodeStatus = NodeStatus()
 
 
+class RuntimeClassScheduling(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """node.k8s.io/v1 Scheduling: what the pods of a RuntimeClass get at admission."""
+
+    node_selector: dict[str, str] | None = None
+    tolerations: list[Toleration] | None = None
+
+
+class RuntimeClass(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """node.k8s.io/v1 RuntimeClass: where its pods may run."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    scheduling: RuntimeClassScheduling | None = None
+
+
 # -- pods --------------------------------------------------------------------------------------------------------------
 
 
@@ -246,6 +260,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaul
     scheduling_gates: list[PodSchedulingGate] | None = None
     os: PodOS | None = None
     tolerations: list[Toleration] | None = None
+    runtime_class_name: str = ""
 
 
 class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

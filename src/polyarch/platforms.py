@@ -114,6 +114,13 @@ class NodePlatform(NamedTuple):
     def __str__(self) -> str:
         return f"{self.os}/{self.architecture}"
 
+    @property
+    def short_name(self) -> str:
+        """``arm64`` for Linux, ``windows/amd64`` for other systems; ``unknown`` without an architecture."""
+        if not self.architecture:
+            return "unknown"
+        return self.architecture if self.os == "linux" else str(self)
+
 
 class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
     """The platform of one image manifest. Create it with :meth:`of` or :meth:`parse`; equal platforms compare equal."""

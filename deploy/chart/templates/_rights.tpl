@@ -241,6 +241,12 @@
   verbs:
   - list
 - apiGroups:
+  - node.k8s.io
+  resources:
+  - runtimeclasses
+  verbs:
+  - list
+- apiGroups:
   - multiarch.openshift.io
   resources:
   - enoexecevents

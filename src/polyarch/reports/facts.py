@@ -10,11 +10,20 @@ from typing import Final
 import msgspec
 
 from polyarch.names import DEFAULT_NAMESPACE
-from polyarch.objects import Affinity, LocalObjectReference, ObjectMeta, Pod, PodOS, PodSchedulingGate, Volume
+from polyarch.objects import (
+    Affinity,
+    LocalObjectReference,
+    ObjectMeta,
+    Pod,
+    PodOS,
+    PodSchedulingGate,
+    RuntimeClass,
+    Volume,
+)
 from polyarch.oci.inspection import Entry, Inspection, InspectionError, Kind, Status
 from polyarch.oci.reference import InvalidReference, parse
 from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy
-from polyarch.platforms import InvalidPlatform, NodePlatform, Platform, normal_architecture, normal_system
+from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
 from polyarch.quantity import InvalidQuantity, thousandths
 from polyarch.reports.document import SCHEMA as REPORT_SCHEMA
 from polyarch.reports.document import PartRow, Report, Source
@@ -127,23 +136,12 @@ class ReportFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The namespace of polyarch itself, which placement leaves alone."""
     short_names_searched: bool = False
     """The nodes search several registries for image names without a registry."""
+    runtime_classes: dict[str, RuntimeClass] | None = None
+    """By name; None: nobody knows which there are."""
 
     def labels(self, namespace: str) -> Mapping[str, str]:
         """Of a namespace; of one that is not known, its name alone."""
         return self.namespaces.get(namespace, {"kubernetes.io/metadata.name": namespace})
-
-
-def platform_of(labels: Mapping[str, str], architecture: str = "", os: str = "") -> NodePlatform:
-    """Of a node, by what its kubelet reports, else by its labels."""
-    return NodePlatform(
-        normal_system(os or labels.get("kubernetes.io/os", "") or "linux"),
-        normal_architecture(architecture or labels.get("kubernetes.io/arch", "")),
-    )
-
-
-def target_name(platform: NodePlatform) -> str:
-    """As targets are spelled: ``arm64``, ``windows/amd64``."""
-    return platform.architecture if platform.os == "linux" else str(platform)
 
 
 # -- what images say ---------------------------------------------------------------------------------------------------
@@ -364,6 +362,7 @@ class PodSpecObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     scheduling_gates: list[PodSchedulingGate] | None = None
     os: PodOS | None = None
     tolerations: list[Toleration] | None = None
+    runtime_class_name: str = ""
     overhead: dict[str, Quantity] | None = None
     resources: ResourceLists | None = None
 

@@ -12,6 +12,7 @@ import msgspec
 
 from polyarch.builds.api.resources import ImageBuild
 from polyarch.builds.names import IMAGE_BUILDS
+from polyarch.images.node_fit import node_platform
 from polyarch.images.pod_images import images_of
 from polyarch.images.pull_secrets import PullSecretNames
 from polyarch.kube.errors import Forbidden, NotFound
@@ -24,13 +25,14 @@ from polyarch.kube.resources import (
     NODES,
     PODS,
     REPLICASETS,
+    RUNTIME_CLASSES,
     STATEFULSETS,
     Resource,
 )
 from polyarch.kube.responses import ListResult
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
-from polyarch.objects import ObjectMeta, PartialObjectMetadata
+from polyarch.objects import ObjectMeta, PartialObjectMetadata, RuntimeClass
 from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
@@ -53,7 +55,6 @@ from polyarch.reports.facts import (
     ReportFacts,
     WorkloadObject,
     cores_of,
-    platform_of,
 )
 from polyarch.reports.features import build_rows, numa_rows
 from polyarch.reports.verdicts import WorkloadAssessor
@@ -68,6 +69,7 @@ TYPES: Final[dict[Resource, type[Any]]] = {
     **dict.fromkeys(WORKLOADS, WorkloadObject),
     CRONJOBS: CronJobObject,
     NAMESPACES: PartialObjectMetadata,
+    RUNTIME_CLASSES: RuntimeClass,
     CPPCS: ClusterPodPlacementConfig,
     POLICIES: PlacementPolicy,
     ARCHITECTURE_TAINTS: ArchitectureTaints,
@@ -137,6 +139,9 @@ def assembled(lists: Mapping[Resource, Sequence[Any]], source: Source, *, unread
         numa=numa_rows(lists[TOPOLOGIES], workloads),
         builds=build_rows(lists[IMAGE_BUILDS]),
         unread=tuple(sorted(unread)),
+        runtime_classes=None
+        if str(RUNTIME_CLASSES) in unread
+        else {each.metadata.name: _without_annotations(each) for each in lists[RUNTIME_CLASSES]},
     )
 
 
@@ -145,7 +150,7 @@ def nodes_of(nodes: Sequence[NodeObject]) -> tuple[NodeFact, ...]:
     found = []
     for node in nodes:
         labels, info = node.metadata.labels or {}, node.status.node_info
-        platform = platform_of(labels, info.architecture, info.operating_system)
+        platform = node_platform(labels, info.architecture, info.operating_system)
         found.append(
             NodeFact(
                 name=node.metadata.name,
@@ -157,6 +162,10 @@ def nodes_of(nodes: Sequence[NodeObject]) -> tuple[NodeFact, ...]:
             )
         )
     return tuple(sorted(found, key=lambda each: each.name))
+
+
+def _without_annotations(found: RuntimeClass) -> RuntimeClass:
+    return msgspec.structs.replace(found, metadata=ObjectMeta(name=found.metadata.name))
 
 
 def _singleton(objects: Sequence[Any]) -> Any:

@@ -21,7 +21,7 @@ from polyarch.reports.document import (
     Verdict,
     WorkloadRow,
 )
-from polyarch.reports.facts import ImageInspections, ReportFacts, target_name
+from polyarch.reports.facts import ImageInspections, ReportFacts
 from polyarch.reports.features import MAX_NAMES, outcome_of, taints_part
 from polyarch.reports.sums import (
     Prices,
@@ -105,7 +105,7 @@ def make_report(
     return Report(
         complete=complete,
         source=facts.source,
-        targets=tuple(map(target_name, targets)),
+        targets=tuple(each.short_name for each in targets),
         basis=basis,
         weight=total(judged).document,
         sums=tuple(sums),
@@ -135,7 +135,7 @@ def _row(judged: WorkloadAssessment, answers: ImageInspections, team_label: str)
         team=(workload.template.metadata.labels or {}).get(team_label, ""),
         weight=load_of(workload).document,
         images=tuple(each.text for each in judged.images),
-        runs_on=tuple(map(target_name, judged.runs_on)),
+        runs_on=tuple(each.short_name for each in judged.runs_on),
         answers=judged.answers,
         drift=drift_of(workload, answers),
         problems=workload.problems,
@@ -156,7 +156,7 @@ def _nodes(facts: ReportFacts, judged: Iterable[WorkloadAssessment]) -> tuple[No
                 asked[platform] = asked.get(platform, 0) + each.workload.requests.cpu
     return tuple(
         NodeKind(
-            target_name(platform) if platform.architecture else "unknown",
+            platform.short_name if platform.architecture else "unknown",
             sum(each.platform == platform for each in facts.nodes),
             cores(sum(each.cores for each in facts.nodes if each.platform == platform)),
             cores(asked.get(platform, 0)),

@@ -29,7 +29,7 @@ from polyarch.reports.document import (
     VerdictSum,
     Weight,
 )
-from polyarch.reports.facts import ImageInspections, ReportFacts, WorkloadFact, target_name
+from polyarch.reports.facts import ImageInspections, ReportFacts, WorkloadFact
 from polyarch.reports.verdicts import MOVABLE, WorkloadAssessment
 
 HOURS_A_MONTH: Final = 730
@@ -56,7 +56,7 @@ def sums_of(
         by_verdict[each.answers[number].verdict].append(each)
     by_verdict[Verdict.EXCLUDED] = list(excluded)
     return TargetSums(
-        target=target_name(target),
+        target=target.short_name,
         nodes=nodes,
         verdicts=tuple(
             VerdictSum(verdict, len(several), total(several).document) for verdict, several in by_verdict.items()
@@ -87,14 +87,14 @@ def share_of(
 
 def saving_of(judged: Sequence[WorkloadAssessment], target: NodePlatform, number: int, prices: Prices) -> Saving | None:
     """An estimate for everything that is ready for the target and runs elsewhere. None if a price is missing."""
-    name = target_name(target)
+    name = target.short_name
     if name not in prices:
         return None
     moved: dict[str, int] = {}
     for each in judged:
         if each.answers[number].verdict is not Verdict.READY or each.workload.is_daemon_set:
             continue  # a DaemonSet runs on every node: it does not move
-        platforms = [target_name(platform) for platform in each.runs_on if target_name(platform) in prices]
+        platforms = [platform.short_name for platform in each.runs_on if platform.short_name in prices]
         if len(platforms) == 1 and platforms[0] != name:
             moved[platforms[0]] = moved.get(platforms[0], 0) + load_of(each.workload).cpu
     if not moved:
@@ -213,7 +213,7 @@ def _group(name: str, several: Sequence[WorkloadAssessment], targets: Sequence[N
         counted = Counter(each.answers[number].verdict for each in several)
         shares.append(
             GroupShare(
-                target_name(target),
+                target.short_name,
                 share_of(several, number, (Verdict.RUNS,), basis),
                 share_of(several, number, MOVABLE, basis),
                 share_of(several, number, UNCONSTRAINED, basis),
@@ -246,7 +246,7 @@ def blockers_of(
     judged: Sequence[WorkloadAssessment], target: NodePlatform, number: int, *, basis: Basis, suggestions: Suggestions
 ) -> tuple[Blocker, ...]:
     """The blockers of the target, which is the one with this ``number`` in each workload's answers."""
-    name = target_name(target)
+    name = target.short_name
     return tuple(
         Blocker(
             target=name,
@@ -308,7 +308,7 @@ def _held(judged: Sequence[WorkloadAssessment], target: NodePlatform, number: in
             (alone if by_itself else together).setdefault(image, []).append(each)
         for finding in each.images:
             if finding.text in lacking and finding.effect is Contribution.CONSTRAINS:
-                platforms.setdefault(finding.text, tuple(map(target_name, finding.platforms)))
+                platforms.setdefault(finding.text, tuple(each.short_name for each in finding.platforms))
     found = [
         _BlockedWork(
             image,
@@ -425,4 +425,4 @@ def _reference(text: str) -> Reference | None:
 def _has(answer: Inspection, target: str) -> bool:
     if answer.status is Status.NEUTRAL:
         return True
-    return answer.constrains and target in {target_name(NodePlatform(*each)) for each in answer.node_platforms}
+    return answer.constrains and target in {NodePlatform(*each).short_name for each in answer.node_platforms}

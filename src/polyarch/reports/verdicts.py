@@ -7,11 +7,12 @@ that disagreed with what happens would be worse than none. Pure.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from polyarch.images.constraints import PLATFORM_KEYS, constraints_of
+from polyarch.images.node_fit import BY_CONTROLLER, ClusterView, NodeView, PodRequirements, with_runtime_class
 from polyarch.images.pod_images import ImageEffect as Contribution
 from polyarch.images.pod_images import ImageFacts, failed, image_facts, images_of, platforms_of
 from polyarch.objects import NodeSelector, NodeSelectorTerm, Pod
@@ -22,15 +23,14 @@ from polyarch.placement.api import ClusterPodPlacementConfig
 from polyarch.placement.decision import LookupProgress
 from polyarch.placement.decision import Reason as PlacementReason
 from polyarch.placement.settings import SettingsTable
-from polyarch.platforms import NodePlatform
+from polyarch.platforms import NodePlatform, PlatformSet
 from polyarch.reports.document import Drift, NodeDrift, Reason, TargetVerdict, Verdict
-from polyarch.reports.facts import ImageInspections, NodeFact, PodFact, ReportFacts, WorkloadFact, target_name
+from polyarch.reports.facts import ImageInspections, NodeFact, PodFact, ReportFacts, WorkloadFact
 from polyarch.reports.wording import excludes, lacks
 from polyarch.taints import pod_rules as taints
 from polyarch.taints.decision import TolerationLookupProgress as TaintProgress
 from polyarch.taints.settings import TaintSettings
-from polyarch.taints.simulation import BY_CONTROLLER, ClusterView, NodeView, PodRequirements
-from polyarch.tolerations import REPELS, Taint, Toleration, uncovered
+from polyarch.tolerations import REPELS, Taint, Toleration, is_passing, uncovered
 
 EXCLUDING: Final = frozenset(
     {
@@ -95,7 +95,8 @@ class WorkloadAssessor:
     def of(self, workload: WorkloadFact) -> WorkloadAssessment:
         """One workload."""
         answers = self._answers.of(workload.namespace)
-        case = placement.examine(self._facts(workload))
+        pod, refused = with_runtime_class(workload.template, self.facts.runtime_classes)
+        case = placement.examine(self._facts(workload, pod))
         if case.rule in EXCLUDING or _is_of_system(workload.namespace):
             return WorkloadAssessment(workload, is_excluded=True)
         images = images_of(workload.template, searched=case.settings.short_names_searched)
@@ -107,17 +108,22 @@ class WorkloadAssessor:
             narrowed = frozenset(decision.supported).difference(decision.architectures)
         on = [(node.platform, pod) for pod in workload.pods if (node := self._nodes.get(pod.node)) is not None]
         running = Counter(platform for platform, pod in on if not pod.waits_for)
-        added = tuple(self._added(workload, answers))
+        added = tuple(self._added(workload, pod, answers))
         return WorkloadAssessment(
             workload,
             read,
-            tuple(self._answer(workload, read, target, running[target], added, narrowed) for target in self.targets),
+            tuple(
+                self._answer(workload, pod, refused, read, target, running[target], added, narrowed)
+                for target in self.targets
+            ),
             tuple(sorted({platform for platform, _ in on})),
         )
 
     def _answer(
         self,
         workload: WorkloadFact,
+        pod: Pod,
+        refused: str,
         read: Iterable[ImageFacts],
         target: NodePlatform,
         pods: int,
@@ -125,12 +131,21 @@ class WorkloadAssessor:
         narrowed: frozenset[str],
     ) -> TargetVerdict:
         read = tuple(read)
-        name = target_name(target)
+        name = target.short_name
         lacking = tuple(_image_reason(each, name) for each in read if _lacks(each, target))
         unknown = tuple(_unknown_reason(each) for each in read if each.effect is Contribution.UNRESOLVED)
-        obstacles = self.ground.obstacles(
-            workload.template, target, path=workload.path, added=added, by_controller=workload.is_daemon_set
-        )
+        obstacles: tuple[Reason, ...]
+        if refused:
+            obstacles = (runtime_class_reason(workload.template, workload.path, refused),)
+        else:
+            obstacles = self.ground.obstacles(
+                pod,
+                target,
+                path=workload.path,
+                added=added,
+                by_controller=workload.is_daemon_set,
+                written=workload.template,
+            )
         if target.architecture in narrowed:
             obstacles += (_narrowed(name),)
         reasons = (*lacking, *unknown, *obstacles)
@@ -145,21 +160,21 @@ class WorkloadAssessor:
         blocks = workload.is_daemon_set and verdict not in MOVABLE and not any(map(names_platforms, obstacles))
         return TargetVerdict(name, verdict, reasons, pods, blocks)
 
-    def _facts(self, workload: WorkloadFact) -> placement.PodFacts:
+    def _facts(self, workload: WorkloadFact, pod: Pod) -> placement.PodFacts:
         labels = self.facts.labels(workload.namespace)
         return placement.PodFacts(
-            pod=workload.template,
+            pod=pod,
             namespace=workload.namespace,
             settings=self.table.of_namespace(labels),
             nodes=self._existing,
         )
 
-    def _added(self, workload: WorkloadFact, answers: Mapping[str, Inspection]) -> Iterator[Toleration]:
+    def _added(self, workload: WorkloadFact, pod: Pod, answers: Mapping[str, Inspection]) -> Iterator[Toleration]:
         """The tolerations that a pod gets when it is created."""
         if self._taints is None or self._taints.state != "active":
             return
         facts = taints.PodFacts(
-            pod=workload.template,
+            pod=pod,
             namespace=workload.namespace,
             settings=self._taints,
             namespace_labels=self.facts.labels(workload.namespace),
@@ -199,11 +214,11 @@ def _narrowed(target: str) -> Reason:
 
 # -- what keeps a pod off every node of a target, by path and value ----------------------------------------------------
 # Where the target has nodes, these decide, by the scheduler's rules on all their labels and taints. Where it has none
-# yet, only what a pod says of platforms counts: which other labels the nodes will have, nobody knows. Taints of a
-# node's condition (node.kubernetes.io/…: not ready, cordoned) pass: they exclude nothing here.
+# yet, only what a pod says of platforms counts: which other labels the nodes will have, nobody knows. Taints that go
+# away by themselves (a node is not ready, cordoned, or about to be deleted) exclude nothing here. What a RuntimeClass
+# adds to the pod counts as the pod's own, under the path of its name.
 
 REQUIRED: Final = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-_PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 _ANYTHING: Final = (Toleration(operator="Exists"),)
 
 
@@ -213,7 +228,8 @@ class NodeFit:
     def __init__(self, nodes: Iterable[NodeFact]) -> None:
         nodes = tuple(nodes)
         self._numbers = Counter(node.platform for node in nodes)
-        self._landscape = ClusterView(map(_site, nodes))
+        self._platforms = {node.name: node.platform for node in nodes}
+        self._cluster = ClusterView(map(_view, nodes))
         self._taints = {
             platform: _common(_lasting(node) for node in nodes if node.platform == platform)
             for platform in self._numbers
@@ -231,37 +247,47 @@ class NodeFit:
         path: str,
         added: Iterable[Toleration] = (),
         by_controller: bool = False,
+        written: Pod | None = None,
     ) -> tuple[Reason, ...]:
         """What keeps the pod off every node of the target; empty if one takes it.
 
-        ``added``: tolerations that the pod gets when it is created. ``by_controller``: it is a DaemonSet's.
+        ``added``: tolerations that the pod gets when created. ``by_controller``: it is a DaemonSet's. ``written``:
+        the pod without what its RuntimeClass adds.
         """
         stated = pod.spec.os.name if pod.spec.os is not None else ""
         if stated and stated != target.os:
             return (_reason("OperatingSystem", target, f"{path}.os.name", stated, "it is for {value}"),)
+        author = _Author(pod if written is None else written, path)
+        named = pod.spec.node_name
+        if named and self._platforms.get(named, target) != target:
+            return (_reason("NodeName", target, f"{path}.nodeName", named, "it names node {value}"),)
         if not self.nodes(target):
-            return tuple(_without_nodes(pod, target, path))
+            return tuple(_without_nodes(pod, target, author))
         own = (*(pod.spec.tolerations or ()), *(BY_CONTROLLER if by_controller else ()), *added)
-        guest = PodRequirements.of(pod)
-        if self._takes(PodRequirements(guest.node_selector, guest.terms, own), target):
+        of_pod = PodRequirements.of(pod, platforms=PlatformSet.of((target,)))
+        if self._takes(msgspec.structs.replace(of_pod, before=own), target):
             return ()
-        return tuple(self._why(guest, own, pod, target, path))
+        return tuple(self._why(of_pod, own, pod, target, author))
 
-    def _takes(self, guest: PodRequirements, target: NodePlatform) -> bool:
-        return bool(self._landscape.fate(guest).before.get(target_name(target)))
+    def _takes(self, pod: PodRequirements, target: NodePlatform) -> bool:
+        return bool(self._cluster.fit(pod).before.get(target))
 
     def _why(
-        self, guest: PodRequirements, own: tuple[Toleration, ...], pod: Pod, target: NodePlatform, path: str
+        self, of_pod: PodRequirements, own: tuple[Toleration, ...], pod: Pod, target: NodePlatform, author: "_Author"
     ) -> Iterator[Reason]:
         found = False
-        for key, value in guest.node_selector.items():
-            if not self._takes(PodRequirements({key: value}, None, _ANYTHING), target):
+        path = author.path
+        anything = msgspec.structs.replace(
+            of_pod, node_selector=(), terms=None, before=_ANYTHING, after=(), node_name=""
+        )
+        for key, value in of_pod.node_selector:
+            if not self._takes(msgspec.structs.replace(anything, node_selector=((key, value),)), target):
                 found = True
-                yield _selected(key, value, target, path)
-        if not self._takes(PodRequirements({}, guest.terms, _ANYTHING), target):
+                yield author.selected(key, value, target)
+        if not self._takes(msgspec.structs.replace(anything, terms=of_pod.terms), target):
             found = True
             yield _required(pod, target, path)
-        if not self._takes(PodRequirements({}, None, own), target):
+        if not self._takes(msgspec.structs.replace(anything, before=own), target):
             found = True
             taints = uncovered(self._taints[target], own)
             value = ", ".join(map(str, taints)) or "different taints on different nodes"
@@ -276,7 +302,26 @@ class NodeFit:
             )  # fmt: skip
 
 
-def _without_nodes(pod: Pod, target: NodePlatform, path: str) -> Iterator[Reason]:
+class _Author(NamedTuple):
+    """What somebody wrote, without what a RuntimeClass adds to it."""
+
+    pod: Pod
+    path: str
+
+    def selected(self, key: str, value: str, target: NodePlatform) -> Reason:
+        """A label that the pod's nodes have to have."""
+        if key in (self.pod.spec.node_selector or {}) or not self.pod.spec.runtime_class_name:
+            return _selected(key, value, target, self.path)
+        name = self.pod.spec.runtime_class_name
+        return runtime_class_reason(self.pod, self.path, f"its RuntimeClass {name} asks for {key}={value}")
+
+
+def runtime_class_reason(pod: Pod, path: str, message: str) -> Reason:
+    """The pod's RuntimeClass keeps it off."""
+    return Reason("RuntimeClass", message, f"{path}.runtimeClassName", pod.spec.runtime_class_name)
+
+
+def _without_nodes(pod: Pod, target: NodePlatform, author: _Author) -> Iterator[Reason]:
     constraints = constraints_of(pod)
     if constraints.admits(target):
         return
@@ -284,33 +329,35 @@ def _without_nodes(pod: Pod, target: NodePlatform, path: str) -> Iterator[Reason
     for key, value in constraints.selector.items():
         if value != (target.architecture if key.endswith("/arch") else target.os):
             found = True
-            yield _selected(key, value, target, path)
+            yield author.selected(key, value, target)
     if not found:
-        yield _required(pod, target, path)
+        yield _required(pod, target, author.path)
 
 
 def _selected(key: str, value: str, target: NodePlatform, path: str) -> Reason:
     message = (
         f"its nodeSelector asks for {key}={value}"
         if key in PLATFORM_KEYS
-        else f"no {target_name(target)} node has {key}={value}, which its nodeSelector asks for"
+        else f"no {target.short_name} node has {key}={value}, which its nodeSelector asks for"
     )
     return Reason("NodeSelector", message, f"{path}.nodeSelector[{key}]", value)
 
 
 def _required(pod: Pod, target: NodePlatform, path: str) -> Reason:
     value = spelled(pod.required)
-    return Reason("RequiredAffinity", excludes(target_name(target), value), f"{path}.{REQUIRED}", value)
+    return Reason("RequiredAffinity", excludes(target.short_name, value), f"{path}.{REQUIRED}", value)
 
 
 def _reason(code: str, target: NodePlatform, path: str, value: str, message: str) -> Reason:
-    return Reason(code, message.replace("{target}", target_name(target)).replace("{value}", value), path, value)
+    return Reason(code, message.replace("{target}", target.short_name).replace("{value}", value), path, value)
 
 
 def names_platforms(reason: Reason) -> bool:
     """Whether the workload itself says that it is meant for other platforms."""
     if reason.code == "RequiredAffinity":
         return any(key in reason.value for key in PLATFORM_KEYS)
+    if reason.code == "RuntimeClass":
+        return any(f" {key}=" in reason.message for key in PLATFORM_KEYS)
     return reason.code == "OperatingSystem" or (
         reason.code == "NodeSelector" and any(f"[{key}]" in reason.path for key in PLATFORM_KEYS)
     )
@@ -330,12 +377,12 @@ def _term(term: NodeSelectorTerm) -> str:
     return " and ".join(parts) or "an empty term, which matches no node"
 
 
-def _site(node: NodeFact) -> NodeView:
-    return NodeView(node.name, target_name(node.platform), node.labels, before=_lasting(node))
+def _view(node: NodeFact) -> NodeView:
+    return NodeView(node.name, node.platform, node.labels, before=_lasting(node))
 
 
 def _lasting(node: NodeFact) -> tuple[Taint, ...]:
-    return tuple(each for each in node.taints if each.effect in REPELS and not each.key.startswith(_PASSING))
+    return tuple(each for each in node.taints if each.effect in REPELS and not is_passing(each))
 
 
 def _common(several: Iterable[tuple[Taint, ...]]) -> tuple[Taint, ...]:
@@ -404,12 +451,10 @@ def node_drift(judged: Iterable[WorkloadAssessment], facts: ReportFacts) -> tupl
                 name = f"{each.workload.namespace}/{pod.name}"
                 images = ", ".join(lacking)
                 found.setdefault(node.name, {})[name] = (
-                    f"{name} would not start on {node.name} again: {images} has no {target_name(node.platform)}"
+                    f"{name} would not start on {node.name} again: {images} has no {node.platform.short_name}"
                 )
     return tuple(
-        NodeDrift(
-            name, target_name(nodes[name].platform), tuple(sorted(pods)), tuple(pods[pod] for pod in sorted(pods))
-        )
+        NodeDrift(name, nodes[name].platform.short_name, tuple(sorted(pods)), tuple(pods[pod] for pod in sorted(pods)))
         for name, pods in sorted(found.items())
     )
 
@@ -438,7 +483,7 @@ def _platforms(answer: Inspection | None) -> tuple[str, ...] | None:
     """As targets are spelled; None if nobody knows, or if it fits every platform."""
     if answer is None or answer.status is not Status.RESOLVED:
         return None
-    return tuple(map(target_name, answer.node_platforms))
+    return tuple(each.short_name for each in answer.node_platforms)
 
 
 def misplaced(
@@ -462,7 +507,7 @@ def misplaced(
                     platforms = by_container.get(running.container)
                 if platforms is not None and node.platform not in platforms:
                     name = f"{each.workload.namespace}/{pod.name}"
-                    yield name, f"{name} is on {node.name} ({target_name(node.platform)})"
+                    yield name, f"{name} is on {node.name} ({node.platform.short_name})"
                     break
 
 

@@ -99,6 +99,9 @@ def pod_of(spec: PodSpecObject, metadata: ObjectMeta, *, namespace: str, kind: s
             scheduling_gates=spec.scheduling_gates,
             os=spec.os,
             tolerations=spec.tolerations,
+            runtime_class_name=spec.runtime_class_name,
+            # A scheduler writes it to pods that exist; in a template somebody else did.
+            node_name="" if kind == "Pod" else spec.node_name,
         ),
     )
 

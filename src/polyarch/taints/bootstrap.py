@@ -37,7 +37,9 @@ from polyarch.taints.node_rules import (
     NodeDecision,
     Pending,
     PendingPodMonitor,
+    PlatformsOf,
     RolloutPauseReason,
+    any_platform,
     decide_node,
     in_order,
     pending_because_of_taints,
@@ -377,16 +379,18 @@ class NodeTainter:
         watch: float = WINDOW,
         register: Register | None = None,
         started: Callable[[str, int], None] = lambda architecture, nodes: None,
+        platforms_of: PlatformsOf = any_platform,
     ) -> None:
         """``watch``: seconds in which pods are looked for after the last node of an architecture. ``register`` has new
         nodes of these architectures tainted when they join. ``started`` is told of an architecture whose nodes are
-        tainted now, and how many these are."""
+        tainted now, and how many these are. ``platforms_of``: what the images of a pod run on."""
         self._writer = writer
         self._settings = settings
         self._batch = batch
         self._window = watch
         self._register = register
         self._started = started
+        self._platforms_of = platforms_of
         self._pace = NodeRateLimiter(writer.clock, settings.per_minute)
         self._labels: Mapping[str, Mapping[str, str]] = {}
 
@@ -456,12 +460,24 @@ class NodeTainter:
         nodes = (await api.list(NODES, type=Node)).items
         namespaces = (await api.list(NAMESPACES, type=PartialObjectMetadata)).items
         labels = {each.metadata.name: each.metadata.labels or {} for each in namespaces}
-        return pending_because_of_taints(pods, nodes, self._settings, labels.get)
+        return pending_because_of_taints(pods, nodes, self._settings, labels.get, self._platforms_of)
 
     def _decision(self, node: Node) -> NodeDecision:
         return decide_node(node, self._settings)
 
     def _proposal(self, node: Node) -> ProposedPatch:
         decision = self._decision(node)
-        what = f"gets {decision.desired}" if decision.desired is not None else "loses our taint"
-        return ProposedPatch(node_patch(node, decision), what)
+        return ProposedPatch(node_patch(node, decision), change_of(node, decision))
+
+
+def change_of(node: Node, decision: NodeDecision) -> str:
+    """What a node gets or loses, and that polyarch has no record of a taint which it changes."""
+    present = node.spec.taints or []
+    lost = [present[at] for at in decision.removed]
+    if decision.replaced is not None:
+        lost.append(present[decision.replaced.index])
+    parts = [f"gets {decision.desired}"] if decision.desired is not None and not decision.carried else []
+    if lost:
+        parts.append(f"loses {', '.join(map(str, lost))}")
+    foreign = f", although polyarch did not record {', '.join(map(str, decision.adopted))}" if decision.adopted else ""
+    return (" and ".join(parts) or "loses the record of former taints") + foreign

@@ -23,6 +23,7 @@ from polyarch.kube.resources import (
     NODES,
     PODS,
     REPLICASETS,
+    RUNTIME_CLASSES,
     SERVICE_ACCOUNTS,
     STATEFULSETS,
     Resource,
@@ -37,6 +38,7 @@ from polyarch.objects import (
     ObjectMeta,
     PartialObjectMetadata,
     Pod,
+    RuntimeClass,
     Workload,
 )
 from polyarch.oci.concurrency import map_concurrently
@@ -46,8 +48,10 @@ from polyarch.taints.names import ADDED_TOLERATIONS_ANNOTATION, REGISTRATION_POL
 from polyarch.taints.node_rules import (
     SERVICE_LABEL,
     EndpointSlice,
+    PlatformsOf,
     WebhookConfiguration,
     admission_problem,
+    any_platform,
     pending_because_of_taints,
 )
 from polyarch.taints.plan import Admission, PlanFacts, Policy
@@ -75,6 +79,7 @@ TYPES: Final[Mapping[Resource, type[Any]]] = {
     CRONJOBS: CronJob,
     NAMESPACES: PartialObjectMetadata,
     SERVICE_ACCOUNTS: ServiceAccount,
+    RUNTIME_CLASSES: RuntimeClass,
 }
 """What is listed, and what is kept of it."""
 
@@ -100,6 +105,7 @@ async def read_inventory(client: Lists) -> ClusterSnapshot:
         cron_jobs=lists[CRONJOBS],
         namespaces={each.metadata.name: each.metadata.labels or {} for each in lists[NAMESPACES]},
         accounts=_secrets(lists[SERVICE_ACCOUNTS]),
+        runtime_classes={each.metadata.name: each for each in lists[RUNTIME_CLASSES]},
     )
 
 
@@ -112,15 +118,21 @@ def _secrets(accounts: tuple[ServiceAccount, ...]) -> Mapping[ObjectKey, tuple[s
 
 
 async def read_live(
-    api: KubernetesApi, inventory: ClusterSnapshot, settings: TaintSettings, *, comes: bool
+    api: KubernetesApi,
+    inventory: ClusterSnapshot,
+    settings: TaintSettings,
+    *,
+    comes: bool,
+    platforms_of: PlatformsOf = any_platform,
 ) -> PlanFacts:
-    """``comes``: a controller, or an operator that makes one, will bring what is missing of the admission."""
+    """``comes``: a controller, or an operator that makes one, will bring what is missing of the admission.
+    ``platforms_of``: what the images of a pod run on."""
     notes: list[str] = []
     admission = Admission(await webhook_problem(api), await _policy(api, settings), comes)
     return PlanFacts(
         admission=admission,
         rolling=rolling(inventory),
-        pending=pending(inventory, settings),
+        pending=pending(inventory, settings, platforms_of),
         node_templates=await read_node_templates(api, settings, notes),
         notes=tuple(notes),
     )
@@ -136,10 +148,12 @@ def rolling(inventory: ClusterSnapshot) -> tuple[ObjectKey, ...]:
     return tuple(sorted(each.metadata.key for each in ours))
 
 
-def pending(inventory: ClusterSnapshot, settings: TaintSettings) -> Mapping[str, tuple[str, ...]]:
+def pending(
+    inventory: ClusterSnapshot, settings: TaintSettings, platforms_of: PlatformsOf = any_platform
+) -> Mapping[str, tuple[str, ...]]:
     """The pods that nothing but a taint of ours keeps pending, by its architecture."""
     pods = unscheduled(inventory.pods)
-    found = pending_because_of_taints(pods, inventory.nodes, settings, inventory.namespaces.get)
+    found = pending_because_of_taints(pods, inventory.nodes, settings, inventory.namespaces.get, platforms_of)
     return {architecture: tuple(sorted(names.values())) for architecture, names in found.items()}
 
 

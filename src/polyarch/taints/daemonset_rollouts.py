@@ -6,17 +6,17 @@ output, and no clock; times are ``Clock.monotonic()`` of the caller.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from polyarch.images.node_fit import ClusterView, NodeView, PodRequirements
 from polyarch.objects import Condition, DaemonSet, Node, ObjectKey, Pod
 from polyarch.taints import names
 from polyarch.taints.api import AS_EXPECTED, DAEMON_SETS_COVERED
 from polyarch.taints.decision import PodDecision, Reason
 from polyarch.taints.node_rules import architecture_of, named
-from polyarch.taints.simulation import ClusterView, NodeView, PodRequirements
 
 # -- verdicts: what is known of each template, for the status and for who taints nodes ---------------------------------
 # A template is *covered* if nothing is to be added to it, or if its DaemonSet opted out or is not selected. One that
@@ -80,17 +80,8 @@ def uncovered(verdicts: Iterable[TemplateDecision], architecture: str, nodes: It
     lacking = [each for each in verdicts if architecture in each.lacking]
     if not lacking:
         return []
-    landscape = ClusterView(_sites(nodes, architecture))
-    return [
-        str(each.key) for each in lacking if landscape.fate(PodRequirements.of(each.pod, by_controller=True)).before
-    ]
-
-
-def _sites(nodes: Iterable[Node], architecture: str) -> Iterator[NodeView]:
-    for node in nodes:
-        if architecture_of(node) == architecture:
-            taints = tuple(node.spec.taints or ())
-            yield NodeView(node.metadata.name, architecture, node.metadata.labels or {}, before=taints, after=taints)
+    cluster = ClusterView(NodeView.of(node) for node in nodes if architecture_of(node) == architecture)
+    return [str(each.key) for each in lacking if cluster.fit(PodRequirements.of(each.pod, by_controller=True)).before]
 
 
 def fields(verdicts: Iterable[TemplateDecision]) -> Mapping[str, Any]:

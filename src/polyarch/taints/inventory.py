@@ -10,7 +10,9 @@ from typing import Final
 
 import msgspec
 
+from polyarch.images.node_fit import NodeView, RuntimeClasses
 from polyarch.objects import CronJob, DaemonSet, LocalObjectReference, Node, ObjectKey, ObjectMeta, Pod, Workload
+from polyarch.platforms import KNOWN_ARCHITECTURES, NodePlatform
 from polyarch.taints.names import GATE, GATED_LABEL, MIRROR_ANNOTATION, TOLERATIONS_ANNOTATION
 from polyarch.taints.node_rules import architecture_of, decide_node
 from polyarch.taints.settings import TaintSettings
@@ -40,8 +42,8 @@ class Template(msgspec.Struct, frozen=True):
     pod: Pod
     workload: DaemonSet | None = None
     """The object itself, if it is one whose template is written."""
-    hosts: frozenset[str] | None = None
-    """Of a DaemonSet, the architectures on which it has pods now."""
+    hosts: frozenset[NodePlatform] | None = None
+    """Of a DaemonSet, the platforms of the nodes on which it has pods now."""
 
     @property
     def is_daemon_set(self) -> bool:
@@ -64,6 +66,8 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The labels of each."""
     accounts: Mapping[ObjectKey, tuple[str, ...]] = {}
     """The pull secrets of each ServiceAccount that has any."""
+    runtime_classes: RuntimeClasses | None = None
+    """None: nobody knows which there are."""
 
     @property
     def architectures(self) -> frozenset[str]:
@@ -94,14 +98,14 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
             if not _is_made(pod.metadata) and not is_terminal(pod):
                 yield Template("Pod", pod.metadata.key, _unbound(pod))
 
-    def _hosts(self) -> dict[str, set[str]]:
-        """The architectures of the nodes on which DaemonSets have pods, by uid."""
-        architectures = {node.metadata.name: architecture_of(node) for node in self.nodes}
-        found: dict[str, set[str]] = {}
+    def _hosts(self) -> dict[str, set[NodePlatform]]:
+        """The platforms of the nodes on which DaemonSets have pods, by uid."""
+        platforms = {node.metadata.name: NodeView.of(node).platform for node in self.nodes}
+        found: dict[str, set[NodePlatform]] = {}
         for pod in self.pods:
             owner = pod.metadata.controller
-            here = architectures.get(pod.spec.node_name)
-            if owner is not None and owner.kind == "DaemonSet" and here and not is_terminal(pod):
+            here = platforms.get(pod.spec.node_name)
+            if owner is not None and owner.kind == "DaemonSet" and here is not None and not is_terminal(pod):
                 found.setdefault(owner.uid, set()).add(here)
         return found
 
@@ -161,6 +165,16 @@ def owned_taints(node: Node, settings: TaintSettings) -> tuple[Taint, ...]:
     """The taints that a node loses."""
     present = node.spec.taints or []
     return tuple(present[at] for at in decide_node(node, settings, leaving=True).removed)
+
+
+def foreign_taints(node: Node, settings: TaintSettings) -> tuple[Taint, ...]:
+    """The taints with the key and an architecture that a node keeps, since polyarch has no record of them."""
+    ours = owned_taints(node, settings)
+    return tuple(
+        taint
+        for taint in node.spec.taints or ()
+        if taint.key == settings.key and taint.value in KNOWN_ARCHITECTURES and taint not in ours
+    )
 
 
 def is_marked(pod: Pod) -> bool:

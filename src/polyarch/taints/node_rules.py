@@ -12,9 +12,10 @@ from typing import Final, Protocol
 
 import msgspec
 
+from polyarch.images.node_fit import ClusterView, NodeView, PodRequirements
 from polyarch.kube.review_tokens import path_without_token
 from polyarch.objects import Node, ObjectMeta, Pod
-from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture, normal_system
+from polyarch.platforms import KNOWN_ARCHITECTURES, PlatformSet, normal_architecture, normal_system
 from polyarch.taints.names import (
     ARCH_KEY,
     CONTROL_PLANE_KEYS,
@@ -27,7 +28,6 @@ from polyarch.taints.names import (
 )
 from polyarch.taints.pod_rules import Circumstances, is_terminating, opted_out
 from polyarch.taints.settings import TaintSettings
-from polyarch.taints.simulation import ClusterView, NodeView, PodRequirements
 from polyarch.tolerations import NO_EXECUTE, REPELS, Taint, is_tolerated
 
 # -- the taints of one node --------------------------------------------------------------------------------------------
@@ -113,6 +113,8 @@ class NodeDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     replaced: Replace | None = None
     removed: tuple[int, ...] = ()
     appended: Taint | None = None
+    adopted: tuple[Taint, ...] = ()
+    """The replaced and removed taints of which polyarch has no record: somebody else may have put them there."""
     record: str | None = None
     """The annotation's new value; None leaves it as it is, an empty one removes it."""
     message: str = ""
@@ -301,6 +303,11 @@ class _Case:
             replaced=replaced,
             removed=removed,
             appended=appended,
+            adopted=tuple(
+                self._taints[at]
+                for at in sorted({*removed, *([replaced.index] if replaced is not None else [])})
+                if not self._is_recorded(self._taints[at])
+            ),
             record=None if (record or None) == self._text else record,
             message=message,
         )
@@ -509,13 +516,24 @@ class KnowsUnscheduled(Protocol):
         """All of them; None: not known yet."""
 
 
+PlatformsOf = Callable[[Pod], PlatformSet]
+"""What the images of a pod run on."""
+
+
+def any_platform(_: Pod) -> PlatformSet:
+    """Nobody knows the images."""
+    return PlatformSet.EVERYTHING
+
+
 def pending_because_of_taints(
     pods: Iterable[Pod],
     nodes: Iterable[Node],
     settings: TaintSettings,
     labels_of: Callable[[str], Mapping[str, str] | None],
+    platforms_of: PlatformsOf = any_platform,
 ) -> Pending:
-    """The pods among ``pods``, which have no node. ``labels_of`` gives the labels of a Namespace, if they are known."""
+    """The pods among ``pods``, which have no node. ``labels_of`` gives the labels of a Namespace, if they are known,
+    ``platforms_of`` what the images of a pod run on."""
     if settings.effect not in REPELS:
         return {}
     fleet = list(nodes)
@@ -524,11 +542,11 @@ def pending_because_of_taints(
     suspects = [pod for pod in pods if _is_suspect(pod, taints, settings, labels_of)]
     if not suspects:
         return {}
-    landscape = ClusterView(_sites(fleet, settings))
+    cluster = ClusterView(_views(fleet, settings))
     found: dict[str, dict[str, str]] = {}
     for pod in suspects:
-        fate = landscape.fate(PodRequirements.of(pod))
-        for architecture in fate.before if fate.is_blocked else ():
+        fit = cluster.fit(PodRequirements.of(pod, platforms=platforms_of(pod)))
+        for architecture in {each.architecture for each in fit.lost}:
             found.setdefault(architecture, {})[pod.metadata.uid] = str(pod.metadata.key)
     return found
 
@@ -554,18 +572,12 @@ def _is_ours(taint: Taint, settings: TaintSettings) -> bool:
     return (taint.key, taint.effect) == (settings.key, settings.effect) and settings.is_tainted(taint.value)
 
 
-def _sites(nodes: Iterable[Node], settings: TaintSettings) -> Iterator[NodeView]:
+def _views(nodes: Iterable[Node], settings: TaintSettings) -> Iterator[NodeView]:
     """The nodes with all their taints, and (as they were before) without ours."""
     for node in nodes:
         taints = tuple(node.spec.taints or ())
         others = tuple(taint for taint in taints if not _is_ours(taint, settings))
-        yield NodeView(
-            name=node.metadata.name,
-            architecture=architecture_of(node),
-            labels=node.metadata.labels or {},
-            before=others,
-            after=taints,
-        )
+        yield NodeView.of(node, before=others, after=taints)
 
 
 # -- whether pods get their tolerations at admission -------------------------------------------------------------------

@@ -13,12 +13,21 @@ from typing import Any, Final, Literal
 import msgspec
 
 from polyarch.images.constraints import constraints_of, system_of
+from polyarch.images.node_fit import (
+    AdmittedPod,
+    ClusterView,
+    FitResult,
+    NodeView,
+    PodRequirements,
+    common_platforms,
+    with_runtime_class,
+)
 from polyarch.images.pod_images import images_of
 from polyarch.kube.patches import Operation
 from polyarch.kube.resources import few
 from polyarch.objects import Node, ObjectKey, Pod
 from polyarch.oci.inspection import Inspection
-from polyarch.platforms import KNOWN_ARCHITECTURES
+from polyarch.platforms import KNOWN_ARCHITECTURES, NodePlatform, PlatformSet
 from polyarch.taints.decision import PodDecision, TolerationLookupProgress
 from polyarch.taints.documents import NodeTemplate
 from polyarch.taints.inventory import ClusterSnapshot, Template, is_terminal
@@ -36,7 +45,6 @@ from polyarch.taints.pod_rules import (
     examine_template,
 )
 from polyarch.taints.settings import TaintSettings
-from polyarch.taints.simulation import ClusterView, FitResult, NodeView, PodRequirements
 from polyarch.tolerations import Taint
 
 # -- the judgement of an inventory -------------------------------------------------------------------------------------
@@ -72,7 +80,9 @@ class TemplateEvaluation(msgspec.Struct, frozen=True):
     decision: PodDecision
     architectures: tuple[str, ...] | None
     """A, sorted; None if an image has no answer."""
-    fate: FitResult
+    fit: FitResult
+    passing: bool = False
+    """The nodes are counted without taints that go away by themselves: with these it has no node now either."""
 
 
 class PlannedPod(msgspec.Struct, frozen=True):
@@ -134,6 +144,10 @@ class PlanBuilder:
         self._bound = [pod for pod in living if pod.spec.node_name] if tolerate else []
         self._suspects = [pod for pod in living if settings.ownership == "adopt" and _values(pod, settings)]
 
+    def platforms(self, pod: Pod) -> PlatformSet:
+        """What the images of a pod run on, as far as that is known."""
+        return common_platforms(self._assessment(pod).images, self.settings.compatibility)
+
     def pods(self) -> Iterator[Pod]:
         """The pods, and those that templates stand for, whose images matter."""
         yield from (template.pod for template in self._templates)
@@ -147,11 +161,14 @@ class PlanBuilder:
     def judgement(self) -> ClusterEvaluation:
         """Everything, as the images say it now."""
         nodes = tuple(NodeEvaluation(node, decide_node(node, self.settings)) for node in self.inventory.nodes)
-        landscape = ClusterView(map(_site, nodes))
+        views = tuple(map(_view, nodes))
+        cluster = ClusterView(views)
+        lasting = tuple(view.lasting for view in views)
+        healthy = ClusterView(lasting) if lasting != views else None
         return ClusterEvaluation(
             settings=self.settings,
             nodes=nodes,
-            templates=tuple(self._judged(template, landscape) for template in self._templates),
+            templates=tuple(self._judged(template, cluster, healthy) for template in self._templates),
             unscheduled=tuple(map(self.pod, self._unscheduled)),
             bound=tuple(map(self.pod, self._bound)),
             surplus=tuple(self._surplus()),
@@ -171,7 +188,7 @@ class PlanBuilder:
         """What the pods of a template get, also of one that is newer than the inventory."""
         labels = self.inventory.labels(template.key.namespace)
         if template.workload is None:
-            case = examine(self._facts(template.pod, stored=False))
+            case = examine(self._facts(self._admitted(template.pod).pod, stored=False))
         else:
             facts = TemplateFacts(
                 daemon_set=template.workload,
@@ -185,19 +202,37 @@ class PlanBuilder:
 
     # -- templates ----------------------------------------------------------------------------------------------------
 
-    def _judged(self, template: Template, landscape: ClusterView) -> TemplateEvaluation:
+    def _admitted(self, pod: Pod) -> AdmittedPod:
+        """What webhooks see of the pod."""
+        return with_runtime_class(pod, self.inventory.runtime_classes)
+
+    def _judged(self, template: Template, cluster: ClusterView, healthy: ClusterView | None) -> TemplateEvaluation:
+        """``healthy``: the cluster without taints that go away by themselves; None: there are none."""
         case, decision = self.template(template)
         # Without the reconciler a template keeps what it has until somebody changes it.
         stays = template.is_daemon_set and self.settings.templates != "reconcile"
         added = () if stays else map(self.settings.toleration, decision.added)
-        guest = PodRequirements.of(template.pod, added, by_controller=template.is_daemon_set)
-        assessment = self._assessment(template.pod)
+        admitted = self._admitted(template.pod)
+        assessment = self._assessment(admitted.pod)
+        requirements = PodRequirements.of(
+            admitted.pod,
+            added,
+            by_controller=template.is_daemon_set,
+            platforms=common_platforms(assessment.images, self.settings.compatibility),
+            refused=admitted.refused,
+        )
+        fit, passing = cluster.fit(requirements, hosts=template.hosts), False
+        if healthy is not None and not fit.is_blocked:
+            later = healthy.fit(requirements, hosts=template.hosts)
+            if later.is_blocked:
+                fit, passing = later, True
         return TemplateEvaluation(
             template=template,
             case=case,
             decision=decision,
             architectures=None if assessment.unresolved else tuple(sorted(assessment.known.managed)),
-            fate=landscape.fate(guest, hosts=template.hosts),
+            fit=fit,
+            passing=passing,
         )
 
     def _assessment(self, pod: Pod) -> Assessment:
@@ -255,20 +290,8 @@ def _names_value(operator: str) -> bool:
     return operator in ("", "Equal")
 
 
-def _site(judged: NodeEvaluation) -> NodeView:
-    node = judged.node
-    return NodeView(
-        name=node.metadata.name,
-        architecture=judged.decision.architecture or "unknown",
-        labels=node.metadata.labels or {},
-        before=_timeless(node.spec.taints or ()),
-        after=_timeless(judged.taints_after),
-    )
-
-
-def _timeless(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """Nodes whose taints differ only in when they were added are alike."""
-    return tuple(msgspec.structs.replace(taint, time_added=None) if taint.time_added else taint for taint in taints)
+def _view(judged: NodeEvaluation) -> NodeView:
+    return NodeView.of(judged.node, after=judged.taints_after)
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -406,7 +429,7 @@ def _admission_blockers(live: PlanFacts) -> Iterator[Blocker]:
 
 def _template_blockers(judgement: ClusterEvaluation) -> Iterator[Blocker]:
     for each in judgement.templates:
-        if each.fate.is_blocked:
+        if each.fit.is_blocked:
             template = each.template
             reason = BlockerReason.DAEMON_SET_LEAVES if template.is_daemon_set else BlockerReason.NO_NODE_LEFT
             yield Blocker(template.kind, template.key.namespace, template.key.name, reason, _why_blocked(each))
@@ -415,9 +438,15 @@ def _template_blockers(judgement: ClusterEvaluation) -> Iterator[Blocker]:
 def _why_blocked(each: TemplateEvaluation) -> str:
     because = each.decision.message.rstrip(".")
     if each.template.is_daemon_set:
-        return f"it has pods on {' and '.join(each.fate.lost)} nodes and would have none there. {because}"
-    before = ", ".join(f"{number} {name}" for name, number in each.fate.before.items())
-    return f"its pods fit {before} now, and no node once these are tainted. {because}"
+        lost = " and ".join(platform.short_name for platform in each.fit.lost)
+        return f"it has pods on {lost} nodes and would have none there. {because}"
+    now = "once taints that pass are gone" if each.passing else "now"
+    return f"its pods fit {counted(each.fit.before)} {now}, and no node once these are tainted. {because}"
+
+
+def counted(nodes: Mapping[NodePlatform, int]) -> str:
+    """``2 amd64, 1 windows/amd64``."""
+    return ", ".join(f"{number} {platform.short_name}" for platform, number in nodes.items())
 
 
 def _pod_blockers(judgement: ClusterEvaluation, live: PlanFacts) -> Iterator[Blocker]:
@@ -467,10 +496,18 @@ def _steps(
     said = f"{len(found)} {'blocker' if len(found) == 1 else 'blockers'}" if found else ""
     yield _step("simulate", 0, is_blocked=bool(found), detail=said)
     nodes = sum(row.to_write for row in rows)
-    order = ", ".join(f"{row.to_write} {row.name or 'unknown'}" for row in rows if row.to_write)
-    yield _step("taint", nodes, is_blocked=bool(nodes and blockers), detail=order)
+    yield _step("taint", nodes, is_blocked=bool(nodes and blockers), detail="; ".join(_node_writes(judgement, rows)))
     waiting = bool(sets or live.rolling or pods or nodes or blockers) or _admission_step(live.admission).writes > 0
     yield _step("verify", 0, is_open=waiting)
+
+
+def _node_writes(judgement: ClusterEvaluation, rows: Iterable[ArchitectureRow]) -> Iterator[str]:
+    """How many nodes of which architecture get a taint, and how many lose one."""
+    for words, kinds in (("", (Kind.APPLY, Kind.CORRECT)), ("loses taints: ", (Kind.REMOVE,))):
+        numbers = Counter(each.decision.architecture for each in judgement.nodes if each.decision.kind in kinds)
+        order = [f"{numbers[row.name]} {row.name or 'unknown'}" for row in rows if numbers[row.name]]
+        if order:
+            yield words + ", ".join(order)
 
 
 def _admission_step(admission: Admission) -> BootstrapStep:

@@ -13,7 +13,7 @@ from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NODES, PODS, 
 from polyarch.objects import DaemonSet, Node, Pod
 from polyarch.oci.concurrency import map_concurrently
 from polyarch.taints import names
-from polyarch.taints.inventory import is_evictable, is_marked, owned_taints
+from polyarch.taints.inventory import foreign_taints, is_evictable, is_marked, owned_taints
 from polyarch.taints.node_rules import decide_node
 from polyarch.taints.patch import bare_release, node_patch, restoring_patch
 from polyarch.taints.settings import TaintSettings
@@ -49,6 +49,12 @@ class TaintRemover:
         """Removes our taints, and the record of them, from all nodes."""
         nodes = (await self._writer.api.list(NODES, type=Node)).items
         return await self._writer.patch_all(NODES, nodes, self._without_taints)
+
+    async def foreign(self) -> tuple[str, ...]:
+        """Nodes with taints of the same key and an architecture that stay, because polyarch has no record of them."""
+        nodes = (await self._writer.api.list(NODES, type=Node)).items
+        kept = {node.metadata.name: foreign_taints(node, self._settings) for node in nodes}
+        return tuple(f"{name} ({', '.join(map(str, taints))})" for name, taints in sorted(kept.items()) if taints)
 
     async def gates(self) -> StepResult:
         """Lifts our gates from all pods; their labels go, too."""

@@ -38,8 +38,14 @@ PRESET_KEYS: Final = {
     "openshift": "multi-arch.openshift.io/arch",
 }
 """Preset → key of the taint."""
-ADOPTING: Final = frozenset({"archaware", "custom"})
-"""Presets whose ownership is ``adopt`` unless said otherwise."""
+
+
+def usual_ownership(key: str) -> Ownership:
+    """Whose taints with this key are: archaware-controller's are adopted, for polyarch takes its place. Any other key
+    may be a provider's or a team's, so only what polyarch has recorded is its own."""
+    return "adopt" if key == PRESET_KEYS["archaware"] else "recorded"
+
+
 ARCHITECTURES: Final = tuple(sorted(KNOWN_ARCHITECTURES))
 
 
@@ -106,7 +112,7 @@ class TaintSettings(msgspec.Struct, frozen=True, kw_only=True):
         SettingField(
             "taint.ownership",
             "Which taints polyarch changes and removes. adopt: all with the key and an architecture as value; "
-            "recorded: only those in the node's annotation. Absent: recorded for gke and openshift, else adopt.",
+            "recorded: only those in the node's annotation. Absent: adopt for the key of archaware, else recorded.",
             derived=True,
         ),
     ] = "adopt"
@@ -233,13 +239,14 @@ class TaintSettings(msgspec.Struct, frozen=True, kw_only=True):
         if preset == "custom" and "key" not in given:
             preset = usual.preset
             problems.append(f"spec.taint.key is missing, which preset custom needs; {usual.key} is used")
+        key = PRESET_KEYS.get(preset, key)
         by_preset: Running = "tolerate" if preset == "archaware" else "skip"
         return msgspec.structs.replace(
             found,
             preset=preset,
-            key=PRESET_KEYS.get(preset, key),
+            key=key,
             effect=effect,
-            ownership=given.get("ownership", "adopt" if preset in ADOPTING else "recorded"),
+            ownership=given.get("ownership", usual_ownership(key)),
             running="tolerate" if effect == NO_EXECUTE else given.get("running", by_preset),
             compatibility=_compatibility(spec.get("compatibility"), problems),
             problems=tuple(problems),

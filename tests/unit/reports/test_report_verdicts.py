@@ -21,7 +21,7 @@ from report_world import (
     workload,
 )
 
-from polyarch.objects import ObjectMeta
+from polyarch.objects import ObjectMeta, RuntimeClass
 from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.reports.document import Verdict
 from polyarch.taints.api import ArchitectureTaints
@@ -107,6 +107,64 @@ def test_a_tolerated_taint_and_the_taint_of_a_condition_exclude_nothing() -> Non
     assert answer_of(report_of(cluster(workload("w", BOTH), nodes=cordoned)), "w").verdict is Verdict.READY
     avoided = (node("m1", "arm64", Taint("dedicated", "arm", "PreferNoSchedule")),)
     assert answer_of(report_of(cluster(workload("w", BOTH), nodes=avoided)), "w").verdict is Verdict.READY
+
+
+@pytest.mark.req("RP-010", "TN-067")
+@pytest.mark.parametrize(
+    "key",
+    [
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/unregistered",
+        "startup-taint.cluster-autoscaler.kubernetes.io/gpu",
+        "readiness.k8s.io/network",
+        "ebs.csi.aws.com/agent-not-ready",
+    ],
+)
+def test_a_taint_that_goes_away_by_itself_excludes_nothing(key: str) -> None:
+    starting = (node("m1", "arm64", Taint(key, "", "NoExecute")),)
+    assert answer_of(report_of(cluster(workload("w", BOTH), nodes=starting)), "w").verdict is Verdict.READY
+
+
+def on_arm(**scheduling: Any) -> dict[str, RuntimeClass]:
+    return {"arm": msgspec.convert({"metadata": {"name": "arm"}, "scheduling": scheduling}, RuntimeClass)}
+
+
+@pytest.mark.req("RP-010", "TN-066")
+def test_what_a_runtime_class_adds_decides_and_is_named_as_its_own() -> None:
+    tolerations = [{"key": "dedicated", "operator": "Exists"}]
+    classes = on_arm(nodeSelector={"kubernetes.io/arch": "arm64"}, tolerations=tolerations)
+    nodes = (node("a1"), node("m1", "arm64", TAINT))
+    facts = cluster(workload("w", BOTH, runtimeClassName="arm"), nodes=nodes, runtime_classes=classes)
+    report = report_of(facts, targets=(ARM64, AMD64))
+    assert answer_of(report, "w").verdict is Verdict.READY
+    amd64 = answer_of(report, "w", "amd64")
+    assert codes(amd64) == ["RuntimeClass"]
+    assert amd64.reasons[0].path == "spec.template.spec.runtimeClassName"
+    assert amd64.reasons[0].message == "its RuntimeClass arm asks for kubernetes.io/arch=arm64"
+
+
+@pytest.mark.req("RP-010", "TN-066")
+@pytest.mark.parametrize(
+    ("classes", "code"),
+    [
+        pytest.param(None, [], id="nobody knows the classes"),
+        pytest.param({}, ["RuntimeClass"], id="it is not there"),
+        pytest.param(on_arm(nodeSelector={"zone": "b"}), ["RuntimeClass"], id="it contradicts the pod"),
+        pytest.param(on_arm(nodeSelector={"zone": "a"}), [], id="it agrees with the pod"),
+    ],
+)
+def test_a_pod_that_its_runtime_class_excludes_runs_nowhere(classes, code) -> None:
+    nodes = (node("m1", "arm64", zone="a"),)
+    asked = workload("w", BOTH, runtimeClassName="arm", nodeSelector={"zone": "a"})
+    assert codes(answer_of(report_of(cluster(asked, nodes=nodes, runtime_classes=classes)), "w")) == code
+
+
+@pytest.mark.req("RP-010", "TN-066")
+def test_a_template_that_names_its_node_runs_there_alone() -> None:
+    nodes = (node("a1"), node("m1", "arm64", TAINT))
+    report = report_of(cluster(workload("w", BOTH, nodeName="m1"), nodes=nodes), targets=(ARM64, AMD64))
+    assert answer_of(report, "w").verdict is Verdict.READY
+    assert codes(answer_of(report, "w", "amd64")) == ["NodeName"]
 
 
 @pytest.mark.req("RP-010")

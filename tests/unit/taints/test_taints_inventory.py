@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from polyarch.objects import CronJob, DaemonSet, Node, ObjectKey, Pod, Workload
+from polyarch.platforms import NodePlatform
 from polyarch.taints.inventory import ClusterSnapshot, unscheduled
 
 
@@ -81,7 +82,7 @@ def test_a_bare_pod_is_judged_as_before_it_was_scheduled() -> None:
 
 
 @pytest.mark.req("TN-062")
-def test_a_daemonset_knows_the_architectures_on_which_it_has_pods() -> None:
+def test_a_daemonset_knows_the_platforms_on_which_it_has_pods() -> None:
     owner = ("apps/v1", "DaemonSet")
     made = msgspec.convert({"metadata": metadata("o")}, DaemonSet)
     inventory = ClusterSnapshot(
@@ -94,7 +95,7 @@ def test_a_daemonset_knows_the_architectures_on_which_it_has_pods() -> None:
             pod("o-4", owner),
         ),
     )
-    assert inventory.templates()[0].hosts == {"amd64", "arm64"}
+    assert inventory.templates()[0].hosts == {NodePlatform("linux", "amd64"), NodePlatform("linux", "arm64")}
 
 
 @pytest.mark.req("TN-031")

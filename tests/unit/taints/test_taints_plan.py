@@ -5,10 +5,10 @@ from fake_api import FakeApi
 from taint_cluster import answers, cluster, pod, shop, taint_api, workload
 from taint_nodes import document
 
-from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NODES, PODS
+from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NODES, PODS, RUNTIME_CLASSES
 from polyarch.objects import ObjectKey
-from polyarch.taints.cluster import read_inventory
-from polyarch.taints.plan import Admission, ClusterEvaluation, Plan, PlanBuilder, PlanFacts, StepState, plan
+from polyarch.taints.cluster import pending, read_inventory
+from polyarch.taints.plan import Admission, ClusterEvaluation, Plan, PlanBuilder, PlanFacts, StepState, counted, plan
 from polyarch.taints.settings import TaintSettings
 
 USUAL = TaintSettings()
@@ -33,7 +33,7 @@ async def test_every_list_is_read_once_and_nothing_is_written() -> None:
     api = shop()
     await planned(api)
     lists = [resource for verb, resource, _ in api.requests if verb == "list"]
-    assert len(lists) == len(set(lists)) == 10
+    assert len(lists) == len(set(lists)) == 11
     assert not api.writes()
 
 
@@ -73,8 +73,8 @@ async def test_a_template_says_what_its_images_run_on_and_what_it_gets() -> None
     assert (rows["both"].architectures, rows["both"].decision.added) == (("amd64", "arm64"), ("arm64",))
     assert (rows["intel"].architectures, rows["intel"].decision.added) == (("amd64",), ())
     assert rows["away"].architectures is None
-    assert rows["both"].fate.after == {"amd64": 2, "arm64": 2}
-    assert rows["intel"].fate.after == {"amd64": 2}
+    assert counted(rows["both"].fit.after) == "2 amd64, 2 arm64"
+    assert counted(rows["intel"].fit.after) == "2 amd64"
 
 
 @pytest.mark.req("TN-060")
@@ -105,11 +105,11 @@ async def test_architectures_are_shown_of_templates_that_need_no_toleration() ->
         pytest.param(
             "DaemonSet",
             {
-                DAEMONSETS: [workload("agent", "intel")],
-                PODS: [pod("agent-b", "intel", owner=("DaemonSet", "agent"), nodeName="arm-0")],
+                DAEMONSETS: [workload("agent", "away")],
+                PODS: [pod("agent-b", "away", owner=("DaemonSet", "agent"), nodeName="arm-0")],
             },
             "DaemonSetLeavesNodes",
-            id="a DaemonSet that runs on arm64 with images that do not",
+            id="a DaemonSet that runs on arm64 with an image that nobody knows",
         ),
     ],
 )
@@ -232,3 +232,82 @@ async def test_pods_that_could_run_nowhere_are_looked_at_again() -> None:
     api = cluster(objects={DEPLOYMENTS: [nowhere, workload("fine"), workload("away", "away")]})
     judge = PlanBuilder(await read_inventory(api), USUAL, answers)
     assert [each.metadata.owner_references[0].name for each in judge.nowhere()] == ["nowhere"]
+
+
+# -- nodes that lose a taint which polyarch did not write --------------------------------------------------------------
+
+
+@pytest.mark.req("TN-071")
+async def test_a_plan_names_the_nodes_that_lose_somebody_elses_taint() -> None:
+    api = taint_api()
+    taint = "supported-arch=amd64:NoSchedule"
+    api.put(NODES, document("a-1", "amd64", taint))
+    api.put(NODES, document("a-2", "amd64", taint, record=taint))
+    found = await planned(api)
+    decisions = {each.node.metadata.name: each.decision for each in found.judgement.nodes}
+    assert [str(each) for each in decisions["a-1"].adopted] == [taint]
+    assert decisions["a-2"].adopted == ()
+    assert next(step.detail for step in found.steps if step.id == "taint") == "loses taints: 2 amd64"
+
+
+@pytest.mark.req("TN-071")
+async def test_a_key_of_ones_own_takes_nobody_elses_taint() -> None:
+    api = taint_api()
+    api.put(NODES, document("a-1", "amd64", "arch=amd64:NoSchedule"))
+    api.put(NODES, document("b-1", "arm64", "arch=arm64:NoSchedule"))
+    found = await planned(api, TaintSettings.of({"taint": {"preset": "custom", "key": "arch"}}))
+    assert [row.to_write for row in found.architectures] == [0, 0]
+
+
+# -- RuntimeClasses, and taints that go away ---------------------------------------------------------------------------
+
+
+@pytest.mark.req("TN-066")
+async def test_a_template_is_judged_with_what_its_runtime_class_adds() -> None:
+    on_arm = {
+        "metadata": {"name": "arm"},
+        "scheduling": {"nodeSelector": {"kubernetes.io/arch": "arm64"}, "tolerations": [TOLERATION]},
+    }
+    web, gone = workload("web", runtimeClassName="arm"), workload("gone", runtimeClassName="nobody")
+    api = cluster(objects={RUNTIME_CLASSES: [on_arm], DEPLOYMENTS: [web, gone]})
+    rows = {each.template.key.name: each for each in (await judged(api)).templates}
+    assert rows["web"].architectures == ("arm64",)
+    assert rows["web"].decision.added == ()
+    assert counted(rows["web"].fit.after) == "2 arm64"
+    assert rows["gone"].fit.refused.startswith("there is no RuntimeClass nobody")
+    assert not rows["gone"].fit.is_blocked
+
+
+@pytest.mark.req("TN-067")
+async def test_a_node_that_is_not_ready_now_does_not_hide_a_blocker() -> None:
+    web = workload("web", "away", nodeSelector={"kubernetes.io/arch": "arm64"})
+    api = cluster(arm64=0, objects={DEPLOYMENTS: [web]})
+    api.put(NODES, document("arm-0", "arm64", "node.kubernetes.io/unreachable:NoSchedule"))
+    [blocker] = (await planned(api)).blockers
+    assert (blocker.name, blocker.reason) == ("web", "NoNodeLeft")
+    assert "once taints that pass are gone" in blocker.detail
+
+
+@pytest.mark.req("TN-065")
+async def test_a_windows_node_is_no_home_for_a_linux_image() -> None:
+    api = cluster(objects={DEPLOYMENTS: [workload("intel", "intel")]})
+    api.put(NODES, document("win-0", "amd64", os="windows"))
+    found = await planned(api, TaintSettings.of({"mode": "tolerations", "pods": {"excludeNamespaces": ["shop"]}}))
+    assert [(each.name, each.reason) for each in found.blockers] == [("intel", "NoNodeLeft")]
+
+
+@pytest.mark.req("TN-065")
+async def test_an_empty_pool_of_the_only_architecture_is_no_blocker() -> None:
+    """Its image runs on no node now, and on none afterwards: the taints change nothing."""
+    found = await planned(cluster(amd64=0, objects={DEPLOYMENTS: [workload("intel", "intel")]}))
+    assert not found.blockers
+
+
+@pytest.mark.req("TN-065")
+async def test_a_pod_whose_image_does_not_run_there_is_not_kept_pending_by_the_taint() -> None:
+    api = cluster(amd64=0, arm64=0, objects={PODS: [pod("stuck", "intel"), pod("other", "both")]})
+    api.put(NODES, document("arm-0", "arm64", "supported-arch=arm64:NoSchedule"))
+    inventory = await read_inventory(api)
+    judge = PlanBuilder(inventory, USUAL, answers)
+    assert pending(inventory, USUAL) == {"arm64": ("shop/other", "shop/stuck")}
+    assert pending(inventory, USUAL, judge.platforms) == {"arm64": ("shop/other",)}

@@ -20,7 +20,9 @@ def compiled(**spec: Any) -> TaintSettings:
         ({}, "supported-arch", "adopt", "tolerate"),
         ({"preset": "gke"}, "kubernetes.io/arch", "recorded", "skip"),
         ({"preset": "openshift"}, "multi-arch.openshift.io/arch", "recorded", "skip"),
-        ({"preset": "custom", "key": "example.com/cpu"}, "example.com/cpu", "adopt", "skip"),
+        ({"preset": "custom", "key": "example.com/cpu"}, "example.com/cpu", "recorded", "skip"),
+        ({"preset": "custom", "key": "supported-arch"}, "supported-arch", "adopt", "skip"),
+        ({"preset": "custom", "key": "kubernetes.io/arch"}, "kubernetes.io/arch", "recorded", "skip"),
         ({"preset": "gke", "ownership": "adopt"}, "kubernetes.io/arch", "adopt", "skip"),
         (
             {"preset": "gke", "effect": "NoExecute", "acknowledgeEviction": True},

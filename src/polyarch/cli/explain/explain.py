@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
+from polyarch.cli.explain import nodes
 from polyarch.cli.explain.pods import Configuration, GivenPod, configuration_from, pods_from, read_pod
 from polyarch.cli.explain.tolerations import TolerationExplainer, tolerated
 from polyarch.cli.images.pod_images import wiring_of
@@ -19,7 +20,7 @@ from polyarch.cli.options.images import ImageOptions
 from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.messages import Messages, errors_only
 from polyarch.cli.output.terminal import printable, styled
-from polyarch.images.pod_images import ImageFacts
+from polyarch.images.pod_images import ImageFacts, images_of
 from polyarch.kube.errors import ConfigurationError, KubernetesError
 from polyarch.kube.patches import apply_patch
 from polyarch.objects import Pod
@@ -50,6 +51,8 @@ class ExplanationEntry(msgspec.Struct, frozen=True):
     entry: Json
     decision: PlacementDecision
     agrees: bool = True
+    fits: bool = True
+    """Some node takes it, or none is known."""
 
 
 class LookupOptions(NamedTuple):
@@ -107,17 +110,37 @@ async def _in_files(
     registries: LookupOptions,
 ) -> list[ExplanationEntry]:
     at_controller = asked.stage == "controller"
+    admissions = [nodes.admitted(each, configuration) for each in given]
+    given = [each for each, _ in admissions]
     cases = [examine(configuration.facts(each.pod, each.namespace, stored=False)) for each in given]
     several = [tolerated(each, configuration) for each in given]
-    answers = {} if asked.cold else await _answers(cases, registries, bundles=at_controller, tolerations=several)
+    pods = [each.pod for each in given] if configuration.machines else ()
+    answers = (
+        {} if asked.cold else await _answers(cases, registries, bundles=at_controller, tolerations=several, pods=pods)
+    )
     found = []
-    for each, case, tolerations in zip(given, cases, several, strict=True):
+    for (each, refused), case, tolerations in zip(admissions, cases, several, strict=True):
         explained = _at_admission(each.document, case, answers)
         if at_controller and case.rule is None:
             explained = _at_controller(each, case, configuration, answers)
         entry = _with(tolerations, explained.entry, answers)
-        found.append(msgspec.structs.replace(explained, entry={"source": each.source, **entry}))
+        entry, fits = _on_nodes(entry, each, configuration, answers, refused=refused)
+        found.append(msgspec.structs.replace(explained, entry={"source": each.source, **entry}, fits=fits))
     return found
+
+
+def _on_nodes(
+    entry: Json,
+    given: GivenPod,
+    configuration: Configuration,
+    answers: Mapping[str, Inspection],
+    *,
+    refused: str = "",
+) -> tuple[Json, bool]:
+    """The entry with what the nodes say, and whether one of them takes the pod."""
+    found = nodes.nodes_of(entry, given, configuration, answers, refused=refused)
+    entry = {**entry, "nodes": nodes.document(found), "refused": refused}
+    return entry, not refused and (not found or any(each.fitting for each in found))
 
 
 def _with(tolerations: TolerationExplainer | None, entry: Json, answers: Mapping[str, Inspection]) -> Json:
@@ -153,14 +176,17 @@ async def _in_cluster(
     registries = registries._replace(credentials=seen.credentials)
     case = examine(seen.configuration.facts(seen.given.pod, seen.given.namespace, stored=seen.is_gated))
     tolerations = tolerated(seen.given, seen.configuration, age=seen.age)
-    answers = await _answers([case], registries, bundles=True, tolerations=[tolerations])
+    pods = (seen.given.pod,) if seen.configuration.machines else ()
+    answers = await _answers([case], registries, bundles=True, tolerations=[tolerations], pods=pods)
     if seen.is_gated:
         decision = seen.now(case, answers)
         entry = _with(tolerations, documents.explain_controller(seen.given.document, case, decision), answers)
-        return seen.configuration.notes, [ExplanationEntry(entry, decision)]
+        entry, fits = _on_nodes(entry, seen.given, seen.configuration, answers)
+        return seen.configuration.notes, [ExplanationEntry(entry, decision, fits=fits)]
     decision = decide(case, answers, LookupProgress.ENDED)
     entry = _with(tolerations, documents.explain_finished(seen.given.document, case, decision), answers)
-    return seen.configuration.notes, [ExplanationEntry(entry, decision, entry["agrees"])]
+    entry, fits = _on_nodes(entry, seen.given, seen.configuration, answers)
+    return seen.configuration.notes, [ExplanationEntry(entry, decision, entry["agrees"], fits or seen.is_bound)]
 
 
 async def _answers(
@@ -169,8 +195,10 @@ async def _answers(
     *,
     bundles: bool,
     tolerations: Iterable[TolerationExplainer | None] = (),
+    pods: Iterable[Pod] = (),
 ) -> dict[str, Inspection]:
-    """What all images say, each asked once; tolerations may depend on images that placement does not need.
+    """What all images say, each asked once; tolerations, and whether a node takes a pod, may depend on images that
+    placement does not need.
 
     ``bundles``: indexes of a pod that would be impossible are looked at again, as the controller does, for they may be
     operator bundles.
@@ -178,6 +206,7 @@ async def _answers(
     cases = list(cases)
     images = [use for case in cases for use in case.images]
     images += [use for each in tolerations if each is not None for use in each.case.images]
+    images += [use for pod in pods for use in images_of(pod)]
     uses = {use.text: use.reference for use in images if use.reference is not None}
     async with open_inspector(registries.wiring, credentials=registries.credentials) as inspector:
         found = await inspector.inspect_many(uses.values(), fresh=True)
@@ -217,7 +246,7 @@ def _exit_code(found: Iterable[ExplanationEntry], *, cold: bool) -> int:
     open_ = False
     for each in found:
         is_open = any(_is_open(image) for image in each.decision.unresolved)
-        if not documents.can_run(each.decision) or not (each.agrees or is_open):
+        if not each.fits or not documents.can_run(each.decision) or not (each.agrees or is_open):
             return 1
         open_ = open_ or is_open
     return 3 if open_ and not cold else 0
@@ -308,6 +337,10 @@ def _rows(entry: JsonObject) -> Iterator[_Row]:
         yield _row("taints", tolerations["reason"])
         yield _row("", tolerations["message"])
         yield from (_row("", _taint(each)) for each in tolerations["nodes"])
+    if refused := entry.get("refused"):
+        yield _row("refused", refused, "red")
+    elif rows := entry.get("nodes"):
+        yield from _several("nodes", map(nodes.row_of, rows))
     yield from _several("warnings", entry["warnings"])
     yield from _several("events", [f"{event['type']} {event['reason']}: {event['note']}" for event in entry["events"]])
     if (waiting := entry["next"]) is not None:

@@ -15,14 +15,15 @@ from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.input.objects import FileDocument
 from polyarch.cli.input.pod_templates import templates_of
 from polyarch.cli.options.common import ClusterFlags
+from polyarch.images.node_fit import RuntimeClasses
 from polyarch.images.pull_secrets import PullSecretNames, document_of
 from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, Forbidden, NotFound
-from polyarch.kube.resources import NAMESPACES, NODES, PODS, SECRETS, Resource
+from polyarch.kube.resources import NAMESPACES, NODES, PODS, RUNTIME_CLASSES, SECRETS, Resource
 from polyarch.manifests.scan.pod_specs import KINDS
 from polyarch.names import DEFAULT_NAMESPACE
-from polyarch.objects import Namespace, Node, PartialObjectMetadata, Pod, Secret
+from polyarch.objects import Namespace, Node, PartialObjectMetadata, Pod, RuntimeClass, Secret
 from polyarch.oci.auth.credential_stores import ChainedCredentials, CredentialStore, KeyringCredentials
 from polyarch.oci.auth.credentials import Document
 from polyarch.oci.inspection import Inspection
@@ -67,7 +68,9 @@ class Configuration(msgspec.Struct, frozen=True):
     taints: TaintSettings | None = None
     """What the ArchitectureTaints says; None: there is none, and tolerations are not explained."""
     machines: tuple[Node, ...] = ()
-    """The nodes whose taints are explained."""
+    """The nodes that are known."""
+    runtime_classes: RuntimeClasses | None = None
+    """None: nobody knows which there are, or what they add is in the pods already."""
 
     @classmethod
     def of(
@@ -82,6 +85,7 @@ class Configuration(msgspec.Struct, frozen=True):
         notes: Iterable[str] = (),
         taints: ArchitectureTaints | None = None,
         machines: Iterable[Node] = (),
+        runtime_classes: RuntimeClasses | None = None,
     ) -> "Configuration":
         assumed = [] if cppc is not None else ["no ClusterPodPlacementConfig given: assuming the defaults"]
         cppc = cppc or ClusterPodPlacementConfig()
@@ -91,7 +95,9 @@ class Configuration(msgspec.Struct, frozen=True):
         unused += [f"PodPlacementConfig {key}: {problem}" for key, problem in scoring.problems.items()]
         settings = TaintSettings.of(taints.spec) if taints is not None else None
         unused += [f"not used: {problem}" for problem in settings.problems] if settings is not None else []
-        return cls(table, scoring, namespaces, nodes, (*notes, *assumed, *unused), settings, tuple(machines))
+        return cls(
+            table, scoring, namespaces, nodes, (*notes, *assumed, *unused), settings, tuple(machines), runtime_classes
+        )
 
     def facts(self, pod: Pod, namespace: str, *, stored: bool) -> PodFacts:
         """As the roles would have them for this pod."""
@@ -114,6 +120,9 @@ class SeenPod(msgspec.Struct, frozen=True):
     credentials: CredentialStore
     age: float
     """Seconds since its creation, by the clocks of API server and this machine."""
+
+    is_bound: bool = False
+    """It has a node."""
 
     @property
     def is_gated(self) -> bool:
@@ -148,7 +157,13 @@ async def read_pod(
     # The scheduler has written nodeName since; the question is what would become of the pod that it was.
     unbound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
     given = GivenPod(document, unbound, place, f"pod {place}/{name}")
-    return SeenPod(given, facts, ChainedCredentials([KeyringCredentials(documents), credentials]), _age(pod))
+    return SeenPod(
+        given,
+        facts,
+        ChainedCredentials([KeyringCredentials(documents), credentials]),
+        _age(pod),
+        bool(pod.spec.node_name),
+    )
 
 
 async def _configuration(client: Client, namespace: str, notes: list[str]) -> Configuration:
@@ -168,15 +183,12 @@ async def _configuration(client: Client, namespace: str, notes: list[str]) -> Co
     except Forbidden as error:
         notes.append(f"{ARCHITECTURE_TAINTS.kind} not read: {error}")
     machines: list[Node] = []
-    if taints is not None or (policy is not None and policy.spec.get("nodeAware") is not None):
-        try:
-            machines = (await client.list(NODES, type=Node)).items
-        except Forbidden as error:
-            notes.append(f"nodes not read: {error}")
+    try:
+        machines = (await client.list(NODES, type=Node)).items
+    except Forbidden as error:
+        notes.append(f"nodes not read: {error}")
     nodes = architectures_of([PartialObjectMetadata(each.metadata) for each in machines])
-    return Configuration.of(
-        cppc, policy, ppcs, namespaces=labels, nodes=nodes, taints=taints, machines=machines if taints else ()
-    )
+    return Configuration.of(cppc, policy, ppcs, namespaces=labels, nodes=nodes, taints=taints, machines=machines)
 
 
 async def _get(client: Client, resource: Resource, name: str, type: type[T]) -> T | None:
@@ -223,6 +235,7 @@ def configuration_from(documents: Iterable[FileDocument]) -> Configuration:
     namespaces: dict[str, Mapping[str, str]] = {}
     nodes: list[Node] = []
     taints: ArchitectureTaints | None = None
+    runtime_classes: dict[str, RuntimeClass] = {}
     for document in documents:
         match document.kind:
             case CPPCS.kind:
@@ -237,10 +250,20 @@ def configuration_from(documents: Iterable[FileDocument]) -> Configuration:
                 namespaces[metadata.name] = {_NAME_LABEL: metadata.name, **(metadata.labels or {})}
             case "Node":
                 nodes.append(document.into(Node))
+            case RUNTIME_CLASSES.kind:
+                runtime_classes[document.name] = document.into(RuntimeClass)
             case ARCHITECTURE_TAINTS.kind:
                 taints = _singleton(document, document.into(ArchitectureTaints, architecture_taints()), taints)
             case kind:
-                kinds = (CPPCS.kind, PPCS.kind, POLICIES.kind, ARCHITECTURE_TAINTS.kind, "Namespace", "Node")
+                kinds = (
+                    CPPCS.kind,
+                    PPCS.kind,
+                    POLICIES.kind,
+                    ARCHITECTURE_TAINTS.kind,
+                    RUNTIME_CLASSES.kind,
+                    "Namespace",
+                    "Node",
+                )
                 expected = ", ".join(kinds)
                 raise document.error(f"--objects takes {expected}, not {kind or 'an object without kind'}")
     labelled = [PartialObjectMetadata(each.metadata) for each in nodes]
@@ -252,6 +275,7 @@ def configuration_from(documents: Iterable[FileDocument]) -> Configuration:
         nodes=architectures_of(labelled),
         taints=taints,
         machines=nodes,
+        runtime_classes=runtime_classes or None,
     )
 
 

@@ -22,9 +22,9 @@ from polyarch.cli.output.messages import Messages
 from polyarch.clock import SystemClock
 from polyarch.images.pull_secrets import PullSecrets, SecretClient
 from polyarch.kube.client import Client
-from polyarch.kube.resources import SECRETS
+from polyarch.kube.resources import RUNTIME_CLASSES, SECRETS
 from polyarch.kube.schema import Schema
-from polyarch.objects import ObjectMeta, PartialObjectMetadata, Secret
+from polyarch.objects import ObjectMeta, PartialObjectMetadata, RuntimeClass, Secret
 from polyarch.oci.auth.credential_stores import ChainedCredentials, CredentialStore
 from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.image.contents import list_tags
@@ -228,6 +228,7 @@ def facts_from(paths: Sequence[str], note: "Notes") -> ReportFacts:
         cppc=found.singletons.get(CPPCS.kind),
         policy=found.singletons.get(POLICIES.kind),
         taints=found.singletons.get(ARCHITECTURE_TAINTS.kind),
+        runtime_classes=found.runtime_classes or None,
     )
 
 
@@ -252,6 +253,7 @@ class _Found:
         self.nodes: list[NodeObject] = []
         self.labels: dict[str, dict[str, str]] = {}
         self.singletons: dict[str, Any] = {}
+        self.runtime_classes: dict[str, RuntimeClass] = {}
 
     def add(self, document: FileDocument) -> None:
         """:class:`UsageError` for an object that is not as its kind is."""
@@ -266,6 +268,9 @@ class _Found:
                 self._add(of_workload(kind, workload, source=document.where))
             case "Node":
                 self.nodes.append(document.into(NodeObject))
+            case RUNTIME_CLASSES.kind:
+                found = document.into(RuntimeClass)
+                self.runtime_classes[document.name] = RuntimeClass(ObjectMeta(name=document.name), found.scheduling)
             case "Namespace":
                 metadata = document.into(PartialObjectMetadata).metadata
                 self.labels[metadata.name] = {"kubernetes.io/metadata.name": metadata.name, **(metadata.labels or {})}

@@ -30,7 +30,6 @@ from polyarch.reports.facts import (
     decode_report,
     decode_snapshot,
     encode_snapshot,
-    target_name,
 )
 from polyarch.reports.gather import NECESSARY, ClusterIdentity, gather
 from polyarch.reports.report import NoTarget, ReportOptions, compare, make_report, targets_of
@@ -196,7 +195,7 @@ def prices_of(given: Sequence[str]) -> dict[str, float]:
     prices = {}
     for text in _split(given):
         target, _, price = text.partition("=")
-        name = target_name(_platform("--price", target))
+        name = _platform("--price", target).short_name
         try:
             prices[name] = float(price)
         except ValueError:

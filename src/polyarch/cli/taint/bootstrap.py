@@ -154,7 +154,9 @@ class _BootstrapRun:
         inventory = await read_inventory(self._client)
         settings = self._found.settings
         judge = await judge_of(inventory, settings, self._images)
-        live = await read_live(self._client, inventory, settings, comes=self._ended.controller)
+        live = await read_live(
+            self._client, inventory, settings, comes=self._ended.controller, platforms_of=judge.platforms
+        )
         return ClusterState(judge, plan(judge.judgement(), live))
 
     # -- without a controller -----------------------------------------------------------------------------------------
@@ -182,6 +184,7 @@ class _BootstrapRun:
                 batch=self._manner.batch,
                 watch=self._manner.watch,
                 register=self._steps(third).admission,
+                platforms_of=third.judge.platforms,
                 started=lambda architecture, nodes: self._messages.remark(f"6 taint: {nodes} {architecture} nodes"),
             )
             done = await run.taint()

@@ -24,7 +24,7 @@ from polyarch.taints.bootstrap import ControllerBootstrap, NotInTime, observed
 from polyarch.taints.cluster import is_renewed
 from polyarch.taints.names import LEASE
 from polyarch.taints.removal import TaintRemover
-from polyarch.taints.settings import ADOPTING, PRESET_KEYS, Ownership, Preset, TaintSettings
+from polyarch.taints.settings import PRESET_KEYS, Preset, TaintSettings
 from polyarch.taints.writes import AppliedChange, FailedChange, KubernetesApi, StepResult, Writer
 
 SCHEMA_VERSION: Final = "polyarch.dev/taint-clean/v1"
@@ -57,6 +57,8 @@ class CleanResult(msgspec.Struct, kw_only=True):
     failures: list[FailedChange] = []
     left: tuple[ObjectRef, ...] = ()
     """What is still there by a fresh list, although it should not be."""
+    foreign: tuple[str, ...] = ()
+    """Nodes with taints of the same key that stay, because polyarch has no record of them."""
     bare: tuple[str, ...] = ()
     """Pods without an owner that carry our tolerations and were not evicted."""
 
@@ -73,6 +75,11 @@ def run_clean(asked: CleanOptions, cluster: ClusterFlags, chosen: Sequence[Outpu
         messages.note(f"stopped; `polyarch {COMMAND}` goes on from where it is")
         raise
     emit(chosen, lambda form, colour: rendered(cleaned, form))
+    if cleaned.foreign:
+        messages.note(
+            f"not removed: {few(cleaned.foreign)}: polyarch has no record of having put these there; give --adopt to "
+            "remove them, too"
+        )
     if cleaned.failures:
         raise CouldNotComplete(f"{COMMAND}: {few(cleaned.failures, 3)}")
     if cleaned.left:
@@ -117,6 +124,7 @@ class TaintCleaner:
         removal = TaintRemover(self._writer, settings)
         await self._step("registration and webhook", removal.registration)
         await self._step("taints of nodes", removal.taints)
+        self._cleaned.foreign = await removal.foreign()
         await self._step("gates of pods", removal.gates)
         if self._asked.templates:
             await self._step("tolerations of DaemonSets", removal.templates)
@@ -130,14 +138,14 @@ class TaintCleaner:
         return await ControllerBootstrap(self._client, clock=self._clock).found()
 
     def _settings(self, live: ArchitectureTaints | None) -> TaintSettings:
-        """What decides what is ours: the object, unless the command line names another key."""
+        """What decides what is ours: the object, unless the command line names another key. Without an object only what
+        polyarch has recorded is; ``--adopt`` says otherwise."""
         asked = self._asked
-        found = TaintSettings.of(live.spec) if live is not None else TaintSettings()
+        found = TaintSettings.of(live.spec) if live is not None else TaintSettings(ownership="recorded")
         if asked.key is not None or asked.preset is not None:
             preset = asked.preset or "custom"
             key = asked.key or PRESET_KEYS[preset]
-            ownership: Ownership = "adopt" if preset in ADOPTING else "recorded"
-            found = msgspec.structs.replace(found, preset=preset, key=key, ownership=ownership)
+            found = msgspec.structs.replace(found, preset=preset, key=key, ownership="recorded")
         return msgspec.structs.replace(found, ownership="adopt") if asked.adopt else found
 
     async def _stop_controller(self, live: ArchitectureTaints | None) -> None:
@@ -220,6 +228,7 @@ def _document(cleaned: CleanResult) -> dict[str, Any]:
         "key": cleaned.key,
         "changes": [change_document(each) for each in cleaned.changes],
         "failures": [{**each.ref.document(), "problem": each.problem} for each in cleaned.failures],
+        "foreign": list(cleaned.foreign),
         "left": [each.document() for each in cleaned.left],
         "bare": list(cleaned.bare),
     }

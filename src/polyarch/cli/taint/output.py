@@ -12,8 +12,10 @@ from polyarch.cli.output.documents import document_text
 from polyarch.cli.output.tables import Row, table
 from polyarch.cli.output.terminal import printable, styled
 from polyarch.cli.taint.configuration import TaintConfiguration
-from polyarch.taints.plan import Blocker, BootstrapStep, Plan, StepState, TemplateEvaluation
-from polyarch.taints.simulation import IGNORED
+from polyarch.images.node_fit import IGNORED, FitResult
+from polyarch.platforms import NodePlatform
+from polyarch.taints.bootstrap import change_of
+from polyarch.taints.plan import Blocker, BootstrapStep, Plan, StepState, TemplateEvaluation, counted
 from polyarch.taints.writes import AppliedChange, FailedChange
 
 PLAN_SCHEMA_VERSION: Final = "polyarch.dev/taint-plan/v1"
@@ -94,14 +96,23 @@ def _architectures(plan: Plan, colour: bool) -> str:
 
 
 def _unusual_nodes(plan: Plan, colour: bool) -> Iterator[str]:
-    """Nodes that are left as they are although one might expect something else."""
+    """Nodes that are left as they are although one might expect something else, and those that lose a taint of which
+    polyarch has no record."""
     rows = [
         Row((each.node.metadata.name, each.decision.reason.value, each.decision.message))
         for each in plan.judgement.nodes
         if _is_unusual(each.decision.reason.value)
     ]
+    rows += [
+        Row((each.node.metadata.name, "TaintAdopted", f"it {change_of(each.node, each.decision)}; {_KEEPS_FOREIGN}"))
+        for each in plan.judgement.nodes
+        if each.decision.adopted
+    ]
     if rows:
         yield table(("NODE", "REASON", "WHY"), rows, colour=colour)
+
+
+_KEEPS_FOREIGN: Final = "spec.taint.ownership: recorded leaves it"
 
 
 def _is_unusual(reason: str) -> bool:
@@ -115,10 +126,10 @@ def _templates(plan: Plan, colour: bool) -> str:
                 str(each.template),
                 "unknown" if each.architectures is None else ", ".join(each.architectures) or "nothing",
                 ", ".join(each.decision.added),
-                ", ".join(f"{number} {name}" for name, number in each.fate.after.items()) or "none",
+                counted(each.fit.after) or "none",
                 _note(each),
             ),
-            "red" if each.fate.is_blocked else "",
+            "red" if each.fit.is_blocked else "",
         )
         for each in plan.judgement.templates
     ]
@@ -128,9 +139,29 @@ def _templates(plan: Plan, colour: bool) -> str:
 def _note(each: TemplateEvaluation) -> str:
     """What is not to be seen from the other columns."""
     decision = each.decision
+    notes = [_decided(each), _unfit(each.fit)]
+    if each.fit.refused:
+        notes.append(each.fit.refused)
+    elif not each.fit.before and not each.fit.after and not decision.unresolved:
+        notes.append("no node takes it now either")
+    return "; ".join(filter(None, notes))
+
+
+def _decided(each: TemplateEvaluation) -> str:
+    decision = each.decision
     if decision.unresolved:
         return decision.message
     return "" if decision.added or decision.reason == "Covered" else decision.reason.value
+
+
+def _unfit(fit: FitResult) -> str:
+    """The nodes on which it would crash."""
+    if not fit.unfit:
+        return ""
+    return (
+        f"the scheduler may also give it {counted(fit.unfit)}, where its images do not run: placement, node affinity "
+        "or narrower tolerations keep it off"
+    )
 
 
 def _surplus(plan: Plan, colour: bool) -> Iterator[str]:
@@ -200,6 +231,7 @@ def plan_document(plan: Plan, configured: TaintConfiguration) -> Document:
                 "action": each.decision.kind.value,
                 "reason": each.decision.reason.value,
                 "message": each.decision.message,
+                "adopts": list(map(str, each.decision.adopted)),
             }
             for each in plan.judgement.nodes
         ],
@@ -239,7 +271,7 @@ def steps_document(steps: tuple[BootstrapStep, ...]) -> list[Document]:
 
 
 def _template(each: TemplateEvaluation) -> Document:
-    decision, fate = each.decision, each.fate
+    decision, fit = each.decision, each.fit
     return {
         "kind": each.template.kind,
         "namespace": each.template.key.namespace,
@@ -248,13 +280,14 @@ def _template(each: TemplateEvaluation) -> Document:
         "adds": list(decision.added),
         "reason": decision.reason.value,
         "message": decision.message,
-        "nodes": {"before": _plain(fate.before), "after": _plain(fate.after)},
-        "blockedFor": list(fate.lost),
+        "nodes": {"before": _plain(fit.before), "after": _plain(fit.after), "unfit": _plain(fit.unfit)},
+        "blockedFor": [platform.short_name for platform in fit.lost],
+        "refused": fit.refused,
     }
 
 
-def _plain(counts: Mapping[str, int]) -> dict[str, int]:
-    return dict(counts)
+def _plain(counts: Mapping[NodePlatform, int]) -> dict[str, int]:
+    return {platform.short_name: number for platform, number in counts.items()}
 
 
 # -- the result of bootstrap, apply and clean

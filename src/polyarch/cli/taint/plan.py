@@ -84,8 +84,10 @@ def run_plan(
         messages.detail("reading nodes, templates and pods")
         inventory = await read_inventory(client)
         async with opened(client, images, messages) as looked:
-            judgement = (await judge_of(inventory, found.settings, looked)).judgement()
-        live = await read_live(client, inventory, found.settings, comes=await _comes(client, found))
+            judge = await judge_of(inventory, found.settings, looked)
+            judgement = judge.judgement()
+            comes = await _comes(client, found)
+            live = await read_live(client, inventory, found.settings, comes=comes, platforms_of=judge.platforms)
         return plan(judgement, live), found
 
     made, found = asyncio.run(on_cluster("taint plan", cluster, work))

@@ -649,3 +649,76 @@ def test_an_image_that_placement_does_not_need_is_looked_at_for_its_tolerations(
 def test_an_image_that_nobody_knows_holds_pods_of_others_alone(explain: Any, namespace: str) -> None:
     (entry,) = json.loads(explain(pod("nobody/knows:1", namespace=namespace), objects=[TAINTS]).out)["pods"]
     assert ("stays gated" in entry["tolerations"]["message"]) == (namespace == "default")
+
+
+# -- which nodes take the pod ------------------------------------------------------------------------------------------
+
+
+def node(name: str, architecture: str, *taints: dict[str, str], os: str = "linux", **spec: Any) -> dict[str, Any]:
+    labels = {"kubernetes.io/arch": architecture, "kubernetes.io/os": os}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": list(taints), **spec},
+        "status": {"nodeInfo": {"architecture": architecture, "operatingSystem": os}},
+    }
+
+
+DEDICATED = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+LEAVING = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
+
+
+@pytest.mark.req("PL-733")
+@pytest.mark.parametrize(
+    ("image", "nodes", "code", "fitting"),
+    [
+        pytest.param("web:1", [node("a", "amd64")], 0, {"linux/amd64": 1}, id="a node without taints"),
+        pytest.param("web:1", [node("a", "amd64", DEDICATED)], 1, {"linux/amd64": 0}, id="a taint on every node"),
+        pytest.param("web:1", [node("a", "amd64", LEAVING)], 0, {"linux/amd64": 1}, id="a taint that goes away"),
+        pytest.param("web:1", [node("a", "amd64", unschedulable=True)], 0, {"linux/amd64": 1}, id="a cordon"),
+        pytest.param("amd:1", [node("b", "arm64")], 1, {"linux/arm64": 0}, id="no node for the image"),
+        pytest.param(
+            "amd:1",
+            [node("a", "amd64", DEDICATED), node("w", "amd64", os="windows")],
+            1,
+            {"linux/amd64": 0, "windows/amd64": 0},
+            id="a Windows node for a Linux image",
+        ),
+        pytest.param("away:1", [node("b", "arm64")], 3, {"linux/arm64": 1}, id="an image that nobody knows"),
+    ],
+)
+def test_a_pod_that_no_node_takes_is_a_finding(explain, image, nodes, code, fitting) -> None:
+    found = explain(pod(image), objects=nodes)
+    assert found.code == code
+    assert {row["platform"]: row["fitting"] for row in found.pods[0]["nodes"]} == fitting
+
+
+@pytest.mark.req("PL-733")
+def test_text_says_for_each_platform_why_its_nodes_do_not_take_the_pod(explain) -> None:
+    nodes = [node("a", "amd64", DEDICATED), node("b", "amd64"), node("c", "arm64")]
+    found = explain(pod("amd:1"), objects=nodes, args=())
+    lines = [" ".join(line.split()) for line in found.out.splitlines()]
+    assert "nodes amd64: 1 of 2 nodes take it: it does not tolerate dedicated=gpu:NoSchedule (1)" in lines
+    assert "arm64: 0 of 1 node takes it: its images run on linux/amd64, and not on linux/arm64" in lines
+
+
+@pytest.mark.req("PL-733")
+def test_a_runtime_class_adds_its_selector_before_anybody_decides(explain) -> None:
+    on_arm = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "arm"},
+        "handler": "runc",
+        "scheduling": {"nodeSelector": {"kubernetes.io/arch": "arm64"}, "tolerations": [DEDICATED]},
+    }
+    asked = pod("web:1")
+    asked["spec"]["runtimeClassName"] = "arm"
+    found = explain(asked, objects=[on_arm, node("a", "amd64"), node("b", "arm64", DEDICATED)])
+    assert (found.code, found.pods[0]["decision"]["reason"]) == (0, "ArchitectureAlreadyRequired")
+    assert found.pods[0]["pod"]["spec"]["nodeSelector"] == {"kubernetes.io/arch": "arm64"}
+    assert [row["fitting"] for row in found.pods[0]["nodes"]] == [0, 1]
+    asked["spec"]["runtimeClassName"] = "other"
+    found = explain(asked, objects=[on_arm])
+    assert found.code == 1
+    assert found.pods[0]["refused"].startswith("there is no RuntimeClass other")

@@ -69,13 +69,19 @@ def world() -> TaintCleanWorld:
 @pytest.mark.parametrize(
     ("configuration", "asked", "taken"),
     [
-        pytest.param(None, {}, [OURS], id="by default the key and the ownership of archaware"),
+        pytest.param(None, {}, [], id="by default what was recorded"),
+        pytest.param(None, {"adopt": True}, [OURS], id="by default the key of archaware"),
+        pytest.param({}, {}, [OURS], id="an object with the key of archaware adopts its taints"),
         pytest.param(None, {"preset": "gke"}, [], id="of a vendor's key what was recorded"),
         pytest.param(None, {"preset": "gke", "adopt": True}, [GKE], id="of a vendor's key all of it"),
-        pytest.param(None, {"key": "kubernetes.io/arch"}, [GKE], id="a key of one's own is one's own"),
+        pytest.param(None, {"key": "kubernetes.io/arch"}, [], id="a key that is typed is no preset's"),
+        pytest.param(None, {"key": "kubernetes.io/arch", "adopt": True}, [GKE], id="a key that is typed, adopted"),
         pytest.param({"taint": {"preset": "gke"}}, {}, [], id="the object says whose they are"),
         pytest.param({"taint": {"preset": "gke"}}, {"adopt": True}, [GKE], id="the object's key, adopted"),
-        pytest.param({"taint": {"preset": "gke"}}, {"preset": "archaware"}, [OURS], id="an earlier key"),
+        pytest.param({"taint": {"preset": "gke"}}, {"preset": "archaware"}, [], id="an earlier key"),
+        pytest.param(
+            {"taint": {"preset": "gke"}}, {"preset": "archaware", "adopt": True}, [OURS], id="an earlier key, adopted"
+        ),
     ],
 )
 async def test_what_is_ours_is_said_by_object_and_flags(world, configuration, asked, taken) -> None:
@@ -133,7 +139,7 @@ async def test_a_dead_controller_is_found_dead_within_half_a_minute(world) -> No
 @pytest.mark.req("TN-070")
 async def test_a_controller_without_the_object_would_put_everything_back(world) -> None:
     """One that was started with ``--config``."""
-    world.api.put(NODES, document("n-1", "arm64", OURS))
+    world.api.put(NODES, document("n-1", "arm64", OURS, record=OURS))
     world.renewing = True
     with pytest.raises(CouldNotComplete, match="polyarch run taints"):
         await world.clean()
@@ -146,6 +152,7 @@ async def test_a_controller_without_the_object_would_put_everything_back(world) 
 async def test_who_may_write_nothing_is_not_told_that_there_is_nothing_to_do(world) -> None:
     world.api.put(NODES, document("n-1", "arm64", OURS))
     assert rendered(await world.clean(key="other/key"), "text").startswith("nothing to do")
+    world.api.put(NODES, document("n-1", "arm64", OURS, record=OURS))
 
     async def refuse(verb: str, resource: Resource, name: str) -> None:
         if verb == "patch":
@@ -172,11 +179,11 @@ async def test_a_dry_run_asks_nobody_to_stop_and_waits_for_nobody(world) -> None
 
 @pytest.mark.req("TN-072")
 async def test_what_comes_back_is_named(world) -> None:
-    world.api.put(NODES, document("n-1", "arm64", OURS))
+    world.api.put(NODES, document("n-1", "arm64", OURS, record=OURS))
 
     async def put_back(verb: str, resource: Resource, name: str) -> None:
         if verb == "list" and resource == NODES and not taints_of(world.api.read(NODES, "n-1")):
-            world.api.put(NODES, document("n-1", "arm64", OURS))
+            world.api.put(NODES, document("n-1", "arm64", OURS, record=OURS))
 
     world.api.hook = put_back
     cleaned = await world.clean()
@@ -189,3 +196,14 @@ async def test_an_object_that_is_being_removed_is_left_as_it_is(world) -> None:
     world.api.put(MUTATING_WEBHOOKS, {"metadata": {"name": "polyarch-taints"}})
     cleaned = await world.clean()
     assert [each.ref.resource.kind for each in cleaned.changes] == ["MutatingWebhookConfiguration"]
+
+
+@pytest.mark.req("TN-072")
+async def test_a_taint_without_a_record_stays_and_is_named(world) -> None:
+    world.api.put(NODES, document("n-1", "arm64", OURS, record=OURS))
+    world.api.put(NODES, document("n-2", "arm64", OURS))
+    cleaned = await world.clean()
+    assert taints_of(world.api.read(NODES, "n-1")) == []
+    assert taints_of(world.api.read(NODES, "n-2")) == [OURS]
+    assert cleaned.foreign == (f"n-2 ({OURS})",)
+    assert not (await world.clean(adopt=True)).foreign
