@@ -1,6 +1,7 @@
 """The chart with Helm itself: what it renders is what `polyarch install --print` prints."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -151,6 +152,20 @@ def test_a_misspelt_value_is_refused_by_its_name(helm: Helm, given: str, told: s
     done = helm.run("template", "polyarch", str(CHART), *LOCAL, "--set", given)
     assert done.returncode != 0
     assert told in done.stderr
+
+
+@pytest.mark.req("IN-010")
+def test_it_is_a_dependency_with_a_condition_and_shared_values(helm: Helm, tmp_path: Path) -> None:
+    """Helm validates what a parent says of its dependency, its condition among it, by the dependency's schema."""
+    parent = tmp_path / "parent"
+    shutil.copytree(CHART, parent / "charts" / "polyarch")
+    needed = {"name": "polyarch", "version": "*", "condition": "polyarch.enabled"}
+    chart = {"apiVersion": "v2", "name": "parent", "version": "0.1.0", "dependencies": [needed]}
+    (parent / "Chart.yaml").write_text(yaml.safe_dump(chart))
+    given = ("--set", "polyarch.enabled=true", "--set", "global.imageRegistry=mirror.example")
+    text = helm("template", "polyarch", str(parent), *LOCAL, *given)
+    assert comparable(each for each in yaml.safe_load_all(text) if each) == comparable(wanted(ChartValues()))
+    assert not helm("template", "polyarch", str(parent), *LOCAL, "--set", "polyarch.enabled=false").strip()
 
 
 @pytest.mark.req("IN-010")

@@ -69,8 +69,9 @@ def schema() -> str:
     definitions = described["$defs"]
     made: Document = {"title": "Values of the chart polyarch"} | definitions.pop("ChartValues") | {"$defs": definitions}
     made["title"] = "Values of the chart polyarch"
-    # Helm puts values that a parent chart shares here.
+    # What Helm and parent charts put among the values of a chart: shared values, and the condition of a dependency.
     made["properties"]["global"] = {"type": "object"}
+    made["properties"]["enabled"] = {"type": "boolean"}
     return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
 
 

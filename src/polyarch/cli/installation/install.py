@@ -220,6 +220,8 @@ def _document(outcome: InstallResult) -> dict[str, Any]:
 
 
 Values = dict[str, Any]
+CHART_ONLY: Final = ("global", "enabled", "crds", "dashboards")
+"""Values of the chart that say something to Helm alone: one file may serve both."""
 RECORDED: Final = "the values of the installation, as it remembers them"
 
 
@@ -242,6 +244,7 @@ def settings(
         if not isinstance(values, dict):
             raise UsageError(f"--values {file}: expected a mapping of values, not a {type(values).__name__}")
         _check_components(values.get("components"), f"--values {file}")
+        values = {name: value for name, value in values.items() if name not in CHART_ONLY}
         found = _converted(values, f"--values {file}")
         _check(found, f"--values {file}")
     if components:

@@ -68,6 +68,18 @@ def test_a_dry_run_of_the_client_asks_nobody(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.req("IN-010")
+def test_values_that_say_something_to_helm_alone_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = "global: {imageRegistry: m.example}\nenabled: true\ncrds: {enabled: true}\ndashboards: {enabled: true}\n"
+    (tmp_path / "values.yaml").write_text(f"{given}components: [placement]\n")
+    (tmp_path / "plain.yaml").write_text("components: [placement]\n")
+    printed = []
+    for name in ("values.yaml", "plain.yaml"):
+        assert main(["install", "--print", "--values", str(tmp_path / name)]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+
+
+@pytest.mark.req("IN-010")
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
