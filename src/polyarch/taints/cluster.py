@@ -3,13 +3,13 @@
 Every list is read once, in pages, and a few at a time, since the API server limits what one client may ask.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from polyarch.clock import Clock
-from polyarch.kube.errors import ApiError, Forbidden, NotFound
+from polyarch.kube.errors import Forbidden, NotFound
 from polyarch.kube.lease import Lease, LeaseSpec
 from polyarch.kube.resources import (
     CRONJOBS,
@@ -27,6 +27,7 @@ from polyarch.kube.resources import (
     SERVICE_ACCOUNTS,
     STATEFULSETS,
     Resource,
+    few,
 )
 from polyarch.kube.responses import ListResult
 from polyarch.objects import (
@@ -42,7 +43,7 @@ from polyarch.objects import (
     Workload,
 )
 from polyarch.oci.concurrency import map_concurrently
-from polyarch.taints.documents import GROUP, KINDS, NodeTemplate, bindings, lacking, newest_served, policies
+from polyarch.taints.documents import GROUP, bindings, newest_served, policies
 from polyarch.taints.inventory import ClusterSnapshot, unscheduled
 from polyarch.taints.names import ADDED_TOLERATIONS_ANNOTATION, REGISTRATION_POLICY, ROLE
 from polyarch.taints.node_rules import (
@@ -54,6 +55,7 @@ from polyarch.taints.node_rules import (
     any_platform,
     pending_because_of_taints,
 )
+from polyarch.taints.node_templates import KINDS, NodeTemplate, NodeTemplates, cloud_pools, lacking, unsaid
 from polyarch.taints.plan import Admission, PlanFacts, Policy
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.writes import KubernetesApi
@@ -127,14 +129,14 @@ async def read_live(
 ) -> PlanFacts:
     """``comes``: a controller, or an operator that makes one, will bring what is missing of the admission.
     ``platforms_of``: what the images of a pod run on."""
-    notes: list[str] = []
+    templates = await read_node_templates(api, settings, inventory.nodes)
     admission = Admission(await webhook_problem(api), await _policy(api, settings), comes)
     return PlanFacts(
         admission=admission,
         rolling=rolling(inventory),
         pending=pending(inventory, settings, platforms_of),
-        node_templates=await read_node_templates(api, settings, notes),
-        notes=tuple(notes),
+        node_templates=templates.lacking,
+        notes=templates.notes,
     )
 
 
@@ -186,30 +188,32 @@ async def _policy(api: KubernetesApi, settings: TaintSettings) -> Policy:
     return "present"
 
 
-async def read_node_templates(
-    api: KubernetesApi, settings: TaintSettings, notes: list[str] | None = None
-) -> tuple[NodeTemplate, ...]:
-    """The templates of autoscalers that lack the taint; what may not be read is said in ``notes``."""
+async def read_node_templates(api: KubernetesApi, settings: TaintSettings, nodes: Iterable[Node]) -> NodeTemplates:
+    """The templates of autoscalers and pools of clouds that lack the taint, and what is not known of others."""
     found: list[NodeTemplate] = []
-    for group, kind in KINDS:
-        for resource in _first(await api.discover(group), kind):
+    notes: list[str] = []
+    served = {group: await api.discover(group) for group in dict.fromkeys(kind.group for kind in KINDS)}
+    for kind in KINDS:
+        for resource in _first(served[kind.group], kind.kind):
             try:
                 documents: list[dict[str, Any]] = (await api.list(resource, type=dict)).items
             except (Forbidden, NotFound) as error:
-                _note(notes, resource, error)
+                notes.append(f"{resource} not read: {error}")
                 continue
             found += filter(None, (lacking(resource, each, settings) for each in documents))
-    return tuple(sorted(found, key=lambda each: (each.resource.kind, each.namespace, each.name)))
+            silent = sorted(str(each["metadata"].get("name")) for each in documents if unsaid(resource, each))
+            if silent:
+                notes.append(
+                    f"{resource}: {few(silent)} {'does' if len(silent) == 1 else 'do'} not say which architecture "
+                    f"{'its' if len(silent) == 1 else 'their'} nodes have, so they were not judged"
+                )
+    ordered = sorted(found, key=lambda each: (each.kind, each.namespace, each.name))
+    return NodeTemplates((*ordered, *cloud_pools(nodes, settings)), tuple(notes))
 
 
 def _first(served: tuple[Resource, ...], kind: str) -> list[Resource]:
     """The kind in its preferred version."""
     return [each for each in served if each.kind == kind][:1]
-
-
-def _note(notes: list[str] | None, resource: Resource, error: ApiError) -> None:
-    if notes is not None:
-        notes.append(f"{resource} not read: {error}")
 
 
 # -- whether a process holds a Lease and renews it ---------------------------------------------------------------------

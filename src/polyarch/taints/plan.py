@@ -29,10 +29,10 @@ from polyarch.objects import Node, ObjectKey, Pod
 from polyarch.oci.inspection import Inspection
 from polyarch.platforms import KNOWN_ARCHITECTURES, NodePlatform, PlatformSet
 from polyarch.taints.decision import PodDecision, TolerationLookupProgress
-from polyarch.taints.documents import NodeTemplate
 from polyarch.taints.inventory import ClusterSnapshot, Template, is_terminal
 from polyarch.taints.names import OPT_OUT, REGISTRATION_POLICY, ROLE
 from polyarch.taints.node_rules import Kind, NodeDecision, RolloutPauseReason, decide_node, in_order
+from polyarch.taints.node_templates import NodeTemplate
 from polyarch.taints.patch import stored_patch
 from polyarch.taints.pod_rules import (
     Assessment,

@@ -79,6 +79,18 @@ async def test_templates_of_nodes_are_listed_and_what_may_not_be_read_is_said() 
     assert "nodepools.karpenter.sh not read" in live.notes[0]
 
 
+@pytest.mark.req("TN-028")
+async def test_templates_that_do_not_say_their_architecture_are_named() -> None:
+    machines = Resource("cluster.x-k8s.io", "v1beta1", "machinedeployments", "MachineDeployment")
+    api = cluster()
+    api.kinds += (machines,)
+    api.put(machines, {"metadata": {"name": "workers", "namespace": "infra"}, "spec": {"template": {"spec": {}}}})
+    live = await read_live(api, await read_inventory(api), USUAL, comes=False)
+    assert not live.node_templates
+    [note] = live.notes
+    assert note.startswith("machinedeployments.cluster.x-k8s.io: workers does not say which architecture")
+
+
 @pytest.mark.req("TN-026")
 async def test_pods_that_our_taint_keeps_pending_are_named_with_its_architecture() -> None:
     stuck = pod("stuck", owner=("ReplicaSet", "web"), nodeSelector={"kubernetes.io/arch": "arm64"})

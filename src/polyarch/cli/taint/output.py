@@ -181,7 +181,7 @@ def _surplus(plan: Plan, colour: bool) -> Iterator[str]:
 
 def _node_templates(plan: Plan, colour: bool) -> Iterator[str]:
     rows = [
-        Row((f"{each.resource.kind} {f'{each.namespace}/' if each.namespace else ''}{each.name}", each.detail))
+        Row((f"{each.kind} {f'{each.namespace}/' if each.namespace else ''}{each.name}", each.detail))
         for each in plan.live.node_templates
     ]
     if rows:
@@ -247,12 +247,13 @@ def plan_document(plan: Plan, configured: TaintConfiguration) -> Document:
         ],
         "nodeTemplates": [
             {
-                "kind": each.resource.kind,
+                "kind": each.kind,
                 "namespace": each.namespace,
                 "name": each.name,
                 "architectures": list(each.architectures),
                 "detail": each.detail,
                 "patch": msgspec.to_builtins(each.patch),
+                "command": each.command,
             }
             for each in plan.live.node_templates
         ],

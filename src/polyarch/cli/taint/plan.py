@@ -1,7 +1,7 @@
 """The work of ``polyarch taint plan``: reads the cluster, judges it and prints the plan. Writes nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from polyarch.cli.options.images import ImageOptions
 from polyarch.cli.output.documents import document_text, manifest_text
 from polyarch.cli.output.messages import Messages
 from polyarch.cli.output.tables import Row, table
+from polyarch.cli.output.terminal import printable
 from polyarch.cli.taint.configuration import FlagConfiguration, TaintConfiguration, configured, given
 from polyarch.cli.taint.options import ConfigurationFlags
 from polyarch.cli.taint.output import plan_document, plan_text
@@ -31,7 +32,6 @@ from polyarch.taints.documents import (
     GROUP,
     VERSIONS,
     KubeletFlag,
-    NodeTemplate,
     guard_policies,
     kubelet_flags,
     newest_served,
@@ -41,6 +41,7 @@ from polyarch.taints.documents import (
 from polyarch.taints.inventory import ClusterSnapshot
 from polyarch.taints.names import LEASE
 from polyarch.taints.node_rules import architecture_of
+from polyarch.taints.node_templates import NodeTemplates
 from polyarch.taints.plan import Plan, PlanBuilder, plan
 from polyarch.taints.settings import TaintSettings
 
@@ -110,14 +111,13 @@ def _emit(
     chosen: Sequence[Output],
     messages: Messages,
 ) -> int:
-    async def work(client: Client) -> tuple[TaintConfiguration, Callable[[str, bool], str]]:
+    async def work(client: Client) -> tuple[TaintConfiguration, Emitted]:
         found = await configured(client, configuration)
-        things = await emitted(client, what, found.settings, handler=handler)
-        return found, lambda form, colour: emission_text(what, things, form, colour=colour)
+        return found, await emitted(client, what, found.settings, handler=handler)
 
-    found, render = asyncio.run(on_cluster("taint plan", cluster, work))
-    emit(chosen, render)
-    for note in found.notes:
+    found, things = asyncio.run(on_cluster("taint plan", cluster, work))
+    emit(chosen, lambda form, colour: emission_text(what, things, form, colour=colour))
+    for note in (*found.notes, *(things.notes if isinstance(things, NodeTemplates) else ())):
         messages.note(note)
     return 0
 
@@ -159,16 +159,16 @@ async def _comes(client: Client, found: TaintConfiguration) -> bool:
 
 FLAGS_VERSION: Final = "polyarch.dev/kubelet-flags/v1"
 NODE_TEMPLATES_VERSION: Final = "polyarch.dev/node-templates/v1"
-Emitted = Sequence[dict[str, Any]] | Sequence[KubeletFlag] | Sequence[NodeTemplate]
+Emitted = Sequence[dict[str, Any]] | Sequence[KubeletFlag] | NodeTemplates
 
 
 async def emitted(client: Client, what: What, settings: TaintSettings, *, handler: str) -> Emitted:
     """Reads what it takes, and writes nothing."""
     if what == "guard-policies":
         return guard_policies(settings)
-    if what == "nodepools":
-        return await read_node_templates(client, settings)
     nodes = (await client.list(NODES, type=Node)).items
+    if what == "nodepools":
+        return await read_node_templates(client, settings, nodes)
     existing = frozenset(filter(None, map(architecture_of, nodes)))
     if what == "runtimeclasses":
         return runtime_classes(settings, existing, handler=handler)
@@ -180,16 +180,14 @@ async def emitted(client: Client, what: What, settings: TaintSettings, *, handle
 
 def emission_text(what: What, found: Emitted, form: str, *, colour: bool = False) -> str:
     """The text of a format."""
-    match what:
-        case "kubelet-flags":
-            return _flags([each for each in found if isinstance(each, KubeletFlag)], form, colour)
-        case "nodepools":
-            return _node_templates([each for each in found if isinstance(each, NodeTemplate)], form)
-        case _:
-            documents = [each for each in found if isinstance(each, dict)]
-            if form == "json":
-                return document_text({"apiVersion": "v1", "kind": "List", "items": documents}, form)
-            return manifest_text(documents)
+    if isinstance(found, NodeTemplates):
+        return _node_templates(found, form)
+    if what == "kubelet-flags":
+        return _flags([each for each in found if isinstance(each, KubeletFlag)], form, colour)
+    documents = [each for each in found if isinstance(each, dict)]
+    if form == "json":
+        return document_text({"apiVersion": "v1", "kind": "List", "items": documents}, form)
+    return manifest_text(documents)
 
 
 def _flags(found: Iterable[KubeletFlag], form: str, colour: bool) -> str:
@@ -199,24 +197,22 @@ def _flags(found: Iterable[KubeletFlag], form: str, colour: bool) -> str:
     return document_text({"schemaVersion": FLAGS_VERSION, "flags": msgspec.to_builtins(list(found))}, form)
 
 
-def _node_templates(found: Iterable[NodeTemplate], form: str) -> str:
+def _node_templates(found: NodeTemplates, form: str) -> str:
     if form == "text":
-        lines = [
-            line
-            for each in found
-            for line in (f"# {each.resource.kind} {each.name}: {each.detail}", each.command if each.patch else "")
-        ]
-        return "".join(f"{line}\n" for line in lines if line)
+        lines = [line for each in found.lacking for line in (f"# {each.kind} {each.name}: {each.detail}", each.command)]
+        return "".join(f"{printable(line)}\n" for line in lines if line)
     entries = [
         {
-            "apiVersion": each.resource.api_version,
-            "kind": each.resource.kind,
+            "apiVersion": each.api_version,
+            "kind": each.kind,
             "namespace": each.namespace,
             "name": each.name,
             "architectures": list(each.architectures),
             "detail": each.detail,
             "patch": msgspec.to_builtins(each.patch),
+            "command": each.command,
         }
-        for each in found
+        for each in found.lacking
     ]
-    return document_text({"schemaVersion": NODE_TEMPLATES_VERSION, "templates": entries}, form)
+    notes = list(found.notes)
+    return document_text({"schemaVersion": NODE_TEMPLATES_VERSION, "templates": entries, "notes": notes}, form)

@@ -16,8 +16,8 @@ from polyarch.cli.taint.configuration import given
 from polyarch.cli.taint.options import ConfigurationFlags
 from polyarch.cli.taint.plan import emission_text
 from polyarch.kube.patches import add
-from polyarch.kube.resources import Resource
-from polyarch.taints.documents import KubeletFlag, NodeTemplate
+from polyarch.taints.documents import KubeletFlag
+from polyarch.taints.node_templates import NodeTemplate, NodeTemplates
 
 pytestmark = pytest.mark.req("TN-064")
 
@@ -137,17 +137,21 @@ def test_flags_of_kubelets_are_a_table_or_a_document() -> None:
 
 @pytest.mark.req("TN-028")
 def test_patches_of_autoscalers_are_commands_or_a_document() -> None:
-    pools = Resource("karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)
-    single = NodeTemplate(pools, "", "arm", ("arm64",), (add("/spec/template/spec/taints", []),), "it lacks the taint")
-    several = NodeTemplate(pools, "", "any", ("amd64", "arm64"), (), "one for each")
-    assert emission_text("nodepools", [single, several], "text").splitlines() == [
+    patch = (add("/spec/template/spec/taints", []),)
+    single = NodeTemplate(
+        kind="NodePool", name="arm", patch=patch, detail="it lacks the taint", command="kubectl patch"
+    )
+    several = NodeTemplate(kind="NodePool", name="any", detail="one for each")
+    found = NodeTemplates((single, several), ("machinesets not read",))
+    assert emission_text("nodepools", found, "text").splitlines() == [
         "# NodePool arm: it lacks the taint",
         single.command,
         "# NodePool any: one for each",
     ]
-    document = json.loads(emission_text("nodepools", [single, several], "json"))
+    document = json.loads(emission_text("nodepools", found, "json"))
     assert document["schemaVersion"] == "polyarch.dev/node-templates/v1"
     assert document["templates"][0]["patch"] == list(msgspec.to_builtins(single.patch))
+    assert document["notes"] == ["machinesets not read"]
 
 
 @pytest.mark.req("TN-054")
