@@ -8,11 +8,13 @@ Instances hold no reference cycles and are not tracked by the garbage collector 
 store cost no collection time.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+import msgspec.inspect
 
 from polyarch.selectors import LabelSelector
 from polyarch.tolerations import Taint, Toleration
@@ -291,6 +293,51 @@ class Pod(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=T
     @property
     def node_affinity(self) -> NodeAffinity | None:
         return self.spec.affinity.node_affinity if self.spec.affinity is not None else None
+
+
+# -- objects as people write them --------------------------------------------------------------------------------------
+
+
+def without_null_values(content: Any, type: type[Any]) -> Any:
+    """The JSON value as an API server takes it that reads it as this type: a null member is absent, and a null in a
+    list or map is the empty value of its kind. Members that the type does not have are unchanged.
+    """
+    return _without_nulls(content, _type_info(type))  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=256)
+def _type_info(type: Hashable) -> msgspec.inspect.Type:
+    return msgspec.inspect.type_info(type)
+
+
+def _without_nulls(content: Any, info: msgspec.inspect.Type) -> Any:
+    if isinstance(info, msgspec.inspect.UnionType):
+        info = next((each for each in info.types if not isinstance(each, msgspec.inspect.NoneType)), info)
+    match info:
+        case msgspec.inspect.StructType() if isinstance(content, dict):
+            fields = {field.encode_name: field.type for field in _type_info(info.cls).fields}  # type: ignore[attr-defined]
+            return {
+                name: _without_nulls(value, fields[name]) if name in fields else value
+                for name, value in content.items()
+                if value is not None or name not in fields
+            }
+        case msgspec.inspect.ListType() if isinstance(content, list):
+            return [_without_nulls(_zero(info.item_type) if each is None else each, info.item_type) for each in content]
+        case msgspec.inspect.DictType() if isinstance(content, dict):
+            return {
+                name: _without_nulls(_zero(info.value_type) if value is None else value, info.value_type)
+                for name, value in content.items()
+            }
+    return content
+
+
+def _zero(info: msgspec.inspect.Type) -> Any:
+    match info:
+        case msgspec.inspect.StructType():
+            return {}
+        case msgspec.inspect.StrType():
+            return ""
+    return None
 
 
 def oldest_by_namespace(pods: Iterable[Pod], now: datetime) -> dict[str, float]:

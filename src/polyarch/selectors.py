@@ -224,6 +224,11 @@ def _check_key(key: object, field: str) -> None:
         raise InvalidSelector(field, f"{key[:300]!r} {problem}")
 
 
+def is_label_value(text: str) -> bool:
+    """Whether a label may have this value."""
+    return not text or _NAME.fullmatch(text) is not None
+
+
 def _check_value(value: object, field: str) -> None:
     if not isinstance(value, str):
         raise InvalidSelector(field, "the value is not a string")

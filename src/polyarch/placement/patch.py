@@ -182,7 +182,7 @@ Json = dict[str, Any]
 
 def admission_patch(case: ExaminedPod, decision: PlacementDecision, path: AdmissionPath) -> tuple[Operation, ...]:
     """The webhook's patch for a pod on this path; empty if nothing changes."""
-    if decision.rule is Reason.EXCLUDED_NAMESPACE:
+    if decision.rule in (Reason.EXCLUDED_NAMESPACE, Reason.INVALID_POD):
         return ()
     if case.is_audited:
         wanted = audit_annotations(case, decision)
@@ -252,11 +252,21 @@ def _members(
         if wanted:
             yield add(f"/metadata/{member}", dict(wanted))
         return
+    if member == "annotations" and _size(current) + _size(wanted) > MAX_ANNOTATIONS:
+        return  # the API server would reject the pod for what is ours
     for key, value in wanted.items():
         if current.get(key) != value:
             yield add(_POINTERS[member, key], value)
     for key in stale:
         yield remove(_POINTERS[member, key])
+
+
+MAX_ANNOTATIONS: Final = 256 * 1024
+"""What the API server lets the annotations of an object have, in bytes of keys and values."""
+
+
+def _size(annotations: Mapping[str, str]) -> int:
+    return sum(len(text.encode(errors="replace")) for pair in annotations.items() for text in pair)
 
 
 def _affinity(view: UserPod, decision: PlacementDecision | None) -> Iterator[Operation]:

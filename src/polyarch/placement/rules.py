@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from polyarch.images.pod_images import ImageEffect, ImageFacts, ImageUse, image_facts, images_of
+from polyarch.images.constraints import constraints_of
+from polyarch.images.pod_images import ImageEffect, ImageFacts, ImageUse, deciders, image_facts, images_of, listed
 from polyarch.objects import NodeSelectorRequirement, NodeSelectorTerm, Pod, PreferredSchedulingTerm
 from polyarch.oci.inspection import Inspection
 from polyarch.placement import names
@@ -34,7 +35,8 @@ from polyarch.placement.decision import (
     unavailable_message,
 )
 from polyarch.placement.settings import OSConstraint, ScoringSource, Settings, preferences
-from polyarch.platforms import PlatformSet
+from polyarch.platforms import ASSUMED_ARCHITECTURES, KNOWN_ARCHITECTURES, NodePlatform, PlatformSet
+from polyarch.selectors import is_label_value
 
 # -- the pod as its user wrote it --------------------------------------------------------------------------------------
 # The pod without anything that placement wrote. So a manifest copied from a placed pod, and a pod in a second round of
@@ -58,6 +60,9 @@ class UserTerm(msgspec.Struct, frozen=True, gc=False):
     keys: tuple[str, ...]
     """Keys of the user's matchExpressions."""
     is_empty: bool = False
+    chooses_architecture: bool = False
+    """One of the user's expressions says which architectures it wants, not only which it does not, nor that there is
+    one."""
     arch_at: int = ABSENT
     """Position of our architecture expression, or of our marker, among the term's matchExpressions."""
     os_at: int = ABSENT
@@ -65,7 +70,7 @@ class UserTerm(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_closed(self) -> bool:
         """It needs no architecture expression of ours."""
-        return self.is_empty or names.ARCH_KEY in self.keys
+        return self.is_empty or self.chooses_architecture
 
 
 class UserPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -153,8 +158,17 @@ def _user_terms(pod: Pod, record: DecisionRecord | None) -> tuple[tuple[UserTerm
                 continue
             arch_at = os_at = ABSENT
             keys = tuple(each.key for each in expressions)
-        terms.append(UserTerm(index, keys, term.is_empty, arch_at, os_at))
+        chooses = any(
+            each.key == names.ARCH_KEY and each.operator not in _OPEN_OPERATORS
+            for at, each in enumerate(expressions)
+            if at != arch_at
+        )
+        terms.append(UserTerm(index, keys, term.is_empty, chooses, arch_at, os_at))
     return tuple(terms), created
+
+
+_OPEN_OPERATORS: Final = ("NotIn", "Exists")
+"""Operators that leave open which architectures a pod can run on: the author excluded some, or wants any."""
 
 
 def _own_expressions(term: NodeSelectorTerm, index: int, record: DecisionRecord) -> tuple[int, int]:
@@ -309,6 +323,53 @@ def _pinned_os(term: NodeSelectorTerm) -> str:
     return ""
 
 
+# -- what the user requires of architectures, beside the images --------------------------------------------------------
+# Placement leaves such a pod alone. ``explain`` says what is wrong with it, as lint does of its manifest.
+
+
+class OwnRequirement(NamedTuple):
+    """Whether the architectures that the user asks for are those of the images."""
+
+    problem: str = ""
+    can_run: bool = True
+
+
+def images_of_requirement(case: "ExaminedPod") -> tuple[ImageUse, ...]:
+    """The images of a pod that requires architectures itself; none for other pods."""
+    if case.rule is Reason.ARCHITECTURE_ALREADY_REQUIRED or (case.rule is None and not case.needs_constraint):
+        return images_of(case.pod, searched=case.settings.short_names_searched)
+    return ()
+
+
+def own_requirement(case: "ExaminedPod", inspections: Mapping[str, Inspection]) -> OwnRequirement:
+    """What the images say of the architectures that the user requires; an unresolved image says nothing."""
+    uses = images_of_requirement(case)
+    if not uses:
+        return OwnRequirement()
+    read = image_facts(uses, inspections, final=True, stale_for=case.settings.images_stale_for)
+    known = supported_platforms(read, case.view, case.settings.os_constraint)
+    if known.is_everything:
+        return OwnRequirement()
+    constraints = constraints_of(case.pod)
+    system = stated_os(case.view) or known.os or "linux"
+    admitted = [
+        each
+        for each in sorted(KNOWN_ARCHITECTURES | set(known.architectures))
+        if constraints.admits(NodePlatform(system, each))
+    ]
+    lacking = [each for each in admitted if each not in known.architectures]
+    if len(lacking) == len(admitted):
+        return OwnRequirement(
+            f"the pod can run nowhere: it requires {listed(lacking) or 'no known architecture'} itself, but its images "
+            f"run on {listed(known.architectures) or 'nothing'} only ({deciders(read)})",
+            can_run=False,
+        )
+    usual = [each for each in lacking if each in ASSUMED_ARCHITECTURES]
+    if not usual:
+        return OwnRequirement()
+    return OwnRequirement(f"the pod admits {listed(usual)} itself, where its images do not run ({deciders(read)})")
+
+
 # -- required terms ----------------------------------------------------------------------------------------------------
 # The user's terms are never removed, reordered or merged, and a term is added only to a pod without any. Each term is
 # handled alone: an empty one (it matches no node) stays empty, one that already has the key is unchanged, any other
@@ -331,7 +392,7 @@ def plan_terms(view: UserPod, *, key: str, os: str) -> TermPlan:
         return TermPlan((0,), (0,) if os else (), created=True)
     terms, os_terms = [], []
     for term in view.terms:
-        if term.is_empty or key in term.keys:
+        if term.is_empty or (term.is_closed if key == names.ARCH_KEY else key in term.keys):
             continue
         index = resulting_index(view, term.index)
         terms.append(index)
@@ -461,6 +522,25 @@ def architecture_required(view: UserPod) -> bool:
     return bool(view.terms) and all(term.is_closed for term in view.terms)
 
 
+def is_invalid(pod: ExaminedPod) -> bool:
+    """Whether the API server will reject the pod for something that our patch would put right or remove: then what is
+    accepted would depend on what polyarch knows of the images."""
+    if pod.facts.stored:
+        return False
+    required, own_gates = pod.pod.required, len(pod.view.own_gates)
+    return (
+        (required is not None and not required.node_selector_terms)
+        or own_gates > (0 if pod.pod.spec.node_name else 1)
+        or any(not is_label_value(value) for value in _own_labels(pod.pod.metadata.labels))
+    )
+
+
+def _own_labels(labels: Mapping[str, str] | None) -> Iterable[str]:
+    if not labels or names.OWN_LABELS.isdisjoint(labels):
+        return ()
+    return (labels[key] for key in names.OWN_LABELS & labels.keys())
+
+
 def in_operator_namespace(pod: ExaminedPod) -> bool:
     return bool(pod.settings.operator_namespace) and pod.facts.namespace == pod.settings.operator_namespace
 
@@ -496,6 +576,7 @@ def nothing_left_to_say(pod: ExaminedPod) -> bool:
 
 
 ELIGIBILITY_RULES: Final[tuple[tuple[Reason, Callable[[ExaminedPod], bool]], ...]] = (
+    (Reason.INVALID_POD, is_invalid),
     (Reason.OPERATOR_NAMESPACE, in_operator_namespace),
     (Reason.KUBE_NAMESPACE, in_kube_namespace),
     (Reason.EXCLUDED_NAMESPACE, in_excluded_namespace),

@@ -7,6 +7,7 @@ import pytest
 from placement_cases import (
     APP,
     UID,
+    Document,
     admitted,
     answers,
     arch,
@@ -25,7 +26,7 @@ from placement_cases import (
 
 from polyarch.kube.patches import TestFailed, apply_patch
 from polyarch.placement import names
-from polyarch.placement.decision import LookupProgress
+from polyarch.placement.decision import LookupProgress, Reason
 
 BOTH = answers(index(APP, "amd64", "arm64"))
 GATED = {names.SCHEDULING_GATE_LABEL: "gated", names.NODE_AFFINITY_LABEL: "not-set"}
@@ -50,7 +51,40 @@ def test_gating_a_pod_without_gates(gates: list[str] | None) -> None:
 @pytest.mark.req("PL-105")
 def test_the_gate_is_never_there_twice() -> None:
     assert admitted(pod(gates=[names.GATE, "other"])).gates == [names.GATE, "other"]
-    assert admitted(pod(gates=[names.GATE, "other", names.GATE])).gates == [names.GATE, "other"]
+
+
+REFUSED = {
+    "no terms": pod(terms=[]),
+    "terms missing": pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}),
+    "terms null": pod(
+        affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": None}}}
+    ),
+    "our gate twice": pod(gates=[names.GATE, "other", names.GATE]),
+    "our gate and a node": pod(gates=[names.GATE], nodeName="n1"),
+    "no value of a label": pod(labels={names.SCHEDULING_GATE_LABEL: "not a value!"}),
+    "too long a value of a label": pod(labels={names.SINGLE_ARCH_LABEL: "x" * 64}),
+}
+"""Pods that the API server refuses, for something that our patch would change."""
+
+
+@pytest.mark.req("PL-224")
+@pytest.mark.parametrize("document", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("known", [None, BOTH], ids=["unknown image", "known image"])
+def test_an_invalid_pod_is_left_as_it_is(document: Document, known: Any) -> None:
+    """The API server refuses it, whatever polyarch knows of its images."""
+    result = admitted(document, known)
+    assert (result.pod, result.decision.rule) == (document, Reason.INVALID_POD)
+
+
+@pytest.mark.req("PL-224")
+def test_annotations_that_fill_what_is_allowed_get_no_record() -> None:
+    """256 KiB is all that a pod may have; one more byte of ours, and the API server would refuse the pod."""
+    document = pod(annotations={"x": "y" * (256 * 1024 - 100)})
+    result = admitted(document, BOTH)
+    assert (result.annotations, required(result.pod)) == (
+        document["metadata"]["annotations"],
+        [term(arch("amd64", "arm64"))],
+    )
 
 
 @pytest.mark.req("PL-105")

@@ -35,7 +35,7 @@ from polyarch.placement.admission import admit
 from polyarch.placement.decision import LookupProgress, PlacementDecision
 from polyarch.placement.patch import AdmissionPath as Way
 from polyarch.placement.patch import admission_patch
-from polyarch.placement.rules import ExaminedPod, decide, examine
+from polyarch.placement.rules import ExaminedPod, decide, examine, images_of_requirement, own_requirement
 
 Stage = Literal["admission", "controller"]
 Json = dict[str, Any]
@@ -53,6 +53,8 @@ class ExplanationEntry(msgspec.Struct, frozen=True):
     agrees: bool = True
     fits: bool = True
     """Some node takes it, or none is known."""
+    can_run: bool = True
+    """Some platform that the pod itself asks for has all of its images."""
 
 
 class LookupOptions(NamedTuple):
@@ -81,6 +83,7 @@ def run_explain(asked: ExplainOptions, images: ImageOptions, outputs: Sequence[O
     """Decide anew and print; returns the exit code."""
     errors_only(verbose=messages.verbose)
     images.check()
+    problems: list[UsageError] = []
     try:
         # The question is what would be decided now, so every tag is checked again.
         registries = LookupOptions(
@@ -90,7 +93,9 @@ def run_explain(asked: ExplainOptions, images: ImageOptions, outputs: Sequence[O
             notes, found = asyncio.run(_in_cluster(asked, registries))
         else:
             configuration = configuration_from(documents_in(asked.objects, messages.remark))
-            given = pods_from(documents_in(asked.files, messages.remark), namespace=asked.namespace or "default")
+            given, problems = pods_from(
+                documents_in(asked.files, messages.remark), namespace=asked.namespace or "default"
+            )
             notes = configuration.notes
             found = asyncio.run(_in_files(given, configuration, asked, registries))
     except (InvalidSetting, ConfigurationError) as error:
@@ -100,6 +105,8 @@ def run_explain(asked: ExplainOptions, images: ImageOptions, outputs: Sequence[O
     emit(outputs, lambda form, colour: _rendered([each.entry for each in found], form, colour))
     for note in (*notes, *_missed(found), *_elsewhere(found)):
         messages.note(note)
+    if problems:
+        raise UsageError("\n".join(map(str, problems)))
     return _exit_code(found, cold=asked.cold)
 
 
@@ -125,7 +132,8 @@ async def _in_files(
             explained = _at_controller(each, case, configuration, answers)
         entry = _with(tolerations, explained.entry, answers)
         entry, fits = _on_nodes(entry, each, configuration, answers, refused=refused)
-        found.append(msgspec.structs.replace(explained, entry={"source": each.source, **entry}, fits=fits))
+        explained = msgspec.structs.replace(explained, entry={"source": each.source, **entry}, fits=fits)
+        found.append(_judged(explained, case, answers))
     return found
 
 
@@ -182,11 +190,21 @@ async def _in_cluster(
         decision = seen.now(case, answers)
         entry = _with(tolerations, documents.explain_controller(seen.given.document, case, decision), answers)
         entry, fits = _on_nodes(entry, seen.given, seen.configuration, answers)
-        return seen.configuration.notes, [ExplanationEntry(entry, decision, fits=fits)]
+        return seen.configuration.notes, [_judged(ExplanationEntry(entry, decision, fits=fits), case, answers)]
     decision = decide(case, answers, LookupProgress.ENDED)
     entry = _with(tolerations, documents.explain_finished(seen.given.document, case, decision), answers)
     entry, fits = _on_nodes(entry, seen.given, seen.configuration, answers)
-    return seen.configuration.notes, [ExplanationEntry(entry, decision, entry["agrees"], fits or seen.is_bound)]
+    explained = ExplanationEntry(entry, decision, entry["agrees"], fits or seen.is_bound)
+    return seen.configuration.notes, [_judged(explained, case, answers)]
+
+
+def _judged(explained: ExplanationEntry, case: ExaminedPod, answers: Mapping[str, Inspection]) -> ExplanationEntry:
+    """With what is wrong with the architectures that the pod itself asks for, which placement leaves as they are."""
+    requirement = own_requirement(case, answers)
+    if not requirement.problem:
+        return explained
+    entry = {**explained.entry, "warnings": [*explained.entry["warnings"], requirement.problem]}
+    return msgspec.structs.replace(explained, entry=entry, can_run=requirement.can_run)
 
 
 async def _answers(
@@ -204,7 +222,7 @@ async def _answers(
     operator bundles.
     """
     cases = list(cases)
-    images = [use for case in cases for use in case.images]
+    images = [use for case in cases for use in (case.images or images_of_requirement(case))]
     images += [use for each in tolerations if each is not None for use in each.case.images]
     images += [use for pod in pods for use in images_of(pod)]
     uses = {use.text: use.reference for use in images if use.reference is not None}
@@ -246,7 +264,8 @@ def _exit_code(found: Iterable[ExplanationEntry], *, cold: bool) -> int:
     open_ = False
     for each in found:
         is_open = any(_is_open(image) for image in each.decision.unresolved)
-        if not each.fits or not documents.can_run(each.decision) or not (each.agrees or is_open):
+        runs = each.fits and each.can_run and documents.can_run(each.decision)
+        if not runs or not (each.agrees or is_open):
             return 1
         open_ = open_ or is_open
     return 3 if open_ and not cold else 0
@@ -375,13 +394,13 @@ def _terms(affinity: Any) -> list[str]:
     """One line per term."""
     if not affinity:
         return []
-    terms = affinity.get("nodeSelectorTerms", []) if isinstance(affinity, dict) else affinity
+    terms = (affinity.get("nodeSelectorTerms") or []) if isinstance(affinity, dict) else affinity
     lines = []
     for term in terms:
-        preference = term.get("preference", term)
+        preference = term.get("preference", term) or {}
         expressions = [*(preference.get("matchExpressions") or ()), *(preference.get("matchFields") or ())]
         texts = [
-            " ".join((each["key"], each["operator"], ",".join(each.get("values") or ()))).strip()
+            " ".join((each.get("key", ""), each.get("operator", ""), ",".join(each.get("values") or ()))).strip()
             for each in expressions
         ]
         weight = f"{term['weight']}: " if "weight" in term else ""

@@ -23,7 +23,15 @@ from polyarch.kube.errors import ApiError, Forbidden, NotFound
 from polyarch.kube.resources import NAMESPACES, NODES, PODS, RUNTIME_CLASSES, SECRETS, Resource
 from polyarch.manifests.scan.pod_specs import KINDS
 from polyarch.names import DEFAULT_NAMESPACE
-from polyarch.objects import Namespace, Node, PartialObjectMetadata, Pod, RuntimeClass, Secret
+from polyarch.objects import (
+    Namespace,
+    Node,
+    PartialObjectMetadata,
+    Pod,
+    RuntimeClass,
+    Secret,
+    without_null_values,
+)
 from polyarch.oci.auth.credential_stores import ChainedCredentials, CredentialStore, KeyringCredentials
 from polyarch.oci.auth.credentials import Document
 from polyarch.oci.inspection import Inspection
@@ -287,25 +295,39 @@ def _singleton(document: FileDocument, found: Any, known: Any) -> Any:
     return found
 
 
-def pods_from(documents: Iterable[FileDocument], *, namespace: str) -> list[GivenPod]:
-    """Pods, and the pods of workloads' templates; other objects are skipped, as manifests hold many kinds.
+def pods_from(documents: Iterable[FileDocument], *, namespace: str) -> tuple[list[GivenPod], list[UsageError]]:
+    """Pods, and the pods of workloads' templates; other objects are skipped, as manifests hold many kinds. Then what is
+    wrong with those that cannot be read, which keeps none of the others from being explained.
 
     ``namespace`` counts where an object names none. :class:`UsageError` if there is no pod at all.
     """
     documents = list(documents)
-    pods = [pod for document in documents for pod in _pods_of(document, namespace)]
+    pods: list[GivenPod] = []
+    problems: list[UsageError] = []
+    for document in documents:
+        try:
+            pods += _pods_of(document, namespace)
+        except UsageError as error:
+            problems.append(error)
+    if not pods and problems:
+        raise problems[0]
     if not pods:
         files = ", ".join(dict.fromkeys(document.file for document in documents)) or "the files"
         kinds = f"{', '.join(KINDS)} or a Kubeflow job"
         raise UsageError(f"{files}: nothing to explain; expected objects of the kinds {kinds}")
-    return pods
+    return pods, problems
 
 
 def _pods_of(document: FileDocument, namespace: str) -> Iterator[GivenPod]:
     if document.kind == "Pod":
-        content = {"metadata": {}, **document.content}  # patches add labels and annotations to it
+        content = {
+            "metadata": {},
+            "spec": {},
+            **without_null_values(document.content, Pod),
+        }  # patches add to its metadata
         yield GivenPod(content, document.into(Pod), document.namespace or namespace, document.where)
         return
     name = document.name or document.kind.lower()
     for made in templates_of(document, namespace=namespace):
-        yield GivenPod(made.content, made.into(Pod), made.namespace, f"{document.kind} {name}, {document.where}")
+        content = {"spec": {}, **without_null_values(made.content, Pod)}
+        yield GivenPod(content, made.into(Pod), made.namespace, f"{document.kind} {name}, {document.where}")

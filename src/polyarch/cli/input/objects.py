@@ -19,6 +19,7 @@ from polyarch.cli.input.files import find_files
 from polyarch.kube.schema import Schema, mistyped, stored_schema, without_nulls
 from polyarch.manifests.scan.composer import MAX_DEPTH, compose_text
 from polyarch.manifests.scan.nodes import chunks, value
+from polyarch.objects import without_null_values
 from polyarch.oci.platforms_file import AnswerFile, InvalidAnswers
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class FileDocument(msgspec.Struct, frozen=True):
         for field, problem in mistyped(stored_schema(crd), without_nulls(self.content)) if crd is not None else ():
             raise self._misfit(f".{field}", field, problem)
         try:
-            return msgspec.convert(self.content, type)
+            return msgspec.convert(without_null_values(self.content, type), type)
         except msgspec.ValidationError as error:
             problem, _, path = str(error).rstrip("`").partition(" - at `")
             raise self._misfit(path, path.removeprefix("$.") or "the object", problem) from None

@@ -116,6 +116,85 @@ def test_a_pod_is_placed_as_the_webhook_would(explain):
     ]
 
 
+NULLS = {
+    "terms": (
+        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: }}}",
+        None,
+    ),
+    "a term": (
+        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [null]}}}",
+        None,
+    ),
+    "a preference": (
+        "affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: null}]}}",
+        ["amd64", "arm64"],
+    ),
+    "a preferred term": (
+        "affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [null]}}",
+        ["amd64", "arm64"],
+    ),
+    "an expression": (
+        (
+            "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: "
+            "[{matchExpressions: [null]}]}}}"
+        ),
+        None,
+    ),
+    "affinity": ("affinity: ~", ["amd64", "arm64"]),
+    "a label of the selector": ("nodeSelector: {disk: ~}", ["amd64", "arm64"]),
+    "gates and tolerations": ("schedulingGates: [null]\n  tolerations: ~\n  volumes: [null]", ["amd64", "arm64"]),
+    "containers of the start": ("initContainers: ~", ["amd64", "arm64"]),
+}
+
+
+@pytest.mark.req("PL-731")
+@pytest.mark.parametrize(("members", "architectures"), NULLS.values(), ids=NULLS)
+@pytest.mark.parametrize("stage", ["admission", "controller"])
+def test_null_is_read_as_the_api_server_reads_it(explain, members, architectures, stage):
+    """Charts whose values were left out render it, at any place; the texts are printed too."""
+    text = f"""
+kind: Pod
+metadata: {{name: a, namespace: shop}}
+spec:
+  {members}
+  containers: [{{name: a, image: "web:1"}}]
+---
+{yaml.safe_dump(pod("side:1", name="b"))}"""
+    first, second = explain(text, args=("-o", "json", "--stage", stage)).pods
+    assert values(second) == ["arm64", "s390x"]
+    if architectures is not None:
+        assert values(first) == architectures
+    assert "/b  (" in explain(text, args=("--stage", stage)).out
+
+
+@pytest.mark.req("PL-731")
+def test_what_cannot_be_read_keeps_nothing_else_from_being_explained(explain):
+    broken = pod("web:1", name="broken")
+    broken["spec"]["containers"] = "none"
+    found = explain(pod("web:1"), broken, pod("side:1", name="last"))
+    assert (found.code, len(found.pods)) == (2, 2)
+    assert "document 2" in found.err
+    assert "containers" in found.err
+
+
+@pytest.mark.req("PL-202")
+@pytest.mark.parametrize(
+    ("selector", "code", "said"),
+    [
+        ({"kubernetes.io/arch": "s390x"}, 1, "can run nowhere: it requires s390x"),
+        ({"kubernetes.io/arch": "amd64"}, 0, None),
+        ({"kubernetes.io/arch": "x86_64"}, 1, "can run nowhere"),
+    ],
+)
+def test_a_pod_that_requires_what_its_images_lack_is_told(explain, selector, code, said):
+    document = pod("web:1")
+    document["spec"]["nodeSelector"] = selector
+    found = explain(document)
+    [entry] = found.pods
+    assert (found.code, entry["decision"]["reason"]) == (code, "ArchitectureAlreadyRequired")
+    assert any(said in warning for warning in entry["warnings"]) if said else not entry["warnings"]
+
+
 @pytest.mark.req("PL-731")
 def test_a_directory_is_searched_for_manifests_as_lint_searches_it(tmp_path: Path, capsys, monkeypatch):
     """What cannot be read in it is said and left out; what is named has to be readable."""
