@@ -71,6 +71,11 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_a_leader_killed_in_the_middle",
         ),
     },
+    "test_random_manifests": {
+        "20 000 files, other ones every night; 500 are always run": (
+            "test_what_fix_writes_is_what_it_says_on_random_files[20000",
+        ),
+    },
     "test_watch_faults": {
         "other faults of watches than an end in mid-line and a 410": (
             "test_pods_are_released_once_whatever_the_watch_does[watch: 410 as a status",

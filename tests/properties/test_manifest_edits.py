@@ -18,7 +18,7 @@ from polyarch.cli.lint.fix import FixReport
 from polyarch.manifests.edit.editor import render
 from polyarch.manifests.edit.layout import CannotEdit
 from polyarch.manifests.edit.style import scalar
-from polyarch.manifests.fix import FixRequest, fix, prove
+from polyarch.manifests.fix import FixRequest, fix
 from polyarch.manifests.operations import (
     Add,
     Remove,
@@ -31,6 +31,7 @@ from polyarch.manifests.operations import (
     read,
     segments,
 )
+from polyarch.manifests.proof import prove
 from polyarch.manifests.report import Report
 from polyarch.manifests.rules.catalogue import DOCUMENT_RULES
 from polyarch.manifests.rules.options import FixOptions, LintOptions
@@ -146,6 +147,14 @@ class Writer:
         return brackets[0] + blank + self.random.choice([", ", " , ", ",  "]).join(parts) + tail + blank + brackets[1]
 
 
+def plain(text: str) -> Any:
+    """What PyYAML reads, with every scalar as its text; the error for what it does not read."""
+    try:
+        return list(yaml.load_all(text, Loader=yaml.CBaseLoader))
+    except (yaml.YAMLError, TypeError, ValueError) as error:
+        return type(error)
+
+
 def pointers(value: Any, path: str = "") -> list[tuple[str, Any]]:
     found = [(path, value)]
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -207,7 +216,13 @@ def test_edits_do_what_was_asked_and_nothing_else(value: Any, fresh: list[Any], 
     except CannotEdit:
         return
     after = splice(source.text, edits)
-    assert prove(source, [(document, operations)], after) is None, (source.text, operations, after)
+    assert prove(source, after, {document.index: operations}) is None, (source.text, operations, after)
+    for _ in range(4):
+        at = random.randrange(len(after))
+        noise = random.choice(["", " ", "\n", "x", " # ", ": ", "1", "'", "- ", "&a ", "\t"])
+        other = after[:at] + noise + after[at + random.randint(0, 2) :]
+        if plain(other) != plain(after):
+            assert prove(source, other, {document.index: operations}) is not None, (source.text, operations, other)
     assert all(document.chunk_start <= edit.start <= edit.end <= document.chunk_end for edit in edits)
     if "\n" not in source.text.replace("\r\n", ""):
         assert "\n" not in after.replace("\r\n", "") or "\r\n" not in source.text
@@ -226,7 +241,7 @@ def test_no_text_makes_a_scan_fail(text: str) -> None:
     for problem in (each for rule in DOCUMENT_RULES for each in rule.check(found)):
         assert 0 <= problem.span.start <= problem.span.end <= len(source.text)
     for document in found.documents:
-        assert prove(source, [(document, [])], source.text) is None
+        assert prove(source, source.text, {document.index: []}) is None
         document.span(document.root)
 
 
@@ -365,7 +380,7 @@ def test_a_fix_changes_what_it_lists_and_nothing_that_only_shares_its_text(rando
     account = FixReport("write")
     account.take(result)
     (entry,) = account.document(Report.of(result.remaining))["files"] or [{"changes": []}]
-    assert result.unproven is None
+    assert result.unproven is None, (text, result.unproven.message)
     before, after = yaml.safe_load(text), yaml.safe_load(result.text)
     assert [change["document"] for change in entry["changes"]] == [0] * len(entry["changes"])
     listed = {change["path"] for change in entry["changes"]}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from polyarch.manifests import operations as tree
 from polyarch.manifests.edit.editor import render
-from polyarch.manifests.fix import prove
+from polyarch.manifests.proof import prove
 from polyarch.manifests.rules.engine import RepairableFinding, lint
 from polyarch.manifests.rules.options import FixOptions, LintOptions
 from polyarch.manifests.scan import sets
@@ -122,7 +122,7 @@ def settled(text: str, answers: sets.ImageInspections, options: LintOptions) -> 
         source = SourceText.of("pod.yaml", text.encode())
         document = scan(source).document(chosen.repair.document)
         edited = splice(text, render(source, document, chosen.repair.operations))
-        assert prove(source, [(document, chosen.repair.operations)], edited) is None
+        assert prove(source, edited, {document.index: chosen.repair.operations}) is None
         text = edited
         applied.append(name(chosen))
     raise AssertionError(f"never settles: {applied}")

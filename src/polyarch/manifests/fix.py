@@ -1,21 +1,20 @@
 """Fixes a file in rounds, until nothing is left to fix.
 
 A repair can enable, change or obsolete another one. So a round applies at most one repair per pod specification,
-parses the new text and runs the rules again. Every round is verified; if that fails, the file stays as it was and
-gets MA904. Positions of remaining findings are those of the new text; :meth:`FixResult.with_places_before` maps them
-to the old one.
+parses the new text and runs the rules again. The outcome is proven (``proof.py``); if that fails, the file stays as it
+was and gets MA904. Positions of remaining findings are those of the new text; :meth:`FixResult.with_places_before` maps
+them to the old one.
 
 Pure: a text in, a text out.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import msgspec
 
 from polyarch.kube.patches import pointer
-from polyarch.manifests.edit.editor import CannotAdd, add_documents, render
+from polyarch.manifests.edit.editor import add_documents, render
 from polyarch.manifests.edit.layout import CannotEdit, commented_affinity
 from polyarch.manifests.finding import Finding
 from polyarch.manifests.operations import (
@@ -24,12 +23,11 @@ from polyarch.manifests.operations import (
     Remove,
     Rename,
     TreeOperation,
-    apply,
     is_below,
     rebase,
-    same,
     segments,
 )
+from polyarch.manifests.proof import prove
 from polyarch.manifests.rules.catalogue import RULES
 from polyarch.manifests.rules.documents import unproven
 from polyarch.manifests.rules.engine import OBJECT_CHECKS, ObjectCheck, RepairableFinding, lint, lint_source, selected
@@ -37,7 +35,7 @@ from polyarch.manifests.rules.options import LintOptions, Selection
 from polyarch.manifests.rules.repairs import SharedText, shared_texts
 from polyarch.manifests.rules.source_files import is_source
 from polyarch.manifests.rules.suppression import suppressed
-from polyarch.manifests.scan.nodes import Document, SyntaxProblem, chunks, compose
+from polyarch.manifests.scan.nodes import Document
 from polyarch.manifests.scan.pod_specs import PodSpec
 from polyarch.manifests.scan.scanning import NO_KUSTOMIZATIONS, Kustomizations, Scan, scan
 from polyarch.manifests.scan.sets import ImageInspections
@@ -195,11 +193,13 @@ class _Fixing:
     def result(self) -> FixResult:
         text = self.source.text
         earlier = {text}
+        read: list[Scan] = []
         before: tuple[RepairableFinding, ...] | None = None
         notes: dict[tuple[str, str, str, int], str] = {}
         try:
             for _ in range(ROUNDS):
                 found = self._scan(text)
+                read.append(found)
                 problems = self._problems(found)
                 changes = self._changes(found, problems)
                 if before is None:
@@ -213,12 +213,16 @@ class _Fixing:
                     rules = sorted({problem.finding.rule for change in changes for problem in change.problems})
                     raise _VerificationError(f"the fixes of {' and '.join(rules)} change nothing, or undo each other")
                 earlier.add(text)
-            if self.added:
+            else:
+                found = self._scan(text)
+                problems = self._problems(found)
+            if any(self.added.values()):
                 text = self._with_additions(text)
-            found = self._scan(text)
-            problems = self._problems(found)
+                found = self._scan(text)
+                problems = self._problems(found)
+            self._prove(text, read[0], found)
         except _VerificationError as failure:
-            return self._left(before or (), str(failure))
+            return _unproven(self.source, before or (), str(failure))
         return FixResult(
             source=self.source,
             text=text,
@@ -318,16 +322,14 @@ class _Fixing:
         return _Change((problem,), document.index, operations, (commented.edit,), uncommented=pod_spec.pointer)
 
     def _written(self, found: Scan, changes: Sequence[_Change]) -> str:
-        """The verified text after the changes of a round."""
+        """The text after the changes of a round."""
         edits: list[TextEdit] = []
-        done: list[tuple[Document, tuple[TreeOperation, ...]]] = []
         for number in sorted({change.document for change in changes}):
             document = found.document(number)
             own = [change for change in changes if change.document == number]
             own, written = _together(found.source, document, own)
             operations = tuple(operation for change in own for operation in change.operations)
             edits += written
-            done.append((document, operations))
             self.operations[number] = self.operations.get(number, ()) + operations
             for change in own:
                 self.applied += [problem.finding for problem in change.problems]
@@ -335,20 +337,21 @@ class _Fixing:
                 self.added[number] = (*self.added.get(number, ()), *documents)
                 if change.uncommented is not None:
                     self.uncommented.add((number, change.uncommented))
-        text = splice(found.source.text, edits)
-        problem = prove(found.source, done, text)
+        self.rounds.append(tuple(edits))
+        return splice(found.source.text, edits)
+
+    def _prove(self, text: str, before: Scan, after: Scan) -> None:
+        if text == self.source.text:
+            return
+        documents = None if after.syntax or after.template is not None else (before.documents, after.documents)
+        uncommented = bool(self.uncommented)
+        problem = prove(self.source, text, self.operations, self.added, documents=documents, uncommented=uncommented)
         if problem is not None:
             raise _VerificationError(problem)
-        self.rounds.append(tuple(edits))
-        return text
 
     def _with_additions(self, text: str) -> str:
         self.added = {number: objects for number, objects in self.added.items() if objects}
-        if not self.added:
-            return text
         edits = add_documents(self.source.replaced(text), self.added)
-        if isinstance(edits, CannotAdd):
-            raise _VerificationError(edits.problem)
         self.rounds.append(edits)
         return splice(text, edits)
 
@@ -367,10 +370,18 @@ class _Fixing:
             elif problem.repair and problem.repair.operations:
                 yield UnfixedFinding(finding, f"it is still there after {ROUNDS} rounds; run polyarch fix again")
 
-    def _left(self, problems: Sequence[RepairableFinding], problem: str) -> FixResult:
-        finding = unproven(self.source, problem)
-        findings = (finding, *(each.finding for each in problems))
-        return FixResult(source=self.source, text=self.source.text, remaining=findings, unproven=finding)
+
+def _unproven(source: SourceText, problems: Sequence[RepairableFinding], problem: str) -> FixResult:
+    """The file as it was, with the reason and all its findings."""
+    finding = unproven(source, problem)
+    findings = (finding, *(each.finding for each in problems))
+    return FixResult(
+        source=source,
+        text=source.text,
+        remaining=findings,
+        before=tuple(each.finding for each in problems),
+        unproven=finding,
+    )
 
 
 def _fix_source(
@@ -379,9 +390,10 @@ def _fix_source(
     request: FixRequest,
     mark: Callable[[Iterable[RepairableFinding]], tuple[RepairableFinding, ...]],
 ) -> FixResult:
-    """Fixes a build file: its repairs are edits of lines, which the rule itself has verified."""
+    """Fixes a build file: its repairs are edits of lines, and operations on its instructions."""
     options = request.options
     applied: list[Finding] = []
+    operations: tuple[TreeOperation, ...] = ()
     rounds: list[tuple[TextEdit, ...]] = []
 
     def problems_of(text: SourceText) -> tuple[RepairableFinding, ...]:
@@ -397,17 +409,22 @@ def _fix_source(
         if not wanted:
             break
         applied.append(wanted[0].finding)
+        operations += wanted[0].repair.operations if wanted[0].repair is not None else ()
         rounds.append(tuple(wanted[0].edits))
         now = source.replaced(splice(now.text, wanted[0].edits))
     left = problems_of(now)
+    problem = prove(source, now.text, {0: operations}) if now.text != source.text else None
+    if problem is not None:
+        return _unproven(source, before, problem)
     return FixResult(
         source=source,
         text=now.text,
         applied=tuple(applied),
+        operations={0: operations} if operations else {},
         refused=tuple(
             UnfixedFinding(each.finding, each.repair.note)
             for each in left
-            if each.repair is not None and is_asked(each)
+            if each.repair is not None and each.repair.note and is_asked(each)
         ),
         remaining=tuple(problem.finding for problem in left),
         before=tuple(problem.finding for problem in before),
@@ -483,55 +500,3 @@ def _touched(operation: TreeOperation) -> str:
 
 def _overlap(one: str, other: str) -> bool:
     return is_below(one, other) or is_below(other, one)
-
-
-# -- the proof that an edit did what it should and nothing else --------------------------------------------------------
-# The editor changes text, a rule's operations change objects, and neither depends on the other. A file is written only
-# if its new text parses to exactly the changed objects.
-
-
-def prove(source: SourceText, changes: Iterable[tuple[Document, Iterable[TreeOperation]]], new_text: str) -> str | None:
-    """None if the file with ``new_text`` differs from ``source`` in these operations on these documents, each named
-    once, and in nothing else; otherwise a sentence that says where it does not.
-    """
-    changed = {document.index: (document, tuple(operations)) for document, operations in changes}
-    starts = {document.chunk_start for document, _ in changed.values()}
-    chunks_before = [(start in starts, source.text[start:end]) for start, end in chunks(source.text)]
-    chunks_after = [new_text[start:end] for start, end in chunks(new_text)]
-    if len(chunks_before) != len(chunks_after):
-        return "the number of documents has changed"
-    if any(not edited and text != new for (edited, text), new in zip(chunks_before, chunks_after, strict=True)):
-        return "a document without an edit has changed"
-    before_it, after_it = iter(chunks_before), iter(chunks_before)
-    try:  # unchanged documents need no second parse
-        old = compose(source, lambda _: next(before_it)[0])
-        new = compose(source.replaced(new_text), lambda _: next(after_it)[0])
-    except SyntaxProblem as problem:
-        return f"the changed text does not parse: {problem}"
-    if [document.index for document in old] != [document.index for document in new]:
-        return "the number of documents has changed"
-    for before, found in zip(old, new, strict=True):
-        operations = changed[before.index][1] if before.index in changed else ()
-        try:
-            expected = apply(before.value, operations)
-        except OperationError as misfit:
-            return f"the edit does not fit the document: {misfit}"
-        if not same(expected, found.value):
-            place = difference(expected, found.value) or "(whole document)"
-            return f"document {before.index} does not parse to the intended value at {place}"
-    return None
-
-
-def difference(left: Any, right: Any) -> str:
-    """The pointer of the first place where two trees differ; empty for the whole."""
-    if isinstance(left, dict) and isinstance(right, dict):
-        for key in dict.fromkeys((*left, *right)):
-            if key not in left or key not in right:
-                return pointer(key)
-            if not same(left[key], right[key]):
-                return pointer(key) + difference(left[key], right[key])
-    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-        for number, (one, other) in enumerate(zip(left, right, strict=True)):
-            if not same(one, other):
-                return pointer(number) + difference(one, other)
-    return ""

@@ -136,7 +136,8 @@ def rebase(operations: Iterable[TreeOperation], old: str, new: str) -> tuple[Tre
 
 
 def apply(value: Any, operations: Iterable[TreeOperation]) -> Any:
-    """The object after all operations, in order. The argument is not changed; unchanged parts are shared with it.
+    """The object after all operations, in order. The argument is not changed; unchanged parts are shared with it, and
+    what changes is copied by its own ``copy``.
 
     Raises :class:`OperationError`; keys keep their order, a new one comes last.
     """
@@ -239,19 +240,26 @@ def _change(value: Any, segment: str, operation: TreeOperation) -> Any:
                 raise OperationError(operation, "an element of a list has no key")
             if operation.key in value:
                 raise OperationError(operation, f"there is a member {operation.key!r} already")
-            return {operation.key if key == place else key: member for key, member in value.items()}
+            fresh = value.copy()
+            fresh.clear()
+            fresh.update({operation.key if key == place else key: member for key, member in value.items()})
+            return fresh
 
 
 def _added(value: Any, segment: str, operation: Add) -> Any:
     if isinstance(value, dict):
         if segment in value:
             raise OperationError(operation, f"there is a member {segment!r} already")
-        return {**value, segment: operation.value}
+        fresh = value.copy()
+        fresh[segment] = operation.value
+        return fresh
     if isinstance(value, list):
         place = len(value) if segment == "-" else index(segment)
         if place is None or place > len(value):
             raise OperationError(operation, f"cannot insert at {segment} in a list of {len(value)}")
-        return [*value[:place], operation.value, *value[place:]]
+        longer = value.copy()
+        longer.insert(place, operation.value)
+        return longer
     raise OperationError(operation, f"{segment!r} cannot be added to a scalar")
 
 

@@ -416,7 +416,7 @@ def test_fixes_that_change_nothing_leave_the_file_alone_and_are_not_counted(monk
 @pytest.mark.req("MF-054")
 def test_an_edit_that_cannot_be_proven_leaves_the_file_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """MA904."""
-    monkeypatch.setattr(fixing, "prove", lambda *_: "it reads otherwise")
+    monkeypatch.setattr(fixing, "prove", lambda *_, **__: "it reads otherwise")
     result = fixed(WEB)
     assert not result.changed
     assert result.unproven is not None
@@ -531,8 +531,8 @@ def test_a_document_is_not_added_to_json() -> None:
         '"metadata": {"name": "cluster"}}\n'
     )
     result = fixed(text, path="a.json")
-    assert not result.changed
-    assert result.unproven is not None
+    assert (result.changed, result.unproven) == (False, None)
+    assert [each.note for each in result.refused] == ["a JSON file holds one document only, and it takes a second one"]
 
 
 def test_lines_of_build_files_are_repaired() -> None:
@@ -634,7 +634,7 @@ def test_whatever_stands_where_something_else_is_expected_there_is_a_finding_or_
         for shape in SHAPES[turn % 3 :: 3]:
             source = SourceText.of("web.yaml", yaml.safe_dump(put(document, path, shape)).encode())
             result = fix(source, known, FixRequest(options=options, uncomment=True))
-            assert result.unproven is None, (path, shape)
+            assert result.unproven is None, (path, shape, result.unproven.message)
 
 
 @pytest.mark.req("MF-052")

@@ -164,7 +164,8 @@ class FixReport:
         self.remaining += result.remaining
         if result.changed:
             path = result.source.path
-            self.diffs[path] = unified_diff(path, result.source.text, result.text)
+            mark = "\ufeff" if result.source.bom else ""
+            self.diffs[path] = unified_diff(path, mark + result.source.text, mark + result.text)
             self.changes[path] = [
                 {"document": number, "operation": kind, "path": place} for number, kind, place in result.changes()
             ]

@@ -116,4 +116,13 @@ def _range(first: int, last: int) -> str:
 
 
 def _name(side: str, path: str) -> str:
-    return path if path.startswith(("/", "<")) else f"{side}/{path}"
+    """As git writes it: quoted as in C if it has quotes or control characters, and a tab ends a name with blanks."""
+    name = path if path.startswith(("/", "<")) else f"{side}/{path}"
+    if any(mark in '"\\' or not mark.isprintable() for mark in name):
+        marks = (f"\\{mark}" if mark in '"\\' else mark if mark.isprintable() else _octal(mark) for mark in name)
+        return f'"{"".join(marks)}"'
+    return f"{name}\t" if " " in name else name
+
+
+def _octal(mark: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in mark.encode("utf-8", "surrogateescape"))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from polyarch.kube.patches import pointer
+from polyarch.manifests.edit.style import is_json
 from polyarch.manifests.finding import NO_OBJECT, Finding, ObjectReference, Repair, Rule, Severity, Span, fingerprint
 from polyarch.manifests.operations import Add, Remove, Rename, Replace, TreeOperation
 from polyarch.manifests.rules.facts import FindingDraft, ObjectFacts, RuleCheck
@@ -46,7 +47,11 @@ def check_obsolete_object(facts: ObjectFacts) -> Iterator[FindingDraft]:
     node = get(subject.node, "apiVersion")
     if node is None or subject.patched_by is not None:
         return
-    policy = "kind: PlacementPolicy" in subject.document.source.text
+    policy = "PlacementPolicy" in subject.document.source.text
+    number = subject.document.index
+    repair = Repair(tuple(_rewritten_configuration(subject)), document=number)
+    if not policy and is_json(subject.document):
+        repair = Repair((), note="a JSON file holds one document only, and it takes a second one", document=number)
     yield FindingDraft(
         rule=MA117,
         message=f"{subject.reference} of {subject.api_version} was the cluster-wide configuration of a preview; "
@@ -54,8 +59,8 @@ def check_obsolete_object(facts: ObjectFacts) -> Iterator[FindingDraft]:
         hint="polyarch fix rewrites it and adds a PlacementPolicy that keeps openshift-* and hypershift-* excluded",
         node=node,
         pointer=subject.pointer + pointer("apiVersion"),
-        repair=Repair(tuple(_rewritten_configuration(subject)), document=subject.document.index),
-        documents=() if policy else (POLICY,),
+        repair=repair,
+        documents=() if policy or not repair.operations else (POLICY,),
     )
 
 

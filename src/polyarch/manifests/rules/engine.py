@@ -75,7 +75,7 @@ class RepairableFinding:
     documents: tuple[object, ...] = ()
     """Objects that the repair adds as documents after the one it changes (MA117)."""
     edits: tuple[TextEdit, ...] = ()
-    """Repair of a file that is not YAML (MA301): splices of its text instead of operations."""
+    """Repair of a file that is not YAML (MA301): splices of its text; the operations are on its instructions."""
 
 
 def lint(
@@ -234,7 +234,8 @@ def _problem(source: SourceText, hit: SourceFinding, options: LintOptions) -> Re
         fingerprint=_mark(source, hit),
         upstream=rule.upstream,
     )
-    return RepairableFinding(finding, Repair((), note=hit.note) if hit.note else None, edits=hit.edits)
+    repair = Repair(hit.operations, note=hit.note) if hit.note or hit.operations else None
+    return RepairableFinding(finding, repair, edits=hit.edits)
 
 
 def _mark(source: SourceText, hit: SourceFinding) -> str:

@@ -7,19 +7,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from polyarch.kube.patches import pointer
 from polyarch.manifests.finding import Rule, Severity
+from polyarch.manifests.operations import Add, Replace
+from polyarch.manifests.proof import prove
 from polyarch.manifests.rules.facts import RuleCheck
 from polyarch.manifests.rules.options import LintOptions
-from polyarch.manifests.rules.source_files import (
-    Dockerfile,
-    Instruction,
-    SourceFinding,
-    is_build,
-    is_dockerfile,
-    is_go,
-    lines,
-    read_dockerfile,
-)
+from polyarch.manifests.rules.source_files import SourceFinding, is_build, is_go, lines
+from polyarch.manifests.scan.dockerfiles import Dockerfile, Instruction, is_dockerfile, read_dockerfile
 from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.manifests.scan.text import SourceText, TextEdit, splice
 from polyarch.platforms import InvalidPlatform, Platform, is_architecture
@@ -72,7 +67,7 @@ def check_dockerfile(source: SourceText, answers: ImageInspections, options: Lin
     if not is_dockerfile(source.path):
         return
     file = read_dockerfile(source.text)
-    found = [hit for each in file.instructions for hit in _hits(source, each, answers)]
+    found = [hit for number, each in enumerate(file.instructions) for hit in _hits(source, number, each, answers)]
     fixed = [(instruction, hit) for instruction, hit in found if _TARGET in hit.edits[0].replacement]
     doubt = file.doubt or next(filter(None, (_split(source, hit.edits[0]) for _, hit in found)), "")
     # Some values replaced and others not would be worse than all as they are.
@@ -82,11 +77,11 @@ def check_dockerfile(source: SourceText, answers: ImageInspections, options: Lin
 
 
 def _hits(
-    source: SourceText, instruction: Instruction, answers: ImageInspections
+    source: SourceText, number: int, instruction: Instruction, answers: ImageInspections
 ) -> Iterator[tuple[Instruction, SourceFinding]]:
     """The findings of an instruction, each with the edit of its value."""
     if instruction.name == "FROM":
-        yield from ((instruction, hit) for hit in _stage(source, instruction, answers))
+        yield from ((instruction, hit) for hit in _stage(source, number, instruction, answers))
         return
     for match in _GOARCH.finditer(instruction.text):
         if match["between"] != "=" and instruction.name != "ENV":
@@ -102,11 +97,19 @@ def _hits(
                     f"{source.path} builds for GOARCH {match['architecture']}, whatever the requested platform",
                     f"use {_TARGET} with ARG TARGETARCH in the stage",
                     edits=(TextEdit(at, end, _TARGET),),
+                    operations=_with_value(number, instruction, match.span("architecture"), _TARGET),
                 ),
             )
 
 
-def _stage(source: SourceText, instruction: Instruction, answers: ImageInspections) -> Iterator[SourceFinding]:
+def _with_value(number: int, instruction: Instruction, span: tuple[int, int], new: str) -> tuple[Replace]:
+    """The instruction with this number, with another text in place of a part of it."""
+    return (Replace(pointer(number), instruction.text[: span[0]] + new + instruction.text[span[1] :]),)
+
+
+def _stage(
+    source: SourceText, number: int, instruction: Instruction, answers: ImageInspections
+) -> Iterator[SourceFinding]:
     stage = instruction.stage
     if stage is None:
         return
@@ -122,6 +125,7 @@ def _stage(source: SourceText, instruction: Instruction, answers: ImageInspectio
             f"use --platform={system}/{_TARGET}, or $BUILDPLATFORM for a stage that only compiles",
             images=(image,),
             edits=(TextEdit(at, end, f"{system}/{_TARGET}"),),
+            operations=_with_value(number, instruction, stage.span("platform"), f"{system}/{_TARGET}"),
         )
     index = answers.indexes.get(image)
     digest = image.rpartition("@")[2]
@@ -137,6 +141,9 @@ def _stage(source: SourceText, instruction: Instruction, answers: ImageInspectio
                 f"pin the index {index.digest}",
                 images=(image,),
                 edits=(TextEdit(end - len(digest), end, index.digest),),
+                operations=_with_value(
+                    number, instruction, (stage.end("image") - len(digest), stage.end("image")), index.digest
+                ),
             )
 
 
@@ -155,16 +162,19 @@ def _editable(
     source: SourceText, file: Dockerfile, instruction: Instruction, hit: SourceFinding, reason: str
 ) -> SourceFinding:
     """The finding with all edits that it needs, or with the reason why there are none."""
-    edit = hit.edits[0]
-    edits: tuple[TextEdit, ...] = (edit,)
+    edits, operations = hit.edits, hit.operations
     if not reason and instruction.name != "FROM":
         stage = file.stage_of(instruction)
         if not any(_DECLARED.fullmatch(each.text) for each in stage):
             at = stage[0].end
-            edits = (TextEdit(at, at, f"{_DECLARATION}{source.newline}"), edit)
-    if not reason and not _proven(source.text, file, edits):
-        reason = "the changed file would read otherwise than intended"
-    return replace(hit, edits=(), note=reason) if reason else replace(hit, edits=edits)
+            edits = (TextEdit(at, at, f"{_DECLARATION}{source.newline}"), *edits)
+            operations = (*operations, Add(pointer(file.instructions.index(stage[0]) + 1), _DECLARATION))
+    if not reason:
+        problem = prove(source, splice(source.text, edits), {0: operations})
+        reason = f"the changed file would read otherwise than intended: {problem}" if problem else ""
+    if reason:
+        return replace(hit, edits=(), operations=(), note=reason)
+    return replace(hit, edits=edits, operations=operations)
 
 
 def _split(source: SourceText, edit: TextEdit) -> str:
@@ -287,24 +297,6 @@ def _told_before(source: SourceText, file: Dockerfile) -> str:
 
 def _line(source: SourceText, instruction: Instruction) -> int:
     return source.place(instruction.start)[0]
-
-
-def _proven(text: str, before: Dockerfile, edits: Sequence[TextEdit]) -> bool:
-    """Whether the changed text reads as the same instructions with the new values, and one new declaration if any."""
-    after = read_dockerfile(splice(text, edits))
-    if after.doubt:
-        return False
-    declared = [edit for edit in edits if edit.start == edit.end]
-    expected: list[str] = []
-    for each in before.instructions:
-        own = [edit for edit in edits if each.start <= edit.start < edit.end <= each.end]
-        new = each.text
-        for edit in own:
-            at = next(place for place in range(len(new)) if each.at(place) == edit.start)
-            new = new[:at] + edit.replacement + new[at + edit.end - edit.start :]
-        expected.append(new)
-        expected += [_DECLARATION for edit in declared if edit.start == each.end]
-    return [each.text for each in after.instructions] == expected
 
 
 # -- MA302: a Makefile or workflow builds fewer platforms than the bundle promises -------------------------------------

@@ -348,7 +348,7 @@ def test_an_edit_that_cannot_be_proven_changes_nothing(run: Command, monkeypatch
     """MA904, 3."""
     from polyarch.manifests import fix as pure
 
-    monkeypatch.setattr(pure, "prove", lambda *_: "it reads otherwise")
+    monkeypatch.setattr(pure, "prove", lambda *_, **__: "it reads otherwise")
     path = run.write("web.yaml")
     result = run("web.yaml", "--write")
     assert result.code == 3
@@ -562,6 +562,24 @@ def test_every_diff_makes_the_new_text(before: str, after: str, tmp_path: Path) 
     (tmp_path / "d").write_bytes(unified_diff("x", before, after).encode())
     apply("d", tmp_path)
     assert (path.read_bytes() if path.exists() else b"") == after.encode()
+
+
+@pytest.mark.parametrize("program", [("git", "apply", "d"), ("patch", "-s", "-p1", "--binary", "-i", "d")])
+@pytest.mark.parametrize("name", ["a b.yaml", 'say "x".yaml', "a\\b.yaml", "ü\u00a0.yaml", "tab\t.yaml", " x .yaml"])
+def test_a_printed_diff_makes_what_write_makes_whatever_the_file_is_called(
+    name: str, program: tuple[str, ...], run: Command, tmp_path: Path
+) -> None:
+    """With a byte-order mark and without a last line break."""
+    path = run.write(name, "\ufeff" + WEB.rstrip("\n"))
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / name).write_bytes(path.read_bytes())
+    (folder / "d").write_text(run(name).out)
+    done = subprocess.run(program, cwd=folder, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run(name, "--write")
+    assert path.read_text() == "\ufeff" + FIXED.rstrip("\n")
+    assert (folder / name).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.req("MF-090")

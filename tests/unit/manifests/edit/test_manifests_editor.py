@@ -7,8 +7,8 @@ import pytest
 
 from polyarch.manifests.edit.editor import render
 from polyarch.manifests.edit.layout import CannotEdit, commented_affinity
-from polyarch.manifests.fix import prove
 from polyarch.manifests.operations import Add, OperationError, Remove, Rename, Replace, TreeOperation
+from polyarch.manifests.proof import prove
 from polyarch.manifests.scan.nodes import compose
 from polyarch.manifests.scan.text import SourceText, TextEdit, ordered, splice
 
@@ -21,7 +21,7 @@ def edited(before: str | bytes, *operations: TreeOperation, number: int = 0) -> 
     source = SourceText.of("web.yaml", before if isinstance(before, bytes) else before.encode())
     document = compose(source)[number]
     after = splice(source.text, render(source, document, operations))
-    assert prove(source, [(document, operations)], after) is None
+    assert prove(source, after, {document.index: operations}) is None
     return after
 
 
@@ -209,7 +209,7 @@ def test_a_commented_affinity_is_uncommented() -> None:
     assert found.value == {"nodeAffinity": {"required": [{"key": "kubernetes.io/arch"}]}}
     after = splice(source.text, [found.edit])
     assert after == SCAFFOLD.replace("  # affinity", "  affinity").replace("  #   ", "    ").replace("#     ", "    ")
-    assert prove(source, [(document, [Add("/spec/affinity", found.value)])], after) is None
+    assert prove(source, after, {0: [Add("/spec/affinity", found.value)]}, uncommented=True) is None
 
 
 @pytest.mark.req("MF-063")
@@ -482,50 +482,6 @@ def test_operations_that_do_not_fit_are_no_edits() -> None:
     source = SourceText.of("web.yaml", b"a: 1\n")
     with pytest.raises(OperationError):
         render(source, compose(source)[0], [Remove("/b")])
-
-
-@pytest.mark.req("MF-054")
-def test_several_documents_are_proven_together() -> None:
-    """The edits of a file are one."""
-    source = SourceText.of("web.yaml", b"a: 1\n---\nb: 1\n---\nc: 1\n")
-    first, _, last = compose(source)
-    changes = [(first, [Replace("/a", 2)]), (last, [Replace("/c", 3)])]
-    edits = [edit for document, operations in changes for edit in render(source, document, operations)]
-    after = splice(source.text, edits)
-    assert after == "a: 2\n---\nb: 1\n---\nc: 3\n"
-    assert prove(source, changes, after) is None
-
-
-@pytest.mark.req("MF-054")
-@pytest.mark.parametrize(
-    ("after", "problem"),
-    [
-        pytest.param(
-            "a: 1\nb: [x]\n---\nc: 1\n", "document 0 does not parse to the intended value at /a", id="not made"
-        ),
-        pytest.param(
-            "a: 2\nb: [y]\n---\nc: 1\n", "document 0 does not parse to the intended value at /b/0", id="too much"
-        ),
-        pytest.param("a: 2\n---\nc: 1\n", "document 0 does not parse to the intended value at /b", id="something lost"),
-        pytest.param("a: 2.0\nb: [x]\n---\nc: 1\n", "at /a", id="another type"),
-        pytest.param("a: 2\nb: [x]\n---\nc: 2\n", "a document without an edit has changed", id="elsewhere"),
-        pytest.param("a: 2\nb: [x]\n---\n---\nc: 1\n", "the number of documents has changed", id="a document more"),
-        pytest.param("a: 2\nb: [x\n---\nc: 1\n", "the changed text does not parse: line", id="no YAML"),
-    ],
-)
-def test_an_edit_that_does_otherwise_is_not_proven(after: str, problem: str) -> None:
-    """The proof reads the new text and knows nothing of the editor."""
-    source = SourceText.of("web.yaml", b"a: 1\nb: [x]\n---\nc: 1\n")
-    operations = [Replace("/a", 2)]
-    assert prove(source, [(compose(source)[0], operations)], "a: 2\nb: [x]\n---\nc: 1\n") is None
-    assert problem in str(prove(source, [(compose(source)[0], operations)], after))
-
-
-@pytest.mark.req("MF-054")
-def test_operations_that_fit_nothing_prove_nothing() -> None:
-    """No exception of a rule's mistake reaches the user."""
-    source = SourceText.of("web.yaml", b"a: 1\n")
-    assert "does not fit" in str(prove(source, [(compose(source)[0], [Remove("/b")])], "a: 1\n"))
 
 
 @pytest.mark.req("MF-060")

@@ -8,7 +8,7 @@ from polyarch.manifests import examples
 from polyarch.manifests.bundle import KIND, Bundle, ServiceVersion
 from polyarch.manifests.edit.editor import render
 from polyarch.manifests.examples import Example
-from polyarch.manifests.fix import prove
+from polyarch.manifests.proof import prove
 from polyarch.manifests.rules.bundle_run import lint_catalog, validate
 from polyarch.manifests.rules.bundles import BundleImageAnswer
 from polyarch.manifests.rules.catalogue import RULES
@@ -55,7 +55,7 @@ def settled(example: Example, rule: str) -> str:
         source = SourceText.of(example.file, text.encode())
         document = scan(source).document(problem.repair.document)
         edited = splice(text, render(source, document, problem.repair.operations))
-        assert prove(source, [(document, problem.repair.operations)], edited) is None
+        assert prove(source, edited, {document.index: problem.repair.operations}) is None
         text = edited
     raise AssertionError(f"{rule} is never settled")
 

@@ -8,7 +8,7 @@ from linting import answers, deployment, names, problems, required, rule, scanne
 
 from polyarch.manifests.edit.editor import render
 from polyarch.manifests.finding import Severity
-from polyarch.manifests.fix import prove
+from polyarch.manifests.proof import prove
 from polyarch.manifests.rules.engine import lint
 from polyarch.manifests.rules.options import FixOptions, LintOptions, Selection
 from polyarch.manifests.scan.text import SourceText, splice
@@ -133,7 +133,7 @@ def edited(text: str, images: dict[str, Any], name: str, **options: Any) -> str:
     source = SourceText.of("web.yaml", text.encode())
     document = scanned(text).document(0)
     after = splice(text, render(source, document, operations))
-    assert prove(source, [(document, operations)], after) is None
+    assert prove(source, after, {document.index: operations}) is None
     return after
 
 

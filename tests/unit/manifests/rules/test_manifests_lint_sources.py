@@ -6,7 +6,6 @@ import pytest
 from linting import answers
 
 from polyarch.manifests.fix import FixRequest, fix
-from polyarch.manifests.rules import source_files
 from polyarch.manifests.rules.engine import lint_source
 from polyarch.manifests.rules.options import LintOptions, Selection
 from polyarch.manifests.rules.source_files import is_source
@@ -152,29 +151,6 @@ def test_a_value_is_declared_also_where_the_first_one_of_its_stage_is_suppressed
     result = fix(source, NOTHING, FixRequest(options=LintOptions(selection=INCLUDED)))
     changed = "FROM a\nARG TARGETARCH\n" + text.removeprefix("FROM a\n")
     assert result.text == changed.replace("GOARCH=amd64 go", "GOARCH=${TARGETARCH} go")
-
-
-@pytest.mark.parametrize(
-    ("text", "names", "doubt"),
-    [
-        ("FROM a\nRUN x \\\n# c\n  y\n", ["FROM a", "RUN x   y"], ""),
-        ("\n  # c\n  from a\n\tRUN x\n", ["from a", "RUN x"], ""),
-        ("FROM a\nRUN <<A cat <<-B\n1\nA\n\t2\n\tB\nRUN y", ["FROM a", "RUN <<A cat <<-B\n1\n\t2", "RUN y"], "here"),
-        ("FROM a\nCOPY <<A /x\nFROM b\nA\nRUN y\n", ["FROM a", "COPY <<A /x", "RUN y"], "here"),
-        ("FROM a\nRUN echo $((1<<2))\nRUN y\n", ["FROM a", "RUN echo $((1<<2))", "RUN y"], "here"),
-        ("", [], "no FROM"),
-    ],
-)
-def test_a_dockerfile_is_read_as_its_instructions(text: str, names: list[str], doubt: str) -> None:
-    """As BuildKit's parser joins the lines."""
-    read = source_files.read_dockerfile(text)
-    assert [each.text for each in read.instructions] == names
-    assert bool(read.doubt) == bool(doubt)
-    assert doubt in read.doubt
-    for each in read.instructions:
-        assert [text[each.at(place)] for place, mark in enumerate(each.text) if mark != "\n"] == [
-            mark for mark in each.text if mark != "\n"
-        ]
 
 
 @pytest.mark.parametrize(
