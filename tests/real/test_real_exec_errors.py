@@ -1,0 +1,263 @@
+"""Programs that the node's kernel cannot execute: found on real runtimes, and told to their pods by container."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from real_nodes import (
+    Document,
+    eventually,
+    is_ready,
+    keeper,
+    node_names,
+    notes,
+    pod_document,
+    pod_of,
+    pods_of,
+    seen_by,
+    statuses,
+)
+
+from polyarch.builds.jobs.script import emulation_check
+from polyarch.kube.client import Client
+from polyarch.kube.patches import MergePatch
+from polyarch.kube.resources import PODS
+from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.objects import Unstructured
+from polyarch.operator.settings import DEFAULT_IMAGE
+from polyarch.placement import names
+from polyarch.placement.api import CPPCS, ENOEXECEVENTS
+from polyarch.placement.exec_monitor_node import INSTANCE_PREFIX
+from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.namespaces import entering
+from polyarch.sandbox.real.images import ImageFiles, manifest, pushed_image
+from polyarch.sandbox.versions import host_architecture
+
+pytestmark = pytest.mark.timeout(600)
+
+HERE = "docker.io/library/nginx:1.27"
+FOREIGN_IMAGE = "quay.io/acme/ledger:3"
+MISLABELLED_IMAGE = "quay.io/acme/gateway:7"
+REASON = "ExecFormatError"
+INSTANCES = "/sys/kernel/tracing/instances"
+
+
+def foreign_architecture() -> str:
+    """One whose programs this kernel refuses: no interpreter is registered for them."""
+    known = {path.name for path in Path("/proc/sys/fs/binfmt_misc").glob("qemu-*")}
+    return next(each for each in ("s390x", "ppc64le", "riscv64", "loong64") if f"qemu-{each}" not in known)
+
+
+def foreign_program() -> bytes:
+    content = emulation_check(foreign_architecture())
+    assert content is not None
+    return content
+
+
+def trying(*, first: str = "") -> Document:
+    """A container of polyarch's own image in which Python runs ``first``, then the foreign program."""
+    code = f"""\
+import os, pathlib, time
+{first}
+program = pathlib.Path("/tmp/program")
+program.write_bytes(bytes.fromhex("{foreign_program().hex()}"))
+program.chmod(0o755)
+try:
+    os.execv(program, [str(program)])
+except OSError as error:
+    print(error, flush=True)
+time.sleep(3600)
+"""
+    return {"command": [str(Path(sys.executable).resolve()), "-c", code]}
+
+
+async def set_monitor(client: Client, *, enabled: bool) -> None:
+    plugins = {"execFormatErrorMonitor": {"enabled": enabled}}
+    patch = MergePatch({"spec": {"plugins": plugins}})
+    await client.patch(CPPCS, names.SINGLETON, patch)
+
+
+async def monitors(client: Client) -> list[Document]:
+    return await pods_of(client, selector=f"controller={names.ENOEXEC_DAEMON}")
+
+
+def instances(sandbox: Sandbox) -> set[str]:
+    """The traces of exec monitors in the kernel."""
+    folder = seen_by(sandbox, node_names(sandbox)[0], INSTANCES)
+    return {path.name for path in folder.iterdir() if path.name.startswith(INSTANCE_PREFIX)}
+
+
+def is_alive(instance: str) -> bool:
+    """Whether the process whose id is in the name of the instance runs."""
+    return Path(f"/proc/{instance.split('-')[2]}").exists()
+
+
+@pytest.fixture
+async def own_image(cluster: Sandbox) -> str:
+    """polyarch's own, which has Python."""
+    pushed = pushed_image(cluster.folder)
+    assert pushed is not None
+    return f"{DEFAULT_IMAGE.rpartition(':')[0]}@{pushed.digest}"
+
+
+@pytest.fixture
+async def monitored(cluster: Sandbox, client: Client, tmp_path: Path) -> str:
+    """The node that has the kernel's trace, with the monitor running; images of a foreign program are there."""
+    program = tmp_path / "app"
+    program.write_bytes(foreign_program())
+    program.chmod(0o755)
+    files = ImageFiles({"bin/app": program}, ("/bin/app",), {})
+    await cluster.registry.push(FOREIGN_IMAGE, manifest(files, foreign_architecture()).children[0])
+    await cluster.registry.push(MISLABELLED_IMAGE, manifest(files, host_architecture()))
+    await set_monitor(client, enabled=True)
+
+    async def is_watched() -> bool:
+        found = await monitors(client)
+        return len(found) == len(node_names(cluster)) and all(map(is_ready, found)) and bool(instances(cluster))
+
+    await eventually(is_watched, "the monitor does not start")
+    return node_names(cluster)[0]
+
+
+async def until_told(client: Client, namespace: str, wanted: dict[str, set[str]]) -> None:
+    """Wait until events name these containers by pod, and no other; the pods have the label, and no report is left."""
+    told: dict[str, set[str]] = {}
+
+    async def are_told() -> bool:
+        found = await notes(client, namespace, reason=REASON)
+        told.clear()
+        told.update({pod: {note.split()[1] for note in of_pod} for pod, of_pod in found.items()})
+        return all(told.get(pod, set()) >= containers for pod, containers in wanted.items())
+
+    await eventually(are_told, lambda: f"told {told}, expected {wanted}")
+    assert told == wanted
+
+    for name in wanted:
+        labels = (await pod_of(client, namespace, name))["metadata"]["labels"]
+        assert labels[names.EXEC_FORMAT_ERROR_LABEL] == "true"
+
+    async def are_consumed() -> bool:
+        return not (await client.list(ENOEXECEVENTS, namespace=DEFAULT_NAMESPACE, type=Unstructured)).items
+
+    await eventually(are_consumed, "a report is left")
+
+
+@pytest.mark.req("PL-604", "PL-610")
+async def test_each_container_that_runs_a_foreign_program_is_named(
+    client: Client, namespace: str, monitored: str, own_image: str
+) -> None:
+    """First programs of images kept from placement or with a wrong platform, restarts, and programs started later."""
+    here: Document = {"nodeName": monitored}
+    skipped = {"annotations": {names.SKIP_ANNOTATION: "true"}}
+    good = {"name": "good", "image": HERE}
+    foreign = {"name": "foreign", "image": FOREIGN_IMAGE}
+    mislabelled = {"name": "mislabelled", "image": MISLABELLED_IMAGE}
+    again = "mark = pathlib.Path('/kept/mark')\nif not mark.exists():\n    mark.touch()\n    raise SystemExit(3)\n"
+    kept = {"volumeMounts": [{"name": "kept", "mountPath": "/kept"}]}
+    own = {"image": own_image, **trying()}
+    proper = {**good, "name": "proper", "restartPolicy": "Always"}
+    pods = [
+        pod_document("skipped", good, foreign, metadata=skipped, nodeSelector={"kubernetes.io/hostname": monitored}),
+        pod_document("bound", foreign, good, {**foreign, "name": "second"}, **here),
+        pod_document("mislabelled", good, mislabelled, nodeSelector={"kubernetes.io/hostname": monitored}),
+        pod_document("once", mislabelled, restartPolicy="Never", **here),
+        pod_document("init", good, initContainers=[proper, mislabelled], **here),
+        pod_document("sidecar", good, initContainers=[{**mislabelled, "restartPolicy": "Always"}], **here),
+        pod_document("later", good, {**own, "name": "script"}, **here),
+        pod_document(
+            "restarted",
+            {"name": "second-try", "image": own_image, **trying(first=again), **kept},
+            volumes=[{"name": "kept", "emptyDir": {}}],
+            securityContext={"fsGroup": 65532},
+            **here,
+        ),
+        pod_document("fine", good, {"name": "other", "image": HERE}, **here),
+    ]
+    for each in pods:
+        await client.create(PODS, each, namespace=namespace)
+    wanted = {
+        "skipped": {"foreign"},
+        "bound": {"foreign", "second"},
+        "mislabelled": {"mislabelled"},
+        "once": {"mislabelled"},
+        "init": {"mislabelled"},
+        "sidecar": {"mislabelled"},
+        "later": {"script"},
+        "restarted": {"second-try"},
+    }
+    await until_told(client, namespace, wanted)
+    fine = await pod_of(client, namespace, "fine")
+    assert names.EXEC_FORMAT_ERROR_LABEL not in fine["metadata"].get("labels", {})
+    assert statuses(await pod_of(client, namespace, "restarted"))["second-try"]["restartCount"] == 1
+
+
+@pytest.mark.req("PL-601")
+async def test_a_second_monitor_on_the_kernel_blinds_the_first_neither_while_it_runs_nor_when_it_ends(
+    cluster: Sandbox, client: Client, namespace: str, monitored: str
+) -> None:
+    image = {"image": MISLABELLED_IMAGE}
+    wanted: dict[str, set[str]] = {}
+
+    async def is_seen(name: str) -> None:
+        await client.create(PODS, pod_document(name, {"name": name, **image}, nodeName=monitored), namespace=namespace)
+        wanted[name] = {name}
+        await until_told(client, namespace, wanted)
+
+    first = {each for each in instances(cluster) if is_alive(each)}
+    assert first
+    for name, ending in (("asked", signal.SIGTERM), ("killed", signal.SIGKILL)):
+        second = await second_monitor(cluster, monitored)
+        assert first < instances(cluster)
+        await is_seen(f"beside-{name}")
+        second.send_signal(ending)
+        second.wait(30)
+        await is_seen(f"after-{name}")
+    # Its successor takes away what the killed one has left.
+    (pod,) = [each for each in await monitors(client) if each["spec"]["nodeName"] == monitored]
+    second = await second_monitor(cluster, monitored)
+    await client.delete(PODS, pod["metadata"]["name"], namespace=DEFAULT_NAMESPACE)
+
+    async def is_replaced() -> bool:
+        found = [each for each in await monitors(client) if each["spec"]["nodeName"] == monitored]
+        return [is_ready(each) and each["metadata"]["uid"] != pod["metadata"]["uid"] for each in found] == [True]
+
+    await eventually(is_replaced, "the monitor's pod is not replaced")
+    assert all(map(is_alive, instances(cluster)))
+    await is_seen("successor")
+    second.kill()
+    second.wait(30)
+    await set_monitor(client, enabled=False)
+
+    async def is_gone() -> bool:
+        return not await monitors(client)
+
+    await eventually(is_gone, "the monitor does not go")
+    assert not any(map(is_alive, instances(cluster)))
+
+
+async def second_monitor(cluster: Sandbox, node: str) -> subprocess.Popen[bytes]:
+    """An exec monitor of another installation: it reads the trace and reports nothing to this cluster."""
+    before = instances(cluster)
+    code = """\
+import signal, sys
+from polyarch.placement.exec_monitor_node import TraceReader, open_node_trace
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+with open_node_trace() as instance:
+    reader = TraceReader(instance.pipe, take=print, unreadable=print, tick=lambda: None, ended=print)
+    reader.start()
+    try:
+        signal.pause()
+    finally:
+        reader.stop()
+"""
+    arguments = entering(keeper(cluster, node), (sys.executable, "-c", code))
+    started = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
+
+    async def reads() -> bool:
+        assert started.poll() is None, f"the second monitor ended with {started.returncode}"
+        return bool(instances(cluster) - before)
+
+    await eventually(reads, "the second monitor does not start")
+    return started
