@@ -293,8 +293,7 @@ def is_available(facts: BuildFacts, architecture: str) -> bool:
 
 def auto_profile(facts: BuildFacts, architecture: str, host: str) -> ProfileChoice:
     """What ``securityProfile: Auto`` is for the Job of ``architecture`` on nodes of ``host``: never Privileged."""
-    named = scheduling_of(facts, architecture).runtime_class_name
-    handler = facts.runtime_handlers.get(named) or named
+    handler = _handler(facts, architecture)
     nodes = [each for each in _linux(facts.nodes, host) if each.schedulable]
     lacking = [each for each in nodes if handler not in each.user_namespaces]
     runtime = f"runtime handler {handler}" if handler else "the default runtime handler"
@@ -306,6 +305,20 @@ def auto_profile(facts: BuildFacts, architecture: str, host: str) -> ProfileChoi
     return ProfileChoice(name="UserNamespace", why=f"there is no {host} node yet that could be without user namespaces")
 
 
+def node_without_user_namespaces(facts: BuildFacts, architecture: str, host: str) -> str:
+    """A node that could take the pod of a Job of ``architecture`` and whose runtime reports no user namespaces; empty
+    if there is none. Its kubelet would try for ever to start a pod that wants one."""
+    handler = _handler(facts, architecture)
+    nodes = _possible(facts, architecture, host)
+    return min((each.name for each in nodes if handler not in each.user_namespaces), default="")
+
+
+def _handler(facts: BuildFacts, architecture: str) -> str:
+    """The runtime handler of the pod of a Job; empty for the default one."""
+    named = scheduling_of(facts, architecture).runtime_class_name
+    return facts.runtime_handlers.get(named) or named
+
+
 def scheduling_of(facts: BuildFacts, architecture: str) -> ArchitectureScheduling:
     """``scheduling.perArchitecture`` of the architecture, empty if it has none."""
     named = facts.request.spec.scheduling.per_architecture or ()
@@ -313,12 +326,18 @@ def scheduling_of(facts: BuildFacts, architecture: str) -> ArchitectureSchedulin
 
 
 def _is_possible(facts: BuildFacts, architecture: str, host: str) -> bool:
+    return any(_possible(facts, architecture, host))
+
+
+def _possible(facts: BuildFacts, architecture: str, host: str) -> Iterator[NodeFacts]:
+    """The nodes that could take the pod of a Job now."""
     scheduling = scheduling_of(facts, architecture)
     selector = scheduling.node_selector or {}
     tolerations = [msgspec.convert(each, Toleration) for each in scheduling.tolerations or ()]
-    return any(
-        _selects(selector, node) and _covers(facts.settings.arch_taint_keys, host, tolerations, node)
+    return (
+        node
         for node in _available(facts.nodes, host)
+        if _selects(selector, node) and _covers(facts.settings.arch_taint_keys, host, tolerations, node)
     )
 
 

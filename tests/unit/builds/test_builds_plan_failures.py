@@ -546,6 +546,38 @@ def test_a_forbidden_profile_names_the_value_of_the_installation_that_allows_it(
     assert "set builds.allowPrivileged: true in the values of the installation" in plan.message
 
 
+@pytest.mark.req("BD-151")
+@pytest.mark.parametrize(
+    ("changes", "scheduling", "is_refused"),
+    [
+        ({}, {}, True),
+        ({"ready": False}, {}, False),
+        ({"schedulable": False}, {}, False),
+        ({"deleting": True}, {}, False),
+        ({"taints": (("team", "x", "NoSchedule"),)}, {}, False),
+        ({"taints": (("team", "x", "NoSchedule"),)}, {"tolerations": [{"operator": "Exists"}]}, True),
+        ({}, {"nodeSelector": {"userns": "yes"}}, False),
+        ({"user_namespaces": frozenset({"other"})}, {}, True),
+    ],
+)
+def test_a_profile_that_a_node_cannot_start_is_said_before_a_job_is_made(
+    changes: dict[str, Any], scheduling: dict[str, Any], is_refused: bool
+) -> None:
+    """Its kubelet would try to make such a pod until the build's time is over."""
+    perhaps = {"scheduling": {"perArchitecture": [{"architecture": "arm64", **scheduling}]}} if scheduling else {}
+    world = BuildPlanWorld({**SPEC, **perhaps, "builder": {"securityProfile": "UserNamespace"}})
+    able = next(each for each in world.nodes if each.architecture == "arm64")
+    able = msgspec.structs.replace(able, labels={**able.labels, "userns": "yes"})
+    unable = msgspec.structs.replace(able, labels={}, **{"name": "unable", "user_namespaces": frozenset(), **changes})
+    world.nodes = [*(each for each in world.nodes if each.name != able.name), able, unable]
+    plan = world.plan()
+    if is_refused:
+        assert (plan.decision, plan.reason) == ("Invalid", "UserNamespaceUnavailable")
+        assert "runtime of node unable reports no user namespaces" in plan.message
+    else:
+        assert plan.decision == "Build"
+
+
 @pytest.mark.req("BD-153")
 def test_a_namespace_that_forbids_build_pods_is_said_before_a_job_is_made() -> None:
     world = BuildPlanWorld()

@@ -12,7 +12,7 @@ import msgspec
 
 from polyarch.builds.api.formats import BuildTimes
 from polyarch.builds.api.resources import Base, BaseChild
-from polyarch.builds.architectures import host_of, scheduling_of
+from polyarch.builds.architectures import host_of, node_without_user_namespaces, scheduling_of
 from polyarch.builds.base_images import PreflightResult, builder_images, preflight
 from polyarch.builds.facts.build_facts import (
     ENDED,
@@ -184,8 +184,13 @@ SPEC_REASONS: Final = frozenset(
     }
 )
 """Reasons that only a change of the spec ends."""
-INVALID_REASONS: Final = SPEC_REASONS | {"BaseImageArchitectureMissing", "BuilderImageArchitectureMissing"}
-"""What cannot be built as it is said: ``Invalid``, though an image may get what it lacks. The others: ``Wait``."""
+INVALID_REASONS: Final = SPEC_REASONS | {
+    "BaseImageArchitectureMissing",
+    "BuilderImageArchitectureMissing",
+    "UserNamespaceUnavailable",
+}
+"""What cannot be built as it is said: ``Invalid``, though an image or nodes may get what they lack. The others:
+``Wait``."""
 OBJECT_REASONS: Final = frozenset({"InputMissing", "SecretInvalid", "PodSecurityForbids", "NamespaceNotEnabled"})
 
 
@@ -410,6 +415,8 @@ def _forbidden(facts: BuildFacts, architectures: Iterable[str]) -> Sequence[Prob
             "administrator set builds.allowPrivileged: true in the values of the installation."
         )
         found.append(Problem(reason="ProfileForbidden", message=message))
+    if facts.request.spec.builder.security_profile == "UserNamespace":
+        found += _without_user_namespaces(facts, architectures)
     for architecture, name in _runtimes(facts, architectures):
         if name in facts.runtime_handlers and facts.runtime_handlers[name] is None:
             field = f"spec.scheduling.perArchitecture[{architecture}].runtimeClassName"
@@ -419,6 +426,18 @@ def _forbidden(facts: BuildFacts, architectures: Iterable[str]) -> Sequence[Prob
     if said is not None:
         found.append(Problem(reason="PodSecurityForbids", message=f"{said[:1].upper()}{said[1:]}."))
     return found
+
+
+def _without_user_namespaces(facts: BuildFacts, architectures: Iterable[str]) -> Iterator[Problem]:
+    for architecture in sorted(architectures):
+        node = node_without_user_namespaces(facts, architecture, host_of(facts, architecture).architecture)
+        if node:
+            message = (
+                f"spec.builder.securityProfile is UserNamespace, and the container runtime of node {node} reports no "
+                "user namespaces of pods: take Auto or Rootless, or select nodes that have them with "
+                "spec.scheduling.perArchitecture[].nodeSelector."
+            )
+            yield Problem(reason="UserNamespaceUnavailable", message=message, architecture=architecture)
 
 
 def _oversized(writes: Iterable[Write]) -> Sequence[Problem]:
