@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_sessionstart() -> None:
     try:
-        machine.check(Settings(real=True, nodes=NODES))
+        machine.check(Settings(real=True, nodes=NODES, builds=True))
     except SandboxError as error:
         raise pytest.UsageError(f"tests/real: {error}") from error
 
@@ -41,7 +41,7 @@ def pytest_sessionstart() -> None:
 def cluster() -> Iterator[Sandbox]:
     """Two nodes of two zones with eight CPUs each, and polyarch; it ends with this process, however that ends."""
     name = f"tests-real-{os.getpid()}"
-    settings = Settings(name=name, nodes=NODES, real=True, numa=NumaLayout.parse("2x8"))
+    settings = Settings(name=name, nodes=NODES, real=True, builds=True, numa=NumaLayout.parse("2x8"))
     sandbox = asyncio.run(Sandbox.start(settings, owner=os.getpid()))
     yield sandbox
     asyncio.run(sandbox.delete())

@@ -21,6 +21,7 @@ from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.resources import PODS
 from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.operator.settings import DEFAULT_BUILDER_IMAGE
 from polyarch.sandbox import binaries, control_plane, operator, processes
 from polyarch.sandbox.certificates import Pki, context_name
 from polyarch.sandbox.control_plane import Health, Layout, ask
@@ -278,9 +279,11 @@ class Sandbox:
     async def _registry(self, layout: Layout) -> None:
         registry = await start_registry(layout)
         if self.state.settings.seed_images:
-            await registry.seed(FAMILIAR)
+            # The image of build pods, which are played on simulated nodes, is a real one on real nodes.
+            played = {name for name in FAMILIAR if layout.real and name == DEFAULT_BUILDER_IMAGE}
+            await registry.seed({name: FAMILIAR[name] for name in FAMILIAR.keys() - played})
         if layout.real:
-            await push_images(layout, registry)
+            await push_images(layout, registry, builds=self.state.settings.builds)
 
     def remember_merge(self, kubeconfig: str) -> None:
         """Record that our context was merged into this kubeconfig, so that deleting the sandbox removes it there."""

@@ -14,11 +14,12 @@ import py_compile
 import re
 import shutil
 import ssl
+import stat
 import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import Final, NamedTuple
@@ -27,11 +28,12 @@ import msgspec
 
 import polyarch
 from polyarch.oci.documents import OCI_INDEX, OCI_MANIFEST
-from polyarch.operator.settings import DEFAULT_IMAGE
+from polyarch.operator.settings import DEFAULT_BUILDER_IMAGE, DEFAULT_IMAGE
 from polyarch.platforms import Platform
 from polyarch.sandbox.control_plane import Layout
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.files import write_json
+from polyarch.sandbox.real import machine
 from polyarch.sandbox.registry.images import OCI_CONFIG, Manifest, described, digest_of, platform_document
 from polyarch.sandbox.registry.seed import Registry
 from polyarch.sandbox.state import Folder
@@ -54,6 +56,8 @@ LEFT_OUT: Final = {
     "__pycache__",
 }
 USER: Final = "65532:65532"
+CAPABILITIES: Final = "security.capability"
+"""The extended attribute of a file with capabilities."""
 _ENTRY: Final = "#!{python} -P\nimport sys\nfrom polyarch.cli import main\nsys.exit(main())\n"
 
 
@@ -89,10 +93,7 @@ def of_installation(folder: Path) -> ImageFiles:
     for target, source in list(files.items()):
         if source.suffix == ".py":
             files[importlib.util.cache_from_source(target)] = _compiled(source, folder / "compiled" / target)
-    for name, content in _ETC.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(content)
-        files[name] = folder / name
+    files |= _written(_ETC, folder)
     if authorities := ssl.get_default_verify_paths().cafile:
         files["etc/ssl/certs/ca-certificates.crt"] = Path(authorities)
     environment = {
@@ -105,6 +106,40 @@ def of_installation(folder: Path) -> ImageFiles:
         "OPENBLAS_NUM_THREADS": "1",
     }
     return ImageFiles(files, (f"/{HOME}/bin/polyarch",), environment, USER)
+
+
+BUILDER_PROGRAMS: Final = ("buildah", "unshare", "nsenter", "mount", "sleep", "mkdir", "mv", "cp", "sha256sum", "wc")
+"""What the script of a build calls besides its shell; Git contexts would need more."""
+POLICY: Final = Path("/etc/containers/policy.json")
+
+
+def of_builder(folder: Path) -> ImageFiles:
+    """An image in which build pods run the buildah of this machine; ``folder`` as in :func:`of_installation`."""
+    files = of_programs(BUILDER_PROGRAMS) | _written(_ETC, folder)
+    if authorities := ssl.get_default_verify_paths().cafile:
+        files["etc/ssl/certs/ca-certificates.crt"] = Path(authorities)
+    if POLICY.exists():
+        files[_inside(POLICY)] = POLICY
+    return ImageFiles(files, ("/bin/sh",), {"PATH": "/usr/bin:/bin"})
+
+
+def of_programs(names: Iterable[str]) -> dict[str, Path]:
+    """A shell and programs of this machine in ``/usr/bin``, with their libraries, by path. SandboxError if one is
+    missing."""
+    found = {name: shutil.which(name, path=machine.search_path()) for name in ("sh", *names)}
+    if missing := [name for name, path in found.items() if path is None]:
+        raise SandboxError(f"an image of programs of this machine: it has no {', '.join(missing)}")
+    programs = {name: Path(path) for name, path in found.items() if path is not None}
+    files = {f"usr/bin/{name}": path for name, path in programs.items()} | {"bin/sh": programs["sh"]}
+    return files | {_inside(path): path for path in _libraries(list(programs.values()))}
+
+
+def _written(contents: Mapping[str, str], folder: Path) -> dict[str, Path]:
+    """Files with these contents, below the folder."""
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return {name: folder / name for name in contents}
 
 
 def _compiled(source: Path, target: Path) -> Path:
@@ -207,20 +242,23 @@ def _libraries(programs: list[Path]) -> set[Path]:
 def manifest(wanted: ImageFiles, architecture: str) -> Manifest:
     """An index with the image of these files for this architecture."""
     content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w", format=tarfile.GNU_FORMAT) as archive:
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted({str(parent) for each in wanted.files for parent in Path(each).parents} - {"."}):
             entry = tarfile.TarInfo(path)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o755
             archive.addfile(entry)
-        temporary = tarfile.TarInfo("tmp")
-        temporary.type, temporary.mode = tarfile.DIRTYPE, 0o1777
-        archive.addfile(temporary)
+        for path in ("tmp", "var/tmp"):
+            temporary = tarfile.TarInfo(path)
+            temporary.type, temporary.mode = tarfile.DIRTYPE, 0o1777
+            archive.addfile(temporary)
         for path, source in sorted(wanted.files.items()):
-            data = source.read_bytes()
+            data, known = source.read_bytes(), source.stat()
             entry = tarfile.TarInfo(path)
             entry.size = len(data)
-            entry.mtime = int(source.stat().st_mtime)  # by which Python knows that bytecode is of its source
-            entry.mode = 0o755 if os.access(source, os.X_OK) or ".so" in source.suffixes else 0o644
+            entry.mtime = int(known.st_mtime)  # by which Python knows that bytecode is of its source
+            entry.mode = 0o755 if known.st_mode & stat.S_IXUSR or ".so" in source.suffixes else 0o644
+            entry.mode |= known.st_mode & (stat.S_ISUID | stat.S_ISGID)
+            entry.pax_headers = _capabilities(source)
             archive.addfile(entry, io.BytesIO(data))
     layer = content.getvalue()
     platform = Platform.of("linux", architecture)
@@ -250,6 +288,15 @@ def manifest(wanted: ImageFiles, architecture: str) -> Manifest:
     return Manifest(described(OCI_INDEX, index), index, children=(child,))
 
 
+def _capabilities(source: Path) -> dict[str, str]:
+    """The file capabilities of a program, as a tar archive has them."""
+    try:
+        known = os.getxattr(source, CAPABILITIES)
+    except OSError:
+        return {}
+    return {f"SCHILY.xattr.{CAPABILITIES}": known.decode("utf-8", "surrogateescape")}
+
+
 def fingerprint() -> str:
     """Changes with every file of polyarch's image."""
     digest = hashlib.sha256(sys.version.encode())
@@ -264,6 +311,8 @@ class OwnImage(msgspec.Struct, frozen=True):
 
     digest: str
     fingerprint: str
+    buildah: str = ""
+    """Version of the buildah in the builder image; empty if there is none."""
 
 
 def pushed_image(folder: Folder) -> OwnImage | None:
@@ -274,18 +323,32 @@ def pushed_image(folder: Folder) -> OwnImage | None:
         return None
 
 
-async def push_images(layout: Layout, registry: Registry) -> None:
-    """Push polyarch's image, unless the registry has it, and the program of the NUMA scheduler."""
+async def push_images(layout: Layout, registry: Registry, *, builds: bool) -> None:
+    """Push polyarch's image, unless the registry has it, the program of the NUMA scheduler, and with ``builds`` the
+    image of build pods."""
     folder, known = layout.folder, pushed_image(layout.folder)
-    current = await asyncio.to_thread(fingerprint)
+    current, architecture = await asyncio.to_thread(fingerprint), host_architecture()
+    made = folder.root / "image"
     if known is None or known.fingerprint != current:
-        compiled = folder.root / "image"
-        made = await asyncio.to_thread(lambda: manifest(of_installation(compiled), host_architecture()))
-        await registry.push(DEFAULT_IMAGE, made)
-        write_json(folder.root / PUSHED, OwnImage(made.digest, current))
-        await asyncio.to_thread(shutil.rmtree, compiled)
+        own = await asyncio.to_thread(lambda: manifest(of_installation(made), architecture))
+        await registry.push(DEFAULT_IMAGE, own)
+        await asyncio.to_thread(shutil.rmtree, made)
+        known = OwnImage(own.digest, current, known.buildah if known is not None else "")
+        write_json(folder.root / PUSHED, known)
         scheduler = of_program(layout.binaries["kube-scheduler"], "/usr/local/bin/kube-scheduler")
         await registry.push(
             f"registry.k8s.io/kube-scheduler:v{layout.kubernetes}",
-            await asyncio.to_thread(manifest, scheduler, host_architecture()),
+            await asyncio.to_thread(manifest, scheduler, architecture),
         )
+    if builds and (version := await asyncio.to_thread(_buildah_version)) != known.buildah:
+        builder = await asyncio.to_thread(lambda: manifest(of_builder(made), architecture))
+        await registry.push(DEFAULT_BUILDER_IMAGE, builder)
+        await asyncio.to_thread(shutil.rmtree, made)
+        write_json(folder.root / PUSHED, msgspec.structs.replace(known, buildah=version))
+
+
+def _buildah_version() -> str:
+    asked = subprocess.run(
+        [machine.program("buildah"), "--version"], capture_output=True, text=True, check=False, timeout=60
+    )
+    return asked.stdout.strip() or "unknown"

@@ -25,6 +25,8 @@ PROGRAMS: Final[Mapping[str, str]] = {
     "mount": "mount",
 }
 """Program → the package of Debian and Ubuntu that has it."""
+BUILD_PROGRAMS: Final = {"buildah": "buildah"}
+"""What component builds needs besides: its pods run the machine's own."""
 PLUGINS: Final = ("bridge", "host-local", "loopback", "portmap")
 PLUGINS_PACKAGE: Final = "containernetworking-plugins"
 DEVICES: Final = ("sys/devices/system/node", "sys/devices/system/cpu", "proc/meminfo")
@@ -46,7 +48,8 @@ def check(settings: Settings) -> None:
         )
     if not 1 <= sum(settings.nodes.values()) <= MOST_NODES:
         raise SandboxError(f"--real: expected 1 to {MOST_NODES} nodes, for example --nodes {own}=2")
-    missing = {package: name for name, package in PROGRAMS.items() if shutil.which(name, path=search_path()) is None}
+    programs = {**PROGRAMS, **BUILD_PROGRAMS} if settings.builds else PROGRAMS
+    missing = {package: name for name, package in programs.items() if shutil.which(name, path=search_path()) is None}
     if plugins() is None:
         missing[PLUGINS_PACKAGE] = "CNI plugins"
     if missing:
