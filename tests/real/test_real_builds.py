@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from real_nodes import Document, eventually, pod_document, pod_of
+from real_kubelets import Document, eventually, pod_document, pod_of
 
 from polyarch.builds.names import IMAGE_BUILD_RUNS, IMAGE_BUILDS
 from polyarch.installation import apply, objects, preflight

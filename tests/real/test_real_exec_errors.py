@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from real_nodes import (
+from real_kubelets import (
     Document,
     eventually,
     is_ready,
