@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from namespaces import create_namespace
 
 from endings import Endings, InBackground, shared_folder
 from lanes import EXCLUSIVE, sandbox_of
 from polyarch.kube import config
 from polyarch.kube.client import Client
-from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import NAMESPACES, SERVICE_ACCOUNTS
+from polyarch.kube.resources import NAMESPACES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import file_lock
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
@@ -37,7 +37,6 @@ from polyarch.sandbox.state import Settings
 T = TypeVar("T")
 TEST_NODES = {"amd64": 2, "arm64": 2, "ppc64le": 1, "s390x": 1}
 HERE = Path(__file__).parent
-ACCOUNT_SECONDS = 30
 
 SANDBOXES = {
     "sandbox",
@@ -203,14 +202,7 @@ async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
 async def namespace(client: Client) -> AsyncIterator[str]:
     """A namespace of the test's own in which pods can be created; its deletion is not waited for."""
     name = f"test-{secrets.token_hex(4)}"
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    async with asyncio.timeout(ACCOUNT_SECONDS):
-        while True:
-            try:
-                await client.get(SERVICE_ACCOUNTS, "default", namespace=name)
-                break
-            except NotFound:
-                await asyncio.sleep(0.02)
+    await create_namespace(client, name)
     yield name
     await client.delete(NAMESPACES, name)
 

@@ -4,7 +4,6 @@ The webhooks are registered for namespaces of this test alone, by their labels: 
 """
 
 import asyncio
-import contextlib
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,13 +13,14 @@ from typing import Any
 import msgspec
 import own_roles
 import pytest
+from namespaces import create_namespace
 from placement_cluster import PlacementCluster, architectures, is_gated, pod, until
 from placement_process import run
 
 from polyarch.kube.client import Client
-from polyarch.kube.errors import Forbidden, NotFound
+from polyarch.kube.errors import Forbidden
 from polyarch.kube.patches import JsonPatch, add, pointer, remove, replace
-from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NAMESPACES, PODS, SERVICE_ACCOUNTS
+from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NAMESPACES, PODS
 from polyarch.operator.components import placement_objects as placement_webhooks
 from polyarch.operator.components import taints_objects as taint_webhooks
 from polyarch.placement import names as of_placement
@@ -61,16 +61,7 @@ class Cluster(PlacementCluster):
         """A namespace whose pods get tolerations; placement sees them if ``placed``."""
         name = name or f"taints-{secrets.token_hex(4)}"
         labels = {CASE: self.case} | ({PLACED: self.case} if placed else {})
-        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-        await self.client.create(NAMESPACES, document)
-
-        async def has_account() -> bool:
-            with contextlib.suppress(NotFound):
-                await self.client.get(SERVICE_ACCOUNTS, "default", namespace=name)
-                return True
-            return False
-
-        await until(has_account)
+        await create_namespace(self.client, name, labels)
         try:
             yield name
         finally:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from namespaces import create_namespace
 from placement_cluster import until
 from taint_process import KEY, configured, taint_role, tolerated, warnings
 
 from polyarch.kube.client import Client
-from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import JsonPatch, MergePatch, add, remove
-from polyarch.kube.resources import DAEMONSETS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
+from polyarch.kube.resources import DAEMONSETS, NAMESPACES, NODES, PODS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import file_lock
 from polyarch.taints import names
@@ -68,16 +68,7 @@ class Place(NamedTuple):
 async def place(growing_sandbox: Sandbox) -> AsyncIterator[Place]:
     async with file_lock(growing_sandbox.folder.root / ".sole-taints.lock"), growing_sandbox.client() as client:
         name = f"daemons-{secrets.token_hex(4)}"
-        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-
-        async def has_account() -> bool:
-            try:
-                await client.get(SERVICE_ACCOUNTS, "default", namespace=name)
-            except NotFound:
-                return False
-            return True
-
-        await until(has_account, seconds=30)
+        await create_namespace(client, name)
         yield Place(growing_sandbox, client, name)
         await client.delete(NAMESPACES, name)
 

@@ -1,7 +1,6 @@
 """TN-092 for nodes: whatever the API server does to the role, every node ends with its taint and with its own."""
 
 import asyncio
-import contextlib
 import secrets
 import signal
 from collections import Counter
@@ -12,13 +11,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from fault_proxy import CUT, Action, Delay, Fault, Lines, Reset, Seen, gone_event, status
+from namespaces import create_namespace
 from placement_cluster import until
 from taint_process import define, remove, taint_role
 
 from polyarch.kube.client import Client
-from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
-from polyarch.kube.resources import LEASES, NAMESPACES, NODES, SERVICE_ACCOUNTS
+from polyarch.kube.resources import LEASES, NAMESPACES, NODES
 from polyarch.taints import names
 from polyarch.taints.api import ARCHITECTURE_TAINTS
 
@@ -71,14 +70,7 @@ SCENARIOS: dict[str, tuple[Callable[[Seen], bool], Callable[[], Action], int | N
 async def home(faults: Any) -> AsyncIterator[str]:
     """The role's namespace; nodes, object and policy are gone afterwards."""
     client, name = faults.client, f"taint-faults-{secrets.token_hex(3)}"
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-
-    async def has_account() -> bool:
-        with contextlib.suppress(NotFound):
-            return bool(await client.get(SERVICE_ACCOUNTS, "default", namespace=name))
-        return False
-
-    await until(has_account)
+    await create_namespace(client, name)
     await define(client)
     nodes = {"rollout": "immediate", "perMinute": 600, "atRegistration": "none"}
     await client.apply(

@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from namespaces import create_namespace
 
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
-from polyarch.kube.resources import NAMESPACES, SERVICE_ACCOUNTS
+from polyarch.kube.resources import NAMESPACES
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
@@ -57,16 +58,7 @@ async def client(cluster: Sandbox) -> AsyncIterator[Client]:
 async def namespace(client: Client) -> AsyncIterator[str]:
     """A namespace of its own, in which pods can be created; its pods are gone when the next test begins."""
     name = f"test-{secrets.token_hex(4)}"
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-
-    async def has_account() -> bool:
-        try:
-            await client.get(SERVICE_ACCOUNTS, "default", namespace=name)
-        except NotFound:
-            return False
-        return True
-
-    assert await until(has_account, seconds=30)
+    await create_namespace(client, name)
     yield name
     await client.delete(NAMESPACES, name)
 

@@ -20,6 +20,7 @@ from builder_process import BUILDER_IMAGE, account, define, runs, seed
 from fault_mortal import Mortal
 from fault_proxy import FaultProxy, Seen, server_tls
 from fault_table import Row
+from namespaces import create_namespace
 from placement_cluster import until
 from registry_reader import Reader
 
@@ -27,11 +28,10 @@ from polyarch.builds import names
 from polyarch.builds.controller.informers import is_finished
 from polyarch.builds.facts.objects import JobObject
 from polyarch.kube.client import Client
-from polyarch.kube.errors import NotFound
 from polyarch.kube.informer import Informer
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.requests import ListOptions
-from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, Resource
+from polyarch.kube.resources import CONFIGMAPS, JOBS, NAMESPACES, NODES, PODS, Resource
 from polyarch.kube.store import ObjectChange
 from polyarch.objects import ObjectKey, ObjectMeta
 from polyarch.operator.settings import DEFAULT_IMAGE
@@ -103,10 +103,9 @@ class BuildFaults:
         """A namespace of the scenario's own, and repositories."""
         self.registry.faults.clear()
         name = f"builds-{secrets.token_hex(4)}"
-        await self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await create_namespace(self.client, name)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS)) as session:
             estate = Estate(self, name, Reader(session, self.sandbox.registry.address))
-            await until(estate.has_account, seconds=SECONDS)
             try:
                 async with estate.watched():
                     yield estate
@@ -129,13 +128,6 @@ class Estate:
         self._reader = reader
         self._staging = f"{faults.sandbox.registry.address}/{namespace}"
         self._repository = f"{faults.registry.address}/{namespace}"
-
-    async def has_account(self) -> bool:
-        try:
-            await self.client.get(SERVICE_ACCOUNTS, "default", namespace=self.namespace)
-        except NotFound:
-            return False
-        return True
 
     # -- builds --------------------------------------------------------------------------------------------------------
 

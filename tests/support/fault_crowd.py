@@ -14,14 +14,15 @@ from typing import Any
 import msgspec
 from fault_proxy import FaultProxy
 from fault_table import Row
+from namespaces import create_namespace
 from own_roles import USERS
 from placement_cluster import architectures, is_gated, labels, pod, until
 
 from polyarch.kube.client import Client
-from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound
+from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed
 from polyarch.kube.informer import Informer
 from polyarch.kube.requests import ListOptions
-from polyarch.kube.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
+from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.kube.store import ObjectChange
 from polyarch.objects import Pod
 from polyarch.placement import names
@@ -236,17 +237,7 @@ NAMESPACE_PREFIX = "faults-"
 async def crowd_in(client: Client, audit_log: Path, case: str = "gated", *, writes: int = 1) -> AsyncIterator[Crowd]:
     """Pods in a namespace of their own; ``case`` is an override of the policy, empty for the defaults."""
     name = f"{NAMESPACE_PREFIX}{secrets.token_hex(4)}"
-    metadata = {"name": name, "labels": {CASE: case} if case else {}}
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-
-    async def has_account() -> bool:
-        try:
-            await client.get(SERVICE_ACCOUNTS, "default", namespace=name)
-        except NotFound:
-            return False
-        return True
-
-    await until(has_account, seconds=60)
+    await create_namespace(client, name, {CASE: case} if case else {})
     crowd = Crowd(client, name, AuditLog(audit_log), writes=writes)
     async with watched(client, crowd):
         yield crowd

@@ -19,14 +19,14 @@ import own_taints
 from fault_mortal import Mortal
 from fault_proxy import FaultProxy, server_tls
 from fault_table import Row
-from placement_cluster import until
+from namespaces import create_namespace
 
 from polyarch.kube.client import Client
 from polyarch.kube.errors import AlreadyExists, ApiError, ConnectionFailed, NotFound
 from polyarch.kube.informer import Informer
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.requests import ListOptions
-from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, Resource
+from polyarch.kube.resources import DAEMONSETS, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS, Resource
 from polyarch.kube.store import ObjectChange
 from polyarch.objects import ObjectKey, Pod
 from polyarch.sandbox.certificates import kubeconfig_with_token
@@ -191,7 +191,7 @@ class TaintFaults:
         await self.sandbox.registry.seed(
             {f"{prefix}/{image}:1": [f"linux/{each}" for each in supported] for image, supported in IMAGES.items()}
         )
-        await self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await create_namespace(self.client, name)
         estate = Estate(self, name, prefix, gate_seconds)
         try:
             async with estate.watched():
@@ -228,15 +228,6 @@ class Estate:
 
     async def populate(self, when: str) -> None:
         """A DaemonSet of each kind, and pods of each image and one that nobody pushed."""
-
-        async def has_account() -> bool:
-            try:
-                await self._client.get(SERVICE_ACCOUNTS, "default", namespace=self.namespace)
-            except NotFound:
-                return False
-            return True
-
-        await until(has_account, seconds=60)
         for image in AGENTS:
             await self._create(DAEMONSETS, self._daemon_set(f"{when}-{image}", image))
         for image in (*IMAGES, MISSING):

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 from audited import Audited
+from namespaces import create_namespace
 from placement_process import start
 
 from polyarch.installation import uninstall
@@ -228,14 +229,7 @@ class OperatorWorld:
     async def team(self, **labels: str) -> str:
         """A namespace of users."""
         name = f"operator-team-{secrets.token_hex(3)}"
-        metadata = {"name": name, "labels": labels}
-        await self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-
-        async def has_account() -> bool:
-            await self.client.get(SERVICE_ACCOUNTS, "default", namespace=name)
-            return True
-
-        await eventually(has_account)
+        await create_namespace(self.client, name, labels)
         return name
 
     async def configuration(self) -> Json:

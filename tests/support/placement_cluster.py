@@ -14,11 +14,12 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from namespaces import create_namespace
 from own_roles import USERS
 
 from polyarch.kube.client import Client
-from polyarch.kube.errors import AlreadyExists, NotFound
-from polyarch.kube.resources import EVENTS, NAMESPACES, PODS, SECRETS, SERVICE_ACCOUNTS
+from polyarch.kube.errors import AlreadyExists
+from polyarch.kube.resources import EVENTS, NAMESPACES, PODS, SECRETS
 from polyarch.placement import names
 from polyarch.placement.api import POLICIES
 from polyarch.sandbox.cluster import Sandbox
@@ -74,21 +75,11 @@ class PlacementCluster:
     async def namespace(self, case: str = "", *, prefix: str = "placement") -> AsyncIterator[str]:
         """A namespace to which the override of that name applies."""
         name = f"{prefix}-{secrets.token_hex(4)}"
-        labels = {CASE: case} if case else {}
-        metadata = {"name": name, "labels": labels}
-        await self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        await until(lambda: self._has_account(name))
+        await create_namespace(self.client, name, {CASE: case} if case else {})
         try:
             yield name
         finally:
             await self.client.delete(NAMESPACES, name)
-
-    async def _has_account(self, namespace: str) -> bool:
-        try:
-            await self.client.get(SERVICE_ACCOUNTS, "default", namespace=namespace)
-        except NotFound:
-            return False
-        return True
 
     async def seed(self, images: dict[str, Any]) -> None:
         await self.sandbox.registry.seed(images)

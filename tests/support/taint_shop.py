@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from namespaces import create_namespace
 from placement_cluster import until
 from placement_process import PROGRAM
 
@@ -21,7 +22,6 @@ from polyarch.kube.resources import (
     NAMESPACES,
     NODES,
     PODS,
-    SERVICE_ACCOUNTS,
     Resource,
 )
 from polyarch.sandbox.cluster import Sandbox
@@ -179,16 +179,7 @@ async def shop(sandbox: Sandbox, client: Client) -> AsyncIterator[Shop]:
     async with file_lock(Path(sandbox.folder.root, ".taint-shop.lock")):
         found = Shop(sandbox, client)
         await found.close()
-        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-
-        async def has_account() -> bool:
-            try:
-                await client.get(SERVICE_ACCOUNTS, "default", namespace=NAMESPACE)
-            except NotFound:
-                return False
-            return True
-
-        await until(has_account, seconds=SECONDS)
+        await create_namespace(client, NAMESPACE)
         await sandbox.registry.seed(IMAGES)
         try:
             yield found
