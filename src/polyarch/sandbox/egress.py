@@ -14,7 +14,9 @@ that are terminating but still serve are used only if no endpoint is ready.
 import asyncio
 import contextlib
 import errno
+import resource
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from http import HTTPStatus
@@ -205,6 +207,9 @@ log = structlog.get_logger(__name__)
 
 MAXIMUM_CONNECTIONS = 400
 """Two file descriptors each; the usual limit of a process is 1024."""
+MAXIMUM_CONNECTIONS_OF_NODES = 400
+"""The same in the other direction, of real nodes and their pods: neither direction can use up the other's."""
+OTHER_DESCRIPTORS = 100
 REQUEST_SECONDS = 10.0
 DIAL_SECONDS = 5.0
 HALF_CLOSED_SECONDS = 60.0
@@ -382,19 +387,32 @@ async def serve(folder: Folder) -> None:
             async with contextlib.AsyncExitStack() as stack:
                 await stack.enter_async_context(EgressProxy(routes.route, dial).serving(egress_socket(folder.root)))
                 if real:
-                    await stack.enter_async_context(api_server_for_nodes(folder, state.ports.apiserver))
+                    allow_descriptors(2 * (MAXIMUM_CONNECTIONS + MAXIMUM_CONNECTIONS_OF_NODES) + OTHER_DESCRIPTORS)
+                    listener = namespaces.listening(gateway_of(folder), network.GATEWAY, network.GATEWAY_API_PORT)
+                    await stack.enter_async_context(api_server_for_nodes(listener, state.ports.apiserver))
                 await running
 
 
 @contextlib.asynccontextmanager
-async def api_server_for_nodes(folder: Folder, port: int) -> AsyncIterator[None]:
-    """Hand on what real nodes and pods send to the gateway's address to the API server, during the block."""
+async def api_server_for_nodes(
+    listener: socket.socket, port: int, *, maximum: int = MAXIMUM_CONNECTIONS_OF_NODES
+) -> AsyncIterator[None]:
+    """Hand on what real nodes and pods send to the gateway's address, where ``listener`` listens, to the API server,
+    during the block. Connections beyond ``maximum`` are reset."""
+    count = 0
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal count
+        count += 1
         try:
-            there = await asyncio.open_connection(LOOPBACK, port)
-        except OSError:
+            if count > maximum:
+                raise ConnectionRefusedError(errno.ECONNREFUSED, f"more than {maximum} connections of nodes and pods")
+            async with asyncio.timeout(DIAL_SECONDS):
+                there = await asyncio.open_connection(LOOPBACK, port)
+        except (OSError, TimeoutError) as error:
+            log.warning("connection of a node refused", error=str(error) or type(error).__name__)
             writer.transport.abort()
+            count -= 1
             return
         try:
             await copy((reader, writer), there)
@@ -403,13 +421,21 @@ async def api_server_for_nodes(folder: Folder, port: int) -> AsyncIterator[None]
         finally:
             there[1].close()
             writer.close()
+            count -= 1
 
-    listener = namespaces.listening(gateway_of(folder), network.GATEWAY, network.GATEWAY_API_PORT)
     server = await asyncio.start_server(accept, sock=listener, limit=PIECE_BYTES)
     try:
         yield
     finally:
         server.close()
+
+
+def allow_descriptors(count: int) -> None:
+    """Raise the process's limit of open files to this number, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def main(folder: Path) -> int:

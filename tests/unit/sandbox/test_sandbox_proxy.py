@@ -2,13 +2,24 @@
 
 import asyncio
 import contextlib
+import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from polyarch.sandbox import egress as module
-from polyarch.sandbox.egress import ConnectionRejected, EgressProxy, Route, Streams, ToKubelet, ToPod
+from polyarch.sandbox.egress import (
+    ConnectionRejected,
+    EgressProxy,
+    Route,
+    Streams,
+    ToKubelet,
+    ToPod,
+    api_server_for_nodes,
+)
 
 POD = ToPod("10.244.0.1", 9443)
 SECONDS = 10
@@ -225,3 +236,74 @@ async def test_a_connection_that_one_side_closed_does_not_stay_for_ever(
         await ended.wait()
         writer.close()
     server.close()
+
+
+def listener() -> socket.socket:
+    made = socket.create_server(("127.0.0.1", 0))
+    made.setblocking(False)
+    return made
+
+
+@pytest.mark.req("SB-017")
+async def test_connections_of_nodes_to_the_api_server_are_bounded(backend: Backend) -> None:
+    async def asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        """What comes back for what is sent; empty if the connection was reset."""
+        try:
+            writer.write(b"list")
+            writer.write_eof()
+            return await reader.read()
+        except OSError:
+            return b""
+        finally:
+            writer.close()
+
+    with listener() as here:
+        where = here.getsockname()
+        async with asyncio.timeout(SECONDS), api_server_for_nodes(here, backend.port, maximum=2):
+            held = [await asyncio.open_connection(*where) for _ in range(2)]
+            for _, writer in held:
+                writer.write(b"watch")
+            while backend.received < 2 * len(b"watch"):  # both are under way
+                await asyncio.sleep(0.01)
+            for _ in range(5):
+                assert await asked(*await asyncio.open_connection(*where)) == b"", "beyond the limit"
+            assert await asked(*held[0]) == b"whole", "those that were there go on"
+            answer = b""
+            while not answer:  # the room of the one that has ended is free in a moment
+                answer = await asked(*await asyncio.open_connection(*where))
+            assert answer == b"whole"
+            assert await asked(*held[1]) == b"whole"
+
+
+@pytest.mark.req("SB-017")
+async def test_a_connection_of_a_node_that_finds_no_api_server_takes_no_room(backend: Backend) -> None:
+    with listener() as here, listener() as closed:
+        where, port = here.getsockname(), closed.getsockname()[1]
+        closed.close()
+        async with asyncio.timeout(SECONDS), api_server_for_nodes(here, port, maximum=1):
+            for _ in range(5):
+                reader, writer = await asyncio.open_connection(*where)
+                with contextlib.suppress(OSError):
+                    assert await reader.read() == b""
+                writer.close()
+            server = await asyncio.start_server(backend.serve, "127.0.0.1", port)
+            reader, writer = await asyncio.open_connection(*where)
+            writer.write_eof()
+            assert await reader.read() == b"whole"
+            writer.close()
+            server.close()
+
+
+@pytest.mark.req("SB-012", "SB-017")
+def test_both_directions_together_have_descriptors_enough() -> None:
+    """In a process of its own, whose limit is the usual one."""
+    code = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (%d, %d))
+from polyarch.sandbox.egress import allow_descriptors
+allow_descriptors(1700)
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+    for soft, hard, allowed in ((1024, 4096, 1700), (2000, 4096, 2000), (1024, 1500, 1500)):
+        ran = subprocess.run([sys.executable, "-c", code % (soft, hard)], capture_output=True, text=True, check=True)
+        assert ran.stdout.strip() == str((allowed, hard))
