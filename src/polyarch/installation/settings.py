@@ -35,6 +35,7 @@ NUMA: Final = "numa"
 BUILDS: Final = "builds"
 """The component without which the operator has no rights for builds, and runs no builder."""
 REPOSITORY: Final = DEFAULT_IMAGE.partition(":")[0]
+_USUAL: Final = OperatorSettings()
 Replicas = Annotated[int, Meta(ge=1, le=MAX_REPLICAS)]
 """Of a role that the operator deploys: with any other number it would not start."""
 ComponentName = Literal["placement", "taints", "builds", "numa"]
@@ -172,11 +173,13 @@ class OperatorPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel", fo
 class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Component placement: every pod is constrained to the architectures that all of its images support."""
 
-    webhook_replicas: Annotated[Replicas, Meta(description="Replicas of the pod webhook.")] = 3
-    controller_replicas: Annotated[Replicas, Meta(description="Replicas of the controller of gated pods.")] = 2
+    webhook_replicas: Annotated[Replicas, Meta(description="Replicas of the pod webhook.")] = _USUAL.webhook_replicas
+    controller_replicas: Annotated[Replicas, Meta(description="Replicas of the controller of gated pods.")] = (
+        _USUAL.controller_replicas
+    )
     handler_replicas: Annotated[
         Replicas, Meta(description="Replicas of the exec-format-error monitor's handler, where the monitor is enabled.")
-    ] = 2
+    ] = _USUAL.handler_replicas
     configuration: Annotated[
         Document | None,
         Meta(description="`spec` of the ClusterPodPlacementConfig, which turns placement on; null: you make it."),
@@ -189,7 +192,9 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 class Taints(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Component taints: nodes are tainted with their architecture, and pods get the tolerations they need."""
 
-    replicas: Annotated[Replicas, Meta(description="Replicas of the role; each adds tolerations, one leads.")] = 2
+    replicas: Annotated[Replicas, Meta(description="Replicas of the role; each adds tolerations, one leads.")] = (
+        _USUAL.taints_replicas
+    )
     configuration: Annotated[
         Document | None,
         Meta(
@@ -206,7 +211,9 @@ class Builds(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
         Literal["on", "auto"],
         Meta(description="`on`: the builder always runs; `auto`: while there are ImageBuilds, or with `machineOs`."),
     ] = "on"
-    replicas: Annotated[Replicas, Meta(description="Replicas of the builder; one leads, the others stand by.")] = 2
+    replicas: Annotated[Replicas, Meta(description="Replicas of the builder; one leads, the others stand by.")] = (
+        _USUAL.builder_replicas
+    )
     builder_image: Annotated[
         str,
         Meta(description="The image in which images are built: it has `sh` and buildah 1.28 or newer.", min_length=1),
@@ -216,7 +223,7 @@ class Builds(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     ] = False
     max_active_jobs: Annotated[
         int, Meta(description="Build Jobs of the cluster at the same time, shared by the namespaces that build.", ge=1)
-    ] = 20
+    ] = _USUAL.max_active_jobs
     machine_os: Annotated[
         MachineOS,
         Meta(
@@ -264,7 +271,7 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     ] = True
     priority_class_name: Annotated[
         str, Meta(description="Priority class of all pods; empty: none, where the provider refuses this one.")
-    ] = "system-cluster-critical"
+    ] = _USUAL.priority_class
     node_selector: Annotated[dict[str, str], Meta(description="Node labels that all pods need.")] = {}
     tolerations: Annotated[tuple[Toleration, ...], Meta(description="Taints that all pods tolerate.")] = ()
     registries: Annotated[Registries, Meta(description="How registries are reached.")] = Registries()

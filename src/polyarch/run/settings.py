@@ -6,7 +6,7 @@ import msgspec
 
 from polyarch.kube.settings import ProcessSettings
 from polyarch.names import DEFAULT_NAMESPACE
-from polyarch.operator.settings import OperatorSettings
+from polyarch.operator.settings import DEFAULT_BUILDER_IMAGE, MACHINE_OS_NAMESPACE, OperatorSettings
 
 if TYPE_CHECKING:  # roles that ask no registry do not load what asks them
     from polyarch.oci.auth.credential_plugins import ProviderConfiguration
@@ -56,7 +56,7 @@ class TaintRoleSettings(msgspec.Struct, frozen=True, kw_only=True):
 class BuilderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the builder."""
 
-    builder_image: str = "quay.io/buildah/stable:v1"
+    builder_image: str = DEFAULT_BUILDER_IMAGE
     """What builds in a pod, unless the ImageBuild names another: it has ``sh`` and buildah."""
     push_image: str = ""
     """What uploads: an image of polyarch. Empty: every ImageBuild has to name one."""
@@ -64,10 +64,10 @@ class BuilderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether ``builder.securityProfile: Privileged`` is allowed."""
     arch_taint_keys: tuple[str, ...] = ("kubernetes.io/arch", "supported-arch")
     """Keys of architecture taints that build pods tolerate."""
-    max_active_jobs: int = 20
+    max_active_jobs: int = OperatorSettings().max_active_jobs
     """Unfinished build Jobs in the whole cluster."""
     machine_os: Literal["auto", "on", "off"] = "auto"
-    machine_os_namespace: str = "openshift-machine-config-operator"
+    machine_os_namespace: str = MACHINE_OS_NAMESPACE
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,9 +15,6 @@ from polyarch.cli.roles.reexec import ReexecSettings
 from polyarch.kube.settings import ProcessSettings
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.operator.settings import (
-    DEFAULT_BUILDER_IMAGE,
-    DEFAULT_KUBELET_ROOT,
-    MACHINE_OS_NAMESPACE,
     MAX_REPLICAS,
     Builds,
     Certificates,
@@ -32,6 +29,9 @@ from polyarch.operator.settings import (
 from polyarch.run.settings import BuilderSettings, LogFormat, MonitorSettings
 
 TAINT_KEYS: Final = BuilderSettings().arch_taint_keys
+_PROCESS: Final = ProcessSettings(namespace=DEFAULT_NAMESPACE)
+_OPERATOR: Final = OperatorSettings()
+_MONITOR: Final = MonitorSettings()
 
 
 class RoleChoice(Enum):
@@ -54,12 +54,12 @@ class RoleChoice(Enum):
 class RoleFlags(msgspec.Struct, frozen=True, kw_only=True):
     """Every flag of ``polyarch run ROLE`` that is a setting; a field is named like its flag."""
 
-    bind: str = "127.0.0.1"
-    port: int = 9443
-    metrics_port: int = 8443
-    health_port: int = 8081
-    cert_dir: str = ""
-    leader_elect: bool = True
+    bind: str = _PROCESS.bind
+    port: int = _PROCESS.port
+    metrics_port: int = _PROCESS.metrics_port
+    health_port: int = _PROCESS.health_port
+    cert_dir: str = _PROCESS.cert_dir
+    leader_elect: bool = _PROCESS.leader_elect
     namespace: str = DEFAULT_NAMESPACE
     kubeconfig: str | None = None
     context: str | None = None
@@ -74,46 +74,46 @@ class RoleFlags(msgspec.Struct, frozen=True, kw_only=True):
     registries_dir: str = ""
     allow_address: tuple[str, ...] = ()
     deny_address: tuple[str, ...] = ()
-    secret_access: SecretAccess = "byName"
+    secret_access: SecretAccess = _OPERATOR.secret_access
     image_credential_provider_config: str = ""
     image_credential_provider_bin_dir: str = ""
 
     image: str = ""
     image_pull_policy: PullPolicy | None = None
     image_pull_secret: tuple[str, ...] = ()
-    certificates: Certificates = "self-managed"
-    resource_webhooks: ResourceWebhooks = "operator"
-    network_policies: bool = True
-    admission_policies: bool = True
-    webhook_replicas: int = 3
-    controller_replicas: int = 2
-    handler_replicas: int = 2
-    taints_replicas: int = 2
-    registries_configmap: str = ""
-    priority_class: str = "system-cluster-critical"
+    certificates: Certificates = _OPERATOR.certificates
+    resource_webhooks: ResourceWebhooks = _OPERATOR.resource_webhooks
+    network_policies: bool = _OPERATOR.network_policies
+    admission_policies: bool = _OPERATOR.admission_policies
+    webhook_replicas: int = _OPERATOR.webhook_replicas
+    controller_replicas: int = _OPERATOR.controller_replicas
+    handler_replicas: int = _OPERATOR.handler_replicas
+    taints_replicas: int = _OPERATOR.taints_replicas
+    registries_configmap: str = _OPERATOR.registries_configmap
+    priority_class: str = _OPERATOR.priority_class
     node_selector: tuple[str, ...] = ()
     toleration: tuple[str, ...] = ()
-    builds: Builds = "off"
-    builder_replicas: int = 2
-    numa: Numa = "auto"
-    platform: Platform = "auto"
-    numa_namespace: str = ""
-    manage_namespace: bool = False
-    kubelet_root: str = DEFAULT_KUBELET_ROOT
+    builds: Builds = _OPERATOR.builds
+    builder_replicas: int = _OPERATOR.builder_replicas
+    numa: Numa = _OPERATOR.numa
+    platform: Platform = _OPERATOR.platform
+    numa_namespace: str = _OPERATOR.numa_namespace
+    manage_namespace: bool = _OPERATOR.manage_namespace
+    kubelet_root: str = _OPERATOR.kubelet_root
 
-    builder_image: str = DEFAULT_BUILDER_IMAGE
-    push_image: str = ""
-    allow_privileged_builds: bool = False
+    builder_image: str = _OPERATOR.builder_image
+    push_image: str = _OPERATOR.push_image
+    allow_privileged_builds: bool = _OPERATOR.allow_privileged_builds
     arch_taint_key: tuple[str, ...] = ()
-    max_active_jobs: int = 20
+    max_active_jobs: int = _OPERATOR.max_active_jobs
     machine_os: MachineOS | None = None
-    machine_os_namespace: str = MACHINE_OS_NAMESPACE
+    machine_os_namespace: str = _OPERATOR.machine_os_namespace
 
-    side: Literal["node", "handler"] = "handler"
-    node_name: str = ""
-    tracefs: str = ""
-    proc: str = "/proc"
-    pod_logs: str = "/var/log/pods"
+    side: Literal["node", "handler"] = _MONITOR.side
+    node_name: str = _MONITOR.node_name
+    tracefs: str = _MONITOR.tracefs
+    proc: str = _MONITOR.proc
+    pod_logs: str = _MONITOR.pod_logs
 
     config: str = ""
 
