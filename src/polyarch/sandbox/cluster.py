@@ -233,13 +233,14 @@ class Sandbox:
             await real.open_gateway()
         control_plane.write_files(layout, dt.datetime.now(dt.UTC))
         write_registry_files(layout, self.state.settings.registries_conf)
-        await together([control_plane.start(layout, progress), self._registry(layout)])
-        operator.write_values(layout, self.state.settings)
+        await together([control_plane.start_api_server(layout, progress), start_registry(layout)])
         async with self.client() as client:
             wanted = sum(self.state.settings.nodes.values())
-            progress.step(f"starting {wanted} node{'s' if wanted != 1 else ''}")
+            progress.step(f"starting the controllers and {wanted} node{'s' if wanted != 1 else ''}")
             nodes = start_nodes(layout, client, self.state.settings) if real is None else real.start(client, progress)
-            await together([nodes, start_egress(layout, client)])
+            controllers = control_plane.start_controllers(layout)
+            await together([controllers, nodes, start_egress(layout, client), self._push_images()])
+        operator.write_values(layout, self.state.settings)
 
     async def _as_wanted(self, progress: StepProgress) -> None:
         if self.state.settings.polyarch:
@@ -276,14 +277,13 @@ class Sandbox:
             await operator.remove(client, progress)
         self._remember(installed=False)
 
-    async def _registry(self, layout: Layout) -> None:
-        registry = await start_registry(layout)
+    async def _push_images(self) -> None:
         if self.state.settings.seed_images:
             # The image of build pods, which are played on simulated nodes, is a real one on real nodes.
-            played = {name for name in FAMILIAR if layout.real and name == DEFAULT_BUILDER_IMAGE}
-            await registry.seed({name: FAMILIAR[name] for name in FAMILIAR.keys() - played})
-        if layout.real:
-            await push_images(layout, registry, builds=self.state.settings.builds)
+            played = {name for name in FAMILIAR if self.layout.real and name == DEFAULT_BUILDER_IMAGE}
+            await self.registry.seed({name: FAMILIAR[name] for name in FAMILIAR.keys() - played})
+        if self.layout.real:
+            await push_images(self.layout, self.registry, builds=self.state.settings.builds)
 
     def remember_merge(self, kubeconfig: str) -> None:
         """Record that our context was merged into this kubeconfig, so that deleting the sandbox removes it there."""

@@ -7,7 +7,7 @@ API server from connecting to Service and pod addresses itself.
 import asyncio
 import datetime as dt
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import aiohttp
@@ -351,24 +351,30 @@ def default_account(layout: Layout) -> Probe:
 
 
 async def start(layout: Layout, progress: StepProgress) -> None:
-    """Start what does not run; return when all components are healthy and pods can be created.
-
-    The control plane is up when the default ServiceAccount exists, because only then can pods be created.
-    """
-    ask = probes(layout)
-
-    async def bring_up(make: Callable[[Layout], Command]) -> Record:
-        command = make(layout)
-        record = await ensure(layout, command)
-        await until_healthy(record, ask[command.name], seconds=START_SECONDS)
-        return record
-
-    progress.step("starting etcd and kube-apiserver")
-    await bring_up(etcd)
-    await bring_up(kube_apiserver)
+    """Start what does not run; return when all components are healthy and pods can be created."""
+    await start_api_server(layout, progress)
     progress.step("starting kube-controller-manager and kube-scheduler")
-    manager, _ = await together(bring_up(make) for make in (kube_controller_manager, kube_scheduler))
+    await start_controllers(layout)
+
+
+async def start_api_server(layout: Layout, progress: StepProgress) -> None:
+    """With what it stores in; nodes can register when this returns."""
+    progress.step("starting etcd and kube-apiserver")
+    await _bring_up(layout, etcd(layout))
+    await _bring_up(layout, kube_apiserver(layout))
+
+
+async def start_controllers(layout: Layout) -> None:
+    """They are up when the default ServiceAccount exists, because only then can pods be created."""
+    commands = (kube_controller_manager(layout), kube_scheduler(layout))
+    manager, _ = await together(_bring_up(layout, each) for each in commands)
     await until_healthy(manager, default_account(layout), seconds=START_SECONDS)
+
+
+async def _bring_up(layout: Layout, command: Command) -> Record:
+    record = await ensure(layout, command)
+    await until_healthy(record, probes(layout)[command.name], seconds=START_SECONDS)
+    return record
 
 
 async def ensure(layout: Layout, command: Command) -> Record:
