@@ -1,4 +1,5 @@
-"""Images made of files of this machine, for real nodes."""
+"""Images made of files of this machine, for real nodes. The layers of polyarch's own are made once, and again when what
+they are made of has changed."""
 
 import io
 import os
@@ -10,7 +11,7 @@ import pytest
 
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.real import cgroups, images, machine
-from polyarch.sandbox.real.images import ImageFiles, manifest, of_programs
+from polyarch.sandbox.real.images import ImageFiles, kept_layer, manifest, of_programs
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.versions import host_architecture
 
@@ -57,3 +58,69 @@ def test_builds_on_real_nodes_need_a_buildah(monkeypatch: pytest.MonkeyPatch) ->
     machine.check(Settings(real=True, nodes=nodes))
     with pytest.raises(SandboxError, match="apt-get install buildah"):
         machine.check(Settings(real=True, nodes=nodes, builds=True))
+
+
+def content_of(layer: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
+        files = [each for each in archive if each.isfile()]
+        return {each.name: file.read() for each in files if (file := archive.extractfile(each)) is not None}
+
+
+class Made:
+    """A layer of one file, and how often it was made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source = folder / "module.py"
+        self.source.write_text("a = 1\n")
+        self.cache = folder / "cache"
+        self.count = 0
+
+    def layer(self, *more: Path) -> bytes:
+        def make() -> dict[str, Path]:
+            self.count += 1
+            return {"opt/module.py": self.source}
+
+        inputs = {"opt/module.py": self.source, **{str(each): each for each in more}}
+        return kept_layer(self.cache, inputs, make)
+
+
+def test_a_layer_is_made_once(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    assert content_of(made.layer()) == {"opt/module.py": b"a = 1\n"}
+    assert made.layer() == made.layer()
+    assert made.count == 1
+
+
+def test_a_layer_is_made_again_when_an_input_has_changed(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    made.layer()
+    made.source.write_text("a = 12\n")
+    assert content_of(made.layer()) == {"opt/module.py": b"a = 12\n"}
+    moment = made.source.stat().st_mtime_ns
+    made.source.write_text("a = 34\n")  # as long as before
+    os.utime(made.source, ns=(moment + 1, moment + 1))
+    assert content_of(made.layer()) == {"opt/module.py": b"a = 34\n"}
+    (library := tmp_path / "ld.so.cache").touch()
+    made.layer(library)
+    assert made.count == 4
+
+
+def test_another_interpreter_has_other_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry point names it."""
+    made = Made(tmp_path)
+    made.layer()
+    monkeypatch.setattr(images.sys, "executable", str(tmp_path / "python"))
+    made.layer()
+    assert made.count == 2
+
+
+def test_the_layers_that_were_used_last_are_kept(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    made.layer()
+    (first,) = made.cache.glob("layer-*")
+    os.utime(first, (1, 1))
+    for number in range(images.KEPT_LAYERS):
+        (more := tmp_path / f"input-{number}").touch()
+        made.layer(more)
+    assert len(list(made.cache.iterdir())) == images.KEPT_LAYERS
+    assert not first.exists()

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import Final, NamedTuple
@@ -30,11 +30,12 @@ import polyarch
 from polyarch.oci.documents import OCI_INDEX, OCI_MANIFEST
 from polyarch.operator.settings import DEFAULT_BUILDER_IMAGE, DEFAULT_IMAGE
 from polyarch.platforms import Platform
+from polyarch.sandbox.binaries import cache_home
 from polyarch.sandbox.control_plane import Layout
 from polyarch.sandbox.errors import SandboxError
-from polyarch.sandbox.files import write_json
+from polyarch.sandbox.files import write_json, write_private
 from polyarch.sandbox.real import machine
-from polyarch.sandbox.registry.images import OCI_CONFIG, Manifest, described, digest_of, platform_document
+from polyarch.sandbox.registry.images import OCI_CONFIG, Manifest, described, platform_document
 from polyarch.sandbox.registry.seed import Registry
 from polyarch.sandbox.state import Folder
 from polyarch.sandbox.versions import host_architecture
@@ -43,6 +44,8 @@ HOME: Final = "opt/polyarch"
 PUSHED: Final = "image.json"
 EXTRAS: Final = ("fast", "numa")
 """Those that the image of a release has."""
+KEPT_LAYERS: Final = 8
+"""In the cache: those that were used last."""
 LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
 LEFT_OUT: Final = {
     "test",
@@ -68,6 +71,8 @@ class ImageFiles(NamedTuple):
     entry_point: tuple[str, ...]
     environment: Mapping[str, str]
     user: str = ""
+    layers: tuple[bytes, ...] = ()
+    """Layers below the one of these files, as archives; lowest first."""
 
 
 def of_program(program: Path, path: str) -> ImageFiles:
@@ -75,27 +80,9 @@ def of_program(program: Path, path: str) -> ImageFiles:
     return ImageFiles({path.lstrip("/"): program}, (path,), {"PATH": str(Path(path).parent)})
 
 
-def of_installation(folder: Path) -> ImageFiles:
-    """polyarch's; ``folder`` is for files that are made for it, and must exist until they are read."""
-    python = Path(sys.executable).resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    entry = folder / "polyarch"
-    entry.write_text(_ENTRY.format(python=f"/{_inside(python)}"))
-    entry.chmod(0o755)
-    files = {f"{HOME}/bin/polyarch": entry, _inside(python): python}
-    files |= {f"{HOME}/site/{target}": source for target, source in _packages()}
-    library = Path(sysconfig.get_path("stdlib"))
-    files |= {_inside(source): source for source in _files(library, besides={"site-packages", "dist-packages"})}
-    programs = [path for path in files.values() if path == python or ".so" in path.suffixes]
-    brought = {path.resolve() for path in files.values()}  # a package finds its own libraries by their place
-    files |= {_inside(path): path for path in _libraries(programs) if path.resolve() not in brought}
-    for target, source in list(files.items()):
-        if source.suffix == ".py":
-            files[importlib.util.cache_from_source(target)] = _compiled(source, folder / "compiled" / target)
-    files |= _written(_ETC, folder)
-    if authorities := ssl.get_default_verify_paths().cafile:
-        files["etc/ssl/certs/ca-certificates.crt"] = Path(authorities)
+def of_installation(folder: Path, cache: Path) -> ImageFiles:
+    """polyarch's; ``folder`` is for files that are made for it. Layers of which nothing has changed are taken from
+    ``cache``: that of Python and the distributions, which is nine tenths of the image, and that of polyarch."""
     environment = {
         "PATH": f"/{HOME}/bin:/usr/local/bin:/usr/bin:/bin",
         "PYTHONPATH": f"/{HOME}/site",
@@ -105,7 +92,63 @@ def of_installation(folder: Path) -> ImageFiles:
         "PYTHONNOUSERSITE": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
-    return ImageFiles(files, (f"/{HOME}/bin/polyarch",), environment, USER)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    base, own = dict(_base_files()), dict(_own_files())
+    layers = (
+        kept_layer(cache, base | _machine_files(), lambda: _with_libraries(base, folder)),
+        kept_layer(cache, own, lambda: _with_entry_point(own, folder)),
+    )
+    return ImageFiles({}, (f"/{HOME}/bin/polyarch",), environment, USER, layers)
+
+
+def kept_layer(cache: Path, inputs: Mapping[str, Path], make: Callable[[], Mapping[str, Path]]) -> bytes:
+    """The layer of the files that ``make`` returns, which depend on ``inputs`` and on the interpreter alone."""
+    kept = cache / f"layer-{_fingerprint(inputs)}.tar"
+    try:
+        content = kept.read_bytes()
+        kept.touch()
+    except FileNotFoundError:
+        content = _archive(make())
+        write_private(kept, content)
+        for each in sorted(cache.glob("layer-*.tar"), key=lambda each: each.stat().st_mtime)[:-KEPT_LAYERS]:
+            each.unlink(missing_ok=True)
+    return content
+
+
+def _base_files() -> Iterator[tuple[str, Path]]:
+    """Target and source of each file, but for the libraries of the machine that these need."""
+    python = Path(sys.executable).resolve()
+    yield _inside(python), python
+    library = Path(sysconfig.get_path("stdlib"))
+    for source in _files(library, besides={"site-packages", "dist-packages"}):
+        yield _inside(source), source
+    for target, source in _distributions():
+        yield f"{HOME}/site/{target}", source
+
+
+def _with_libraries(files: dict[str, Path], folder: Path) -> dict[str, Path]:
+    python = Path(sys.executable).resolve()
+    programs = [path for path in files.values() if path == python or ".so" in path.suffixes]
+    brought = {path.resolve() for path in files.values()}  # a package finds its own libraries by their place
+    files = files | {_inside(path): path for path in _libraries(programs) if path.resolve() not in brought}
+    files |= _written(_ETC, folder)
+    if authorities := ssl.get_default_verify_paths().cafile:
+        files["etc/ssl/certs/ca-certificates.crt"] = Path(authorities)
+    return _with_bytecode(files, folder)
+
+
+def _with_entry_point(files: dict[str, Path], folder: Path) -> dict[str, Path]:
+    entry = folder / "polyarch"
+    entry.write_text(_ENTRY.format(python=f"/{_inside(Path(sys.executable).resolve())}"))
+    entry.chmod(0o755)
+    return _with_bytecode(files | {f"{HOME}/bin/polyarch": entry}, folder)
+
+
+def _with_bytecode(files: dict[str, Path], folder: Path) -> dict[str, Path]:
+    sources = [(target, source) for target, source in files.items() if source.suffix == ".py"]
+    compiled = folder / "compiled"
+    return files | {importlib.util.cache_from_source(name): _compiled(each, compiled / name) for name, each in sources}
 
 
 BUILDER_PROGRAMS: Final = ("buildah", "unshare", "nsenter", "mount", "sleep", "mkdir", "mv", "cp", "sha256sum", "wc")
@@ -181,11 +224,19 @@ def _files(folder: Path, *, besides: set[str]) -> Iterator[Path]:
             yield each
 
 
-def _packages() -> Iterator[tuple[str, Path]]:
-    """Target below ``site`` and source of each file of polyarch and of the distributions that it needs."""
+def _own_files() -> Iterator[tuple[str, Path]]:
+    """Target and source of each file of polyarch."""
     own = Path(polyarch.__file__).parent
     for source in _files(own, besides=set()):
-        yield f"polyarch/{source.relative_to(own)}", source
+        yield f"{HOME}/site/polyarch/{source.relative_to(own)}", source
+    metadata = importlib.metadata.distribution("polyarch")
+    for listed in metadata.files or ():
+        if listed.parts[0].endswith(".dist-info") and Path(str(listed.locate())).is_file():
+            yield f"{HOME}/site/{listed}", Path(str(listed.locate()))
+
+
+def _distributions() -> Iterator[tuple[str, Path]]:
+    """Target below ``site`` and source of each file of the distributions that polyarch needs."""
     for name in sorted(_needed("polyarch", set(EXTRAS))):
         for listed in importlib.metadata.distribution(name).files or ():
             source = Path(str(listed.locate())).resolve()
@@ -194,10 +245,6 @@ def _packages() -> Iterator[tuple[str, Path]]:
                 continue
             if source.is_file():
                 yield inside, source
-    metadata = importlib.metadata.distribution("polyarch")
-    for listed in metadata.files or ():
-        if listed.parts[0].endswith(".dist-info") and Path(str(listed.locate())).is_file():
-            yield str(listed), Path(str(listed.locate()))
 
 
 def _needed(name: str, extras: set[str]) -> set[str]:
@@ -239,11 +286,11 @@ def _libraries(programs: list[Path]) -> set[Path]:
     return {Path(each) for each in paths}
 
 
-def manifest(wanted: ImageFiles, architecture: str) -> Manifest:
-    """An index with the image of these files for this architecture."""
+def _archive(files: Mapping[str, Path]) -> bytes:
+    """A layer with these files."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path in sorted({str(parent) for each in wanted.files for parent in Path(each).parents} - {"."}):
+        for path in sorted({str(parent) for each in files for parent in Path(each).parents} - {"."}):
             entry = tarfile.TarInfo(path)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o755
             archive.addfile(entry)
@@ -251,7 +298,7 @@ def manifest(wanted: ImageFiles, architecture: str) -> Manifest:
             temporary = tarfile.TarInfo(path)
             temporary.type, temporary.mode = tarfile.DIRTYPE, 0o1777
             archive.addfile(temporary)
-        for path, source in sorted(wanted.files.items()):
+        for path, source in sorted(files.items()):
             data, known = source.read_bytes(), source.stat()
             entry = tarfile.TarInfo(path)
             entry.size = len(data)
@@ -260,7 +307,13 @@ def manifest(wanted: ImageFiles, architecture: str) -> Manifest:
             entry.mode |= known.st_mode & (stat.S_ISUID | stat.S_ISGID)
             entry.pax_headers = _capabilities(source)
             archive.addfile(entry, io.BytesIO(data))
-    layer = content.getvalue()
+    return content.getvalue()
+
+
+def manifest(wanted: ImageFiles, architecture: str) -> Manifest:
+    """An index with the image of these files for this architecture."""
+    contents = (*wanted.layers, *([_archive(wanted.files)] if wanted.files else []))
+    layers = [described(LAYER, each) for each in contents]
     platform = Platform.of("linux", architecture)
     configuration = msgspec.json.encode(
         {
@@ -271,7 +324,7 @@ def manifest(wanted: ImageFiles, architecture: str) -> Manifest:
                 **({"User": wanted.user} if wanted.user else {}),
                 "WorkingDir": "/",
             },
-            "rootfs": {"type": "layers", "diff_ids": [digest_of(layer)]},
+            "rootfs": {"type": "layers", "diff_ids": [each.digest for each in layers]},
         }
     )
     image = msgspec.json.encode(
@@ -279,10 +332,10 @@ def manifest(wanted: ImageFiles, architecture: str) -> Manifest:
             "schemaVersion": 2,
             "mediaType": OCI_MANIFEST,
             "config": described(OCI_CONFIG, configuration).document(),
-            "layers": [described(LAYER, layer).document()],
+            "layers": [each.document() for each in layers],
         }
     )
-    child = Manifest(described(OCI_MANIFEST, image), image, (configuration, layer))
+    child = Manifest(described(OCI_MANIFEST, image), image, (configuration, *contents))
     listed = child.descriptor.document(platform=platform_document(platform))
     index = msgspec.json.encode({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [listed]})
     return Manifest(described(OCI_INDEX, index), index, children=(child,))
@@ -299,11 +352,21 @@ def _capabilities(source: Path) -> dict[str, str]:
 
 def fingerprint() -> str:
     """Changes with every file of polyarch's image."""
-    digest = hashlib.sha256(sys.version.encode())
-    for target, source in _packages():
+    return _fingerprint({**dict(_base_files()), **dict(_own_files()), **_machine_files()})
+
+
+def _fingerprint(files: Mapping[str, Path]) -> str:
+    digest = hashlib.sha256(f"{sys.version} {Path(sys.executable).resolve()}\n".encode())
+    for target, source in files.items():
         known = source.stat()
         digest.update(f"{target} {known.st_size} {known.st_mtime_ns}\n".encode())
     return digest.hexdigest()
+
+
+def _machine_files() -> dict[str, Path]:
+    """What changes with the machine's own libraries and authorities."""
+    paths = [Path("/etc/ld.so.cache"), Path(ssl.get_default_verify_paths().cafile or "/etc/ssl/cert.pem")]
+    return {str(each): each for each in paths if each.exists()}
 
 
 class OwnImage(msgspec.Struct, frozen=True):
@@ -328,9 +391,9 @@ async def push_images(layout: Layout, registry: Registry, *, builds: bool) -> No
     image of build pods."""
     folder, known = layout.folder, pushed_image(layout.folder)
     current, architecture = await asyncio.to_thread(fingerprint), host_architecture()
-    made = folder.root / "image"
+    made, cache = folder.root / "image", cache_home(os.environ) / "images"
     if known is None or known.fingerprint != current:
-        own = await asyncio.to_thread(lambda: manifest(of_installation(made), architecture))
+        own = await asyncio.to_thread(lambda: manifest(of_installation(made, cache), architecture))
         await registry.push(DEFAULT_IMAGE, own)
         await asyncio.to_thread(shutil.rmtree, made)
         known = OwnImage(own.digest, current, known.buildah if known is not None else "")
