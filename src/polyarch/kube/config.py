@@ -24,17 +24,17 @@ def load(
     define a context, cluster or user wins. Without any file, and without ``context``, the pod's service account is used
     if there is one.
     """
+    environ = os.environ if environ is None else environ
+    listed = environ.get("KUBECONFIG", "")
+    paths = [Path(part) for part in listed.split(os.pathsep) if part] or [_home(environ) / ".kube" / "config"]
+    if kubeconfig:
+        paths = [Path(kubeconfig).expanduser()]
+    elif context is None and not any(path.exists() for path in paths) and running_in_cluster(environ):
+        return in_cluster(environ)
     # Imported here because only processes outside a cluster read YAML.
     from polyarch.kube import kubeconfig as files
 
-    environ = os.environ if environ is None else environ
-    if kubeconfig:
-        return files.configuration([Path(kubeconfig).expanduser()], context, environ, required=True)
-    listed = environ.get("KUBECONFIG", "")
-    paths = [Path(part) for part in listed.split(os.pathsep) if part] or [_home(environ) / ".kube" / "config"]
-    if context is None and not any(path.exists() for path in paths) and running_in_cluster(environ):
-        return in_cluster(environ)
-    return files.configuration(paths, context, environ, required=False)
+    return files.configuration(paths, context, environ, required=bool(kubeconfig))
 
 
 def running_in_cluster(environ: Mapping[str, str], root: Path = SERVICE_ACCOUNT_DIRECTORY) -> bool:

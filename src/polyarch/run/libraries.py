@@ -5,8 +5,8 @@ without that.
   3 MiB in each process.
 * aiohttp makes TLS contexts with the system's CAs for requests that bring none: 2 MiB. Every client of ours brings its
   own, which loads the system's CAs if its settings say so.
-* asyncio reads a TLS connection into 256 KiB of its own. An operator has one for each watch, 40 of them, and TLS
-  delivers 16 KiB at a time.
+* asyncio reads a TLS connection into 256 KiB of its own. An operator has one for each watch, 40 of them, and a record
+  of TLS is at most 16 KiB.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Final
 
 _AUTHORITIES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """Where OpenSSL looks for the system's CAs."""
-TLS_BUFFER: Final = 32 << 10
+TLS_BUFFER: Final = 16 << 10
 """Bytes."""
 
 sslproto.SSLProtocol.max_size = TLS_BUFFER

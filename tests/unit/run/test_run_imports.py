@@ -126,6 +126,30 @@ def test_a_role_loads_nothing_that_only_terminals_or_other_commands_need(code: s
     assert (done.returncode, done.stdout) == (0, "imported\n"), done.stderr
 
 
+IN_A_POD = """
+import sys
+from pathlib import Path
+from polyarch.kube import config
+folder = Path("account")
+config.running_in_cluster.__defaults__ = (folder,)
+config.in_cluster.__defaults__ = (None, folder)
+where = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+found = config.load(environ={"HOME": "nowhere", **where})
+print(found.server, *(name for name in ("yaml", "polyarch.kube.kubeconfig") if name in sys.modules))
+"""
+
+
+@pytest.mark.req("PL-810")
+def test_a_pod_reads_no_yaml_to_find_its_api_server(tmp_path: Path) -> None:
+    (tmp_path / "account").mkdir()
+    for name in ("token", "ca.crt"):
+        (tmp_path / "account" / name).write_text("-")
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_POD], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "https://10.96.0.1:443\n"), done.stderr
+
+
 AUTHORITIES = """
 import ssl, sys
 import polyarch.run.libraries
@@ -185,7 +209,7 @@ def test_a_connection_over_tls_holds_little_memory_and_carries_bodies_of_any_siz
         timeout=60,
         check=False,
     )
-    assert done.stdout == "True\n[32]\n", done.stderr
+    assert done.stdout == "True\n[16]\n", done.stderr
 
 
 @pytest.mark.req("PL-810")
