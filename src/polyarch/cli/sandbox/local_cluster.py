@@ -406,6 +406,8 @@ class LineProgress:
 
 
 def _count(done: int, total: int, detail: str) -> str:
+    if detail == "nodes":
+        return f"{done} of {total} nodes are ready"
     if detail == "bytes":
         return f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else f"{done / 1e6:.0f} MB"
     if detail.startswith("go: downloading"):

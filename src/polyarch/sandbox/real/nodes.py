@@ -301,7 +301,7 @@ exec {machine.program("runc")} "$@"
             for plan in self.plans:
                 waiting[plan.name] = await self._problem(plan, client)
             done = sum(not each for each in waiting.values())
-            progress.advance(done, len(waiting))
+            progress.advance(done, len(waiting), "nodes")
             return not any(waiting.values())
 
         if not await until(are_ready, seconds=START_SECONDS, every=0.2):

@@ -196,6 +196,25 @@ def test_progress_in_a_pipe_is_plain_lines() -> None:
     assert stream.getvalue() == "building etcd\ndone\n"
 
 
+@pytest.mark.req("SB-002", "SB-017")
+@pytest.mark.parametrize(
+    ("detail", "line"),
+    [
+        ("k8s.io/api", "1 of 2 packages"),
+        ("nodes", "1 of 2 nodes are ready"),
+        ("bytes", "0 of 0 MB"),
+    ],
+    ids=["a build", "real nodes", "a download"],
+)
+def test_a_long_step_says_how_far_it_is(detail: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polyarch.cli.sandbox.local_cluster.LINE_SECONDS", 0.0)
+    stream = io.StringIO()
+    with LineProgress(stream) as progress:
+        progress.step("starting")
+        progress.advance(1, 2, detail)
+    assert stream.getvalue() == f"starting\n  {line}\n"
+
+
 @pytest.mark.req("SB-002")
 @pytest.mark.usefixtures("home")
 def test_fetch_prints_where_the_binaries_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
