@@ -2,14 +2,14 @@
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
 import yaml
+from helm_chart import CHART, LOCAL, Helm
 from tools.generate.__main__ import DASHBOARDS
 from tools.generate.chart_values import ChartValues
 
@@ -20,41 +20,10 @@ from polyarch.operator.owned_objects import finished
 from polyarch.operator.settings import MachineOS
 from polyarch.sandbox import versions
 
-ROOT = Path(__file__).parents[2]
-CHART = ROOT / "deploy" / "chart"
 NAMESPACE = "polyarch-system"
 FILES = {path.stem: path for path in sorted((CHART / "ci").glob("*.yaml"))}
 OPENSHIFT = ("--api-versions", "config.openshift.io/v1")
 Document = dict[str, Any]
-
-
-class Helm(NamedTuple):
-    """One Helm with a home of its own."""
-
-    program: str
-    home: Path
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self.program, *arguments],
-            env={"HOME": str(self.home), "PATH": "/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-        )
-
-    def __call__(self, *arguments: str) -> str:
-        done = self.run(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def rendered(self, *options: str) -> list[Document]:
-        text = self("template", "polyarch", str(CHART), *LOCAL, *options)
-        return [each for each in yaml.safe_load_all(text) if each]
-
-
-LOCAL = ("--namespace", NAMESPACE, "--kube-version", versions.KUBERNETES)
 
 
 @pytest.fixture(params=["helm-3", "helm-4"])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
+from helm_chart import CHART, Helm
 from packaged import NAMESPACE, Packaged, packaged
 from placement_cluster import architectures
-from test_packaging_chart import CHART, Helm
 
 from polyarch.installation.objects import definitions
 from polyarch.installation.settings import InstallationSettings

@@ -5,16 +5,13 @@ what it lacks.
 """
 
 import asyncio
-import base64
 import contextlib
-import datetime as dt
 import os
 import signal
-import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
+import earlier_version
 import pytest
 from fault_installation import FailedOpen, Installed, Load, is_gone, restart_api_server
 from fault_table import Row
@@ -22,21 +19,18 @@ from operator_world import eventually
 
 from polyarch.installation import apply, preflight
 from polyarch.installation.objects import configuration, definitions, own_namespace
-from polyarch.kube import x509
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import (
     DEPLOYMENTS,
     EVENTS,
-    MUTATING_WEBHOOKS,
     NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
     SECRETS,
 )
-from polyarch.kube.x509 import Purpose, Subject
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.placement import names
@@ -45,7 +39,6 @@ from polyarch.sandbox.nodes.plans import LOST_ANNOTATION
 
 pytestmark = pytest.mark.req("IN-003", "PL-521", "PL-522")
 
-EARLIER = Path(__file__).parents[1] / "cluster" / "earlier"
 PER_SECOND = 50.0
 TRIES = 3
 """A machine that other programs keep busy does not answer 50 admissions a second, each within 5 s: what is late is
@@ -56,46 +49,16 @@ UNRESOLVED = {"quay.io/none-such/app:1": None}
 VOLATILE = ("pods", "replicasets.", "endpointslices.", "leases.", "ipaddresses.", "events")
 
 
-def earlier_manifests(installed: Installed, kubectl: str) -> str:
-    """As they were, but that pods listen on their own addresses (all of them live on this machine) and know the
-    sandbox's registries."""
-    text = subprocess.run([kubectl, "kustomize", str(EARLIER)], capture_output=True, text=True, check=True).stdout
-    registries = f"--registries-conf={installed.sandbox.registries_conf}"
-    flags = ("--bind=$(POD_IP)", registries, "--allow-address=127.0.0.0/8")
-    text = text.replace("- --bind=\n", "\n        ".join(f"- {flag}" for flag in flags) + "\n")
-    address = "{name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}"
-    text = text.replace("- name: POD_NAMESPACE\n", f"- {address}\n        - name: POD_NAMESPACE\n")
-    return text.replace("image: polyarch\n", f"image: {DEFAULT_IMAGE}\n").replace("replicas: 3", "replicas: 2")
-
-
-async def kubectl_apply(installed: Installed, kubectl: str, text: str) -> None:
-    command = [kubectl, "--kubeconfig", str(installed.sandbox.kubeconfig), "apply", "-f", "-"]
-    done = await asyncio.to_thread(subprocess.run, command, input=text, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-async def stand_earlier(installed: Installed, kubectl: str) -> None:
-    """The earlier version with a certificate that somebody made, as its guide told."""
-    client, now = installed.client, dt.datetime.now(dt.UTC)
-    made = x509.make_authority("authority of the user", now=now, lifetime=dt.timedelta(days=30))
-    leaf = x509.issue(
-        made,
-        Subject("webhook"),
-        now=now,
-        lifetime=dt.timedelta(days=1),
-        purposes=[Purpose.SERVER],
-        names=[f"{names.WEBHOOK}.{DEFAULT_NAMESPACE}.svc"],
-    )
-    await kubectl_apply(installed, kubectl, earlier_manifests(installed, kubectl))
-    files = {"tls.crt": leaf.certificate_pem, "tls.key": leaf.key_pem}
-    data = {name: base64.b64encode(content).decode() for name, content in files.items()}
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": names.CERTIFICATES_SECRET}, "data": data}
-    await client.create(SECRETS, secret, namespace=DEFAULT_NAMESPACE)
-    authority = base64.b64encode(made.certificate_pem).decode()
-    found = await client.get(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION)
-    webhooks = [each | {"clientConfig": each["clientConfig"] | {"caBundle": authority}} for each in found["webhooks"]]
-    await client.patch(MUTATING_WEBHOOKS, names.WEBHOOK_CONFIGURATION, MergePatch({"webhooks": webhooks}))
-    await eventually(installed.is_asked)
+def earlier_manifests(installed: Installed, kubectl: str) -> list[dict[str, Any]]:
+    """Pods listen on their own addresses (all of them live on this machine) and know the sandbox's registries."""
+    found = earlier_version.manifests(kubectl, DEFAULT_IMAGE)
+    for deployment in earlier_version.deployments(found):
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        container["args"].remove("--bind=")
+        registries = f"--registries-conf={installed.sandbox.registries_conf}"
+        container["args"] += ["--bind=$(POD_IP)", registries, "--allow-address=127.0.0.0/8"]
+        container["env"].append({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
+    return found
 
 
 async def rolled_out(client: Client, name: str) -> bool:
@@ -133,9 +96,9 @@ def removal_note(seconds: float, left: list[str]) -> str:
 @pytest.mark.req("IN-004")
 async def test_an_upgrade_from_the_earlier_manifests_while_pods_are_created(installed, told, peer):
     kubectl, client, settings = peer("kubectl"), installed.client, installed.settings(webhooks=2)
-    early = [*definitions(settings), *configuration(settings)]
-    await apply.apply_all(client, early, await preflight.gather(client, early))
-    await stand_earlier(installed, kubectl)
+    earlier = earlier_manifests(installed, kubectl)
+    await earlier_version.stand(installed.sandbox, client, settings, kubectl, earlier)
+    await eventually(installed.is_asked)
     images = await installed.seed(6)
     async with installed.crowd() as crowd:
         stop = asyncio.Event()
