@@ -90,7 +90,7 @@ older: $(READY) peers ## the part of `make long` on older versions of Kubernetes
 	  $(RUN)/polyarch sandbox fetch --kubernetes $$version && POLYARCH_TEST_KUBERNETES=$$version $(CLUSTER) -m older || failed=1; \
 	  done; exit $$failed
 
-real: $(READY) peers ## tests on real kubelets and containers, as root, every night: containerd, runc and CNI plugins must be installed
+real: $(READY) peers ## tests on real kubelets and containers, as root, every night: containerd, runc, CNI plugins and buildah must be installed
 	@$(RUN)/polyarch sandbox fetch --real && $(RUN)/pytest tests/real -v
 
 docs: $(PAGES_READY) ## guide, comparison, design and decisions as a site with search, build/docs/index.html; a broken link is an error

@@ -46,7 +46,8 @@ REST: Final = 30.0
 SETTLED: Final = 15.0
 """Seconds without a change among the processes, before the first restart."""
 CPU_BUDGET: Final = 1.0
-MEMORY_BUDGETS: Final = {"operator": 50.0, "node-side": 30.0}
+MEMORY_BUDGETS: Final = {"operator": 50.0, "node-side": 30.0, "numa-extender": 45.0}
+"""The extender is the only one that loads numpy."""
 USUAL_MEMORY_BUDGET: Final = 40.0
 ROUNDS: Final = 3
 """Imports of a role, and rounds of the control; the least of them counts."""

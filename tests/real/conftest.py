@@ -1,6 +1,8 @@
 """Tests on real kubelets and containers, as root: ``make real``.
 
-One cluster serves a session; tests that start and end clusters of their own run when it is not needed any more.
+One cluster with polyarch serves a session, and one without it the tests that install it. Tests that start and end
+clusters of their own come first. ``POLYARCH_TEST_CLUSTER=NAME`` and ``POLYARCH_TEST_BARE=NAME`` use a running one
+instead and leave it running: quick while one writes tests.
 """
 
 import asyncio
@@ -8,9 +10,11 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from namespaces import create_namespace
+from real_nodes import COST
 
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
@@ -27,8 +31,9 @@ NODES = {host_architecture(): 2}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that start and end clusters come first, before the shared one is there."""
-    items.sort(key=lambda item: "cluster" in getattr(item, "fixturenames", ()))
+    """Those that start and end clusters come first, before a shared one is there; the two are not there together."""
+    shared = ("bare", "cluster")
+    items.sort(key=lambda item: [name in getattr(item, "fixturenames", ()) for name in shared[::-1]])
 
 
 def pytest_sessionstart() -> None:
@@ -38,14 +43,37 @@ def pytest_sessionstart() -> None:
         raise pytest.UsageError(f"tests/real: {error}") from error
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Sandbox]:
-    """Two nodes of two zones with eight CPUs each, and polyarch; it ends with this process, however that ends."""
-    name = f"tests-real-{os.getpid()}"
-    settings = Settings(name=name, nodes=NODES, real=True, builds=True, numa=NumaLayout.parse("2x8"))
-    sandbox = asyncio.run(Sandbox.start(settings, owner=os.getpid()))
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [each for found in terminalreporter.stats.values() for each in found]
+    lines = [str(said) for each in reports for name, said in getattr(each, "user_properties", ()) if name == COST]
+    if lines:
+        terminalreporter.section(COST)
+    for line in dict.fromkeys(lines):
+        terminalreporter.line(line)
+
+
+def _shared(request: pytest.FixtureRequest, **settings: Any) -> Iterator[Sandbox]:
+    """Two nodes of two zones with eight CPUs each; it ends with this process, however that ends."""
+    if named := os.environ.get(f"POLYARCH_TEST_{request.fixturename.upper()}"):
+        yield Sandbox.attach(named)
+        return
+    name = f"tests-real-{request.fixturename}-{os.getpid()}"
+    wanted = Settings(name=name, nodes=NODES, real=True, numa=NumaLayout.parse("2x8"), **settings)
+    sandbox = asyncio.run(Sandbox.start(wanted, owner=os.getpid()))
     yield sandbox
     asyncio.run(sandbox.delete())
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    """With polyarch, for every test that leaves it as it is."""
+    yield from _shared(request, builds=True)
+
+
+@pytest.fixture(scope="module")
+def bare(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    """Without polyarch, for tests that install it and remove every trace of it."""
+    yield from _shared(request, polyarch=False)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import os
 import secrets
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -42,13 +43,19 @@ def processes(home: Path) -> set[str]:
     return found
 
 
+def is_ours(mount: str, home: Path) -> bool:
+    """Of the temporary folder a sandbox has nothing but its own, and others may mount there meanwhile."""
+    point = Path(mount.split()[1])
+    return home in point.parents or Path(tempfile.gettempdir()) not in point.parents
+
+
 def machine(home: Path) -> Mapping[str, object]:
     """What a node could leave behind."""
     namespaces = set(said("lsns", "--noheadings", "--type", "net", "--output", "NS").split())
     return {
         "processes": processes(home),
         "network namespaces": namespaces,
-        "mounts": set(Path("/proc/self/mounts").read_text().splitlines()),
+        "mounts": {line for line in Path("/proc/self/mounts").read_text().splitlines() if is_ours(line, home)},
         "interfaces": set(said("ip", "-o", "link").splitlines()),
         "routes": said("ip", "route", "show", "table", "all"),
         "rules": [line for line in said("iptables-save").splitlines() if not line.startswith(("#", ":"))],
