@@ -265,7 +265,8 @@ async def test_helm_installs_it_until_it_is_ready_and_leaves_nothing(
     await its.ask("wait", "clusterpodplacementconfig/cluster", "--for=condition=Available", "--timeout=240s")
     await is_placed_and_runs(its, "by-helm")
     off = "placement.configuration=null,taints.configuration=null,numa.configuration=null,numa.scheduler=null"
-    await asyncio.to_thread(helm, "upgrade", "polyarch", str(CHART), "--reuse-values", "--set", off, *where)
+    # Not --reuse-values: with it Helm keeps a value that was given, also where it is set to null.
+    await asyncio.to_thread(helm, "upgrade", "polyarch", str(CHART), *values, "--set", off, *where)
     for each in (
         "clusterpodplacementconfig/cluster",
         "architecturetaints/cluster",
