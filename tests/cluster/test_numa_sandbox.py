@@ -80,6 +80,25 @@ async def test_a_pod_that_no_cell_can_hold_fails_as_on_a_real_node(
     assert {name: zone["cpu"][2] for name, zone in (await fleet.zones(NODES[1])).items()} == {"node-0": 1, "node-1": 2}
 
 
+@pytest.mark.req("NE-069", "NS-164")
+async def test_memory_of_a_pod_that_has_completed_is_free_while_its_object_is_there(
+    fleet: Fleet, client: Client, namespace: str
+) -> None:
+    """The kubelet keeps its directory, and its memory until the next pod comes."""
+    job = pod("job", NODES[0], cpu="2", memory="12Gi")
+    job["spec"]["restartPolicy"] = "Never"
+    await client.create(PODS, job, namespace=namespace)
+
+    async def phase() -> str:
+        return str((await client.get(PODS, "job", namespace=namespace)).get("status", {}).get("phase"))
+
+    await eventually(phase, lambda found: found == "Succeeded")
+    await fleet.follows(NODES[0])
+    assert (await fleet.zones(NODES[0]))["node-0"]["memory"][2] == 15 * GI
+    text = (fleet.kubelet(NODES[0]) / MEMORY_FILE).read_text()
+    assert str(12 * GI) in text, "the file still has it"
+
+
 @pytest.mark.req("NS-164")
 async def test_a_killed_kubelet_finds_its_pods_again_and_memory_that_was_plugged_in(
     fleet: Fleet, client: Client, namespace: str

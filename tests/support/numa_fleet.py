@@ -1,14 +1,15 @@
-"""A sandbox whose nodes have NUMA cells, with an exporter on each, deployed by the documents of the operator; and what
-the modelled kubelets account for, read from the files that they keep."""
+"""A sandbox whose nodes have NUMA cells, real or simulated, with an exporter on each; and whether what they publish is
+what the kubelets account for in the files that they keep."""
 
 import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kubelet_accounts import KubeletAccounts, Zones
 from numa_cluster import planned
 
 from polyarch.installation import wait
@@ -22,16 +23,13 @@ from polyarch.numa.api.topology_crd import topology_crd
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.kubelet_model import cpu_manager, device_manager, layout, memory_manager
 from polyarch.sandbox.kubelet_model.admission import ManagerStates
-from polyarch.sandbox.kubelet_model.machine import Node
+from polyarch.sandbox.kubelet_model.machine import Device, Node
 from polyarch.sandbox.nodes import kubelet_files
-from polyarch.sandbox.nodes.kubelet_files import CorruptCheckpoint
 from polyarch.sandbox.nodes.simulated_kubelet import STATE
 
 SECONDS = 180.0
 EVENTS = {"infoRefreshMode": "PeriodicAndEvents", "infoRefreshPeriod": "5s"}
 Json = dict[str, Any]
-Zones = dict[str, dict[str, tuple[int, int, int]]]
-"""By zone and resource: capacity, allocatable, available."""
 
 
 async def eventually(look: Callable[[], Awaitable[Any]], holds: Callable[[Any], object]) -> Any:
@@ -47,7 +45,7 @@ async def eventually(look: Callable[[], Awaitable[Any]], holds: Callable[[Any], 
 
 
 async def deploy(client: Client) -> None:
-    """An exporter on every node."""
+    """An exporter on every node, by the documents of the operator."""
     await client.apply(CRDS, topology_crd())
     await wait.established(client, [topology_crd()["metadata"]["name"]])
     with contextlib.suppress(AlreadyExists):
@@ -63,14 +61,22 @@ async def deploy(client: Client) -> None:
 class Fleet:
     """The sandbox, and its nodes as the files in their folders tell."""
 
-    def __init__(self, sandbox: Sandbox, client: Client) -> None:
+    def __init__(self, sandbox: Sandbox, client: Client, devices: Iterable[Device] | None = None) -> None:
+        """``devices``: of real nodes those of their plugins, else those of the layout."""
         self.sandbox = sandbox
         self._client = client
         assert sandbox.state.settings.numa is not None
         self.model: Node = layout.node(sandbox.state.settings.numa)
+        self.devices = self.model.machine.devices if devices is None else tuple(devices)
 
     def host(self, node: str) -> Path:
-        return self.sandbox.folder.root / "nodes" / node / "host"
+        own = self.sandbox.folder.root / "nodes" / node
+        return own / ("machine" if self.sandbox.state.settings.real else "host")
+
+    def kubelet(self, node: str) -> Path:
+        """What is ``/var/lib/kubelet`` on the node."""
+        own = self.sandbox.folder.root / "nodes" / node
+        return own / ("lib/kubelet" if self.sandbox.state.settings.real else f"host/{STATE}")
 
     def held(self, node: str) -> ManagerStates:
         """Without pods that are over."""
@@ -88,29 +94,11 @@ class Fleet:
             ),
         )
 
-    def account(self, node: str) -> Zones:
-        """The zones that the node's object ought to have."""
-        held, machine = self.held(node), self.model.machine
-        exclusive = {
-            cpu for by_container in held.cpus.held.values() for several in by_container.values() for cpu in several
-        }
-        free = cpu_manager.allocatable(self.model)
-        zones: Zones = {}
-        for cell in machine.cells:
-            own = {cpu.id for cpu in machine.cpus if cpu.cell == cell.id}
-            found = {"cpu": (len(own), len(own & free), len(own & free - exclusive))}
-            for name, table in held.memory.cells[cell.id].tables.items():
-                found[name] = (table.total, table.allocatable, table.free)
-            for resource in machine.resources:
-                ids = {device.id for device in machine.devices_of(resource) if cell.id in device.cells}
-                found[resource] = (len(ids), len(ids), len(ids - held.devices.taken(resource)))
-            zones[f"node-{cell.id}"] = found
-        return zones
-
-    def exclusive(self, node: str) -> set[str]:
-        """The uids of pods that hold something."""
-        held = self.held(node)
-        return {*held.cpus.held, *held.memory.held, *held.devices.held}
+    async def accounts(self, node: str) -> KubeletAccounts:
+        """What the node's object ought to say. ValueError while a file is damaged."""
+        pods = (await self._client.list(PODS, field_selector=f"spec.nodeName={node}")).items
+        ended = {each["metadata"]["uid"] for each in pods if each["status"].get("phase") in {"Succeeded", "Failed"}}
+        return KubeletAccounts(self.kubelet(node), self.host(node), devices=self.devices, ended=ended)
 
     # -- what is published ---------------------------------------------------------------------------------------------
 
@@ -135,20 +123,20 @@ class Fleet:
     async def difference(self, node: str) -> Json:
         """Empty: none."""
         try:
-            expected = self.account(node)
-        except (CorruptCheckpoint, UnicodeDecodeError) as problem:
+            accounts = await self.accounts(node)
+            wanted = {"zones": accounts.zones, "costs": accounts.distances}
+        except ValueError as problem:
             return {"damaged": str(problem)}
         topology = await self.topology(node)
-        published = zones_of(topology)
+        published = {"zones": zones_of(topology), "costs": costs_of(topology)}
         found: Json = {}
-        if published != expected:
-            found = {"published": published, "accounted": expected}
+        if published != wanted:
+            found = {"published": published, "accounted": wanted}
         pods = (await self._client.list(PODS, field_selector=f"spec.nodeName={node}")).items
-        exclusive = self.exclusive(node)
         listed = [
             (pod["metadata"]["namespace"], pod["metadata"]["name"])
             for pod in pods
-            if pod["metadata"]["uid"] in exclusive
+            if pod["metadata"]["uid"] in accounts.holders
         ]
         verdict = fingerprint.check_fingerprint(attributes_of(topology).get("nodeTopologyPodsFingerprint", ""), listed)
         return found if verdict == "ok" else {**found, "fingerprint": verdict, "pods": listed}
@@ -173,6 +161,13 @@ def zones_of(topology: Mapping[str, Any]) -> Zones:
     names = ("capacity", "allocatable", "available")
     return {
         zone["name"]: {each["name"]: tuple(int(each[name]) for name in names) for each in zone["resources"]}  # type: ignore[misc]
+        for zone in topology.get("zones", ())
+    }
+
+
+def costs_of(topology: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    return {
+        zone["name"]: {each["name"]: each["value"] for each in zone.get("costs", ())}
         for zone in topology.get("zones", ())
     }
 

@@ -130,7 +130,7 @@ class MemoryCheckpoint(msgspec.Struct, frozen=True):
     policy: str
     zones: tuple[ZoneMemoryState, ...] = ()
     ended: tuple[MemoryBlock, ...] = ()
-    """Blocks of terminated pods. The kubelet frees them when it next admits a pod, so ``zones`` still counts them."""
+    """Blocks of pods that are gone. The kubelet frees them when it next admits a pod; ``zones`` counts them still."""
 
 
 class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +138,8 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
 
     cpu: CpuCheckpoint | None = None
     memory: MemoryCheckpoint | None = None
+    pods: tuple[tuple[Container, ...], ...] = ()
+    """Memory and devices of each pod that is not gone: of all its containers, also when it has ended."""
 
 
 class KubeletSettings(msgspec.Struct, frozen=True, kw_only=True):

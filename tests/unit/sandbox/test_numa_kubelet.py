@@ -127,7 +127,9 @@ def test_cpus_devices_and_memory_of_a_pod_that_is_over_are_freed_as_late_as_by_t
     kubelet = started(tmp_path)
     assert kubelet.admit(guaranteed("a", cpu=2, memory=2, nic=1)) is None
     assert (kubelet.folder / STATE / "pods" / "a").is_dir()
-    kubelet.over("a")
+    kubelet.over("a", is_gone=False)
+    assert (kubelet.folder / STATE / "pods" / "a").is_dir(), "as long as its object is there"
+    kubelet.over("a", is_gone=True)
     assert not (kubelet.folder / STATE / "pods" / "a").exists()
     assert "entries" in state(kubelet, CPU_FILE)
     kubelet.reconcile()
@@ -144,7 +146,7 @@ def test_a_new_process_knows_what_pods_hold(tmp_path: Path) -> None:
     first = started(tmp_path)
     pods = [guaranteed("a", cpu=2, memory=2, nic=1), guaranteed("b", cpu=3, memory=4), burstable("c", nic=1)]
     assert [first.admit(each) for each in pods] == [None, None, None]
-    first.over("b")
+    first.over("b", is_gone=True)
     second = SimulatedKubelet("amd64-1", NODE, first.folder)
     young = guaranteed("d", cpu=2, memory=1)
     second.start([young, pods[2], pods[0]])

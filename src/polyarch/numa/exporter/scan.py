@@ -82,6 +82,7 @@ class Scanner:
         """Raises ``PodResourcesError``, ``UnreadableMachine`` or ``NoKubeletSettings``."""
         if "socket" in trigger.reasons:
             self._restarts += 1
+        checkpoints = self._checkpoints.read()  # first: a pod that came since is listed, and nobody takes it for over
         pods = tuple(await self._podresources.list())
         allocatable = await self._allocatable.current(refresh=trigger.refreshes)
         kubelet = await self._kubelet.current(self._restarts)
@@ -91,7 +92,7 @@ class Scanner:
             allocatable=allocatable,
             pods=pods,
             kubelet=kubelet.kubelet,
-            checkpoints=self._checkpoints.read(),
+            checkpoints=checkpoints,
             terminal=terminal,
         )
         zones = node_zones(facts, self._settings, self._node)

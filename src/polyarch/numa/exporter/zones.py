@@ -7,7 +7,7 @@ per zone that it belongs to. Pure.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -45,6 +45,8 @@ ZoneResourceKey = tuple[int, str]
 Amounts = dict[ZoneResourceKey, int]
 DeviceKey = tuple[str, str]
 """A resource, and the id of a device of it."""
+Holding = frozenset[tuple[str, frozenset[object]]]
+"""What each container of a pod holds of memory and devices, by its name."""
 
 
 class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +121,7 @@ def node_zones(facts: ScanFacts, settings: ScanSettings, node_name: str) -> Node
     allocatable = allocatable_amounts(facts.allocatable, zone_map, capacity)
     kept = NO_ALLOCATIONS
     if settings.usage_source == "max":
-        kept = checkpoint_allocations(facts.checkpoints, frozenset(facts.allocatable.cpus), zone_map)
+        kept = checkpoint_allocations(facts.checkpoints, frozenset(facts.allocatable.cpus), listed, zone_map)
     groups = memory_groups(
         (block for pod in counted for container in pod.containers for block in container.memory), zone_map
     )
@@ -338,10 +340,12 @@ def _valid_zones(zones: Collection[int]) -> set[int]:
 
 # -- hidden usage ------------------------------------------------------------------------------------------------------
 
-# The kubelet's response leaves out init containers that have finished, but the kubelet keeps their CPUs and memory
-# until the pod ends. Its checkpoints show them: CPUs that the shared pool lacks, memory that is not free. The
-# checkpoint of memory is late in one way: a terminated pod stays in it until another pod is admitted, which a scheduler
-# that trusts these zones may never send. So memory of such pods does not count.
+# The kubelet's response leaves out init containers that have finished, but the kubelet keeps their CPUs, memory and
+# devices until the pod ends. Its checkpoints show them: CPUs that the shared pool lacks, memory that is not free,
+# devices of a pod. Those of memory and devices are late in one way: a pod that has ended stays in them until another
+# pod is admitted, which a scheduler that trusts these zones may never send. So what such pods held does not count. The
+# files have uids and the response has none, so a pod of the files is one of the response if all containers of that one
+# hold the same in both.
 
 
 class CheckpointAllocations(NamedTuple):
@@ -357,20 +361,73 @@ NO_ALLOCATIONS: Final = CheckpointAllocations({}, {})
 
 
 def checkpoint_allocations(
-    checkpoints: Checkpoints, allocatable_cpus: frozenset[int], zone_map: ZoneMap
+    checkpoints: Checkpoints, allocatable_cpus: frozenset[int], listed: Sequence[ListedPod], zone_map: ZoneMap
 ) -> CheckpointAllocations:
-    """CPUs that may be allocated and are not in the shared pool, and memory that is not free, by zone.
+    """CPUs that may be allocated and are not in the shared pool, memory that is not free, and devices, by zone.
 
     A checkpoint of another policy, or none, says nothing.
     """
     cpus, memory = checkpoints.cpu, checkpoints.memory
+    there, ended = _by_presence(checkpoints.pods, listed)
     amounts: Amounts = {}
     if cpus is not None and cpus.policy == CPU_POLICY:
         amounts = dict(Counter((zone, CPU) for zone, _ in zone_map.cpus(allocatable_cpus - cpus.shared)))
+    held_devices = (
+        entry for containers in (*there, *(pod.containers for pod in listed)) for entry in _devices(containers)
+    )
+    amounts |= _count_devices(held_devices, zone_map)
     if memory is None or memory.policy != MEMORY_POLICY:
         return CheckpointAllocations(amounts, {})
-    held = _held_memory(memory, zone_map)
+    blocks = (*memory.ended, *(block for containers in ended for each in containers for block in each.memory))
+    held = _held_memory(memory, blocks, zone_map)
     return CheckpointAllocations(amounts | held, _groups(memory, zone_map, held))
+
+
+def _by_presence(
+    kept: Iterable[tuple[Container, ...]], listed: Sequence[ListedPod]
+) -> tuple[list[tuple[Container, ...]], list[tuple[Container, ...]]]:
+    """The pods of the files that the kubelet lists, and those that have ended.
+
+    Of several that can be the same listed pod, the one with the most containers counts. A kubelet that lists nothing
+    has just started, and nobody has ended.
+    """
+    if not listed:
+        return list(kept), []
+    left = Counter(holding for pod in listed if (holding := _holding(pod.containers)))
+    there: list[tuple[Container, ...]] = []
+    ended: list[tuple[Container, ...]] = []
+    for containers in sorted(kept, key=len, reverse=True):
+        own = _holding(containers)
+        same = own if own in left else max((each for each in left if each <= own), key=_by_size, default=None)
+        if same is None:
+            ended.append(containers)
+            continue
+        there.append(containers)
+        left[same] -= 1
+        if not left[same]:
+            del left[same]
+    return there, ended
+
+
+def _holding(containers: Iterable[Container]) -> Holding:
+    """What containers hold, those that hold nothing left out; equal however it is written."""
+    held = (
+        (
+            container.name,
+            Counter((block.resource, block.size, frozenset(block.zones)) for block in container.memory if block.size),
+            {(entry.resource, device) for entry in container.devices for device in entry.ids},
+        )
+        for container in containers
+    )
+    return frozenset((name, frozenset(blocks.items()) | devices) for name, blocks, devices in held if blocks or devices)
+
+
+def _by_size(holding: Holding) -> tuple[int, list[str]]:
+    return len(holding), sorted(name for name, _ in holding)
+
+
+def _devices(containers: Iterable[Container]) -> Iterator[Devices]:
+    return (entry for container in containers for entry in container.devices)
 
 
 def hidden_usage(least: Amounts, listed: Amounts) -> Amounts:
@@ -394,19 +451,19 @@ def shared_capacity(allocatable: Amounts, kept: CheckpointAllocations, listed: A
     return room
 
 
-def _held_memory(checkpoint: MemoryCheckpoint, zone_map: ZoneMap) -> Amounts:
-    """What is not free, without the blocks of terminated pods: the kubelet frees these when another pod needs them."""
+def _held_memory(checkpoint: MemoryCheckpoint, ended: Iterable[MemoryBlock], zone_map: ZoneMap) -> Amounts:
+    """What is not free, without the blocks of pods that have ended: the kubelet frees these when another needs them."""
     held = {
         (state.zone, state.resource): max(state.allocatable - state.free, 0)
         for state in checkpoint.zones
         if state.zone in zone_map.zones
     }
-    ended = spread(checkpoint.ended, zone_map, held)
-    return {key: max(amount - ended.get(key, 0), 0) for key, amount in held.items()}
+    over = spread(ended, zone_map, held)
+    return {key: max(amount - over.get(key, 0), 0) for key, amount in held.items()}
 
 
 def _groups(checkpoint: MemoryCheckpoint, zone_map: ZoneMap, held: Amounts) -> dict[int, frozenset[int]]:
-    """The groups in which anything is held; a group of terminated pods alone is over, too."""
+    """The groups in which anything is held; a group of pods that have ended is over, too."""
     in_use = {zone for (zone, _), amount in held.items() if amount}
     groups: dict[int, frozenset[int]] = {}
     for state in checkpoint.zones:

@@ -8,6 +8,7 @@ scan, which costs less than a stat of it saves. Settings that were known once st
 This is the one module that reads YAML for a scan.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeVar, cast, get_args
@@ -19,7 +20,9 @@ from polyarch.clock import Clock
 from polyarch.kube.patches import merge_patch
 from polyarch.numa.facts import (
     Checkpoints,
+    Container,
     CpuCheckpoint,
+    Devices,
     HostSettings,
     KubeletSettings,
     MemoryBlock,
@@ -41,6 +44,7 @@ MAX_NUMA_NODES: Final = "max-allowable-numa-nodes"
 POD_LEVEL_MANAGERS: Final = "PodLevelResourceManagers"
 CPU_CHECKPOINT: Final = "cpu_manager_state"
 MEMORY_CHECKPOINT: Final = "memory_manager_state"
+DEVICES_CHECKPOINT: Final = "kubelet_internal_checkpoint"
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -336,23 +340,24 @@ def _type_name(value: object) -> str:
 
 # -- checkpoints -------------------------------------------------------------------------------------------------------
 
-# The checkpoints of the kubelet's CPU and memory managers show what podresources does not: what finished init
+# The checkpoints of the kubelet's CPU, memory and device managers show what podresources does not: what finished init
 # containers still hold. They are the kubelet's own files, whose format may change with its version, so whatever is not
 # as expected means: not known. Nothing is ever refused because of them. The kubelet renames new files over old ones, so
 # no half-written file is seen.
 #
-# Memory of a terminated pod stays in the file until the kubelet admits another pod. The pod's directory is deleted
-# before that, so it tells which blocks are such leftovers; it goes without a change of the file, and is looked for
-# every time. Format: k8s.io/kubernetes ``pkg/kubelet/cm/cpumanager/state`` and ``pkg/kubelet/cm/memorymanager/state``.
+# Memory of a terminated pod stays in the file until the kubelet admits another pod, and so do devices until somebody
+# wants one. The pod's directory goes with the pod's object, without a change of the file, and is looked for every time;
+# which of the others have ended is for those to say who know what the kubelet lists. Format: k8s.io/kubernetes
+# ``pkg/kubelet/cm/cpumanager/state``, ``…/memorymanager/state`` and ``…/devicemanager/checkpoint``.
 
-Blocks = dict[str, tuple[MemoryBlock, ...]]
-"""By uid of the pod."""
+Held = dict[str, dict[str, Container]]
+"""By uid of the pod and name of the container."""
 
 _Checkpoint = TypeVar("_Checkpoint", CpuCheckpoint, MemoryCheckpoint)
 
 
 class CheckpointFiles:
-    """Both files, scan after scan: each is decoded again when its content changes."""
+    """The files, scan after scan: each is decoded again when its content changes."""
 
     def __init__(self, root: HostRoot, directory: str, *, count: Count = lambda _: None) -> None:
         """``directory``: the kubelet's, below the root. ``count`` gets the name of a file from which nothing can be
@@ -360,34 +365,59 @@ class CheckpointFiles:
         """
         self._cpu = _CheckpointFile(root, f"{directory}/{CPU_CHECKPOINT}", lambda: count(CPU_CHECKPOINT))
         self._memory = _CheckpointFile(root, f"{directory}/{MEMORY_CHECKPOINT}", lambda: count(MEMORY_CHECKPOINT))
+        self._devices = _CheckpointFile(root, f"{directory}/device-plugins/{DEVICES_CHECKPOINT}", lambda: None)
+        self._count = count
         self._root = root
         self._pods = f"{directory}/pods"
         self._checkpoints = Checkpoints()
-        self._blocks: Blocks = {}
+        self._memory_of: Held = {}
+        self._devices_of: Held = {}
 
     def read(self) -> Checkpoints:
         """Their content now."""
-        cpu, memory = self._cpu.changed(), self._memory.changed()
+        cpu, memory, devices = self._cpu.changed(), self._memory.changed(), self._devices.changed()
         if cpu is not None:
             decoded = self._cpu.counted(_cpu_checkpoint(cpu), "static")
             self._checkpoints = msgspec.structs.replace(self._checkpoints, cpu=decoded)
         if memory is not None:
-            checkpoint, self._blocks = _memory_checkpoint(memory)
+            checkpoint, self._memory_of = _memory_checkpoint(memory)
             self._checkpoints = msgspec.structs.replace(
                 self._checkpoints, memory=self._memory.counted(checkpoint, "Static")
             )
-        return self._without_leftovers()
+        if devices is not None:
+            self._devices_of = self._decoded_devices(devices)
+        return self._with_pods()
 
-    def _without_leftovers(self) -> Checkpoints:
-        checkpoint = self._checkpoints.memory
-        if checkpoint is None or not self._blocks:
-            return self._checkpoints
+    def _decoded_devices(self, content: bytes) -> Held:
+        """Without a device plugin there is no such file."""
         try:
-            existing = set(self._root.names(self._pods))
-        except OSError:
+            return _device_checkpoint(content) if content else {}
+        except ValueError:
+            self._count(DEVICES_CHECKPOINT)
+            return {}
+
+    def _with_pods(self) -> Checkpoints:
+        checkpoint = self._checkpoints.memory
+        memory_of = self._memory_of if checkpoint is not None else {}
+        if not memory_of and not self._devices_of:
             return self._checkpoints
-        ended = tuple(block for pod, blocks in self._blocks.items() if pod not in existing for block in blocks)
-        return msgspec.structs.replace(self._checkpoints, memory=msgspec.structs.replace(checkpoint, ended=ended))
+        there = {*memory_of, *self._devices_of}
+        with contextlib.suppress(OSError):
+            there.intersection_update(self._root.names(self._pods))
+        pods = tuple(_joined(memory_of.get(uid, {}), self._devices_of.get(uid, {})) for uid in sorted(there))
+        gone = (each for uid, held in memory_of.items() if uid not in there for each in held.values())
+        memory = checkpoint and msgspec.structs.replace(
+            checkpoint, ended=tuple(block for container in gone for block in container.memory)
+        )
+        return msgspec.structs.replace(self._checkpoints, memory=memory, pods=pods)
+
+
+def _joined(memory: Mapping[str, Container], devices: Mapping[str, Container]) -> tuple[Container, ...]:
+    nothing = Container(name="")
+    return tuple(
+        Container(name=name, memory=memory.get(name, nothing).memory, devices=devices.get(name, nothing).devices)
+        for name in sorted({*memory, *devices})
+    )
 
 
 class _CheckpointFile:
@@ -458,7 +488,24 @@ def _cpu_checkpoint(content: bytes) -> CpuCheckpoint | None:
         return None
 
 
-def _memory_checkpoint(content: bytes) -> tuple[MemoryCheckpoint | None, Blocks]:
+class _DeviceEntry(msgspec.Struct, rename="pascal"):
+    """Devices of one resource that a container holds, by zone; ``-1`` is none."""
+
+    pod_uid: str = msgspec.field(name="PodUID")
+    container_name: str
+    resource_name: str
+    device_ids: dict[int, list[str]] = msgspec.field(name="DeviceIDs")
+
+
+class _DeviceData(msgspec.Struct, rename="pascal"):
+    pod_device_entries: list[_DeviceEntry] | None = None
+
+
+class _DeviceFile(msgspec.Struct, rename="pascal"):
+    data: _DeviceData
+
+
+def _memory_checkpoint(content: bytes) -> tuple[MemoryCheckpoint | None, Held]:
     try:
         file = msgspec.json.decode(content, type=_MemoryFile)
     except ValueError:
@@ -468,12 +515,28 @@ def _memory_checkpoint(content: bytes) -> tuple[MemoryCheckpoint | None, Blocks]
         for zone, state in sorted((file.machine_state or {}).items())
         for resource, memory in sorted(state.memory_map.items())
     )
-    blocks = {
-        pod: tuple(
-            MemoryBlock(block.type, block.size, tuple(sorted(set(block.numa_affinity))))
-            for held in containers.values()
-            for block in held
-        )
+    held = {
+        pod: {
+            name: Container(
+                name=name,
+                memory=tuple(
+                    MemoryBlock(block.type, block.size, tuple(sorted(set(block.numa_affinity)))) for block in blocks
+                ),
+            )
+            for name, blocks in containers.items()
+        }
         for pod, containers in sorted((file.entries or {}).items())
     }
-    return MemoryCheckpoint(file.policy_name, tuple(zones)), blocks
+    return MemoryCheckpoint(file.policy_name, tuple(zones)), held
+
+
+def _device_checkpoint(content: bytes) -> Held:
+    """Raises ValueError."""
+    found: dict[str, dict[str, list[Devices]]] = {}
+    for entry in msgspec.json.decode(content, type=_DeviceFile).data.pod_device_entries or ():
+        held = found.setdefault(entry.pod_uid, {}).setdefault(entry.container_name, [])
+        held += [Devices(entry.resource_name, tuple(ids), (zone,)) for zone, ids in sorted(entry.device_ids.items())]
+    return {
+        pod: {name: Container(name=name, devices=tuple(held)) for name, held in containers.items()}
+        for pod, containers in found.items()
+    }

@@ -168,7 +168,7 @@ class Kubelets:
         """The pod is gone."""
         uid, state = self._states.pop(key, ("", None))
         if state is not None:
-            self._numa.over(state.node, uid)
+            self._numa.over(state.node, uid, is_gone=True)
             if self._addresses is not None:
                 self._addresses.discard(state.address)
             if state.bound is not None:
@@ -176,7 +176,7 @@ class Kubelets:
 
     async def _remove(self, pod: Pod) -> None:
         """Delete a terminating pod's object when nothing of it runs."""
-        self._numa.over(pod.spec.node_name, pod.metadata.uid)
+        self._numa.over(pod.spec.node_name, pod.metadata.uid, is_gone=True)
         try:
             await self._client.delete(
                 PODS,

@@ -161,9 +161,10 @@ class SimulatedKubelet:
             self._held = admission.started(self._held, pod, container)
             self._save()
 
-    def over(self, uid: str) -> None:
-        """The pod has ended or is gone."""
-        if self._pods.pop(uid, None) is not None:
+    def over(self, uid: str, *, is_gone: bool) -> None:
+        """The pod has ended; its directory stays as long as its object."""
+        self._pods.pop(uid, None)
+        if is_gone:
             shutil.rmtree(self.folder / STATE / PODS / uid, ignore_errors=True)
 
     def reconcile(self) -> None:
@@ -312,10 +313,10 @@ class SimulatedKubelets:
     def of(self, node: str) -> SimulatedKubelet | None:
         return self._kubelets.get(node)
 
-    def over(self, node: str, uid: str) -> None:
-        """A pod of this node has ended or is gone."""
+    def over(self, node: str, uid: str, *, is_gone: bool = False) -> None:
+        """A pod of this node has ended, or its object is gone."""
         if (kubelet := self._kubelets.get(node)) is not None:
-            kubelet.over(uid)
+            kubelet.over(uid, is_gone=is_gone)
 
     def start(self, pods: Mapping[str, Iterable[Pod]]) -> None:
         """Start all, with the pods that are on the nodes already."""

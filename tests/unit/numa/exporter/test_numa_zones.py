@@ -8,10 +8,12 @@ from polyarch.numa.exporter.zones import NodeZones, node_zones, page_resource
 from polyarch.numa.facts import (
     Allocatable,
     Checkpoints,
+    Container,
     ContainerName,
     CpuCheckpoint,
     Devices,
     HostZone,
+    ListedPod,
     Machine,
     MemoryBlock,
     MemoryCheckpoint,
@@ -20,6 +22,8 @@ from polyarch.numa.facts import (
     ZoneMemoryState,
 )
 from polyarch.numa.fingerprint import fingerprint
+
+NIC = "example.com/nic"
 
 
 def of(decided: NodeZones, resource: str) -> list[tuple[int, int, int]]:
@@ -286,6 +290,50 @@ def test_files_that_do_not_have_a_block_yet_do_not_say_where_it_is() -> None:
     gathered = facts(pod("holder", memory=(block,)))
     decided = node_zones(replace(gathered, checkpoints=Checkpoints(memory=state)), ScanSettings(), "worker")
     assert of(decided, "memory") == [(4 * GIB, 3 * GIB, 0), (4 * GIB, 4 * GIB, 2 * GIB)]
+
+
+def memory(size: int, *zones: int) -> tuple[MemoryBlock, ...]:
+    return (MemoryBlock("memory", size * GIB, zones),)
+
+
+@pytest.mark.req("NE-069")
+def test_memory_of_a_pod_that_the_kubelet_no_longer_lists_is_free_while_its_object_is_there() -> None:
+    """A Job's pod that has completed; of two pods alike one has."""
+    state = MemoryCheckpoint(
+        "Static",
+        (ZoneMemoryState(0, "memory", 3 * GIB, GIB, (0,)), ZoneMemoryState(1, "memory", 4 * GIB, 0, (1,))),
+    )
+    running = (Container(name="app", memory=memory(1, 1)), Container(name="init", memory=memory(1, 1)))
+    completed = (Container(name="app", memory=memory(2, 0)),)
+    alike = (Container(name="app", memory=memory(1, 1)),)
+
+    def decided(*listed: ListedPod) -> NodeZones:
+        states = Checkpoints(memory=state, pods=(alike, completed, alike, running))
+        return node_zones(replace(facts(*listed), checkpoints=states), ScanSettings(), "worker")
+
+    one, other = (ListedPod("demo", name, (Container(name="app", memory=memory(1, 1)),)) for name in ("one", "other"))
+    idle = ListedPod("demo", "idle", (Container(name="app"),))
+    assert of(decided(one, other, idle), "memory") == [(4 * GIB, 3 * GIB, 3 * GIB), (4 * GIB, 4 * GIB, GIB)]
+    assert of(decided(one, idle), "memory") == [(4 * GIB, 3 * GIB, 3 * GIB), (4 * GIB, 4 * GIB, 2 * GIB)]
+    assert of(decided(idle), "memory") == [(4 * GIB, 3 * GIB, 3 * GIB), (4 * GIB, 4 * GIB, 4 * GIB)]
+    assert of(decided(), "memory") == [(4 * GIB, 3 * GIB, GIB), (4 * GIB, 4 * GIB, 0)], "a kubelet that has just begun"
+
+
+@pytest.mark.req("NE-069")
+def test_devices_that_init_containers_leave_to_nobody_are_used_until_the_pod_has_ended() -> None:
+    def nic(*ids: str) -> tuple[Devices, ...]:
+        return (Devices(NIC, ids, (0,)),)
+
+    allocatable = replace(ALLOCATABLE, devices=(Devices(NIC, ("a", "b", "c"), (0,)),))
+    kept = (Container(name="app", devices=nic("a")), Container(name="init", devices=nic("a", "b")))
+    other = (Container(name="app", devices=nic("c")),)
+    states = Checkpoints(pods=(kept, other))
+    there = ListedPod("demo", "there", (Container(name="app", devices=nic("a")),))
+    bare = ListedPod("demo", "bare", (Container(name="app"),))
+    for listed, available in (((there, bare), 1), ((bare,), 3)):
+        gathered = replace(facts(*listed), allocatable=allocatable, checkpoints=states)
+        assert of(node_zones(gathered, ScanSettings(), "worker"), NIC) == [(3, 3, available)]
+        assert of(node_zones(gathered, LISTING_ONLY, "worker"), NIC) == [(3, 3, 2 if there in listed else 3)]
 
 
 @pytest.mark.req("NE-067", "NE-069")

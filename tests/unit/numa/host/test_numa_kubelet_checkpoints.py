@@ -1,4 +1,4 @@
-"""The kubelet's checkpoints of CPUs and memory."""
+"""The kubelet's checkpoints of CPUs, memory and devices."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 from machine_trees import MachineTree
 
-from polyarch.numa.facts import Checkpoints, CpuCheckpoint, MemoryBlock, MemoryCheckpoint, ZoneMemoryState
-from polyarch.numa.host.kubelet import CPU_CHECKPOINT, MEMORY_CHECKPOINT, CheckpointFiles
+from polyarch.numa.facts import (
+    Checkpoints,
+    Container,
+    CpuCheckpoint,
+    Devices,
+    MemoryBlock,
+    MemoryCheckpoint,
+    ZoneMemoryState,
+)
+from polyarch.numa.host.kubelet import CPU_CHECKPOINT, DEVICES_CHECKPOINT, MEMORY_CHECKPOINT, CheckpointFiles
 from polyarch.numa.host.machine import HostRoot
 
 KUBELET = "var/lib/kubelet"
@@ -168,3 +176,44 @@ def ended(files: CheckpointFiles) -> tuple[MemoryBlock, ...]:
     memory = files.read().memory
     assert memory is not None
     return memory.ended
+
+
+@pytest.mark.req("NE-069")
+def test_pods_that_are_there_come_with_memory_and_devices_of_all_their_containers(tree: MachineTree):
+    entry = {"PodUID": "5c6e", "ContainerName": "app", "ResourceName": "example.com/nic", "AllocResp": ""}
+    data = {
+        "PodDeviceEntries": [
+            {**entry, "DeviceIDs": {"1": ["b"], "0": ["a"]}},
+            {**entry, "ContainerName": "init", "DeviceIDs": {"-1": ["c"]}},
+            {**entry, "PodUID": "gone", "DeviceIDs": {"0": ["d"]}},
+        ],
+        "RegisteredDevices": {"example.com/nic": ["a", "b", "c", "d"]},
+    }
+    tree.write(f"{KUBELET}/device-plugins/{DEVICES_CHECKPOINT}", json.dumps({"Data": data, "Checksum": 1}))
+    (tree.root / KUBELET / "pods/5c6e").mkdir(parents=True)
+    states, counted = read(tree)
+    nic = "example.com/nic"
+    assert states.pods == (
+        (
+            Container(name="app", devices=(Devices(nic, ("a",), (0,)), Devices(nic, ("b",), (1,)))),
+            Container(
+                name="init", memory=(MemoryBlock("memory", 300, (0, 1)),), devices=(Devices(nic, ("c",), (-1,)),)
+            ),
+        ),
+    )
+    assert counted == []
+
+
+@pytest.mark.req("NE-069")
+@pytest.mark.parametrize("content", ["{}", '{"Data":{"PodDeviceEntries":[{}]}}', "\0"])
+def test_devices_in_an_unknown_format_are_not_known(tree: MachineTree, content: str):
+    tree.write(f"{KUBELET}/device-plugins/{DEVICES_CHECKPOINT}", content)
+    states, counted = read(tree)
+    assert [[each.name for each in containers] for containers in states.pods] == [["init"]]
+    assert counted == [DEVICES_CHECKPOINT]
+
+
+@pytest.mark.req("NE-069")
+def test_a_kubelet_that_has_handed_out_no_device_yet_says_so(tree: MachineTree):
+    tree.write(f"{KUBELET}/device-plugins/{DEVICES_CHECKPOINT}", '{"Data":{"PodDeviceEntries":null},"Checksum":1}')
+    assert read(tree)[1] == []
