@@ -9,6 +9,7 @@ Pure: no I/O, no clock. Parsing takes JSON mappings and the structs of :mod:`pol
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -154,9 +155,16 @@ class NodeTerm(msgspec.Struct, frozen=True, gc=False):
         if not self.expressions and not self.fields:
             return False
         name = {"metadata.name": node_name}
-        return all(each.matches(labels) for each in self.expressions) and all(
+        return all(_is_understood(each.values) and each.matches(labels) for each in self.expressions) and all(
             each.matches(name) for each in self.fields
         )
+
+
+@lru_cache(maxsize=1024)
+def _is_understood(values: tuple[str, ...]) -> bool:
+    """Whether the scheduler's parser takes the expression: a value that no label can have (``-1``, ``a b``) makes its
+    whole term match nothing, ``NotIn``, ``Gt`` and ``Lt`` too, although the API server stores it."""
+    return all(not value or (len(value) < 64 and _NAME.fullmatch(value)) for value in values)
 
 
 def admits(

@@ -51,6 +51,7 @@ PEERS: Final = (
     Peer("multiarch-validator", Origin.GO, "github.com/operator-framework/api", "./multiarch-validator"),
     Peer("ignorefile", Origin.GO, "github.com/moby/patternmatcher", "./ignorefile"),
     Peer("kubelet-managers", Origin.GO, "k8s.io/kubernetes", "./kubelet-managers", MODULE.parent / "managers"),
+    Peer("scheduler-filters", Origin.GO, "k8s.io/kubernetes", "./scheduler-filters", MODULE.parent / "managers"),
     Peer("actionlint", Origin.GO, ACTIONLINT, f"{ACTIONLINT}/cmd/actionlint", MODULE.parent / "actionlint"),
     Peer("podresources-server", Origin.GO, "k8s.io/kubelet", "./server", MODULE.parent / "podresources"),
     Peer(

@@ -398,12 +398,16 @@ class NodeTainter:
         """Taints every node that lacks its taint, and corrects and removes what is ours and wrong."""
         nodes = (await self._writer.api.list(NODES, type=Node)).items
         by_architecture: dict[str, list[Node]] = {}
+        losing: list[Node] = []
         for node in nodes:
             decision = self._decision(node)
-            if decision.kind is not Kind.NONE:
+            if decision.kind is Kind.REMOVE:
+                losing.append(node)
+            elif decision.kind is not Kind.NONE:
                 by_architecture.setdefault(decision.architecture, []).append(node)
         numbers = {each: sum(self._decision(node).architecture == each for node in nodes) for each in by_architecture}
-        outcomes: list[StepResult] = []
+        # Were others tainted first, pods that are to find their nodes among these would have none for a while.
+        outcomes = [await self._write(node) for node in losing]
         released = {self._decision(node).architecture for node in nodes if self._decision(node).carried}
         for architecture in in_order(numbers, self._settings.primary):
             found = sorted(by_architecture[architecture], key=lambda node: node.metadata.name)
@@ -422,11 +426,7 @@ class NodeTainter:
         clock, outcomes = self._writer.clock, []
         watch = await self._looked(PendingPodMonitor(), architecture)
         for at in range(0, len(nodes), self._batch):
-            for node in nodes[at : at + self._batch]:
-                if not self._writer.dry_run:
-                    await clock.sleep(self._pace.rest())
-                    self._pace.take()
-                outcomes.append(await self._writer.patch(NODES, node, self._proposal))
+            outcomes += [await self._write(node) for node in nodes[at : at + self._batch]]
             watch = watch.tainted(clock.monotonic())
             watch = await self._settled(await self._looked(watch, architecture), architecture)
             if watch.stopped:
@@ -438,6 +438,12 @@ class NodeTainter:
             if watch.stopped:
                 return StepResult.of(outcomes), watch.names
         return StepResult.of(outcomes), ()
+
+    async def _write(self, node: Node) -> StepResult:
+        if not self._writer.dry_run:
+            await self._writer.clock.sleep(self._pace.rest())
+            self._pace.take()
+        return await self._writer.patch(NODES, node, self._proposal)
 
     async def _settled(self, watch: PendingPodMonitor, architecture: str) -> PendingPodMonitor:
         """Looks until the pods that are pending count, or are pending no more."""

@@ -135,6 +135,11 @@ def _state(decision: NodeDecision) -> NodeTaintState:
 # architecture, in the order of their names.
 
 
+LOSING: Final = ""
+"""In the place of an architecture: nodes that only lose taints. They come first, since pods may have to find a node
+among them once others are tainted."""
+
+
 class NodeWriteQueue:
     """Names of nodes, each once. A node that waits in the rollout stays there, whatever happens to it meanwhile."""
 
@@ -168,7 +173,7 @@ class NodeWriteQueue:
             name = next(iter(self._at_once))
             del self._at_once[name]
             return name
-        known = list(order)
+        known = [LOSING, *order]
         for architecture in (*known, *sorted(self._names.keys() - set(known))):
             if (following := self._next(architecture)) is not None:
                 return following
@@ -466,7 +471,8 @@ class NodeController:
             self._unwritten.pop(name, None)
             self._reacted(name, decision)
         elif name not in self._in_hand and not self._nodes.writes.is_stale(node.metadata.key):
-            self.due.put(name, decision.architecture, at_once=at_once)
+            group = LOSING if decision.kind is Kind.REMOVE else decision.architecture
+            self.due.put(name, group, at_once=at_once)
 
     def _decision(self, node: Node) -> NodeDecision:
         settings = self._facts.settings

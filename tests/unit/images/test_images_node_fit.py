@@ -105,6 +105,14 @@ def wants(*values: str) -> dict[str, object]:
             (),
             id="foreign taints count, and everything may be tolerated",
         ),
+        pytest.param(
+            {"affinity": required({"matchExpressions": [{"key": "none", "operator": "NotIn", "values": ["a b"]}]})},
+            [],
+            {},
+            {},
+            (),
+            id="a term with a value that no label can have matches no node",
+        ),
         pytest.param({"nodeSelector": {"zone": "east"}}, [], {"amd64": 1}, {"amd64": 1}, (), id="other labels"),
         pytest.param(
             {"affinity": required({"matchExpressions": [{"key": ARCH, "operator": "Like"}]})},

@@ -212,6 +212,18 @@ async def test_architectures_come_smallest_first_and_the_primary_ones_last() -> 
 
 
 @pytest.mark.req("TN-026")
+async def test_nodes_that_only_lose_a_taint_come_first() -> None:
+    """The primary architecture was changed: pods without tolerations find their nodes there from now on."""
+    taint = "supported-arch=arm64:NoSchedule"
+    api = cluster(amd64=1, arm64=0)
+    api.put(NODES, document("b-1", "arm64", taint, record=taint))
+    run = Run(api, TaintSettings(primary=frozenset({"arm64"})))
+    await run.passing(run.tainting().taint())
+    assert [each.ref.key.name for each in run.told] == ["b-1", "amd-0"]
+    assert run.told[0].what == f"loses {taint}"
+
+
+@pytest.mark.req("TN-026")
 async def test_nodes_are_written_at_most_as_fast_as_the_configuration_says() -> None:
     run = Run(cluster(arm64=11), TaintSettings(per_minute=60))
     began = run.clock.monotonic()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyarch.taints.nodes import NodeWriteQueue
+from polyarch.taints.nodes import LOSING, NodeWriteQueue
 
 
 @pytest.mark.req("TN-026")
@@ -24,3 +24,11 @@ def test_nodes_that_need_nothing_any_more_are_forgotten() -> None:
         due.drop(f"node-{number}")
     assert not due._names
     assert len(due) == 0
+
+
+@pytest.mark.req("TN-026")
+def test_nodes_that_only_lose_taints_come_before_every_architecture() -> None:
+    due = NodeWriteQueue()
+    due.put("a", "arm64", at_once=False)
+    due.put("b", LOSING, at_once=False)
+    assert [due.take(("arm64",)) for _ in range(3)] == ["b", "a", None]
