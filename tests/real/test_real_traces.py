@@ -13,8 +13,9 @@ import pytest
 
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.processes import is_running
+from polyarch.sandbox.real import cgroups
 from polyarch.sandbox.real.configuration import SYSCTLS
-from polyarch.sandbox.real.machine import search_path
+from polyarch.sandbox.real.machine import APPARMOR, search_path
 from polyarch.sandbox.tasks import until
 from polyarch.sandbox.versions import host_architecture
 
@@ -49,6 +50,15 @@ def is_ours(mount: str, home: Path) -> bool:
     return home in point.parents or Path(tempfile.gettempdir()) not in point.parents
 
 
+def lines(path: Path) -> set[str]:
+    """None of a file that the kernel does not have."""
+    return set(path.read_text().splitlines()) if path.exists() else set()
+
+
+def words(path: Path) -> set[str]:
+    return {word for line in lines(path) for word in line.split()}
+
+
 def machine(home: Path) -> Mapping[str, object]:
     """What a node could leave behind."""
     namespaces = set(said("lsns", "--noheadings", "--type", "net", "--output", "NS").split())
@@ -59,11 +69,20 @@ def machine(home: Path) -> Mapping[str, object]:
         "interfaces": set(said("ip", "-o", "link").splitlines()),
         "routes": said("ip", "route", "show", "table", "all"),
         "rules": [line for line in said("iptables-save").splitlines() if not line.startswith(("#", ":"))],
-        "cgroups": {str(path) for path in Path("/sys/fs/cgroup").glob("*/polyarch-traces-*")},
+        "cgroups": {str(path) for pattern in ("", "*/") for path in cgroups.ROOT.glob(f"{pattern}polyarch-traces-*")},
+        "controllers": words(cgroups.ROOT / "cgroup.subtree_control"),
+        "profiles": lines(APPARMOR / "profiles"),
         "settings": {name: Path(f"/proc/sys/{name}").read_text() for name in SYSCTLS},
         "folders": {
             path
-            for path in ("/var/lib/kubelet", "/var/lib/containerd", "/run/containerd", "/var/lib/cni")
+            for path in (
+                "/var/lib/kubelet",
+                "/var/lib/containerd",
+                "/run/containerd",
+                "/var/lib/cni",
+                "/opt/containerd",
+                "/usr/libexec/kubernetes",
+            )
             if Path(path).exists()
         },
         "traces": {path.name for path in Path("/sys/kernel/tracing").glob("instances/*")},

@@ -18,6 +18,8 @@ HOST: Final = "host"
 END_SECONDS: Final = 20.0
 JOIN: Final = 'for f in $1; do echo $$ > "$f/cgroup.procs" || exit 71; done; shift; exec "$@"'
 """A shell's program: joins the groups in its first argument, then becomes the program of the others."""
+_NOTE: Final = "user.polyarch.controllers"
+"""Attribute of a sandbox's group of cgroup v2: controllers that the machine's groups did not have before."""
 
 
 def is_unified(root: Path = ROOT) -> bool:
@@ -59,9 +61,20 @@ class Cgroups:
     def make(self, *names: str) -> None:
         """Create the groups that are missing, with every controller that there is."""
         for own in self._own:
+            own.mkdir(exist_ok=True)
+            if is_unified(self._root):
+                self._note_controllers(own)
             for group in (own, *(own / name for name in names)):
                 group.mkdir(exist_ok=True)
                 _open(group)
+
+    def _note_controllers(self, own: Path) -> None:
+        """systemd leaves most controllers off. What sandboxes turn on belongs to all of them, and to the last one."""
+        ours = _words(self._root / "cgroup.controllers") - _words(self._root / "cgroup.subtree_control")
+        for other in self._root.glob("polyarch-*"):
+            ours |= _noted(other)
+        with contextlib.suppress(OSError):
+            os.setxattr(own, _NOTE, " ".join(sorted(ours)).encode())
 
     def joining(self, arguments: Sequence[str]) -> tuple[str, ...]:
         """The command line that starts a program in group ``host``: no moment passes in which it is elsewhere."""
@@ -92,10 +105,13 @@ class Cgroups:
             time.sleep(0.02)
 
     def remove(self) -> None:
-        """Remove the groups, which must be empty."""
+        """Remove the groups, which must be empty, and turn off what the machine had off before."""
         for own in self._all:
+            noted = _noted(own)
             for group in sorted(_below(own), key=lambda each: len(each.parts), reverse=True):
                 _remove(group)
+            for each in sorted(noted):
+                _turn(self._root / "cgroup.subtree_control", f"-{each}")  # refused while another group hands it on
 
 
 _ENOUGH: Final = ("freezer", "pids")
@@ -111,17 +127,27 @@ def _open(group: Path) -> None:
     controllers = group / "cgroup.controllers"
     if controllers.exists() and group.name != HOST:
         control = group.parent / "cgroup.subtree_control"
-        wanted = (group.parent / "cgroup.controllers").read_text().split()
-        for each in wanted:
-            _turn_on(control, each)
-        for each in controllers.read_text().split():
-            _turn_on(group / "cgroup.subtree_control", each)
+        for each in sorted(_words(group.parent / "cgroup.controllers")):
+            _turn(control, f"+{each}")
+        for each in sorted(_words(controllers)):
+            _turn(group / "cgroup.subtree_control", f"+{each}")
 
 
-def _turn_on(control: Path, controller: str) -> None:
+def _turn(control: Path, change: str) -> None:
     """What cannot be had is missed by the kubelet, which says so."""
     with contextlib.suppress(OSError):
-        control.write_text(f"+{controller}")
+        control.write_text(change)
+
+
+def _words(file: Path) -> set[str]:
+    return set(file.read_text().split())
+
+
+def _noted(group: Path) -> set[str]:
+    try:
+        return set(os.getxattr(group, _NOTE).decode().split())
+    except OSError:
+        return set()
 
 
 def _below(group: Path) -> Iterator[Path]:
@@ -159,7 +185,7 @@ def _remove(group: Path) -> None:
 def missing_controllers(root: Path = ROOT) -> list[str]:
     """Controllers that a kubelet needs and this machine lacks."""
     if is_unified(root):
-        there = set((root / "cgroup.controllers").read_text().split())
+        there = _words(root / "cgroup.controllers")
     else:
         there = {name for each in hierarchies(root) for name in each.name.split(",")}
     return sorted({"cpu", "cpuset", "memory", "pids"} - there)

@@ -4,6 +4,7 @@ All paths are those that the programs see in the node's mount namespace, where `
 are the node's own.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -34,16 +35,47 @@ SYSCTLS: Final = {
 """What a kubelet wants to set in the kernel of its machine. A node sees these values, and the kernel keeps its own."""
 
 
-def containerd(*, runc: str, cni_plugins: str) -> str:
-    """``config.toml``; ``runc`` is the program that starts containers."""
-    cri = 'plugins."io.containerd.grpc.v1.cri"'
-    return f"""\
-version = 2
+def version_of_containerd(said: str) -> tuple[int, int]:
+    """Major and minor version in what ``containerd --version`` says: program, source, version, commit.
+
+    What cannot be read is taken for a build of something new.
+    """
+    found = re.match(r"\S+ \S+ v?(\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else _BIN_DIRS
+
+
+_BIN_DIRS: Final = (2, 1)
+"""The containerd from which on there may be several folders of CNI plugins; 2.3 does not know the former setting."""
+
+
+def containerd(version: tuple[int, int], *, runc: str, cni_plugins: str) -> str:
+    """``config.toml`` of this version of containerd; ``runc`` is the program that starts containers."""
+    common = f"""\
 root = "{CONTAINERD}/root"
 state = "/run/containerd/state"
 [grpc]
   address = "{CONTAINERD_SOCKET}"
-[{cri}]
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{CONTAINERD}/opt"
+"""
+    if version >= _BIN_DIRS:
+        images, runtime = (f'plugins."io.containerd.cri.v1.{each}"' for each in ("images", "runtime"))
+        return f"""\
+version = 3
+{common}[{images}.pinned_images]
+  sandbox = "{PAUSE}"
+[{images}.registry]
+  config_path = "{CONTAINERD}/certs.d"
+[{runtime}]
+  restrict_oom_score_adj = true
+[{runtime}.cni]
+  bin_dirs = ["{cni_plugins}"]
+  conf_dir = "{CNI}/net.d"
+{_runtime(runtime, runc)}"""
+    cri = 'plugins."io.containerd.grpc.v1.cri"'
+    return f"""\
+version = 2
+{common}[{cri}]
   sandbox_image = "{PAUSE}"
   restrict_oom_score_adj = true
 [{cri}.registry]
@@ -51,9 +83,14 @@ state = "/run/containerd/state"
 [{cri}.cni]
   bin_dir = "{cni_plugins}"
   conf_dir = "{CNI}/net.d"
-[{cri}.containerd.runtimes.runc]
+{_runtime(cri, runc)}"""
+
+
+def _runtime(plugin: str, runc: str) -> str:
+    return f"""\
+[{plugin}.containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
-[{cri}.containerd.runtimes.runc.options]
+[{plugin}.containerd.runtimes.runc.options]
   SystemdCgroup = false
   BinaryName = "{runc}"
 """
@@ -76,14 +113,22 @@ server = "{url}"
 
 
 def cni(subnet: str) -> dict[str, Any]:
-    """``10-nodes.conflist``: a bridge of the node, addresses of its subnet, and host ports."""
-    addresses = {"type": "host-local", "dataDir": f"{CNI}/addresses", "ranges": [[{"subnet": subnet}]]}
-    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "isDefaultGateway": True, "ipMasq": False}
+    """``10-nodes.conflist``: a cable from the node to each pod, addresses of the node's subnet, and host ports.
+
+    No bridge: where the kernel's module ``br_netfilter`` is not loaded, the rules of Services do not see answers of a
+    pod to another one at the same bridge. Packets that are routed always pass them.
+    """
+    addresses = {
+        "type": "host-local",
+        "dataDir": f"{CNI}/addresses",
+        "ranges": [[{"subnet": subnet}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
     return {
         "cniVersion": "0.4.0",
         "name": "nodes",
         "plugins": [
-            {**bridge, "hairpinMode": True, "ipam": addresses},
+            {"type": "ptp", "ipMasq": False, "ipam": addresses},
             {"type": "portmap", "capabilities": {"portMappings": True}},
         ],
     }
@@ -100,6 +145,7 @@ def kubelet(*, address: str, cgroup: str, numa: NumaLayout | None, unified: bool
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": cgroup,
+        "volumePluginDir": f"{KUBELET}/volume-plugins",
         "failSwapOn": False,
         **({} if unified else {"failCgroupV1": False}),
         "protectKernelDefaults": True,
@@ -147,19 +193,20 @@ def mounts(*, has_trace: bool, machine: Mapping[str, str]) -> str:
     """The shell's program that gives a new node its own files; ``$1`` is its folder, and it runs in its namespaces.
 
     ``machine``: file or folder below the node's folder, by the path that it is seen at. One node of a machine has the
-    kernel's trace: two exec monitors of one kernel would see the same.
+    kernel's trace: two exec monitors of one kernel would see the same. A kernel lets user namespaces of pods have
+    ``proc`` and ``sysfs`` only if the node has one of which nothing is covered.
     """
     lines = [
         "set -e",
         'mount --bind "$1/lib" /var/lib',
         'mount --bind "$1/log" /var/log',
         "mount -t tmpfs tmpfs /run",
-        "mkdir -p /run/containerd /run/netns",
+        "mkdir -p /run/containerd /run/netns /run/uncovered/proc /run/uncovered/sys",
+        "mount -t proc -o nosuid,nodev,noexec proc /run/uncovered/proc",
+        "mount -t sysfs -o nosuid,nodev,noexec sysfs /run/uncovered/sys",
         f"mount -t {'tracefs nodev' if has_trace else 'tmpfs tmpfs'} /sys/kernel/tracing",
         *(f'mount --bind "$1/{source}" {target}' for target, source in machine.items()),
         "mount --make-rshared /",
-        "for each in ipv4/ip_forward bridge/bridge-nf-call-iptables; do",
-        '  [ ! -e "/proc/sys/net/$each" ] || echo 1 > "/proc/sys/net/$each"',
-        "done",
+        "echo 1 > /proc/sys/net/ipv4/ip_forward",
     ]
     return "\n".join(lines)

@@ -27,10 +27,13 @@ PROGRAMS: Final[Mapping[str, str]] = {
 """Program → the package of Debian and Ubuntu that has it."""
 BUILD_PROGRAMS: Final = {"buildah": "buildah"}
 """What component builds needs besides: its pods run the machine's own."""
-PLUGINS: Final = ("bridge", "host-local", "loopback", "portmap")
+PLUGINS: Final = ("host-local", "loopback", "portmap", "ptp")
 PLUGINS_PACKAGE: Final = "containernetworking-plugins"
 DEVICES: Final = ("sys/devices/system/node", "sys/devices/system/cpu", "proc/meminfo")
 """What of a machine a node gets by a mount."""
+APPARMOR: Final = Path("/sys/kernel/security/apparmor")
+PROFILE: Final = "cri-containerd.apparmor.d"
+"""The profile that containerd loads into the kernel when it starts a container and the profile is not there."""
 
 
 def check(settings: Settings) -> None:
@@ -57,6 +60,26 @@ def check(settings: Settings) -> None:
         raise SandboxError(f"--real needs {what}: on Debian and Ubuntu, `apt-get install {' '.join(sorted(missing))}`")
     if lacking := cgroups.missing_controllers():
         raise SandboxError(f"--real: control groups of this machine lack {', '.join(lacking)}, which kubelets need")
+
+
+def unload_profile(*, apparmor: Path = APPARMOR, proc: Path = Path("/proc")) -> None:
+    """Remove containerd's AppArmor profile, unless a process has it: of the machine's own containers, for example.
+
+    Another containerd of the machine loads it again with its next container.
+    """
+    try:
+        loaded = (apparmor / "profiles").read_text().splitlines()
+    except OSError:  # a kernel without AppArmor
+        return
+    if not any(line.startswith(f"{PROFILE} ") for line in loaded):
+        return
+    for each in proc.glob("[0-9]*/attr/apparmor/current"):
+        try:
+            if each.read_text().startswith(f"{PROFILE} "):
+                return
+        except OSError:  # it has ended
+            continue
+    (apparmor / ".remove").write_text(PROFILE)
 
 
 def search_path() -> str:

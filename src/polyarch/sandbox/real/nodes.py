@@ -37,6 +37,7 @@ from polyarch.sandbox.nodes.plans import NODE_LABEL, Node, NodePlan, node_patch,
 from polyarch.sandbox.processes import Command, Record, failure, inputs_of, is_running
 from polyarch.sandbox.real import cgroups, configuration, machine
 from polyarch.sandbox.real.cgroups import Cgroups
+from polyarch.sandbox.real.configuration import version_of_containerd
 from polyarch.sandbox.services import EGRESS_PROCESS
 from polyarch.sandbox.services import PROXY as REGISTRY_PROXY
 from polyarch.sandbox.state import Folder, Settings, State
@@ -74,6 +75,8 @@ class RealNodes:
         self._cgroups = Cgroups(layout.folder.name)
         self._started: dict[str, str] = {}
         """When the kubelet of a node was started by us, by node: what was said of it before says nothing."""
+        self._containerd = (0, 0)
+        """Its version, once nodes are started."""
 
     @property
     def _settings(self) -> Settings:
@@ -119,6 +122,7 @@ class RealNodes:
     async def start(self, client: Client, progress: StepProgress) -> None:
         """Start what is missing of the settings' nodes, and wait until all are ready; remove the others."""
         gateway = await self.open_gateway()
+        self._containerd = version_of_containerd(await run((machine.program("containerd"), "--version")))
         await self._prepare_cluster(client)
         wanted = {plan.name for plan in self.plans}
         for node in {name.removesuffix(f"-{KEEPER}") for name in self._records() if name.endswith(f"-{KEEPER}")}:
@@ -177,7 +181,8 @@ class RealNodes:
         await entered(record.pid)
         mounts = configuration.mounts(has_trace=plan.number == self._first, machine=shown)
         await run(entering(record.pid, ("/bin/sh", "-c", mounts, "sh", str(own))))
-        await run(entering(record.pid, ("hostname", plan.name)))
+        named = ("/bin/sh", "-c", 'echo "$1" > /proc/sys/kernel/hostname', "sh", plan.name)
+        await run(entering(record.pid, named))
         cable = f"node{record.pid}"  # a node that has just ended may keep its own for a moment
         with_end = (
             f"link add {cable} type veth peer name eth0 netns {record.pid}",
@@ -215,7 +220,7 @@ class RealNodes:
         for host, text in configuration.registry_hosts().items():
             write_private(containerd / "certs.d" / host / "hosts.toml", text.encode())
         runc = self._runc(plan, own)
-        text = configuration.containerd(runc=runc, cni_plugins=machine.plugins() or "")
+        text = configuration.containerd(self._containerd, runc=runc, cni_plugins=machine.plugins() or "")
         write_private(containerd / "config.toml", text.encode())
 
     def _runc(self, plan: NodePlan, own: Path) -> str:
@@ -367,6 +372,7 @@ exec {machine.program("runc")} "$@"
         await together(self._end(name) for name in names)
         await asyncio.to_thread(self._cgroups.kill)
         await asyncio.to_thread(self._cgroups.remove)
+        await asyncio.to_thread(machine.unload_profile)
         ended = [each for name, each in self._records().items() if is_of_real_nodes(name)]
         await processes.stop(ended, records=self._folder.records)
 
