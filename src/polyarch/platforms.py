@@ -8,6 +8,8 @@ Pure: no I/O, no clock, imports nothing of polyarch."""
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import and_
 from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
@@ -37,6 +39,8 @@ IMAGE_ARCHITECTURES = ("amd64", "arm64", "ppc64le", "s390x")
 """Architectures of polyarch's own image, sorted: where its processes can run."""
 NodeArchitecture = Literal["amd64", "arm64", "ppc64le", "s390x", "riscv64", "loong64", "arm", "386"]
 """Architectures of Linux nodes that a PlacementPolicy may name, in the order of its schema."""
+NodeSystem = Literal["linux", "windows"]
+"""Operating systems of nodes that a PlacementPolicy may name."""
 KNOWN_SYSTEMS = frozenset(
     {
         "aix",
@@ -52,12 +56,19 @@ KNOWN_SYSTEMS = frozenset(
         "openbsd",
         "plan9",
         "solaris",
+        "wasi",
         "wasip1",
+        "wasip2",
         "windows",
     }
 )
 NODE_SYSTEMS = frozenset({"linux", "windows"})
 """Systems a Kubernetes node can run (label ``kubernetes.io/os``)."""
+
+FOREIGN: dict[str, str] = {"amd64": "386"}
+"""Architectures of nodes, and the other one whose programs all of them run and containerd pulls for them."""
+LEGACY: dict[str, str] = {"arm64": "arm"}
+"""The same, where containerd pulls the image but only some processors run it."""
 
 # Other spellings of an architecture, with the variant that they imply if none is stated.
 _ALIASES: dict[str, tuple[str, str]] = {
@@ -68,6 +79,8 @@ _ALIASES: dict[str, tuple[str, str]] = {
     "i686": ("386", ""),
     "x86": ("386", ""),
     "ppc64el": ("ppc64le", ""),
+    "wasm32": ("wasm", ""),
+    "wasm64": ("wasm", ""),
     "loongarch64": ("loong64", ""),
     "armhf": ("arm", "v7"),
     "armv7": ("arm", "v7"),
@@ -89,6 +102,7 @@ _VARIANTS: dict[tuple[str, str], str] = {
     ("arm", "7"): "v7",
     ("arm", "8"): "v8",
 }
+_ARM_VARIANTS = ("v5", "v6", "v7", "v8")
 _PART = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _SYSTEM_WITH_VERSION = re.compile(r"([A-Za-z0-9_.-]+)\(([A-Za-z0-9_.-]+)\)", re.ASCII)
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -171,6 +185,14 @@ class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
         return cls.of(system, parts[1], parts[2] if len(parts) == 3 else "", version)
 
     @classmethod
+    def parse_node(cls, text: str) -> NodePlatform:
+        """The same for a platform of nodes, which have no variant and no version: what says one raises, too."""
+        platform = cls.parse(text)
+        if platform.os_version or platform.variant != cls.of(platform.os, platform.architecture).variant:
+            raise InvalidPlatform(text, "platforms of nodes are compared, which have no variant and no version")
+        return platform.node
+
+    @classmethod
     def _of_word(cls, text: str, word: str) -> "Platform":
         if is_architecture(word):
             return cls.of("linux", word)
@@ -184,6 +206,22 @@ class Platform(msgspec.Struct, frozen=True, order=True, gc=False):
     def node(self) -> NodePlatform:
         """Operating system and architecture, also for systems that nodes cannot run."""
         return NodePlatform(self.os, self.architecture)
+
+    @property
+    def is_wasm(self) -> bool:
+        """WebAssembly, which a shim runs on nodes of every architecture."""
+        return self.architecture == "wasm" or self.os.startswith("wasi")
+
+    @property
+    def is_usual(self) -> bool:
+        """A node's runtime takes it without being told to: of variants it knows those of 32-bit ARM only, which are all
+        that such nodes differ in, and on Linux no features.
+
+        Source: ``Only(DefaultSpec())`` of containerd's package platforms; containers/image, as CRI-O has it, agrees.
+        """
+        if self.variant not in (_ARM_VARIANTS if self.architecture == "arm" else ("",)):
+            return False
+        return not self.os_features or self.os != "linux"
 
     @property
     def known_system(self) -> bool:
@@ -251,12 +289,57 @@ PlatformSet.EVERYTHING = PlatformSet(None)
 
 
 def node_platforms(platforms: Iterable[Platform]) -> tuple[NodePlatform, ...]:
-    """The platforms that nodes can have, without duplicates, sorted.
+    """The platforms of nodes that run an image with these, without duplicates, sorted.
 
-    An architecture that is not a valid label value (empty, too long, odd characters) is left out.
+    A variant that no runtime takes by itself (amd64/v3) counts only if the image has nothing else. Nodes of amd64 run
+    386 as well. An architecture that is not a valid label value (empty, too long, odd characters) is left out, and so
+    is WebAssembly.
     """
-    pairs = {platform.node for platform in platforms if platform.os in NODE_SYSTEMS}
-    return tuple(sorted(pair for pair in pairs if _LABEL_VALUE.fullmatch(pair.architecture)))
+    possible = [each for each in platforms if each.os in NODE_SYSTEMS and not each.is_wasm]
+    usual = [each for each in possible if each.is_usual] or possible
+    pairs = {each.node for each in usual if _LABEL_VALUE.fullmatch(each.architecture)}
+    pairs |= {
+        NodePlatform(pair.os, node) for pair in pairs for node, runs in FOREIGN.items() if runs == pair.architecture
+    }
+    return tuple(sorted(pairs))
+
+
+def foreign_architectures(platforms: Iterable[Platform]) -> tuple[str, ...]:
+    """The architectures of :func:`node_platforms` that the image itself does not have, sorted."""
+    found = list(platforms)
+    own = {each.node for each in found}
+    return tuple(sorted({pair.architecture for pair in node_platforms(found) if pair not in own}))
+
+
+def shared_platforms(sets: Iterable[PlatformSet]) -> PlatformSet:
+    """The platforms of the nodes that run images with all of these: the intersection.
+
+    Where that leaves nothing but 32-bit ARM, which hardly a node is, nodes of arm64 count as well: containerd pulls
+    such images for them, and most of their processors run them.
+    """
+    given = list(sets)
+    common = reduce(and_, given, PlatformSet.EVERYTHING)
+    if common.members is None or any(pair.architecture not in LEGACY.values() for pair in common.members):
+        return common
+    return reduce(and_, map(_with_legacy, given), PlatformSet.EVERYTHING) or common
+
+
+def _with_legacy(platforms: PlatformSet) -> PlatformSet:
+    if platforms.members is None:
+        return platforms
+    more = {
+        NodePlatform(pair.os, node)
+        for pair in platforms.members
+        for node, runs in LEGACY.items()
+        if runs == pair.architecture
+    }
+    return PlatformSet(platforms.members | more)
+
+
+def are_wasm(platforms: Iterable[Platform]) -> bool:
+    """Whether all of these, and at least one, are WebAssembly."""
+    found = list(platforms)
+    return bool(found) and all(each.is_wasm for each in found)
 
 
 def is_architecture(word: str) -> bool:
@@ -280,6 +363,8 @@ def _architecture(architecture: str, variant: str) -> tuple[str, str]:
     alias = _ALIASES.get(architecture)
     if alias is not None:
         architecture, variant = alias[0], variant or alias[1]
+        if architecture == "386":
+            variant = ""  # as in containerd
     return architecture, _VARIANTS.get((architecture, variant), variant)
 
 

@@ -43,7 +43,7 @@ REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "Subjec
 def every_role(settings: OperatorSettings, cluster: ClusterCapabilities) -> Iterable[tuple[str, RolePermissions]]:
     """Each of our accounts with all that it can ever be granted under these settings."""
     plain = placement_objects.OptionalFeatures(namespace=settings.namespace, secret_access=settings.secret_access)
-    features = dict.fromkeys(("node_aware", "sweeps", "evicts", "share_readings", "reports"), True)
+    features = dict.fromkeys(("asks_for_nodes", "sweeps", "evicts", "share_readings", "reports"), True)
     for chosen in (plain, placement_objects.OptionalFeatures(
         namespace=settings.namespace, secret_access=settings.secret_access, warm_up=get_args(WarmUpKind),
         openshift=cluster.openshift, **features,  # type: ignore[arg-type]

@@ -391,7 +391,7 @@ async def test_no_right_is_granted_that_nobody_uses(cluster):
         if (at := event.get("objectRef")) is not None
     }
     parts = placement_objects.OptionalFeatures(
-        namespace=NAMESPACE, node_aware=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET)
+        namespace=NAMESPACE, asks_for_nodes=True, global_pull_secret=(NAMESPACE, GLOBAL_PULL_SECRET)
     )
     documents = placement_objects.rbac(parts)
     subjects = {

@@ -47,10 +47,12 @@ class ControllerWorld:
         cluster: FakePods | None = None,
         mutator: PodMutator | None = None,
         inspector: Callable[[ManualClock], Any] = FakeInspector,
+        nodes_are_listed: bool = True,
         **configuration: Any,
     ) -> None:
         self.clock = ManualClock(start=0)
         self.watches = FakeWatches()
+        self.watches.nodes_are_listed = nodes_are_listed
         self.facts = facts_of(self.watches, self.clock, **configuration)
         self.cluster = cluster or FakePods(shows=is_labelled)
         self.api = self.cluster.api

@@ -52,7 +52,7 @@ async def install(client: Client) -> None:
     await wait.established(client, [definition["metadata"]["name"] for definition in definitions])
     pull_secret = (DEFAULT_NAMESPACE, GLOBAL_PULL_SECRET)
     parts = placement_objects.OptionalFeatures(
-        node_aware=True,
+        asks_for_nodes=True,
         sweeps=True,
         evicts=True,
         warm_up=get_args(WarmUpKind),

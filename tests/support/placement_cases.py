@@ -159,7 +159,7 @@ def look(
             settings=using if using is not None else settings(),
             sources=sources,
             stored=stored,
-            nodes=frozenset(nodes),
+            nodes=frozenset(Platform.parse(each).node for each in nodes),
             signer=signer,
             record_was_sent=record_was_sent,
         )

@@ -17,7 +17,7 @@ from polyarch.placement.decision import LookupProgress, PlacementDecision
 from polyarch.placement.patch import controller_patch
 from polyarch.placement.rules import ExaminedPod, PodFacts, decide, examine
 from polyarch.placement.settings import ScoringSource, Settings
-from polyarch.platforms import Platform
+from polyarch.platforms import NodePlatform, Platform
 
 Json = dict[str, Any]
 Answers = dict[str, Inspection]
@@ -25,7 +25,7 @@ Answers = dict[str, Inspection]
 IMAGES = ("quay.io/a/one:1", "quay.io/b/two:2", "nginx", "ghcr.io/c/three@sha256:" + "c" * 64)
 BROKEN_IMAGES = ("", "UPPER/case", "a//b", "x" * 300)
 ARCHITECTURES = ("amd64", "arm64", "s390x", "riscv64")
-NODES = frozenset({"arm64"})
+NODES = frozenset({NodePlatform("linux", "arm64")})
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 

@@ -38,6 +38,8 @@ class FakeWatches:
         """What the last informer that is not required selects, by resource."""
         self.refused: dict[str, str] = {}
         """Why the API server does not serve an informer that is not required, by resource."""
+        self.nodes_are_listed = True
+        """Nodes, which nearly every policy asks for, have been listed as soon as they are watched."""
 
     def informer(self, resource: Any, type: Any, *, required: bool = True, **selection: str) -> FakeInformer:
         if required:
@@ -47,6 +49,8 @@ class FakeWatches:
         self.informers[resource.plural] = FakeInformer(type)
         self.informers[resource.plural].running = True
         self.informers[resource.plural].last_error = self.refused.get(resource.plural)
+        if resource.plural == "nodes" and self.nodes_are_listed and resource.plural not in self.refused:
+            self.informers[resource.plural].sync()
         return self.informers[resource.plural]
 
     def release(self, informer: FakeInformer) -> None:

@@ -12,6 +12,7 @@ from polyarch.platforms import (
     is_architecture,
     node_platforms,
     normal_architecture,
+    shared_platforms,
 )
 
 SPELLINGS = [
@@ -107,7 +108,9 @@ def test_known_names_are_those_of_the_specification() -> None:
         "openbsd",
         "plan9",
         "solaris",
+        "wasi",
         "wasip1",
+        "wasip2",
         "windows",
     ]
     assert Platform.of("linux", "x86_64").known_architecture
@@ -261,3 +264,56 @@ def test_everything_is_not_mistaken_for_a_list() -> None:
         list(PlatformSet.EVERYTHING)
     with pytest.raises(TypeError, match="check is_everything first"):
         PlatformSet.EVERYTHING.architectures()
+
+
+def parsed(*texts: str) -> list[Platform]:
+    return [Platform.parse(text) for text in texts]
+
+
+@pytest.mark.req("RG-022")
+@pytest.mark.parametrize(
+    ("platforms", "nodes"),
+    [
+        (["linux/386"], ["linux/386", "linux/amd64"]),
+        (["linux/386", "linux/arm64"], ["linux/386", "linux/amd64", "linux/arm64"]),
+        (["windows/386"], ["windows/386", "windows/amd64"]),
+        (["linux/amd64/v3", "linux/arm64"], ["linux/arm64"]),
+        (["linux/amd64/v2", "linux/amd64/v3"], ["linux/amd64"]),
+        (["linux/arm64/v9"], ["linux/arm64"]),
+        (["linux/arm64/v8", "linux/arm/v6"], ["linux/arm", "linux/arm64"]),
+        (["linux/arm/v5"], ["linux/arm"]),
+        (["wasi/wasm", "linux/wasm", "linux/s390x"], ["linux/s390x"]),
+        (["darwin/arm64"], []),
+    ],
+)
+def test_nodes_that_run_an_image_are_those_whose_runtime_takes_it(platforms: list[str], nodes: list[str]) -> None:
+    assert list(map(str, node_platforms(parsed(*platforms)))) == nodes
+
+
+@pytest.mark.req("PL-219")
+@pytest.mark.parametrize(
+    ("images", "nodes"),
+    [
+        ([["linux/arm"]], ["linux/arm", "linux/arm64"]),
+        ([["linux/arm"], ["linux/arm64"]], ["linux/arm64"]),
+        ([["linux/arm", "linux/amd64"]], ["linux/amd64", "linux/arm"]),
+        ([["linux/arm"], ["linux/amd64"]], []),
+        ([["linux/amd64"], ["linux/s390x"]], []),
+    ],
+)
+def test_32_bit_arm_counts_for_arm64_where_nothing_else_is_left(images: list[list[str]], nodes: list[str]) -> None:
+    sets = [PlatformSet.of(node_platforms(parsed(*each))) for each in images]
+    assert list(map(str, shared_platforms(sets))) == nodes
+
+
+@pytest.mark.parametrize("text", ["linux/arm/v6", "linux/amd64/v3", "windows(10.0.17763.1)/amd64", "armel"])
+def test_a_platform_of_nodes_has_no_variant_and_no_version(text: str) -> None:
+    with pytest.raises(InvalidPlatform, match="no variant and no version"):
+        Platform.parse_node(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["arm64", "linux/arm64/v8", "linux/amd64/v1", "linux/arm/v7", "armhf", "windows/amd64"]
+)
+def test_the_usual_variant_of_a_platform_of_nodes_may_be_said(text: str) -> None:
+    assert Platform.parse_node(text) == Platform.parse(text).node

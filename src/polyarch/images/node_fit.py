@@ -15,8 +15,6 @@ combinations of what they ask for and of the labels and taints there are.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from functools import reduce
-from operator import and_
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -24,7 +22,7 @@ import msgspec
 from polyarch.images.constraints import Compatibility, constraints_of, system_of
 from polyarch.images.pod_images import ImageEffect, ImageFacts
 from polyarch.objects import Node, Pod, RuntimeClass
-from polyarch.platforms import NodePlatform, PlatformSet, normal_architecture, normal_system
+from polyarch.platforms import NodePlatform, PlatformSet, normal_architecture, normal_system, shared_platforms
 from polyarch.selectors import InvalidSelector, NodeTerm, admits
 from polyarch.tolerations import NO_EXECUTE, NO_SCHEDULE, REPELS, Taint, Toleration, is_passing, is_tolerated
 
@@ -143,7 +141,7 @@ def common_platforms(images: Iterable[ImageFacts], compatibility: Compatibility 
     ``compatibility``: architectures of nodes that run programs of others.
     """
     sets = (PlatformSet.of(each.platforms) for each in images if each.effect is ImageEffect.CONSTRAINS)
-    common = reduce(and_, sets, PlatformSet.EVERYTHING)
+    common = shared_platforms(sets)
     if common.members is None or not compatibility:
         return common
     foreign = {

@@ -6,16 +6,22 @@ pods have the same images and parsing them again would be half of the time of an
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import lru_cache, reduce
-from operator import and_
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from polyarch.objects import Pod
-from polyarch.oci.inspection import Entry, Inspection, Status
+from polyarch.oci.inspection import WASM, Entry, Inspection, Status
 from polyarch.oci.reference import InvalidReference, Reference, parse, unqualified
-from polyarch.platforms import NODE_SYSTEMS, NodePlatform, PlatformSet, node_platforms
+from polyarch.platforms import (
+    NODE_SYSTEMS,
+    NodePlatform,
+    PlatformSet,
+    foreign_architectures,
+    node_platforms,
+    shared_platforms,
+)
 
 # -- what one image contributes to a decision about its pod ------------------------------------------------------------
 
@@ -32,7 +38,7 @@ class ImageFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One image of the pod, as the decision uses it.
 
     ``text`` is the reference as written in the pod. ``note`` is its value in the annotation: twelve hex
-    digits of the digest, ``neutral``, ``local``, ``pending`` or the code of the error.
+    digits of the digest, ``neutral``, ``wasm``, ``local``, ``pending`` or the code of the error.
     """
 
     text: str
@@ -49,6 +55,8 @@ class ImageFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Why the reference is invalid."""
     dropped: tuple[str, ...] = ()
     """Architecture names of the image that are not valid on nodes."""
+    foreign: tuple[str, ...] = ()
+    """Architectures of ``platforms`` whose nodes run the image's programs of another one."""
 
     @property
     def is_pending(self) -> bool:
@@ -214,7 +222,7 @@ def _standing_in(inspection: Inspection, use: ImageUse, *, final: bool, stale_fo
 
 
 def _resolved(use: ImageUse, inspection: Inspection) -> ImageFacts:
-    platforms, dropped = _platforms(inspection.entries)
+    platforms, dropped, foreign = _platforms(inspection.entries)
     return ImageFacts(
         text=use.text,
         effect=ImageEffect.CONSTRAINS,
@@ -223,26 +231,31 @@ def _resolved(use: ImageUse, inspection: Inspection) -> ImageFacts:
         stale=inspection.stale,
         always=use.always,
         dropped=dropped,
+        foreign=foreign,
     )
 
 
-def _platforms(entries: tuple[Entry, ...]) -> tuple[tuple[NodePlatform, ...], tuple[str, ...]]:
-    """The node platforms of these entries, and architecture names that are not valid on nodes."""
+_Compared = tuple[tuple[NodePlatform, ...], tuple[str, ...], tuple[str, ...]]
+
+
+def _platforms(entries: tuple[Entry, ...]) -> _Compared:
+    """The node platforms of these entries, architecture names that are not valid on nodes, and the architectures that
+    run programs of others."""
     return (_compared if len(entries) <= MAX_ENTRIES else _compared.__wrapped__)(entries)
 
 
 @lru_cache(maxsize=4096)
-def _compared(entries: tuple[Entry, ...]) -> tuple[tuple[NodePlatform, ...], tuple[str, ...]]:
-    platforms = node_platforms(entry.platform for entry in entries)
-    known = {pair.architecture for pair in platforms}
-    named = {entry.platform.architecture for entry in entries if entry.platform.os in NODE_SYSTEMS}
-    return platforms, tuple(sorted(named - known))
+def _compared(entries: tuple[Entry, ...]) -> _Compared:
+    stated = [entry.platform for entry in entries if not entry.platform.is_wasm]
+    platforms = node_platforms(stated)
+    valid = {pair.architecture for pair in platforms} | {each.architecture for each in stated if not each.is_usual}
+    named = {each.architecture for each in stated if each.os in NODE_SYSTEMS}
+    return platforms, tuple(sorted(named - valid)), foreign_architectures(stated)
 
 
 def _neutral(use: ImageUse, inspection: Inspection) -> ImageFacts:
-    return ImageFacts(
-        text=use.text, effect=ImageEffect.NEUTRAL, note="neutral", stale=inspection.stale, always=use.always
-    )
+    note = WASM if inspection.neutral_reason == WASM else "neutral"
+    return ImageFacts(text=use.text, effect=ImageEffect.NEUTRAL, note=note, stale=inspection.stale, always=use.always)
 
 
 def _failed(use: ImageUse, inspection: Inspection) -> ImageFacts:
@@ -323,7 +336,7 @@ def conflict(images: Sequence[ImageFacts]) -> str:
 
 
 def _common(*findings: ImageFacts) -> PlatformSet:
-    return reduce(and_, (PlatformSet.of(finding.platforms) for finding in findings))
+    return shared_platforms(PlatformSet.of(finding.platforms) for finding in findings)
 
 
 def remedy(images: Sequence[ImageFacts]) -> str:
@@ -345,6 +358,31 @@ def deciders(images: Iterable[ImageFacts]) -> str:
         dropped.update(finding.dropped)
     odd = f"; {listed(sorted(dropped))} ignored, as no node can have it" if dropped else ""
     return f"{named(constraining)}{stale}{odd}"
+
+
+def provisos(images: Iterable[ImageFacts], architectures: Sequence[str]) -> str:
+    """On what it depends that nodes of these architectures run the images; a clause for each reason, or nothing."""
+    images = tuple(images)
+    foreign = [each for each in images if "amd64" in architectures and "amd64" in each.foreign]
+    legacy = [
+        each
+        for each in images
+        if each.effect is ImageEffect.CONSTRAINS
+        and "arm64" in architectures
+        and all(pair.architecture != "arm64" for pair in each.platforms)
+    ]
+    clauses = []
+    if foreign:
+        clauses.append(
+            f"nodes of amd64 run the 386 programs of {named(foreign)}, but CRI-O does not choose them from an index"
+        )
+    if legacy:
+        clauses.append(
+            f"nodes of arm64 run {named(legacy)} only with containerd and a processor that has the 32-bit mode"
+        )
+    if wasm := [each for each in images if each.note == WASM]:
+        clauses.append(f"{named(wasm)} is WebAssembly, which needs a RuntimeClass with a shim for it")
+    return "".join(f"; {clause}" for clause in clauses)
 
 
 def failed(unresolved: Sequence[ImageFacts]) -> str:

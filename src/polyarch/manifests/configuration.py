@@ -73,7 +73,7 @@ def check_pattern(text: str) -> str | None:
 
 def node_platform(text: str) -> NodePlatform:
     """A node platform: ``linux/arm64`` or ``arm64``. Raises ``InvalidPlatform``."""
-    return Platform.parse(text).node
+    return Platform.parse_node(text)
 
 
 class _Reader:

@@ -14,6 +14,7 @@ import msgspec
 
 from polyarch.clock import Clock
 from polyarch.oci.inspection import (
+    WASM,
     Entry,
     Inspection,
     InspectionError,
@@ -26,8 +27,9 @@ from polyarch.oci.inspection import (
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.metrics import Metrics, NoMetrics
 from polyarch.oci.reference import Reference
+from polyarch.platforms import are_wasm
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Raised whenever the same bytes give another reading, so that no kept one outlives the rule that made it."""
 
 BundleMode = Literal["auto", "always", "never"]
@@ -79,6 +81,8 @@ class ImageReading(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         status, reason, found = self.status, self.neutral_reason, self.warnings
         if self.bundle and mode != "never":
             status, reason, found = Status.NEUTRAL, OPERATOR_BUNDLE, ()
+        elif status is Status.RESOLVED and are_wasm(entry.platform for entry in self.entries):
+            status, reason = Status.NEUTRAL, WASM
         return Inspection(
             reference=reference,
             status=status,

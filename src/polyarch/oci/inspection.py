@@ -8,16 +8,14 @@ Pure: imports msgspec, ``platforms`` and ``reference`` only."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import reduce
 from itertools import combinations
-from operator import and_
 from types import MappingProxyType
 from typing import Literal
 
 import msgspec
 
 from polyarch.oci.reference import Reference
-from polyarch.platforms import NodePlatform, Platform, PlatformSet, node_platforms
+from polyarch.platforms import NodePlatform, Platform, PlatformSet, node_platforms, shared_platforms
 
 ErrorClass = Literal["absent", "auth", "limit", "transient", "content", "configuration"]
 Kind = Literal["index", "image", "artifact", "schema1", ""]
@@ -54,6 +52,8 @@ ERROR_CODES: Mapping[str, ErrorClass] = MappingProxyType(
 """Every code an error can have, and its class."""
 
 
+WASM = "wasm"
+"""Why an image of WebAssembly is neutral: it runs wherever its RuntimeClass has a shim."""
 TENANT_LIMIT = "tenant-limit"
 """The code of a failure that one tenant met for all that it asks at a time: no other tenant would have met it."""
 
@@ -188,7 +188,7 @@ def common_platforms(inspections: Iterable[Inspection]) -> CommonPlatforms:
     sets = dict.fromkeys(
         (answer.reference.canonical, PlatformSet.of(answer.node_platforms)) for answer in answers if answer.constrains
     )
-    platforms = reduce(and_, (each for _, each in sets), PlatformSet.EVERYTHING)
+    platforms = shared_platforms(each for _, each in sets)
     return CommonPlatforms(
         exact=not inexact,
         platforms=platforms,
@@ -201,11 +201,11 @@ def _conflict(sets: Sequence[tuple[str, PlatformSet]]) -> tuple[str, ...]:
     # One image without a platform, or two without a common one, explain nearly every case; look for them first.
     for few in (1, 2):
         for candidates in combinations(sets, few):
-            if not reduce(and_, (platforms for _, platforms in candidates)):
+            if not shared_platforms(platforms for _, platforms in candidates):
                 return tuple(name for name, _ in candidates)
     remaining = list(sets)
     for candidate in list(remaining):
         without = [other for other in remaining if other is not candidate]
-        if not reduce(and_, (platforms for _, platforms in without), PlatformSet.EVERYTHING):
+        if not shared_platforms(platforms for _, platforms in without):
             remaining = without
     return tuple(name for name, _ in remaining)

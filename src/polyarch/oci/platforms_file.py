@@ -14,6 +14,7 @@ import msgspec
 from polyarch.oci.image.parsing import platform_warnings
 from polyarch.oci.inspection import (
     ERROR_CODES,
+    WASM,
     Entry,
     Inspection,
     InspectionError,
@@ -23,7 +24,7 @@ from polyarch.oci.inspection import (
     Status,
 )
 from polyarch.oci.reference import InvalidReference, Reference, check_digest, parse
-from polyarch.platforms import InvalidPlatform, Platform
+from polyarch.platforms import InvalidPlatform, Platform, are_wasm
 
 SCHEMA_VERSION = "polyarch.dev/inspect/v1"
 
@@ -361,6 +362,10 @@ def _resolved(
     kind: Kind, digest: str, entries: tuple[Entry, ...], warnings: tuple[InspectionWarning, ...]
 ) -> Inspection:
     warnings += tuple(platform_warnings(entry.platform for entry in entries))
+    if are_wasm(entry.platform for entry in entries):
+        return Inspection(
+            _NO_REFERENCE, Status.NEUTRAL, kind, digest, entries=entries, warnings=warnings, neutral_reason=WASM
+        )
     if not entries:
         warnings += (InspectionWarning("no-platforms", "the platforms file lists none"),)
     return Inspection(_NO_REFERENCE, Status.RESOLVED, kind, digest, entries=entries, warnings=warnings)

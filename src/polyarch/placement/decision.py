@@ -21,7 +21,17 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from polyarch.durations import format_duration
-from polyarch.images.pod_images import ImageEffect, ImageFacts, conflict, deciders, failed, listed, named, remedy
+from polyarch.images.pod_images import (
+    ImageEffect,
+    ImageFacts,
+    conflict,
+    deciders,
+    failed,
+    listed,
+    named,
+    provisos,
+    remedy,
+)
 from polyarch.placement.names import DECISION_ANNOTATION
 from polyarch.placement.settings import PreferenceEntry, Settings
 
@@ -101,6 +111,8 @@ class PlacementDecision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Architectures that all resolved images support (A; K while some are unresolved), even if others are written."""
     os: str = ""
     """The value of the OS expression, if one is written."""
+    system: str = ""
+    """The operating system that the architectures are for; empty: nothing decides it."""
     terms: tuple[int, ...] = ()
     """Indexes of the required terms that get our expressions."""
     os_terms: tuple[int, ...] = ()
@@ -161,10 +173,11 @@ def decision_message(decision: PlacementDecision, settings: Settings) -> str:
     match decision.reason:
         case Reason.ARCHITECTURES_SET:
             text = f"Pod is constrained to {listed(decision.architectures)}, supported by {deciders(decision.images)}"
-            text += _no_node(decision)
+            text += provisos(decision.images, decision.architectures) + _no_node(decision)
         case Reason.ALL_IMAGES_NEUTRAL:
             verb = "runs" if len(decision.images) == 1 else "run"
             text = f"Pod needs no constraint: {named(decision.images)} {verb} on any architecture"
+            text += provisos(decision.images, ())
         case Reason.PREFERENCES_ONLY:
             text = "Pod already constrains kubernetes.io/arch itself; only preferences are added"
         case Reason.NO_SUPPORTED_ARCHITECTURE:
@@ -177,6 +190,7 @@ def decision_message(decision: PlacementDecision, settings: Settings) -> str:
                 f"{failed(decision.unresolved)}; pod is constrained to {listed(decision.architectures)}, "
                 "supported by the other images"
             )
+            text += provisos(decision.images, decision.architectures)
             text += _no_node(decision)
         case Reason.RELEASED_UNCONSTRAINED:
             text = f"{failed(decision.unresolved)}; pod is released without a constraint; "
@@ -239,11 +253,10 @@ def unavailable_message(decision: PlacementDecision, *, deprovisioning: bool) ->
 
 
 def _no_node(decision: PlacementDecision) -> str:
-    return (
-        "; no node has any of these architectures: add one, or the pod stays Pending"
-        if decision.no_matching_node
-        else ""
-    )
+    if not decision.no_matching_node:
+        return ""
+    system = f" of {decision.system}" if decision.system else ""
+    return f"; no node{system} has any of these architectures: add one, or the pod stays Pending"
 
 
 # -- keys and signatures -----------------------------------------------------------------------------------------------

@@ -33,13 +33,14 @@ from polyarch.placement.settings import (
     SettingsTable,
     selector_problem,
 )
+from polyarch.platforms import NodePlatform
 
 log = structlog.get_logger(__name__)
 
 # -- optional resources ------------------------------------------------------------------------------------------------
-# RBAC for nodes is granted only for ``nodeAware``, and RBAC for namespaces can be removed. If the API server denies
-# access for a minute, pods are decided as if the setting that needs the resource were off. This is logged, and ends
-# when the resource can be read again.
+# RBAC for nodes is granted only while settings ask for nodes, and RBAC for namespaces can be removed. If the API
+# server denies access for a minute, pods are decided as if the setting that needs the resource were off. This is
+# logged, and ends when the resource can be read again.
 
 FORBIDDEN_TIMEOUT: Final = 60.0
 """Seconds of denied access after which pods are decided without the resource."""
@@ -113,7 +114,7 @@ class NamespaceFacts(NamedTuple):
 
     settings: Settings
     sources: tuple[ScoringSource, ...]
-    nodes: frozenset[str]
+    nodes: frozenset[NodePlatform]
     signer: RecordSigner = NO_SIGNER
     """Verifies our own records on pods."""
 
@@ -153,7 +154,7 @@ class ClusterFacts:
         self._handlers: list[Callable[[str | None], None]] = []
         self._table: SettingsTable | None = None
         self._scoring: ScoringTable | None = None
-        self._architectures: frozenset[str] | None = None
+        self._platforms: frozenset[NodePlatform] | None = None
         self._by_namespace: dict[str, NamespaceFacts] = {}
         self._changed = asyncio.Event()
         self._arrived = asyncio.Event()
@@ -193,7 +194,7 @@ class ClusterFacts:
     def _awaited(self) -> list[OptionalResource]:
         """Resources that the policy needs, that have not synced and are not left out."""
         wanted = [self._namespaces] if self.table.overrides else []
-        wanted += [self._nodes] if self.table.spec.node_aware != "off" else []
+        wanted += [self._nodes] if self.table.asks_for_nodes else []
         return [each for each in wanted if not each.objects.is_known and not each.left_out]
 
     @property
@@ -244,7 +245,7 @@ class ClusterFacts:
         if table.overrides and not self._namespaces.left_out:
             settings = table.of_namespace(self.labels_of(namespace))
         settings = self._with_nodes(settings)
-        nodes = self.architectures if settings.node_aware != "off" else frozenset[str]()
+        nodes = self.platforms if settings.asks_for_nodes else frozenset[NodePlatform]()
         if settings.node_aware != "off" and not self._nodes.objects.is_known:
             settings = msgspec.structs.replace(settings, provisional=True)
         return NamespaceFacts(settings, self.scoring.of_namespace(namespace), nodes, self._signer)
@@ -260,11 +261,11 @@ class ClusterFacts:
         return (known.metadata.labels or {}) if known is not None else None
 
     @property
-    def architectures(self) -> frozenset[str]:
-        """Values of ``kubernetes.io/arch`` on nodes that are not being deleted."""
-        if self._architectures is None:
-            self._architectures = architectures_of(self._nodes.objects.values())
-        return self._architectures
+    def platforms(self) -> frozenset[NodePlatform]:
+        """Platforms of the nodes that are not being deleted."""
+        if self._platforms is None:
+            self._platforms = platforms_of(self._nodes.objects.values())
+        return self._platforms
 
     def take(self, signer: RecordSigner) -> None:
         """Replaces the keys that sign and verify records. Decisions about gated pods do not depend on them."""
@@ -299,7 +300,7 @@ class ClusterFacts:
                 self._changed.clear()
                 if self._policies.has_synced:
                     self._namespaces.want(tasks, wanted=bool(self.table.overrides))
-                    self._nodes.want(tasks, wanted=self.table.spec.node_aware != "off")
+                    self._nodes.want(tasks, wanted=self.table.asks_for_nodes)
                     await self._changed.wait()
                 else:
                     await self._policies.synced()
@@ -359,18 +360,18 @@ class ClusterFacts:
             self._tell(change.key.name)
 
     def _node_changed(self, change: ObjectChange[PartialObjectMetadata]) -> None:
-        """Kubelets update their node's status all the time; only a change of its architecture matters."""
-        if _architecture(change.old) == _architecture(change.new):
+        """Kubelets update their node's status all the time; only a change of its platform matters."""
+        if _platform(change.old) == _platform(change.new):
             return
-        before, self._architectures = self._architectures, None
+        before, self._platforms = self._platforms, None
         if change.initial:
             self._by_namespace.clear()  # handlers are called once after the first list
-        elif before is not None and before != self.architectures:
+        elif before is not None and before != self.platforms:
             self._by_namespace.clear()
             self._tell(None)
 
     def _list_arrived(self) -> None:
-        self._architectures = None
+        self._platforms = None
         self._by_namespace.clear()
         self._tell(None)
 
@@ -384,16 +385,19 @@ def _is_terminating(object_: KubernetesObject) -> bool:
     return object_.metadata.deletion_timestamp is not None
 
 
-def architectures_of(nodes: Iterable[PartialObjectMetadata]) -> frozenset[str]:
-    """Values of ``kubernetes.io/arch`` on the nodes that are not being deleted."""
-    return frozenset(value for node in nodes if (value := _architecture(node)) is not None)
+def platforms_of(nodes: Iterable[PartialObjectMetadata]) -> frozenset[NodePlatform]:
+    """Platforms of the nodes that are not being deleted, by their labels."""
+    return frozenset(platform for node in nodes if (platform := _platform(node)) is not None)
 
 
-def _architecture(node: PartialObjectMetadata | None) -> str | None:
-    """The node's architecture label; None if it is deleted, being deleted, or has no label."""
+def _platform(node: PartialObjectMetadata | None) -> NodePlatform | None:
+    """The platform that the node's labels say; None if it is deleted, being deleted, or has no label for the
+    architecture. Without one for the operating system it is linux."""
     if node is None or _is_terminating(node):
         return None
-    return (node.metadata.labels or {}).get(names.ARCH_KEY) or None
+    labels = node.metadata.labels or {}
+    architecture = labels.get(names.ARCH_KEY)
+    return NodePlatform(labels.get(names.OS_KEY) or "linux", architecture) if architecture else None
 
 
 def image_request(case: ExaminedPod) -> PodImageRequest:

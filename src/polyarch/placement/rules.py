@@ -7,8 +7,6 @@ no I/O, no clock, no randomness.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
-from operator import and_
 from typing import Final, NamedTuple
 
 import msgspec
@@ -35,7 +33,13 @@ from polyarch.placement.decision import (
     unavailable_message,
 )
 from polyarch.placement.settings import OSConstraint, ScoringSource, Settings, preferences
-from polyarch.platforms import ASSUMED_ARCHITECTURES, KNOWN_ARCHITECTURES, NodePlatform, PlatformSet
+from polyarch.platforms import (
+    ASSUMED_ARCHITECTURES,
+    KNOWN_ARCHITECTURES,
+    NodePlatform,
+    PlatformSet,
+    shared_platforms,
+)
 from polyarch.selectors import is_label_value
 
 # -- the pod as its user wrote it --------------------------------------------------------------------------------------
@@ -258,6 +262,8 @@ class SupportedPlatforms(msgspec.Struct, frozen=True, gc=False):
     """Sorted by byte value."""
     os: str = ""
     """Value of the OS expression; empty: none is needed."""
+    system: str = ""
+    """The operating system that the architectures are for; empty: nothing decides it."""
 
     @property
     def is_nothing(self) -> bool:
@@ -266,25 +272,36 @@ class SupportedPlatforms(msgspec.Struct, frozen=True, gc=False):
 
 
 def supported_platforms(
-    findings: Iterable[ImageFacts], view: UserPod, os_constraint: OSConstraint
+    findings: Iterable[ImageFacts],
+    view: UserPod,
+    os_constraint: OSConstraint,
+    node_systems: frozenset[str] = frozenset(),
 ) -> SupportedPlatforms:
-    """The architectures that all constraining images support, for the pod's operating system."""
-    sets = [frozenset(finding.platforms) for finding in findings if finding.effect is ImageEffect.CONSTRAINS]
+    """The architectures that all constraining images support, for the pod's operating system.
+
+    ``node_systems``: those of the cluster's nodes. The scheduler does not look at ``spec.os``, so where nodes have
+    another system, the pod's is a part of the constraint unless its selectors say it.
+    """
+    sets = [finding.platforms for finding in findings if finding.effect is ImageEffect.CONSTRAINS]
     if not sets:
         return SupportedPlatforms(is_everything=True)
     if os_constraint == "off":
-        each = (frozenset(pair.architecture for pair in pairs) for pairs in sets)
-        return SupportedPlatforms(is_everything=False, architectures=tuple(sorted(reduce(and_, each))))
-    common = PlatformSet(reduce(and_, sets))
+        anywhere = ([NodePlatform("", pair.architecture) for pair in pairs] for pairs in sets)
+        common = shared_platforms(map(PlatformSet.of, anywhere))
+        return SupportedPlatforms(is_everything=False, architectures=common.architectures())
+    common = shared_platforms(map(PlatformSet.of, sets))
     systems = common.systems()
     stated = stated_os(view)
     if stated:
-        return SupportedPlatforms(is_everything=False, architectures=common.architectures(stated))
+        selected = stated if node_systems - {stated} and view.pod.spec.os is not None else ""
+        architectures = common.architectures(stated)
+        return SupportedPlatforms(is_everything=False, architectures=architectures, os=selected, system=stated)
     if not systems:
         return SupportedPlatforms(is_everything=False)
     system = systems[0] if len(systems) == 1 else "linux"  # the only other one is windows
-    due = os_constraint == "always" or system != "linux" or len(systems) > 1
-    return SupportedPlatforms(is_everything=False, architectures=common.architectures(system), os=system if due else "")
+    due = os_constraint == "always" or system != "linux" or len(systems) > 1 or bool(node_systems - {system})
+    architectures = common.architectures(system)
+    return SupportedPlatforms(is_everything=False, architectures=architectures, os=system if due else "", system=system)
 
 
 def stated_os(view: UserPod) -> str:
@@ -347,11 +364,11 @@ def own_requirement(case: "ExaminedPod", inspections: Mapping[str, Inspection]) 
     if not uses:
         return OwnRequirement()
     read = image_facts(uses, inspections, final=True, stale_for=case.settings.images_stale_for)
-    known = supported_platforms(read, case.view, case.settings.os_constraint)
+    known = _supported(case, read)
     if known.is_everything:
         return OwnRequirement()
     constraints = constraints_of(case.pod)
-    system = stated_os(case.view) or known.os or "linux"
+    system = known.system or "linux"
     admitted = [
         each
         for each in sorted(KNOWN_ARCHITECTURES | set(known.architectures))
@@ -434,8 +451,8 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Scoring sources of the namespace, by precedence."""
     stored: bool = False
     """The pod was read from the API server, so its expressions are immutable; false: it is being admitted."""
-    nodes: frozenset[str] = frozenset()
-    """Values of ``kubernetes.io/arch`` on nodes that are not being deleted; read only with ``nodeAware``."""
+    nodes: frozenset[NodePlatform] = frozenset()
+    """Platforms of nodes that are not being deleted, by their labels; empty where nobody looks at nodes."""
     signer: RecordSigner = NO_SIGNER
     """Verifies which decision annotations are ours."""
     record_was_sent: bool = True
@@ -626,7 +643,12 @@ def assess(case: ExaminedPod, inspections: Mapping[str, Inspection], *, final: b
     if not case.images:
         return _NO_IMAGES
     read = image_facts(case.images, inspections, final=final, stale_for=case.settings.images_stale_for)
-    return ImageAssessment(read, supported_platforms(read, case.view, case.settings.os_constraint))
+    return ImageAssessment(read, _supported(case, read))
+
+
+def _supported(case: ExaminedPod, read: Iterable[ImageFacts]) -> SupportedPlatforms:
+    systems = frozenset(node.os for node in case.facts.nodes).union(case.settings.assume_systems)
+    return supported_platforms(read, case.view, case.settings.os_constraint, systems)
 
 
 def decide(
@@ -745,7 +767,8 @@ def _placed(
     values: tuple[str, ...] = (),
     failure: str = "",
 ) -> PlacementDecision:
-    values, no_matching_node = _on_existing_nodes(case, values)
+    system = known.system if known is not None else ""
+    values, no_matching_node = _on_existing_nodes(case, values, system)
     plan = TermPlan()
     if values or reason is Reason.NO_SUPPORTED_ARCHITECTURE:
         key = names.ARCH_KEY if values else names.NO_SUPPORTED_ARCH_KEY
@@ -758,6 +781,7 @@ def _placed(
         architectures=values,
         supported=known.architectures if known is not None else (),
         os=known.os if known is not None and plan.os_terms else "",
+        system=system,
         terms=plan.terms,
         os_terms=plan.os_terms,
         created=plan.created,
@@ -772,12 +796,14 @@ def _placed(
     return msgspec.structs.replace(decision, message=decision_message(decision, case.settings))
 
 
-def _on_existing_nodes(case: ExaminedPod, values: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
-    """The values to write with ``nodeAware``, and whether no node has any of them."""
+def _on_existing_nodes(case: ExaminedPod, values: tuple[str, ...], system: str) -> tuple[tuple[str, ...], bool]:
+    """The values to write with ``nodeAware``, and whether no node of the system has any of them."""
     settings = case.settings
     if settings.node_aware == "off" or not values:
         return values, False
-    existing = case.facts.nodes.union(settings.assume_architectures)
+    existing = {node.architecture for node in case.facts.nodes if not system or node.os == system}
+    if system in ("", "linux", *settings.assume_systems):
+        existing.update(settings.assume_architectures)
     matching = tuple(value for value in values if value in existing)
     if not matching:
         return values, True

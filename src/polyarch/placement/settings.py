@@ -27,7 +27,7 @@ from polyarch.placement.api import (
     override_name,
 )
 from polyarch.placement.names import CLUSTER_SOURCE, NAMESPACED_SOURCE_PREFIX
-from polyarch.platforms import NodeArchitecture
+from polyarch.platforms import NodeArchitecture, NodeSystem
 from polyarch.selectors import InvalidSelector, LabelSelector, Selector, is_listed
 
 Mode = Literal["enforce", "audit"]
@@ -100,7 +100,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         OSConstraint,
         SettingField(
             "osConstraint",
-            "Whether the operating system is constrained as well: never, where it matters, always.",
+            "Whether the operating system is constrained as well: never, where images or nodes have several, always.",
             override=True,
         ),
     ] = "auto"
@@ -114,6 +114,10 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     assume_architectures: Annotated[
         tuple[NodeArchitecture, ...],
         SettingField("nodeAware.assumeArchitectures", "Architectures of node pools that may be scaled to zero."),
+    ] = ()
+    assume_systems: Annotated[
+        tuple[NodeSystem, ...],
+        SettingField("nodeAware.assumeSystems", "Operating systems of node pools that may be scaled to zero."),
     ] = ()
     excluded_namespaces: Annotated[
         tuple[str, ...],
@@ -221,6 +225,11 @@ class Settings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """Condition ``FallbackArchitectureMissing``."""
         return self.action == "fallback" and not self.fallback_architectures
 
+    @property
+    def asks_for_nodes(self) -> bool:
+        """The platforms of the cluster's nodes decide what is written."""
+        return self.node_aware != "off" or self.os_constraint == "auto"
+
     def excludes(self, namespace: str) -> bool:
         """Whether ``excludedNamespaces`` has this name, or a prefix of it followed by ``*``."""
         return is_listed(namespace, self.excluded_namespaces)
@@ -305,6 +314,11 @@ class SettingsTable(msgspec.Struct, frozen=True):
             pod_opt_out="forbidden" if forbidden else "allowed",
             action="hold" if holds else self.spec.action,
         )
+
+    @property
+    def asks_for_nodes(self) -> bool:
+        """Some namespace's settings ask for nodes."""
+        return self.spec.asks_for_nodes or any(settings.asks_for_nodes for _, _, settings in self.overrides)
 
     @property
     def lacks_fallback(self) -> bool:

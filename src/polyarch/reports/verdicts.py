@@ -81,7 +81,11 @@ class WorkloadAssessor:
         self._answers = answers
         self._taints = TaintSettings.of(facts.taints.spec) if facts.taints is not None else None
         self._nodes = {node.name: node for node in facts.nodes}
-        self._existing = frozenset(filter(None, (node.labels.get("kubernetes.io/arch") for node in facts.nodes)))
+        self._existing = frozenset(
+            NodePlatform(node.labels.get("kubernetes.io/os") or "linux", architecture)
+            for node in facts.nodes
+            if (architecture := node.labels.get("kubernetes.io/arch"))
+        )
         self._architectures = frozenset(node.architecture for node in facts.nodes if node.architecture)
 
     def judged(self) -> tuple[WorkloadAssessment, ...]:

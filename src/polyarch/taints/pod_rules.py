@@ -7,8 +7,6 @@ changed (:func:`decide_change`), and about the template of a DaemonSet (:func:`e
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
-from operator import and_
 from typing import Final, NamedTuple
 
 import msgspec
@@ -17,7 +15,7 @@ from polyarch.images.constraints import OPEN, NodeConstraints, constraints_of, r
 from polyarch.images.pod_images import ImageEffect, ImageFacts, ImageUse, image_facts, images_of
 from polyarch.objects import DaemonSet, Pod
 from polyarch.oci.inspection import Inspection
-from polyarch.platforms import ASSUMED_ARCHITECTURES, NodePlatform, PlatformSet
+from polyarch.platforms import ASSUMED_ARCHITECTURES, NodePlatform, PlatformSet, shared_platforms
 from polyarch.selectors import is_listed
 from polyarch.taints import names
 from polyarch.taints.decision import (
@@ -147,7 +145,7 @@ def architectures_of(
     they take the place of the neutral ones, and A is a part of them.
     """
     sets = [PlatformSet.of(each.platforms) for each in findings if each.effect is ImageEffect.CONSTRAINS]
-    common = reduce(and_, sets, PlatformSet.EVERYTHING)
+    common = shared_platforms(sets)
     assumed = limit if limit is not None else neutral(settings, existing)
     direct = reach(common, system=system, admits=constraints.admits, neutral=assumed)
     possible = direct

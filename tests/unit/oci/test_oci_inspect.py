@@ -410,6 +410,17 @@ class TestDescending:
         answer = await inspector.inspect(ref("team/app:1"))
         assert (answer.status, answer.kind, answer.requests) == (Status.NEUTRAL, "artifact", requests)
 
+    @pytest.mark.req("RG-022")
+    @pytest.mark.parametrize("kind", ["image", "index"])
+    @pytest.mark.parametrize("platform", ["wasi/wasm", "wasip1/wasm", "wasip2/wasm32", "linux/wasm", "js/wasm"])
+    async def test_webassembly_is_neutral(self, registry, inspector, ref, kind, platform):
+        """It runs wherever its RuntimeClass has a shim."""
+        push = registry.push_index if kind == "index" else registry.push_image
+        push("team/app", "1", platform)
+        answer = await inspector.inspect(ref("team/app:1"))
+        assert (answer.status, answer.kind, answer.neutral_reason) == (Status.NEUTRAL, kind, "wasm")
+        assert "unknown-os" not in [each.code for each in answer.warnings]
+
     async def test_artifacts_are_neutral(self, registry, inspector, ref):
         """A config of another type."""
         config = registry.push_blob("team/chart", b"{}")

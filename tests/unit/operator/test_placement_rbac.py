@@ -14,7 +14,7 @@ from polyarch.placement.settings import SettingsTable
 pytestmark = pytest.mark.req("PL-100")
 
 EVERYTHING = placement_objects.OptionalFeatures(
-    node_aware=True,
+    asks_for_nodes=True,
     openshift=True,
     sweeps=True,
     share_readings=True,
@@ -77,7 +77,7 @@ def test_nobody_may_update_or_delete_pods_and_the_webhook_may_not_even_read_them
 @pytest.mark.parametrize(
     ("parts", "right"),
     [
-        (placement_objects.OptionalFeatures(node_aware=True), (names.WEBHOOK, "", "list nodes")),
+        (placement_objects.OptionalFeatures(asks_for_nodes=True), (names.WEBHOOK, "", "list nodes")),
         (
             placement_objects.OptionalFeatures(openshift=True),
             (names.WEBHOOK, "", "watch imagedigestmirrorsets.config.openshift.io"),
@@ -181,7 +181,9 @@ EVICTS_SOMEWHERE = {
     [
         (policy(), {"sweeps": True, "share_readings": True}),
         (policy(images={"shareReadings": False}), {"sweeps": True}),
-        (policy(nodeAware={"mode": "report"}), {"sweeps": True, "share_readings": True, "node_aware": True}),
+        (policy(nodeAware={"mode": "report"}), {"sweeps": True, "share_readings": True}),
+        (policy(osConstraint="off", nodeAware={"mode": "report"}), {"sweeps": True, "share_readings": True}),
+        (policy(osConstraint="always"), {"sweeps": True, "share_readings": True, "asks_for_nodes": False}),
         (
             policy(sweep={"action": "evict"}),
             {"sweeps": True, "share_readings": True, "evicts": True},
@@ -203,6 +205,8 @@ EVICTS_SOMEWHERE = {
         "defaults",
         "unshared",
         "node-aware",
+        "node-aware alone",
+        "no need of nodes",
         "evicts",
         "evicts in an override",
         "cold",
@@ -216,7 +220,7 @@ def test_rights_follow_the_policy(table, parts):
     """A rule is there only while a setting needs it."""
     assert placement_objects.OptionalFeatures.of(
         OperatorSettings(), ClusterCapabilities(), table
-    ) == placement_objects.OptionalFeatures(**parts)
+    ) == placement_objects.OptionalFeatures(**{"asks_for_nodes": True} | parts)
 
 
 @pytest.mark.req("PL-423")

@@ -1,5 +1,6 @@
 """What the images of a pod have in common, and for which operating system."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -30,8 +31,10 @@ from polyarch.placement.rules import decide
 MIXED = ("linux/amd64", "linux/arm64", "windows/amd64")
 
 
-def of(document: dict[str, Any], *inspections: Inspection, **changes: Any) -> PlacementDecision:
-    return decide(look(document, using=settings(**changes)), answers(*inspections))
+def of(
+    document: dict[str, Any], *inspections: Inspection, nodes: Sequence[str] = (), **changes: Any
+) -> PlacementDecision:
+    return decide(look(document, using=settings(**changes), nodes=nodes), answers(*inspections))
 
 
 @pytest.mark.req("PL-213")
@@ -118,6 +121,95 @@ def test_the_steps_to_the_operating_system(
 )
 def test_os_constraint(constraint: Any, platforms: tuple[str, ...], written: str) -> None:
     assert of(pod(), index(APP, *platforms), os_constraint=constraint).os == written
+
+
+@pytest.mark.req("PL-215")
+@pytest.mark.parametrize(
+    ("document", "platforms", "nodes", "assumed", "written"),
+    [
+        (pod(), ("linux/amd64",), ["linux/amd64", "linux/arm64"], (), ""),
+        (pod(), ("linux/amd64",), ["linux/amd64", "windows/amd64"], (), "linux"),
+        (pod(), ("linux/amd64",), ["windows/amd64"], (), "linux"),
+        (pod(), ("linux/amd64",), ["linux/amd64"], ("windows",), "linux"),
+        (pod(), ("windows/amd64",), ["windows/amd64"], (), "windows"),
+        (pod(os={"name": "linux"}), ("linux/amd64",), ["windows/amd64"], (), "linux"),
+        (pod(os={"name": "linux"}), ("linux/amd64",), ["linux/amd64"], (), ""),
+        (pod(nodeSelector={"kubernetes.io/os": "linux"}), ("linux/amd64",), ["windows/amd64"], (), ""),
+        (pod(terms=[term(os_is("linux"))]), ("linux/amd64",), ["windows/amd64"], (), ""),
+    ],
+    ids=[
+        "linux alone",
+        "an image of linux among nodes of windows",
+        "no node of its system",
+        "a pool of windows that may come",
+        "windows is always said",
+        "the scheduler does not look at spec.os",
+        "spec.os among nodes of linux",
+        "the nodeSelector says it",
+        "the terms say it",
+    ],
+)
+def test_the_system_is_written_where_nodes_have_another(
+    document: dict[str, Any], platforms: tuple[str, ...], nodes: list[str], assumed: Any, written: str
+) -> None:
+    decision = of(document, index(APP, *platforms), nodes=nodes, assume_systems=assumed)
+    assert decision.os == written
+
+
+@pytest.mark.req("PL-218")
+@pytest.mark.parametrize("mode", ["report", "narrow"])
+def test_a_node_of_another_system_does_not_count_as_one_of_the_architecture(mode: Any) -> None:
+    decision = of(pod(), index(APP, "linux/amd64"), nodes=["windows/amd64", "linux/arm64"], node_aware=mode)
+    assert (decision.no_matching_node, decision.architectures, decision.os) == (True, ("amd64",), "linux")
+    assert "no node of linux" in decision.message
+    decision = of(pod(), index(APP, "windows/amd64"), nodes=["windows/amd64", "linux/arm64"], node_aware=mode)
+    assert (decision.no_matching_node, decision.architectures) == (False, ("amd64",))
+
+
+@pytest.mark.req("PL-219")
+@pytest.mark.parametrize(
+    ("images", "architectures", "said"),
+    [
+        ([("linux/386",)], ("386", "amd64"), "run the 386 programs of"),
+        ([("linux/386",), ("linux/amd64",)], ("amd64",), "run the 386 programs of"),
+        ([("linux/386", "linux/amd64")], ("386", "amd64"), ""),
+        ([("linux/386", "linux/arm64")], ("386", "amd64", "arm64"), "CRI-O does not choose them"),
+        ([("linux/arm/v7",)], ("arm", "arm64"), "32-bit mode"),
+        ([("linux/arm/v5",), ("linux/arm/v6", "linux/amd64")], ("arm", "arm64"), "32-bit mode"),
+        ([("linux/arm/v7",), ("linux/arm64",)], ("arm64",), "32-bit mode"),
+        ([("linux/arm/v7", "linux/amd64")], ("amd64", "arm"), ""),
+        ([("linux/arm/v7", "linux/arm64")], ("arm", "arm64"), ""),
+        ([("linux/arm/v7",), ("linux/amd64",)], (), ""),
+        ([("linux/amd64/v3", "linux/arm64")], ("arm64",), ""),
+        ([("linux/amd64/v3",)], ("amd64",), ""),
+        ([("linux/amd64/v3", "linux/amd64")], ("amd64",), ""),
+    ],
+)
+def test_what_nodes_run_of_other_architectures_counts(
+    images: list[tuple[str, ...]], architectures: tuple[str, ...], said: str
+) -> None:
+    names_ = [APP, SIDE][: len(images)]
+    known = answers(*(index(name, *platforms) for name, platforms in zip(names_, images, strict=True)))
+    decision = decide(look(pod(*names_)), known)
+    assert decision.architectures == architectures
+    assert (said in decision.message) if said else ("; nodes of" not in decision.message)
+
+
+@pytest.mark.req("PL-211")
+def test_webassembly_restricts_nothing() -> None:
+    """A shim runs it on nodes of every architecture; a container beside it still restricts the pod."""
+    module = neutral(APP, "wasm")
+    alone = decide(look(pod(APP)), answers(module))
+    assert (alone.reason, alone.architectures) == (Reason.ALL_IMAGES_NEUTRAL, ())
+    assert "needs a RuntimeClass" in alone.message
+    beside = decide(look(pod(APP, SIDE)), answers(module, index(SIDE, "arm64")))
+    assert (beside.reason, beside.architectures) == (Reason.ARCHITECTURES_SET, ("arm64",))
+
+
+@pytest.mark.req("PL-211")
+def test_an_image_of_webassembly_and_linux_counts_by_what_nodes_run() -> None:
+    decision = decide(look(pod(APP)), answers(index(APP, "wasi/wasm", "linux/arm64")))
+    assert decision.architectures == ("arm64",)
 
 
 @pytest.mark.req("PL-215")

@@ -120,7 +120,7 @@ async def test_a_gated_pod_is_finished_as_in_enforce_whatever_the_mode_says_now(
 @pytest.mark.req("PL-301")
 async def test_nothing_is_decided_before_all_facts_are_known(worlds):
     override = {"name": "a", "namespaceSelector": {"matchLabels": {"x": "y"}}, "osConstraint": "always"}
-    world = worlds(policy={"overrides": [override], "nodeAware": {"mode": "report"}})
+    world = worlds(policy={"overrides": [override], "nodeAware": {"mode": "report"}}, nodes_are_listed=False)
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1")
     await world.run(60)
@@ -136,7 +136,7 @@ async def test_nothing_is_decided_before_all_facts_are_known(worlds):
 
 @pytest.mark.req("PL-301")
 async def test_nodes_that_may_not_be_read_hold_no_pod_for_longer_than_a_minute(worlds):
-    world = worlds(policy={"nodeAware": {"mode": "report"}})
+    world = worlds(policy={"nodeAware": {"mode": "report"}}, nodes_are_listed=False)
     world.registry.know("app:1", "linux/amd64")
     key = await world.create("app:1")
     world.watches["nodes"].problem = "not allowed to list nodes"

@@ -9,6 +9,7 @@ from placement_world import OPERATOR, FakeWatches, cppc, facts_of, policy
 from structlog.testing import capture_logs
 
 from polyarch.placement.facts import ClusterFacts
+from polyarch.platforms import NodePlatform
 
 OVERRIDES = [{"name": "trial", "namespaceSelector": {"matchLabels": {"trial": "yes"}}, "mode": "audit"}]
 SCORING = {"nodeAffinityScoring": {"enabled": True, "platforms": [{"architecture": "arm64", "weight": 50}]}}
@@ -16,7 +17,14 @@ SCORING = {"nodeAffinityScoring": {"enabled": True, "platforms": [{"architecture
 
 @pytest.fixture
 def watches():
+    """Nodes are listed at once; where that is what a test is about, it lists them itself."""
     return FakeWatches()
+
+
+@pytest.fixture
+def unlisted(watches):
+    watches.nodes_are_listed = False
+    return watches
 
 
 @asynccontextmanager
@@ -28,6 +36,11 @@ async def running(facts: ClusterFacts):
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+def node(name, architecture, system=None):
+    labels = {"kubernetes.io/arch": architecture} | ({"kubernetes.io/os": system} if system else {})
+    return {"metadata": {"name": name, "labels": labels}}
 
 
 async def settled():
@@ -42,8 +55,9 @@ async def test_nothing_is_ready_before_configuration_is_known(watches):
         assert not facts.is_ready
         watches[plural].sync()
     assert facts.is_ready
-    assert facts.is_complete
     assert facts.cppc is None
+    async with running(facts):
+        assert facts.is_complete
 
 
 @pytest.mark.req("PL-042")
@@ -74,7 +88,7 @@ async def test_with_overrides_the_namespaces_have_to_be_known_before_anything_is
         await settled()
         assert facts.is_complete
         assert facts.problems == []
-        assert told == ["team", None]
+        assert told == [None, "team", None], "nodes, too, have been listed"
 
 
 @pytest.mark.req("PL-042")
@@ -118,25 +132,48 @@ async def test_the_first_list_of_namespaces_is_told_once_and_not_by_namespace(wa
     async with running(facts):
         await settled()
         watches["namespaces"].list({"metadata": {"name": "team"}}, {"metadata": {"name": "other"}})
+        told.clear()
         watches["namespaces"].sync()
         await settled()
     assert told == [None]
 
 
 @pytest.mark.req("PL-218")
-async def test_nodes_are_watched_only_while_node_aware(watches):
-    facts = facts_of(watches)
+async def test_nodes_are_watched_only_while_settings_ask_for_them(unlisted):
+    facts = facts_of(unlisted, policy={"osConstraint": "off"})
     async with running(facts):
-        assert watches.owned["nodes"] == 0
-        watches["placementpolicies"].put(policy(nodeAware={"mode": "narrow"}))
+        assert (unlisted.owned["nodes"], facts.is_complete) == (0, True)
+        unlisted["placementpolicies"].put(policy(osConstraint="off", nodeAware={"mode": "narrow"}))
         await settled()
         assert not facts.is_complete
         assert facts.of("team").settings.provisional, "nobody knows yet which architectures there are"
-        watches["nodes"].put({"metadata": {"name": "a", "labels": {"kubernetes.io/arch": "arm64"}}})
-        watches["nodes"].sync()
+        unlisted["nodes"].put(node("a", "arm64"))
+        unlisted["nodes"].sync()
         await settled()
-        assert facts.of("team").nodes == {"arm64"}
+        assert facts.of("team").nodes == {NodePlatform("linux", "arm64")}
         assert not facts.of("team").settings.provisional
+
+
+@pytest.mark.req("PL-218", "PL-215")
+async def test_where_systems_of_nodes_matter_a_process_is_not_ready_before_they_are_known(unlisted):
+    """And pods are not held for it: a process that is ready once stays so."""
+    facts = facts_of(unlisted)
+    async with running(facts):
+        assert facts.problems == ["the nodes are not known yet"]
+        assert not facts.of("team").settings.provisional
+        unlisted["nodes"].put(node("a", "amd64", "windows"))
+        unlisted["nodes"].sync()
+        await settled()
+        assert facts.problems == []
+        assert facts.of("team").nodes == {NodePlatform("windows", "amd64")}
+
+
+@pytest.mark.req("PL-215")
+async def test_an_override_alone_may_ask_for_nodes(unlisted):
+    overrides = [{"name": "x", "namespaceSelector": {"matchLabels": {"a": "b"}}, "osConstraint": "auto"}]
+    facts = facts_of(unlisted, policy={"osConstraint": "off", "overrides": overrides})
+    async with running(facts):
+        assert unlisted["nodes"].running
 
 
 @pytest.mark.req("PL-218")
@@ -148,45 +185,45 @@ async def test_nodes_that_are_being_deleted_do_not_count_and_a_change_is_told(wa
         nodes.put({"metadata": {"name": "b", "labels": {"kubernetes.io/arch": "amd64"}}})
         nodes.sync()
         await settled()
-        assert facts.architectures == {"arm64", "amd64"}
+        assert {each.architecture for each in facts.platforms} == {"arm64", "amd64"}
         told = []
         facts.on_change(told.append)
         leaving = {"name": "b", "labels": {"kubernetes.io/arch": "amd64"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
         nodes.put({"metadata": leaving})
-        assert facts.architectures == {"arm64"}
+        assert facts.platforms == {NodePlatform("linux", "arm64")}
         assert told == [None]
         nodes.put({"metadata": {"name": "c", "labels": {"kubernetes.io/arch": "arm64"}}})
-        assert facts.architectures == {"arm64"}
+        assert facts.platforms == {NodePlatform("linux", "arm64")}
         assert told == [None], "a further node of a known architecture changes nothing"
 
 
 @pytest.mark.req("PL-301")
-async def test_nodes_that_cannot_be_read_for_a_minute_are_left_out_until_they_can(watches):
+async def test_nodes_that_cannot_be_read_for_a_minute_are_left_out_until_they_can(unlisted):
     """The right to list nodes is optional; without it nobody waits for ever, and it is said what is missing."""
     clock = ManualClock()
-    facts = facts_of(watches, clock, policy={"nodeAware": {"mode": "narrow"}})
+    facts = facts_of(unlisted, clock, policy={"nodeAware": {"mode": "narrow"}})
     told = []
     facts.on_change(told.append)
     with capture_logs() as logs:
         async with running(facts):
-            watches["nodes"].problem = "not allowed to list nodes: grant get, list and watch to the role"
+            unlisted["nodes"].problem = "not allowed to list nodes: grant get, list and watch to the role"
             await clock.run(59)
             assert not facts.is_complete
             assert facts.of("team").settings.provisional
             await clock.run(2)
             assert facts.is_complete
             assert facts.problems == []
-            assert facts.left_out == {"nodes": watches["nodes"].problem}
+            assert facts.left_out == {"nodes": unlisted["nodes"].problem}
             assert facts.of("team").settings.node_aware == "off"
             assert not facts.of("team").settings.provisional
             assert told == [None]
-            watches["nodes"].put({"metadata": {"name": "a", "labels": {"kubernetes.io/arch": "arm64"}}})
-            watches["nodes"].sync()
+            unlisted["nodes"].put({"metadata": {"name": "a", "labels": {"kubernetes.io/arch": "arm64"}}})
+            unlisted["nodes"].sync()
             await settled()
             assert facts.left_out == {}
-            assert facts.of("team").nodes == {"arm64"}
+            assert facts.of("team").nodes == {NodePlatform("linux", "arm64")}
             assert facts.of("team").settings.node_aware == "narrow"
-    assert [line["problem"] for line in logs if line["log_level"] == "error"] == [watches["nodes"].problem]
+    assert [line["problem"] for line in logs if line["log_level"] == "error"] == [unlisted["nodes"].problem]
 
 
 @pytest.mark.req("PL-042", "PL-301")
@@ -209,12 +246,12 @@ async def test_namespaces_that_never_come_are_left_out_and_spec_counts(watches):
 
 
 @pytest.mark.req("PL-301")
-async def test_a_process_that_was_ready_stays_so_when_the_policy_asks_for_more(watches):
+async def test_a_process_that_was_ready_stays_so_when_the_policy_asks_for_more(unlisted):
     """An unready webhook would let pods through; a ready one gates them until the facts are there."""
-    facts = facts_of(watches)
+    facts = facts_of(unlisted, policy={"osConstraint": "off"})
     async with running(facts):
         await facts.synced()
-        watches["placementpolicies"].put(policy(nodeAware={"mode": "report"}))
+        unlisted["placementpolicies"].put(policy(nodeAware={"mode": "report"}))
         await settled()
         assert not facts.is_complete
         assert facts.problems == []
@@ -236,28 +273,28 @@ async def test_what_kubelets_write_all_the_time_costs_nothing(watches):
         nodes.put({"metadata": {**node, "labels": {**node["labels"], "zone": "b"}}})
         assert facts.of("team") is before, "nothing was compiled anew"
         nodes.put({"metadata": {**node, "labels": {"kubernetes.io/arch": "riscv64"}}})
-        assert facts.of("team").nodes == {"riscv64"}
+        assert facts.of("team").nodes == {NodePlatform("linux", "riscv64")}
         nodes.remove("a")
         assert facts.of("team").nodes == frozenset()
 
 
 @pytest.mark.req("PL-044", "PL-218")
-async def test_the_first_list_of_nodes_is_gone_through_once(watches):
+async def test_the_first_list_of_nodes_is_gone_through_once(unlisted):
     """Each look goes through all nodes, and each tale through all gated pods."""
-    facts = facts_of(watches, policy={"nodeAware": {"mode": "report"}})
+    facts = facts_of(unlisted, policy={"nodeAware": {"mode": "report"}})
     async with running(facts):
-        assert facts.architectures == frozenset(), "asked for too early, and remembered"
+        assert facts.platforms == frozenset(), "asked for too early, and remembered"
         told = []
         facts.on_change(told.append)
         looks = []
-        values = watches["nodes"].store.values
-        watches["nodes"].store.values = lambda: looks.append(1) or values()
+        values = unlisted["nodes"].store.values
+        unlisted["nodes"].store.values = lambda: looks.append(1) or values()
         labels = {"kubernetes.io/arch": "arm64"}
-        watches["nodes"].list(*({"metadata": {"name": f"node-{at}", "labels": labels}} for at in range(100)))
-        watches["nodes"].sync()
-        assert facts.of("team").nodes == {"arm64"}
+        unlisted["nodes"].list(*({"metadata": {"name": f"node-{at}", "labels": labels}} for at in range(100)))
+        unlisted["nodes"].sync()
+        assert facts.of("team").nodes == {NodePlatform("linux", "arm64")}
         await settled()
-        assert facts.of("team").nodes == {"arm64"}
+        assert facts.of("team").nodes == {NodePlatform("linux", "arm64")}
         assert told == [None]
         assert len(looks) <= 2
 

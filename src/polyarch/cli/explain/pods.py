@@ -39,10 +39,11 @@ from polyarch.placement import names
 from polyarch.placement.api import CPPCS, POLICIES, PPCS, ClusterPodPlacementConfig, PlacementPolicy, PodPlacementConfig
 from polyarch.placement.crd import cluster_pod_placement_config, placement_policy, pod_placement_config
 from polyarch.placement.decision import PlacementDecision
-from polyarch.placement.facts import architectures_of
+from polyarch.placement.facts import platforms_of
 from polyarch.placement.patch import has_gate
 from polyarch.placement.rules import ExaminedPod, PodFacts, WaitingTime, decide_after
 from polyarch.placement.settings import ScoringTable, SettingsTable
+from polyarch.platforms import NodePlatform
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.crd import architecture_taints
 from polyarch.taints.names import SINGLETON
@@ -70,7 +71,7 @@ class Configuration(msgspec.Struct, frozen=True):
     scoring: ScoringTable
     namespaces: Mapping[str, Mapping[str, str]]
     """Labels of the namespaces that are known."""
-    nodes: frozenset[str] = frozenset()
+    nodes: frozenset[NodePlatform] = frozenset()
     notes: tuple[str, ...] = ()
     """What was assumed, and what is given but not used."""
     taints: TaintSettings | None = None
@@ -88,7 +89,7 @@ class Configuration(msgspec.Struct, frozen=True):
         ppcs: Iterable[PodPlacementConfig],
         *,
         namespaces: Mapping[str, Mapping[str, str]],
-        nodes: frozenset[str] = frozenset(),
+        nodes: frozenset[NodePlatform] = frozenset(),
         operator_namespace: str = DEFAULT_NAMESPACE,
         notes: Iterable[str] = (),
         taints: ArchitectureTaints | None = None,
@@ -195,7 +196,7 @@ async def _configuration(client: Client, namespace: str, notes: list[str]) -> Co
         machines = (await client.list(NODES, type=Node)).items
     except Forbidden as error:
         notes.append(f"nodes not read: {error}")
-    nodes = architectures_of([PartialObjectMetadata(each.metadata) for each in machines])
+    nodes = platforms_of([PartialObjectMetadata(each.metadata) for each in machines])
     return Configuration.of(cppc, policy, ppcs, namespaces=labels, nodes=nodes, taints=taints, machines=machines)
 
 
@@ -280,7 +281,7 @@ def configuration_from(documents: Iterable[FileDocument]) -> Configuration:
         policy,
         ppcs,
         namespaces=namespaces,
-        nodes=architectures_of(labelled),
+        nodes=platforms_of(labelled),
         taints=taints,
         machines=nodes,
         runtime_classes=runtime_classes or None,

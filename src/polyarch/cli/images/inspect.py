@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from polyarch.cli.errors import UsageError
 from polyarch.cli.images.resolve import how
 from polyarch.cli.options.common import Output, emit
@@ -31,7 +33,8 @@ from polyarch.oci.settings import InspectorSettings
 from polyarch.oci.signature_policy import InvalidPolicy, SignaturePolicy, Signed
 from polyarch.oci.traffic.rate_limiter import RateLimit
 from polyarch.oci.transport.addresses import InvalidSetting
-from polyarch.platforms import InvalidPlatform, NodePlatform, Platform
+from polyarch.oci.write.assembly import RequestedPlatform
+from polyarch.platforms import InvalidPlatform
 
 SETTLED_AT_ONCE = 8
 
@@ -206,11 +209,12 @@ def _planned(
     return planned
 
 
-def _required(texts: Sequence[str]) -> list[NodePlatform]:
-    found: dict[NodePlatform, None] = {}
+def _required(texts: Sequence[str]) -> list[RequestedPlatform]:
+    found: dict[RequestedPlatform, None] = {}
     for text in (part.strip() for each in texts for part in each.split(",")):
         try:
-            found[Platform.parse(text).node] = None
+            requested = RequestedPlatform.parse(text)
+            found[msgspec.structs.replace(requested, text="")] = None
         except InvalidPlatform as error:
             raise UsageError(f"--require: {error}") from None
     return list(found)
@@ -343,15 +347,23 @@ FINDINGS = frozenset({"mislabelled", "child-missing", "wrong-binary"})
 """Warnings that make the exit code 1."""
 
 
-def missing(answer: Inspection, required: Sequence[NodePlatform]) -> list[NodePlatform]:
-    """The required node platforms that a resolved image lacks; whoever is neutral lacks nothing."""
+def missing(answer: Inspection, required: Sequence[RequestedPlatform]) -> list[str]:
+    """The required platforms that a resolved image lacks; whoever is neutral lacks nothing.
+
+    Where neither a variant nor a version is stated, it is enough that nodes of the platform run the image.
+    """
     if not answer.constrains:
         return []
     there = set(answer.node_platforms)
-    return [each for each in required if each not in there]
+    return [
+        str(each.platform if is_exact else each.platform.node)
+        for each in required
+        for is_exact in [bool(each.variant or each.platform.os_version)]
+        if not (any(map(each.is_served_by, answer.platforms)) if is_exact else each.platform.node in there)
+    ]
 
 
-def exit_code(answers: Iterable[Inspection], required: Sequence[NodePlatform]) -> int:
+def exit_code(answers: Iterable[Inspection], required: Sequence[RequestedPlatform]) -> int:
     """3 if an answer is an error, 1 if one is a finding, else 0."""
     code = 0
     for answer in answers:
@@ -365,7 +377,7 @@ def exit_code(answers: Iterable[Inspection], required: Sequence[NodePlatform]) -
 
 
 def document(
-    answered: Sequence[InspectedImage], required: Sequence[NodePlatform], limits: Mapping[str, RateLimit]
+    answered: Sequence[InspectedImage], required: Sequence[RequestedPlatform], limits: Mapping[str, RateLimit]
 ) -> dict[str, Any]:
     """``polyarch.dev/inspect/v1``: every key is always there."""
     counts = Counter(str(each.answer.status) for each in answered)
@@ -380,12 +392,12 @@ def document(
     }
 
 
-def rows(answered: Iterable[InspectedImage], required: Sequence[NodePlatform]) -> list[Row]:
+def rows(answered: Iterable[InspectedImage], required: Sequence[RequestedPlatform]) -> list[Row]:
     """One row per image."""
     return [_row(each.given, each.answer, required) for each in answered]
 
 
-def csv_text(answered: Iterable[InspectedImage], required: Sequence[NodePlatform]) -> str:
+def csv_text(answered: Iterable[InspectedImage], required: Sequence[RequestedPlatform]) -> str:
     """The same as comma-separated values, one line per image; lists are separated by blanks."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -399,7 +411,7 @@ def csv_text(answered: Iterable[InspectedImage], required: Sequence[NodePlatform
                 answer.kind,
                 answer.digest,
                 " ".join(str(entry.platform) for entry in _sorted(answer)),
-                " ".join(map(str, missing(answer, required))),
+                " ".join(missing(answer, required)),
                 " ".join(dict.fromkeys(warning.code for warning in answer.warnings)),
                 answer.error.code if answer.error is not None else "",
                 answer.error.message if answer.error is not None else "",
@@ -476,7 +488,7 @@ def _sorted(answer: Inspection) -> list[Entry]:
     return sorted(answer.entries, key=lambda entry: entry.platform)
 
 
-def _image(given: ImageArgument, answer: Inspection, required: Sequence[NodePlatform]) -> dict[str, Any]:
+def _image(given: ImageArgument, answer: Inspection, required: Sequence[RequestedPlatform]) -> dict[str, Any]:
     source = answer.source
     return {
         "image": given.text,
@@ -502,7 +514,7 @@ def _image(given: ImageArgument, answer: Inspection, required: Sequence[NodePlat
         "neutralReason": answer.neutral_reason,
         "skipped": [{"digest": each.digest, "reason": each.reason} for each in answer.skipped],
         "warnings": [{"code": each.code, "message": each.message} for each in answer.warnings],
-        "missing": [str(each) for each in missing(answer, required)],
+        "missing": missing(answer, required),
         "source": None
         if source is None
         else {"host": source.host, "mirror": source.mirror, "insecure": source.insecure},
@@ -523,12 +535,12 @@ def _error(error: InspectionError) -> dict[str, Any]:
     }
 
 
-def _row(given: ImageArgument, answer: Inspection, required: Sequence[NodePlatform]) -> Row:
+def _row(given: ImageArgument, answer: Inspection, required: Sequence[RequestedPlatform]) -> Row:
     if answer.error is not None:
         return Row((given.text, answer.kind, "", "", _said(given, answer.error)), "red")
     lacking = missing(answer, required)
     notes = [
-        *([f"lacks {', '.join(map(str, lacking))}"] if lacking else []),
+        *([f"lacks {', '.join(lacking)}"] if lacking else []),
         *([answer.neutral_reason.replace("-", " ")] if answer.neutral_reason else []),
         *dict.fromkeys(_noted(warning) for warning in answer.warnings),
         *([f"from mirror {answer.source.host}"] if answer.source is not None and answer.source.mirror else []),

@@ -276,6 +276,6 @@ def _split(given: Sequence[str]) -> Iterator[str]:
 
 def _platform(option: str, text: str) -> NodePlatform:
     try:
-        return Platform.parse(text).node
+        return Platform.parse_node(text)
     except InvalidPlatform as error:
         raise UsageError(f"{option}: {error}") from None

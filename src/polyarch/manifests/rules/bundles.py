@@ -8,8 +8,7 @@ Pure.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from operator import and_
+from functools import cached_property
 
 from yaml.nodes import MappingNode, Node
 
@@ -37,7 +36,7 @@ from polyarch.manifests.scan.nodes import get
 from polyarch.manifests.scan.pod_specs import LabelEntry
 from polyarch.manifests.scan.sets import ImageInspection, ImageInspections, texts
 from polyarch.oci.inspection import Inspection, InspectionWarning, Status
-from polyarch.platforms import NodePlatform, PlatformSet
+from polyarch.platforms import NodePlatform, PlatformSet, shared_platforms
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +94,7 @@ class BundleFacts:
     @cached_property
     def common(self) -> PlatformSet:
         """The platforms that every judged image supports."""
-        return reduce(and_, (each for _, each in self.judged), PlatformSet.EVERYTHING)
+        return shared_platforms(each for _, each in self.judged)
 
     @property
     def label_place(self) -> tuple[Node, str]:
@@ -363,7 +362,7 @@ MA204 = Rule(
 def check_manager_architectures(bundle: BundleFacts) -> Iterator[FindingDraft]:
     labels, systems = bundle.labels.both[0]
     known = (bundle.facts.answers.of(use.resolved_text).platforms for use in bundle.service_version.managers())
-    manager = reduce(and_, (each for each in known if each is not None), PlatformSet.EVERYTHING)
+    manager = shared_platforms(each for each in known if each is not None)
     if manager.is_everything or not systems.promised:
         return
     wanted = names_in(manager, labels, systems) - frozenset(labels.promised)

@@ -12,9 +12,8 @@ Pure.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 from itertools import combinations
-from operator import and_
 from typing import Any, Protocol
 
 from polyarch.manifests.operations import at, elements, mapping, mappings
@@ -29,6 +28,7 @@ from polyarch.platforms import (
     PlatformSet,
     normal_architecture,
     normal_system,
+    shared_platforms,
 )
 from polyarch.selectors import Requirement
 
@@ -153,12 +153,12 @@ class PodPlatforms:
         sets = list(different)
         for few in range(1, len(sets) + 1) if len(sets) <= _SEARCHED else ():
             for chosen in combinations(sets, few):
-                if not reduce(and_, chosen):
+                if not shared_platforms(chosen):
                     return tuple(different[each] for each in chosen)
         remaining = sets
         for each in reversed(sets):
             without = [other for other in remaining if other != each]
-            if not reduce(and_, without, PlatformSet.EVERYTHING):
+            if not shared_platforms(without):
                 remaining = without
         return tuple(different[each] for each in remaining)
 
@@ -166,7 +166,7 @@ class PodPlatforms:
 def supported(pod_spec: PodSpec, answers: ImageInspections) -> PodPlatforms:
     """What the images of a pod have in common."""
     images = tuple(_supported(use, answers) for use in pod_spec.images)
-    common = reduce(and_, (image.platforms for image in images if image.platforms is not None), PlatformSet.EVERYTHING)
+    common = shared_platforms(image.platforms for image in images if image.platforms is not None)
     return PodPlatforms(images, common, os_name=meant_system(pod_spec.os_name), partial=pod_spec.is_patch)
 
 

@@ -95,6 +95,16 @@ class RequestedPlatform(msgspec.Struct, frozen=True):
             and (not wanted.os_version or platform.os_version == wanted.os_version)
         )
 
+    def is_served_by(self, platform: Platform) -> bool:
+        """Whether an image of this platform is what was asked for: it has the variant that is stated, and for a version
+        of Windows the same build, whatever its revision."""
+        wanted = self.platform
+        if wanted.os == "windows" and wanted.os_version:
+            build, own = (".".join(each.split(".")[:3]) for each in (wanted.os_version, platform.os_version))
+            wanted = msgspec.structs.replace(wanted, os_version="")
+            return build == own and msgspec.structs.replace(self, platform=wanted).matches(platform)
+        return self.matches(platform)
+
     def refine(self, platform: Platform, source: str) -> Platform:
         """A config's platform, completed with the parts stated here; :class:`InvalidIndex` if they contradict each
         other.

@@ -194,7 +194,7 @@ def grantable_permissions(settings: OperatorSettings, cluster: ClusterCapabiliti
         secret_access="none",
         global_pull_secret=features.global_pull_secret,
         openshift=features.openshift,
-        node_aware=True,
+        asks_for_nodes=True,
         sweeps=True,
         evicts=True,
         warm_up=get_args(WarmUpKind),

@@ -211,8 +211,8 @@ class OptionalFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """Features that need additional RBAC rules."""
 
     namespace: str = DEFAULT_NAMESPACE
-    node_aware: bool = False
-    """A PlacementPolicy sets ``nodeAware`` to ``report`` or ``narrow``."""
+    asks_for_nodes: bool = False
+    """Settings ask for the platforms of nodes, as ``osConstraint: auto`` and ``nodeAware`` do."""
     sweeps: bool = False
     """Some ``sweep.action`` is not ``off``: it is watched whether the webhook is there, and pods that it missed are
     compared with the architectures of nodes."""
@@ -240,7 +240,7 @@ class OptionalFeatures(msgspec.Struct, frozen=True, kw_only=True):
         evicts = any(namespace_spec.sweep_action == "evict" for namespace_spec in everywhere)
         return cls(
             namespace=settings.namespace,
-            node_aware=spec.node_aware != "off",
+            asks_for_nodes=policy.asks_for_nodes,
             sweeps=sweeps,
             evicts=evicts,
             warm_up=spec.warm_up_kinds if spec.warm_up_enabled else (),
@@ -271,7 +271,7 @@ def role_permissions(features: OptionalFeatures) -> dict[str, RolePermissions]:
                 *events.RIGHTS,
                 *SCRAPER_RIGHTS,
                 *((_SEES_REGISTRATION,) if features.sweeps else ()),
-                *((rule(NODES, "list"),) if features.sweeps and not features.node_aware else ()),
+                *((rule(NODES, "list"),) if features.sweeps and not features.asks_for_nodes else ()),
                 *((rule(PODS, "create", subresource="eviction"),) if features.evicts else ()),
                 *(rule(_TEMPLATES[kind], "list", "watch") for kind in features.warm_up),
                 *(_REPORTED if features.reports else ()),
@@ -314,7 +314,7 @@ def _role_permissions(
     features: OptionalFeatures, *, cluster: Sequence[PolicyRule], own: Sequence[PolicyRule]
 ) -> RolePermissions:
     """The rules of one role, with the reads that webhook and controller share."""
-    reads = [*_READS, *((rule(NODES, "list", "watch"),) if features.node_aware else ())]
+    reads = [*_READS, *((rule(NODES, "list", "watch"),) if features.asks_for_nodes else ())]
     images = reading_images(
         features.namespace,
         openshift=features.openshift,

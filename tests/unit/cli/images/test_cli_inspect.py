@@ -45,6 +45,12 @@ def registry(start_registry):
     registry = start_registry()
     registry.push_index("team/app", "1", "linux/amd64", "linux/arm64")
     registry.push_index("team/app", "2", "linux/s390x", "linux/amd64", "windows/amd64")
+    registry.push_index("team/app", "v7", "linux/arm/v7")
+    registry.push_index("team/app", "v3", "linux/amd64/v3")
+    registry.push_index("team/app", "386", "linux/386")
+    win = registry.entry("windows/amd64")
+    win["platform"]["os.version"] = "10.0.17763.1"
+    registry.push_index("team/app", "win", entries=[win])
     registry.push_index("team/app", "empty")
     registry.push_image("team/app", "silent", None, os="linux")
     return registry
@@ -109,6 +115,16 @@ class TestExitCodes:
             pytest.param("1", [], 0, id="resolved"),
             pytest.param("1", ["--require", "amd64,linux/arm64"], 0, id="has what is required"),
             pytest.param("1", ["--require", "amd64", "--require", "s390x"], 1, id="lacks what is required"),
+            pytest.param("v7", ["--require", "linux/arm/v7"], 0, id="has the variant"),
+            pytest.param("v7", ["--require", "linux/arm/v6"], 1, id="has another variant"),
+            pytest.param("v7", ["--require", "arm"], 0, id="no variant is asked for"),
+            pytest.param("v7", ["--require", "armel"], 1, id="an alias that says a variant"),
+            pytest.param("1", ["--require", "linux/amd64/v1"], 0, id="the usual variant"),
+            pytest.param("1", ["--require", "linux/amd64/v3"], 1, id="a newer variant"),
+            pytest.param("v3", ["--require", "linux/amd64/v1"], 1, id="only a newer variant"),
+            pytest.param("win", ["--require", "windows(10.0.17763.9)/amd64"], 0, id="the build of Windows"),
+            pytest.param("win", ["--require", "windows(10.0.26100.1)/amd64"], 1, id="another build of Windows"),
+            pytest.param("386", ["--require", "amd64"], 0, id="nodes run it all the same"),
             pytest.param("empty", [], 1, id="no platforms"),
             pytest.param("silent", [], 1, id="unknown"),
             pytest.param("none", [], 3, id="an error"),
@@ -270,7 +286,7 @@ class TestDocuments:
             "digest": entries[2]["digest"],
             "size": 500,
         }
-        assert first["nodePlatforms"] == ["linux/amd64", "linux/s390x"]
+        assert first["nodePlatforms"] == ["linux/s390x"], "no runtime takes amd64/v3 by itself"
         assert first["skipped"] == [{"digest": attested["digest"], "reason": "attestation"}]
         assert (first["missing"], first["error"], first["requests"]) == (["linux/arm64"], None, 1)
         assert first["source"] == {"host": registry.host, "mirror": False, "insecure": False}
