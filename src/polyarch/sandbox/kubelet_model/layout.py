@@ -11,6 +11,7 @@ from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.kubelet_model.cpu_manager import packed
 from polyarch.sandbox.kubelet_model.machine import (
     MEMORY,
+    MOST_PODS,
     Configuration,
     Cpu,
     Device,
@@ -54,6 +55,8 @@ class NumaLayout(msgspec.Struct, frozen=True, omit_defaults=True):
     """Resource and count."""
     full_cores_only: bool = False
     prefer_closest: bool = False
+    pods: int = 0
+    """The most pods of the node; 0: as many as nodes usually take."""
 
     @classmethod
     def parse(cls, text: str) -> "NumaLayout":
@@ -126,6 +129,7 @@ def node(numa: NumaLayout) -> Node:
         reserved_cpus=reserved,
         memory_policy="Static",
         reserved_memory={0: {MEMORY: RESERVED_MEMORY}},
+        most_pods=numa.pods or MOST_PODS,
     )
     return Node(machine, configuration)
 
@@ -185,6 +189,12 @@ def _choice(text: str, choices: tuple[str, ...]) -> str:
     return text
 
 
+def _pods(text: str) -> int:
+    if not 1 <= _count(text) <= MOST_PODS:
+        raise ValueError(f"expected 1 to {MOST_PODS} pods of a node")
+    return int(text)
+
+
 def _truth(text: str) -> bool:
     return _choice(text, ("true", "false")) == "true"
 
@@ -215,4 +225,5 @@ _OPTIONS: Mapping[str, Any] = {
     "devices": lambda text: ("devices", _devices(text)),
     "full-pcpus-only": lambda text: ("full_cores_only", _truth(text)),
     "prefer-closest-numa-nodes": lambda text: ("prefer_closest", _truth(text)),
+    "pods": lambda text: ("pods", _pods(text)),
 }

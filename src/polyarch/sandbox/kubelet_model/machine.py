@@ -14,6 +14,7 @@ import msgspec
 MEMORY = "memory"
 CPU = "cpu"
 PAGES = "hugepages-"
+MOST_PODS = 250
 
 TopologyPolicy = Literal["none", "best-effort", "restricted", "single-numa-node"]
 TopologyScope = Literal["container", "pod"]
@@ -102,7 +103,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     memory_policy: MemoryPolicy = "None"
     reserved_memory: Mapping[int, Mapping[str, int]] = {}
     """Bytes by cell and resource that pods do not get."""
-    most_pods: int = 250
+    most_pods: int = MOST_PODS
 
 
 class Node(msgspec.Struct, frozen=True):

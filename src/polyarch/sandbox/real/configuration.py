@@ -134,9 +134,15 @@ def cni(subnet: str) -> dict[str, Any]:
     }
 
 
-def kubelet(*, address: str, cgroup: str, numa: NumaLayout | None, unified: bool) -> dict[str, Any]:
-    """``config.yaml`` of a kubelet."""
+def kubelet(*, address: str, cgroup: str, numa: NumaLayout | None, unified: bool, memory: int = 0) -> dict[str, Any]:
+    """``config.yaml`` of a kubelet; ``memory`` is that of the machine, in bytes.
+
+    What is used of memory is always that of the machine. A node that believes in less of it evicts nobody for want of
+    memory, because it might never have had any.
+    """
     managers = configuration_document(kubelet_node(numa).configuration) if numa is not None else {}
+    if numa is not None and numa.zones * numa.memory_of_cell < memory:
+        managers |= {"evictionHard": {"memory.available": "0%"}, "systemReserved": {"memory": "1Gi"}}
     return {
         **managers,
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -170,7 +176,7 @@ def kubelet(*, address: str, cgroup: str, numa: NumaLayout | None, unified: bool
         "imageGCLowThresholdPercent": 98,
         "enforceNodeAllocatable": ["pods"],
         "runtimeRequestTimeout": "2m",
-        "maxPods": MOST_PODS,
+        "maxPods": min(MOST_PODS, managers.get("maxPods", MOST_PODS)),
     }
 
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.kubelet_model.layout import NumaLayout, node
-from polyarch.sandbox.nodes.kubelet_files import host_files
+from polyarch.sandbox.nodes.kubelet_files import CPU_FILE, MEMORY_FILE, host_files
 from polyarch.sandbox.real import cgroups
 from polyarch.sandbox.real.configuration import CNI_PLUGINS, SYSCTLS
 from polyarch.sandbox.state import Settings
@@ -30,10 +32,13 @@ BUILD_PROGRAMS: Final = {"buildah": "buildah"}
 PLUGINS: Final = ("host-local", "loopback", "portmap", "ptp")
 PLUGINS_PACKAGE: Final = "containernetworking-plugins"
 DEVICES: Final = ("sys/devices/system/node", "sys/devices/system/cpu", "proc/meminfo")
+PAGES: Final = "sys/kernel/mm/hugepages"
 """What of a machine a node gets by a mount."""
 APPARMOR: Final = Path("/sys/kernel/security/apparmor")
 PROFILE: Final = "cri-containerd.apparmor.d"
 """The profile that containerd loads into the kernel when it starts a container and the profile is not there."""
+LAYOUT: Final = "layout.json"
+"""The ``--numa`` that the other files of a node are made from."""
 
 
 def check(settings: Settings) -> None:
@@ -100,8 +105,28 @@ def plugins() -> str | None:
     return None
 
 
+def memory() -> int:
+    """Bytes of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def is_known(folder: Path, numa: NumaLayout | None) -> bool:
+    """Whether the node's files are those of this machine and these settings of its kubelet's managers."""
+    try:
+        return (folder / LAYOUT).read_bytes() == msgspec.json.encode(numa)
+    except FileNotFoundError:
+        return False
+
+
+def forget_managers(folder: Path) -> None:
+    """Remove what the kubelet's managers remember of another machine: with it a kubelet does not start."""
+    for name in (CPU_FILE, MEMORY_FILE):
+        (folder / "lib/kubelet" / name).unlink(missing_ok=True)
+
+
 def write_files(folder: Path, numa: NumaLayout | None) -> dict[str, str]:
     """Write what a node sees in place of the machine's own files; the path below ``folder`` of each, by its target."""
+    _write(folder / LAYOUT, msgspec.json.encode(numa).decode())
     found = {}
     for name, value in SYSCTLS.items():
         file = folder / "sysctl" / name.replace("/", "-")
@@ -119,7 +144,9 @@ def write_files(folder: Path, numa: NumaLayout | None) -> dict[str, str]:
         _write(of_cpu / "online", "1\n")
         (of_zone / f"cpu{cpu.id}").symlink_to(f"../../cpu/cpu{cpu.id}")
         (of_cpu / f"node{cpu.cell}").symlink_to(f"../../node/node{cpu.cell}")
-    return found | {f"/{path}": f"machine/{path}" for path in DEVICES}
+    (top / PAGES).mkdir(parents=True, exist_ok=True)  # empty: the node has no huge pages, whatever the machine has
+    shown = (*DEVICES, PAGES) if Path("/", PAGES).is_dir() else DEVICES
+    return found | {f"/{path}": f"machine/{path}" for path in shown}
 
 
 def _write(path: Path, content: str) -> None:

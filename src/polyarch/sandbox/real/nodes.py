@@ -166,8 +166,11 @@ class RealNodes:
     async def _start_node(self, plan: NodePlan, gateway: int) -> None:
         own = folder_of(self._folder, plan.name)
         keeper = self._records().get(process_name(plan.name, KEEPER))
-        if keeper is None or not is_running(keeper):
+        is_same = machine.is_known(own, plan.numa)
+        if keeper is None or not is_running(keeper) or not is_same:
             await self._end(plan.name)  # what is left is in namespaces that nobody can enter any more
+            if not is_same:
+                machine.forget_managers(own)
             keeper = await self._make_namespaces(plan, own, gateway)
         self._write_files(plan, own)
         await self._start_programs(plan, own, keeper.pid)
@@ -213,6 +216,7 @@ class RealNodes:
             cgroup=self._cgroups.of_node(plan.name),
             numa=plan.numa,
             unified=cgroups.is_unified(),
+            memory=machine.memory(),
         )
         write_json(kubelet / "config.yaml", settings)
         write_json(kubelet / "kube-proxy.yaml", configuration.kube_proxy(plan.name, self._state.pod_network))
