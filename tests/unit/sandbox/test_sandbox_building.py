@@ -21,6 +21,7 @@ from polyarch.sandbox.fake_buildah import (
     main,
     read_faults,
 )
+from polyarch.sandbox.nodes import pods
 from polyarch.sandbox.nodes.reporting import evicted
 from polyarch.sandbox.pods.outcome import PodFault, fault_of
 from polyarch.sandbox.pods.programs import (
@@ -230,7 +231,7 @@ def test_the_builder_image_runs_the_builds_script_and_nothing_else() -> None:
 
 @pytest.mark.req("BD-391")
 def test_an_evicted_pod_says_so_as_a_kubelet_does() -> None:
-    status = evicted({"phase": "Failed", "conditions": []}, dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    status = evicted(pods.Pod(), {"phase": "Failed", "conditions": []}, dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     assert (status["phase"], status["reason"]) == ("Failed", "Evicted")
     disrupted = status["conditions"][0]
     assert (disrupted["type"], disrupted["status"]) == ("DisruptionTarget", "True")

@@ -27,6 +27,7 @@ from polyarch.sandbox.nodes.plans import (
     NodePlan,
     NodeSpec,
     _taint,
+    former_pages,
     lease_document,
     node_document,
     node_patch,
@@ -35,7 +36,7 @@ from polyarch.sandbox.nodes.plans import (
     reports_plan,
 )
 from polyarch.sandbox.nodes.plans import Node as ApiNode
-from polyarch.sandbox.nodes.pods import Pod
+from polyarch.sandbox.nodes.pods import Pod, ReadinessGate
 from polyarch.sandbox.state import NodeBatch, Settings, Taint, joined
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -147,6 +148,11 @@ class Node:
 
 def conditions(status: dict[str, Any]) -> dict[str, str]:
     return {each["type"]: each["status"] for each in status["conditions"]}
+
+
+def said(status: dict[str, Any], condition: str) -> tuple[str, str | None, str | None]:
+    found = next(each for each in status["conditions"] if each["type"] == condition)
+    return found["status"], found["reason"], found["message"]
 
 
 @pytest.mark.req("SB-004")
@@ -274,6 +280,90 @@ def test_a_sidecar_stays_and_the_others_start_beside_it() -> None:
         "one": ContainerReason.COMPLETED,
         "a": ContainerReason.RUNNING,
     }
+
+
+@pytest.mark.req("SB-004")
+def test_a_sidecar_ends_with_its_pod() -> None:
+    sidecar = {"name": "proxy", "image": "proxy", "restartPolicy": "Always"}
+    node = Node(make_pod("a", init=(sidecar,), restart="Never")).advance(2)
+    assert (node.phase, node.activities["proxy"]) == ("Succeeded", ContainerReason.COMPLETED)
+    assert node.container("proxy")["state"]["terminated"]["exitCode"] == 0
+
+
+@pytest.mark.req("SB-004")
+def test_conditions_name_the_containers_that_are_waited_for_and_forget_them_afterwards() -> None:
+    """Nothing of an earlier reason or message may stay in the object, into which the status is merged."""
+    sidecar = {"name": "proxy", "image": "proxy", "restartPolicy": "Always"}
+    node = Node(make_pod("a", "b", init=(sidecar, *INIT))).advance()
+    assert said(node.status(), "Initialized") == (
+        "False",
+        "ContainersNotInitialized",
+        "containers with incomplete status: [one two]",
+    )
+    unready = "containers with unready status: [a b]"
+    assert said(node.status(), "Ready") == ("False", "ContainersNotReady", unready)
+    node.advance(5)
+    for each in ("Initialized", "Ready", "ContainersReady"):
+        assert said(node.status(), each) == ("True", None, None)
+    assert node.container("one")["ready"], "an init container that is done is ready"
+
+
+@pytest.mark.req("SB-004")
+def test_a_status_says_which_generation_it_is_of_and_when_its_conditions_began() -> None:
+    pod = make_pod("a", conditions=[{"type": "Ready", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z"}])
+    pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, generation=3))
+    status = Node(pod).advance().status()
+    assert status["observedGeneration"] == 3
+    assert {each["observedGeneration"] for each in status["conditions"]} == {3}
+    since = {each["type"]: each["lastTransitionTime"] for each in status["conditions"]}
+    assert (since["Ready"], since["ContainersReady"]) == ("2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z")
+    assert "observedGeneration" not in Node(make_pod("a")).advance().status(), "of an API server that counts none"
+
+
+@pytest.mark.req("SB-004")
+@pytest.mark.parametrize(
+    ("there", "ready", "message"),
+    [
+        ([], "False", 'corresponding condition of pod readiness gate "up" does not exist.'),
+        (
+            [{"type": "up", "status": "False"}],
+            "False",
+            'the status of pod readiness gate "up" is not "True", but False',
+        ),
+        ([{"type": "up", "status": "True"}], "True", None),
+    ],
+)
+def test_a_pod_is_ready_when_its_gates_are_open(there: list[dict[str, str]], ready: str, message: str | None) -> None:
+    pod = make_pod("a", conditions=there)
+    pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, readiness_gates=[ReadinessGate("up")]))
+    status = Node(pod).advance().status()
+    assert said(status, "ContainersReady")[0] == "True"
+    assert said(status, "Ready") == (ready, None if message is None else "ReadinessGatesNotReady", message)
+
+
+@pytest.mark.req("SB-004")
+def test_a_pod_that_no_scheduler_has_bound_is_told_to_be_scheduled() -> None:
+    assert conditions(Node(make_pod("a")).advance().status())["PodScheduled"] == "True"
+    scheduled = make_pod("a", conditions=[{"type": "PodScheduled", "status": "True"}])
+    assert "PodScheduled" not in conditions(Node(scheduled).advance().status())
+
+
+@pytest.mark.req("SB-004")
+def test_a_restarted_node_keeps_the_image_ids_that_it_reported() -> None:
+    reported = [{"name": "a", "imageID": "a@sha256:1", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]
+    assert Node(make_pod("a", containerStatuses=reported)).container("a")["imageID"] == "a@sha256:1"
+
+
+@pytest.mark.req("NS-164")
+def test_a_node_reports_no_huge_pages_that_it_has_no_more() -> None:
+    (before,), (after,) = (
+        node_plans(Settings(nodes={"arm64": 1}, numa=NumaLayout.parse(each))) for each in ("2x8,pages=2Mi:512", "2x8")
+    )
+    document = {"metadata": {"name": before.name}, "status": node_status(before, NOW)}
+    document["status"]["capacity"]["example.com/added"] = "1"
+    known = msgspec.convert(document, ApiNode)
+    assert (reports_plan(before, known), former_pages(before, known)) == (True, {})
+    assert (reports_plan(after, known), former_pages(after, known)) == (False, {"hugepages-2Mi": None})
 
 
 @pytest.mark.req("SB-004")

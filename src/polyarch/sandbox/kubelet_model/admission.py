@@ -1,8 +1,9 @@
 """Whether a kubelet admits a pod that is bound to its node, and what the pod's containers then hold.
 
 The topology manager asks the device, CPU and memory managers for hints, merges them, and lets each manager allocate:
-per container, or for the pod as a whole first. Then the sums of the node are checked. What was allocated for a pod that
-is refused stays until the managers forget it as they forget pods that are over."""
+per container, or for the pod as a whole first. Then come the scheduler's rules that the kubelet applies, too: the
+sums of the node, node affinity, host ports and taints. What was allocated for a pod that is refused stays until the
+managers forget it as they forget pods that are over."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
@@ -16,7 +17,7 @@ from polyarch.sandbox.kubelet_model.cpu_manager import CpuManagerState
 from polyarch.sandbox.kubelet_model.device_manager import DeviceManagerState
 from polyarch.sandbox.kubelet_model.machine import CPU, MEMORY, Node
 from polyarch.sandbox.kubelet_model.memory_manager import MemoryManagerState
-from polyarch.sandbox.kubelet_model.requests import Container, Pod, PodRejected
+from polyarch.sandbox.kubelet_model.requests import BARE_NODE, Container, NodeObject, Pod, PodRejected
 from polyarch.sandbox.kubelet_model.topology_manager import NOTHING, Hints, TopologyHint, merge
 
 
@@ -43,13 +44,19 @@ def forget(held: ManagerStates, active: Collection[str]) -> ManagerStates:
     )
 
 
-def admit(node: Node, held: ManagerStates, pod: Pod, others: Iterable[Pod]) -> tuple[ManagerStates, PodRejected | None]:
-    """Admit the pod beside the ``others``, which are admitted and not over."""
+def admit(
+    node: Node, held: ManagerStates, pod: Pod, others: Iterable[Pod], seen: NodeObject = BARE_NODE
+) -> tuple[ManagerStates, PodRejected | None]:
+    """Admit the pod beside the ``others``, which are admitted and not over, to the node as it is ``seen``."""
     others = list(others)
     held, refused = align(node, held, pod, {pod.uid, *(other.uid for other in others)})
-    if refused is None:
-        refused = _beyond(node, pod, others)
-    return held, refused
+    return held, refused or misfit(node, pod, others, seen)
+
+
+def misfit(node: Node, pod: Pod, others: Iterable[Pod], seen: NodeObject = BARE_NODE) -> PodRejected | None:
+    """The rules that have nothing to do with zones; None: the pod fits."""
+    others = list(others)
+    return _foreign(pod) or _beyond(node, pod, others) or _misplaced(pod, others, seen)
 
 
 def align(
@@ -142,6 +149,32 @@ _MANAGERS: Final = (
     (_without_memory, _allocate_memory),
 )
 """In the order in which the kubelet asks them: how each tidies up, and allocates."""
+
+
+OS: Final = "linux"
+OS_LABEL: Final = "kubernetes.io/os"
+
+
+def _foreign(pod: Pod) -> PodRejected | None:
+    """The pod must be for this operating system."""
+    if pod.placement.os_label not in ("", OS):
+        text = f"Failed to admit pod as the `{OS_LABEL}` label doesn't match node label"
+        return PodRejected("PodOSSelectorNodeLabelDoesNotMatch", text)
+    if pod.placement.os not in ("", OS):
+        return PodRejected("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
+    return None
+
+
+def _misplaced(pod: Pod, others: Iterable[Pod], seen: NodeObject) -> PodRejected | None:
+    """The node must be one that the pod wants, with ports for it and without taints against it."""
+    if not seen.suits(pod):
+        return PodRejected.predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+    taken = [port for other in others for port in other.placement.host_ports]
+    if any(wanted.meets(port) for wanted in pod.placement.host_ports for port in taken):
+        return PodRejected.predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
+    if seen.repels(pod):
+        return PodRejected.predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
+    return None
 
 
 def _beyond(node: Node, pod: Pod, others: Sequence[Pod]) -> PodRejected | None:

@@ -1,4 +1,4 @@
-"""What a pod asks for, as a kubelet reads it, and the kubelet's rejection of a pod.
+"""What a pod asks for, as a kubelet reads it, what the kubelet sees of its Node, and its rejection of a pod.
 
 Amounts are per container, or sums of the whole pod.
 """
@@ -6,11 +6,13 @@ Amounts are per container, or sums of the whole pod.
 import math
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from polyarch.sandbox.kubelet_model.machine import CPU, MEMORY, is_memory
+from polyarch.selectors import NodeTerm, admits
+from polyarch.tolerations import NO_EXECUTE, Taint, Toleration, is_tolerated
 
 Qos = Literal["Guaranteed", "Burstable", "BestEffort"]
 Amounts = Mapping[str, Fraction]
@@ -26,6 +28,60 @@ class Container(msgspec.Struct, frozen=True):
     """An init container that is restarted and runs as long as the pod."""
 
 
+EVERY_ADDRESS: Final = ("", "0.0.0.0")
+
+
+class HostPort(msgspec.Struct, frozen=True):
+    """A port of the node that a container asks for."""
+
+    port: int
+    protocol: str = "TCP"
+    address: str = ""
+
+    def meets(self, other: "HostPort") -> bool:
+        """Whether only one of both can have it."""
+        if (self.port, self.protocol) != (other.port, other.protocol):
+            return False
+        return self.address == other.address or self.address in EVERY_ADDRESS or other.address in EVERY_ADDRESS
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Which nodes a pod may be on."""
+
+    selector: Mapping[str, str] = {}
+    terms: tuple[NodeTerm, ...] | None = None
+    """Required node affinity; None: there is none."""
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    os: str = ""
+    """``spec.os.name``."""
+    os_label: str = ""
+    """The pod's own label ``kubernetes.io/os``."""
+
+
+class NodeObject(msgspec.Struct, frozen=True, kw_only=True):
+    """What a kubelet sees of its Node."""
+
+    name: str = ""
+    labels: Mapping[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+
+    def suits(self, pod: "Pod") -> bool:
+        """Whether nodeSelector and node affinity of the pod allow this node."""
+        placement = pod.placement
+        return admits(placement.terms, self.labels, node_selector=placement.selector, node_name=self.name)
+
+    def repels(self, pod: "Pod") -> bool:
+        """Whether a taint keeps the pod off: a kubelet minds those that evict, and no matter for how long they are
+        tolerated."""
+        held = [msgspec.structs.replace(each, toleration_seconds=None) for each in pod.placement.tolerations]
+        return any(each.effect == NO_EXECUTE and not is_tolerated(each, held) for each in self.taints)
+
+
+BARE_NODE: Final = NodeObject()
+"""Without labels and taints."""
+
+
 class Pod(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A pod that is bound to the node."""
 
@@ -38,6 +94,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     pod_requests: Amounts | None = None
     """``spec.resources.requests``; None: the pod has no resources of its own."""
     pod_limits: Amounts = {}
+    placement: Placement = Placement()
 
     @property
     def all(self) -> tuple[Container, ...]:
@@ -162,6 +219,11 @@ class PodRejected(Exception):  # noqa: N818 - what is wrong
     def unexpected(cls, problem: str) -> "PodRejected":
         """What the scheduler should have prevented."""
         return cls("UnexpectedAdmissionError", f"Allocate failed due to {problem}, which is unexpected")
+
+    @classmethod
+    def predicate(cls, name: str, problem: str) -> "PodRejected":
+        """A rule of the scheduler that the kubelet applies, too."""
+        return cls(name, f"Predicate {name} failed: {problem}")
 
     @classmethod
     def unaligned(cls) -> "PodRejected":

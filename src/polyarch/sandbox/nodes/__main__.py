@@ -24,12 +24,13 @@ from polyarch.oci.transport.addresses import AddressPolicy
 from polyarch.oci.transport.tls import TrustSettings
 from polyarch.sandbox import network
 from polyarch.sandbox.certificates import Pki
+from polyarch.sandbox.kubelet_model.requests import NodeObject
 from polyarch.sandbox.kubelet_model.requests import Pod as PodRequest
 from polyarch.sandbox.network import kubelet_socket
 from polyarch.sandbox.nodes import registration
 from polyarch.sandbox.nodes.kubelet_api import KubeletApi, tls
 from polyarch.sandbox.nodes.kubelets import Kubelets
-from polyarch.sandbox.nodes.plans import NODE_LABEL, Node, NodePlan, node_plans
+from polyarch.sandbox.nodes.plans import NODE_LABEL, Node, NodePlan, node_object, node_plans
 from polyarch.sandbox.nodes.pods import Pod, pod_request
 from polyarch.sandbox.nodes.registration import Registration
 from polyarch.sandbox.nodes.simulated_kubelet import (
@@ -84,6 +85,9 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
             node = nodes.store.get(ObjectKey("", name))
             return node is not None and node.is_lost
 
+        def seen(name: str) -> NodeObject:
+            return node_object(nodes.store.get(ObjectKey("", name)))
+
         runner = PodRunner(
             client,
             informers,
@@ -97,7 +101,8 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
             changed=lambda key: controller.queue.add(key),
         )
         numa = SimulatedKubelets(
-            {plan.name: (plan.model, runner.node_folder(plan.name)) for plan in plans if plan.model}, clock=clock
+            {plan.name: (plan.model, runner.node_folder(plan.name) if plan.numa else None) for plan in plans},
+            clock=clock,
         )
         kubelets = Kubelets(
             client,
@@ -110,6 +115,7 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
             numa=numa,
             sources=options.configuration,
             is_lost=is_lost,
+            seen=seen,
             pod_network=state.pod_network,
         )
         controller: Controller[ObjectKey] = Controller("kubelets", kubelets.reconcile, workers=WORKERS, clock=clock)
@@ -135,7 +141,7 @@ async def serve(folder: Folder, kube_scheduler: str) -> None:
             await nodes.synced()
             await pods.synced()
             await adopted.wait()
-            numa.start(_by_node(pods.store.values()))
+            numa.start(_by_node(pods.store.values()), seen)
             names = {plan.name for plan in plans}
             runner.sweep({pod.metadata.uid for pod in pods.store.values() if pod.spec.node_name in names})
             for key in registered.keys:

@@ -18,7 +18,7 @@ from polyarch.kube.controller import NoRequeue, RequeueAfter
 from polyarch.kube.errors import Conflict, NotFound
 from polyarch.kube.events import Recorder, Regarding
 from polyarch.kube.patches import StrategicPatch
-from polyarch.kube.resources import PODS, SECRETS
+from polyarch.kube.resources import NODES, PODS, SECRETS
 from polyarch.kube.store import Store
 from polyarch.objects import DOCKER_CONFIG, DOCKER_CONFIG_JSON, ObjectKey, Secret
 from polyarch.oci.auth.credential_stores import KeyringCredentials
@@ -28,11 +28,11 @@ from polyarch.oci.inspector import Inspector
 from polyarch.oci.pull_sources import Configuration, candidates, search
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.sandbox import network
-from polyarch.sandbox.kubelet_model.requests import PodRejected
+from polyarch.sandbox.kubelet_model.requests import NodeObject, PodRejected
 from polyarch.sandbox.network import DEFAULT_POD_NETWORK
 from polyarch.sandbox.nodes import lifecycle, reporting
 from polyarch.sandbox.nodes.lifecycle import CannotPull, Pulled, Runs, SimulatedContainer, verdict
-from polyarch.sandbox.nodes.plans import NodePlan
+from polyarch.sandbox.nodes.plans import Node, NodePlan, node_object
 from polyarch.sandbox.nodes.pods import Container, Pod, pod_request
 from polyarch.sandbox.nodes.simulated_kubelet import SimulatedKubelets
 from polyarch.sandbox.pods.outcome import CannotStart, PodFault, ProcessState, Started
@@ -42,6 +42,8 @@ from polyarch.sandbox.tasks import together
 
 log = structlog.get_logger(__name__)
 
+UNREGISTERED_SECONDS = 1.0
+"""Until a pod is looked at again whose node has no Node object at the moment."""
 FINISHED_SECONDS = 30.0
 """The grace of sidecars when all other containers of a pod have ended."""
 STEPS_PER_PASS = 20
@@ -61,6 +63,8 @@ class PodState:
         """Of a pod that is run."""
         self.images: dict[str, Pulled] = {}
         self.reported: dict[str, SimulatedContainer] | None = None
+        self.gates: tuple[str, ...] = ()
+        """How the readiness gates were when that was reported."""
         self.ends = False
         """It has been reported that the pod is being deleted."""
         self.since: dict[str, dict[str, str]] = {}
@@ -87,6 +91,7 @@ class Kubelets:
         numa: SimulatedKubelets,
         sources: Configuration | None = None,
         is_lost: Callable[[str], bool] = lambda node: False,
+        seen: Callable[[str], NodeObject] = lambda node: NodeObject(name=node),
         pod_network: int = DEFAULT_POD_NETWORK,
     ) -> None:
         self._client = client
@@ -99,6 +104,7 @@ class Kubelets:
         self._numa = numa
         self._sources = sources or Configuration()
         self._is_lost = is_lost
+        self._seen = seen
         self._pod_network = pod_network
         self._states: dict[ObjectKey, tuple[str, PodState]] = {}
         self._present: dict[tuple[str, str], Pulled] = {}
@@ -131,7 +137,7 @@ class Kubelets:
                 return NoRequeue()
             state = self._state(pod, plan)
             if not await self._admitted(pod, plan, state):
-                return NoRequeue()
+                return NoRequeue() if state.rejection is not None else RequeueAfter(UNREGISTERED_SECONDS)
             return await self._advance(pod, plan, state)
         except (NotFound, Conflict):
             # The pod was deleted, and perhaps created again under the same name: its watch event requeues the key.
@@ -218,12 +224,21 @@ class Kubelets:
         return address
 
     async def _admitted(self, pod: Pod, plan: NodePlan, state: PodState) -> bool:
-        """Whether the node's kubelet admits the pod; one that it does not admit fails."""
-        kubelet = self._numa.of(plan.name)
+        """Whether the node's kubelet admits the pod; one that it does not admit fails. Nothing is decided while there
+        is no Node."""
+        kubelet = self._numa.admitting(plan.name)
         if kubelet is None or kubelet.has(pod.metadata.uid):
             return True
         is_first = state.rejection is None
-        rejection = state.rejection = state.rejection or kubelet.admit(pod_request(pod))
+        if is_first:
+            request, seen = pod_request(pod), self._seen(plan.name)
+            if not seen.suits(request):  # perhaps it has become so just now; a kubelet looks again, too
+                try:
+                    seen = node_object(await self._client.get(NODES, plan.name, type=Node))
+                except NotFound:
+                    return False
+            state.rejection = kubelet.admit(request, seen)
+        rejection = state.rejection
         if rejection is None:
             return True
         status = reporting.rejected(pod, rejection.reason, rejection.message, self._clock.now())
@@ -265,7 +280,7 @@ class Kubelets:
             self._note_created(state, pod.metadata.uid)
             if wait != 0.0:
                 break
-        if state.runs != state.reported:
+        if state.runs != state.reported or state.gates != reporting.gates(pod):
             await self._report(pod, plan, state)
         return NoRequeue() if wait is None else RequeueAfter(max(wait, 0.01))
 
@@ -300,14 +315,14 @@ class Kubelets:
         if phase:
             status["phase"] = phase
         if state.bound is not None and status["phase"] == "Failed" and self._is_evicted(state.bound):
-            status = reporting.evicted(status, self._clock.now())
+            status = reporting.evicted(pod, status, self._clock.now())
         if state.bound is not None:
             state.since = {each["type"]: each for each in status["conditions"]}
         # The uid in the patch is a precondition: never report on another pod of the same name.
         patch = StrategicPatch({"metadata": {"uid": pod.metadata.uid}, "status": status})
         await self._client.patch(PODS, pod.metadata.name, patch, namespace=pod.metadata.namespace, subresource="status")
         self._tell(pod, state)
-        state.reported = state.runs
+        state.reported, state.gates = state.runs, reporting.gates(pod)
 
     def _is_evicted(self, bound: BoundPod) -> bool:
         return self._runner.fault(bound.uid) is PodFault.EVICT

@@ -272,13 +272,10 @@ def _allowed(pod: Pod, runs: Mapping[str, SimulatedContainer]) -> list[Container
         return []  # sidecars end with the others
     sidecars: list[Container] = []
     for container in pod.init_containers:
-        run = runs.get(container.name, SimulatedContainer())
+        if not _lets_go_on(container, runs.get(container.name)):
+            return [*sidecars, container]
         if container.restart_policy == "Always":
             sidecars.append(container)
-            if not (run.activity is ContainerReason.RUNNING and run.started) and run.last is None:
-                return sidecars
-        elif run.activity is not ContainerReason.COMPLETED:
-            return [*sidecars, container]
     return [*sidecars, *pod.containers]
 
 
@@ -354,10 +351,19 @@ def step(
             after[container.name] = _watch(pod, container, run, observed.get(container.name), now)
         else:
             after[container.name] = _let_time_pass(run, _comes_to_an_end(pod, container), now)
+    if phase(pod, after) in {"Succeeded", "Failed"}:
+        after |= {each.name: _stopped(after[each.name], now) for each in pod.init_containers}
     waits = [wait for container in allowed if (wait := _wait(pod, container, after[container.name], now)) is not None]
     if [container.name for container in _allowed(pod, after)] != [container.name for container in allowed]:
         waits.append(0.0)  # this step let another container start
     return Step(after, min(waits, default=None))
+
+
+def _stopped(run: SimulatedContainer, now: dt.datetime) -> SimulatedContainer:
+    """An init container of a pod that is over: a sidecar that is simulated ends with the pod."""
+    if run.is_process or run.activity is not ContainerReason.RUNNING:
+        return run
+    return SimulatedContainer(ContainerReason.COMPLETED, now, restarts=run.restarts)
 
 
 def _try(run: SimulatedContainer, verdict: Verdict, restarts: bool, now: dt.datetime) -> SimulatedContainer:
@@ -526,7 +532,18 @@ def _all_started(runs: Iterable[SimulatedContainer]) -> bool:
     return all(not run.activity.unstarted or run.restarts > 0 for run in runs)
 
 
-def initialized(pod: Pod, runs: Mapping[str, SimulatedContainer]) -> bool:
-    """Condition ``Initialized``: every init container is done, every sidecar runs."""
-    turn = {container.name for container in _allowed(pod, runs)}
-    return all(container.name in turn for container in pod.containers)
+def incomplete(pod: Pod, runs: Mapping[str, SimulatedContainer]) -> list[str]:
+    """The init containers that are not done, and sidecars that have not started; none once another container has
+    started."""
+    if any(not runs.get(each.name, SimulatedContainer()).activity.unstarted for each in pod.containers):
+        return []
+    return [each.name for each in pod.init_containers if not _lets_go_on(each, runs.get(each.name))]
+
+
+def _lets_go_on(container: Container, run: SimulatedContainer | None) -> bool:
+    """Whether the containers after this init container may start."""
+    if run is None:
+        return False
+    if container.restart_policy != "Always":
+        return run.activity is ContainerReason.COMPLETED
+    return (run.activity is ContainerReason.RUNNING and run.started) or run.last is not None

@@ -11,10 +11,12 @@ from polyarch.objects import ObjectMeta
 from polyarch.sandbox.kubelet_model import layout, machine
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.kubelet_model.machine import Node as KubeletNode
+from polyarch.sandbox.kubelet_model.requests import BARE_NODE, NodeObject
 from polyarch.sandbox.network import KUBELET_PORT, node_address
 from polyarch.sandbox.nodes.pods import Condition
 from polyarch.sandbox.state import NodeBatch, Settings, Taint, joined
 from polyarch.sandbox.versions import KUBERNETES
+from polyarch.tolerations import Taint as NodeTaint
 
 NODE_LABEL = "sandbox.polyarch.dev/node"
 """On every node of the sandbox and no other: it finds the nodes of an earlier, larger fleet, to delete them."""
@@ -25,7 +27,14 @@ TAINTS_ANNOTATION = "sandbox.polyarch.dev/taints"
 """The taints that the sandbox set, ``KEY[=VALUE]:EFFECT,…``; every other taint of the node was set by somebody else."""
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 DEFAULT_CPUS = 16
-MAXIMUM_PODS = 250
+PLAIN_NODE = KubeletNode(
+    machine.Machine(
+        cells=(machine.SimulatedZone(id=0, memory=DEFAULT_CPUS * layout.MEMORY_PER_CPU),),
+        cpus=tuple(machine.Cpu(number, core=number, socket=0, cell=0) for number in range(DEFAULT_CPUS)),
+    ),
+    machine.Configuration(),
+)
+"""Of nodes without ``--numa``."""
 ZONES = ("zone-a", "zone-b", "zone-c")
 RUNTIME_HANDLERS = ("", "runc")
 """Of the container runtime: the default one, which has its own name, too."""
@@ -51,13 +60,9 @@ class NodePlan(msgspec.Struct, frozen=True):
         return node_address(self.number)
 
     @property
-    def cpus(self) -> int:
-        return self.numa.zones * self.numa.cpus if self.numa else DEFAULT_CPUS
-
-    @property
-    def model(self) -> KubeletNode | None:
-        """Its machine and the settings of its kubelet; None for a node without cells, which admits every pod."""
-        return layout.node(self.numa) if self.numa else None
+    def model(self) -> KubeletNode:
+        """Its machine and the settings of its kubelet; without cells, a kubelet without managers."""
+        return layout.node(self.numa) if self.numa else PLAIN_NODE
 
 
 class NodeSpec(msgspec.Struct, frozen=True, gc=False):
@@ -96,6 +101,16 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     def takes_pods(self) -> bool:
         """Ready, and without the taint that every new node has at first."""
         return self.is_ready and all(each.get("key") != NOT_READY_TAINT for each in self.spec.taints or ())
+
+
+def node_object(node: Node | None) -> NodeObject:
+    """What the node's kubelet sees of it; nothing before it has registered."""
+    if node is None:
+        return BARE_NODE
+    taints = tuple(
+        NodeTaint(each.get("key", ""), each.get("value", ""), each.get("effect", "")) for each in node.spec.taints or ()
+    )
+    return NodeObject(name=node.metadata.name, labels=node.metadata.labels or {}, taints=taints)
 
 
 def node_plans(settings: Settings, fleet: Sequence[NodeBatch] = ()) -> list[NodePlan]:
@@ -236,19 +251,20 @@ def reports_plan(plan: NodePlan, there: Node) -> bool:
     planned, status = _resources(plan), there.status
     reported = {"capacity": status.capacity or {}, "allocatable": status.allocatable or {}}
     has_resources = all(planned[each].items() <= reported[each].items() for each in planned)
-    return has_resources and status.node_info.kubelet_version == f"v{plan.kubernetes}"
+    return has_resources and not former_pages(plan, there) and status.node_info.kubelet_version == f"v{plan.kubernetes}"
+
+
+def former_pages(plan: NodePlan, there: Node) -> dict[str, None]:
+    """Huge pages that the node reports and has no more, to be merged into its resources. Other resources may have
+    been added by others."""
+    planned = _resources(plan)["capacity"]
+    reported = {**(there.status.capacity or {}), **(there.status.allocatable or {})}
+    return {name: None for name in sorted(reported) if name.startswith(machine.PAGES) and name not in planned}
 
 
 def _resources(plan: NodePlan) -> dict[str, dict[str, str]]:
-    if (model := plan.model) is not None:
-        return {"capacity": _amounts(machine.capacity(model)), "allocatable": _amounts(machine.allocatable(model))}
-    every = {
-        "cpu": str(plan.cpus),
-        "memory": f"{plan.cpus * layout.MEMORY_PER_CPU // layout.GIBIBYTE}Gi",
-        "ephemeral-storage": "100Gi",
-        "pods": str(MAXIMUM_PODS),
-    }
-    return {"capacity": every, "allocatable": every}
+    model = plan.model
+    return {"capacity": _amounts(machine.capacity(model)), "allocatable": _amounts(machine.allocatable(model))}
 
 
 def _amounts(amounts: Mapping[str, Fraction]) -> dict[str, str]:

@@ -8,12 +8,22 @@ from fractions import Fraction
 
 import msgspec
 
-from polyarch.objects import LocalObjectReference, ObjectMeta, PodSchedulingGate
+from polyarch.objects import Affinity, LocalObjectReference, ObjectMeta, PodSchedulingGate
+from polyarch.sandbox.kubelet_model.admission import OS_LABEL
 from polyarch.sandbox.kubelet_model.machine import CPU, is_memory
 from polyarch.sandbox.kubelet_model.requests import Container as ContainerRequest
+from polyarch.sandbox.kubelet_model.requests import HostPort, Placement
 from polyarch.sandbox.kubelet_model.requests import Pod as PodRequest
 from polyarch.sandbox.pods.environment import quantity
 from polyarch.sandbox.pods.spec import Resources
+from polyarch.selectors import NodeTerm
+from polyarch.tolerations import Toleration
+
+
+class Port(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    host_port: int = 0
+    protocol: str = "TCP"
+    host_ip: str = msgspec.field(default="", name="hostIP")
 
 
 class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -23,6 +33,15 @@ class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     restart_policy: str = ""
     """``Always`` on an init container makes it a sidecar."""
     resources: Resources | None = None
+    ports: list[Port] | None = None
+
+
+class OperatingSystem(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+
+
+class ReadinessGate(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    condition_type: str = ""
 
 
 class Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -35,6 +54,11 @@ class Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     scheduling_gates: list[PodSchedulingGate] | None = None
     resources: Resources | None = None
     overhead: dict[str, str | int] | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    os: OperatingSystem | None = None
+    readiness_gates: list[ReadinessGate] | None = None
 
 
 class Running(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -64,15 +88,17 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str = ""
     ready: bool = False
     restart_count: int = 0
+    image_id: str = msgspec.field(default="", name="imageID")
     state: State = State()
     last_state: State = State()
 
 
-class Condition(msgspec.Struct, frozen=True, gc=False):
+class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     type: str = ""
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -120,7 +146,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
 
 def pod_request(pod: Pod) -> PodRequest:
-    """Names, containers with requests and limits, overhead, and the pod's own resources if it has any."""
+    """Names, containers with requests and limits, overhead, the pod's own resources if it has any, and where it may
+    run."""
     of_pod = pod.spec.resources or Resources()
     names = {*(of_pod.requests or ()), *(of_pod.limits or ())}
     has_own = any(name == CPU or is_memory(name) for name in names)
@@ -133,6 +160,27 @@ def pod_request(pod: Pod) -> PodRequest:
         overhead=_amounts(pod.spec.overhead),
         pod_requests=_amounts(of_pod.requests) if has_own else None,
         pod_limits=_amounts(of_pod.limits) if has_own else {},
+        placement=_placement(pod),
+    )
+
+
+def _placement(pod: Pod) -> Placement:
+    spec = pod.spec
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
+    running = [*pod.containers, *(each for each in pod.init_containers if each.restart_policy == "Always")]
+    return Placement(
+        selector=spec.node_selector or {},
+        terms=tuple(map(NodeTerm.parse, required.node_selector_terms or ())) if required is not None else None,
+        tolerations=tuple(spec.tolerations or ()),
+        host_ports=tuple(
+            HostPort(port.host_port, port.protocol, port.host_ip)
+            for each in running
+            for port in each.ports or ()
+            if port.host_port
+        ),
+        os=spec.os.name if spec.os is not None else "",
+        os_label=(pod.metadata.labels or {}).get(OS_LABEL, ""),
     )
 
 

@@ -32,6 +32,7 @@ from polyarch.objects import ObjectKey
 from polyarch.sandbox.nodes.plans import (
     Node,
     NodePlan,
+    former_pages,
     lease_document,
     node_document,
     node_patch,
@@ -81,7 +82,11 @@ class Registration:
             await self._client.patch(NODES, plan.name, MergePatch(change))
         if not node.is_ready or not reports_plan(plan, node):
             await _renew_one(self._client, plan, self._clock)
-            report = StrategicPatch({"status": node_status(plan, self._clock.now())})
+            status = node_status(plan, self._clock.now())
+            gone = former_pages(plan, node)
+            report = StrategicPatch(
+                {"status": {**status, **{each: {**status[each], **gone} for each in ("capacity", "allocatable")}}}
+            )
             await self._client.patch(NODES, plan.name, report, subresource="status")
 
     async def _create(self, plan: NodePlan) -> Node:

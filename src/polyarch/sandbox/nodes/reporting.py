@@ -5,14 +5,14 @@ Pure. The status is a strategic merge patch: conditions merge by type, so that t
 import datetime as dt
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from polyarch.sandbox.nodes import lifecycle
 from polyarch.sandbox.nodes.lifecycle import ContainerReason, Pulled, SimulatedContainer
 from polyarch.sandbox.nodes.plans import timestamp
-from polyarch.sandbox.nodes.pods import Container, Pod
+from polyarch.sandbox.nodes.pods import Condition, Container, Pod
 
 
 def status(
@@ -29,26 +29,13 @@ def status(
     """The patch of the status subresource. ``ends``: the pod is being deleted. ``since`` holds the conditions as they
     were, by type: what is still so keeps the time at which it began."""
     phase = lifecycle.phase(pod, runs)
-    initialized = lifecycle.initialized(pod, runs)
-    done = phase in {"Succeeded", "Failed"}
-    ready = (
-        not done
-        and not ends
-        and initialized
-        and all(_ready(runs.get(each.name, SimulatedContainer())) for each in pod.containers)
-    )
-    reason = "PodCompleted" if phase == "Succeeded" else "PodFailed" if phase == "Failed" else "ContainersNotReady"
-    conditions = [
-        _condition("PodReadyToStartContainers", not done, "", now),
-        _condition("Initialized", initialized, "" if initialized else "ContainersNotInitialized", now),
-        _condition("Ready", ready, "" if ready else reason, now),
-        _condition("ContainersReady", ready, "" if ready else reason, now),
-    ]
+    conditions = _conditions(pod, runs, phase, now, ends=ends)
     for condition in conditions:
         before = since.get(condition["type"], {})
         if before.get("status") == condition["status"]:
             condition["lastTransitionTime"] = before["lastTransitionTime"]
     document: dict[str, Any] = {
+        **_observed(pod),
         "phase": phase,
         "conditions": conditions,
         "hostIP": host_address,
@@ -66,6 +53,7 @@ def status(
 def rejected(pod: Pod, reason: str, message: str, now: dt.datetime) -> dict[str, Any]:
     """The status of a pod that its kubelet does not admit."""
     return {
+        **_observed(pod),
         "phase": "Failed",
         "reason": reason,
         "message": f"Pod was rejected: {message}",
@@ -73,17 +61,95 @@ def rejected(pod: Pod, reason: str, message: str, now: dt.datetime) -> dict[str,
     }
 
 
-def evicted(status: Mapping[str, Any], now: dt.datetime) -> dict[str, Any]:
+def evicted(pod: Pod, status: Mapping[str, Any], now: dt.datetime) -> dict[str, Any]:
     """The status of a pod that its kubelet evicted when the node was short of something."""
     message = "The node was low on resource: ephemeral-storage."
-    disrupted = _condition("DisruptionTarget", True, "TerminationByKubelet", now) | {"message": message}
+    disrupted = _condition(pod, "DisruptionTarget", _Verdict(True, "TerminationByKubelet", message), None, now)
     conditions = [*status["conditions"], disrupted]
     return {**status, "reason": "Evicted", "message": message, "conditions": conditions}
 
 
-def _condition(type: str, holds: bool, reason: str, now: dt.datetime) -> dict[str, str]:
-    condition = {"type": type, "status": "True" if holds else "False", "lastTransitionTime": timestamp(now)}
-    return {**condition, "reason": reason} if reason else condition
+class _Verdict(msgspec.Struct, frozen=True):
+    """Whether a condition holds, and why it does not."""
+
+    holds: bool
+    reason: str = ""
+    message: str = ""
+
+
+_HOLDS: Final = _Verdict(holds=True)
+
+
+def _conditions(
+    pod: Pod, runs: Mapping[str, SimulatedContainer], phase: str, now: dt.datetime, *, ends: bool
+) -> list[dict[str, Any]]:
+    """Those that a kubelet owns; PodScheduled only where nobody has set it, because no scheduler bound the pod."""
+    known = {each.type: each for each in pod.status.conditions or ()}
+    done = phase in {"Succeeded", "Failed"}
+    initialized = _all("ContainersNotInitialized", "incomplete", lifecycle.incomplete(pod, runs))
+    running = [*(each for each in pod.init_containers if each.restart_policy == "Always"), *pod.containers]
+    unready = [each.name for each in running if not _ready(runs.get(each.name, SimulatedContainer()))]
+    containers = _all("ContainersNotReady", "unready", unready)
+    if done:
+        containers = _Verdict(False, "PodCompleted" if phase == "Succeeded" else "PodFailed")
+    elif ends and containers.holds:
+        containers = _Verdict(False, "ContainersNotReady")
+    if phase == "Succeeded":
+        initialized = _Verdict(True, "PodCompleted")
+    verdicts = {
+        "PodReadyToStartContainers": _Verdict(not done),
+        "Initialized": initialized,
+        "Ready": _gated(pod) if containers.holds else containers,
+        "ContainersReady": containers,
+    }
+    if "PodScheduled" not in known:
+        verdicts["PodScheduled"] = _HOLDS
+    return [_condition(pod, name, verdict, known.get(name), now) for name, verdict in verdicts.items()]
+
+
+def _all(reason: str, what: str, others: Sequence[str]) -> _Verdict:
+    if not others:
+        return _HOLDS
+    return _Verdict(False, reason, f"containers with {what} status: [{' '.join(others)}]")
+
+
+def gates(pod: Pod) -> tuple[str, ...]:
+    """The statuses of the conditions that are the pod's readiness gates: others set them. Empty: there is none."""
+    known = {each.type: each.status for each in pod.status.conditions or ()}
+    return tuple(known.get(gate.condition_type, "") for gate in pod.spec.readiness_gates or ())
+
+
+def _gated(pod: Pod) -> _Verdict:
+    closed = []
+    for gate, status in zip(pod.spec.readiness_gates or (), gates(pod), strict=True):
+        if not status:
+            closed.append(f'corresponding condition of pod readiness gate "{gate.condition_type}" does not exist.')
+        elif status != "True":
+            closed.append(f'the status of pod readiness gate "{gate.condition_type}" is not "True", but {status}')
+    return _Verdict(False, "ReadinessGatesNotReady", ", ".join(closed)) if closed else _HOLDS
+
+
+def _condition(pod: Pod, type: str, verdict: _Verdict, before: Condition | None, now: dt.datetime) -> dict[str, Any]:
+    status = "True" if verdict.holds else "False"
+    since = before.last_transition_time if before is not None and before.status == status else None
+    return {
+        "type": type,
+        "status": status,
+        "lastTransitionTime": since or timestamp(now),
+        "reason": verdict.reason or None,  # null takes away what was said before
+        "message": verdict.message or None,
+        **_observed(pod),
+    }
+
+
+def _observed(pod: Pod) -> dict[str, int]:
+    """Which spec is reported about; API servers before 1.33 count no generations of pods."""
+    return {"observedGeneration": pod.metadata.generation} if pod.metadata.generation else {}
+
+
+def _is_done_once(pod: Pod, container: Container) -> bool:
+    """Whether it is an init container that ends before others start: to have done so is to be ready."""
+    return container.restart_policy != "Always" and any(container is each for each in pod.init_containers)
 
 
 def _ready(run: SimulatedContainer) -> bool:
@@ -100,12 +166,14 @@ def _status(pod: Pod, container: Container, run: SimulatedContainer, images: Map
     state, last = _states(pod, container, run)
     started = "waiting" not in state
     known = images.get(container.image)
+    reported = [*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())]
+    before = next((each.image_id for each in reported if each.name == container.name), "")
     return {
         "name": container.name,
         "image": container.image,
-        "imageID": known.image_id if known is not None and (started or last) else "",
+        "imageID": (known.image_id if known is not None else before) if started or last else "",
         "containerID": container_id(pod, container, run.restarts) if started or last else "",
-        "ready": _ready(run),
+        "ready": run.activity is ContainerReason.COMPLETED if _is_done_once(pod, container) else _ready(run),
         "started": run.activity is ContainerReason.RUNNING and run.started,
         "restartCount": run.restarts,
         "state": state,

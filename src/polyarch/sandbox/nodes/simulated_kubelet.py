@@ -1,4 +1,4 @@
-"""The kubelets of the nodes with NUMA zones: what they admitted, their files, sockets and endpoints.
+"""The kubelets of all nodes: what they admitted; of nodes with NUMA zones also their files, sockets and endpoints.
 
 All files are below ``folder``, which pods of the node see as the node's own (hostPath). They are renamed over when they
 change, as the kubelet does it. A later process takes up what an earlier one left; a damaged file is set aside.
@@ -39,7 +39,7 @@ from polyarch.sandbox.kubelet_model.admission import ManagerStates
 from polyarch.sandbox.kubelet_model.device_manager import DeviceManagerState
 from polyarch.sandbox.kubelet_model.machine import Device, Node
 from polyarch.sandbox.kubelet_model.memory_manager import Block
-from polyarch.sandbox.kubelet_model.requests import Container, Pod, PodRejected
+from polyarch.sandbox.kubelet_model.requests import BARE_NODE, Container, NodeObject, Pod, PodRejected
 from polyarch.sandbox.network import KUBELET_PORT
 from polyarch.sandbox.nodes import kubelet_files
 from polyarch.sandbox.nodes.kubelet_files import (
@@ -92,7 +92,7 @@ class SimulatedKubelet:
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
-    def start(self, pods: Iterable[Pod]) -> None:
+    def start(self, pods: Iterable[Pod], seen: NodeObject = BARE_NODE) -> None:
         """Make the node's files, take up what an earlier process remembers, and admit the node's pods again, those
         first that hold something already. A pod that has no room any more is not active then."""
         self._make_machine()
@@ -109,7 +109,7 @@ class SimulatedKubelet:
         there = {pod.uid for pod in pods}
         self._held = admission.forget(self._held, there)
         for pod in sorted(pods, key=lambda pod: pod.uid not in known):
-            self.admit(pod)
+            self.admit(pod, seen)
         for folder in (self.folder / STATE / PODS).glob("*"):
             if folder.name not in self._pods:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -145,10 +145,10 @@ class SimulatedKubelet:
 
     # -- as pods come and go -------------------------------------------------------------------------------------------
 
-    def admit(self, pod: Pod) -> PodRejected | None:
-        """Admit the pod, or say why not."""
+    def admit(self, pod: Pod, seen: NodeObject = BARE_NODE) -> PodRejected | None:
+        """Admit the pod to the node as it is ``seen``, or say why not."""
         others = [other for other in self._pods.values() if other.uid != pod.uid]
-        self._held, refused = admission.admit(self.node, self._held, pod, others)
+        self._held, refused = admission.admit(self.node, self._held, pod, others, seen)
         if refused is None:
             self._pods[pod.uid] = pod
             (self.folder / STATE / PODS / pod.uid).mkdir(parents=True, exist_ok=True)
@@ -303,25 +303,63 @@ def bound(path: Path) -> socket.socket:
 # -- all kubelets of a sandbox -----------------------------------------------------------------------------------------
 
 
-class SimulatedKubelets:
-    """One for each node with cells, by the node's name; pods of other nodes are admitted always."""
+class PlainKubelet:
+    """The kubelet of a node without zones: without managers and files."""
 
-    def __init__(self, nodes: Mapping[str, tuple[Node, Path]], *, clock: Clock) -> None:
-        self._kubelets = {name: SimulatedKubelet(name, node, folder) for name, (node, folder) in nodes.items()}
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._pods: dict[str, Pod] = {}
+
+    def start(self, pods: Iterable[Pod], seen: NodeObject) -> None:
+        """Admit the node's pods again."""
+        for pod in pods:
+            self.admit(pod, seen)
+
+    def has(self, uid: str) -> bool:
+        return uid in self._pods
+
+    def admit(self, pod: Pod, seen: NodeObject) -> PodRejected | None:
+        """Admit the pod to the node as it is ``seen``, or say why not."""
+        refused = admission.misfit(self._node, pod, self._pods.values(), seen)
+        if refused is None:
+            self._pods[pod.uid] = pod
+        return refused
+
+    def over(self, uid: str, *, is_gone: bool = False) -> None:
+        """The pod has ended, or its object is gone."""
+        self._pods.pop(uid, None)
+
+
+class SimulatedKubelets:
+    """One for each node, by the node's name; those with zones have a folder."""
+
+    def __init__(self, nodes: Mapping[str, tuple[Node, Path | None]], *, clock: Clock) -> None:
+        self._kubelets: dict[str, SimulatedKubelet] = {}
+        self._plain: dict[str, PlainKubelet] = {}
+        for name, (node, folder) in nodes.items():
+            if folder is None:
+                self._plain[name] = PlainKubelet(node)
+            else:
+                self._kubelets[name] = SimulatedKubelet(name, node, folder)
         self._clock = clock
 
     def of(self, node: str) -> SimulatedKubelet | None:
+        """That of a node with zones."""
         return self._kubelets.get(node)
+
+    def admitting(self, node: str) -> SimulatedKubelet | PlainKubelet | None:
+        return self._kubelets.get(node) or self._plain.get(node)
 
     def over(self, node: str, uid: str, *, is_gone: bool = False) -> None:
         """A pod of this node has ended, or its object is gone."""
-        if (kubelet := self._kubelets.get(node)) is not None:
+        if (kubelet := self.admitting(node)) is not None:
             kubelet.over(uid, is_gone=is_gone)
 
-    def start(self, pods: Mapping[str, Iterable[Pod]]) -> None:
-        """Start all, with the pods that are on the nodes already."""
-        for name, kubelet in self._kubelets.items():
-            kubelet.start(pods.get(name, ()))
+    def start(self, pods: Mapping[str, Iterable[Pod]], seen: Callable[[str], NodeObject]) -> None:
+        """Start all, with the pods that are on the nodes already, and the nodes as they are seen, by name."""
+        for name in (*self._kubelets, *self._plain):
+            if (kubelet := self.admitting(name)) is not None:
+                kubelet.start(pods.get(name, ()), seen(name))
 
     async def run(self) -> None:
         """Serve all sockets and forget pods that are over, until cancelled."""
