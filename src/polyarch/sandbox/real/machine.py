@@ -31,8 +31,8 @@ BUILD_PROGRAMS: Final = {"buildah": "buildah"}
 """What component builds needs besides: its pods run the machine's own."""
 PLUGINS: Final = ("host-local", "loopback", "portmap", "ptp")
 PLUGINS_PACKAGE: Final = "containernetworking-plugins"
-DEVICES: Final = ("sys/devices/system/node", "sys/devices/system/cpu", "proc/meminfo")
 PAGES: Final = "sys/kernel/mm/hugepages"
+DEVICES: Final = ("sys/devices/system/node", "sys/devices/system/cpu", "proc/meminfo")
 """What of a machine a node gets by a mount."""
 APPARMOR: Final = Path("/sys/kernel/security/apparmor")
 PROFILE: Final = "cri-containerd.apparmor.d"

@@ -8,6 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from google.protobuf.empty_pb2 import Empty
+from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
+
 from polyarch.kube import rbac
 from polyarch.kube.client import Client
 from polyarch.kube.errors import Conflict, NotFound
@@ -45,7 +49,10 @@ from polyarch.sandbox.tasks import together, until
 
 KEEPER, CONTAINERD, KUBELET, PROXY = "namespaces", "containerd", "kubelet", "kube-proxy"
 START_SECONDS: Final = 120.0
-SOCKET_SECONDS: Final = 30.0
+SOCKET_SECONDS: Final = 60.0
+ANSWER_SECONDS: Final = 5.0
+VERSION_CALL: Final = "/runtime.v1.RuntimeService/Version"
+"""A kubelet's first question to a container runtime; the messages do not matter here."""
 API_SERVER: Final = f"https://{GATEWAY}:{GATEWAY_API_PORT}"
 FIELD_MANAGER: Final = "polyarch-sandbox"
 
@@ -288,10 +295,10 @@ exec {machine.program("runc")} "$@"
         async def listens() -> bool:
             if not is_running(record):
                 raise failure(record, "ended while starting")
-            return await asyncio.to_thread(socket.exists)
+            return await _answers(socket)
 
         if not await until(listens, seconds=SOCKET_SECONDS):
-            raise failure(record, f"does not listen after {SOCKET_SECONDS:.0f} s")
+            raise failure(record, f"does not answer kubelets after {SOCKET_SECONDS:.0f} s")
 
     async def _connect_pods(self, gateway: int) -> None:
         """Routes to the pods of each node, from the gateway and from the other nodes."""
@@ -379,6 +386,21 @@ exec {machine.program("runc")} "$@"
         await asyncio.to_thread(machine.unload_profile)
         ended = [each for name, each in self._records().items() if is_of_real_nodes(name)]
         await processes.stop(ended, records=self._folder.records)
+
+
+async def _answers(socket: Path) -> bool:
+    """Whether the container runtime answers a kubelet. Its socket is there some time before, and a kubelet that comes
+    in this time ends."""
+    if not await asyncio.to_thread(socket.exists):
+        return False
+    channel = Channel(path=str(socket))
+    try:
+        await UnaryUnaryMethod(channel, VERSION_CALL, Empty, Empty)(Empty(), timeout=ANSWER_SECONDS)
+    except (OSError, TimeoutError, GRPCError, ProtocolError, StreamTerminatedError):
+        return False
+    finally:
+        channel.close()
+    return True
 
 
 def is_of_real_nodes(name: str) -> bool:
