@@ -407,6 +407,13 @@ class BuildPlanWorld:
             }
         ]  # fmt: skip
 
+    def stall(self, architecture: str, message: str = "not found") -> None:
+        """A node has the pod and cannot pull its image."""
+        name = self.job_of(architecture)
+        self._pod(name, "Pending", node=f"node-{architecture}")
+        waiting = {"reason": "ImagePullBackOff", "message": message}
+        self.pods[name]["status"]["initContainerStatuses"] = [{"name": "build", "state": {"waiting": waiting}}]
+
     def succeed(self, architecture: str, *, again: int = 0, message: str | None = None, failed: int = 0) -> str:
         """The Job pushes its child and is complete. ``again``: how often its inputs were built with other bytes."""
         name = self.job_of(architecture)

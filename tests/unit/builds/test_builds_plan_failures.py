@@ -300,6 +300,30 @@ def test_without_a_node_for_node_wait_an_architecture_fails_and_its_job_is_delet
 
 
 @pytest.mark.req("BD-215")
+def test_what_keeps_a_pod_from_starting_on_its_node_is_told_while_it_may_still_start() -> None:
+    """An image that the node may not pull, for example: it would be an hour of ``Building`` without a word."""
+    world = BuildPlanWorld()
+    world.reconcile()
+    world.succeed("amd64")
+    world.stall("arm64", "pull access denied")
+    world.reconcile()
+    told = child(world, "arm64")
+    assert (told["phase"], told["reason"]) == ("Building", "PodNotStarted")
+    assert "does not start on node node-arm64: container build: ImagePullBackOff: pull access denied" in told["message"]
+    progressing = next(each for each in world.status()["conditions"] if each["type"] == "Progressing")
+    assert "arm64: PodNotStarted: pod" in progressing["message"]
+    world.schedule("arm64")
+    world.reconcile()
+    assert (child(world, "arm64")["phase"], child(world, "arm64").get("message", "")) == ("Building", "")
+    world.stall("arm64", "pull access denied")
+    world.reconcile()
+    world.fail("arm64", reason="DeadlineExceeded")
+    world.reconcile()
+    assert child(world, "arm64")["reason"] == "BuildTimeout"
+    assert "pull access denied" in child(world, "arm64")["message"]
+
+
+@pytest.mark.req("BD-215")
 def test_with_a_ready_node_it_is_unschedulable_until_its_nodes_change() -> None:
     world = BuildPlanWorld()
     world.reconcile()

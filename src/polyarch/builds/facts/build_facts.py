@@ -217,6 +217,8 @@ class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The container that failed."""
     disrupted: bool = False
     """Condition DisruptionTarget: costs no attempt."""
+    stalled: str = ""
+    """Why the node does not start a container, in the kubelet's words: an image that it cannot pull, for example."""
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):

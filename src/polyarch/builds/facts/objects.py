@@ -414,9 +414,17 @@ class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
     finished_at: str | None = None
 
 
+class Waiting(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """core/v1 ContainerStateWaiting."""
+
+    reason: str = ""
+    message: str = ""
+
+
 class ContainerState(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """core/v1 ContainerState."""
 
+    waiting: Waiting | None = None
     terminated: Terminated | None = None
 
 
@@ -498,6 +506,10 @@ def found_job(job: JobObject) -> FoundJob | None:
     return FoundJob(uid=metadata.uid, labels=metadata.labels or {}, template_labels=_template(job).labels or {})
 
 
+_ON_THE_WAY: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""Reasons of waiting containers with which nothing is wrong."""
+
+
 def pod_facts(pod: PodObject) -> PodFacts:
     """The facts of a pod: where it is, why it is not anywhere, and what its containers said at the end.
 
@@ -506,10 +518,13 @@ def pod_facts(pod: PodObject) -> PodFacts:
     status = pod.status
     scheduled = _condition(status.conditions, _SCHEDULED)
     waiting = _condition(status.conditions, _SCHEDULED, "False")
-    ended = [
-        (each.name, each.state.terminated)
-        for each in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
-        if each.state.terminated is not None
+    containers = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    ended = [(each.name, each.state.terminated) for each in containers if each.state.terminated is not None]
+    stalled = [(each.name, each.state.waiting) for each in containers if each.state.waiting is not None]
+    problems = [
+        f"container {name}: {state.reason}: {state.message}" if state.message else f"container {name}: {state.reason}"
+        for name, state in stalled
+        if state.reason not in _ON_THE_WAY
     ]
     own = [(name, end) for name, end in ended if name in names.CONTAINERS]
     failed = next(((name, end) for name, end in (*own, *ended) if end.exit_code), None)
@@ -527,6 +542,7 @@ def pod_facts(pod: PodObject) -> PodFacts:
         exit_code=last[1].exit_code if last is not None else None,
         container=failed[0] if failed is not None else "",
         disrupted=_condition(status.conditions, _DISRUPTED) is not None,
+        stalled=problems[0] if problems else "",
     )
 
 

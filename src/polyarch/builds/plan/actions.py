@@ -19,10 +19,11 @@ from polyarch.builds.facts.build_facts import (
     ChildRecord,
     Execution,
     JobFacts,
+    PodFacts,
     WriteFailure,
 )
 from polyarch.builds.jobs.contract import configmap_name, context_name
-from polyarch.builds.jobs.results import job_failure, push_message
+from polyarch.builds.jobs.results import BUILD_TIMEOUT, job_failure, push_message, shown_message
 from polyarch.builds.plan.document import JOB, uid_placeholder
 from polyarch.builds.plan.executions import (
     FAULTY_CHILD,
@@ -44,6 +45,8 @@ MAX_MESSAGE: Final = 1024
 CHILD_UNKNOWN: Final = "ChildUnknown"
 """The Job is done, and nothing tells what it made: it is built again."""
 CHILD_VANISHED: Final = "ChildVanished"
+POD_NOT_STARTED: Final = "PodNotStarted"
+"""The Job's pod is on a node that does not start it (yet)."""
 """The registry lost it after it was made: it is built again, once for each execution."""
 MADE_AGAIN: Final = frozenset({CHILD_UNKNOWN, CHILD_VANISHED})
 REUSE_FAILED: Final = "ReuseFailed"
@@ -224,7 +227,10 @@ def observe_job(facts: BuildFacts, execution: Execution, record: ChildRecord) ->
         return _harvested(facts, known, job)
     if job.failure is not None:
         why = job_failure(job)
-        return ArchitectureAction(child=failed_child(known, why.reason, why.message, at=job.failure))
+        said = why.message
+        if why.reason == BUILD_TIMEOUT and known.reason == POD_NOT_STARTED:
+            said = f"{said}: {known.message}"  # its pod is gone by now
+        return ArchitectureAction(child=failed_child(known, why.reason, said, at=job.failure))
     if job.deleting:
         return ArchitectureAction(child=_deleted(known, facts))
     return _waiting(facts, known, job)
@@ -335,7 +341,7 @@ def _waiting(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> Architect
     """A Job without a node waits for at most ``nodeWait``, after which its architecture has failed."""
     pod = job.pod
     if pod is not None and (pod.node or (pod.unscheduled_since is None and pod.phase not in ("", "Pending"))):
-        return ArchitectureAction(child=_calm(record, "Building"))
+        return ArchitectureAction(child=_on_node(record, pod))
     unscheduled = pod is not None and pod.unscheduled_since is not None
     if pod is not None and pod.unscheduled_since is not None:
         since = pod.unscheduled_since
@@ -351,6 +357,15 @@ def _waiting(facts: BuildFacts, record: ChildRecord, job: JobFacts) -> Architect
     message = said or f"No linux/{architecture} node takes the pod."
     waiting = _changed(record, phase="WaitingForNode", reason="WaitingForNode", message=message[:MAX_MESSAGE])
     return ArchitectureAction(child=waiting, requeue_after=left)
+
+
+def _on_node(record: ChildRecord, pod: PodFacts) -> ChildRecord:
+    """It may still start, so it has until ``timeouts.build``; what keeps it from that is told meanwhile."""
+    if not pod.stalled:
+        return _calm(record, "Building")
+    message = f"pod {pod.name} does not start on node {pod.node}: {shown_message(pod.stalled)}"
+    reason = _calm(record, "Building").reason or POD_NOT_STARTED
+    return _changed(record, phase="Building", reason=reason, message=message[:MAX_MESSAGE])
 
 
 def _no_node(facts: BuildFacts, record: ChildRecord, job: JobFacts, architecture: str, said: str) -> ChildRecord:

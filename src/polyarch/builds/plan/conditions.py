@@ -17,7 +17,7 @@ from polyarch.builds.facts.build_facts import (
     current_execution,
     written,
 )
-from polyarch.builds.plan.actions import described, progress_summary
+from polyarch.builds.plan.actions import POD_NOT_STARTED, described, progress_summary
 from polyarch.builds.plan.document import PlannedEvent
 from polyarch.builds.plan.executions import (
     FAULTY_CHILD,
@@ -169,7 +169,9 @@ def _progressing(state: Execution | None, blocker: Problem | None) -> Condition:
             if reason == "Queued" and not all(each.reason == "Queued" for each in open_ones):
                 continue
             return Condition(PROGRESSING, "True", reason, described(open_ones))
-    return Condition(PROGRESSING, "True", "Building", f"{state.name} builds {_names(open_ones)}.")
+    stalled = [each for each in open_ones if each.reason == POD_NOT_STARTED]
+    told = f" {described(stalled)}" if stalled else ""
+    return Condition(PROGRESSING, "True", "Building", f"{state.name} builds {_names(open_ones)}.{told}")
 
 
 def ready(current: Execution | None, *, is_wanted: bool, missing: Sequence[str] = ()) -> Condition:

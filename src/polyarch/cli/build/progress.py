@@ -294,7 +294,7 @@ def words(each: ArchitectureStatus, *, step: Step | None = None, pushes: bool = 
         case "Building" if step is not None:
             return f"STEP {step.number}/{step.total}: {step.text}{where}{again}"
         case "Building":
-            return f"building{where}{again}"
+            return f"building{where}{again}{f': {each.message}' if each.message else ''}"
         case "Built":
             return f"built{where}"
         case "Failed" | "Interrupted" | "Cancelled":

@@ -169,6 +169,29 @@ PODS: dict[str, tuple[PodObject, PodFacts]] = {
             unscheduled_message="0/2 nodes are available",
         ),
     ),
+    "has an image that its node cannot pull": (
+        pod(
+            node="n1",
+            phase="Pending",
+            initContainerStatuses=[
+                {"name": "mesh", "state": {"waiting": {"reason": "PodInitializing"}}},
+                {"name": "build", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}},
+            ],
+            containerStatuses=[{"name": "push", "state": {"waiting": {"reason": "CreateContainerConfigError"}}}],
+        ),
+        PodFacts(
+            name="web-1-arm64-x", node="n1", phase="Pending", stalled="container build: ImagePullBackOff: not found"
+        ),
+    ),
+    "is being started": (
+        pod(
+            node="n1",
+            phase="Pending",
+            initContainerStatuses=[{"name": "build", "state": {"waiting": {"reason": "ContainerCreating"}}}],
+            containerStatuses=[{"name": "push", "state": {"waiting": {"reason": "PodInitializing"}}}],
+        ),
+        PodFacts(name="web-1-arm64-x", node="n1", phase="Pending"),
+    ),
     "runs": (
         pod(
             node="n1",

@@ -166,6 +166,7 @@ def test_the_plan_comes_first_and_each_architecture_has_its_words() -> None:
         ({"phase": "WaitingForNode", "message": "no node fits"}, "waiting for a node: no node fits"),
         ({"phase": "Pending", "reason": "Queued"}, "pending: Queued"),
         ({"phase": "Building", "node": "n"}, "building on n"),
+        ({"phase": "Building", "message": "pod x does not start"}, "building: pod x does not start"),
         ({"phase": "Built", "node": "n"}, "built on n"),
         (
             {"phase": "Failed", "reason": "BuildFailed", "message": "RUN make: exit 2"},
