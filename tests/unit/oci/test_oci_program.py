@@ -7,7 +7,7 @@ from image_parts import FOLDER, elf, hard_link, link, tar
 
 from polyarch.oci.documents import ContentError
 from polyarch.oci.image import entrypoint
-from polyarch.oci.image.entrypoint import Entrypoint, ProgramNotFound, ProgramSearch, read_entrypoint
+from polyarch.oci.image.entrypoint import Entrypoint, ProgramNotFound, ProgramSearch, read_start_command
 from polyarch.oci.image.layers import ArchiveReader, Member
 
 APP = elf("arm64")
@@ -16,7 +16,7 @@ OTHER = elf("amd64")
 
 def start(*command, path="/usr/bin:/bin", folder="/", **config):
     settings = {"Entrypoint": list(command), "Env": [f"PATH={path}"], "WorkingDir": folder, **config}
-    return read_entrypoint(json.dumps({"config": settings}).encode())
+    return read_start_command(json.dumps({"config": settings}).encode()).programs[0]
 
 
 def find(wanted, *layers):
@@ -42,19 +42,47 @@ class TestStart:
     @pytest.mark.req("RG-049")
     def test_the_entry_point_comes_before_the_command(self):
         """The first element of Entrypoint, else of Cmd."""
-        assert read_entrypoint(b'{"config":{"Entrypoint":["/a","b"],"Cmd":["/c"]}}').command == "/a"
-        assert read_entrypoint(b'{"config":{"Entrypoint":null,"Cmd":["/c"]}}').command == "/c"
-        assert read_entrypoint(b'{"config":{"Entrypoint":[],"Cmd":["/c"]}}').command == "/c"
+        assert read_start_command(b'{"config":{"Entrypoint":["/a","b"],"Cmd":["/c"]}}').programs[0].command == "/a"
+        assert read_start_command(b'{"config":{"Entrypoint":null,"Cmd":["/c"]}}').programs[0].command == "/c"
+        assert read_start_command(b'{"config":{"Entrypoint":[],"Cmd":["/c"]}}').programs[0].command == "/c"
 
     @pytest.mark.parametrize("config", [b"{}", b'{"config":null}', b'{"config":{}}', b'{"config":{"Cmd":[""]}}'])
     def test_an_image_may_start_nothing(self, config):
         with pytest.raises(ProgramNotFound, match="names no program"):
-            read_entrypoint(config)
+            read_start_command(config)
+
+    @pytest.mark.req("RG-049")
+    @pytest.mark.parametrize(
+        ("words", "programs"),
+        [
+            (["/app"], ["/app"]),
+            (["sh", "-c", "/srv/app"], ["sh", "/srv/app"]),
+            (["/bin/bash", "-lc", "cd /srv && exec ./app --port 80"], ["/bin/bash", "./app"]),
+            (["/bin/sh", "-c", "A=b /migrate; export C=d; /serve | tee log"], ["/bin/sh", "/migrate", "/serve", "tee"]),
+            (["sh", "-c", 'exec "$@"', "--"], ["sh"]),
+            (["sh", "-c", 'exec "$@"', "--", "/srv/app", "-v"], ["sh", "/srv/app"]),
+            (["sh", "-c", "it is 'open"], ["sh"]),
+            (["sh", "/start.sh"], ["sh"]),
+            (["/sbin/tini", "--", "/srv/app", "-v"], ["/sbin/tini", "/srv/app"]),
+            (["tini", "-e", "143", "app"], ["tini", "app"]),
+            (["dumb-init", "gosu", "nobody", "/srv/app"], ["dumb-init", "gosu", "/srv/app"]),
+            (["env", "A=b", "C=d", "/srv/app"], ["env", "/srv/app"]),
+            (["timeout", "-s", "KILL", "10s", "/srv/app"], ["timeout", "/srv/app"]),
+            (["tini", "--", "sh", "-c", "exec /srv/app"], ["tini", "sh", "/srv/app"]),
+            (["tini", "--"], ["tini"]),
+            (["tini"] * 99, ["tini"]),
+        ],
+    )
+    def test_what_a_wrapper_starts_is_looked_at_too(self, words, programs):
+        """Inits, changes of user and shells, as far as the words say it."""
+        config = {"config": {"Entrypoint": words[:1], "Cmd": words[1:]}}
+        found = read_start_command(json.dumps(config).encode()).programs
+        assert [each.command for each in found] == programs
 
     def test_a_word_without_a_slash_is_looked_for_in_the_path(self):
         assert start("nginx", path="/usr/sbin::/opt").paths == ("usr/sbin/nginx", "opt/nginx")
         assert Entrypoint("sh", tuple(entrypoint.DEFAULT_PATH.split(":")), "/").paths[-1] == "bin/sh"
-        assert read_entrypoint(b'{"config":{"Cmd":["sh"]}}').paths[0] == "usr/local/sbin/sh"
+        assert read_start_command(b'{"config":{"Cmd":["sh"]}}').programs[0].paths[0] == "usr/local/sbin/sh"
 
     def test_a_relative_word_is_below_the_working_folder(self):
         assert start("./run", folder="/srv/app").paths == ("srv/app/run",)
@@ -63,12 +91,12 @@ class TestStart:
 
     def test_the_last_path_of_the_environment_counts(self):
         config = {"config": {"Cmd": ["x"], "Env": ["A=b", "PATH=/one", "PATH=/two"]}}
-        assert read_entrypoint(json.dumps(config).encode()).paths == ("two/x",)
+        assert read_start_command(json.dumps(config).encode()).programs[0].paths == ("two/x",)
 
     @pytest.mark.parametrize("config", [b"[]", b'{"config":{"Cmd":"sh"}}', b'{"config":{"Cmd":[1]}}', b"x"])
     def test_a_config_of_another_shape_is_malformed(self, config):
         with pytest.raises(ContentError, match="malformed"):
-            read_entrypoint(config)
+            read_start_command(config)
 
 
 class TestSearch:

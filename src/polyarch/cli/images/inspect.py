@@ -34,7 +34,7 @@ from polyarch.oci.signature_policy import InvalidPolicy, SignaturePolicy, Signed
 from polyarch.oci.traffic.rate_limiter import RateLimit
 from polyarch.oci.transport.addresses import InvalidSetting
 from polyarch.oci.write.assembly import RequestedPlatform
-from polyarch.platforms import InvalidPlatform
+from polyarch.platforms import InvalidPlatform, node_platforms
 
 SETTLED_AT_ONCE = 8
 
@@ -350,11 +350,11 @@ FINDINGS = frozenset({"mislabelled", "child-missing", "wrong-binary"})
 def missing(answer: Inspection, required: Sequence[RequestedPlatform]) -> list[str]:
     """The required platforms that a resolved image lacks; whoever is neutral lacks nothing.
 
-    Where neither a variant nor a version is stated, it is enough that nodes of the platform run the image.
+    Where neither a variant nor a version is stated, it is enough that nodes of the platform pull and run the image.
     """
     if not answer.constrains:
         return []
-    there = set(answer.node_platforms)
+    there = set(node_platforms(each for each in answer.platforms if each.is_usual))
     return [
         str(each.platform if is_exact else each.platform.node)
         for each in required

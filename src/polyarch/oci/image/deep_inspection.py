@@ -17,8 +17,8 @@ import msgspec
 from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.documents import ContentError, Document, classify
 from polyarch.oci.image.contents import RegistryConnection, RepositoryContents
-from polyarch.oci.image.elf import expected_machine, read_machine
-from polyarch.oci.image.entrypoint import Program, ProgramNotFound, ProgramSearch, read_entrypoint
+from polyarch.oci.image.elf import Machine, expected_machine, read_machine, runs_as_well
+from polyarch.oci.image.entrypoint import Entrypoint, Program, ProgramNotFound, ProgramSearches, read_start_command
 from polyarch.oci.image.layers import ArchiveReader, Unpacker, UnreadableLayer
 from polyarch.oci.image.layout import ImageLayout
 from polyarch.oci.image.parsing import (
@@ -155,50 +155,85 @@ class _Look:
         if platform.os not in ELF_SYSTEMS or expected is None:
             self._warn("binary-unchecked", f"programs for {platform.node} cannot be checked")
             return
+        layers = read_blobs(document)[1:]
         try:
-            program = await self._find_program(config, read_blobs(document)[1:])
-        except (ProgramNotFound, UnreadableLayer) as reason:
+            start = read_start_command(config)
+        except ProgramNotFound as reason:
             self._warn("binary-unchecked", f"{reason}")
             return
+        found = await self._find_programs(start.programs, layers)
+        main = found[start.programs[0]]
+        if isinstance(main, Program) and main.interprets and start.argument is not None:
+            behind = (await self._find_programs((start.argument,), layers))[start.argument]
+            if isinstance(behind, Program):  # otherwise it is an argument like any other
+                found[start.argument] = behind
+        checked: dict[str, None] = {}
+        for each in found.values():
+            if isinstance(each, Program) and each.path in checked:
+                continue
+            if isinstance(each, Program):
+                checked[each.path] = None
+                self._check_machine(each, expected)
+            else:
+                only = f"only {', '.join(checked)} was looked at: " if checked else ""
+                self._warn("binary-unchecked", f"{only}{each}")
+
+    def _check_machine(self, program: Program, expected: Machine) -> None:
         machine = read_machine(program.head)
         if machine is None:
             self._warn("binary-unchecked", f"{program.path} is no ELF file")
-        elif machine != expected:
+        elif machine == expected:
+            return
+        elif runs_as_well(self._entry.platform.architecture, machine):
+            what = f"{program.path} is for {machine}, which nodes of {self._entry.platform.architecture} run if their"
+            self._warn("compatible-binary", f"{what} kernels and processors have the mode for it")
+        else:
             self._warn("wrong-binary", f"{program.path} is for {machine}, not for {expected}")
 
-    async def _find_program(self, config: bytes, layers: Sequence[Blob]) -> Program:
-        scan = _Scan(ProgramSearch(read_entrypoint(config)))
-        for position, layer in enumerate(reversed(layers), start=1):
-            try:
-                program = await scan.read(self._contents, layer.digest, self.context, last=position == len(layers))
-            except Failure as failure:
-                if failure.error.code == "not-found" and layer.urls:
-                    raise ProgramNotFound("a layer of it may not be distributed and is not in the registry") from None
-                raise
-            if program is not None:
-                return program
-        raise ProgramNotFound("the image has no layers")
+    async def _find_programs(
+        self, starts: Sequence[Entrypoint], layers: Sequence[Blob]
+    ) -> dict[Entrypoint, Program | ProgramNotFound]:
+        """For each start its program, or why there is none; all are found in one reading of the layers."""
+        searches = ProgramSearches(starts)
+        scan = _Scan(searches)
+        try:
+            for position, layer in enumerate(reversed(layers), start=1):
+                try:
+                    ended = await scan.read(self._contents, layer.digest, self.context, last=position == len(layers))
+                except Failure as failure:
+                    if failure.error.code == "not-found" and layer.urls:
+                        raise ProgramNotFound(
+                            "a layer of it may not be distributed and is not in the registry"
+                        ) from None
+                    raise
+                if ended:
+                    break
+            else:
+                raise ProgramNotFound("the image has no layers")
+        except ProgramNotFound as reason:
+            searches.give_up(reason)
+        except UnreadableLayer as unreadable:
+            searches.give_up(ProgramNotFound(f"{unreadable}"))
+        return {start: searches.found[start] for start in starts}
 
 
 class _Scan:
-    """Reads layers until the program is found, within the limits of this module."""
+    """Reads layers until the programs are found, within the limits of this module."""
 
-    def __init__(self, search: ProgramSearch) -> None:
-        self._search = search
-        self._program: Program | None = None
+    def __init__(self, searches: ProgramSearches) -> None:
+        self._searches = searches
+        self._ended = False
         self._read = 0
         self._unpacked = 0
 
-    async def read(
-        self, contents: RepositoryContents, digest: str, context: RequestContext, *, last: bool
-    ) -> Program | None:
-        """The program, if this layer or those above determine it. Raises `ProgramNotFound` and `UnreadableLayer`."""
-        self._search.begin_layer()
+    async def read(self, contents: RepositoryContents, digest: str, context: RequestContext, *, last: bool) -> bool:
+        """Whether this layer and those above determine all programs. Raises `ProgramNotFound` and `UnreadableLayer`."""
+        self._searches.begin_layer()
         await contents.stream(digest, self._receive, context)
-        return self._program or self._search.look(last=last)
+        return self._ended or self._searches.look(last=last)
 
     async def _receive(self, chunks: AsyncIterator[bytes]) -> None:
-        self._search.restart_layer()  # after a broken connection the layer is read again
+        self._searches.restart_layer()  # after a broken connection the layer is read again
         unpacker, archive = Unpacker(), ArchiveReader()
         waiting: list[bytes] = []
         async for chunk in chunks:
@@ -207,22 +242,21 @@ class _Scan:
             if not over:
                 waiting.append(chunk)
             if over or sum(map(len, waiting)) >= STEP:
-                self._program = await asyncio.to_thread(self._feed, unpacker, archive, waiting)
-                if self._program is not None:
+                self._ended = await asyncio.to_thread(self._feed, unpacker, archive, waiting)
+                if self._ended:
                     return
                 waiting = []
             if over:
                 raise ProgramNotFound(f"the program is not in the first {LAYERS_LIMIT // MIB} MiB of its layers")
         if waiting:
-            self._program = await asyncio.to_thread(self._feed, unpacker, archive, waiting)
+            self._ended = await asyncio.to_thread(self._feed, unpacker, archive, waiting)
 
-    def _feed(self, unpacker: Unpacker, archive: ArchiveReader, chunks: Iterable[bytes]) -> Program | None:
+    def _feed(self, unpacker: Unpacker, archive: ArchiveReader, chunks: Iterable[bytes]) -> bool:
         for piece in chain.from_iterable(map(unpacker.feed, chunks)):
             self._unpacked += len(piece)
             if self._unpacked > UNPACKED_LIMIT:
                 raise ProgramNotFound(f"its layers unpack to more than {UNPACKED_LIMIT // MIB} MiB")
             for member in archive.feed(piece):
-                program = self._search.add(member)
-                if program is not None:
-                    return program
-        return None
+                if self._searches.add(member):
+                    return True
+        return False

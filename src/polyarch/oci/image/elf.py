@@ -56,6 +56,17 @@ _EXPECTED = {
 }
 
 
+_COMPATIBLE = {
+    "amd64": (Machine(3, 32, little=True), Machine(62, 32, little=True)),
+    "arm64": (Machine(40, 32, little=True),),
+    "mips64": (Machine(8, 32, little=False),),
+    "mips64le": (Machine(8, 32, little=True),),
+    "ppc64": (Machine(20, 32, little=False),),
+    "riscv64": (Machine(243, 32, little=True),),
+    "s390x": (Machine(22, 32, little=False),),
+}
+
+
 def read_machine(head: bytes) -> Machine | None:
     """The machine of the file that begins with ``head``; None if it is not an ELF file."""
     if len(head) < HEADER_SIZE or not head.startswith(_MAGIC):
@@ -65,6 +76,12 @@ def read_machine(head: bytes) -> Machine | None:
         return None
     little = head[5] == 1
     return Machine(int.from_bytes(head[18:20], "little" if little else "big"), bits, little)
+
+
+def runs_as_well(architecture: str, machine: Machine) -> bool:
+    """Whether kernels of the architecture run this other machine's programs, too, where they are built for it and the
+    processor has the mode, as those of amd64 run 386."""
+    return machine in _COMPATIBLE.get(architecture, ())
 
 
 def expected_machine(architecture: str) -> Machine | None:

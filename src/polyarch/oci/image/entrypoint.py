@@ -7,6 +7,10 @@ unread layer is repeated when that layer is known.
 Pure: no I/O."""
 
 import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Annotated
 
 import msgspec
@@ -14,6 +18,8 @@ import msgspec
 from polyarch.oci.documents import CONFIG_LIMIT, check_size, decode
 from polyarch.oci.image.layers import Member, clean_path
 
+MAX_PROGRAMS = 4
+"""Maximum of programs looked at of one image: wrappers and what they start."""
 MAX_STEPS = 8
 """Maximum of links and ``#!`` lines followed."""
 MAX_NAMES = 200_000
@@ -32,6 +38,8 @@ class Program(msgspec.Struct, frozen=True, gc=False):
 
     path: str
     head: bytes
+    interprets: bool = False
+    """It is the interpreter of a script."""
 
 
 class Entrypoint(msgspec.Struct, frozen=True, gc=False):
@@ -49,17 +57,101 @@ class Entrypoint(msgspec.Struct, frozen=True, gc=False):
         return tuple(clean_path(posixpath.join(self.folder, each, self.command)) for each in self.search)
 
 
-def read_entrypoint(config: bytes) -> Entrypoint:
+class StartCommand(msgspec.Struct, frozen=True, gc=False):
+    """What an image starts: the program, then those that it starts in turn, as far as the words say it."""
+
+    programs: tuple[Entrypoint, ...]
+    argument: Entrypoint | None = None
+    """The first word of ``Cmd`` after an entry point: a program if the entry point is a script that ends with
+    ``exec "$@"``, as most are."""
+
+
+def read_start_command(config: bytes) -> StartCommand:
     """The start command in a config (image specification, ``config``). Raises `ContentError`; :class:`ProgramNotFound`
     if there is none.
     """
     check_size("config", len(config), CONFIG_LIMIT)
     settings = decode(config, _Config, "the config").config or _Settings()
-    words = settings.entrypoint or settings.command or []
+    words = [*(settings.entrypoint or ()), *(settings.command or ())]
     if not words or not words[0]:
         raise ProgramNotFound("the image names no program to start")
     path = next((each[5:] for each in reversed(settings.environment or []) if each.startswith("PATH=")), DEFAULT_PATH)
-    return Entrypoint(words[0], tuple(each for each in path.split(":") if each), settings.folder or "/")
+    search, folder = tuple(each for each in path.split(":") if each), settings.folder or "/"
+    programs = dict.fromkeys(islice(_programs(words), MAX_PROGRAMS))
+    argument = settings.command[0] if settings.entrypoint and settings.command else ""
+    return StartCommand(
+        tuple(Entrypoint(each, search, folder) for each in programs),
+        Entrypoint(argument, search, folder) if argument and argument not in programs else None,
+    )
+
+
+_SHELLS = frozenset({"sh", "ash", "bash", "dash", "ksh", "zsh"})
+_WRAPPERS: Mapping[str, int] = {
+    **dict.fromkeys(("tini", "tini-static", "docker-init", "dumb-init", "catatonit", "env", "nohup", "nice"), 0),
+    **dict.fromkeys(("su-exec", "gosu", "timeout", "chroot"), 1),
+}
+"""Programs that start the one in their arguments, and how many arguments of their own come before it."""
+_WITH_VALUE = frozenset({"-e", "-p", "-n", "-u", "-k", "-s", "-r", "-C", "-g"})
+"""Options of theirs that take a value as a word of its own."""
+_SHELL_WORDS = frozenset(
+    {"[", ":", ".", "cd", "echo", "eval", "export", "false", "if", "printf", "set", "sleep", "source", "test", "then"}
+    | {"trap", "true", "ulimit", "umask", "unset", "wait", "while", "for", "do", "done", "fi", "else", "case", "{", "("}
+)
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+
+
+def _programs(words: Sequence[str]) -> Iterator[str]:
+    """The program of a command, then those that it starts: behind inits, changes of user and ``sh -c``."""
+    for _ in range(MAX_STEPS):
+        if not words or not words[0]:
+            return
+        name = posixpath.basename(words[0])
+        yield words[0]
+        if name in _SHELLS:
+            yield from _of_shell(words[1:])
+            return
+        if name not in _WRAPPERS:
+            return
+        words = _wrapped(words[1:], _WRAPPERS[name])
+
+
+def _wrapped(words: Sequence[str], own: int) -> Sequence[str]:
+    at = 0
+    while at < len(words) and (words[at].startswith("-") or _ASSIGNMENT.fullmatch(words[at])):
+        if words[at] == "--":
+            at += 1
+            break
+        at += 2 if words[at] in _WITH_VALUE else 1
+    return words[at + own :]
+
+
+def _of_shell(words: Sequence[str]) -> Iterator[str]:
+    """The programs of ``sh -c TEXT`` that can be told without a shell; of ``sh FILE`` none."""
+    at = next((at for at, word in enumerate(words) if re.fullmatch(r"-[a-z]*c[a-z]*", word)), None)
+    if at is None or at + 1 >= len(words):
+        return
+    lexer = shlex.shlex(words[at + 1], posix=True, punctuation_chars=True)
+    lexer.commenters = ""
+    command: list[str] = []
+    try:
+        for word in [*lexer, ";"]:
+            if not set(word) <= set(";&|()<>"):
+                command.append(word)
+                continue
+            yield from _of_simple_command(command, words[at + 3 :])
+            command = []
+    except ValueError:  # an open quotation
+        return
+
+
+def _of_simple_command(command: Sequence[str], arguments: Sequence[str]) -> Iterator[str]:
+    words = [word for at, word in enumerate(command) if at or not _ASSIGNMENT.fullmatch(word)]
+    if words and words[0] == "exec":
+        words = words[1:]
+    if words and words[0] == "$@":
+        words = [*arguments]
+    if words and words[0] not in _SHELL_WORDS and "$" not in words[0]:
+        yield from _programs(words)
 
 
 class ProgramSearch:
@@ -123,7 +215,7 @@ class ProgramSearch:
                 path = clean_path(posixpath.join("/", posixpath.dirname(path), found.target))
                 continue
             if not found.head.startswith(b"#!"):
-                return Program(f"/{path}", found.head)
+                return Program(f"/{path}", found.head, script)
             interpreter = _interpreter(found.head)
             if script or interpreter is None:
                 raise ProgramNotFound(f"/{path} is a script without a usable #! line")
@@ -146,6 +238,54 @@ class ProgramSearch:
             if layer.hides(path):
                 raise _Absent
         raise _Undecided(path)
+
+
+class ProgramSearches:
+    """Several searches in the same layers. ``found`` has a program, or why there is none, for each that has ended."""
+
+    def __init__(self, starts: Sequence[Entrypoint]) -> None:
+        self.found: dict[Entrypoint, Program | ProgramNotFound] = {}
+        self._searches = {start: ProgramSearch(start) for start in starts}
+
+    def begin_layer(self) -> None:
+        for _, search in self._open():
+            search.begin_layer()
+
+    def restart_layer(self) -> None:
+        for _, search in self._open():
+            search.restart_layer()
+
+    def add(self, member: Member) -> bool:
+        """Whether all have ended."""
+        for start, search in self._open():
+            try:
+                program = search.add(member)
+            except ProgramNotFound as reason:
+                self.found[start] = reason
+            else:
+                if program is not None:
+                    self.found[start] = program
+        return len(self.found) == len(self._searches)
+
+    def look(self, *, last: bool) -> bool:
+        """The same after a layer, with ``last`` after the last one."""
+        for start, search in self._open():
+            try:
+                program = search.look(last=last)
+            except ProgramNotFound as reason:
+                self.found[start] = reason
+            else:
+                if program is not None:
+                    self.found[start] = program
+        return len(self.found) == len(self._searches)
+
+    def give_up(self, reason: ProgramNotFound) -> None:
+        """End those that have not ended."""
+        for start, _ in self._open():
+            self.found[start] = reason
+
+    def _open(self) -> list[tuple[Entrypoint, ProgramSearch]]:
+        return [(start, search) for start, search in self._searches.items() if start not in self.found]
 
 
 class _Undecided(Exception):  # noqa: N818

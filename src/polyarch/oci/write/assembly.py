@@ -96,9 +96,11 @@ class RequestedPlatform(msgspec.Struct, frozen=True):
         )
 
     def is_served_by(self, platform: Platform) -> bool:
-        """Whether an image of this platform is what was asked for: it has the variant that is stated, and for a version
-        of Windows the same build, whatever its revision."""
+        """Whether an image of this platform is what was asked for: it has the variant that is stated, or one that nodes
+        pull without being told to, and for a version of Windows the same build, whatever its revision."""
         wanted = self.platform
+        if not self.variant and not platform.is_usual:
+            return False
         if wanted.os == "windows" and wanted.os_version:
             build, own = (".".join(each.split(".")[:3]) for each in (wanted.os_version, platform.os_version))
             wanted = msgspec.structs.replace(wanted, os_version="")
@@ -158,7 +160,7 @@ def assemble(
 def check_required(children: Iterable[Child], required: Iterable[RequestedPlatform]) -> None:
     """:class:`InvalidIndex` if the index lacks a required platform."""
     there = [child.platform for child in children if child.platform is not None and not child.is_attestation]
-    missing = [each.text for each in required if not any(each.matches(platform) for platform in there)]
+    missing = [each.text for each in required if not any(each.is_served_by(platform) for platform in there)]
     if missing:
         have = ", ".join(sorted(map(str, there))) or "nothing"
         lacking = f"the index would lack {', '.join(missing)}: it has {have}; add a source for each"

@@ -122,6 +122,7 @@ class TestExitCodes:
             pytest.param("1", ["--require", "linux/amd64/v1"], 0, id="the usual variant"),
             pytest.param("1", ["--require", "linux/amd64/v3"], 1, id="a newer variant"),
             pytest.param("v3", ["--require", "linux/amd64/v1"], 1, id="only a newer variant"),
+            pytest.param("v3", ["--require", "amd64"], 1, id="a variant that no node pulls by itself"),
             pytest.param("win", ["--require", "windows(10.0.17763.9)/amd64"], 0, id="the build of Windows"),
             pytest.param("win", ["--require", "windows(10.0.26100.1)/amd64"], 1, id="another build of Windows"),
             pytest.param("386", ["--require", "amd64"], 0, id="nodes run it all the same"),
