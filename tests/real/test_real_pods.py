@@ -1,15 +1,18 @@
 """Pods on real kubelets: placed by their images, started, ended, and refused where zones are too small."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.support.real_kubelets import cgroup_of, eventually, node_names, processes_of
 
 from polyarch.kube.client import Client
-from polyarch.kube.resources import PODS
+from polyarch.kube.resources import PODS, SERVICES
 from polyarch.objects import Unstructured
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.namespaces import connected, listening
 from polyarch.sandbox.tasks import until
 
 pytestmark = pytest.mark.timeout(300)
@@ -90,3 +93,46 @@ async def test_pods_that_zones_cannot_hold_are_refused_by_kubelets_unless_we_sch
         await client.create(PODS, pod(f"stock-{number}", resources=wanted), namespace=namespace)
     stock = await phases(client, namespace, 5)
     assert TOO_MUCH in stock.values(), "the sums of a node say nothing about its zones"
+
+
+@pytest.mark.req("SB-017")
+async def test_a_pod_reaches_itself_and_another_pod_of_its_node_through_a_service(
+    cluster: Sandbox, client: Client, namespace: str
+) -> None:
+    """Answers come back through the rules of the Service, with or without the kernel's module for bridges."""
+    node = node_names(cluster)[0]
+    metadata = {"labels": {"app": "server"}}
+    await client.create(PODS, pod("server", metadata=metadata, nodeName=node), namespace=namespace)
+    await client.create(PODS, pod("client", nodeName=node), namespace=namespace)
+    spec = {"selector": {"app": "server"}, "ports": [{"port": 80, "targetPort": 8080}]}
+    wanted = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "server"}, "spec": spec}
+    await client.create(SERVICES, wanted, namespace=namespace)
+    assert await phases(client, namespace, 2) == {"server": "Running", "client": "Running"}
+    document = (await client.get(SERVICES, "server", namespace=namespace, type=Unstructured)).document
+    service = document["spec"]["clusterIP"]
+    server, other = [await process_in(cluster, client, namespace, name) for name in ("server", "client")]
+    with listening(server, "0.0.0.0", 8080):
+        for pid in (server, other):
+            await eventually(reaches(pid, service), "the Service does not lead to its pod")
+
+
+async def process_in(cluster: Sandbox, client: Client, namespace: str, name: str) -> int:
+    """The pid of a process in the network namespace of a pod."""
+    found = await client.get(PODS, name, namespace=namespace, type=Unstructured)
+    group = cgroup_of(cluster, found.metadata.uid, "pids")
+    assert group is not None
+    return next(pid for _, pid in processes_of(group))
+
+
+def reaches(pid: int, address: str) -> Callable[[], Any]:
+    """Whether a connection from there is accepted within three seconds."""
+
+    async def look() -> bool:
+        try:
+            async with asyncio.timeout(3):
+                (await connected(pid, address, 80)).close()
+        except (OSError, TimeoutError):
+            return False
+        return True
+
+    return look
