@@ -21,7 +21,7 @@ from polyarch.kube import config
 from polyarch.kube.client import Client
 from polyarch.kube.errors import ApiError, Forbidden, NotFound
 from polyarch.kube.resources import NAMESPACES, NODES, PODS, RUNTIME_CLASSES, SECRETS, Resource
-from polyarch.manifests.scan.pod_specs import KINDS
+from polyarch.manifests.scan.kinds import NAMES
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.objects import (
     Namespace,
@@ -314,7 +314,7 @@ def pods_from(documents: Iterable[FileDocument], *, namespace: str) -> tuple[lis
         raise problems[0]
     if not pods:
         files = ", ".join(dict.fromkeys(document.file for document in documents)) or "the files"
-        kinds = f"{', '.join(KINDS)} or a Kubeflow job"
+        kinds = f"{', '.join(NAMES)} or a Kubeflow job"
         raise UsageError(f"{files}: nothing to explain; expected objects of the kinds {kinds}")
     return pods, problems
 

@@ -20,6 +20,7 @@ from polyarch.manifests.bundle import (
 )
 from polyarch.manifests.rules.catalogue import DOCUMENT_RULES
 from polyarch.manifests.scan.nodes import SyntaxProblem, compose, value
+from polyarch.manifests.scan.paths import is_skipped_directory
 from polyarch.manifests.scan.scanning import FILE_NAMES, Kustomization, Kustomizations, Scan, read_kustomization, scan
 from polyarch.manifests.scan.text import SourceText, UnreadableText
 
@@ -80,20 +81,46 @@ def read_subscription(path: str) -> Scan:
 # -- kustomizations
 
 
+MOST_FOLDERS = 5_000
+"""Folders of a repository that are searched for kustomizations which name a file as a patch."""
+
+
 def read_kustomizations(given: InputFiles) -> Kustomizations:
     """Those among the files and above what is named; one that cannot be read says nothing.
 
-    Of one above a directory only the patches count: its ``images`` are applied within the given paths.
+    Of one above a directory, or elsewhere in the repository of a file that is named by itself, only the patches count:
+    its ``images`` are applied within the given paths.
     """
     files = (Path(path) for path in given.files if path not in given.streams)
     found = dict(_read_kustomizations(_place(path) for path in files if path.name in FILE_NAMES))
     above = {each for path in given.named if not path.is_dir() for each in folders_upward(_place(path).parent)}
     for folder, kustomization in _read_kustomizations(_beside(above)):
         found.setdefault(folder, kustomization)
+    beside = {root for path in given.named if not path.is_dir() for root in _repositories(_place(path).parent)}
+    for folder, kustomization in _read_kustomizations(each for root in sorted(beside) for each in _below(root)):
+        found.setdefault(folder, msgspec.structs.replace(kustomization, images=()))
     above = {each for path in given.named if path.is_dir() for each in folders_upward(_place(path))[1:]}
     for folder, kustomization in _read_kustomizations(_beside(above)):
         found.setdefault(folder, msgspec.structs.replace(kustomization, images=()))
     return Kustomizations(found, here=Path.cwd().as_posix())
+
+
+def _repositories(folder: Path) -> Iterator[Path]:
+    """Where the kustomizations are that may name a file of the folder as a patch: its repository, or where we are."""
+    top, here = folders_upward(folder)[-1], Path.cwd()
+    if (top / ".git").exists():
+        yield top
+    elif folder.is_relative_to(here) and here != Path(here.anchor):
+        yield here
+
+
+def _below(root: Path) -> Iterator[Path]:
+    """The kustomizations below a folder, of its first :data:`MOST_FOLDERS` folders."""
+    for number, (directory, names, files) in enumerate(os.walk(root)):
+        if number >= MOST_FOLDERS:
+            return
+        names[:] = sorted(name for name in names if not is_skipped_directory(name))
+        yield from (Path(directory) / name for name in sorted(FILE_NAMES.intersection(files)))
 
 
 def _place(path: Path) -> Path:

@@ -39,11 +39,18 @@ _SCHEDULING: Final = ("nodeSelector", "affinity", "tolerations")
 
 def templates_of(document: FileDocument, *, namespace: str) -> Iterator[FileDocument]:
     """The pods of an object as documents; errors in them name the lines of the object. None for other objects."""
-    places = list(places_of(document.kind, document.node))
+    places = list(
+        places_of(document.kind, document.node, group=str(document.content.get("apiVersion")).rpartition("/")[0])
+    )
     if not places and document.kind in _NEEDED:
         raise document.error(f"a {document.kind} needs a pod template at {_NEEDED[document.kind]}; there is none")
     for place in places:
-        if isinstance(_at(document.content, segments(place.pointer)).get("containers"), list | dict):
+        own = _at(document.content, segments(place.pointer)).get("containers")
+        if (
+            isinstance(own, list | dict)
+            and not place.place.completed
+            and all(each.is_container for each in place.holders)
+        ):
             yield _template(document, place, namespace)
         else:
             yield from _assembled(document, place, namespace)
@@ -61,9 +68,9 @@ def _template(document: FileDocument, place: PodSpecLocation, namespace: str) ->
 def _assembled(document: FileDocument, place: PodSpecLocation, namespace: str) -> Iterator[FileDocument]:
     """A pod of containers that stand in several places; of a PipelineRun one for each task."""
     path = segments(place.pointer)
-    outer = _at(document.content, segments(place.inherited.pointer)) if place.inherited is not None else {}
-    inner = _at(document.content, path)
-    scheduling = {key: value for each in (outer, inner) for key in _SCHEDULING if (value := each.get(key)) is not None}
+    said = [_at(document.content, segments(outer.pointer)) for outer in reversed(place.inherited)]
+    said.append(_at(document.content, path))
+    scheduling = {key: value for each in said for key in _SCHEDULING if (value := each.get(key)) is not None}
     tasks: dict[str, list[ImageUser]] = {}
     for holder in place.holders:
         task, found, _ = holder.pointer.rpartition(_OF_TASK)
@@ -71,16 +78,19 @@ def _assembled(document: FileDocument, place: PodSpecLocation, namespace: str) -
     for task, holders in tasks.items():
         spec = {
             **{
-                field: [
-                    {"name": each.name or "main", **_at(document.content, segments(each.pointer))}
-                    for each in holders
-                    if each.role == role
-                ]
+                field: [_container(document, each) for each in holders if each.role == role]
                 for field, role in (("containers", "container"), ("initContainers", "init"))
             },
             **scheduling,
         }
         yield document.part(path, _pod(document, segments(task), namespace, {}, spec))
+
+
+def _container(document: FileDocument, holder: ImageUser) -> dict[str, Any]:
+    content = _at(document.content, segments(holder.pointer))
+    if not holder.is_container:
+        return {"name": "main", "image": content.get(holder.field)}
+    return {"name": holder.name or "main", **content}
 
 
 def _pod(

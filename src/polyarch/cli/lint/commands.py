@@ -122,7 +122,8 @@ def lint_files(
     report = judged(over(run, jobs=jobs), settings, keeping, messages=messages, show_suppressed=show_suppressed)
     write_reports(report, wanted, messages=messages)
     if not report.summary.objects and report.summary.complete:
-        messages.note("no checkable objects in the given paths")
+        if not report.findings:
+            messages.note("no checkable objects in the given paths")
         return max(report.exit_code, 1 if fail_if_no_objects else 0)
     return report.exit_code
 

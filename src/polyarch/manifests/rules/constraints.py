@@ -1,6 +1,6 @@
 """The rules for the platforms that a pod admits, compared with those that its images support.
 
-MA101 to MA107, MA109 and MA115. A pod specification gets at most one of MA105, MA104, MA107, MA102 and MA101;
+MA101 to MA107, MA109, MA115 and MA118. A pod specification gets at most one of MA105, MA104, MA107, MA102 and MA101;
 :func:`check_constraints` says which.
 
 Pure.
@@ -13,7 +13,15 @@ from yaml.nodes import Node
 from polyarch.manifests.finding import PlatformSets, Repair, Rule, Severity
 from polyarch.manifests.operations import Add, TreeOperation
 from polyarch.manifests.rules import repairs
-from polyarch.manifests.rules.facts import FindingDraft, PodFacts, RepairError, RuleCheck, needs_flag, repair
+from polyarch.manifests.rules.facts import (
+    FindingDraft,
+    PodFacts,
+    RepairError,
+    RuleCheck,
+    needs_flag,
+    one_operation,
+    repair,
+)
 from polyarch.manifests.rules.repairs import add_systems, non_empty, restrict, without_entries
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.pod_specs import RequiredNodeAffinity, Term
@@ -29,6 +37,10 @@ def check_constraints(facts: PodFacts) -> Iterator[FindingDraft]:
     """The first of the five that applies, and empty terms besides."""
     if facts.supported.neutral:
         return
+    if facts.is_open:
+        if not facts.supported.unrestricted:
+            yield conflict_draft(facts)
+        return
     required = facts.pod_spec.required
     blank = [term for term in required.terms if term.is_empty] if required else []
     hopeless = required is not None and len(blank) == len(required.terms)
@@ -41,7 +53,7 @@ def check_constraints(facts: PodFacts) -> Iterator[FindingDraft]:
     elif required is not None and not required.terms:
         yield no_terms(facts, required)
     elif hopeless:
-        yield from (empty_term(facts, term, every=True) for term in blank)
+        yield empty_term(facts, blank[0], every=True)
     elif not facts.admitted & _within(facts):
         yield nowhere_draft(facts)
     elif facts.excess:
@@ -51,7 +63,7 @@ def check_constraints(facts: PodFacts) -> Iterator[FindingDraft]:
         elif facts.has_architectures:
             yield excess_draft(facts)
         elif (
-            not facts.pod_spec.is_patch and not facts.pod_spec.node_name
+            not facts.pod_spec.is_part and not facts.pod_spec.node_name
         ):  # the patched resource may have the constraint
             yield unconstrained_draft(facts)
 
@@ -177,7 +189,7 @@ def widening(facts: PodFacts, write: Callable[[PodFacts], Iterable[TreeOperation
 
 def unused_platforms(facts: PodFacts) -> frozenset[NodePlatform]:
     platforms = facts.platforms
-    if not facts.has_architectures or not facts.supported.exact or platforms.is_everything:
+    if not facts.has_architectures or not facts.supported.exact or platforms.is_everything or facts.is_open:
         return frozenset()
     useful = frozenset(platforms) & facts.universe
     if not useful & facts.admitted:  # MA104 or MA105 says more
@@ -300,7 +312,7 @@ MA106 = Rule(
 
 def check_missing_system(facts: PodFacts) -> Iterator[FindingDraft]:
     unsaid = facts.has_architectures and not facts.selector_systems and not facts.supported.neutral
-    if unsaid and not facts.pod_spec.is_patch:
+    if unsaid and not facts.pod_spec.is_part and not facts.is_open:
         terms = non_empty(facts)
         if not terms or not all(any(map(sets.is_os_constraint, term.expressions)) for term in terms):
             yield _without_system(facts)
@@ -461,7 +473,7 @@ def check_os_name(facts: PodFacts) -> Iterator[FindingDraft]:
     reasons = []
     if lacking:
         reasons.append(f"{', '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no platform for it")
-    if facts.admitted and not _admits_system(facts, system):
+    if facts.admitted and not facts.is_open and not _admits_system(facts, system):
         reasons.append(f"its node constraints admit only {listed(facts.admitted)}")
     if node is not None and reasons:
         yield FindingDraft(
@@ -479,6 +491,37 @@ def _admits_system(facts: PodFacts, system: str) -> bool:
     """Whether a node of the system could be admitted, also where the universe has none."""
     architectures = {each.architecture for each in facts.universe} | {"amd64"}
     return any(facts.constraints.admits(NodePlatform(system, architecture)) for architecture in architectures)
+
+
+# -- MA118: a node selector or node affinity that the API server refuses -----------------------------------------------
+# What is refused is not interpreted: the other rules on constraints are silent until it is corrected.
+
+
+MA118 = Rule(
+    id="MA118",
+    severity=Severity.ERROR,
+    title="A node constraint is invalid",
+    meaning="The API server refuses the node selector or the node affinity: an operator that does not exist, values "
+    "that are no list or no texts, a mapping in place of a list, a field that terms do not have.",
+    fix="Writes the operator in its case, one value as a list, numbers and booleans in quotes; the rest has no fix.",
+)
+
+
+def check_invalid_constraints(facts: PodFacts) -> Iterator[FindingDraft]:
+    document = facts.pod_spec.document.index
+    for mistake in facts.mistakes:
+        if mistake.operation is not None:
+            correction = one_operation(facts, mistake.operation)
+        else:
+            correction = Repair((), note="only its author knows what is meant", document=document)
+        yield FindingDraft(
+            rule=MA118,
+            message=f"{facts.subject} has an invalid node constraint, which the API server refuses: {mistake.what}",
+            hint="correct it; until then nothing else is said of what the pod requires",
+            node=mistake.node,
+            pointer=mistake.pointer,
+            repair=correction,
+        )
 
 
 # -- parts of messages: platform sets, which image lacks what, and the value at fault ----------------------------------
@@ -534,6 +577,7 @@ POD_RULES = (
     RuleCheck(MA109, check_node_selector),
     RuleCheck(MA106, check_missing_system),
     RuleCheck(MA115, check_os_name),
+    RuleCheck(MA118, check_invalid_constraints),
 )
 ONE_OF = (MA105, MA104, MA107, MA102, MA101)
 """``check_constraints`` chooses at most one of these for a pod specification."""

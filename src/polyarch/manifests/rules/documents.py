@@ -3,6 +3,7 @@
 Pure.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +12,9 @@ from polyarch.manifests.edit.style import is_json
 from polyarch.manifests.finding import NO_OBJECT, Finding, ObjectReference, Repair, Rule, Severity, Span, fingerprint
 from polyarch.manifests.operations import Add, Remove, Rename, Replace, TreeOperation
 from polyarch.manifests.rules.facts import FindingDraft, ObjectFacts, RuleCheck
+from polyarch.manifests.scan import kinds
 from polyarch.manifests.scan.nodes import find, get
-from polyarch.manifests.scan.pod_specs import KubeObject
+from polyarch.manifests.scan.pod_specs import PATCHED, KubeObject, unknown_images
 from polyarch.manifests.scan.scanning import Duplicate, Scan
 from polyarch.manifests.scan.text import SourceText
 
@@ -214,10 +216,69 @@ def unproven(source: SourceText, problem: str) -> Finding:
     )
 
 
+# -- MA905: an image in a kind that nobody has told about --------------------------------------------------------------
+
+
+MA905 = Rule(
+    id="MA905",
+    severity=Severity.INFO,
+    title="Something that may run was not checked",
+    meaning="The object is of a kind that polyarch does not know, and something in it looks like an image "
+    "(unknown-kind, an error with --require); or a podSpecPatch may change what its pods require (patched). Exclude "
+    "the rule where such objects run nothing.",
+    subs=("unknown-kind", "patched"),
+)
+
+_WITHOUT_PODS = re.compile(
+    r"|apps|batch|policy|autoscaling|extensions|(?:.+\.)?k8s\.io|kind\.x-k8s\.io|config\.kubernetes\.io"
+    r"|(?:config|image|operator|machineconfiguration|build|route)\.openshift\.io"
+    r"|operators\.coreos\.com|(?:.+\.)?operatorframework\.io|polyarch\.dev|multiarch\.openshift\.io"
+)
+"""Groups whose kinds are either in the table of kinds or run no image that they name."""
+
+
+def check_unchecked(facts: ObjectFacts) -> Iterator[FindingDraft]:
+    """Each object is named once."""
+    subject = facts.object
+    patched = next((each for each in facts.pods if each.pod_spec.apart == PATCHED), None)
+    if patched is not None:
+        yield FindingDraft(
+            rule=MA905,
+            sub="patched",
+            message=f"{patched.subject}: {PATCHED}, so its node constraints were not checked",
+            hint="compare the patch with the platforms of its images",
+            node=patched.pod_spec.node,
+            pointer=patched.pod_spec.pointer,
+        )
+    if not (subject.kind and subject.api_version) or subject.patched_by is not None:
+        return
+    if kinds.is_known(subject.kind, subject.group) or _WITHOUT_PODS.fullmatch(subject.group):
+        return
+    if "mage" not in subject.document.chunk:
+        return
+    taken = {id(image.node) for each in facts.pods for image in each.pod_spec.images}
+    found = unknown_images(subject, taken)
+    if not found:
+        return
+    text, node, where = found[0]
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    yield FindingDraft(
+        rule=MA905,
+        sub="unknown-kind",
+        severity=Severity.ERROR if facts.options.require else None,
+        message=f"{subject.reference} of {subject.api_version} names {text}{more}, which was not checked: "
+        "polyarch does not know the kind",
+        hint=f"ask polyarch inspect {text}, or exclude MA905 in .polyarch.yaml",
+        node=node,
+        pointer=where,
+        images=(text,),
+    )
+
+
 # -- the rules of this module ------------------------------------------------------------------------------------------
 
 
-OBJECT_RULES = (RuleCheck(MA117, check_obsolete_object),)
+OBJECT_RULES = (RuleCheck(MA117, check_obsolete_object), RuleCheck(MA905, check_unchecked))
 DOCUMENT_RULES = (
     RuleCheck(MA901, check_template),
     RuleCheck(MA902, check_unparsed),

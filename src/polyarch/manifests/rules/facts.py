@@ -17,7 +17,7 @@ from polyarch.manifests.operations import TreeOperation, segments
 from polyarch.manifests.rules.options import LintOptions
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.nodes import get, item, text_of
-from polyarch.manifests.scan.pod_specs import Expression, KubeObject, LabelEntry, PodSpec, Term
+from polyarch.manifests.scan.pod_specs import Expression, KubeObject, LabelEntry, Mistake, PodSpec, Term, mistakes
 from polyarch.manifests.scan.sets import Constraints, ImageInspections, PodPlatforms
 from polyarch.platforms import NodePlatform, PlatformSet
 
@@ -105,6 +105,24 @@ class PodFacts:
         return frozenset(platform for platform in self.admitted if platform not in self.platforms)
 
     @cached_property
+    def variable(self) -> str:
+        """A value of an architecture or operating system label that is filled in later; empty if there is none."""
+        given = [(entry.key, entry.value) for entry in self.pod_spec.node_selector]
+        given += [(clause.key, value) for clause in self.expressions for value in clause.values]
+        found = (value for key, value in given if key in sets.PLATFORM_KEYS and sets.is_variable(value))
+        return next(found, "")
+
+    @cached_property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        """What the API server refuses in its node selector and node affinity."""
+        return tuple(mistakes(self.pod_spec))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what the pod requires is not known: it stands elsewhere, is filled in later, or is refused."""
+        return bool(self.pod_spec.apart or self.variable or self.mistakes)
+
+    @cached_property
     def selector_architectures(self) -> tuple[LabelEntry, ...]:
         return tuple(entry for entry in self.pod_spec.node_selector if entry.key in sets.ARCHITECTURE_KEYS)
 
@@ -141,7 +159,7 @@ class PodFacts:
         """Name of the object for messages; with the name of the pod specification if the object has several."""
         subject, path = self.pod_spec.object, segments(self.pod_spec.pointer)
         start = len(segments(subject.pointer))
-        for depth in range(len(path) - 1, start, -1):
+        for depth in range(len(path), start, -1):
             node = item(subject.document.root, pointer(*path[:depth]))
             name = text_of(get(node, "name")) if path[depth - 1].isdigit() else None
             if name:
@@ -152,6 +170,8 @@ class PodFacts:
         """Raises :class:`RepairError` for a patch, and for a pod specification with duplicate keys."""
         if self.pod_spec.is_patch:
             raise RepairError("it is a patch of a kustomization; fix the resource that it patches")
+        if self.pod_spec.apart:
+            raise RepairError(self.pod_spec.apart)
         if self.pod_spec.duplicates:
             raise RepairError(f"the key {self.pod_spec.duplicates[0][0]} is duplicated in it; remove one first")
 
@@ -159,12 +179,22 @@ class PodFacts:
     def target(self) -> RepairTarget:
         """The platforms to write; raises :class:`RepairError` if they are not certain."""
         self.check_editable()
+        if self.variable:
+            raise RepairError(f"{self.variable} is filled in later")
+        if self.mistakes:
+            raise RepairError(f"{self.mistakes[0].what}; correct that first")
+        if self.pod_spec.required_architecture is not None:
+            raise RepairError(f"{self.pod_spec.required_architecture.pointer} requires an architecture, too")
         supported, options = self.supported, self.options.fixes
         platforms = supported.platforms
         if not supported.exact:
             if not options.assume:
-                unknown = ", ".join(image.name for image in supported.images if image.platforms is None)
-                raise RepairError(f"the platforms of {unknown} are unknown; resolve it, or state them with --assume")
+                unknown = [image.name for image in supported.images if image.platforms is None]
+                if self.pod_spec.added_image:
+                    unknown.append(f"the image that the operator takes without {self.pod_spec.added_image}")
+                raise RepairError(
+                    f"the platforms of {', '.join(unknown)} are unknown; resolve it, or state them with --assume"
+                )
             platforms = platforms & PlatformSet.of(options.assume)
             if supported.os_name:
                 platforms = PlatformSet.of(pair for pair in platforms if pair.os == supported.os_name)

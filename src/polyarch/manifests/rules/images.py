@@ -17,6 +17,7 @@ from polyarch.manifests.finding import PlatformSets, Repair, Rule, Severity
 from polyarch.manifests.operations import Replace
 from polyarch.manifests.rules.facts import NO_SETS, FindingDraft, PodFacts, RuleCheck
 from polyarch.manifests.rules.options import LintOptions
+from polyarch.manifests.scan.pod_specs import has_image_trigger
 from polyarch.manifests.scan.sets import ImageInspection, listed, texts
 from polyarch.oci.inspection import Inspection, InspectionError, InspectionWarning, Status
 from polyarch.oci.reference import Reference
@@ -42,6 +43,8 @@ class ImageLocation:
     pointer: str
     document: int
     options: LintOptions
+    triggered: bool = False
+    """Whether OpenShift fills in the image when an image stream changes."""
     constrains: bool = True
     """Whether its platforms limit where a pod can run."""
 
@@ -95,6 +98,7 @@ class ImageLocation:
 def places_of(facts: PodFacts) -> Iterator[ImageLocation]:
     """The images of a pod."""
     subject = str(facts.pod_spec.object.reference)
+    triggered = has_image_trigger(facts.pod_spec.object)
     for image in facts.supported.images:
         use = image.use
         yield ImageLocation(
@@ -107,6 +111,7 @@ def places_of(facts: PodFacts) -> Iterator[ImageLocation]:
             pointer=use.pointer,
             document=facts.pod_spec.document.index,
             options=facts.options,
+            triggered=triggered,
             constrains=image.platforms is not None and not image.platforms.is_everything,
         )
 
@@ -139,9 +144,12 @@ def check_unresolved_image(place: ImageLocation) -> Iterator[FindingDraft]:
     answer, name, inspection = place.answer, place.name, place.answer.inspection
     if answer.platforms is not None:
         return
-    if not name:
-        message = f"{place.subject}: {place.holder} names no image"
-        yield place.draft(MA001, message, "name the image", sub="not-a-reference")
+    if not name.strip():
+        message, hint = f"{place.subject}: {place.holder} names no image", "name the image"
+        if place.triggered:
+            message = f"{place.subject}: {place.holder} gets its image by an ImageChange trigger, so it is unknown"
+            hint = "ask polyarch inspect for the image of the trigger, and polyarch fix with --assume"
+        yield place.draft(MA001, message, hint, sub="not-a-reference")
     elif answer.reference is None:
         message = f"{place.subject} has the image {name!r}, which is not an image reference: {answer.problem}"
         hint = "render the manifest first, or write NAME:TAG or NAME@sha256:DIGEST"

@@ -103,7 +103,9 @@ MA110 = Rule(
 
 def check_unknown_values(facts: PodFacts) -> Iterator[FindingDraft]:
     for entry in facts.pod_spec.node_selector:
-        meant = _meant_value(entry.key, entry.value) if entry.key in sets.PLATFORM_KEYS else entry.value
+        if entry.key not in sets.PLATFORM_KEYS or sets.is_variable(entry.value):
+            continue
+        meant = _meant_value(entry.key, entry.value)
         if meant != entry.value:
             operation = Replace(entry.pointer, meant)
             yield _unknown_value_draft(facts, entry.key, entry.value, meant, entry.value_node, operation)
@@ -115,7 +117,7 @@ def check_unknown_values(facts: PodFacts) -> Iterator[FindingDraft]:
 
 def _unknown_values(facts: PodFacts, clause: Expression) -> Iterator[FindingDraft]:
     for index, (text, node) in enumerate(zip(clause.values, clause.value_nodes, strict=True)):
-        meant = _meant_value(clause.key, text)
+        meant = text if sets.is_variable(text) else _meant_value(clause.key, text)
         if meant == text:
             continue
         where = f"{clause.pointer}/values/{index}"
@@ -298,7 +300,7 @@ MA112 = Rule(
 
 def check_missing_preferences(facts: PodFacts) -> Iterator[FindingDraft]:
     prefer = facts.options.prefer
-    if not prefer or facts.platforms.is_everything or not facts.supported.exact:
+    if not prefer or facts.platforms.is_everything or not facts.supported.exact or facts.is_open:
         return
     usable = {each.architecture for each in facts.admitted if each in facts.platforms}
     option = f"--prefer {','.join(f'{architecture}={weight}' for architecture, weight in prefer.items())}"
@@ -423,7 +425,7 @@ MA114 = Rule(
 
 
 def check_init_containers(facts: PodFacts) -> Iterator[FindingDraft]:
-    if facts.pod_spec.is_patch:  # the regular containers may be in the patched resource
+    if facts.pod_spec.is_part:  # the regular containers may be in the patched resource
         return
     ordinary = [image for image in facts.supported.images if image.use.role == "container"]
     if len(ordinary) == len(facts.supported.images) or any(image.platforms is None for image in ordinary):

@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 from yaml.nodes import MappingNode, Node, SequenceNode
 
+from polyarch.kube.patches import pointer
 from polyarch.manifests.edit.draft import SharedEdit, shared_edits, sharing
 from polyarch.manifests.edit.layout import CannotEdit
 from polyarch.manifests.finding import Repair
@@ -25,13 +26,14 @@ from polyarch.manifests.operations import (
     Replace,
     TreeOperation,
     apply,
+    ensure,
     is_below,
     read,
     rebase,
 )
 from polyarch.manifests.rules.facts import FindingDraft, PodFacts, RepairError
 from polyarch.manifests.scan import sets
-from polyarch.manifests.scan.nodes import Document, get, is_null, value
+from polyarch.manifests.scan.nodes import Document, get, is_null, item, value
 from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS, Expression, KubeObject, LabelEntry, PodSpec, Term
 from polyarch.manifests.scan.sets import ARCHITECTURE_KEY, OS_KEY, NodeRequirement, meant_architecture
 from polyarch.platforms import NodePlatform
@@ -132,12 +134,17 @@ def in_node_affinity(facts: PodFacts, path: tuple[str, ...], members: list[Any])
     """Append members to a list in ``nodeAffinity``, creating the missing mappings above it."""
     node, where = facts.pod_spec.affinity
     rest = ("nodeAffinity", *path)
+    if is_null(node) and facts.pod_spec.place.refused:
+        raise RepairError(facts.pod_spec.place.refused)
     while rest and isinstance(node, MappingNode):
         node, where, rest = get(node, rest[0]), f"{where}/{rest[0]}", rest[1:]
     if not rest:
         return extend(node, where, members)
     if not is_null(node):
         raise RepairError(f"{where} is not a mapping")
+    document = facts.pod_spec.document
+    if node is None and item(document.root, where.rpartition("/")[0]) is None:
+        return [ensure(document.value, where + pointer(*rest), members)]
     value = reduce(lambda member, segment: {segment: member}, reversed(rest), cast("Any", members))
     return [Add(where, value) if node is None else Replace(where, value)]
 
@@ -365,7 +372,7 @@ def for_all_users(drafts: Iterable[Entry], pods: Iterable[PodFacts]) -> list[Ent
     shared = any(subject.document.shared for subject, _, _ in entries)
     if shared:
         entries = [(subject, facts, _at_each_use(facts, draft)) for subject, facts, draft in entries]
-    if any(spec.inherited for spec in specs):
+    if any(spec.inherited for spec in specs) or len({id(spec.node) for spec in specs}) < len(specs):
         entries = _for_all_heirs(entries, specs)
     return _for_all_uses(entries, specs) if shared else entries
 
@@ -460,7 +467,11 @@ def _touches(repair: Repair | None, spec: PodSpec, document: Document) -> bool:
     if spec.document is not document or repair is None:
         return False
     roots = (*spec.uses, spec.affinity[1], *(entry.pointer for entry in spec.node_selector))
-    return any(is_below(operation.pointer, root) for operation in repair.operations for root in roots)
+    return any(
+        is_below(operation.pointer, root) or is_below(root, operation.pointer)
+        for operation in repair.operations
+        for root in roots
+    )
 
 
 def _needs(draft: FindingDraft) -> tuple[str, str, bytes]:

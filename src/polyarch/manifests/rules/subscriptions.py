@@ -450,7 +450,7 @@ def _lost_labels(
     for name in names:
         bundle = bundles.get((package, name))
         if bundle is not None and bundle is not head:
-            for key in sorted(_labels(bundle)):
+            for key in sorted(_labels(bundle) | _implied(bundle)):
                 if key not in kept and not _is_default(key, kept):
                     older.setdefault(key, []).append(name)
     if older:
@@ -481,6 +481,20 @@ def _labels(bundle: _Blob) -> frozenset[str]:
         elif entry.get("type") == "olm.bundle.object":
             found |= _promising(_embedded(at(entry, "value", "data")))
     return frozenset(found)
+
+
+def _implied(bundle: _Blob) -> frozenset[str]:
+    """The labels that a bundle without any of a kind has by default, where its metadata is known."""
+    known = any(
+        each.get("type") in ("olm.csv.metadata", "olm.bundle.object")
+        for each in mappings(bundle.value.get("properties"))
+    )
+    own = _labels(bundle)
+    return frozenset(
+        prefix + default
+        for prefix, default in _DEFAULTS.items()
+        if known and not any(each.startswith(prefix) for each in own)
+    )
 
 
 def _embedded(data: object) -> object:

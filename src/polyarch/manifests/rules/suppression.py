@@ -22,7 +22,7 @@ from polyarch.manifests.rules.catalogue import RULES
 from polyarch.manifests.rules.documents import unmatched
 from polyarch.manifests.rules.engine import RepairableFinding
 from polyarch.manifests.scan.composer import children
-from polyarch.manifests.scan.nodes import entries, find, text_of
+from polyarch.manifests.scan.nodes import entries, find, item, text_of
 from polyarch.manifests.scan.scanning import Scan
 
 PREFIX = "ignore-check.polyarch.dev/"
@@ -100,8 +100,17 @@ def suppressions(scan: Scan) -> list[Suppression]:
 
 
 def _annotations(scan: Scan) -> Iterator[Suppression]:
-    for subject in scan.objects:
-        for key, key_node, member in entries(find(subject.node, "metadata", "annotations")):
+    """Those of objects, and of pod templates for their pods."""
+    places = [(subject, subject.node, subject.pointer) for subject in scan.objects]
+    known = {(subject.document.index, subject.pointer) for subject in scan.objects}
+    for pod_spec in scan.pod_specs:
+        outer = pod_spec.pointer.rpartition("/")[0]
+        template = item(pod_spec.document.root, outer)
+        if template is not None and (pod_spec.document.index, outer) not in known:
+            known.add((pod_spec.document.index, outer))
+            places.append((pod_spec.object, template, outer))
+    for subject, node, where in places:
+        for key, key_node, member in entries(find(node, "metadata", "annotations")):
             if key.startswith(PREFIX):
                 yield Suppression(
                     rule=key.removeprefix(PREFIX),
@@ -109,7 +118,7 @@ def _annotations(scan: Scan) -> Iterator[Suppression]:
                     span=subject.document.span(key_node),
                     what=f"annotation {key}",
                     document=subject.document.index,
-                    subject=subject.pointer,
+                    subject=where,
                     object=subject.reference,
                 )
 

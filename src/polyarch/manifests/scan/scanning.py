@@ -145,7 +145,7 @@ def read_kustomization(documents: Iterable[Document]) -> Kustomization:
 
 
 _SIGNS = (
-    b"image",
+    b"mage",  # image, Image
     b"nodeSelector",
     b"nodeAffinity",
     b"operatorframework.io/",
@@ -260,8 +260,8 @@ def _pod_specs(document: Document, objects: list[KubeObject], entries: tuple[Ima
         taken[id(subject)] |= {id(place.node), id(place.covers)}
         if place.covers is not None:
             covering.add(id(place.node))
-        inherited = 0 if place.inherited is None else id(place.inherited.node)
-        key = (id(subject), id(place.node), inherited, *(id(holder.node) for holder in place.holders))
+        inherited = [id(each.node) for each in place.inherited]
+        key = (id(subject), id(place.node), *inherited, 0, *(id(holder.node) for holder in place.holders))
         found.setdefault(key, []).append((subject, place))
 
     for subject in objects:
@@ -295,12 +295,15 @@ def _pod_spec(found: list[tuple[KubeObject, PodSpecLocation]], entries: tuple[Im
         uses=tuple(uses),
         images=tuple(image for image in images if image.text or subject.patched_by is None),
         inherited=place.inherited,
+        place=place.place,
+        added_image=place.added_image,
+        apart=place.apart,
         duplicates=tuple(_repeated(document, place)),
     )
 
 
 def _image(holder: ImageUser, entries: tuple[ImageEntry, ...]) -> ImageUse:
-    keys = ("image", "reference") if holder.role == "volume" else ("image",)
+    keys = ("image", "reference") if holder.role == "volume" else (holder.field,)
     node = find(holder.node, *keys)
     text = text_of(node) or ""
     return ImageUse(

@@ -10,6 +10,7 @@ nodes have them, and a guess would be wrong on some cluster.
 Pure.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -82,8 +83,21 @@ class ImageInspection:
     """None if unknown; everything if the image does not constrain."""
 
 
+_VARIABLE = re.compile(
+    r"\{\{.*\}\}|\{%.*%\}|<%.*%>|\(\(.*\)\)|\[\[.*\]\]|\$[({\[A-Za-z_]|__\w+?__|<[\w .-]+>|%\w+%|@@?\w+@",
+    re.ASCII | re.DOTALL,
+)
+
+
+def is_variable(text: str) -> bool:
+    """Whether a text is, or has, something that a later step fills in: ``{{x}}``, ``$(x)``, ``${x}``, ``__X__``, and so
+    on.
+    """
+    return bool(_VARIABLE.search(text))
+
+
 def _answer(text: str, inspection: Inspection | None) -> ImageInspection:
-    if "$(" in text or "${" in text:
+    if is_variable(text):
         return ImageInspection(text, None, "it has a variable that is not filled in", None, None)
     try:
         reference = parse(text)
@@ -120,7 +134,7 @@ class PodPlatforms:
     """Before ``spec.os.name``."""
     os_name: str = ""
     partial: bool = False
-    """The pod has more images than these (a patch)."""
+    """The pod has more images than these: it is a patch, or an operator adds one."""
 
     @cached_property
     def platforms(self) -> PlatformSet:
@@ -167,7 +181,8 @@ def supported(pod_spec: PodSpec, answers: ImageInspections) -> PodPlatforms:
     """What the images of a pod have in common."""
     images = tuple(_supported(use, answers) for use in pod_spec.images)
     common = shared_platforms(image.platforms for image in images if image.platforms is not None)
-    return PodPlatforms(images, common, os_name=meant_system(pod_spec.os_name), partial=pod_spec.is_patch)
+    partial = pod_spec.is_part or bool(pod_spec.added_image)
+    return PodPlatforms(images, common, os_name=meant_system(pod_spec.os_name), partial=partial)
 
 
 def _supported(use: ImageUse, answers: ImageInspections) -> SupportedImage:

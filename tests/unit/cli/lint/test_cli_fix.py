@@ -356,6 +356,21 @@ def test_an_edit_that_cannot_be_proven_changes_nothing(run: Command, monkeypatch
     assert path.read_text() == WEB
 
 
+@pytest.mark.req("MF-014")
+@pytest.mark.parametrize("repository", [True, False])
+def test_a_patch_of_a_kustomization_beside_its_folder_stays_as_it_is(run: Command, repository: bool) -> None:
+    """Named by itself, as a hook names it, in a repository and where there is none."""
+    if repository:
+        (run.folder / ".git").mkdir()
+    path = run.write("shared/patch.yaml", WEB)
+    run.write("one/two/kustomization.yaml", "patches: [{path: ../../shared/patch.yaml, target: {kind: Deployment}}]\n")
+    run("shared/patch.yaml", "--write")
+    assert path.read_text() == WEB
+    (run.folder / "one/two/kustomization.yaml").unlink()
+    run("shared/patch.yaml", "--write")
+    assert path.read_text() == FIXED
+
+
 @pytest.mark.req("MF-066")
 def test_files_are_written_after_all_were_fixed_and_a_failure_says_which_were(
     run: Command, monkeypatch: pytest.MonkeyPatch

@@ -53,6 +53,13 @@ def test_MA210_the_head_lacks_a_label(files: bool, embedded: bool) -> None:
     assert "operatorframework.io/arch.s390x (acme.v1 had it)" in message
 
 
+@pytest.mark.parametrize("old", [{}, labels(), {"operatorframework.io/os.linux": "supported"}])
+def test_MA210_the_default_of_an_older_bundle_is_lost_like_a_label(old: dict[str, str]) -> None:
+    """Clusters of amd64 would stay at the older bundle."""
+    (message,) = lost(package(), channel(), shipped("acme.v1", old), shipped("acme.v2", labels("arm64")))
+    assert "operatorframework.io/arch.amd64 (acme.v1 had it)" in message
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

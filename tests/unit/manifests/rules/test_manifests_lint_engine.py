@@ -189,7 +189,9 @@ def test_a_shared_affinity_is_not_edited_if_its_users_need_different_edits() -> 
 @pytest.mark.req("MF-053")
 def test_a_pod_specification_used_twice_is_edited_at_its_anchor() -> None:
     """One finding, one edit, for every use."""
-    text = """first: &spec
+    text = """apiVersion: example.org/v1
+kind: Twins
+first: &spec
   containers:
   - {name: a, image: quay.io/acme/web:2}
 second: *spec

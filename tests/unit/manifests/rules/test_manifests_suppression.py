@@ -42,6 +42,16 @@ def test_a_suppressed_finding_is_counted_and_fails_nothing(text: str) -> None:
     assert found.exit_code == 0
 
 
+@pytest.mark.req("MF-032")
+def test_an_annotation_of_the_pod_template_counts_for_its_pods() -> None:
+    head = "kind: Deployment\nmetadata: {name: d}\nspec:\n  template:\n    metadata:\n      annotations: "
+    pods = "    spec: {containers: [{name: a, image: 'quay.io/acme/web:2'}]}\n"
+    for rule, expected in (("MA101", []), ("MA102", ["MA101", "MA903"])):
+        file = scanned(head + f"{{ignore-check.polyarch.dev/{rule}: a reason}}\n" + pods)
+        found = suppressed(file, lint(file, answers({"quay.io/acme/web:2": ["linux/amd64"]}), LintOptions()))
+        assert sorted(each.finding.rule for each in found if each.finding.suppressed is None) == expected
+
+
 def test_the_reason_is_kept() -> None:
     found = report(with_annotation("MA102", "later, see OPS-12"))
     assert found.suppressed[0].suppressed == "later, see OPS-12"
