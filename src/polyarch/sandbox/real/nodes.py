@@ -295,7 +295,7 @@ exec {machine.program("runc")} "$@"
         async def listens() -> bool:
             if not is_running(record):
                 raise failure(record, "ended while starting")
-            return await _answers(socket)
+            return await runtime_answers(socket)
 
         if not await until(listens, seconds=SOCKET_SECONDS):
             raise failure(record, f"does not answer kubelets after {SOCKET_SECONDS:.0f} s")
@@ -388,7 +388,7 @@ exec {machine.program("runc")} "$@"
         await processes.stop(ended, records=self._folder.records)
 
 
-async def _answers(socket: Path) -> bool:
+async def runtime_answers(socket: Path) -> bool:
     """Whether the container runtime answers a kubelet. Its socket is there some time before, and a kubelet that comes
     in this time ends."""
     if not await asyncio.to_thread(socket.exists):
