@@ -60,6 +60,8 @@ class StoredCluster:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         parts = request.path.strip("/").split("/")
+        if parts[0] == "apis" and len(parts) == 2:
+            return _status(404, "NotFound")  # no group is discovered
         place = parts[2:] if parts[0] == "api" else parts[3:]
         namespaced = len(place) > 2 and place[0] == "namespaces"
         plural, *name = place[2:] if namespaced else place or [""]

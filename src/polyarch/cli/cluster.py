@@ -1,5 +1,6 @@
 """The cluster of a command, and what keeps the command from it, as errors of the command line."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -11,6 +12,18 @@ from polyarch.kube.client import Client
 from polyarch.kube.errors import ConfigurationError, KubernetesError
 
 T = TypeVar("T")
+
+
+def run_on_cluster(command: str, cluster: ClusterFlags, work: Callable[[Client], Awaitable[T]]) -> T:
+    """As :func:`on_cluster`, for a result of any size: ``asyncio.run`` makes a text of what its coroutine returns when
+    it gives the handler of SIGINT back."""
+    results: list[T] = []
+
+    async def kept() -> None:
+        results.append(await on_cluster(command, cluster, work))
+
+    asyncio.run(kept())
+    return results[0]
 
 
 async def on_cluster(command: str, cluster: ClusterFlags, work: Callable[[Client], Awaitable[T]]) -> T:

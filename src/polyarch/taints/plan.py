@@ -30,7 +30,7 @@ from polyarch.oci.inspection import Inspection
 from polyarch.platforms import KNOWN_ARCHITECTURES, NodePlatform, PlatformSet
 from polyarch.taints.decision import PodDecision, TolerationLookupProgress
 from polyarch.taints.inventory import ClusterSnapshot, Template, is_terminal
-from polyarch.taints.names import OPT_OUT, REGISTRATION_POLICY, ROLE
+from polyarch.taints.names import MIRROR_ANNOTATION, OPT_OUT, REGISTRATION_POLICY, ROLE
 from polyarch.taints.node_rules import Kind, NodeDecision, RolloutPauseReason, decide_node, in_order
 from polyarch.taints.node_templates import NodeTemplate
 from polyarch.taints.patch import stored_patch
@@ -115,7 +115,7 @@ class ClusterEvaluation(msgspec.Struct, frozen=True):
     templates: tuple[TemplateEvaluation, ...]
     unscheduled: tuple[PlannedPod, ...]
     bound: tuple[PlannedPod, ...]
-    """Pods on nodes, if the configuration lets them be written."""
+    """Pods on nodes that get something, if the configuration lets them be written."""
     surplus: tuple[UnjustifiedTolerations, ...]
 
 
@@ -142,6 +142,9 @@ class PlanBuilder:
         tolerate = settings.running == "tolerate"
         self._unscheduled = [pod for pod in living if not pod.spec.node_name]
         self._bound = [pod for pod in living if pod.spec.node_name] if tolerate else []
+        self._cases: dict[tuple[object, ...], Case] = {}
+        self._decisions: dict[tuple[object, ...], PodDecision] = {}
+        self._assessments: dict[tuple[object, ...], Assessment] = {}
         self._suspects = [pod for pod in living if settings.ownership == "adopt" and _values(pod, settings)]
 
     def platforms(self, pod: Pod) -> PlatformSet:
@@ -149,14 +152,21 @@ class PlanBuilder:
         return common_platforms(self._assessment(pod).images, self.settings.compatibility)
 
     def pods(self) -> Iterator[Pod]:
-        """The pods, and those that templates stand for, whose images matter."""
+        """The pods, and those that templates stand for, whose images matter; of equal ones the first."""
         yield from (template.pod for template in self._templates)
-        yield from (pod for pod in (*self._unscheduled, *self._bound) if self._pod_case(pod).images)
-        yield from self._suspects
+        seen = set()
+        for pod in (*self._unscheduled, *self._bound):
+            if (key := self._alike(pod)) not in seen:
+                seen.add(key)
+                if self._pod_case(pod).images:
+                    yield pod
+        yield from {_content(pod): pod for pod in self._suspects}.values()
 
     def nowhere(self) -> Iterator[Pod]:
-        """Those of them that could run on no node. Their indexes may be operator bundles."""
-        return (pod for pod in self.pods() if self._assessment(pod).is_impossible)
+        """Those of them that could run on no node. Their indexes may be operator bundles, and are asked for again."""
+        impossible = [pod for pod in self.pods() if self._assessment(pod).is_impossible]
+        self._assessments.clear()
+        return iter(impossible)
 
     def judgement(self) -> ClusterEvaluation:
         """Everything, as the images say it now."""
@@ -170,19 +180,20 @@ class PlanBuilder:
             nodes=nodes,
             templates=tuple(self._judged(template, cluster, healthy) for template in self._templates),
             unscheduled=tuple(map(self.pod, self._unscheduled)),
-            bound=tuple(map(self.pod, self._bound)),
+            bound=tuple(planned for planned in map(self.pod, self._bound) if planned.operations),
             surplus=tuple(self._surplus()),
         )
 
     def pod(self, pod: Pod) -> PlannedPod:
         """One pod that exists, also in a state that is newer than the inventory."""
         case = self._pod_case(pod)
-        progress = (
-            TolerationLookupProgress.ENDED
-            if self._age(pod) >= self.settings.gate_timeout
-            else TolerationLookupProgress.FAILING
-        )
-        return PlannedPod(pod, case, decide(case, self._answers(pod), progress))
+        has_waited = self._age(pod) >= self.settings.gate_timeout
+        key = (*self._alike(pod), has_waited)
+        decision = self._decisions.get(key)
+        if decision is None:
+            progress = TolerationLookupProgress.ENDED if has_waited else TolerationLookupProgress.FAILING
+            decision = self._decisions[key] = decide(case, self._answers(pod), progress)
+        return PlannedPod(pod, case, decision)
 
     def template(self, template: Template) -> tuple[Case, PodDecision]:
         """What the pods of a template get, also of one that is newer than the inventory."""
@@ -236,7 +247,13 @@ class PlanBuilder:
         )
 
     def _assessment(self, pod: Pod) -> Assessment:
-        """What its images say, whether or not the pod is touched."""
+        """What its images say, whether or not the pod is touched. Equal pods are judged once."""
+        key = _content(pod)
+        if key not in self._assessments:
+            self._assessments[key] = self._assessed(pod)
+        return self._assessments[key]
+
+    def _assessed(self, pod: Pod) -> Assessment:
         constraints = constraints_of(pod)
         stated = pod.spec.os.name if pod.spec.os is not None else ""
         case = Case(
@@ -251,7 +268,22 @@ class PlanBuilder:
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def _pod_case(self, pod: Pod) -> Case:
-        return examine(self._facts(pod, stored=True))
+        """Of equal pods the first is examined."""
+        key = self._alike(pod)
+        known = self._cases.get(key)
+        if known is None:
+            known = self._cases[key] = examine(self._facts(pod, stored=True))
+        if known.facts.pod is pod:
+            return known
+        return msgspec.structs.replace(known, facts=msgspec.structs.replace(known.facts, pod=pod))
+
+    def _alike(self, pod: Pod) -> tuple[object, ...]:
+        """Equal for stored pods about which the same is decided."""
+        metadata, annotations = pod.metadata, pod.metadata.annotations or {}
+        labels = tuple(sorted((metadata.labels or {}).items())) if self.settings.pod_selector is not None else ()
+        phase = pod.status.phase if pod.status is not None else ""
+        marks = (annotations.get(OPT_OUT), MIRROR_ANNOTATION in annotations, metadata.deletion_timestamp is None)
+        return (*_content(pod), labels, phase, *marks)
 
     def _facts(self, pod: Pod, *, stored: bool) -> PodFacts:
         namespace = pod.metadata.namespace
@@ -276,6 +308,12 @@ class PlanBuilder:
                 wrong = tuple(value for value in values if value not in justified)
             if wrong:
                 yield UnjustifiedTolerations(pod, wrong, justified)
+
+
+def _content(pod: Pod) -> tuple[object, ...]:
+    """Equal for pods whose images, constraints and pull secrets are equal, whatever their nodes and names."""
+    spec = msgspec.structs.replace(pod.spec, node_name="") if pod.spec.node_name else pod.spec
+    return (pod.metadata.namespace, msgspec.json.encode(spec, order="deterministic"))
 
 
 def _values(pod: Pod, settings: TaintSettings) -> tuple[str, ...]:

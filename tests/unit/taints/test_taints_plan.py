@@ -1,12 +1,15 @@
 """What a plan says: rows, blockers and steps."""
 
+from collections.abc import Mapping
+
 import pytest
 from fake_api import FakeApi
 from taint_cluster import answers, cluster, pod, shop, taint_api, workload
 from taint_nodes import document
 
 from polyarch.kube.resources import DAEMONSETS, DEPLOYMENTS, NODES, PODS, RUNTIME_CLASSES
-from polyarch.objects import ObjectKey
+from polyarch.objects import ObjectKey, Pod
+from polyarch.oci.inspection import Inspection
 from polyarch.taints.cluster import pending, read_inventory
 from polyarch.taints.plan import Admission, ClusterEvaluation, Plan, PlanBuilder, PlanFacts, StepState, counted, plan
 from polyarch.taints.settings import TaintSettings
@@ -311,3 +314,34 @@ async def test_a_pod_whose_image_does_not_run_there_is_not_kept_pending_by_the_t
     judge = PlanBuilder(inventory, USUAL, answers)
     assert pending(inventory, USUAL) == {"arm64": ("shop/other", "shop/stuck")}
     assert pending(inventory, USUAL, judge.platforms) == {"arm64": ("shop/other",)}
+
+
+@pytest.mark.req("TN-068")
+async def test_equal_pods_are_judged_once_and_each_is_written() -> None:
+    asked: list[str] = []
+
+    def counted_answers(asking: Pod) -> Mapping[str, Inspection]:
+        asked.append(asking.metadata.name)
+        return answers(asking)
+
+    owned = {"owner": ("ReplicaSet", "web"), "nodeName": "amd-0"}
+    pods = [pod(f"web-{number}", **owned) for number in range(50)] + [pod("other", "intel", **owned)]
+    inventory = await read_inventory(cluster(objects={PODS: pods}))
+    judge = PlanBuilder(inventory, USUAL, counted_answers)
+    assert [each.metadata.name for each in judge.pods()] == ["web-0", "other"]
+    written = judge.judgement().bound
+    assert sorted(each.pod.metadata.name for each in written) == sorted(f"web-{number}" for number in range(50))
+    assert {each.operations[0].value for each in written} == {f"uid-web-{number}" for number in range(50)}
+    assert len([name for name in asked if name.startswith("web-")]) == 1
+
+
+@pytest.mark.req("TN-068")
+async def test_pods_that_differ_in_what_decides_are_judged_apart() -> None:
+    plain = pod("web-0", owner=("ReplicaSet", "web"), nodeName="amd-0")
+    opted_out = pod("web-1", owner=("ReplicaSet", "web"), nodeName="amd-0")
+    opted_out["metadata"]["annotations"] = {"polyarch.dev/taints": "disabled"}
+    elsewhere = pod("web-2", owner=("ReplicaSet", "web"), nodeName="amd-0")
+    elsewhere["metadata"]["namespace"] = "excluded"
+    settings = TaintSettings.of({"pods": {"excludeNamespaces": ["excluded"]}})
+    found = await judged(cluster(objects={PODS: [plain, opted_out, elsewhere]}), settings)
+    assert [each.pod.metadata.name for each in found.bound] == ["web-0"]

@@ -1,6 +1,5 @@
 """The work of ``polyarch taint plan``: reads the cluster, judges it and prints the plan. Writes nothing."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from polyarch.cli.cluster import on_cluster
+from polyarch.cli.cluster import run_on_cluster
 from polyarch.cli.errors import UsageError
 from polyarch.cli.images.pod_images import PodImages, open_pod_images
 from polyarch.cli.options.common import ClusterFlags, Output, emit
@@ -91,7 +90,7 @@ def run_plan(
             live = await read_live(client, inventory, found.settings, comes=comes, platforms_of=judge.platforms)
         return plan(judgement, live), found
 
-    made, found = asyncio.run(on_cluster("taint plan", cluster, work))
+    made, found = run_on_cluster("taint plan", cluster, work)
     emit(
         chosen,
         lambda form, colour: (
@@ -115,7 +114,7 @@ def _emit(
         found = await configured(client, configuration)
         return found, await emitted(client, what, found.settings, handler=handler)
 
-    found, things = asyncio.run(on_cluster("taint plan", cluster, work))
+    found, things = run_on_cluster("taint plan", cluster, work)
     emit(chosen, lambda form, colour: emission_text(what, things, form, colour=colour))
     for note in (*found.notes, *(things.notes if isinstance(things, NodeTemplates) else ())):
         messages.note(note)
