@@ -2,7 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -11,8 +13,9 @@ from placement_cluster import PlacementCluster, architectures, decision, is_gate
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route, Webhooks
 from polyarch.kube.certificates import FileCertificates
 from polyarch.kube.client import Client
+from polyarch.kube.errors import ApiError
 from polyarch.kube.patches import replace
-from polyarch.kube.resources import MUTATING_WEBHOOKS, NODES, PODS
+from polyarch.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
 from polyarch.kube.server import HttpServer
 from polyarch.objects import Pod
 from polyarch.placement import names
@@ -253,3 +256,100 @@ def _base64(data: bytes) -> str:
     import base64
 
     return base64.b64encode(data).decode()
+
+
+def _mutated(chance: random.Random, image: str) -> dict[str, Any]:
+    """A pod with a few of its members set to null, emptied or doubled, as careless templates do it."""
+    expression = {"key": "zone", "operator": "In", "values": ["a", "b"]}
+    document: dict[str, Any] = {
+        "metadata": {"name": "app", "labels": {"app": "x"}, "annotations": {"note": "y"}},
+        "spec": {
+            "nodeSelector": {"disk": "ssd"},
+            "schedulingGates": [{"name": "example.com/own"}],
+            "tolerations": [{"key": "k", "operator": "Exists"}],
+            "imagePullSecrets": [{"name": "s"}],
+            "containers": [{"name": "a", "image": image}],
+            "initContainers": [{"name": "i", "image": image}],
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchExpressions": [expression]}]
+                    },
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 1, "preference": {"matchExpressions": [expression]}}
+                    ],
+                }
+            },
+        },
+    }
+    if chance.random() < 0.2:
+        document["metadata"]["labels"][chance.choice(sorted(names.OWN_LABELS))] = chance.choice(["", "ok", "not ok!"])
+    if chance.random() < 0.2:
+        document["spec"]["schedulingGates"] += [{"name": names.GATE}] * chance.choice([1, 2])
+    if chance.random() < 0.1:
+        document["spec"]["nodeName"] = "some-node"
+    if chance.random() < 0.3:
+        document["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = chance.choice(
+            [None, {}, {"nodeSelectorTerms": None}, {"nodeSelectorTerms": []}, {"nodeSelectorTerms": [{}]}]
+        )
+    places = [place for place in _places(document) if place not in KEPT]
+    for place in chance.sample(places, chance.choice([0, 1, 1, 2])):
+        holder: Any = document
+        try:
+            for step in place[:-1]:
+                holder = holder[step]
+            empty = [] if isinstance(holder[place[-1]], list) else {} if isinstance(holder[place[-1]], dict) else ""
+            holder[place[-1]] = chance.choice([None, None, empty])
+        except (KeyError, TypeError, IndexError):
+            continue
+    return document
+
+
+PODS_TRIED = 200
+KEPT = {("metadata",), ("spec",), ("metadata", "name")}
+
+
+def _places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, content in members:
+        yield (*at, key)
+        yield from _places(content, (*at, key))
+
+
+@pytest.mark.req("PL-224")
+async def test_what_the_api_server_rejects_without_us_it_rejects_with_us(cluster):
+    """And the other way round: whether the platforms of the images are known or not."""
+    await cluster.seed({"quay.io/inline/valid:1": ["linux/arm64"]})
+    chance = random.Random(27)
+    answers: Counter[tuple[bool, bool, bool]] = Counter()
+    differ = []
+    excluded = "kube-of-nobody"
+    await cluster.client.create(NAMESPACES, {"metadata": {"name": excluded}})
+    try:
+        async with cluster.namespace() as namespace:
+            await warm(cluster, namespace, "quay.io/inline/valid:1")
+
+            async def accepts(document: dict[str, Any], where: str) -> bool:
+                try:
+                    await cluster.client.create(PODS, document, namespace=where, dry_run=True)
+                except ApiError:
+                    return False
+                return True
+
+            for _ in range(PODS_TRIED):
+                state = chance.getstate()
+                known = _mutated(chance, "quay.io/inline/valid:1")
+                chance.setstate(state)
+                unknown = _mutated(chance, "quay.io/inline/nothere:1")
+                told = (
+                    await accepts(known, excluded),
+                    await accepts(known, namespace),
+                    await accepts(unknown, namespace),
+                )
+                answers[told] += 1
+                if len(set(told)) > 1:
+                    differ.append((told, known))
+    finally:
+        await cluster.client.delete(NAMESPACES, excluded)
+    assert differ == []
+    assert min(answers[(True,) * 3], answers[(False,) * 3]) > PODS_TRIED / 10, answers
