@@ -55,6 +55,8 @@ class ImageFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Why the reference is invalid."""
     dropped: tuple[str, ...] = ()
     """Architecture names of the image that are not valid on nodes."""
+    refused_for: float = 0.0
+    """Of a refusal: seconds since the repository first refused these credentials, for whichever pod."""
     foreign: tuple[str, ...] = ()
     """Architectures of ``platforms`` whose nodes run the image's programs of another one."""
 
@@ -268,7 +270,8 @@ def _failed(use: ImageUse, inspection: Inspection) -> ImageFacts:
         host = f"{error.host} (for {host})"  # where a redirect or a token endpoint led to
     else:
         host = error.host or host
-    return _unresolved(use, error.code, error_class=error.error_class, host=host, status=error.status)
+    facts = _unresolved(use, error.code, error_class=error.error_class, host=host, status=error.status)
+    return msgspec.structs.replace(facts, refused_for=error.refused_for) if error.refused_for else facts
 
 
 def _unresolved(

@@ -120,6 +120,8 @@ LARGE_ENTRIES = 64
 LARGE_SHARE = 9
 """Large readings have one part in so many of the bytes, so that a few of them leave room for everybody's others."""
 MAX_OTHERS = 20_000
+REFUSAL_MEMORY = 3600.0
+"""Seconds without a further refusal after which the first one does not count any more."""
 MAX_FAILURE_BYTES = 4 * 2**20
 """Limit of each table of failures and incomplete readings: registries and tenants choose their size."""
 LOCATIONS_PER_READING = 32
@@ -231,6 +233,7 @@ class Cache:
         self._faults: LRUCache[tuple[RepositoryLocation, str], tuple[InspectionError, float]] = LRUCache(
             MAX_OTHERS, weight=MAX_FAILURE_BYTES
         )
+        self._refusals: LRUCache[Hashable, tuple[float, float]] = LRUCache(MAX_OTHERS)
         self._new_readings: dict[str, ReadingRecord] = {}
         self._new_tags: dict[tuple[RepositoryLocation, str], TagRecord] = {}
         self._new_proofs: dict[tuple[RepositoryLocation, str], float] = {}
@@ -453,6 +456,19 @@ class Cache:
 
     def drop_negative(self, key: Hashable) -> None:
         self._negatives.pop(key)
+
+    def refused(self, key: Hashable) -> float:
+        """Note the refusal of a repository for some credentials; seconds since the first one in a row."""
+        now = self._clock.monotonic()
+        first, last = self._refusals.get(key) or (now, now)
+        if now - last > REFUSAL_MEMORY:
+            first = now
+        self._refusals.put(key, (first, now))
+        return now - first
+
+    def drop_refusal(self, key: Hashable) -> None:
+        """It was not refused."""
+        self._refusals.pop(key)
 
     def fault(self, location: RepositoryLocation, digest: str) -> InspectionError | None:
         """The cached error of unusable content at this place."""

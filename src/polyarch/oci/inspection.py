@@ -89,6 +89,8 @@ class InspectionError(msgspec.Struct, frozen=True, gc=False):
     retry_after: float | None = None
     host: str = ""
     attempts: tuple[str, ...] = ()
+    refused_for: float = 0.0
+    """Of a refusal: seconds since this process first met it for the repository with these credentials."""
 
     @classmethod
     def of(

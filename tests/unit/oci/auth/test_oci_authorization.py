@@ -930,3 +930,41 @@ class _Unread:
 
     def warnings(self, source):
         return ()
+
+
+class TestRememberedRefusals:
+    """How long a repository has refused some credentials, whatever the tag: pods need not wait for that again."""
+
+    @pytest.mark.req("RG-088")
+    async def test_it_counts_by_repository_and_credentials(self, bearer, make_inspector, ref, clock):
+        inspector = make_inspector()
+
+        async def refused_for(image, *credentials):
+            found = await inspector.inspect(ref(image, bearer), credentials=Holding(*credentials), fresh=True)
+            assert found.error.error_class == "auth"
+            return found.error.refused_for
+
+        wrong = Credential("robot", "wrong", source="a secret", key="r.example")
+        assert await refused_for("team/app:1") == 0
+        clock.advance(20)
+        assert await refused_for("team/app:1") == 20
+        assert await refused_for("team/app:other") == 20
+        assert await refused_for("team/elsewhere:1") == 0
+        assert await refused_for("team/app:1", wrong) == 0
+        clock.advance(3 * 3600)
+        assert await refused_for("team/app:1") == 0, "nobody has asked for hours"
+
+    @pytest.mark.req("RG-088")
+    async def test_it_ends_with_the_first_success(self, bearer, make_inspector, ref, clock):
+        inspector = make_inspector()
+        bearer.push_index("team/app", "1", "linux/arm64")
+        for seconds in (0, 10):
+            clock.advance(seconds)
+            assert (await inspector.inspect(ref("team/app:1", bearer), fresh=True)).error.refused_for == seconds
+        bearer.public.add("team/app")
+        assert (await inspector.inspect(ref("team/app:1", bearer), fresh=True)).status is Status.RESOLVED
+        bearer.public.clear()
+        bearer.revoke_tokens()
+        clock.advance(10)
+        found = await inspector.inspect(ref("team/app:2", bearer), fresh=True)
+        assert (found.error.error_class, found.error.refused_for) == ("auth", 0)
