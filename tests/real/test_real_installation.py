@@ -1,4 +1,4 @@
-"""The life of polyarch on real nodes: installed by its command, and removed.
+"""The life of polyarch on real nodes: installed by its command, by Helm and over an earlier version, and removed.
 
 The tests run in the order of this file, and each begins with whatever stands and installs what it lacks. What is there
 before and afterwards is listed by kubectl, every object of every kind.
@@ -8,21 +8,30 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import earlier_version
+import msgspec
 import pytest
+import yaml
 from bench.cgroups import ProcessCgroup
 from bench.start import CPU_BUDGET, MEMORY_BUDGETS, USUAL_MEMORY_BUDGET, control
+from fault_crowd import NAMESPACE_PREFIX, POLICY, crowd_in, seed
+from helm_chart import CHART, Helm
 from namespaces import create_namespace
 from placement_cluster import architectures, pod
 from real_nodes import COST
 
+from polyarch.installation.settings import InstallationSettings
 from polyarch.kube.client import Client
-from polyarch.kube.resources import PODS
+from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.numa.api.topology import TOPOLOGIES
 from polyarch.operator.operands import START_CPU_SECONDS
+from polyarch.sandbox import operator as sandbox_operator
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.real.cgroups import Cgroups
 from polyarch.sandbox.tasks import until
@@ -241,3 +250,97 @@ async def test_uninstalled_by_the_command_it_leaves_nothing(
         await install_everything(its, tmp_path)
     await its.polyarch("uninstall", "--yes")
     await its.until_as(untouched)
+
+
+@pytest.mark.req("IN-010")
+async def test_helm_installs_it_until_it_is_ready_and_leaves_nothing(
+    its: Cluster, untouched: dict[str, str], tmp_path: Path, peer: Callable[[str], str]
+) -> None:
+    """As the guide says."""
+    helm = Helm(peer("helm-4"), tmp_path)
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(its.values(components=list(EVERYTHING))))
+    where = ("--namespace", DEFAULT_NAMESPACE, "--kubeconfig", str(its.sandbox.kubeconfig))
+    wait = ("--wait", "--timeout", "240s")
+    values = ("--values", str(tmp_path / "values.yaml"))
+    await asyncio.to_thread(helm, "install", "polyarch", str(CHART), "--create-namespace", *values, *wait, *where)
+    await its.ask("wait", "clusterpodplacementconfig/cluster", "--for=condition=Available", "--timeout=240s")
+    await is_placed_and_runs(its, "by-helm")
+    settings = ("placement.configuration", "taints.configuration", "numa.configuration", "numa.scheduler")
+    off = ",".join([*(f"{each}=null" for each in settings), "builds.mode=auto"])
+    # Not --reuse-values: with it Helm keeps a value that was given, also where it is set to null.
+    await asyncio.to_thread(helm, "upgrade", "polyarch", str(CHART), *values, "--set", off, *where)
+    for each in (
+        "clusterpodplacementconfig/cluster",
+        "architecturetaints/cluster",
+        "numaresourcesoperator/numaresourcesoperator",
+    ):
+        await its.ask("wait", "--for=delete", each, "--timeout=240s")
+    builder = ("deployment/polyarch-builder", "--namespace", DEFAULT_NAMESPACE)
+    await its.ask("wait", "--for=delete", *builder, "--timeout=240s")
+    await asyncio.to_thread(helm, "uninstall", "polyarch", *wait, *where)
+    await its.ask("delete", "-f", str(CHART / "crds"))
+    await its.ask("delete", "crd", str(TOPOLOGIES))
+    await its.ask("delete", "namespace", DEFAULT_NAMESPACE)
+    await its.until_as(untouched)
+
+
+@pytest.mark.req("IN-003", "IN-004")
+async def test_an_upgrade_from_the_earlier_version_stores_no_pod_wrongly(
+    its: Cluster,
+    untouched: dict[str, str],
+    tmp_path: Path,
+    peer: Callable[[str], str],
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Pods are created from before the upgrade until after it."""
+    policy = {"policy": POLICY, "webhookReplicas": 2, "controllerReplicas": 2}
+    changes = {"components": ["placement"], "placement": policy, "operator": {"replicas": 1}}
+    settings = msgspec.convert(its.values(**changes), InstallationSettings)
+    found = earlier_manifests(settings, peer("kubectl"))
+    await earlier_version.stand(its.sandbox, its.client, settings, peer("kubectl"), found)
+    await sandbox_operator.until_asked(its.client)
+    images = await seed(its.sandbox, "quay.io", 6)
+    async with crowd_in(its.client, its.sandbox.audit_log) as crowd:
+        stop = asyncio.Event()
+
+        async def create() -> None:
+            while not stop.is_set():
+                await crowd.create(images, 5, in_flight=2)
+                await asyncio.sleep(0.4)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(create())
+            await crowd.released(10, seconds=60)
+            began = time.monotonic()
+            await install(its, tmp_path, **changes)
+            record_property(COST, f"upgrade: {time.monotonic() - began:.0f} s, {len(crowd.expected)} pods created")
+            await asyncio.sleep(2)
+            stop.set()
+        await crowd.released(seconds=120)
+        row = await crowd.row("upgrade from the earlier manifests")
+    assert row.sound, row
+    assert not row.missed, row
+    await its.polyarch("uninstall", "--yes")
+    await its.ask("delete", "namespace", DEFAULT_NAMESPACE)  # the command leaves it, for the user's ConfigMap
+    for each in (await its.client.list(NAMESPACES)).items:
+        if each["metadata"]["name"].startswith(NAMESPACE_PREFIX):
+            await its.ask("wait", "--for=delete", f"namespace/{each['metadata']['name']}", "--timeout=120s")
+    await its.until_as(untouched)
+
+
+REGISTRIES = "registries-of-the-user"
+
+
+def earlier_manifests(settings: InstallationSettings, kubectl: str) -> list[Json]:
+    """Pods know the sandbox's registries and its authority by files."""
+    found = earlier_version.manifests(kubectl, settings.image.reference)
+    for deployment in earlier_version.deployments(found):
+        spec = deployment["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        where = "/etc/polyarch/registries"
+        container["args"] += [f"--registries-conf={where}/registries.conf", f"--ca={where}/ca.crt"]
+        container["volumeMounts"].append({"name": "registries", "mountPath": where, "readOnly": True})
+        spec["volumes"].append({"name": "registries", "configMap": {"name": REGISTRIES}})
+    data = {"registries.conf": settings.registries.configuration, "ca.crt": settings.registries.authorities}
+    metadata = {"name": REGISTRIES, "namespace": DEFAULT_NAMESPACE}
+    return [*found, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}]
