@@ -13,6 +13,7 @@ import pytest
 
 from polyarch.kube.client import Client
 from polyarch.kube.errors import NotFound
+from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import EVENTS, JOBS, LEASES, NODES, PODS
 from polyarch.kube.resources import SECRETS as SECRET_OBJECTS
 from polyarch.sandbox.cluster import Sandbox
@@ -83,6 +84,42 @@ async def test_a_pod_with_a_fitting_image_runs_with_an_address_and_goes_when_del
             except NotFound:
                 break
             await asyncio.sleep(0.05)
+
+
+@pytest.mark.req("NS-164")
+async def test_pods_that_are_bound_to_a_node_that_cannot_have_them_are_refused(client: Client, namespace: str) -> None:
+    """Nobody asks a scheduler here, so the node has to say it: with the reason of a real kubelet, also as an event."""
+    node, label = "ppc64le-1", f"test/{namespace}"
+    port: Status = {
+        "containers": [{"name": "main", "image": "nginx:1.27", "ports": [{"containerPort": 1, "hostPort": 17}]}]
+    }
+    large: Status = {"containers": [{"name": "main", "image": "nginx:1.27", "resources": {"requests": {"cpu": "17"}}}]}
+    refused: dict[str, tuple[Status, str]] = {
+        "large": (large, "OutOfcpu"),
+        "elsewhere": ({"nodeSelector": {label: "yes"}}, "NodeAffinity"),
+        "second": (port, "NodePorts"),
+        "windows": ({"os": {"name": "windows"}}, "PodOSNotSupported"),
+    }
+    await client.create(PODS, pod("first", "nginx:1.27", nodeName=node, **port), namespace=namespace)
+    await until(client, namespace, "first", lambda s: s.get("phase") == "Running")
+    for name, (spec, _) in refused.items():
+        await client.create(PODS, pod(name, "nginx:1.27", nodeName=node, **spec), namespace=namespace)
+    for name, (_, reason) in refused.items():
+        status = await until(client, namespace, name, lambda s: s.get("phase") == "Failed")
+        assert (status["reason"], status["message"].partition(":")[0]) == (reason, "Pod was rejected")
+        assert "containerStatuses" not in status
+    await client.patch(NODES, node, MergePatch({"metadata": {"labels": {label: "yes"}}}))
+    selecting = pod("welcome", "nginx:1.27", nodeName=node, nodeSelector={label: "yes"})
+    await client.create(PODS, selecting, namespace=namespace)
+    await until(client, namespace, "welcome", lambda s: s.get("phase") == "Running")
+    await client.patch(NODES, node, MergePatch({"metadata": {"labels": {label: None}}}))
+    async with asyncio.timeout(SECONDS):
+        while True:
+            events = (await client.list(EVENTS, namespace=namespace)).items
+            said = {each["regarding"]["name"]: each["reason"] for each in events if each["type"] == "Warning"}
+            if {name: reason for name, (_, reason) in refused.items()}.items() <= said.items():
+                return
+            await asyncio.sleep(0.1)
 
 
 @pytest.mark.req("SB-004")
