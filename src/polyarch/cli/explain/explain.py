@@ -194,8 +194,17 @@ async def _in_cluster(
     decision = decide(case, answers, LookupProgress.ENDED)
     entry = _with(tolerations, documents.explain_finished(seen.given.document, case, decision), answers)
     entry, fits = _on_nodes(entry, seen.given, seen.configuration, answers)
+    if not seen.configuration.is_installed and entry["recorded"] is None:
+        entry = _of_nobody(entry)
     explained = ExplanationEntry(entry, decision, entry["agrees"], fits or seen.is_bound)
     return seen.configuration.notes, [_judged(explained, case, answers)]
+
+
+def _of_nobody(entry: Json) -> Json:
+    """The entry for a cluster in which nothing places pods: what is said is what would be done."""
+    told = entry["decision"]["message"]
+    message = f"Nothing was done to the pod, since this cluster has no ClusterPodPlacementConfig; with one: {told}"
+    return {**entry, "decision": {**entry["decision"], "message": message}, "agrees": True}
 
 
 def _judged(explained: ExplanationEntry, case: ExaminedPod, answers: Mapping[str, Inspection]) -> ExplanationEntry:

@@ -80,6 +80,8 @@ class Configuration(msgspec.Struct, frozen=True):
     """The nodes that are known."""
     runtime_classes: RuntimeClasses | None = None
     """None: nobody knows which there are, or what they add is in the pods already."""
+    is_installed: bool = True
+    """False: the cluster that was read has no ClusterPodPlacementConfig, so nothing places its pods."""
 
     @classmethod
     def of(
@@ -197,7 +199,8 @@ async def _configuration(client: Client, namespace: str, notes: list[str]) -> Co
     except Forbidden as error:
         notes.append(f"nodes not read: {error}")
     nodes = platforms_of([PartialObjectMetadata(each.metadata) for each in machines])
-    return Configuration.of(cppc, policy, ppcs, namespaces=labels, nodes=nodes, taints=taints, machines=machines)
+    found = Configuration.of(cppc, policy, ppcs, namespaces=labels, nodes=nodes, taints=taints, machines=machines)
+    return msgspec.structs.replace(found, is_installed=cppc is not None)
 
 
 async def _get(client: Client, resource: Resource, name: str, type: type[T]) -> T | None:

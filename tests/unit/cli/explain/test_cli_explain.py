@@ -545,6 +545,23 @@ def test_a_pod_of_the_cluster_that_the_webhook_missed_ends_with_1(
 
 
 @pytest.mark.req("PL-730")
+def test_where_polyarch_is_not_installed_nothing_is_said_to_be_done(explain, tmp_path, monkeypatch, capsys):
+    """It is what would be done, and nothing that somebody missed."""
+    explain(pod("web:1"))
+    stored = pod("web:1", namespace="team")
+
+    async def read(name: str, **_: Any) -> SeenPod:
+        given = GivenPod(stored, msgspec.convert(stored, Pod), "team", name)
+        configuration = msgspec.structs.replace(configuration_from([]), is_installed=False)
+        return SeenPod(given, configuration, NoCredentials(), 60.0)
+
+    monkeypatch.setattr(deciding, "read_pod", read)
+    assert main(["explain", "app", "--platforms-file", str(tmp_path / "answers.yaml"), "--offline"]) == 0
+    shown = capsys.readouterr().out
+    assert "Nothing was done to the pod, since this cluster has no ClusterPodPlacementConfig; with one: Pod is" in shown
+
+
+@pytest.mark.req("PL-730")
 def test_a_decision_that_differs_because_an_image_has_no_answer_here_names_the_options(
     explain, tmp_path, monkeypatch, capsys
 ):
