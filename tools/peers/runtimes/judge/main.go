@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/containerd/platforms"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	specs "github.com/opencontainers/image-spec/specs-go/v1"
 	"go.podman.io/image/v5/manifest"
 	"go.podman.io/image/v5/types"
@@ -26,8 +24,9 @@ type question struct {
 	// Index: which of its entries a node of this architecture pulls.
 	Index        json.RawMessage `json:"index,omitempty"`
 	Architecture string          `json:"architecture,omitempty"`
-	// Reference: what the registry says of it.
+	// Reference: what the registry says of it to this client, "containerd" or "crane".
 	Reference string `json:"reference,omitempty"`
+	Client    string `json:"client,omitempty"`
 }
 
 type answer struct {
@@ -47,7 +46,7 @@ func main() {
 		}
 		found := answer{}
 		if asked.Reference != "" {
-			found = resolve(asked.Reference)
+			found = resolve(asked)
 		} else {
 			found = choose(asked)
 		}
@@ -100,46 +99,38 @@ func choose(asked question) answer {
 	return found
 }
 
-func resolve(reference string) answer {
-	found := answer{}
+func resolve(asked question) answer {
 	limited, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	plain := docker.WithPlainHTTP(docker.MatchAllHosts)
-	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: docker.ConfigureDefaultRegistries(
-		plain, docker.WithAuthorizer(docker.NewDockerAuthorizer()),
-	)})
-	if digest, err := byContainerd(limited, resolver, reference); err == nil {
-		found.Containerd = digest
-	} else {
-		found.Error = err.Error()
+	if asked.Client == "containerd" {
+		digest, err := byContainerd(limited, asked.Reference)
+		if err != nil {
+			return answer{Error: err.Error()}
+		}
+		return answer{Containerd: digest}
 	}
-	parsed, err := name.ParseReference(reference, name.Insecure)
+	parsed, err := name.ParseReference(asked.Reference, name.Insecure)
 	if err != nil {
 		return answer{Error: err.Error()}
 	}
 	// crane's own pauses are seconds; what is tried again is the same.
 	descriptor, err := remote.Get(parsed, remote.WithContext(limited),
-		remote.WithRetryBackoff(remote.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 4}),
-		remote.WithTransport(transport.NewRetry(http.DefaultTransport.(*http.Transport).Clone(),
-			transport.WithRetryBackoff(remote.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 4}),
-			transport.WithRetryStatusCodes(http.StatusRequestTimeout, 499, http.StatusInternalServerError,
-				http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, 522))))
-	if err == nil {
-		found.Crane = descriptor.Digest.String()
+		remote.WithRetryBackoff(remote.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 4}))
+	if err != nil {
+		return answer{Error: err.Error()}
 	}
-	return found
+	return answer{Crane: descriptor.Digest.String()}
 }
 
-func byContainerd(limited context.Context, resolver interface {
-	Resolve(context.Context, string) (string, specs.Descriptor, error)
-}, reference string) (string, error) {
+func byContainerd(limited context.Context, reference string) (string, error) {
+	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: docker.ConfigureDefaultRegistries(
+		docker.WithPlainHTTP(docker.MatchAllHosts), docker.WithAuthorizer(docker.NewDockerAuthorizer()),
+	)})
 	named, descriptor, err := resolver.Resolve(limited, reference)
 	if err != nil {
 		return "", err
 	}
-	fetcher, err := docker.NewResolver(docker.ResolverOptions{Hosts: docker.ConfigureDefaultRegistries(
-		docker.WithPlainHTTP(docker.MatchAllHosts), docker.WithAuthorizer(docker.NewDockerAuthorizer()),
-	)}).Fetcher(limited, named)
+	fetcher, err := resolver.Fetcher(limited, named)
 	if err != nil {
 		return "", err
 	}
