@@ -78,6 +78,39 @@ def of_cron_job(job: CronJobObject, *, source: str = "") -> Workload:
     )
 
 
+class Scale(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What another object says of the number of pods of a workload: an autoscaler, or an Argo Rollout that takes its
+    template from a Deployment."""
+
+    namespace: str
+    kind: str
+    name: str
+    least: int = 0
+    most: int | None = None
+    replicas: int | None = None
+    """Of a Rollout: how many it runs of the template."""
+    replaces: bool = False
+    """The workload's own pods are scaled down for them."""
+
+
+def scaled(makers: Iterable[Workload], scales: Iterable[Scale]) -> Iterator[Workload]:
+    """The workloads with as many pods as these objects have them run. A workload at 0 that an autoscaler targets stays
+    there, as Kubernetes has it."""
+    by_target: dict[tuple[str, str, str], list[Scale]] = {}
+    for scale in scales:
+        by_target.setdefault((scale.namespace, scale.kind, scale.name), []).append(scale)
+    for maker in makers:
+        replicas = maker.replicas
+        found = by_target.get((maker.metadata.namespace, maker.kind, maker.metadata.name), ())
+        for scale in sorted(found, key=lambda each: each.replicas is None):
+            if scale.replicas is not None:
+                replicas = scale.replicas if scale.replaces else replicas + scale.replicas
+            elif replicas:
+                replicas = max(replicas, scale.least)
+                replicas = replicas if scale.most is None else min(replicas, scale.most)
+        yield maker if replicas == maker.replicas else msgspec.structs.replace(maker, replicas=replicas)
+
+
 def pod_of(spec: PodSpecObject, metadata: ObjectMeta, *, namespace: str, kind: str) -> Pod:
     """As rules judge it: the pod that would be created, with labels and our annotations only."""
     owner = OwnerReference(kind=kind, controller=True)

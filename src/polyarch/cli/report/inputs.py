@@ -52,7 +52,7 @@ from polyarch.reports.gather import WORKLOADS, ImageLookup, nodes_of, plain, que
 from polyarch.reports.report import targets_of
 from polyarch.reports.sums import newer_tags
 from polyarch.reports.verdicts import to_ask
-from polyarch.reports.workloads import Workload, of_cron_job, of_workload, workloads_of
+from polyarch.reports.workloads import Scale, Workload, of_cron_job, of_workload, scaled, workloads_of
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.crd import architecture_taints
 
@@ -217,7 +217,7 @@ def facts_from(paths: Sequence[str], note: "Notes") -> ReportFacts:
             if os.path.normpath(document.file) in named:
                 raise
             note(f"left out: {error}")
-    workloads = workloads_of(found.makers, found.pods)
+    workloads = workloads_of(scaled(found.makers, scales_of(found.scales)), found.pods)
     if not workloads:
         raise UsageError(f"{', '.join(paths)}: nothing to report on; expected pods or objects with pod templates")
     return ReportFacts(
@@ -254,6 +254,7 @@ class _Found:
         self.labels: dict[str, dict[str, str]] = {}
         self.singletons: dict[str, Any] = {}
         self.runtime_classes: dict[str, RuntimeClass] = {}
+        self.scales: list[FileDocument] = []
 
     def add(self, document: FileDocument) -> None:
         """:class:`UsageError` for an object that is not as its kind is."""
@@ -271,6 +272,10 @@ class _Found:
             case RUNTIME_CLASSES.kind:
                 found = document.into(RuntimeClass)
                 self.runtime_classes[document.name] = RuntimeClass(ObjectMeta(name=document.name), found.scheduling)
+            case kind if kind in _AUTOSCALERS:
+                self.scales.append(document)
+            case "Rollout" if isinstance(_member(document, "spec", "workloadRef"), dict):
+                self.scales.append(document)
             case "Namespace":
                 metadata = document.into(PartialObjectMetadata).metadata
                 self.labels[metadata.name] = {"kubernetes.io/metadata.name": metadata.name, **(metadata.labels or {})}
@@ -294,6 +299,60 @@ class _Found:
             self._note(
                 f"left out: {maker.source}: {maker.kind} {maker.metadata.name} has no containers at {maker.path}"
             )
+
+
+_AUTOSCALERS: Final = {
+    "HorizontalPodAutoscaler": ("minReplicas", 1, "maxReplicas"),
+    "ScaledObject": ("minReplicaCount", 0, "maxReplicaCount"),
+}
+"""Kinds that scale the workload of their ``scaleTargetRef``: the members with the least and the most replicas, and the
+least without one."""
+
+
+def scales_of(documents: Iterable[FileDocument]) -> Iterator[Scale]:
+    """What autoscalers, and Rollouts that refer to a workload, say of numbers of pods. One that scales a Rollout scales
+    what the Rollout runs."""
+    documents = list(documents)
+    rollouts = {_place(each): each for each in documents if each.kind not in _AUTOSCALERS}
+    limits: dict[tuple[str, str, str], tuple[int, int | None]] = {}
+    for each in documents:
+        if each.kind in _AUTOSCALERS:
+            least, usual, most = _AUTOSCALERS[each.kind]
+            target = _target(each, "scaleTargetRef")
+            limits[target] = _number(each, least, usual), _number(each, most, None)
+    for target, (low, high) in limits.items():
+        if target not in rollouts:
+            yield Scale(namespace=target[0], kind=target[1], name=target[2], least=low, most=high)
+    for place, each in rollouts.items():
+        low, high = limits.get(place, (0, None))
+        replicas = _number(each, "replicas", 1)
+        if replicas:
+            replicas = max(low, replicas if high is None else min(high, replicas))
+        namespace, kind, name = _target(each, "workloadRef")
+        replaces = _member(each, "spec", "workloadRef", "scaleDown") in ("onsuccess", "progressively")
+        yield Scale(namespace=namespace, kind=kind, name=name, replicas=replicas, replaces=replaces)
+
+
+def _place(document: FileDocument) -> tuple[str, str, str]:
+    return document.namespace or DEFAULT_NAMESPACE, document.kind, document.name
+
+
+def _target(document: FileDocument, member: str) -> tuple[str, str, str]:
+    """The workload that it is about. KEDA's targets are Deployments unless they say otherwise."""
+    kind, name = (_member(document, "spec", member, part) for part in ("kind", "name"))
+    return document.namespace or DEFAULT_NAMESPACE, str(kind or "Deployment"), str(name or "")
+
+
+def _number(document: FileDocument, member: str, usual: Any) -> Any:
+    found = _member(document, "spec", member)
+    return max(0, found) if isinstance(found, int) else usual
+
+
+def _member(document: FileDocument, *path: str) -> Any:
+    found: Any = document.content
+    for part in path:
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
 
 
 def _refuse_two_clusters(documents: Iterable[FileDocument]) -> None:

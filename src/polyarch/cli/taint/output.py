@@ -281,7 +281,8 @@ def _template(each: TemplateEvaluation) -> Document:
         "adds": list(decision.added),
         "reason": decision.reason.value,
         "message": decision.message,
-        "nodes": {"before": _plain(fit.before), "after": _plain(fit.after), "unfit": _plain(fit.unfit)},
+        "nodes": {"before": _plain(fit.before), "after": _plain(fit.after)},
+        "unfitNodes": _plain(fit.unfit),
         "blockedFor": [platform.short_name for platform in fit.lost],
         "refused": fit.refused,
     }

@@ -402,3 +402,81 @@ def test_what_was_interrupted_is_printed_as_incomplete_and_ends_with_3(report: C
     ran = report("--snapshot", "facts.json", "--target", "arm64", "-o", "json", known=False)
     assert ran.code == 3
     assert json.loads(ran.out)["complete"] is False
+
+
+# -- who scales a workload ---------------------------------------------------------------------------------------------
+
+
+HPA = "HorizontalPodAutoscaler"
+
+
+def scaled(name: str, replicas: int | None, *others: str) -> str:
+    made = yaml.safe_load(deployment(name, "quay.io/acme/only:1"))
+    made["spec"] |= {} if replicas is None else {"replicas": replicas}
+    return f"---\n{yaml.safe_dump(made)}{''.join(others)}"
+
+
+def autoscaler(kind: str, target: str, **limits: int) -> str:
+    said = "".join(f"  {member}: {number}\n" for member, number in limits.items())
+    api = "keda.sh/v1alpha1" if kind == "ScaledObject" else "autoscaling/v2"
+    of, _, name = target.partition("/")
+    return (
+        f"---\napiVersion: {api}\nkind: {kind}\nmetadata: {{name: {name}, namespace: shop}}\nspec:\n"
+        f"  scaleTargetRef: {{kind: {of}, name: {name}}}\n{said}"
+    )
+
+
+def rollout(name: str, replicas: int, down: str = "") -> str:
+    scale = f", scaleDown: {down}" if down else ""
+    reference = f"{{apiVersion: apps/v1, kind: Deployment, name: {name}{scale}}}"
+    return (
+        f"---\napiVersion: argoproj.io/v1alpha1\nkind: Rollout\nmetadata: {{name: {name}, namespace: shop}}\n"
+        f"spec: {{replicas: {replicas}, workloadRef: {reference}}}\n"
+    )
+
+
+@pytest.mark.req("RP-006")
+@pytest.mark.parametrize(
+    ("manifests", "cores"),
+    [
+        pytest.param(scaled("w", 0), 0, id="nobody scales it"),
+        pytest.param(scaled("w", 0, rollout("w", 3)), 3, id="a Rollout runs its template"),
+        pytest.param(scaled("w", 2, rollout("w", 3)), 5, id="beside its own pods"),
+        pytest.param(scaled("w", 2, rollout("w", 3, "onsuccess")), 3, id="in their place"),
+        pytest.param(scaled("w", 0, rollout("other", 3)), 0, id="another one's Rollout"),
+        pytest.param(
+            scaled("w", 0, rollout("w", 1), autoscaler(HPA, "Rollout/w", minReplicas=4, maxReplicas=9)),
+            4,
+            id="a Rollout that is scaled",
+        ),
+        pytest.param(
+            scaled("w", None, autoscaler(HPA, "Deployment/w", minReplicas=5, maxReplicas=9)),
+            5,
+            id="at least the autoscaler's minimum",
+        ),
+        pytest.param(
+            scaled("w", 20, autoscaler(HPA, "Deployment/w", minReplicas=5, maxReplicas=9)),
+            9,
+            id="at most its maximum",
+        ),
+        pytest.param(
+            scaled("w", 7, autoscaler(HPA, "Deployment/w", minReplicas=5, maxReplicas=9)),
+            7,
+            id="between them",
+        ),
+        pytest.param(
+            scaled("w", 0, autoscaler(HPA, "Deployment/w", minReplicas=5, maxReplicas=9)),
+            0,
+            id="one at 0 is not scaled",
+        ),
+        pytest.param(
+            scaled("w", 1, autoscaler("ScaledObject", "Deployment/w", minReplicaCount=3)), 3, id="KEDA's minimum"
+        ),
+        pytest.param(scaled("w", 2, autoscaler("ScaledObject", "Deployment/w")), 2, id="KEDA without a minimum"),
+        pytest.param(scaled("w", 1, autoscaler(HPA, "StatefulSet/w", minReplicas=5)), 1, id="another kind"),
+    ],
+)
+def test_a_workload_weighs_what_those_who_scale_it_have_it_run(report: Command, manifests: str, cores: int) -> None:
+    report.write("w.yaml", manifests)
+    document = json.loads(report("-f", "w.yaml", "--target", "arm64", "-o", "json").out)
+    assert document["weight"]["cores"] == cores
