@@ -298,6 +298,15 @@ class Sandbox:
         async with file_lock(self.folder.lock):
             await self._stop(self.folder)
 
+    async def stop_node(self, node: str) -> None:
+        """End all that runs on a real node at once, as a loss of power does; :meth:`start` boots it again."""
+        if not self.state.settings.real:
+            raise SandboxError(
+                f"the nodes of sandbox {self.name} are simulated: --node is for those of `polyarch up --real`"
+            )
+        async with file_lock(self.folder.lock):
+            await RealNodes(self.layout, self.state).cut_power(node)
+
     async def delete(self) -> None:
         """Stop its processes and delete its folder."""
         async with file_lock(self.folder.lock, remove=True):

@@ -9,6 +9,7 @@ import ctypes
 import os
 import socket
 from collections.abc import Sequence
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final
 
@@ -104,10 +105,30 @@ def gateway_lines(pod_network: int) -> list[str]:
         f"route add unreachable {SERVICE_RANGE}",
         f"route add unreachable 10.{pod_network}.0.0/16",
         "link set lo up",
-        f"link add {BRIDGE} type bridge",
+        f"link add {BRIDGE} address {ethernet(GATEWAY)} type bridge",
         f"addr add {GATEWAY}/16 dev {BRIDGE}",
         f"link set {BRIDGE} up",
     ]
+
+
+def ethernet(address: str) -> str:
+    """The hardware address of who has this address, always the same: what others remember of it stays true when a node
+    boots. A bridge without one takes that of a port, and another one as ports come and go."""
+    return ":".join(f"{byte:02x}" for byte in (0x02, 0x00, *IPv4Address(address).packed))
+
+
+def cable_lines(keeper: int, address: str) -> list[str]:
+    """In the gateway: plug in a new node, whose namespace this process keeps."""
+    cable = cable_of(keeper)
+    return [
+        f"link add {cable} type veth peer name eth0 address {ethernet(address)} netns {keeper}",
+        f"link set {cable} master {BRIDGE} up",
+    ]
+
+
+def cable_of(keeper: int) -> str:
+    """The gateway's end of it."""
+    return f"node{keeper}"
 
 
 def node_lines(address: str) -> list[str]:

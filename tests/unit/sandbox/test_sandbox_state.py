@@ -68,6 +68,9 @@ def test_numa_and_taints_are_read() -> None:
         "2x8,policy=restricted,scope=pod,memory=32Gi,reserved=2,threads=2,pages=2Mi:512,pages=1Gi:1"
     ) == (NumaLayout(2, 8, "restricted", "pod", 32 << 30, 2, 2, ((2 << 20, 512), (1 << 30, 1))))
     assert NumaLayout.parse("2x8,devices=example.com/nic:2").devices == (("example.com/nic", 2),)
+    assert NumaLayout.parse("4x4,sockets=2,cpuless=16Gi,cpuless=8Gi") == (
+        NumaLayout(4, 4, sockets=2, cpuless=(16 << 30, 8 << 30))
+    )
     assert Taint.parse("arm64:kubernetes.io/arch=arm64:NoSchedule") == Taint(
         "arm64", "kubernetes.io/arch", "arm64", "NoSchedule"
     )
@@ -82,6 +85,11 @@ def test_numa_and_taints_are_read() -> None:
         ("2x8,memory=16", "memory=16: expected an amount such as"),
         ("2x8,pages=3Mi:1", "pages=3Mi:1: expected SIZE:COUNT"),
         ("16x8", "at most 8 cells"),
+        ("8x8,cpuless=1Gi", "at most 8 cells"),
+        ("4x4,sockets=3", "4 cells cannot be shared evenly by 3 sockets"),
+        ("2x4,sockets=4", "2 cells cannot be shared evenly by 4 sockets"),
+        ("4x4,sockets=0", "sockets=0: expected 1 to 8 sockets"),
+        ("4x4,cpuless=1", "cpuless=1: expected an amount such as"),
         ("2x7,threads=2", "7 CPUs of a cell are not whole cores of 2 threads"),
         ("1x2,reserved=2", "2 reserved CPUs leave none for pods"),
         ("1x2,memory=2Gi,pages=1Gi:1", "too little memory for its huge pages"),

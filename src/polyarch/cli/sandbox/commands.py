@@ -44,6 +44,7 @@ DOWN_EPILOGUE = epilogue(
     examples=(
         ("Stop every process; the state is kept for the next up", "polyarch down"),
         ("Delete a sandbox", "polyarch down --name test --delete"),
+        ("Cut a real node's power; the next up boots it", "sudo polyarch down --node amd64-1"),
     ),
     exits=(
         (0, "it is stopped"),
@@ -178,15 +179,18 @@ def stop(
     *,
     name: SandboxName = DEFAULT_NAME,
     delete: Annotated[bool, flag("Delete its state, too", group=SANDBOX)] = False,
+    node: Annotated[Name, option("Cut the power of this real node, and stop nothing else", group=SANDBOX)] = "",
     output: Outputs = None,
     verbosity: Verbosity = AS_USUAL,
 ) -> int:
     """Stop the sandbox. Its state is kept for the next `polyarch up`, unless --delete."""
+    if node and delete:
+        raise UsageError("--node stops a node of a sandbox, and --delete deletes a sandbox; remove one of them")
     messages = verbosity.messages()
     chosen = outputs(output, FORMATS)
     from polyarch.cli.sandbox.local_cluster import take_down
 
-    return take_down(name, chosen, delete=delete, messages=messages)
+    return take_down(name, chosen, delete=delete, node=node, messages=messages)
 
 
 @status.default

@@ -89,12 +89,14 @@ def bring_up(wanted: SandboxOptions, outputs: Sequence[Output], *, messages: Mes
     return code
 
 
-def take_down(name: str, outputs: Sequence[Output], *, delete: bool, messages: Messages) -> int:
-    """Stop every process of the sandbox; ``delete``: forget its state, too."""
+def take_down(name: str, outputs: Sequence[Output], *, delete: bool, node: str, messages: Messages) -> int:
+    """Stop every process of the sandbox, or of this node alone; ``delete``: forget its state, too."""
 
     async def end() -> None:
         sandbox = Sandbox.attach(name)
-        if delete:
+        if node:
+            await sandbox.stop_node(node)
+        elif delete:
             merged = sandbox.state.merged_kubeconfig
             await sandbox.delete()
             if merged:
@@ -104,8 +106,9 @@ def take_down(name: str, outputs: Sequence[Output], *, delete: bool, messages: M
 
     _run(end(), messages)
     again = f"stopped; `polyarch up{option(name)}` starts it again"
-    messages.remark(f"sandbox {name} {'deleted' if delete else again}")
-    _print({"schemaVersion": document.SCHEMA_VERSION, "name": name, "deleted": delete}, outputs, lambda _: "")
+    messages.remark(f"{f'node {node} of ' if node else ''}sandbox {name} {'deleted' if delete else again}")
+    content = {"schemaVersion": document.SCHEMA_VERSION, "name": name, "deleted": delete}
+    _print(content | ({"node": node} if node else {}), outputs, lambda _: "")
     return 0
 
 

@@ -28,8 +28,10 @@ RESERVED_MEMORY = GIBIBYTE
 MAX_ZONES = 8
 """The kubelet's limit for policies other than none."""
 MAX_CPUS = 1024
-NEAR, FAR = 10, 21
-"""Distance of a cell to itself, and to the others."""
+ITSELF, SAME_SOCKET, FAR = 10, 12, 21
+"""Distance of a cell to itself, to others of its socket, and to those of other sockets."""
+EXPANSION = 7
+"""How much farther a cell without CPUs is than the others of its socket, as memory behind CXL is."""
 EXAMPLE = (
     "2x8, or 2x8,policy=restricted,scope=pod,memory=32Gi,reserved=2,threads=2,pages=2Mi:512,devices=example.com/nic:2"
 )
@@ -37,7 +39,7 @@ _UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 
 class NumaLayout(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The layout as asked for. All cells of a node are alike; amounts are those of one cell."""
+    """The layout as asked for. All cells of a node with CPUs are alike; amounts are those of one of them."""
 
     zones: int
     cpus: int
@@ -57,6 +59,10 @@ class NumaLayout(msgspec.Struct, frozen=True, omit_defaults=True):
     prefer_closest: bool = False
     pods: int = 0
     """The most pods of the node; 0: as many as nodes usually take."""
+    sockets: int = 0
+    """Sockets that share the cells evenly (sub-NUMA clustering); 0: each cell is one."""
+    cpuless: tuple[int, ...] = ()
+    """Bytes of each further cell, which has memory and no CPUs."""
 
     @classmethod
     def parse(cls, text: str) -> "NumaLayout":
@@ -85,12 +91,14 @@ class NumaLayout(msgspec.Struct, frozen=True, omit_defaults=True):
     def _check(self, text: str) -> None:
         problem = ""
         pages = sum(size * count for size, count in self.pages)
-        if self.zones > MAX_ZONES:
+        if self.zones + len(self.cpuless) > MAX_ZONES:
             problem = f"a kubelet aligns pods on at most {MAX_ZONES} cells"
         elif self.zones * self.cpus > MAX_CPUS:
             problem = f"a node has at most {MAX_CPUS} CPUs here"
         elif self.cpus % self.threads:
             problem = f"{self.cpus} CPUs of a cell are not whole cores of {self.threads} threads"
+        elif self.sockets and self.zones % self.sockets:
+            problem = f"{self.zones} cells cannot be shared evenly by {self.sockets} sockets"
         elif self.reserved >= self.zones * self.cpus:
             problem = f"{self.reserved} reserved CPUs leave none for pods"
         elif pages + RESERVED_MEMORY >= self.memory_of_cell:
@@ -135,19 +143,30 @@ def node(numa: NumaLayout) -> Node:
 
 
 def _machine(numa: NumaLayout) -> Machine:
-    """CPUs of a core follow one another, cells too: cell 0 of 2x8 has the CPUs 0-7."""
+    """CPUs of a core follow one another, cells too: cell 0 of 2x8 has the CPUs 0-7. Cells without CPUs come last, the
+    first of them at the first socket."""
+    sockets = numa.sockets or numa.zones
+    socket_of = [cell * sockets // numa.zones for cell in range(numa.zones)]
+    socket_of += [number % sockets for number in range(len(numa.cpuless))]
     cpus = tuple(
-        Cpu(number, core=number // numa.threads, socket=number // numa.cpus, cell=number // numa.cpus)
+        Cpu(number, core=number // numa.threads, socket=socket_of[number // numa.cpus], cell=number // numa.cpus)
         for number in range(numa.zones * numa.cpus)
     )
+
+    def distance(one: int, other: int) -> int:
+        if one == other:
+            return ITSELF
+        is_near = socket_of[one] == socket_of[other]
+        return (SAME_SOCKET if is_near else FAR) + EXPANSION * (max(one, other) >= numa.zones)
+
     cells = tuple(
         SimulatedZone(
             id=cell,
-            memory=numa.memory_of_cell,
-            pages=dict(numa.pages),
-            distances=tuple(NEAR if cell == other else FAR for other in range(numa.zones)),
+            memory=numa.memory_of_cell if cell < numa.zones else numa.cpuless[cell - numa.zones],
+            pages=dict(numa.pages) if cell < numa.zones else {},
+            distances=tuple(distance(cell, other) for other in range(len(socket_of))),
         )
-        for cell in range(numa.zones)
+        for cell in range(len(socket_of))
     )
     devices = tuple(
         Device(resource, f"{resource.rpartition('/')[2]}-{cell}-{number}", (cell,))
@@ -159,8 +178,8 @@ def _machine(numa: NumaLayout) -> Machine:
 
 
 def _add(changes: dict[str, Any], name: str, value: object) -> None:
-    if isinstance(value, tuple):
-        value = (*changes.get(name, ()), value)
+    if isinstance(value, list):
+        value = (*changes.get(name, ()), *value)
     changes[name] = value
 
 
@@ -195,6 +214,12 @@ def _pods(text: str) -> int:
     return int(text)
 
 
+def _sockets(text: str) -> int:
+    if not 1 <= _count(text) <= MAX_ZONES:
+        raise ValueError(f"expected 1 to {MAX_ZONES} sockets")
+    return int(text)
+
+
 def _truth(text: str) -> bool:
     return _choice(text, ("true", "false")) == "true"
 
@@ -221,8 +246,10 @@ _OPTIONS: Mapping[str, Any] = {
     "memory": lambda text: ("memory", _bytes(text)),
     "reserved": lambda text: ("reserved", _count(text)),
     "threads": lambda text: ("threads", _threads(text)),
-    "pages": lambda text: ("pages", _pages(text)),
-    "devices": lambda text: ("devices", _devices(text)),
+    "sockets": lambda text: ("sockets", _sockets(text)),
+    "cpuless": lambda text: ("cpuless", [_bytes(text)]),
+    "pages": lambda text: ("pages", [_pages(text)]),
+    "devices": lambda text: ("devices", [_devices(text)]),
     "full-pcpus-only": lambda text: ("full_cores_only", _truth(text)),
     "prefer-closest-numa-nodes": lambda text: ("prefer_closest", _truth(text)),
     "pods": lambda text: ("pods", _pods(text)),

@@ -1,7 +1,8 @@
 """The control groups of a sandbox with real nodes, on cgroup v1 and v2: made, filled, emptied and removed.
 
-``/polyarch-<sandbox>`` in each hierarchy; below it ``host`` for the programs of the nodes and one group for each node,
-which is the ``cgroupRoot`` of its kubelet. What runs in any of them belongs to the sandbox, whoever started it.
+``/polyarch-<sandbox>`` in each hierarchy; below it ``host`` for the gateway, ``host-<node>`` for the programs of a node
+and one group for its pods, which is the ``cgroupRoot`` of its kubelet. What runs in any of them belongs to the sandbox,
+whoever started it.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from typing import Final
 
 ROOT: Final = Path("/sys/fs/cgroup")
 HOST: Final = "host"
-"""The group of containerd, kubelet, kube-proxy and of the processes that keep the namespaces."""
+"""The group of the process that keeps the gateway's namespace; names of the others of programs begin so."""
 END_SECONDS: Final = 20.0
 JOIN: Final = 'for f in $1; do echo $$ > "$f/cgroup.procs" || exit 71; done; shift; exec "$@"'
 """A shell's program: joins the groups in its first argument, then becomes the program of the others."""
@@ -58,6 +59,11 @@ class Cgroups:
         """The kubelet's ``cgroupRoot``."""
         return f"/{self.name}/{node}"
 
+    @staticmethod
+    def host_of(node: str) -> str:
+        """The group of its containerd and what that starts, kubelet, kube-proxy, and what keeps its namespaces."""
+        return f"{HOST}-{node}"
+
     def make(self, *names: str) -> None:
         """Create the groups that are missing, with every controller that there is."""
         for own in self._own:
@@ -76,10 +82,10 @@ class Cgroups:
         with contextlib.suppress(OSError):
             os.setxattr(own, _NOTE, " ".join(sorted(ours)).encode())
 
-    def joining(self, arguments: Sequence[str]) -> tuple[str, ...]:
-        """The command line that starts a program in group ``host``: no moment passes in which it is elsewhere."""
+    def joining(self, group: str, arguments: Sequence[str]) -> tuple[str, ...]:
+        """The command line that starts a program in this group: no moment passes in which it is elsewhere."""
         one = self._own[:1] if is_unified(self._root) else [each for each in self._own if each.parent.name in _ENOUGH]
-        groups = " ".join(str(each / HOST) for each in one)
+        groups = " ".join(str(each / group) for each in one)
         return ("/bin/sh", "-c", JOIN, "sh", groups, *arguments)
 
     def processes(self, *names: str) -> set[int]:
@@ -125,7 +131,7 @@ def _open(group: Path) -> None:
         if file.exists() and parent.exists() and not file.read_text().strip():
             file.write_text(parent.read_text())
     controllers = group / "cgroup.controllers"
-    if controllers.exists() and group.name != HOST:
+    if controllers.exists() and group.name.split("-")[0] != HOST:  # a group with processes of its own hands nothing on
         control = group.parent / "cgroup.subtree_control"
         for each in sorted(_words(group.parent / "cgroup.controllers")):
             _turn(control, f"+{each}")

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -37,6 +38,7 @@ DEVICES: Final = ("sys/devices/system/node", "sys/devices/system/cpu", "proc/mem
 APPARMOR: Final = Path("/sys/kernel/security/apparmor")
 PROFILE: Final = "cri-containerd.apparmor.d"
 """The profile that containerd loads into the kernel when it starts a container and the profile is not there."""
+BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 LAYOUT: Final = "layout.json"
 """The ``--numa`` that the other files of a node are made from."""
 
@@ -56,6 +58,13 @@ def check(settings: Settings) -> None:
         )
     if not 1 <= sum(settings.nodes.values()) <= MOST_NODES:
         raise SandboxError(f"--real: expected 1 to {MOST_NODES} nodes, for example --nodes {own}=2")
+    if settings.numa is not None and settings.numa.devices:
+        raise SandboxError(
+            "--real --numa: real kubelets know devices from plugins alone: leave devices=… out, and run plugins on the "
+            "nodes"
+        )
+    if settings.numa is not None and settings.numa.pages and not Path("/", PAGES).is_dir():
+        raise SandboxError(f"--real --numa: this machine's kernel has no huge pages (/{PAGES}): leave pages=… out")
     programs = {**PROGRAMS, **BUILD_PROGRAMS} if settings.builds else PROGRAMS
     missing = {package: name for name, package in programs.items() if shutil.which(name, path=search_path()) is None}
     if plugins() is None:
@@ -125,9 +134,11 @@ def forget_managers(folder: Path) -> None:
 
 
 def write_files(folder: Path, numa: NumaLayout | None) -> dict[str, str]:
-    """Write what a node sees in place of the machine's own files; the path below ``folder`` of each, by its target."""
+    """Write what a node that boots sees in place of the machine's own files; the path below ``folder`` of each, by its
+    target."""
     _write(folder / LAYOUT, msgspec.json.encode(numa).decode())
-    found = {}
+    _write(folder / "boot_id", f"{uuid.uuid4()}\n")
+    found = {BOOT_ID: "boot_id"}
     for name, value in SYSCTLS.items():
         file = folder / "sysctl" / name.replace("/", "-")
         _write(file, f"{value}\n")

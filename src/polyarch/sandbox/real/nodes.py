@@ -1,6 +1,7 @@
 """Starts, stops and removes real nodes and their gateway."""
 
 import asyncio
+import contextlib
 import datetime as dt
 import shutil
 import sys
@@ -21,13 +22,15 @@ from polyarch.objects import Unstructured
 from polyarch.sandbox import processes
 from polyarch.sandbox.certificates import KUBELET_CLIENT, kubeconfig_with_certificate
 from polyarch.sandbox.control_plane import Layout, ensure
-from polyarch.sandbox.errors import StepProgress
+from polyarch.sandbox.errors import SandboxError, StepProgress
 from polyarch.sandbox.files import write_json, write_private
 from polyarch.sandbox.namespaces import (
     BRIDGE,
     GATEWAY_PROCESS,
     KEEP_GATEWAY,
     KEEP_NODE,
+    cable_lines,
+    cable_of,
     configure,
     entered,
     entering,
@@ -109,15 +112,15 @@ class RealNodes:
         listeners = [there[name] for name in (EGRESS_PROCESS, REGISTRY_PROXY) if name in there]
         await processes.stop(listeners, records=self._folder.records)
         self._cgroups.make(cgroups.HOST)
-        record = await self._start(GATEWAY_PROCESS, KEEP_GATEWAY)
+        record = await self._start(GATEWAY_PROCESS, KEEP_GATEWAY, group=cgroups.HOST)
         await entered(record.pid)
         await configure(record.pid, gateway_lines(self._state.pod_network))
         return record.pid
 
-    async def _start(self, name: str, arguments: Iterable[str], *, inputs: str = "") -> Record:
+    async def _start(self, name: str, arguments: Iterable[str], *, group: str, inputs: str = "") -> Record:
         command = Command(
             name=name,
-            arguments=self._cgroups.joining(tuple(arguments)),
+            arguments=self._cgroups.joining(group, tuple(arguments)),
             environment={**self._layout.environment, "PATH": machine.search_path()},
             log=str(self._folder.log(name)),
             inputs=inputs,
@@ -185,20 +188,16 @@ class RealNodes:
     async def _make_namespaces(self, plan: NodePlan, own: Path, gateway: int) -> Record:
         for inside in ("lib/kubelet", "lib/containerd", "lib/cni", "log/pods", "log/containers"):
             (own / inside).mkdir(parents=True, exist_ok=True)
-        self._cgroups.make(plan.name)
+        host = self._cgroups.host_of(plan.name)
+        self._cgroups.make(plan.name, host)
         shown = machine.write_files(own, plan.numa)
-        record = await self._start(process_name(plan.name, KEEPER), KEEP_NODE)
+        record = await self._start(process_name(plan.name, KEEPER), KEEP_NODE, group=host)
         await entered(record.pid)
         mounts = configuration.mounts(has_trace=plan.number == self._first, machine=shown)
         await run(entering(record.pid, ("/bin/sh", "-c", mounts, "sh", str(own))))
         named = ("/bin/sh", "-c", 'echo "$1" > /proc/sys/kernel/hostname', "sh", plan.name)
         await run(entering(record.pid, named))
-        cable = f"node{record.pid}"  # a node that has just ended may keep its own for a moment
-        with_end = (
-            f"link add {cable} type veth peer name eth0 netns {record.pid}",
-            f"link set {cable} master {BRIDGE} up",
-        )
-        await configure(gateway, with_end)
+        await configure(gateway, cable_lines(record.pid, plan.address))
         await configure(record.pid, node_lines(plan.address))
         return record
 
@@ -259,10 +258,15 @@ exec {machine.program("runc")} "$@"
             own / "lib" / each for each in ("containerd/config.toml", "kubelet/config.yaml", "kubelet/kube-proxy.yaml")
         ]
         name = plan.name
+
+        async def start(program: str, *arguments: str, inputs: str) -> Record:
+            group = self._cgroups.host_of(name)
+            return await self._start(
+                process_name(name, program), entering(keeper, arguments), group=group, inputs=inputs
+            )
+
         arguments: tuple[str, ...] = (machine.program("containerd"), "-c", f"{configuration.CONTAINERD}/config.toml")
-        runtime = await self._start(
-            process_name(name, CONTAINERD), entering(keeper, arguments), inputs=inputs_of(str(keeper), files=files[:1])
-        )
+        runtime = await start(CONTAINERD, *arguments, inputs=inputs_of(str(keeper), files=files[:1]))
         await self._until_listening(runtime, keeper)
         arguments = (
             str(self._layout.binaries["kubelet"]),
@@ -276,12 +280,11 @@ exec {machine.program("runc")} "$@"
         )
         inputs = inputs_of(str(runtime.pid), *arguments, files=files[1:2])
         known, now = self._records().get(process_name(name, KUBELET)), dt.datetime.now(dt.UTC)
-        started = await self._start(process_name(name, KUBELET), entering(keeper, arguments), inputs=inputs)
+        started = await start(KUBELET, *arguments, inputs=inputs)
         if known is None or known.pid != started.pid:
             self._started[name] = timestamp(now)
         arguments = (str(self._layout.binaries["kube-proxy"]), f"--config={configuration.KUBELET}/kube-proxy.yaml")
-        inputs = inputs_of(str(keeper), *arguments, files=files[2:])
-        await self._start(process_name(name, PROXY), entering(keeper, arguments), inputs=inputs)
+        await start(PROXY, *arguments, inputs=inputs_of(str(keeper), *arguments, files=files[2:]))
 
     @staticmethod
     def _register_taints(plan: NodePlan) -> tuple[str, ...]:
@@ -370,12 +373,32 @@ exec {machine.program("runc")} "$@"
 
     async def _end(self, node: str) -> None:
         """Kubelet first, then the containers, then what keeps them: so the kubelet sees none of them fail."""
+        await self._stop_programs(node, KUBELET, PROXY)
+        await self._unplug(node)
+        await asyncio.to_thread(self._cgroups.kill, node)
+        await self._stop_programs(node, CONTAINERD, KEEPER)
+        await asyncio.to_thread(self._cgroups.kill, self._cgroups.host_of(node))
+
+    async def _stop_programs(self, node: str, *programs: str) -> None:
         records = self._records()
-        for programs in ((KUBELET, PROXY), (), (CONTAINERD,), (KEEPER,)):
-            if not programs:
-                await asyncio.to_thread(self._cgroups.kill, node)
-            ending = [records[name] for name in (process_name(node, each) for each in programs) if name in records]
-            await processes.stop(ending, records=self._folder.records)
+        names = [process_name(node, each) for each in programs]
+        await processes.stop([records[name] for name in names if name in records], records=self._folder.records)
+
+    async def _unplug(self, node: str) -> None:
+        """Take its address from the network at once: the kernel takes its time to remove a namespace."""
+        records = self._records()
+        keeper, gateway = records.get(process_name(node, KEEPER)), records.get(GATEWAY_PROCESS)
+        if keeper is not None and gateway is not None and is_running(gateway):
+            with contextlib.suppress(SandboxError):  # it is gone already
+                await configure(gateway.pid, [f"link del {cable_of(keeper.pid)}"])
+
+    async def cut_power(self, node: str) -> None:
+        """End every process of a node at once; what is on its disk stays. SandboxError if there is no such node."""
+        if node not in (names := [plan.name for plan in self.plans]):
+            raise SandboxError(f"there is no node {node!r} in sandbox {self._folder.name}: it has {', '.join(names)}")
+        await self._unplug(node)
+        await asyncio.to_thread(self._cgroups.kill, self._cgroups.host_of(node), node)
+        await self._stop_programs(node, KUBELET, PROXY, CONTAINERD, KEEPER)
 
     async def stop(self) -> None:
         """End all nodes and the gateway, and whatever an interrupted start left in the sandbox's control groups."""

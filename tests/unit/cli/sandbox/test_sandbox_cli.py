@@ -16,7 +16,7 @@ from polyarch.cli.sandbox.local_cluster import LineProgress
 from polyarch.sandbox import document
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import Document, Process, RegistryAddress
-from polyarch.sandbox.state import Folder, Settings, State, choose_ports
+from polyarch.sandbox.state import Folder, NodeBatch, Settings, State, choose_ports
 from polyarch.sandbox.versions import KUBERNETES_BY_MINOR, PROGRAMS
 
 OURS = {
@@ -166,6 +166,35 @@ def test_a_seed_file_that_makes_no_sense_is_named(
     shown = " ".join(capsys.readouterr().err.split())
     assert message in shown
     assert "seed.yaml" in shown
+
+
+@pytest.mark.req("SB-017")
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        ((), 3, "the nodes of sandbox played are simulated: --node is for those of `polyarch up --real`"),
+        (("--delete",), 2, "remove one of them"),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_only_a_real_node_can_be_stopped_alone(
+    more: tuple[str, ...], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Folder.of("played").save(State(settings=Settings(name="played"), ports=choose_ports()))
+    assert main(["down", "--name", "played", "--node", "amd64-1", *more]) == code
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.req("SB-017")
+@pytest.mark.usefixtures("home")
+def test_a_node_that_the_sandbox_does_not_have_is_answered_with_those_that_it_has(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings = Settings(name="two", nodes={"amd64": 2}, real=True)
+    fleet = (NodeBatch("amd64", 2),)
+    Folder.of("two").save(State(settings=settings, ports=choose_ports(), fleet=fleet))
+    assert main(["down", "--name", "two", "--node", "amd64-3"]) == 3
+    assert "there is no node 'amd64-3' in sandbox two: it has amd64-1, amd64-2" in capsys.readouterr().err
 
 
 @pytest.mark.req("SB-003")

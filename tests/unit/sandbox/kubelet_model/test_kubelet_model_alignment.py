@@ -85,6 +85,24 @@ def test_closest_cells_are_preferred_where_the_option_says_so(option: str, best:
 
 
 @pytest.mark.req("NS-164")
+def test_cells_of_a_socket_are_nearer_and_memory_without_cpus_is_farther() -> None:
+    machine = numa_node("4x2,sockets=2,cpuless=16Gi").machine
+    assert [cell.distances for cell in machine.cells] == [
+        (10, 12, 21, 21, 19),
+        (12, 10, 21, 21, 19),
+        (21, 21, 10, 12, 28),
+        (21, 21, 12, 10, 28),
+        (19, 19, 28, 28, 10),
+    ]
+    assert [(cpu.socket, cpu.cell) for cpu in machine.cpus] == [
+        (0, 0), (0, 0), (0, 1), (0, 1), (1, 2), (1, 2), (1, 3), (1, 3),
+    ]  # fmt: skip
+    assert [cell.memory for cell in machine.cells] == [8 << 30] * 4 + [16 << 30]
+    assert machine.cells_with_cpus == (0, 1, 2, 3)
+    assert [cell.distances for cell in numa_node("2x4").machine.cells] == [(10, 21), (21, 10)]
+
+
+@pytest.mark.req("NS-164")
 def test_eight_cells_and_five_resources_are_merged_quickly() -> None:
     """The kubelet tries 255 ** 5 combinations; joined one by one they are some thousands."""
     node = numa_node("8x8,policy=restricted")

@@ -1,11 +1,15 @@
 """The machine that a real node believes in."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.real import configuration, machine
+from polyarch.sandbox.state import Settings
+from polyarch.sandbox.versions import host_architecture
 
 GI = 1 << 30
 
@@ -42,3 +46,22 @@ def test_a_node_with_less_memory_than_its_machine_evicts_nobody_for_memory(memor
 def test_a_node_takes_as_many_pods_as_asked_for_and_never_more_than_it_has_addresses_for(text: str, pods: int) -> None:
     settings = configuration.kubelet(address="10.0.0.1", cgroup="/c", numa=NumaLayout.parse(text), unified=True)
     assert settings["maxPods"] == pods
+
+
+@pytest.mark.req("SB-017")
+def test_a_node_sees_its_own_boots_and_the_machine_of_its_layout(tmp_path: Path) -> None:
+    shown = machine.write_files(tmp_path, NumaLayout.parse("2x4,cpuless=1Gi"))
+    first = (tmp_path / shown["/proc/sys/kernel/random/boot_id"]).read_text()
+    machine.write_files(tmp_path, None)
+    assert (tmp_path / shown["/proc/sys/kernel/random/boot_id"]).read_text() != first
+    nodes = tmp_path / shown["/sys/devices/system/node"]
+    assert [(nodes / name).read_text() for name in ("online", "has_cpu")] == ["0-2\n", "0-1\n"]
+    assert (nodes / "node2/cpulist").read_text() == "\n"
+
+
+@pytest.mark.req("SB-017")
+def test_devices_that_only_plugins_bring_to_a_real_kubelet_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    layout = NumaLayout.parse("2x8,devices=example.com/nic:2")
+    with pytest.raises(SandboxError, match="real kubelets know devices from plugins alone"):
+        machine.check(Settings(nodes={host_architecture(): 1}, real=True, numa=layout))
