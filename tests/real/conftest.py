@@ -31,8 +31,9 @@ NODES = {host_architecture(): 2}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that start and end clusters come first, before a shared one is there; the two are not there together."""
-    shared = ("bare", "cluster")
+    """Those that start and end clusters come first, before a shared one is there; the two are not there together. Last
+    come those that make the nodes of the shared one others."""
+    shared = ("bare", "cluster", "machines")
     items.sort(key=lambda item: [name in getattr(item, "fixturenames", ()) for name in shared[::-1]])
 
 
@@ -58,7 +59,8 @@ def _shared(request: pytest.FixtureRequest, **settings: Any) -> Iterator[Sandbox
         yield Sandbox.attach(named)
         return
     name = f"tests-real-{request.fixturename}-{os.getpid()}"
-    wanted = Settings(name=name, nodes=NODES, real=True, numa=NumaLayout.parse("2x8"), **settings)
+    layout = NumaLayout.parse("2x8,pages=2Mi:256")
+    wanted = Settings(name=name, nodes=NODES, real=True, numa=layout, **settings)
     sandbox = asyncio.run(Sandbox.start(wanted, owner=os.getpid()))
     yield sandbox
     asyncio.run(sandbox.delete())

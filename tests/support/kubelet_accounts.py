@@ -31,6 +31,7 @@ class KubeletAccounts:
         self._memory = json.loads((kubelet / "memory_manager_state").read_text())
         plugged = kubelet / "device-plugins/kubelet_internal_checkpoint"
         self._checkpoint = json.loads(plugged.read_text())["Data"] if plugged.exists() else {}
+        self._registered = self._checkpoint.get("RegisteredDevices") or {}
         self._there = {each.name for each in (kubelet / "pods").glob("*")} - set(ended)
 
     # -- by pod: those that are over hold nothing any more -------------------------------------------------------------
@@ -81,7 +82,7 @@ class KubeletAccounts:
             f"node-{zone}": {
                 "cpu": self._cpus_of(zone),
                 **{name: self._memory_of(zone, name) for name in self._memory["machineState"][str(zone)]["memoryMap"]},
-                **{name: self._devices_of(zone, name) for name in self._checkpoint.get("RegisteredDevices") or ()},
+                **{name: self._devices_of(zone, name) for name, ids in self._registered.items() if ids},
             }
             for zone in sorted(map(int, self._memory["machineState"]))
         }
@@ -119,7 +120,8 @@ class KubeletAccounts:
         return table["total"], table["allocatable"], table["free"] + over
 
     def _devices_of(self, zone: int, resource: str) -> tuple[int, int, int]:
-        registered = set(self._checkpoint["RegisteredDevices"][resource] or ())
-        own = registered & {each.id for each in self._devices if each.resource == resource and zone in each.cells}
+        own = set(self._registered[resource]) & {
+            each.id for each in self._devices if each.resource == resource and zone in each.cells
+        }
         held = {name for by_container in self.devices.values() for each in by_container.values() for _, name, _ in each}
         return len(own), len(own), len(own - held)
