@@ -121,7 +121,8 @@ async def test_zones_of_real_nodes_follow_pods_that_come_and_go(fleet: Fleet, cl
     chance, nodes = random.Random(SEED), await nodes_of(fleet)
     model = numa_node(MACHINE)
     there: set[str] = set()
-    refused, most = 0, 0
+    held: set[str] = set()
+    refused = 0
     for wave in range(WAVES):
         for name in sorted(there):
             if chance.random() < 0.6:
@@ -135,9 +136,10 @@ async def test_zones_of_real_nodes_follow_pods_that_come_and_go(fleet: Fleet, cl
         reasons = await decided(client, namespace, names)
         refused += sum(bool(each) for each in reasons.values())
         await follow(fleet, client, *nodes)
-        most = max(most, sum([len((await fleet.accounts(node)).holders) for node in nodes]))
+        for node in nodes:
+            held |= (await fleet.accounts(node)).holders
     assert refused, f"seed {SEED}: no pod was too large"
-    assert most >= 4, f"seed {SEED}: hardly any pod held anything"
+    assert len(held) >= 4, f"seed {SEED}: hardly any pod held anything"
 
 
 @pytest.mark.req("NE-069")
@@ -205,6 +207,7 @@ async def test_zones_are_right_again_after_restarts_of_kubelet_and_exporter(
     await follow(fleet, client, node)
 
 
+@pytest.mark.req("SB-017")
 async def test_zones_are_right_again_after_a_node_has_lost_its_power(
     fleet: Fleet, client: Client, namespace: str
 ) -> None:

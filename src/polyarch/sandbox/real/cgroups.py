@@ -110,11 +110,12 @@ class Cgroups:
                 raise TimeoutError(f"processes {sorted(left)} of {self.name} do not end")
             time.sleep(0.02)
 
-    def remove(self) -> None:
-        """Remove the groups, which must be empty, and turn off what the machine had off before."""
+    def remove(self, *names: str) -> None:
+        """Remove these groups, or all of them, and turn off what the machine had off before; they must be empty."""
         for own in self._all:
-            noted = _noted(own)
-            for group in sorted(_below(own), key=lambda each: len(each.parts), reverse=True):
+            noted = set() if names else _noted(own)
+            groups = [group for top in [own / name for name in names] or [own] for group in _below(top)]
+            for group in sorted(groups, key=lambda each: len(each.parts), reverse=True):
                 _remove(group)
             for each in sorted(noted):
                 _turn(self._root / "cgroup.subtree_control", f"-{each}")  # refused while another group hands it on

@@ -189,6 +189,8 @@ class RealNodes:
         for inside in ("lib/kubelet", "lib/containerd", "lib/cni", "log/pods", "log/containers"):
             (own / inside).mkdir(parents=True, exist_ok=True)
         host = self._cgroups.host_of(plan.name)
+        # A machine that boots has none: the kubelet spends three seconds on each of a container that is no more.
+        await asyncio.to_thread(self._cgroups.remove, plan.name)
         self._cgroups.make(plan.name, host)
         shown = machine.write_files(own, plan.numa)
         record = await self._start(process_name(plan.name, KEEPER), KEEP_NODE, group=host)
