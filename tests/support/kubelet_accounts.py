@@ -32,6 +32,9 @@ class KubeletAccounts:
         plugged = kubelet / "device-plugins/kubelet_internal_checkpoint"
         self._checkpoint = json.loads(plugged.read_text())["Data"] if plugged.exists() else {}
         self._registered = self._checkpoint.get("RegisteredDevices") or {}
+        self._plugged = {each.resource for each in self._devices} & {
+            name for name, ids in self._registered.items() if ids
+        }
         self._there = {each.name for each in (kubelet / "pods").glob("*")} - set(ended)
 
     # -- by pod: those that are over hold nothing any more -------------------------------------------------------------
@@ -82,7 +85,7 @@ class KubeletAccounts:
             f"node-{zone}": {
                 "cpu": self._cpus_of(zone),
                 **{name: self._memory_of(zone, name) for name in self._memory["machineState"][str(zone)]["memoryMap"]},
-                **{name: self._devices_of(zone, name) for name, ids in self._registered.items() if ids},
+                **{name: self._devices_of(zone, name) for name in self._plugged},
             }
             for zone in sorted(map(int, self._memory["machineState"]))
         }
