@@ -1,7 +1,6 @@
 """What happens to nodes and containers, and what becomes of polyarch and of the pods that are created meanwhile."""
 
 import asyncio
-import contextlib
 import errno
 import os
 import signal
@@ -15,7 +14,6 @@ from real_kubelets import (
     cgroup_of,
     eventually,
     is_ready,
-    keeper,
     node_names,
     notes,
     pod_document,
@@ -36,7 +34,6 @@ from polyarch.placement import names
 from polyarch.placement.events import EventReason
 from polyarch.sandbox import operator
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.real.cgroups import Cgroups
 from polyarch.sandbox.real.images import pushed_image
 from polyarch.sandbox.tasks import together
 
@@ -220,7 +217,7 @@ async def test_a_node_that_lost_its_power_is_as_it_was(cluster: Sandbox, client:
 
     await eventually(work, "the pods do not run")
     started = {name: each["startedAt"] for name, each in (await running(client, namespace)).items()}
-    await asyncio.to_thread(cut_power, cluster, node)
+    await cluster.stop_node(node)
     during = pod_document("during", {"name": "app", "image": HERE}, nodeSelector=on(node))
     await client.create(PODS, during, namespace=namespace)
     await Sandbox.start(cluster.state.settings)
@@ -247,23 +244,6 @@ async def running(client: Client, namespace: str) -> dict[str, Document]:
     """The state of the only container of each pod that is ready, by pod."""
     found = {each["metadata"]["name"]: each for each in await pods_of(client, namespace)}
     return {name: statuses(each)["app"]["state"]["running"] for name, each in found.items() if is_ready(each)}
-
-
-def cut_power(sandbox: Sandbox, node: str) -> None:
-    """Every process in the namespaces and in the control group of the node."""
-    own = Path(f"/proc/{keeper(sandbox, node)}/ns/mnt").readlink()
-    pods = Cgroups(sandbox.name)
-    while True:
-        left = set(pods.processes(node))
-        for each in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if (each / "ns/mnt").readlink() == own:
-                    left.add(int(each.name))
-        if not left:
-            return
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
 
 
 async def test_a_container_at_its_memory_limit_is_named_and_polyarchs_comes_back(

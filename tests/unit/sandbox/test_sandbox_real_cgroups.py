@@ -81,7 +81,10 @@ def test_pods_of_a_node_get_every_controller_though_systemd_had_most_of_them_off
     node = kernel.root / "polyarch-one" / "amd64-1"
     assert kernel.controllers(node) == kernel.handed[node] == THERE
     assert kernel.handed[kernel.root / "polyarch-one" / HOST] == set(), "a group with processes hands on none"
-    assert groups.joining(("kubelet",))[4] == str(kernel.root / "polyarch-one" / HOST)
+    programs = groups.host_of("amd64-1")
+    groups.make(programs)
+    assert kernel.handed[kernel.root / "polyarch-one" / programs] == set()
+    assert groups.joining(programs, ("kubelet",))[4] == str(kernel.root / "polyarch-one" / programs)
 
 
 def test_what_systemd_had_off_is_off_again_when_the_last_sandbox_has_gone(kernel: Kernel) -> None:
