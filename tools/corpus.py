@@ -2,7 +2,8 @@
 
 No registry is asked: each image gets a set of platforms by the hash of its name, the same in every run, so that every
 rule has something to say. Nothing is written. The edits are replayed here in another way than the editor's, which
-counts the characters that changed outside of them: there must be none.
+counts the characters that changed outside of them: there must be none. A table of kinds says of how many objects all
+that looks like an image was understood, of how many a finding says that it was not, and of how many nothing is said.
 """
 
 import hashlib
@@ -20,8 +21,11 @@ from polyarch.cli.input.manifests import read_kustomizations
 from polyarch.cli.input.objects import load_platforms_file
 from polyarch.cli.output.tables import Row, table
 from polyarch.manifests.fix import FixRequest, FixResult, fix
+from polyarch.manifests.rules.engine import lint
 from polyarch.manifests.rules.options import FixOptions, LintOptions
-from polyarch.manifests.scan.scanning import scan, worth_reading
+from polyarch.manifests.scan.kinds import is_known, runs_nothing
+from polyarch.manifests.scan.pod_specs import unknown_images
+from polyarch.manifests.scan.scanning import Scan, scan, worth_reading
 from polyarch.manifests.scan.sets import ImageInspections
 from polyarch.manifests.scan.text import SourceText, UnreadableText
 from polyarch.oci.inspection import Entry, Inspection, Status
@@ -97,9 +101,23 @@ class Tally:
 
 
 @dataclass
+class KindTally:
+    """What becomes of the objects of one kind that name something like an image."""
+
+    understood: int = 0
+    """All of it is an image of a pod that was found."""
+    told: int = 0
+    """A finding says that something was not checked."""
+    silent: int = 0
+    places: list[str] = field(default_factory=list)
+    """Where nothing is said: file and pointer."""
+
+
+@dataclass
 class Corpus:
     """A folder, looked at."""
 
+    kinds: dict[str, KindTally] = field(default_factory=dict)
     files: int = 0
     unreadable: int = 0
     pod_specs: int = 0
@@ -116,6 +134,29 @@ def changed_outside(result: FixResult) -> int:
         return 0
     different = sum(one != other for one, other in zip(text, result.text, strict=False))
     return different + abs(len(text) - len(result.text))
+
+
+def count_kinds(found: Scan, answers: ImageInspections, kinds: dict[str, KindTally]) -> None:
+    """Adds the objects of a file."""
+    told = {each.finding.object for each in lint(found, answers) if each.finding.rule in ("MA001", "MA905")}
+    for subject in found.objects:
+        if not subject.kind or not subject.api_version or subject.patched_by is not None:
+            continue
+        if runs_nothing(subject.group) and not is_known(subject.kind, subject.group):
+            continue
+        pods = [each for each in found.pod_specs if each.object is subject]
+        left = unknown_images(subject, {id(image.node) for each in pods for image in each.images})
+        left = [each for each in left if "/relatedImages/" not in each[2] and "/annotations/" not in each[2]]
+        if not left and not any(each.images for each in pods):
+            continue
+        tally = kinds.setdefault(f"{subject.kind} ({subject.group or 'core'})", KindTally())
+        if not left:
+            tally.understood += 1
+        elif subject.reference in told:
+            tally.told += 1
+        else:
+            tally.silent += 1
+            tally.places.append(f"{found.source.path}: {left[0][2]}")
 
 
 def examine(paths: Sequence[str], *, platforms_file: str | None = None) -> Corpus:
@@ -138,7 +179,9 @@ def examine(paths: Sequence[str], *, platforms_file: str | None = None) -> Corpu
                 if not worth_reading(data):
                     continue
                 if way == next(iter(WAYS)):
-                    corpus.pod_specs += len(scan(source).pod_specs)
+                    found = scan(source, kustomizations=kustomizations)
+                    corpus.pod_specs += len(found.pod_specs)
+                    count_kinds(found, answers, corpus.kinds)
                 result = fix(source, answers, WAYS[way], kustomizations=kustomizations)
                 again = fix(source.replaced(result.text), answers, WAYS[way], kustomizations=kustomizations)
                 tally.take(result, again)
@@ -180,6 +223,9 @@ def _print(corpus: Corpus) -> None:
     ]
     sys.stdout.write(table(["", *corpus.tallies], rows))
     print()
+    kinds = [_row(name, each.understood, each.told, each.silent) for name, each in sorted(corpus.kinds.items())]
+    sys.stdout.write(table(["KIND WITH IMAGES", "understood", "told", "silent"], kinds))
+    print()
     rules = sorted({rule for tally in tallies for rule in tally.findings})
     rules_table = table(
         ["RULE", *(f"{name} {way}" for way in corpus.tallies for name in ("found", "repaired", "refused"))],
@@ -196,6 +242,9 @@ def _print(corpus: Corpus) -> None:
     reasons = sorted({reason for tally in tallies for reason in tally.reasons})
     rows = [_row(reason, *(tally.reasons[reason] for tally in tallies)) for reason in reasons]
     sys.stdout.write(table(["REFUSED BECAUSE", *corpus.tallies], rows))
+    for kind in corpus.kinds.values():
+        for place in kind.places:
+            print(f"silent: {place}", file=sys.stderr)
     for way, tally in corpus.tallies.items():
         for name, places in (
             ("a second run changes", tally.again),

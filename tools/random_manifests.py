@@ -50,7 +50,7 @@ FLAGS: Sequence[Sequence[str]] = (
     ("--widen", "--replace", "--remove-labels", "--prefer", "arm64=50"),
     ("--uncomment", "--platforms", "linux/amd64,linux/arm64"),
 )
-KINDS = ("Pod", "Deployment", "Deployment", "DaemonSet", "CronJob", "Workflow", "CSV", "Config", "Preview")
+KINDS = ("Pod", "Deployment", "Deployment", "DaemonSet", "CronJob", "Workflow", "CSV", "Config", "Preview", "Custom")
 ARCHITECTURE = "kubernetes.io/arch"
 REQUIRED, PREFERRED = (f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("required", "preferred"))
 
@@ -103,6 +103,8 @@ class Objects:
                 return self.workflow(metadata)
             case "CSV":
                 return self.service_version(metadata, pod)
+            case "Custom":
+                return self.custom(metadata)
             case "Preview":
                 return {
                     "apiVersion": "multiarch.openshift.io/v1alpha1",
@@ -132,6 +134,38 @@ class Objects:
             for number in range(self.random.randint(1, 3))
         ]
         return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": metadata, "spec": spec}
+
+    def custom(self, metadata: dict[str, Any]) -> Any:
+        """Kinds whose pods are put together of several places, some of which may be missing."""
+        image = self.one(*TEXTS)
+        steps = {"steps": [{"name": "s", "image": image}]}
+        match self.one("Prometheus", "Kafka", "Spark", "Cluster", "TaskRun", "PipelineRun", "Knative"):
+            case "Prometheus":
+                version, kind, spec = "monitoring.coreos.com/v1", "Prometheus", {"image": image, **self.scheduling(0.5)}
+            case "Kafka":
+                kafka: dict[str, Any] = {"image": image}
+                if self.maybe(0.5):
+                    kafka["template"] = {"pod": {"affinity": self.affinity()}}
+                version, kind, spec = "kafka.strimzi.io/v1beta2", "Kafka", {"kafka": kafka}
+            case "Spark":
+                driver = {"cores": 1, **self.scheduling(0.5)}
+                spec = {"image": image, "driver": driver, "executor": {"cores": 1}}
+                version, kind = "sparkoperator.k8s.io/v1beta2", "SparkApplication"
+            case "Cluster":
+                version, kind, spec = "postgresql.cnpg.io/v1", "Cluster", {"imageName": image}
+                if self.maybe(0.5):
+                    spec["affinity"] = {"nodeSelector": self.selector()}
+            case "TaskRun":
+                version, kind, spec = "tekton.dev/v1", "TaskRun", {"taskSpec": steps}
+                if self.maybe(0.5):
+                    spec["podTemplate"] = self.scheduling(0.9)
+            case "PipelineRun":
+                names = [f"t{number}" for number in range(self.one(1, 2))]
+                spec = {"pipelineSpec": {"tasks": [{"name": name, "taskSpec": steps} for name in names]}}
+                version, kind = "tekton.dev/v1", "PipelineRun"
+            case _:
+                version, kind, spec = "serving.knative.dev/v1", "Service", {"template": {"spec": self.pod_spec()}}
+        return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
     def service_version(self, metadata: dict[str, Any], pod: Any) -> Any:
         labels = {f"operatorframework.io/arch.{name}": "supported" for name in ("amd64", "s390x") if self.maybe(0.6)}

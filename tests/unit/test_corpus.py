@@ -33,6 +33,27 @@ def test_the_table_is_printed_and_nothing_written(folder: Path, capsys: pytest.C
     assert (folder / "web.yaml").read_text() == WEB
 
 
+@pytest.mark.req("MF-091")
+def test_kinds_are_counted_by_what_becomes_of_their_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What nobody says anything of is named with its place; a status tells of no pod to come."""
+    head = "apiVersion: {}\nkind: {}\nmetadata: {{name: x}}\nspec: {}\n"
+    image = "{image: 'quay.io/acme/web:2'}"
+    texts = [
+        WEB + "status: " + image + "\n",
+        head.format("example.org/v1", "Gateway", image),
+        head.format("apps/v1", "Deployment", "{template: {containers: [" + image + "]}}"),
+        head.format("image.openshift.io/v1", "ImageStream", image),
+    ]
+    (tmp_path / "all.yaml").write_text("---\n".join(texts))
+    assert corpus.main([str(tmp_path)]) == 0
+    captured = capsys.readouterr()
+    rows = {line[:24].strip(): line.split()[-3:] for line in captured.out.splitlines()}
+    assert rows["Gateway (example.org)"] == ["0", "1", "0"]
+    assert rows["Deployment (apps)"] == ["1", "0", "1"]
+    assert "ImageStream" not in captured.out
+    assert "all.yaml: /spec/template/containers/0/image" in captured.err
+
+
 def test_a_crash_is_counted_and_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

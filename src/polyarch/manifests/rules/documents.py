@@ -3,7 +3,6 @@
 Pure.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -229,13 +228,6 @@ MA905 = Rule(
     subs=("unknown-kind", "patched"),
 )
 
-_WITHOUT_PODS = re.compile(
-    r"|apps|batch|policy|autoscaling|extensions|(?:.+\.)?k8s\.io|kind\.x-k8s\.io|config\.kubernetes\.io"
-    r"|(?:config|image|operator|machineconfiguration|build|route)\.openshift\.io"
-    r"|operators\.coreos\.com|(?:.+\.)?operatorframework\.io|polyarch\.dev|multiarch\.openshift\.io"
-)
-"""Groups whose kinds are either in the table of kinds or run no image that they name."""
-
 
 def check_unchecked(facts: ObjectFacts) -> Iterator[FindingDraft]:
     """Each object is named once."""
@@ -252,7 +244,7 @@ def check_unchecked(facts: ObjectFacts) -> Iterator[FindingDraft]:
         )
     if not (subject.kind and subject.api_version) or subject.patched_by is not None:
         return
-    if kinds.is_known(subject.kind, subject.group) or _WITHOUT_PODS.fullmatch(subject.group):
+    if kinds.is_known(subject.kind, subject.group) or kinds.runs_nothing(subject.group):
         return
     if "mage" not in subject.document.chunk:
         return

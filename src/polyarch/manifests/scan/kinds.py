@@ -7,6 +7,7 @@ something else in another group: a fork of an operator keeps the kind and change
 Pure data.
 """
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -112,6 +113,7 @@ KINDS: tuple[Kind, ...] = (
         _pods("spec.install.spec.deployments.*.spec.template.spec"),
         of="Operator Lifecycle Manager",
     ),
+    Kind("CatalogSource", (PodPlace("spec|grpcPodConfig", images=("spec.image",)),), of="Operator Lifecycle Manager"),
     Kind("JobSet", _pods("spec.replicatedJobs.*.template.spec.template.spec"), of="JobSet"),
     Kind(
         "LeaderWorkerSet",
@@ -272,6 +274,18 @@ def rows(kind: str, group: str) -> tuple[tuple[PodPlace, str, str], ...]:
     own = (*BY_NAME.get(kind, ()), *BY_NAME["*"])
     places = [place for row in own if row.group in ("", group) for place in row.places]
     return tuple((place, place.at.partition("|")[0], place.at.partition("|")[2]) for place in places)
+
+
+_WITHOUT_PODS = re.compile(
+    r"|apps|batch|policy|autoscaling|extensions|(?:.+\.)?k8s\.io|kind\.x-k8s\.io|config\.kubernetes\.io"
+    r"|(?:config|image|operator|machineconfiguration|build|route)\.openshift\.io"
+    r"|operators\.coreos\.com|(?:.+\.)?operatorframework\.io|polyarch\.dev|multiarch\.openshift\.io"
+)
+
+
+def runs_nothing(group: str) -> bool:
+    """Whether the kinds of a group are either in the table or run no image that they name."""
+    return bool(_WITHOUT_PODS.fullmatch(group))
 
 
 @lru_cache(maxsize=1024)

@@ -733,7 +733,8 @@ def _along(node: Node | None, where: str, path: str) -> Iterator[tuple[MappingNo
 
 
 def unknown_images(subject: KubeObject, taken: set[int]) -> list[tuple[str, Node, str]]:
-    """What looks like an image in an object, outside of the nodes whose ``id()`` is ``taken``: text, node, pointer.
+    """What looks like an image in an object, outside of its status and of the nodes whose ``id()`` is ``taken``: text,
+    node, pointer.
 
     A text with a tag, a digest or a registry below a key such as ``image`` or ``sidecarImage``, or a mapping ``image``
     with a repository.
@@ -748,6 +749,8 @@ def unknown_images(subject: KubeObject, taken: set[int]) -> list[tuple[str, Node
         visited.add(id(node))
         below: list[tuple[Node, str]] = []
         for key, child in effective(node):
+            if key == "status" and node is subject.node:
+                continue
             here = where + pointer(key)
             if isinstance(child, ScalarNode):
                 named = isinstance(key, str) and (_IMAGE_KEY.search(key) or (key == "repository" and _in_image(where)))

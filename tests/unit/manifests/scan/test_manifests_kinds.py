@@ -49,6 +49,12 @@ EXAMPLES: dict[str, tuple[str, str, dict[str, list[str]], str]] = {
         {"/spec/install/spec/deployments/0/spec/template/spec": ["a:1"]},
         "",
     ),
+    "CatalogSource": (
+        "operators.coreos.com/v1alpha1",
+        "spec: {sourceType: grpc, image: c:1}",
+        {"/spec/grpcPodConfig": ["c:1"]},
+        "",
+    ),
     "JobSet": (
         "jobset.x-k8s.io/v1alpha2",
         f"spec: {{replicatedJobs: [{{name: w, template: {{spec: {{{TEMPLATE}}}}}}}]}}",
