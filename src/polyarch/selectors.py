@@ -232,6 +232,15 @@ def _check_key(key: object, field: str) -> None:
         raise InvalidSelector(field, f"{key[:300]!r} {problem}")
 
 
+def is_label_key(text: str) -> bool:
+    """Whether Kubernetes takes a text as the key of a label."""
+    try:
+        _check_key(text, "")
+    except InvalidSelector:
+        return False
+    return True
+
+
 def is_label_value(text: str) -> bool:
     """Whether a label may have this value."""
     return not text or _NAME.fullmatch(text) is not None

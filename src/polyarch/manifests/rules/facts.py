@@ -17,7 +17,16 @@ from polyarch.manifests.operations import TreeOperation, segments
 from polyarch.manifests.rules.options import LintOptions
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.nodes import get, item, text_of
-from polyarch.manifests.scan.pod_specs import Expression, KubeObject, LabelEntry, Mistake, PodSpec, Term, mistakes
+from polyarch.manifests.scan.pod_specs import (
+    Expression,
+    KubeObject,
+    LabelEntry,
+    Mistake,
+    PodSpec,
+    Term,
+    is_variable,
+    mistakes,
+)
 from polyarch.manifests.scan.sets import Constraints, ImageInspections, PodPlatforms
 from polyarch.platforms import NodePlatform, PlatformSet
 
@@ -109,7 +118,7 @@ class PodFacts:
         """A value of an architecture or operating system label that is filled in later; empty if there is none."""
         given = [(entry.key, entry.value) for entry in self.pod_spec.node_selector]
         given += [(clause.key, value) for clause in self.expressions for value in clause.values]
-        found = (value for key, value in given if key in sets.PLATFORM_KEYS and sets.is_variable(value))
+        found = (value for key, value in given if key in sets.PLATFORM_KEYS and is_variable(value))
         return next(found, "")
 
     @cached_property

@@ -31,7 +31,14 @@ from polyarch.manifests.rules.options import Taints
 from polyarch.manifests.rules.repairs import expression, extend, in_node_affinity
 from polyarch.manifests.scan import sets
 from polyarch.manifests.scan.nodes import get, is_null, value
-from polyarch.manifests.scan.pod_specs import PREFERRED, Expression, NamedText, PodSpec, PreferredTerm
+from polyarch.manifests.scan.pod_specs import (
+    PREFERRED,
+    Expression,
+    NamedText,
+    PodSpec,
+    PreferredTerm,
+    is_variable,
+)
 from polyarch.manifests.scan.sets import ARCHITECTURE_KEY, listed, meant_architecture, meant_system, texts
 from polyarch.platforms import KNOWN_ARCHITECTURES, KNOWN_SYSTEMS, PlatformSet
 from polyarch.selectors import Requirement
@@ -103,7 +110,7 @@ MA110 = Rule(
 
 def check_unknown_values(facts: PodFacts) -> Iterator[FindingDraft]:
     for entry in facts.pod_spec.node_selector:
-        if entry.key not in sets.PLATFORM_KEYS or sets.is_variable(entry.value):
+        if entry.key not in sets.PLATFORM_KEYS or is_variable(entry.value):
             continue
         meant = _meant_value(entry.key, entry.value)
         if meant != entry.value:
@@ -117,7 +124,7 @@ def check_unknown_values(facts: PodFacts) -> Iterator[FindingDraft]:
 
 def _unknown_values(facts: PodFacts, clause: Expression) -> Iterator[FindingDraft]:
     for index, (text, node) in enumerate(zip(clause.values, clause.value_nodes, strict=True)):
-        meant = text if sets.is_variable(text) else _meant_value(clause.key, text)
+        meant = text if is_variable(text) else _meant_value(clause.key, text)
         if meant == text:
             continue
         where = f"{clause.pointer}/values/{index}"

@@ -31,6 +31,7 @@ from polyarch.manifests.scan.nodes import (
     members,
     text_of,
 )
+from polyarch.selectors import is_label_key, is_label_value
 
 _SOURCE = re.compile(r"^# Source: (\S.*?)[ \t]*$", re.MULTILINE)
 _ORIGIN_ANNOTATION = "config.kubernetes.io/origin"
@@ -433,6 +434,19 @@ def _preferred(node: Node, path: str) -> PreferredTerm:
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
 
+_VARIABLE = re.compile(
+    r"\{\{.*\}\}|\{%.*%\}|<%.*%>|\(\(.*\)\)|\[\[.*\]\]|\$[({\[A-Za-z_]|__\w+?__|<[\w .-]+>|%\w+%|@@?\w+@",
+    re.ASCII | re.DOTALL,
+)
+
+
+def is_variable(text: str) -> bool:
+    """Whether a text is, or has, something that a later step fills in: ``{{x}}``, ``$(x)``, ``${x}``, ``__X__``, and so
+    on.
+    """
+    return bool(_VARIABLE.search(text))
+
+
 class Mistake(NamedTuple):
     """One mistake, and the operation that corrects it where only one thing can be meant."""
 
@@ -449,7 +463,10 @@ def mistakes(pod_spec: PodSpec) -> Iterator[Mistake]:
     node, where = pod_spec.node_selector_field
     yield from _misfit(node, where, MappingNode, "a mapping of labels")
     for entry in label_entries(node, where):
+        yield from _no_key(entry.key, entry.key_node, entry.pointer)
         yield from _no_text(entry.value_node, entry.pointer)
+        if not (is_variable(entry.value) or is_label_value(entry.value)):
+            yield Mistake(f"{entry.value!r} is no value of a label", entry.value_node, entry.pointer)
     node, where = pod_spec.affinity
     outer = get(pod_spec.node, "nodeAffinity") if get(pod_spec.node, "containers") is not None else None
     if outer is not None:
@@ -488,6 +505,8 @@ def _mistakes_of_term(term: Node | None, where: str) -> Iterator[Mistake]:
 
 def _mistakes_of_expression(clause: Expression) -> Iterator[Mistake]:
     operator, node = clause.operator, clause.operator_node
+    if clause.key_node is not None and "/matchFields/" not in clause.pointer:
+        yield from _no_key(clause.key, clause.key_node, f"{clause.pointer}/key")
     if operator not in OPERATORS:
         at = f"{clause.pointer}/operator"
         meant = next((each for each in OPERATORS if each.lower() == operator.lower()), None)
@@ -526,6 +545,11 @@ def _mistakes_of_expression(clause: Expression) -> Iterator[Mistake]:
 def _misfit(node: Node | None, where: str, kind: type[Node], expected: str) -> Iterator[Mistake]:
     if not is_null(node) and not isinstance(node, kind) and node is not None:
         yield Mistake(f"{where.rpartition('/')[2]} is not {expected}", node, where)
+
+
+def _no_key(key: str, node: Node, where: str) -> Iterator[Mistake]:
+    if not (is_variable(key) or key.startswith("$") or is_label_key(key)):
+        yield Mistake(f"{key!r} is no key of a label", node, where)
 
 
 def _no_text(node: Node, where: str) -> Iterator[Mistake]:

@@ -10,7 +10,6 @@ nodes have them, and a guess would be wrong on some cluster.
 Pure.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -18,7 +17,7 @@ from itertools import combinations
 from typing import Any, Protocol
 
 from polyarch.manifests.operations import at, elements, mapping, mappings
-from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS, ImageUse, PodSpec
+from polyarch.manifests.scan.pod_specs import REQUIRED, TERMS, ImageUse, PodSpec, is_variable
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.platforms import (
@@ -81,19 +80,6 @@ class ImageInspection:
     inspection: Inspection | None
     platforms: PlatformSet | None
     """None if unknown; everything if the image does not constrain."""
-
-
-_VARIABLE = re.compile(
-    r"\{\{.*\}\}|\{%.*%\}|<%.*%>|\(\(.*\)\)|\[\[.*\]\]|\$[({\[A-Za-z_]|__\w+?__|<[\w .-]+>|%\w+%|@@?\w+@",
-    re.ASCII | re.DOTALL,
-)
-
-
-def is_variable(text: str) -> bool:
-    """Whether a text is, or has, something that a later step fills in: ``{{x}}``, ``$(x)``, ``${x}``, ``__X__``, and so
-    on.
-    """
-    return bool(_VARIABLE.search(text))
 
 
 def _answer(text: str, inspection: Inspection | None) -> ImageInspection:
