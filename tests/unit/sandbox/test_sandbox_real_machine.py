@@ -21,7 +21,7 @@ def apparmor(tmp_path: Path) -> Path:
 
 
 def process(proc: Path, pid: int, profile: str) -> None:
-    current = proc / str(pid) / "attr/apparmor/current"
+    current = proc / str(pid) / "attr/current"
     current.parent.mkdir(parents=True)
     current.write_text(f"{profile}\n")
 
@@ -45,3 +45,9 @@ def test_a_kernel_without_apparmor_or_without_the_profile_is_left_alone(apparmor
     (apparmor / "profiles").write_text(OTHERS)
     unload_profile(apparmor=apparmor, proc=tmp_path)
     assert (apparmor / ".remove").read_text() == ""
+
+
+def test_whoever_may_not_change_profiles_leaves_them(apparmor: Path, tmp_path: Path) -> None:
+    (apparmor / ".remove").unlink()
+    (apparmor / ".remove").mkdir()
+    unload_profile(apparmor=apparmor, proc=tmp_path)
