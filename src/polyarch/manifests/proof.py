@@ -21,7 +21,17 @@ from typing import Any, cast
 from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 
 from polyarch.kube.patches import pointer
-from polyarch.manifests.operations import Add, OperationError, Rename, TreeOperation, apply, read, same, segments
+from polyarch.manifests.operations import (
+    Add,
+    OperationError,
+    Remove,
+    Rename,
+    TreeOperation,
+    apply,
+    read,
+    same,
+    segments,
+)
 from polyarch.manifests.scan.composer import children
 from polyarch.manifests.scan.dockerfiles import is_dockerfile, read_dockerfile
 from polyarch.manifests.scan.nodes import (
@@ -371,8 +381,14 @@ class _Comparison:
         if not isinstance(parent, _Mapping | _Sequence) or not isinstance(old, _Mapping | _Sequence | _Scalar):
             return
         document, node, within = self.before, old.node, parent.node
+        members_left = parent.values() if isinstance(parent, _Mapping) else parent
+        kept = sum(isinstance(each, _Mapping | _Sequence | _Scalar) for each in members_left)
+        if isinstance(operation, Remove) and kept == 1:
+            node = within  # the last of what was there: nothing of the collection stays
         start, end = document.start(node), document.end(node)
-        if isinstance(within, MappingNode):
+        if node is within:
+            pass
+        elif isinstance(within, MappingNode):
             key = next((key for key, _ in within.value if key_of(key) == last), None)
             start = document.start(key) if key is not None else start
         elif start < document.start(within):  # an alias, whose place the parser does not tell

@@ -121,6 +121,15 @@ def test_comments_may_go_with_the_lines_that_an_operation_removes_and_with_no_ot
     assert "# of b" in str(told(before, before.replace("  x: 1 # of x\n", "").replace(" # of b", ""), Remove("/a/x")))
 
 
+def test_comments_between_members_may_go_with_all_of_them() -> None:
+    """And stay where one of the members does."""
+    before = "a:\n  x: 1\n  # between\n  y: 2\nb: 1 # of b\n"
+    gone = [Remove("/a/x"), Remove("/a/y"), Add("/a/z", 3)]
+    assert told(before, "a:\n  z: 3\nb: 1 # of b\n", *gone) is None
+    assert "# of b" in str(told(before, "a:\n  z: 3\nb: 1\n", *gone))
+    assert "# between" in str(told(before, "a:\n  y: 2\nb: 1 # of b\n", Remove("/a/x")))
+
+
 def test_a_renamed_key_stays_where_it_is() -> None:
     assert told("b: 1\na: 2\n", "c: 1\na: 2\n", Rename("/b", "c")) is None
     assert told("b: 1\na: 2\n", "c: 1\nd: 2\n", Rename("/b", "c")) is not None
