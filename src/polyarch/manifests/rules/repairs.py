@@ -8,6 +8,7 @@ Pure.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, cast
@@ -316,13 +317,22 @@ def replace_architectures(facts: PodFacts) -> tuple[TreeOperation, ...]:
         operations += restrict(facts, only=_says_nothing_of_architectures, selector=others)
         operations += without_entries(facts, entries)
     after = apply(facts.pod_spec.document.value, operations)
-    then = sets.constraints_of(read(after, facts.pod_spec.pointer))
+    then = sets.constraints_of(_scheduling(facts.pod_spec, after))
     admitted = sets.admitted(then, facts.target.considered)
     if not operations or not admitted & usable & (cluster or usable):
         raise RepairError(
             "what it excludes or requires besides architectures leaves no platform that all images support"
         )
     return tuple(operations)
+
+
+def _scheduling(pod_spec: PodSpec, document: Any) -> dict[str, Any]:
+    """The node selector and affinity that hold for the pods, its own or inherited ones, in a changed document."""
+    found: dict[str, Any] = {}
+    for key, where in (("nodeSelector", pod_spec.node_selector_field[1]), ("affinity", pod_spec.affinity[1])):
+        with suppress(KeyError):
+            found[key] = read(document, where)
+    return found
 
 
 def _says_nothing_of_architectures(term: Term) -> bool:

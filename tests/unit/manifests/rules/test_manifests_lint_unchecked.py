@@ -285,6 +285,21 @@ def test_a_template_inherits_where_its_node_selector_is_empty() -> None:
     assert names(problems(text, AMD)) == ["MA104"]
 
 
+@pytest.mark.req("MF-052")
+def test_what_is_inherited_counts_before_architectures_are_replaced() -> None:
+    """Its own architecture would be replaced in vain: the workflow's affinity admits no node at all."""
+    nowhere = {"key": "kubernetes.io/os", "operator": "NotIn", "values": ["linux", "windows"]}
+    text = custom(
+        f"spec: {{affinity: {requiring(nowhere)}, templates: [{{name: a, "
+        "nodeSelector: {kubernetes.io/arch: s390x}, container: {image: 'r.example/a:1'}}]}",
+        "Workflow",
+        "argoproj.io/v1alpha1",
+    )
+    result = fix(SourceText.of("web.yaml", text.encode()), answers(AMD), FixRequest(options=LintOptions(fixes=ALL)))
+    assert (result.changed, result.unproven) == (False, None)
+    assert {each.finding.rule for each in result.refused} >= {"MA104"}
+
+
 @pytest.mark.req("MF-053")
 def test_an_image_that_an_operator_adds_makes_the_platforms_inexact() -> None:
     text = custom(
