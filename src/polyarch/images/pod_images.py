@@ -56,7 +56,7 @@ class ImageFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     dropped: tuple[str, ...] = ()
     """Architecture names of the image that are not valid on nodes."""
     refused_for: float = 0.0
-    """Of a refusal: seconds since the repository first refused these credentials, for whichever pod."""
+    """Of a refusal: for how many seconds the repository has been asked in vain with these credentials, for any pod."""
     foreign: tuple[str, ...] = ()
     """Architectures of ``platforms`` whose nodes run the image's programs of another one."""
 

@@ -121,7 +121,9 @@ LARGE_SHARE = 9
 """Large readings have one part in so many of the bytes, so that a few of them leave room for everybody's others."""
 MAX_OTHERS = 20_000
 REFUSAL_MEMORY = 3600.0
-"""Seconds without a further refusal after which the first one does not count any more."""
+"""Seconds without a further refusal after which earlier ones do not count any more."""
+REFUSAL_GAP = 20.0
+"""Seconds between two refusals that count as time in which the repository was asked; a waiting pod asks more often."""
 MAX_FAILURE_BYTES = 4 * 2**20
 """Limit of each table of failures and incomplete readings: registries and tenants choose their size."""
 LOCATIONS_PER_READING = 32
@@ -458,13 +460,16 @@ class Cache:
         self._negatives.pop(key)
 
     def refused(self, key: Hashable) -> float:
-        """Note the refusal of a repository for some credentials; seconds since the first one in a row."""
+        """Note the refusal of a repository for some credentials; for how many seconds it has been asked in vain, not
+        counting the time in which nobody asked."""
         now = self._clock.monotonic()
-        first, last = self._refusals.get(key) or (now, now)
+        asked, last = self._refusals.get(key) or (0.0, now)
         if now - last > REFUSAL_MEMORY:
-            first = now
-        self._refusals.put(key, (first, now))
-        return now - first
+            asked = 0.0
+        elif now - last <= REFUSAL_GAP:
+            asked += now - last
+        self._refusals.put(key, (asked, now))
+        return asked
 
     def drop_refusal(self, key: Hashable) -> None:
         """It was not refused."""

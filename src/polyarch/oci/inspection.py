@@ -90,7 +90,7 @@ class InspectionError(msgspec.Struct, frozen=True, gc=False):
     host: str = ""
     attempts: tuple[str, ...] = ()
     refused_for: float = 0.0
-    """Of a refusal: seconds since this process first met it for the repository with these credentials."""
+    """Of a refusal: for how many seconds the repository has been asked in vain with these credentials."""
 
     @classmethod
     def of(

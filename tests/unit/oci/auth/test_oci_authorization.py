@@ -949,6 +949,10 @@ class TestRememberedRefusals:
         clock.advance(20)
         assert await refused_for("team/app:1") == 20
         assert await refused_for("team/app:other") == 20
+        clock.advance(21)
+        assert await refused_for("team/app:1") == 20, "meanwhile nobody has asked"
+        clock.advance(5)
+        assert await refused_for("team/app:1") == 25
         assert await refused_for("team/elsewhere:1") == 0
         assert await refused_for("team/app:1", wrong) == 0
         clock.advance(3 * 3600)
