@@ -396,9 +396,10 @@ def toleration_of(document: Any) -> Toleration | None:
         return None
     try:
         given = {key: each for key, each in document.items() if each is not None}
-        return msgspec.convert(given, Toleration)
+        found = msgspec.convert(given, Toleration)
     except msgspec.ValidationError:
         return None
+    return found if found.key or found.operator == "Exists" else None  # the API server refuses any other without a key
 
 
 def _tainted_architectures(facts: PodFacts, taints: Taints) -> list[str]:
