@@ -49,6 +49,18 @@ def test_an_image_of_programs_says_which_one_the_machine_lacks() -> None:
         of_programs(("not-there", "mkdir", "nor-there"))
 
 
+def test_the_builder_image_has_what_newer_versions_of_buildah_look_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "BUILDER_PROGRAMS", ("sleep",))  # not every machine that runs this test has buildah
+    helper = tmp_path / "lib/podman/netavark"
+    monkeypatch.setattr(images, "NETWORK_HELPERS", (tmp_path / "libexec/podman/netavark", helper))
+    assert str(helper).lstrip("/") not in images.of_builder(tmp_path / "without").files
+    helper.parent.mkdir(parents=True)
+    shutil.copy(shutil.which("sleep") or "", helper)
+    assert images.of_builder(tmp_path / "with").files[str(helper).lstrip("/")] == helper
+
+
 def test_builds_on_real_nodes_need_a_buildah(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(shutil, "which", lambda name, **_: None if name == "buildah" else f"/usr/bin/{name}")

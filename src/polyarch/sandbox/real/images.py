@@ -153,6 +153,10 @@ def _with_bytecode(files: dict[str, Path], folder: Path) -> dict[str, Path]:
 
 BUILDER_PROGRAMS: Final = ("buildah", "unshare", "nsenter", "mount", "sleep", "mkdir", "mv", "cp", "sha256sum", "wc")
 """What the script of a build calls besides its shell; Git contexts would need more."""
+NETWORK_HELPERS: Final = tuple(
+    Path(folder) / "podman/netavark" for folder in ("/usr/local/libexec", "/usr/local/lib", "/usr/libexec", "/usr/lib")
+)
+"""Where buildah looks in newer versions for the program without which it makes no container, however it is isolated."""
 POLICY: Final = Path("/etc/containers/policy.json")
 
 
@@ -163,6 +167,8 @@ def of_builder(folder: Path) -> ImageFiles:
         files["etc/ssl/certs/ca-certificates.crt"] = Path(authorities)
     if POLICY.exists():
         files[_inside(POLICY)] = POLICY
+    if helper := next((path for path in NETWORK_HELPERS if path.exists()), None):
+        files |= {_inside(path): path for path in (helper, *_libraries([helper]))}
     return ImageFiles(files, ("/bin/sh",), {"PATH": "/usr/bin:/bin"})
 
 
