@@ -19,7 +19,18 @@ from typing import Final
 
 PACKAGES: Final = (
     *("linux-image-cloud-amd64", "systemd-sysv", "dbus", "udev", "apparmor", "kmod", "procps", "ca-certificates"),
-    *("iproute2", "iptables", "containerd", "runc", "crun", "containernetworking-plugins", "buildah", "uidmap", "git"),
+    *(
+        "iproute2",
+        "iptables",
+        "containerd",
+        "runc",
+        "crun",
+        "containernetworking-plugins",
+        "buildah",
+        "netavark",
+        "uidmap",
+        "git",
+    ),
 )
 HERE: Final = Path(__file__).resolve().parents[1]
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "polyarch"
