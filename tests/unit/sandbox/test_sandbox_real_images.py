@@ -55,7 +55,9 @@ def test_the_builder_image_has_what_newer_versions_of_buildah_look_for(
     monkeypatch.setattr(images, "BUILDER_PROGRAMS", ("sleep",))  # not every machine that runs this test has buildah
     helper = tmp_path / "lib/podman/netavark"
     monkeypatch.setattr(images, "NETWORK_HELPERS", (tmp_path / "libexec/podman/netavark", helper))
-    assert str(helper).lstrip("/") not in images.of_builder(tmp_path / "without").files
+    without = images.of_builder(tmp_path / "without").files
+    assert str(helper).lstrip("/") not in without
+    assert any(path.startswith("run/") for path in without), "a rootless build mounts its own files over /run"
     helper.parent.mkdir(parents=True)
     shutil.copy(shutil.which("sleep") or "", helper)
     assert images.of_builder(tmp_path / "with").files[str(helper).lstrip("/")] == helper

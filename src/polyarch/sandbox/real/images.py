@@ -162,7 +162,7 @@ POLICY: Final = Path("/etc/containers/policy.json")
 
 def of_builder(folder: Path) -> ImageFiles:
     """An image in which build pods run the buildah of this machine; ``folder`` as in :func:`of_installation`."""
-    files = of_programs(BUILDER_PROGRAMS) | _written(_ETC, folder)
+    files = of_programs(BUILDER_PROGRAMS) | _written(_ETC | {"run/.keep": ""}, folder)  # rootless builds mount there
     if authorities := ssl.get_default_verify_paths().cafile:
         files["etc/ssl/certs/ca-certificates.crt"] = Path(authorities)
     if POLICY.exists():
