@@ -309,6 +309,7 @@ def test_a_daemonset_tolerates_the_taints_of_its_architectures() -> None:
         ({"key": "k", "operator": "Exists", "effect": "NoExecute"}, "NoSchedule", False),
         ({"key": "k", "value": "arm64"}, "NoSchedule", True),
         ({"key": "k", "operator": "Equal", "value": "amd64"}, "NoSchedule", False),
+        ({"operator": "Equal", "value": "arm64"}, "NoSchedule", False),
         ({"key": "k", "operator": "Exists", "tolerationSeconds": 9}, "NoExecute", False),
         ({"key": "k", "operator": "Exists", "tolerationSeconds": 9}, "NoSchedule", True),
         ({"key": "k", "operator": "Exists", "effect": None}, "NoSchedule", True),
