@@ -30,7 +30,7 @@ def values(*words: str) -> list[str]:
         (["lint", "--fail-on", ""], ["error", "warning", "info", "never"]),
         (["lint", "--fail-on=e"], ["--fail-on=error"]),
         (["lint", "-o", "s"], ["sarif"]),
-        (["lint", "--only", "MA102,ma90"], ["MA102,MA901", "MA102,MA902", "MA102,MA903", "MA102,MA904"]),
+        (["lint", "--only", "MA102,ma90"], ["MA102,MA901", "MA102,MA902", "MA102,MA903", "MA102,MA904", "MA102,MA905"]),
         (["lint", "--explain", "ma21"], ["MA210", "MA211"]),
         (["lint", "--require", "linux/s"], ["linux/s390x"]),
         (["run", "placement-c"], ["placement-controller"]),
@@ -177,7 +177,7 @@ def test_bash_gets_the_part_behind_an_equals_sign(tmp_path: Path) -> None:
     for words, expected in (
         (["lint", "-o", "json", "=", "w"], "web.yaml\n"),
         (["lint", "--fail-on", "=", "e"], "error\n"),
-        (["lint", "--only", "=", "MA102,MA90"], "MA102,MA901\nMA102,MA902\nMA102,MA903\nMA102,MA904\n"),
+        (["lint", "--only", "=", "MA102,MA90"], "MA102,MA901\nMA102,MA902\nMA102,MA903\nMA102,MA904\nMA102,MA905\n"),
     ):
         done = subprocess.run(
             ["bash", "--norc", "-c", COMPLETE["bash"], "bash", *words],

@@ -60,7 +60,7 @@ BOTH = ("linux/amd64", "linux/arm64")
         pytest.param(
             [answer("a", "linux/arm/v6"), answer("b", "linux/arm/v7")],
             True,
-            "linux/arm",
+            "linux/arm, linux/arm64",
             (),
             (),
             id="variants do not keep images apart",

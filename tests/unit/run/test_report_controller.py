@@ -36,7 +36,7 @@ class ReportControllerWorld:
         self.facts = facts_of(self.watches, self.clock, policy={"report": report} if report else {})
         self.rounds, self.loaded = rounds, 0
         self.keeper = ReportController(self.load, facts=self.facts, metrics=self.metrics, clock=self.clock)
-        self.task = asyncio.create_task(self.keeper.run())
+        self.tasks = [asyncio.create_task(self.facts.run()), asyncio.create_task(self.keeper.run())]
 
     def load(self) -> Rounds:
         self.loaded += 1
@@ -53,8 +53,9 @@ class ReportControllerWorld:
         return [line for line in self.metrics.render()[0].decode().splitlines() if line.startswith("polyarch_report_")]
 
     async def end(self) -> None:
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
 @pytest.fixture
