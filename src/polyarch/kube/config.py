@@ -25,12 +25,13 @@ def load(
     if there is one.
     """
     environ = os.environ if environ is None else environ
-    listed = environ.get("KUBECONFIG", "")
-    paths = [Path(part) for part in listed.split(os.pathsep) if part] or [_home(environ) / ".kube" / "config"]
     if kubeconfig:
         paths = [Path(kubeconfig).expanduser()]
-    elif context is None and not any(path.exists() for path in paths) and running_in_cluster(environ):
-        return in_cluster(environ)
+    else:
+        listed = environ.get("KUBECONFIG", "")
+        paths = [Path(part) for part in listed.split(os.pathsep) if part] or [_home(environ) / ".kube" / "config"]
+        if context is None and not any(path.exists() for path in paths) and running_in_cluster(environ):
+            return in_cluster(environ)
     # Imported here because only processes outside a cluster read YAML.
     from polyarch.kube import kubeconfig as files
 
@@ -73,5 +74,10 @@ def in_cluster(environ: Mapping[str, str] | None = None, root: Path = SERVICE_AC
 
 
 def _home(environ: Mapping[str, str]) -> Path:
-    home = environ.get("HOME")
-    return Path(home) if home else Path.home()
+    """``/`` for a user that no file of users knows, as for runtimes of containers."""
+    if home := environ.get("HOME"):
+        return Path(home)
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")

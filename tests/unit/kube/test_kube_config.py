@@ -101,6 +101,19 @@ def test_without_anything_it_is_the_file_in_the_home_directory(tmp_path):
 
 
 @pytest.mark.req("KR-001")
+def test_a_user_without_a_home_directory_gives_a_file_or_is_told_of_one(kubeconfig, monkeypatch):
+    """Such as the user of a container that no file of users knows."""
+    monkeypatch.setattr(config.Path, "home", _no_home)
+    assert load(str(kubeconfig), environ={}).server
+    with pytest.raises(ConfigurationError, match="^/.kube/config"):
+        load(environ={})
+
+
+def _no_home() -> Path:
+    raise RuntimeError("Could not determine home directory.")
+
+
+@pytest.mark.req("KR-001")
 def test_data_wins_over_files_and_is_decoded(tmp_path):
     data = base64.b64encode(b"PEM").decode()
     path = write(
