@@ -26,6 +26,7 @@ from polyarch.sandbox.kubelet_model import admission, cpu_manager
 from polyarch.sandbox.kubelet_model import machine as capacity
 from polyarch.sandbox.kubelet_model.admission import ManagerStates
 from polyarch.sandbox.kubelet_model.machine import Node
+from polyarch.sandbox.kubelet_model.requests import NodeObject
 from polyarch.sandbox.kubelet_model.requests import Pod as Asked
 from polyarch.sandbox.nodes.pods import Pod, pod_request
 from polyarch.sandbox.tasks import together
@@ -48,13 +49,15 @@ class Kubelet:
     def __init__(self, name: str, model: Node, labels: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.model = model
-        self.labels: Final = labels or {}
+        own = {"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
+        self.labels: Final = {**own, **(labels or {})}
+        self.object: Final = NodeObject(name=name, labels=self.labels)
         self.held = admission.at_first(model)
         self.pods: dict[str, Asked] = {}
 
     def admit(self, pod: Asked) -> str:
         """Why the pod is refused; empty: it runs."""
-        self.held, refused = admission.admit(self.model, self.held, pod, self.pods.values())
+        self.held, refused = admission.admit(self.model, self.held, pod, self.pods.values(), self.object)
         if refused is None:
             self.pods[pod.uid] = pod
             return ""
@@ -63,7 +66,7 @@ class Kubelet:
 
     def would_admit(self, pod: Asked) -> bool:
         """Nothing is changed by asking."""
-        return admission.admit(self.model, self.held, pod, self.pods.values())[1] is None
+        return admission.admit(self.model, self.held, pod, self.pods.values(), self.object)[1] is None
 
     def over(self, uid: str) -> bool:
         """Whether the pod was here."""
@@ -250,11 +253,10 @@ class CelledNodes:
 def _node(kubelet: Kubelet) -> Document:
     now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now}
-    own = {"kubernetes.io/hostname": kubelet.name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": kubelet.name, "labels": {**own, **kubelet.labels}},
+        "metadata": {"name": kubelet.name, "labels": kubelet.labels},
         "status": {
             "capacity": _texts(capacity.capacity(kubelet.model)),
             "allocatable": _texts(capacity.allocatable(kubelet.model)),

@@ -454,10 +454,10 @@ class _Judge:
                 leaving |= set(other.victims)
                 if other.pod not in seen.pods:
                     before.append(other.pod)
-        model = self._played.kubelets[preemption.node].model
-        return self._admits(model, seen, leaving, [*before, preemption.pod])
+        kubelet = self._played.kubelets[preemption.node]
+        return self._admits(kubelet, seen, leaving, [*before, preemption.pod])
 
-    def _admits(self, model: Node, seen: Seen, leaving: Collection[str], comers: Sequence[str]) -> bool:
+    def _admits(self, kubelet: Kubelet, seen: Seen, leaving: Collection[str], comers: Sequence[str]) -> bool:
         pods = {uid: each for uid, each in seen.pods.items() if uid not in leaving}
         held = admission.forget(seen.held, pods)
         ports = [self._port(uid) for uid in pods]
@@ -465,7 +465,7 @@ class _Judge:
             if self._port(uid) and self._port(uid) in ports:
                 return False
             wanted = asked(self._played.documents[uid], uid)
-            held, refused = admission.admit(model, held, wanted, pods.values())
+            held, refused = admission.admit(kubelet.model, held, wanted, pods.values(), kubelet.object)
             if refused is not None:
                 return False
             pods[uid] = wanted
@@ -498,7 +498,7 @@ class _Judge:
                 movable = self._movable(uid, kubelet.pods, self._allowed)
                 most = len(movable) if document["spec"]["priorityClassName"] != NEVER else 0
                 subsets = _subsets(movable, most) if len(movable) <= MOST_TRIED else iter(((), tuple(movable)))
-                enough = next((each for each in subsets if self._admits(kubelet.model, now, each, [uid])), None)
+                enough = next((each for each in subsets if self._admits(kubelet, now, each, [uid])), None)
                 if enough is not None and self._is_allowed(enough, self._allowed):
                     who = ", ".join(map(self.name, enough)) or "anybody"
                     yield f"{self.name(uid)} waits, and would be on {name} without {who}"
@@ -528,11 +528,11 @@ class _Judge:
         movable = self._movable(found.pod, found.before.pods, budgets)
         if len(movable) > MOST_TRIED:
             return False
-        model = self._played.kubelets[found.node].model
+        kubelet = self._played.kubelets[found.node]
         return any(
             self.rank(each) < self.rank(found.victims)
             and self._is_allowed(each, budgets)
-            and self._admits(model, found.before, each, [found.pod])
+            and self._admits(kubelet, found.before, each, [found.pod])
             for each in _subsets(movable, len(movable))
             if each
         )

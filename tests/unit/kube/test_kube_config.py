@@ -105,7 +105,7 @@ def test_a_user_without_a_home_directory_gives_a_file_or_is_told_of_one(kubeconf
     """Such as the user of a container that no file of users knows."""
     monkeypatch.setattr(config.Path, "home", _no_home)
     assert load(str(kubeconfig), environ={}).server
-    with pytest.raises(ConfigurationError, match="^/.kube/config"):
+    with pytest.raises(ConfigurationError, match=r"^/\.kube/config"):
         load(environ={})
 
 
