@@ -176,7 +176,8 @@ async def create_when_tainted(world: Shop) -> None:
 
 @pytest.mark.req("TN-062")
 async def test_what_would_lose_its_nodes_is_named_and_apply_refuses(world: Shop) -> None:
-    await world.workload(DAEMONSETS, "intel", INTEL)
+    """Nobody knows on what its image runs, so it gets no toleration."""
+    await world.workload(DAEMONSETS, "unknown", "quay.io/taint-shop/unknown:1")
 
     async def placed() -> bool:
         return len([each for each in await world.pods() if each["spec"].get("nodeName")]) == 4
@@ -184,7 +185,7 @@ async def test_what_would_lose_its_nodes_is_named_and_apply_refuses(world: Shop)
     await until(placed)
     ran = await world.taint("apply", "--yes")
     assert ran.code == 1
-    assert "DaemonSet taint-shop/intel: DaemonSetLeavesNodes" in ran.err
+    assert "DaemonSet taint-shop/unknown: DaemonSetLeavesNodes" in ran.err
     assert not any((await world.taints()).values())
 
 
