@@ -116,9 +116,10 @@ async def test_placements_objects_are_kept_without_a_request(sandbox: Sandbox, n
     # Before 1.31 the API server drops `matchLabelKeys` of a pod affinity, which a new process does not know yet.
     again = 2 if version_of(sandbox) < (1, 31) else 0
 
-    async def deployed() -> set[str | None]:
+    async def deployed() -> set[tuple[str, int | None]]:
+        """A controller writes their statuses meanwhile."""
         found = await client.list(DEPLOYMENTS, type=PartialObjectMetadata, namespace=namespace)
-        return {each.metadata.resource_version for each in found.items}
+        return {(each.metadata.uid, each.metadata.generation) for each in found.items}
 
     async with Client(config.load(str(sandbox.kubeconfig)), role="tests", metrics=requests) as client:
         for passes in range(2):  # the second one is another process's
