@@ -261,7 +261,7 @@ class NodeFit:
         stated = pod.spec.os.name if pod.spec.os is not None else ""
         if stated and stated != target.os:
             return (_reason("OperatingSystem", target, f"{path}.os.name", stated, "it is for {value}"),)
-        author = _Author(pod if written is None else written, path)
+        author = _WrittenPod(pod if written is None else written, path)
         named = pod.spec.node_name
         if named and self._platforms.get(named, target) != target:
             return (_reason("NodeName", target, f"{path}.nodeName", named, "it names node {value}"),)
@@ -277,7 +277,12 @@ class NodeFit:
         return bool(self._cluster.fit(pod).before.get(target))
 
     def _why(
-        self, of_pod: PodRequirements, own: tuple[Toleration, ...], pod: Pod, target: NodePlatform, author: "_Author"
+        self,
+        of_pod: PodRequirements,
+        own: tuple[Toleration, ...],
+        pod: Pod,
+        target: NodePlatform,
+        author: "_WrittenPod",
     ) -> Iterator[Reason]:
         found = False
         path = author.path
@@ -306,7 +311,7 @@ class NodeFit:
             )  # fmt: skip
 
 
-class _Author(NamedTuple):
+class _WrittenPod(NamedTuple):
     """What somebody wrote, without what a RuntimeClass adds to it."""
 
     pod: Pod
@@ -325,7 +330,7 @@ def runtime_class_reason(pod: Pod, path: str, message: str) -> Reason:
     return Reason("RuntimeClass", message, f"{path}.runtimeClassName", pod.spec.runtime_class_name)
 
 
-def _without_nodes(pod: Pod, target: NodePlatform, author: _Author) -> Iterator[Reason]:
+def _without_nodes(pod: Pod, target: NodePlatform, author: _WrittenPod) -> Iterator[Reason]:
     constraints = constraints_of(pod)
     if constraints.admits(target):
         return

@@ -78,7 +78,7 @@ def of_cron_job(job: CronJobObject, *, source: str = "") -> Workload:
     )
 
 
-class Scale(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class WorkloadScale(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What another object says of the number of pods of a workload: an autoscaler, or an Argo Rollout that takes its
     template from a Deployment."""
 
@@ -93,10 +93,10 @@ class Scale(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The workload's own pods are scaled down for them."""
 
 
-def scaled(makers: Iterable[Workload], scales: Iterable[Scale]) -> Iterator[Workload]:
+def scaled(makers: Iterable[Workload], scales: Iterable[WorkloadScale]) -> Iterator[Workload]:
     """The workloads with as many pods as these objects have them run. A workload at 0 that an autoscaler targets stays
     there, as Kubernetes has it."""
-    by_target: dict[tuple[str, str, str], list[Scale]] = {}
+    by_target: dict[tuple[str, str, str], list[WorkloadScale]] = {}
     for scale in scales:
         by_target.setdefault((scale.namespace, scale.kind, scale.name), []).append(scale)
     for maker in makers:

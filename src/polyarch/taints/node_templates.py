@@ -63,7 +63,7 @@ class NodeTemplates(msgspec.Struct, frozen=True):
     """What was looked at, and what was not."""
 
 
-class _Read(NamedTuple):
+class _TemplateReading(NamedTuple):
     """What one of these templates says."""
 
     architectures: frozenset[str] | None
@@ -76,18 +76,18 @@ class _Read(NamedTuple):
     startup: Sequence[Taint] = ()
 
 
-class _Kind(NamedTuple):
+class _TemplateKind(NamedTuple):
     """One kind of templates: how it is read, and how its taints are written."""
 
     group: str
     kind: str
-    read: Callable[[Json], _Read]
-    write: Callable[[Json, "_Change"], tuple[Operation, ...]]
+    read: Callable[[Json], _TemplateReading]
+    write: Callable[[Json, "_TaintPatch"], tuple[Operation, ...]]
     replaces: str
     """What becomes of nodes that are there, once the patch is applied."""
 
 
-class _Change(NamedTuple):
+class _TaintPatch(NamedTuple):
     """The taint that is added, and the entries of the list that it takes the place of."""
 
     wanted: Taint
@@ -145,14 +145,14 @@ def lacking(resource: Resource, document: Json, settings: TaintSettings) -> Node
     )
 
 
-def _is_well(read: _Read, wanted: Taint) -> bool:
+def _is_well(read: _TemplateReading, wanted: Taint) -> bool:
     pair = (wanted.key, wanted.effect)
     return [each for each in (*read.taints, *read.startup) if (each.key, each.effect) == pair] == [wanted] and (
         wanted in read.taints
     )
 
 
-def _changed(read: _Read, wanted: Taint, settings: TaintSettings) -> tuple[_Change, Taint | None]:
+def _changed(read: _TemplateReading, wanted: Taint, settings: TaintSettings) -> tuple[_TaintPatch, Taint | None]:
     """What becomes of entries with the same key and effect, and one that is in the way."""
     pair = (wanted.key, wanted.effect)
     beside = [at for at, each in enumerate(read.taints) if (each.key, each.effect) == pair]
@@ -160,11 +160,11 @@ def _changed(read: _Read, wanted: Taint, settings: TaintSettings) -> tuple[_Chan
     for taint in (*(read.taints[at] for at in beside), *(read.startup[at] for at in startup)):
         value = normal_architecture(taint.value)
         if value != wanted.value and (settings.ownership != "adopt" or value not in KNOWN_ARCHITECTURES):
-            return _Change(wanted), taint
-    return _Change(wanted, tuple(beside), tuple(startup)), None
+            return _TaintPatch(wanted), taint
+    return _TaintPatch(wanted, tuple(beside), tuple(startup)), None
 
 
-def _detail(read: _Read, change: _Change) -> str:
+def _detail(read: _TemplateReading, change: _TaintPatch) -> str:
     wanted = change.wanted
     if change.replaced and wanted not in read.taints:
         present = ", ".join(str(read.taints[at]) for at in change.replaced)
@@ -197,7 +197,7 @@ def _is_made(document: Json) -> bool:
 # -- Karpenter ---------------------------------------------------------------------------------------------------------
 
 
-def _node_pool(document: Json) -> _Read:
+def _node_pool(document: Json) -> _TemplateReading:
     spec = _at(document, "spec", "template", "spec")
     labels = _at(document, "spec", "template", "metadata", "labels")
     requirements = [*_requirements(spec), *(Requirement(key, "In", (value,)) for key, value in labels.items())]
@@ -211,7 +211,7 @@ def _node_pool(document: Json) -> _Read:
         why = f"it has no requirement for {ARCH_KEY}{_elsewhere(requirements)}"
     else:
         why = f"its requirements for {ARCH_KEY} admit both" if found == OFFERED else ""
-    return _Read(
+    return _TemplateReading(
         found, why, frozenset(systems), labels, _taints_of(spec.get("taints")), _taints_of(spec.get("startupTaints"))
     )
 
@@ -241,7 +241,7 @@ def _elsewhere(requirements: Iterable[Requirement]) -> str:
     return f" (what {' and '.join(keys)} leave of the architectures was not looked at)" if keys else ""
 
 
-def _write_template(document: Json, change: _Change) -> tuple[Operation, ...]:
+def _write_template(document: Json, change: _TaintPatch) -> tuple[Operation, ...]:
     """A list of taints as Kubernetes has it, in ``spec.template.spec``."""
     startup = _at(document, "spec", "template", "spec").get("startupTaints") or ()
     place = _pointer(_STARTUP)
@@ -253,21 +253,21 @@ def _write_template(document: Json, change: _Change) -> tuple[Operation, ...]:
 # -- Cluster API, and OpenShift's machines -----------------------------------------------------------------------------
 
 
-def _openshift_machine_set(document: Json) -> _Read:
+def _openshift_machine_set(document: Json) -> _TemplateReading:
     spec = _at(document, "spec", "template", "spec")
     return _machines(document, _at(spec, "metadata", "labels"), _taints_of(spec.get("taints")))
 
 
-def _cluster_api(document: Json) -> _Read:
+def _cluster_api(document: Json) -> _TemplateReading:
     told = _at(document, "metadata", "annotations").get(AUTOSCALER_TAINTS, "")
     return _machines(document, _at(document, "spec", "template", "metadata", "labels"), parse_record(told))
 
 
-def _machines(document: Json, own: Mapping[str, str], taints: Sequence[Taint]) -> _Read:
+def _machines(document: Json, own: Mapping[str, str], taints: Sequence[Taint]) -> _TemplateReading:
     told = _at(document, "metadata", "annotations").get(AUTOSCALER_LABELS, "")
     labels = {**dict(each.strip().split("=", 1) for each in told.split(",") if "=" in each), **own}
     architecture = labels.get(ARCH_KEY)
-    return _Read(
+    return _TemplateReading(
         frozenset({normal_architecture(architecture)}) if architecture else None,
         systems=frozenset({normal_system(labels.get(OS_KEY, "linux"))}),
         labels=labels,
@@ -275,7 +275,7 @@ def _machines(document: Json, own: Mapping[str, str], taints: Sequence[Taint]) -
     )
 
 
-def _write_annotation(document: Json, change: _Change) -> tuple[Operation, ...]:
+def _write_annotation(document: Json, change: _TaintPatch) -> tuple[Operation, ...]:
     annotations = _at(document, "metadata", "annotations")
     present = parse_record(annotations.get(AUTOSCALER_TAINTS, ""))
     kept = [each for at, each in enumerate(present) if at not in change.replaced]
@@ -299,11 +299,11 @@ _ARM_SIZES: Final = re.compile(r"Standard_[A-Z]+\d+(-\d+)?[a-z]*p[a-z]*_", re.AS
 """Sizes of Azure with Arm processors: a ``p`` among the additive features."""
 
 
-def _ack_node_group(document: Json) -> _Read:
+def _ack_node_group(document: Json) -> _TemplateReading:
     spec = _at(document, "spec")
     image = str(spec.get("amiType") or "")
     architecture = {"ARM_64": "arm64", "x86_64": "amd64"}.get(next(iter(re.findall("ARM_64|x86_64", image)), ""))
-    return _Read(
+    return _TemplateReading(
         frozenset({architecture}) if architecture else None,
         systems=frozenset({"windows" if image.startswith("WINDOWS") else "linux"}),
         labels=_at(spec, "labels"),
@@ -311,10 +311,10 @@ def _ack_node_group(document: Json) -> _Read:
     )
 
 
-def _gke_node_pool(document: Json) -> _Read:
+def _gke_node_pool(document: Json) -> _TemplateReading:
     spec = _at(document, "spec", "nodeConfig")
     machine = str(spec.get("machineType") or "")
-    return _Read(
+    return _TemplateReading(
         frozenset({"arm64" if _ARM_MACHINES.match(machine) else "amd64"}) if machine else None,
         systems=frozenset({"windows" if "WINDOWS" in str(spec.get("imageType") or "").upper() else "linux"}),
         labels=_at(spec, "labels"),
@@ -322,10 +322,10 @@ def _gke_node_pool(document: Json) -> _Read:
     )
 
 
-def _aks_agent_pool(document: Json) -> _Read:
+def _aks_agent_pool(document: Json) -> _TemplateReading:
     spec = _at(document, "spec")
     size = str(spec.get("vmSize") or "")
-    return _Read(
+    return _TemplateReading(
         frozenset({"arm64" if _ARM_SIZES.match(size) else "amd64"}) if size else None,
         systems=frozenset({normal_system(str(spec.get("osType") or "Linux"))}),
         labels=_at(spec, "nodeLabels"),
@@ -333,17 +333,17 @@ def _aks_agent_pool(document: Json) -> _Read:
     )
 
 
-def _cloud_list(*path: str) -> Callable[[Json, _Change], tuple[Operation, ...]]:
+def _cloud_list(*path: str) -> Callable[[Json, _TaintPatch], tuple[Operation, ...]]:
     """Writes a list whose effects are spelled as the clouds spell them."""
 
-    def write(document: Json, change: _Change) -> tuple[Operation, ...]:
+    def write(document: Json, change: _TaintPatch) -> tuple[Operation, ...]:
         taint = {**msgspec.to_builtins(change.wanted), "effect": _CLOUD_EFFECTS[change.wanted.effect]}
         return _written(document, path, taint, change.replaced)
 
     return write
 
 
-def _text_list(*path: str) -> Callable[[Json, _Change], tuple[Operation, ...]]:
+def _text_list(*path: str) -> Callable[[Json, _TaintPatch], tuple[Operation, ...]]:
     return lambda document, change: _written(document, path, str(change.wanted), change.replaced)
 
 
@@ -368,20 +368,20 @@ _TELLS: Final = (
 _CLOUD: Final = "Look up what your cloud does to nodes that are there when the taints of their pool change"
 
 KINDS: Final = (
-    _Kind("karpenter.sh", "NodePool", _node_pool, _write_template, _DRIFT),
-    _Kind("machine.openshift.io", "MachineSet", _openshift_machine_set, _write_template, _NEW_ONLY),
-    _Kind("cluster.x-k8s.io", "MachineDeployment", _cluster_api, _write_annotation, _TELLS),
-    _Kind("cluster.x-k8s.io", "MachineSet", _cluster_api, _write_annotation, _TELLS),
-    _Kind("cluster.x-k8s.io", "MachinePool", _cluster_api, _write_annotation, _TELLS),
-    _Kind("eks.services.k8s.aws", "Nodegroup", _ack_node_group, _cloud_list("spec", "taints"), _CLOUD),
-    _Kind(
+    _TemplateKind("karpenter.sh", "NodePool", _node_pool, _write_template, _DRIFT),
+    _TemplateKind("machine.openshift.io", "MachineSet", _openshift_machine_set, _write_template, _NEW_ONLY),
+    _TemplateKind("cluster.x-k8s.io", "MachineDeployment", _cluster_api, _write_annotation, _TELLS),
+    _TemplateKind("cluster.x-k8s.io", "MachineSet", _cluster_api, _write_annotation, _TELLS),
+    _TemplateKind("cluster.x-k8s.io", "MachinePool", _cluster_api, _write_annotation, _TELLS),
+    _TemplateKind("eks.services.k8s.aws", "Nodegroup", _ack_node_group, _cloud_list("spec", "taints"), _CLOUD),
+    _TemplateKind(
         "container.cnrm.cloud.google.com",
         "ContainerNodePool",
         _gke_node_pool,
         _cloud_list("spec", "nodeConfig", "taint"),
         _CLOUD,
     ),
-    _Kind(
+    _TemplateKind(
         "containerservice.azure.com",
         "ManagedClustersAgentPool",
         _aks_agent_pool,
@@ -395,7 +395,7 @@ KINDS: Final = (
 # -- pools that only the cloud knows -----------------------------------------------------------------------------------
 
 
-class _Cloud(NamedTuple):
+class _CloudPool(NamedTuple):
     kind: str
     label: str
     """Of a node: the name of its pool."""
@@ -405,19 +405,19 @@ class _Cloud(NamedTuple):
 
 
 _CLOUDS: Final = (
-    _Cloud(
+    _CloudPool(
         "EKS node group",
         "eks.amazonaws.com/nodegroup",
         "aws eks update-nodegroup-config --cluster-name CLUSTER --nodegroup-name {name} --taints {taints}",
         whole=False,
     ),
-    _Cloud(
+    _CloudPool(
         "GKE node pool",
         "cloud.google.com/gke-nodepool",
         "gcloud container node-pools update {name} --cluster CLUSTER --node-taints {taints}",
         whole=True,
     ),
-    _Cloud(
+    _CloudPool(
         "AKS node pool",
         "kubernetes.azure.com/agentpool",
         "az aks nodepool update --resource-group GROUP --cluster-name CLUSTER --name {name} --node-taints {taints}",
@@ -430,7 +430,7 @@ _OF_KARPENTER: Final = "karpenter.sh/nodepool"
 def cloud_pools(nodes: Iterable[Node], settings: TaintSettings) -> tuple[NodeTemplate, ...]:
     """Pools of the nodes' clouds whose definition nobody here can read, and that seem to lack the taint: no node of
     theirs carries it but for polyarch."""
-    pools: dict[tuple[_Cloud, str], list[Node]] = {}
+    pools: dict[tuple[_CloudPool, str], list[Node]] = {}
     for node in nodes:
         labels = node.metadata.labels or {}
         cloud = next((each for each in _CLOUDS if each.label in labels), None)
@@ -440,7 +440,7 @@ def cloud_pools(nodes: Iterable[Node], settings: TaintSettings) -> tuple[NodeTem
     return tuple(each for each in found if each is not None)
 
 
-def _cloud_pool(cloud: _Cloud, name: str, nodes: Sequence[Node], settings: TaintSettings) -> NodeTemplate | None:
+def _cloud_pool(cloud: _CloudPool, name: str, nodes: Sequence[Node], settings: TaintSettings) -> NodeTemplate | None:
     architectures = {architecture_of(node) for node in nodes} - {""}
     systems = {normal_system(node.status.node_info.operating_system or "linux") for node in nodes}
     if (

@@ -405,7 +405,7 @@ class JobObject(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     status: JobStatus = JobStatus()
 
 
-class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+class ContainerStateTerminated(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """core/v1 ContainerStateTerminated."""
 
     exit_code: int = 0
@@ -414,7 +414,7 @@ class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_def
     finished_at: str | None = None
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class ContainerStateWaiting(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """core/v1 ContainerStateWaiting."""
 
     reason: str = ""
@@ -424,8 +424,8 @@ class Waiting(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class ContainerState(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """core/v1 ContainerState."""
 
-    waiting: Waiting | None = None
-    terminated: Terminated | None = None
+    waiting: ContainerStateWaiting | None = None
+    terminated: ContainerStateTerminated | None = None
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -52,7 +52,7 @@ from polyarch.reports.gather import WORKLOADS, ImageLookup, nodes_of, plain, que
 from polyarch.reports.report import targets_of
 from polyarch.reports.sums import newer_tags
 from polyarch.reports.verdicts import to_ask
-from polyarch.reports.workloads import Scale, Workload, of_cron_job, of_workload, scaled, workloads_of
+from polyarch.reports.workloads import Workload, WorkloadScale, of_cron_job, of_workload, scaled, workloads_of
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
 from polyarch.taints.crd import architecture_taints
 
@@ -309,7 +309,7 @@ _AUTOSCALERS: Final = {
 least without one."""
 
 
-def scales_of(documents: Iterable[FileDocument]) -> Iterator[Scale]:
+def scales_of(documents: Iterable[FileDocument]) -> Iterator[WorkloadScale]:
     """What autoscalers, and Rollouts that refer to a workload, say of numbers of pods. One that scales a Rollout scales
     what the Rollout runs."""
     documents = list(documents)
@@ -322,7 +322,7 @@ def scales_of(documents: Iterable[FileDocument]) -> Iterator[Scale]:
             limits[target] = _number(each, least, usual), _number(each, most, None)
     for target, (low, high) in limits.items():
         if target not in rollouts:
-            yield Scale(namespace=target[0], kind=target[1], name=target[2], least=low, most=high)
+            yield WorkloadScale(namespace=target[0], kind=target[1], name=target[2], least=low, most=high)
     for place, each in rollouts.items():
         low, high = limits.get(place, (0, None))
         replicas = _number(each, "replicas", 1)
@@ -330,7 +330,7 @@ def scales_of(documents: Iterable[FileDocument]) -> Iterator[Scale]:
             replicas = max(low, replicas if high is None else min(high, replicas))
         namespace, kind, name = _target(each, "workloadRef")
         replaces = _member(each, "spec", "workloadRef", "scaleDown") in ("onsuccess", "progressively")
-        yield Scale(namespace=namespace, kind=kind, name=name, replicas=replicas, replaces=replaces)
+        yield WorkloadScale(namespace=namespace, kind=kind, name=name, replicas=replicas, replaces=replaces)
 
 
 def _place(document: FileDocument) -> tuple[str, str, str]:

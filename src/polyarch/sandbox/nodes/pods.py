@@ -36,7 +36,7 @@ class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     ports: list[Port] | None = None
 
 
-class OperatingSystem(msgspec.Struct, frozen=True, gc=False):
+class PodOS(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
 
 
@@ -57,7 +57,7 @@ class Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: list[Toleration] | None = None
-    os: OperatingSystem | None = None
+    os: PodOS | None = None
     readiness_gates: list[ReadinessGate] | None = None
 
 
