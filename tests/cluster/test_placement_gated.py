@@ -347,12 +347,8 @@ async def test_the_global_pull_secret_counts_while_it_exists(cluster):
         await asyncio.sleep(2)
         for image, name in ((images[1], "second"), (images[0], "again")):
             await cluster.create(pod(image, name=name), namespace)
-
-            async def fails(name: str = name) -> bool:
-                return names.IMAGE_INSPECT_ERROR_COUNT_LABEL in labels(await cluster.get(namespace, name))
-
-            await until(fails)  # at once, where the first pod was refused for a whole window
-            assert is_gated(await cluster.get(namespace, name)), "what the deleted secret proved counts no more"
+            failing = await cluster.labelled(namespace, name, names.IMAGE_INSPECT_ERROR_COUNT_LABEL, "1")
+            assert is_gated(failing), "what the deleted secret proved counts no more"
 
 
 # -- rights ------------------------------------------------------------------------------------------------------------

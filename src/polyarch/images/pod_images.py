@@ -55,8 +55,6 @@ class ImageFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Why the reference is invalid."""
     dropped: tuple[str, ...] = ()
     """Architecture names of the image that are not valid on nodes."""
-    refused_for: float = 0.0
-    """Of a refusal: for how many seconds the repository has been asked in vain with these credentials, for any pod."""
     foreign: tuple[str, ...] = ()
     """Architectures of ``platforms`` whose nodes run the image's programs of another one."""
 
@@ -270,8 +268,7 @@ def _failed(use: ImageUse, inspection: Inspection) -> ImageFacts:
         host = f"{error.host} (for {host})"  # where a redirect or a token endpoint led to
     else:
         host = error.host or host
-    facts = _unresolved(use, error.code, error_class=error.error_class, host=host, status=error.status)
-    return msgspec.structs.replace(facts, refused_for=error.refused_for) if error.refused_for else facts
+    return _unresolved(use, error.code, error_class=error.error_class, host=host, status=error.status)
 
 
 def _unresolved(

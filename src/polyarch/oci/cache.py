@@ -120,10 +120,6 @@ LARGE_ENTRIES = 64
 LARGE_SHARE = 9
 """Large readings have one part in so many of the bytes, so that a few of them leave room for everybody's others."""
 MAX_OTHERS = 20_000
-REFUSAL_MEMORY = 3600.0
-"""Seconds without a further refusal after which earlier ones do not count any more."""
-REFUSAL_GAP = 20.0
-"""Seconds between two refusals that count as time in which the repository was asked; a waiting pod asks more often."""
 MAX_FAILURE_BYTES = 4 * 2**20
 """Limit of each table of failures and incomplete readings: registries and tenants choose their size."""
 LOCATIONS_PER_READING = 32
@@ -235,7 +231,6 @@ class Cache:
         self._faults: LRUCache[tuple[RepositoryLocation, str], tuple[InspectionError, float]] = LRUCache(
             MAX_OTHERS, weight=MAX_FAILURE_BYTES
         )
-        self._refusals: LRUCache[Hashable, tuple[float, float]] = LRUCache(MAX_OTHERS)
         self._new_readings: dict[str, ReadingRecord] = {}
         self._new_tags: dict[tuple[RepositoryLocation, str], TagRecord] = {}
         self._new_proofs: dict[tuple[RepositoryLocation, str], float] = {}
@@ -458,22 +453,6 @@ class Cache:
 
     def drop_negative(self, key: Hashable) -> None:
         self._negatives.pop(key)
-
-    def refused(self, key: Hashable) -> float:
-        """Note the refusal of a repository for some credentials; for how many seconds it has been asked in vain, not
-        counting the time in which nobody asked."""
-        now = self._clock.monotonic()
-        asked, last = self._refusals.get(key) or (0.0, now)
-        if now - last > REFUSAL_MEMORY:
-            asked = 0.0
-        elif now - last <= REFUSAL_GAP:
-            asked += now - last
-        self._refusals.put(key, (asked, now))
-        return asked
-
-    def drop_refusal(self, key: Hashable) -> None:
-        """It was not refused."""
-        self._refusals.pop(key)
 
     def fault(self, location: RepositoryLocation, digest: str) -> InspectionError | None:
         """The cached error of unusable content at this place."""

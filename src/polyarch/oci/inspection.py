@@ -89,8 +89,6 @@ class InspectionError(msgspec.Struct, frozen=True, gc=False):
     retry_after: float | None = None
     host: str = ""
     attempts: tuple[str, ...] = ()
-    refused_for: float = 0.0
-    """Of a refusal: for how many seconds the repository has been asked in vain with these credentials."""
 
     @classmethod
     def of(

@@ -829,24 +829,16 @@ NEVER: Final = float("inf")
 _LASTING: Final = ("absent", "auth", "configuration")
 
 
-def retry_window(error_class: str, retry_window: float, *, refused_for: float = 0.0) -> float:
+def retry_window(error_class: str, retry_window: float) -> float:
     """How long a failure of this class is retried; a pending image has the class ``""``."""
     if error_class == "content":
         return 0.0
-    window = min(retry_window, SHORT_WINDOW) if error_class in _LASTING else retry_window
-    # What other pods have waited for in vain is not waited for again.
-    return 0.0 if error_class == "auth" and refused_for >= window else window
+    return min(retry_window, SHORT_WINDOW) if error_class in _LASTING else retry_window
 
 
 def retry_deadline(unresolved: Iterable[ImageFacts], settings: Settings) -> float:
     """When the pod gives up: the earliest end among its unresolved images; :data:`NEVER` if there are none."""
-    return min(
-        (
-            retry_window(finding.error_class, settings.retry_window, refused_for=finding.refused_for)
-            for finding in unresolved
-        ),
-        default=NEVER,
-    )
+    return min((retry_window(finding.error_class, settings.retry_window) for finding in unresolved), default=NEVER)
 
 
 class WaitingTime(NamedTuple):

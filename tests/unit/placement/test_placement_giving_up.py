@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from controller_world import ControllerWorld
 from placement_world import failed, pod
@@ -25,30 +24,6 @@ def hold(limit: str | None = None) -> dict[str, Any]:
 
 
 SOME_HOLD = {"overrides": [{"name": "strict", "namespaceSelector": {"matchLabels": {"strict": "yes"}}} | hold()]}
-
-
-@pytest.mark.req("PL-330")
-async def test_the_second_pod_of_a_denied_repository_waits_for_nothing(worlds):
-    """As images that nodes pull by an identity of their own, which polyarch does not have."""
-    world = worlds()
-    began = world.clock.monotonic()
-
-    def denied(reference: Reference) -> Inspection:
-        found = failed(reference, "denied", status=403)
-        error = msgspec.structs.replace(found.error, refused_for=world.clock.monotonic() - began)
-        return msgspec.structs.replace(found, error=error)
-
-    world.registry.images["registry.example/team/app:1"] = denied
-    world.registry.images["registry.example/team/app:2"] = denied
-    first = await world.create("registry.example/team/app:1")
-    await world.run(29)
-    assert world.cluster.is_gated(first)
-    await world.run(3)
-    assert not world.cluster.is_gated(first)
-    for image in ("registry.example/team/app:1", "registry.example/team/app:2"):
-        later = await world.create(image, name=f"later-{image[-1]}")
-        await world.run(6)
-        assert not world.cluster.is_gated(later)
 
 
 @pytest.mark.req("PL-306", "PL-334")

@@ -3,7 +3,6 @@
 from itertools import accumulate
 from typing import Any
 
-import msgspec
 import pytest
 from placement_cases import APP, SIDE, answers, failure, index, look, pod, settings, unknown
 
@@ -41,20 +40,6 @@ CODES = {
 )
 def test_the_window_by_class(error_class: str, configured: float, window: float) -> None:
     assert retry_window(error_class, configured) == window
-
-
-@pytest.mark.req("PL-330")
-@pytest.mark.parametrize(("refused_for", "left"), [(0.0, 30.0), (29.0, 30.0), (30.0, 0.0), (9999.0, 0.0)])
-def test_what_other_pods_have_waited_for_a_refused_repository_is_not_waited_again(
-    refused_for: float, left: float
-) -> None:
-    assert retry_window("auth", 120.0, refused_for=refused_for) == left
-    assert retry_window("absent", 120.0, refused_for=refused_for) == 30.0
-    error = failure(APP, "denied", 403).error
-    assert error is not None
-    known = answers(failure(APP, "denied", error=msgspec.structs.replace(error, refused_for=refused_for)))
-    assert (outcome(known, 0.0) is PlacementOutcome.PLACED) is (left == 0.0)
-    assert outcome(known, left) is PlacementOutcome.PLACED
 
 
 def outcome(

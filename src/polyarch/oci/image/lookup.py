@@ -58,23 +58,12 @@ class CacheHit(NamedTuple):
     public: bool
 
 
-class RefusalKey(NamedTuple):
-    """A repository and the credentials that it refuses: whatever the tag, the next image of it is refused, too."""
-
-    repository: str
-    fingerprints: tuple[tuple[str, ...], ...]
-
-
 class LookupKey(NamedTuple):
     """What makes two lookups the same: lookups with equal keys are shared."""
 
     reference: Reference
     fingerprints: tuple[tuple[str, ...], ...]
     mode: BundleMode
-
-    @property
-    def refusal(self) -> RefusalKey:
-        return RefusalKey(self.reference.name, self.fingerprints)
 
 
 Names = tuple[tuple[str, ...], ...]
@@ -678,7 +667,6 @@ class MirrorFallback:
                     attempts.append(f"{'mirror ' if source.mirror else ''}{error.error.message}")
                 else:
                     self._cache.drop_negative((request.key, request.names))
-                    self._cache.drop_refusal(request.key.refusal)
                     return LookupResult(inspection, request.names)
             if failure is None:
                 raise AssertionError("an image has at least one source")
@@ -695,8 +683,6 @@ class MirrorFallback:
         if error.error_class == "auth" and helper is not None:
             message = f"{error.message}; {helper.message}"
             error = msgspec.structs.replace(error, code="credential-helper", message=message)
-        elif error.error_class == "auth":
-            error = msgspec.structs.replace(error, refused_for=self._cache.refused(request.key.refusal))
         if error.error_class in ("absent", "auth"):
             key, names = request.key, request.names
             weight = len(reference.canonical) + sum(100 + len(name) for each in names for name in each)
