@@ -79,6 +79,11 @@ class TestStart:
         found = read_start_command(json.dumps(config).encode()).programs
         assert [each.command for each in found] == programs
 
+    def test_a_text_too_long_to_be_split_is_not_read(self):
+        config = {"config": {"Entrypoint": ["sh", "-c", "true;" * 20_000 + "exec /app"]}}
+        found = read_start_command(json.dumps(config).encode()).programs
+        assert [each.command for each in found] == ["sh"]
+
     def test_a_word_without_a_slash_is_looked_for_in_the_path(self):
         assert start("nginx", path="/usr/sbin::/opt").paths == ("usr/sbin/nginx", "opt/nginx")
         assert Entrypoint("sh", tuple(entrypoint.DEFAULT_PATH.split(":")), "/").paths[-1] == "bin/sh"

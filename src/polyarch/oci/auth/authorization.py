@@ -53,6 +53,8 @@ TOKENS_KEPT = 10_000
 TOKENS_BYTES = 16 * 2**20
 MAX_TOKENS_ELSEWHERE = 4
 """Anonymous tokens that one request shows to targets of redirects, a renewed one included."""
+MAX_SCOPES_ELSEWHERE = 4
+"""Scopes that such a target may state; of more, the one of the request's path is asked for."""
 LONGEST_TOKEN = 16 * 1024
 """Servers accept no longer headers."""
 _TOKEN_CHARACTERS = frozenset(string.ascii_letters + string.digits + string.punctuation)
@@ -170,7 +172,9 @@ class Tokens:
         return token
 
     def put(self, key: TokenKey, token: Token) -> None:
-        self._tokens.put(key, token, weight=500 + len(token.value) + len(key.realm))
+        scopes = sum(60 + len(each) for each in key.scopes)
+        weight = 500 + len(token.value) + len(key.realm) + len(key.service) + len(key.source) + scopes
+        self._tokens.put(key, token, weight=weight)
 
     def forget(self, key: TokenKey) -> None:
         self._tokens.pop(key)
@@ -467,7 +471,8 @@ class Authorization:
             judged = check_realm(realm, here, self._exchange.policy, named_by=registry)
             if isinstance(judged, UrlRejected):
                 continue
-            scopes = tuple(challenge.parameters.get("scope", "").split()) or _scopes_of_path(response.url)
+            stated = tuple(challenge.parameters.get("scope", "").split())
+            scopes = stated if 0 < len(stated) <= MAX_SCOPES_ELSEWHERE else _scopes_of_path(response.url)
             scheme = HostAuthScheme(realm=realm, service=service, provenance=judged)
             key = TokenKey(f"{fetch.access.name} {origin_host(response.url)}", realm, service, scopes, "")
             if key in shown:

@@ -22,6 +22,9 @@ MAX_PROGRAMS = 4
 """Maximum of programs looked at of one image: wrappers and what they start."""
 MAX_STEPS = 8
 """Maximum of links and ``#!`` lines followed."""
+LONGEST_SHELL_TEXT = 64 * 1024
+"""Characters of a ``sh -c`` text that is read; splitting it takes time that grows faster than the text."""
+LONGEST_OPTIONS = 64
 MAX_NAMES = 200_000
 """Maximum of members kept per image; the largest images have a tenth of that."""
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -125,11 +128,20 @@ def _wrapped(words: Sequence[str], own: int) -> Sequence[str]:
     return words[at + own :]
 
 
+def _takes_text(word: str) -> bool:
+    """Whether it is ``-c``, or has it among other options, such as ``-ec``."""
+    options = word[1:LONGEST_OPTIONS]
+    return (
+        word[:1] == "-" and len(word) <= LONGEST_OPTIONS and "c" in options and options.isalpha() and options.islower()
+    )
+
+
 def _of_shell(words: Sequence[str]) -> Iterator[str]:
     """The programs of ``sh -c TEXT`` that can be told without a shell; of ``sh FILE`` none."""
-    at = next((at for at, word in enumerate(words) if re.fullmatch(r"-[a-z]*c[a-z]*", word)), None)
-    if at is None or at + 1 >= len(words):
+    at = next((at for at, word in enumerate(words) if _takes_text(word)), None)
+    if at is None or at + 1 >= len(words) or len(words[at + 1]) > LONGEST_SHELL_TEXT:
         return
+    arguments = words[at + 3 :]
     lexer = shlex.shlex(words[at + 1], posix=True, punctuation_chars=True)
     lexer.commenters = ""
     command: list[str] = []
@@ -138,7 +150,7 @@ def _of_shell(words: Sequence[str]) -> Iterator[str]:
             if not set(word) <= set(";&|()<>"):
                 command.append(word)
                 continue
-            yield from _of_simple_command(command, words[at + 3 :])
+            yield from _of_simple_command(command, arguments)
             command = []
     except ValueError:  # an open quotation
         return

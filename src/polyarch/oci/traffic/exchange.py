@@ -683,6 +683,7 @@ async def _read(request: Request, response: Response, context: RequestContext, c
 _DEFLATED = frozenset({"gzip", "x-gzip", "deflate"})
 """Encodings that proxies use unasked, which Go's clients undo; ``deflate`` is zlib's format."""
 _INFLATED_PIECE = 256 * 1024
+_DEFLATED_SLICE = 4 * 1024
 
 
 async def _once_only(body: bytes) -> AsyncIterator[bytes]:
@@ -693,17 +694,21 @@ async def _inflated(chunks: AsyncIterator[bytes], host: str) -> AsyncIterator[by
     """The content of an encoded body, in pieces of at most 256 KiB; ``Failure`` ``network`` if it breaks off."""
     decompressor = zlib.decompressobj(wbits=47)  # gzip or zlib, by its first bytes
     async for chunk in chunks:
-        data = chunk
-        while data:
-            if decompressor.eof:
-                decompressor = zlib.decompressobj(wbits=47)
-            try:
-                piece = decompressor.decompress(data, _INFLATED_PIECE)
-            except zlib.error as error:
-                raise Failure.of("network", host, f"the body is not what its Content-Encoding says ({error})") from None
-            data = decompressor.unconsumed_tail or decompressor.unused_data
-            if piece:
-                yield piece
+        for start in range(0, len(chunk), _DEFLATED_SLICE):
+            # Members may be tiny, or empty: each copies what is left of its slice, and none need give anything.
+            await asyncio.sleep(0)
+            data = chunk[start : start + _DEFLATED_SLICE]
+            while data:
+                if decompressor.eof:
+                    decompressor = zlib.decompressobj(wbits=47)
+                try:
+                    piece = decompressor.decompress(data, _INFLATED_PIECE)
+                except zlib.error as error:
+                    what = f"the body is not what its Content-Encoding says ({error})"
+                    raise Failure.of("network", host, what) from None
+                data = decompressor.unconsumed_tail or decompressor.unused_data
+                if piece:
+                    yield piece
     if not decompressor.eof:
         raise Failure.of("network", host, "the encoded body breaks off")
 

@@ -170,6 +170,16 @@ class TestAnswers:
         assert tokens.get(key("https://auth.example/2999")) is not None
         assert tokens._tokens.weight <= 16 * 2**20
 
+    @pytest.mark.req("PL-810")
+    def test_scopes_count_in_what_a_token_takes(self, clock):
+        """The target of a redirect states them as well."""
+        tokens = Tokens(clock)
+        scopes = tuple(f"s{number}" for number in range(2000))
+        tokens.put(key(), Token("t", 1e9))
+        for number in range(300):
+            tokens.put(key(f"https://auth.example/{number}")._replace(scopes=scopes), Token("t", 1e9))
+        assert tokens.get(key()) is None
+
     @pytest.mark.req("RG-087")
     def test_a_token_does_not_show_itself(self):
         assert "hidden" not in repr(Token("hidden", 1.0))

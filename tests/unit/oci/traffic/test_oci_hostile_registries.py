@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import zlib
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from scripted_registry import OCI_INDEX, Answer, ScriptedRegistry
 from polyarch.clock import SystemClock
 from polyarch.oci.reference import parse
 from polyarch.oci.settings import PLACEMENT
+from polyarch.oci.traffic import exchange
 from polyarch.oci.transport.http import AiohttpTransport
 from polyarch.oci.transport.interface import Timeouts, TransportError
 from polyarch.oci.transport.tls import TrustSettings, TrustStore
@@ -292,3 +294,23 @@ async def test_a_tenant_whose_names_wait_for_its_share_does_not_close_a_host_for
         assert not inspector.host_busy(reference, "modest")
         found = await inspector.inspect(reference, tenant="modest")
         assert found.status == "resolved"
+
+
+async def test_a_body_of_empty_members_does_not_hold_up_others():
+    """It gives nothing that a limit counts, and each member would copy all that follows it."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def body():
+        yield zlib.compress(b"") * (256 * 1024 // 8)
+
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(others())
+        assert [piece async for piece in exchange._inflated(body(), "registry.example")] == []
+        running.cancel()
+    assert turns >= 60
