@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from polyarch.images.constraints import ARCH_KEYS, OS_KEYS
 from polyarch.kube.patches import Operation, add, remove, replace, test
 from polyarch.kube.resources import Resource
 from polyarch.objects import Node
@@ -201,8 +202,8 @@ def _node_pool(document: Json) -> _TemplateReading:
     spec = _at(document, "spec", "template", "spec")
     labels = _at(document, "spec", "template", "metadata", "labels")
     requirements = [*_requirements(spec), *(Requirement(key, "In", (value,)) for key, value in labels.items())]
-    of_architecture = [each for each in requirements if each.key == ARCH_KEY]
-    of_system = [each for each in requirements if each.key == OS_KEY]
+    of_architecture = [each for each in requirements if each.key in ARCH_KEYS]
+    of_system = [each for each in requirements if each.key in OS_KEYS]
     found = _possible(of_architecture, OFFERED, normal_architecture)
     systems = _possible(of_system, frozenset({"linux", "windows"}), normal_system) if of_system else {"linux"}
     if not found:
@@ -295,7 +296,7 @@ _CLOUD_EFFECTS: Final = {
 }
 _ARM_MACHINES: Final = re.compile(r"(t2a|c4a|n4a|a4x)(-|$)")
 """Machine series of Google Cloud with Arm processors."""
-_ARM_SIZES: Final = re.compile(r"Standard_[A-Z]+\d+(-\d+)?[a-z]*p[a-z]*_", re.ASCII)
+_ARM_SIZES: Final = re.compile(r"standard_[a-z]+\d+(-\d+)?[a-z]*p[a-z]*_", re.ASCII | re.IGNORECASE)
 """Sizes of Azure with Arm processors: a ``p`` among the additive features."""
 
 

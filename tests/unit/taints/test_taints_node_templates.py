@@ -75,6 +75,7 @@ def lacked(kind: Resource, document: Json, settings: TaintSettings = USUAL) -> N
         pytest.param([needs("In", "arm64")], ("arm64",), id="in one"),
         pytest.param([needs("In", "aarch64")], ("arm64",), id="in one by another name"),
         pytest.param([needs("In", "s390x")], ("s390x",), id="in one that few offer"),
+        pytest.param([needs("In", "arm64", key=f"beta.{ARCH}")], ("arm64",), id="in one by the former key"),
         pytest.param([needs("NotIn", "amd64")], ("arm64",), id="not in the other one"),
         pytest.param([needs("In", "amd64", "arm64"), needs("NotIn", "amd64")], ("arm64",), id="both together"),
         pytest.param([needs("Exists"), needs("In", "arm64")], ("arm64",), id="exists, and in one"),
@@ -107,6 +108,7 @@ def test_requirements_of_a_nodepool_add_up(requirements, architectures) -> None:
         pytest.param(arm(taints=[TAINT]), id="with the taint"),
         pytest.param(pool(needs("In", "arm64"), needs("In", "windows", key=OS)), id="for another system"),
         pytest.param(pool(needs("In", "arm64"), needs("NotIn", "linux", key=OS)), id="not for linux"),
+        pytest.param(pool(needs("In", "arm64"), needs("In", "windows", key=f"beta.{OS}")), id="by the former key"),
         pytest.param(arm(labels={"polyarch.dev/taints": "disabled"}), id="whose nodes opt out"),
     ],
 )
@@ -276,7 +278,7 @@ def test_a_machine_set_of_a_machine_deployment_counts_once() -> None:
         ),
         pytest.param(
             AKS,
-            described(vmSize="Standard_D4pds_v5", nodeTaints=["supported-arch=aarch64:NoSchedule"]),
+            described(vmSize="STANDARD_D4pds_v5", nodeTaints=["supported-arch=aarch64:NoSchedule"]),
             ("nodeTaints",),
             [TEXT],
             id="AKS",

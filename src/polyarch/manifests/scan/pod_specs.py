@@ -528,11 +528,8 @@ def _mistakes_of_expression(clause: Expression) -> Iterator[Mistake]:
         yield from _no_text(value, f"{at}/{index}")
     count = len(clause.values)
     missing = at if values is not None else clause.pointer
-    if (
-        operator in ("In", "NotIn")
-        and not count
-        and not clause.key.endswith(("kubernetes.io/arch", "kubernetes.io/os"))
-    ):
+    is_judged = operator == "In" and clause.key.endswith(("kubernetes.io/arch", "kubernetes.io/os"))
+    if operator in ("In", "NotIn") and not count and not is_judged:
         yield Mistake(f"{operator} needs values", values or clause.node, missing)
     elif operator in ("Exists", "DoesNotExist") and count:
         yield Mistake(f"{operator} takes no values", values or clause.node, at)

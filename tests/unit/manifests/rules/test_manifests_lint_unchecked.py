@@ -113,6 +113,7 @@ def test_an_image_that_is_filled_in_later_says_so() -> None:
             id="a number among values",
         ),
         pytest.param({"affinity": requiring(arch(key="a", values=[]))}, "In needs values", None, id="no values"),
+        pytest.param({"affinity": requiring(arch(operator="NotIn", values=[]))}, "NotIn needs", None, id="not in none"),
         pytest.param({"affinity": requiring(arch(operator="Exists"))}, "Exists takes no values", None, id="too many"),
         pytest.param({"affinity": requiring(arch(operator="Gt", values=["1", "2"]))}, "Gt takes one", None, id="Gt"),
         pytest.param({"affinity": requiring(arch(), matchLabels={"a": "b"})}, "no matchLabels", None, id="labels"),
