@@ -55,7 +55,15 @@ from polyarch.taints.node_rules import (
     any_platform,
     pending_because_of_taints,
 )
-from polyarch.taints.node_templates import KINDS, NodeTemplate, NodeTemplates, cloud_pools, lacking, unsaid
+from polyarch.taints.node_templates import (
+    KINDS,
+    UNREAD_KINDS,
+    NodeTemplate,
+    NodeTemplates,
+    cloud_pools,
+    lacking,
+    unsaid,
+)
 from polyarch.taints.plan import Admission, PlanFacts, Policy
 from polyarch.taints.settings import TaintSettings
 from polyarch.taints.writes import KubernetesApi
@@ -201,14 +209,23 @@ async def read_node_templates(api: KubernetesApi, settings: TaintSettings, nodes
                 notes.append(f"{resource} not read: {error}")
                 continue
             found += filter(None, (lacking(resource, each, settings) for each in documents))
-            silent = sorted(str(each["metadata"].get("name")) for each in documents if unsaid(resource, each))
-            if silent:
-                notes.append(
-                    f"{resource}: {few(silent)} {'does' if len(silent) == 1 else 'do'} not say which architecture "
-                    f"{'its' if len(silent) == 1 else 'their'} nodes have, so they were not judged"
-                )
+            silent: dict[str, list[str]] = {}
+            for each in documents:
+                if why := unsaid(resource, each):
+                    silent.setdefault(why, []).append(str(each["metadata"].get("name")))
+            notes += (f"{resource} not judged: {few(sorted(names))}: {why}" for why, names in sorted(silent.items()))
+    notes += await _unread_kinds(api)
     ordered = sorted(found, key=lambda each: (each.kind, each.namespace, each.name))
     return NodeTemplates((*ordered, *cloud_pools(nodes, settings)), tuple(notes))
+
+
+async def _unread_kinds(api: KubernetesApi) -> list[str]:
+    served = {group: await api.discover(group) for group in dict.fromkeys(group for group, _ in UNREAD_KINDS)}
+    return [
+        f"{resource} not looked at: polyarch does not know its form, so see for yourself what taints its nodes get"
+        for group, kind in UNREAD_KINDS
+        for resource in _first(served[group], kind)
+    ]
 
 
 def _first(served: tuple[Resource, ...], kind: str) -> list[Resource]:

@@ -23,7 +23,7 @@ from polyarch.kube.patches import Operation, add, remove, replace, test
 from polyarch.kube.resources import Resource
 from polyarch.objects import Node
 from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture, normal_system
-from polyarch.selectors import InvalidSelector, Requirement
+from polyarch.selectors import Requirement
 from polyarch.taints.names import ARCH_KEY, DISABLED, MANAGED_TAINTS_ANNOTATION, OPT_OUT, OS_KEY
 from polyarch.taints.node_rules import architecture_of, parse_record
 from polyarch.taints.settings import TaintSettings
@@ -64,6 +64,10 @@ class NodeTemplates(msgspec.Struct, frozen=True):
     """What was looked at, and what was not."""
 
 
+class _TemplateError(ValueError):
+    """A template, or the part of it that decides, is not of the form that its kind documents."""
+
+
 class _TemplateReading(NamedTuple):
     """What one of these templates says."""
 
@@ -75,6 +79,10 @@ class _TemplateReading(NamedTuple):
     labels: Mapping[str, str] = {}
     taints: Sequence[Taint] = ()
     startup: Sequence[Taint] = ()
+    elsewhere: Sequence[Taint] = ()
+    """Taints that nodes get from another list than the one that is patched."""
+    unread: str = ""
+    """Text of an annotation that autoscalers pass over, and that a patch keeps."""
 
 
 class _TemplateKind(NamedTuple):
@@ -102,15 +110,16 @@ class _TaintPatch(NamedTuple):
 
 def lacking(resource: Resource, document: Json, settings: TaintSettings) -> NodeTemplate | None:
     """The template if its nodes would join without the taint; None if all is well or nothing is known of it."""
-    kind = next(each for each in KINDS if (each.group, each.kind) == (resource.group, resource.kind))
-    if _is_made(document):
+    kind = _kind(resource)
+    try:
+        read = kind.read(document)
+    except _TemplateError:
         return None
-    read = kind.read(document)
-    if read.architectures is None or read.systems.isdisjoint(settings.operating_systems):
+    if _is_made(document) or read.architectures is None or read.systems.isdisjoint(settings.operating_systems):
         return None
     if read.labels.get(OPT_OUT) == DISABLED:
         return None
-    metadata = document.get("metadata") or {}
+    metadata = _at(document, "metadata")
     found = NodeTemplate(
         kind=resource.kind,
         api_version=resource.api_version,
@@ -141,15 +150,20 @@ def lacking(resource: Resource, document: Json, settings: TaintSettings) -> Node
             "node; remove that taint, or choose another key",
         )
     patch = kind.write(document, change)
+    unread = f"; what else stands there is not understood, and kept: {read.unread}" if read.unread else ""
     return msgspec.structs.replace(
-        found, patch=patch, detail=f"{_detail(read, change)}. {kind.replaces}", command=_command(resource, found, patch)
+        found,
+        patch=patch,
+        detail=f"{_detail(read, change)}{unread}. {kind.replaces}",
+        command=_command(resource, found, patch),
     )
 
 
 def _is_well(read: _TemplateReading, wanted: Taint) -> bool:
     pair = (wanted.key, wanted.effect)
-    return [each for each in (*read.taints, *read.startup) if (each.key, each.effect) == pair] == [wanted] and (
-        wanted in read.taints
+    lasting = (*read.taints, *(each for each in read.elsewhere if each not in read.taints))
+    return [each for each in (*lasting, *read.startup) if (each.key, each.effect) == pair] == [wanted] and (
+        wanted in lasting
     )
 
 
@@ -161,6 +175,9 @@ def _changed(read: _TemplateReading, wanted: Taint, settings: TaintSettings) -> 
     for taint in (*(read.taints[at] for at in beside), *(read.startup[at] for at in startup)):
         value = normal_architecture(taint.value)
         if value != wanted.value and (settings.ownership != "adopt" or value not in KNOWN_ARCHITECTURES):
+            return _TaintPatch(wanted), taint
+    for taint in read.elsewhere:
+        if (taint.key, taint.effect) == pair and taint != wanted:
             return _TaintPatch(wanted), taint
     return _TaintPatch(wanted, tuple(beside), tuple(startup)), None
 
@@ -183,55 +200,106 @@ def _command(resource: Resource, found: NodeTemplate, patch: tuple[Operation, ..
     return f"kubectl patch {resource} {found.name}{place} --type=json -p {shlex.quote(text)}"
 
 
-def unsaid(resource: Resource, document: Json) -> bool:
-    """Whether a template says nothing of its architecture, so that nothing is known of it."""
-    kind = next(each for each in KINDS if (each.group, each.kind) == (resource.group, resource.kind))
-    return not _is_made(document) and kind.read(document).architectures is None
+def unsaid(resource: Resource, document: Json) -> str:
+    """Why nothing is known of what a template's nodes are like, the rest of a sentence about it; empty: it is known."""
+    if _is_made(document):
+        return ""
+    try:
+        read = _kind(resource).read(document)
+    except _TemplateError as error:
+        return f"not understood: {error}"
+    if read.architectures is not None:
+        return ""
+    unread = f", and this of it is not understood: {read.unread}" if read.unread else ""
+    return f"nothing says which architecture its nodes have{unread}"
+
+
+def _kind(resource: Resource) -> _TemplateKind:
+    return next(each for each in KINDS if (each.group, each.kind) == (resource.group, resource.kind))
 
 
 def _is_made(document: Json) -> bool:
     """Another template that is looked at makes it: a MachineSet of a MachineDeployment."""
     owners = _at(document, "metadata").get("ownerReferences") or ()
-    return any(each.get("controller") and each.get("kind") == "MachineDeployment" for each in owners)
+    return any(
+        isinstance(each, Mapping) and each.get("controller") and each.get("kind") == "MachineDeployment"
+        for each in owners
+    )
 
 
 # -- Karpenter ---------------------------------------------------------------------------------------------------------
 
 
+class _PoolRequirement(NamedTuple):
+    """An entry of ``spec.requirements``, by Karpenter's rules, which are not those of the scheduler: ``Gte``, ``Lte``,
+    ``minValues``, and ``NotIn`` without values."""
+
+    requirement: Requirement
+    min_values: int = 0
+
+
+_BOUNDS: Final = {"Gt": ("Gt", 0), "Gte": ("Gt", -1), "Lt": ("Lt", 0), "Lte": ("Lt", 1)}
+
+
 def _node_pool(document: Json) -> _TemplateReading:
     spec = _at(document, "spec", "template", "spec")
-    labels = _at(document, "spec", "template", "metadata", "labels")
-    requirements = [*_requirements(spec), *(Requirement(key, "In", (value,)) for key, value in labels.items())]
-    of_architecture = [each for each in requirements if each.key in ARCH_KEYS]
-    of_system = [each for each in requirements if each.key in OS_KEYS]
-    found = _possible(of_architecture, OFFERED, normal_architecture)
-    systems = _possible(of_system, frozenset({"linux", "windows"}), normal_system) if of_system else {"linux"}
+    labels = _labels(_at(document, "spec", "template", "metadata"), "labels")
+    requirements = [
+        *_requirements(spec),
+        *(_PoolRequirement(Requirement(key, "In", (value,))) for key, value in labels.items()),
+    ]
+    of_architecture = [each for each in requirements if each.requirement.key in ARCH_KEYS]
+    of_system = [each for each in requirements if each.requirement.key in OS_KEYS]
+    possible = _possible(of_architecture, OFFERED)
+    # Nodes are labelled as Go names architectures, so a requirement for another name of one is never met.
+    names = sorted(each for each in possible if normal_architecture(each) != each)
+    found = possible.difference(names)
+    systems = _possible(of_system, frozenset({"linux", "windows"})) if of_system else {"linux"}
+    least = max((each.min_values for each in of_architecture), default=0)
     if not found:
         why = f"its requirements for {ARCH_KEY} exclude each other"
+        if names:
+            why = f"no node is labelled {ARCH_KEY}={names[0]}; write {normal_architecture(names[0])}"
+    elif least > len(found):
+        why = f"it asks for {least} values of {ARCH_KEY} (minValues) and admits {len(found)}; Karpenter launches it "
+        why, found = f"{why}only with MinValuesPolicy BestEffort", frozenset()
     elif not of_architecture:
-        why = f"it has no requirement for {ARCH_KEY}{_elsewhere(requirements)}"
+        why = f"it has no requirement for {ARCH_KEY}{_elsewhere(each.requirement for each in requirements)}"
     else:
         why = f"its requirements for {ARCH_KEY} admit both" if found == OFFERED else ""
     return _TemplateReading(
-        found, why, frozenset(systems), labels, _taints_of(spec.get("taints")), _taints_of(spec.get("startupTaints"))
+        found, why, frozenset(systems), labels, _taints_of(spec, "taints"), _taints_of(spec, "startupTaints")
     )
 
 
-def _requirements(spec: Json) -> Iterator[Requirement]:
-    for each in spec.get("requirements") or ():
-        try:
-            yield Requirement.parse(each)
-        except InvalidSelector:
-            continue
+def _requirements(spec: Json) -> Iterator[_PoolRequirement]:
+    for at, each in enumerate(_list(spec, "requirements")):
+        place = f"requirements[{at}]"
+        key, operator, values, least = _members(each, place, "key", "operator", "values", "minValues")
+        values = [] if values is None else values
+        if not isinstance(key, str) or not key:
+            raise _TemplateError(f"{place}.key is {_shown(key)}")
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            raise _TemplateError(f"{place}.values is {_shown(values)}, not a list of texts")
+        if not isinstance(least, int | None):
+            raise _TemplateError(f"{place}.minValues is {_shown(least)}")
+        if operator in _BOUNDS:
+            if len(values) != 1 or not re.fullmatch(r"\+?[0-9]{1,18}", values[0], re.ASCII):
+                raise _TemplateError(f"{place}.values is {_shown(values)}, not one integer as {operator} needs it")
+            operator, more = _BOUNDS[operator]
+            values = [str(int(values[0]) + more)]
+        elif operator in ("Exists", "DoesNotExist"):
+            values = []
+        elif operator not in ("In", "NotIn") or (operator == "In" and not values):
+            raise _TemplateError(f"{place} has operator {_shown(operator)} with values {_shown(values)}")
+        yield _PoolRequirement(Requirement(key, operator, tuple(values)), least or 0)
 
 
-def _possible(
-    requirements: Sequence[Requirement], offered: frozenset[str], normal: Callable[[str], str]
-) -> frozenset[str]:
+def _possible(requirements: Sequence[_PoolRequirement], offered: frozenset[str]) -> frozenset[str]:
     """The values that all requirements admit: those that are offered, and those that one of them names."""
-    normalised = [Requirement(each.key, each.operator, tuple(map(normal, each.values))) for each in requirements]
-    named = {value for each in normalised if each.operator == "In" for value in each.values}
-    return frozenset(value for value in offered | named if all(each.matches({each.key: value}) for each in normalised))
+    all_of = [each.requirement for each in requirements]
+    named = {value for each in all_of if each.operator == "In" for value in each.values}
+    return frozenset(value for value in offered | named if all(each.matches({each.key: value}) for each in all_of))
 
 
 _INSTANCES: Final = re.compile(r"instance-type|instance-(family|category|generation)|sku-|machine-(family|type)")
@@ -256,29 +324,52 @@ def _write_template(document: Json, change: _TaintPatch) -> tuple[Operation, ...
 
 def _openshift_machine_set(document: Json) -> _TemplateReading:
     spec = _at(document, "spec", "template", "spec")
-    return _machines(document, _at(spec, "metadata", "labels"), _taints_of(spec.get("taints")))
+    told, unread = _told_labels(document)
+    return _machines({**told, **_labels(_at(spec, "metadata"), "labels")}, _taints_of(spec, "taints"), unread=unread)
 
 
 def _cluster_api(document: Json) -> _TemplateReading:
-    told = _at(document, "metadata", "annotations").get(AUTOSCALER_TAINTS, "")
-    return _machines(document, _at(document, "spec", "template", "metadata", "labels"), parse_record(told))
+    """The autoscaler takes the annotations' word before the template's, and passes over what is no label or taint."""
+    told, unread = _told_labels(document)
+    text = _annotation(document, AUTOSCALER_TAINTS)
+    unread += [each for each in _entries(text) if not parse_record(each)]
+    taints = [taint for each in _entries(text) for taint in parse_record(each) or (_NO_TAINT,)]
+    elsewhere = _taints_of(_at(document, "spec", "template", "spec"), "taints")
+    labels = {**_labels(_at(document, "spec", "template", "metadata"), "labels"), **told}
+    return _machines(labels, taints, elsewhere=elsewhere, unread=unread)
 
 
-def _machines(document: Json, own: Mapping[str, str], taints: Sequence[Taint]) -> _TemplateReading:
-    told = _at(document, "metadata", "annotations").get(AUTOSCALER_LABELS, "")
-    labels = {**dict(each.strip().split("=", 1) for each in told.split(",") if "=" in each), **own}
+def _told_labels(document: Json) -> tuple[dict[str, str], list[str]]:
+    """What the annotation says, and what of it is no label."""
+    told = _entries(_annotation(document, AUTOSCALER_LABELS))
+    return dict(each.split("=", 1) for each in told if "=" in each), [each for each in told if "=" not in each]
+
+
+def _entries(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _annotation(document: Json, name: str) -> str:
+    return _labels(_at(document, "metadata"), "annotations").get(name, "")
+
+
+def _machines(
+    labels: Mapping[str, str], taints: Sequence[Taint], *, elsewhere: Sequence[Taint] = (), unread: Sequence[str]
+) -> _TemplateReading:
     architecture = labels.get(ARCH_KEY)
     return _TemplateReading(
         frozenset({normal_architecture(architecture)}) if architecture else None,
         systems=frozenset({normal_system(labels.get(OS_KEY, "linux"))}),
         labels=labels,
         taints=taints,
+        elsewhere=elsewhere,
+        unread=", ".join(map(repr, unread)),
     )
 
 
 def _write_annotation(document: Json, change: _TaintPatch) -> tuple[Operation, ...]:
     annotations = _at(document, "metadata", "annotations")
-    present = parse_record(annotations.get(AUTOSCALER_TAINTS, ""))
+    present = _entries(_annotation(document, AUTOSCALER_TAINTS))
     kept = [each for at, each in enumerate(present) if at not in change.replaced]
     text = ",".join(map(str, [*kept, change.wanted]))
     place = "/metadata/annotations"
@@ -296,8 +387,8 @@ _CLOUD_EFFECTS: Final = {
 }
 _ARM_MACHINES: Final = re.compile(r"(t2a|c4a|n4a|a4x)(-|$)")
 """Machine series of Google Cloud with Arm processors."""
-_ARM_SIZES: Final = re.compile(r"standard_[a-z]+\d+(-\d+)?[a-z]*p[a-z]*_", re.ASCII | re.IGNORECASE)
-"""Sizes of Azure with Arm processors: a ``p`` among the additive features."""
+_ARM_SIZES: Final = re.compile(r"standard_[a-z]+\d+(-\d+)?[a-z]*(p[a-z]*_|.*_gb\d00_)", re.ASCII | re.IGNORECASE)
+"""Sizes of Azure with Arm processors: a ``p`` among the additive features, and Grace."""
 
 
 def _ack_node_group(document: Json) -> _TemplateReading:
@@ -307,8 +398,8 @@ def _ack_node_group(document: Json) -> _TemplateReading:
     return _TemplateReading(
         frozenset({architecture}) if architecture else None,
         systems=frozenset({"windows" if image.startswith("WINDOWS") else "linux"}),
-        labels=_at(spec, "labels"),
-        taints=_taints_of(spec.get("taints"), cloud=True),
+        labels=_labels(spec, "labels"),
+        taints=_taints_of(spec, "taints", cloud=True),
     )
 
 
@@ -318,8 +409,8 @@ def _gke_node_pool(document: Json) -> _TemplateReading:
     return _TemplateReading(
         frozenset({"arm64" if _ARM_MACHINES.match(machine) else "amd64"}) if machine else None,
         systems=frozenset({"windows" if "WINDOWS" in str(spec.get("imageType") or "").upper() else "linux"}),
-        labels=_at(spec, "labels"),
-        taints=_taints_of(spec.get("taint"), cloud=True),
+        labels=_labels(spec, "labels"),
+        taints=_taints_of(spec, "taint", cloud=True),
     )
 
 
@@ -329,8 +420,8 @@ def _aks_agent_pool(document: Json) -> _TemplateReading:
     return _TemplateReading(
         frozenset({"arm64" if _ARM_SIZES.match(size) else "amd64"}) if size else None,
         systems=frozenset({normal_system(str(spec.get("osType") or "Linux"))}),
-        labels=_at(spec, "nodeLabels"),
-        taints=parse_record(",".join(map(str, spec.get("nodeTaints") or ()))),
+        labels=_labels(spec, "nodeLabels"),
+        taints=_texts_of(spec, "nodeTaints"),
     )
 
 
@@ -391,6 +482,17 @@ KINDS: Final = (
     ),
 )
 """The templates that are understood."""
+UNREAD_KINDS: Final = (
+    ("hypershift.openshift.io", "NodePool"),
+    ("infrastructure.cluster.x-k8s.io", "AWSManagedMachinePool"),
+    ("infrastructure.cluster.x-k8s.io", "AzureManagedMachinePool"),
+    ("infrastructure.cluster.x-k8s.io", "GCPManagedMachinePool"),
+    ("eks.aws.upbound.io", "NodeGroup"),
+    ("container.gcp.upbound.io", "NodePool"),
+    ("containerservice.azure.upbound.io", "KubernetesClusterNodePool"),
+    ("cloud.google.com", "ComputeClass"),
+)
+"""Kinds that make nodes as well and are not looked at, which a plan says."""
 
 
 # -- pools that only the cloud knows -----------------------------------------------------------------------------------
@@ -492,13 +594,57 @@ def _has_record(node: Node, taint: Taint) -> bool:
 # -- documents ---------------------------------------------------------------------------------------------------------
 
 
-def _taints_of(given: Any, *, cloud: bool = False) -> list[Taint]:
+_NO_TAINT: Final = Taint()
+"""Stands for an entry that is no taint, so that positions stay those of the list."""
+
+
+def _taints_of(spec: Json, name: str, *, cloud: bool = False) -> list[Taint]:
     """``cloud``: effects are written as ``NO_SCHEDULE``."""
     spelled = {text: effect for effect, text in _CLOUD_EFFECTS.items()} if cloud else {}
-    return [
-        Taint(each.get("key", ""), each.get("value") or "", spelled.get(each.get("effect", ""), each.get("effect", "")))
-        for each in given or ()
-    ]
+    found = []
+    for at, each in enumerate(_list(spec, name)):
+        members = key, _, effect = [each or "" for each in _members(each, f"{name}[{at}]", "key", "value", "effect")]
+        if not key or not all(isinstance(each, str) for each in members):
+            raise _TemplateError(f"{name}[{at}] is {_shown(each)}, not a taint")
+        found.append(Taint(members[0], members[1], spelled.get(effect, effect)))
+    return found
+
+
+def _texts_of(spec: Json, name: str) -> list[Taint]:
+    found: list[Taint] = []
+    for at, each in enumerate(_list(spec, name)):
+        taints = parse_record(each) if isinstance(each, str) else ()
+        if len(taints) != 1:
+            raise _TemplateError(f"{name}[{at}] is {_shown(each)}, not a taint")
+        found += taints
+    return found
+
+
+def _list(spec: Json, name: str) -> list[Any]:
+    found = spec.get(name)
+    if not isinstance(found, list | None):
+        raise _TemplateError(f"{name} is {_shown(found)}, not a list")
+    return found or []
+
+
+def _labels(metadata: Json, name: str) -> dict[str, str]:
+    found = metadata.get(name)
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping) or not all(isinstance(each, str) for each in found.values()):
+        raise _TemplateError(f"{name} is {_shown(found)}, not names and texts")
+    return dict(found)
+
+
+def _members(value: object, place: str, *names: str) -> list[Any]:
+    if not isinstance(value, Mapping):
+        raise _TemplateError(f"{place} is {_shown(value)}, not an object")
+    return [value.get(name) for name in names]
+
+
+def _shown(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _pointer(path: Sequence[str]) -> str:

@@ -88,7 +88,25 @@ async def test_templates_that_do_not_say_their_architecture_are_named() -> None:
     live = await read_live(api, await read_inventory(api), USUAL, comes=False)
     assert not live.node_templates
     [note] = live.notes
-    assert note.startswith("machinedeployments.cluster.x-k8s.io: workers does not say which architecture")
+    assert note == (
+        "machinedeployments.cluster.x-k8s.io not judged: workers: nothing says which architecture its nodes have"
+    )
+
+
+@pytest.mark.req("TN-028")
+async def test_templates_that_are_not_understood_and_kinds_that_are_not_read_are_named() -> None:
+    pools = Resource("karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)
+    unread = Resource("infrastructure.cluster.x-k8s.io", "v1beta2", "awsmanagedmachinepools", "AWSManagedMachinePool")
+    api = cluster()
+    api.kinds += (pools, unread)
+    for name in ("a", "b"):
+        requirements = [{"key": "kubernetes.io/arch", "operator": "Near", "values": ["arm64"]}]
+        api.put(pools, {"metadata": {"name": name}, "spec": {"template": {"spec": {"requirements": requirements}}}})
+    live = await read_live(api, await read_inventory(api), USUAL, comes=False)
+    assert not live.node_templates
+    judged, looked_at = live.notes
+    assert judged.startswith('nodepools.karpenter.sh not judged: a, b: not understood: requirements[0] has operator "N')
+    assert looked_at.startswith("awsmanagedmachinepools.infrastructure.cluster.x-k8s.io not looked at: ")
 
 
 @pytest.mark.req("TN-026")

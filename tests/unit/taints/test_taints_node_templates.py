@@ -18,6 +18,7 @@ USUAL = TaintSettings()
 RECORDED = TaintSettings.of({"taint": {"preset": "custom", "key": "arch"}})
 TAINT = {"key": "supported-arch", "value": "arm64", "effect": "NoSchedule"}
 TEXT = "supported-arch=arm64:NoSchedule"
+GPU = {"key": "gpu", "effect": "NoSchedule"}
 AUTOSCALER = "capacity.cluster-autoscaler.kubernetes.io"
 Json = dict[str, Any]
 
@@ -48,7 +49,7 @@ def arm(**spec: Any) -> Json:
     return pool(needs("In", "arm64"), **spec)
 
 
-def machines(labels: str = "", taints: str = "", **spec: Any) -> Json:
+def machines(labels: str = "", taints: str = "", /, **spec: Any) -> Json:
     told = {f"{AUTOSCALER}/labels": labels, f"{AUTOSCALER}/taints": taints}
     annotations = {name: text for name, text in told.items() if text}
     metadata = {"name": "machines", "namespace": "ns", "annotations": annotations}
@@ -73,7 +74,16 @@ def lacked(kind: Resource, document: Json, settings: TaintSettings = USUAL) -> N
     ("requirements", "architectures"),
     [
         pytest.param([needs("In", "arm64")], ("arm64",), id="in one"),
-        pytest.param([needs("In", "aarch64")], ("arm64",), id="in one by another name"),
+        pytest.param([needs("In", "aarch64")], (), id="in one by a name that no node is labelled with"),
+        pytest.param([needs("In", "aarch64", "arm64")], ("arm64",), id="in one by both names"),
+        pytest.param([needs("NotIn")], ("amd64", "arm64"), id="not in none"),
+        pytest.param([needs("Exists", "arm64")], ("amd64", "arm64"), id="exists with values, which are ignored"),
+        pytest.param([needs("In", "arm64"), needs("Gte", "1", key="cpu")], ("arm64",), id="beside a bound"),
+        pytest.param([needs("Lte", "9")], (), id="a bound for a name"),
+        pytest.param([{**needs("In", "arm64", "amd64"), "minValues": 2}], ("amd64", "arm64"), id="several at once"),
+        pytest.param(
+            [{**needs("Exists"), "minValues": 2}, needs("NotIn", "amd64")], (), id="more at once than are left"
+        ),
         pytest.param([needs("In", "s390x")], ("s390x",), id="in one that few offer"),
         pytest.param([needs("In", "arm64", key=f"beta.{ARCH}")], ("arm64",), id="in one by the former key"),
         pytest.param([needs("NotIn", "amd64")], ("arm64",), id="not in the other one"),
@@ -117,6 +127,54 @@ def test_a_nodepool_that_is_as_it_should_be_is_not_listed(document) -> None:
 
 
 @pytest.mark.req("TN-028")
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        pytest.param(pool(needs("Near", "arm64")), 'requirements[0] has operator "Near"', id="unknown operator"),
+        pytest.param(pool(needs("In", "arm64"), needs("Near", key="a")), "requirements[1]", id="for another label"),
+        pytest.param(pool(needs("In")), "requirements[0]", id="in none"),
+        pytest.param(pool(None), "requirements[0] is null, not an object", id="null"),
+        pytest.param(pool({"operator": "Exists"}), "requirements[0].key is null", id="without a key"),
+        pytest.param(pool({"key": ARCH, "operator": "In", "values": "arm64"}), "requirements[0].values", id="a text"),
+        pytest.param(pool({**needs("In"), "values": [1]}), "requirements[0].values", id="numbers"),
+        pytest.param(pool({**needs("In", "arm64"), "minValues": "2"}), "requirements[0].minValues", id="minValues"),
+        pytest.param(pool(needs("Gte", "four", key="a")), "not one integer as Gte needs it", id="no number"),
+        pytest.param(pool(needs("Lt", "1", "2", key="a")), "not one integer as Lt needs it", id="two numbers"),
+        pytest.param(pool(needs("Gt", "-1", key="a")), "not one integer as Gt needs it", id="negative"),
+        pytest.param(pool(labels={ARCH: None}), "labels is", id="label without a value"),
+        pytest.param(arm(taints=[None]), "taints[0] is null, not an object", id="null for a taint"),
+        pytest.param(arm(taints=[GPU, {"value": "arm64"}]), "taints[1] is", id="taint without a key"),
+        pytest.param(arm(taints=TEXT), "taints is", id="a text for the taints"),
+        pytest.param(arm(startupTaints={"a": 1}), "startupTaints is", id="an object for the startup taints"),
+        pytest.param({**pool(), "spec": {"template": {"spec": {"requirements": {}}}}}, "requirements is", id="object"),
+    ],
+)
+def test_a_nodepool_that_is_not_understood_is_not_judged_and_the_place_is_named(document, place) -> None:
+    assert lacking(POOLS, document, USUAL) is None
+    why = unsaid(POOLS, document)
+    assert why.startswith("not understood: ")
+    assert place in why
+
+
+@pytest.mark.req("TN-028")
+@pytest.mark.parametrize(
+    ("kind", "document", "place"),
+    [
+        pytest.param(SETS, machines(metadata={"labels": {ARCH: "arm64"}}, taints=[None]), "taints[0]", id="OpenShift"),
+        pytest.param(DEPLOYMENTS, machines("kubernetes.io/arch=arm64", taints="a"), "taints is", id="Cluster API"),
+        pytest.param(EKS, described(amiType="AL2_ARM_64", taints=[{"effect": "NO_SCHEDULE"}]), "taints[0]", id="EKS"),
+        pytest.param(GKE, described(nodeConfig={"machineType": "t2a-1", "taint": [1]}), "taint[0]", id="GKE"),
+        pytest.param(AKS, described(vmSize="Standard_D4pds_v5", nodeTaints=[None]), "nodeTaints[0]", id="AKS"),
+        pytest.param(AKS, described(vmSize="Standard_D4pds_v5", nodeTaints=["arm"]), "nodeTaints[0]", id="AKS text"),
+        pytest.param(AKS, described(vmSize="Standard_D4pds_v5", nodeLabels=["a"]), "nodeLabels is", id="AKS labels"),
+    ],
+)
+def test_a_pool_that_is_not_understood_is_not_judged_and_the_place_is_named(kind, document, place) -> None:
+    assert lacking(kind, document, USUAL) is None
+    assert place in unsaid(kind, document)
+
+
+@pytest.mark.req("TN-028")
 def test_requirements_that_may_decide_the_architecture_are_named() -> None:
     found = lacked(POOLS, pool(needs("In", "m7g", key="karpenter.k8s.aws/instance-family")))
     assert "karpenter.k8s.aws/instance-family" in found.detail
@@ -130,7 +188,6 @@ def taints_of(document: Json, name: str = "taints") -> list[Json]:
     return document["spec"]["template"]["spec"].get(name, [])
 
 
-GPU = {"key": "gpu", "effect": "NoSchedule"}
 EVICTING = {**TAINT, "effect": "NoExecute"}
 
 
@@ -206,6 +263,14 @@ def test_the_patch_is_printed_as_a_command() -> None:
             machines("kubernetes.io/arch=arm64", "gpu=yes:NoExecute"), f"gpu=yes:NoExecute,{TEXT}", id="beside"
         ),
         pytest.param(machines("kubernetes.io/arch=arm64", "supported-arch=aarch64:NoSchedule"), TEXT, id="replaced"),
+        pytest.param(
+            machines("kubernetes.io/arch=arm64", "later,supported-arch=aarch64:NoSchedule,:x"),
+            f"later,:x,{TEXT}",
+            id="beside what is no taint",
+        ),
+        pytest.param(
+            machines("kubernetes.io/arch=arm64", metadata={"labels": {ARCH: "amd64"}}), TEXT, id="over its template"
+        ),
     ],
 )
 def test_machines_of_cluster_api_get_an_annotation(document, taints) -> None:
@@ -214,6 +279,29 @@ def test_machines_of_cluster_api_get_an_annotation(document, taints) -> None:
     assert patched["metadata"]["annotations"][f"{AUTOSCALER}/taints"] == taints
     assert lacking(DEPLOYMENTS, patched, USUAL) is None
     assert "bootstrap configuration" in found.detail
+
+
+@pytest.mark.req("TN-028")
+def test_what_is_no_taint_in_an_annotation_is_named() -> None:
+    found = lacked(DEPLOYMENTS, machines("kubernetes.io/arch=arm64,spot", "later"))
+    assert "not understood, and kept: 'spot', 'later'" in found.detail
+    assert "'kubernetes.io/arch:arm64'" in unsaid(DEPLOYMENTS, machines("kubernetes.io/arch:arm64"))
+
+
+@pytest.mark.req("TN-028")
+@pytest.mark.parametrize(
+    ("taints", "told", "detail"),
+    [
+        pytest.param([TAINT], "", None, id="which every machine of it gets"),
+        pytest.param([{**TAINT, "value": "amd64"}], TEXT, "excludes", id="with another value"),
+        pytest.param([{**TAINT, "value": "amd64"}], "", "excludes", id="alone, with another value"),
+        pytest.param([TAINT], TEXT, None, id="in both"),
+    ],
+)
+def test_taints_that_cluster_api_itself_puts_on_nodes_count(taints, told, detail) -> None:
+    found = lacking(DEPLOYMENTS, machines("kubernetes.io/arch=arm64", told, taints=taints), USUAL)
+    assert (found is None) == (detail is None)
+    assert found is None or (detail in found.detail and not found.patch)
 
 
 @pytest.mark.req("TN-028")
@@ -242,7 +330,7 @@ def test_machines_of_openshift_get_a_taint(kind, document) -> None:
 )
 def test_machines_that_say_nothing_are_told_apart_from_those_that_are_well(document, silent) -> None:
     assert lacking(DEPLOYMENTS, document, USUAL) is None
-    assert unsaid(DEPLOYMENTS, document) is silent
+    assert bool(unsaid(DEPLOYMENTS, document)) is silent
 
 
 @pytest.mark.req("TN-028")
@@ -311,7 +399,7 @@ def test_a_pool_that_an_object_describes_gets_the_taint_as_its_cloud_writes_it(k
 )
 def test_a_pool_of_another_architecture_or_system_is_not_listed(kind, document, silent) -> None:
     assert lacking(kind, document, USUAL) is None
-    assert unsaid(kind, document) is silent
+    assert bool(unsaid(kind, document)) is silent
 
 
 def node(name: str, architecture: str, *taints: str, record: str | None = None, **labels: str) -> Node:
