@@ -6,7 +6,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +68,12 @@ BINDINGS = Resource(
 
 
 @pytest.fixture
-async def cluster(empty_sandbox: Sandbox, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[Cluster]:
+async def cluster(
+    empty_sandbox: Sandbox, capsys: pytest.CaptureFixture[str], peer: Callable[[str], str]
+) -> AsyncIterator[Cluster]:
     """A cluster without polyarch, for this test alone."""
     async with file_lock(empty_sandbox.folder.root / ".installation.lock"), empty_sandbox.client() as client:
-        cluster = Cluster(empty_sandbox, client, capsys)
+        cluster = Cluster(empty_sandbox, client, capsys, peer)
         before = await cluster.everything()
         yield cluster
         await cluster.polyarch("uninstall", "--force", "-q")

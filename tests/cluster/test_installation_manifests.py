@@ -25,14 +25,15 @@ from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import file_lock
 
 KUSTOMIZE = "deploy/kustomize"
-Peer = Callable[[str], str]
 
 
 @pytest.fixture
-async def cluster(empty_sandbox: Sandbox, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[Cluster]:
+async def cluster(
+    empty_sandbox: Sandbox, capsys: pytest.CaptureFixture[str], peer: Callable[[str], str]
+) -> AsyncIterator[Cluster]:
     """A cluster without polyarch, for this test alone."""
     async with file_lock(empty_sandbox.folder.root / ".installation.lock"), empty_sandbox.client() as client:
-        cluster = Cluster(empty_sandbox, client, capsys)
+        cluster = Cluster(empty_sandbox, client, capsys, peer)
         before = await cluster.everything()
         yield cluster
         await cluster.polyarch("uninstall", "--force", "-q")
@@ -55,7 +56,7 @@ def in_order(document: Json) -> Json:
     return document
 
 
-async def built(cluster: Cluster, peer: Peer, tmp_path: Any, *components: str) -> dict[tuple[str, str, str], Json]:
+async def built(cluster: Cluster, tmp_path: Any, *components: str) -> dict[tuple[str, str, str], Json]:
     """What kustomize makes of the base with these components."""
     folder = PROJECT / KUSTOMIZE
     overlay = tmp_path / "overlay"
@@ -69,14 +70,14 @@ async def built(cluster: Cluster, peer: Peer, tmp_path: Any, *components: str) -
         "components": [f"{up}{str(folder)[1:]}/{each}" for each in components],
     }
     (overlay / "kustomization.yaml").write_text(yaml.safe_dump(content))
-    return by_key((await cluster.kubectl(peer, "kustomize", str(overlay))).out)
+    return by_key((await cluster.kubectl("kustomize", str(overlay))).out)
 
 
 @pytest.mark.req("IN-001", "IN-011")
-async def test_the_base_is_what_install_applies(cluster: Cluster, peer: Peer, tmp_path: Any) -> None:
+async def test_the_base_is_what_install_applies(cluster: Cluster, tmp_path: Any) -> None:
     """One source."""
     printed = by_key((await cluster.polyarch("install", "--print")).out)
-    base = await built(cluster, peer, tmp_path, "placement")
+    base = await built(cluster, tmp_path, "placement")
     assert base == printed
 
 
@@ -110,9 +111,9 @@ async def test_the_base_is_what_install_applies(cluster: Cluster, peer: Peer, tm
     ],
 )
 async def test_a_component_does_what_its_setting_does(
-    cluster: Cluster, peer: Peer, tmp_path: Any, components: list[str], settings: InstallationSettings
+    cluster: Cluster, tmp_path: Any, components: list[str], settings: InstallationSettings
 ) -> None:
-    found = await built(cluster, peer, tmp_path, *components)
+    found = await built(cluster, tmp_path, *components)
     wanted = {key(each): each for each in objects.documents(settings) if each["kind"] != CPPCS.kind}
     assert found.keys() == wanted.keys()
     for name, document in wanted.items():
@@ -123,10 +124,8 @@ async def test_a_component_does_what_its_setting_does(
 
 
 @pytest.mark.req("IN-011")
-async def test_monitor_and_node_aware_are_settings_of_the_custom_resources(
-    cluster: Cluster, peer: Peer, tmp_path: Any
-) -> None:
-    found = await built(cluster, peer, tmp_path, "placement", "monitor", "node-aware")
+async def test_monitor_and_node_aware_are_settings_of_the_custom_resources(cluster: Cluster, tmp_path: Any) -> None:
+    found = await built(cluster, tmp_path, "placement", "monitor", "node-aware")
     assert found["ClusterPodPlacementConfig", "", "cluster"]["spec"]["plugins"] == {
         "execFormatErrorMonitor": {"enabled": True}
     }
@@ -134,12 +133,12 @@ async def test_monitor_and_node_aware_are_settings_of_the_custom_resources(
 
 
 @pytest.mark.req("IN-011")
-async def test_kubectl_apply_works_without_helm(cluster: Cluster, peer: Peer) -> None:
+async def test_kubectl_apply_works_without_helm(cluster: Cluster) -> None:
     """As the guide says; then ``polyarch install`` has nothing to do but to take it over, and uninstall removes it."""
     before = await cluster.everything()
-    await cluster.kubectl(peer, "apply", "--server-side", "-k", KUSTOMIZE)
-    await cluster.kubectl(peer, "wait", "--for=condition=Established", "-f", "deploy/crds/" + f"{CPPCS}.yaml")
-    await cluster.kubectl(peer, "apply", "-f", f"{KUSTOMIZE}/placement/cluster.yaml")
+    await cluster.kubectl("apply", "--server-side", "-k", KUSTOMIZE)
+    await cluster.kubectl("wait", "--for=condition=Established", "-f", "deploy/crds/" + f"{CPPCS}.yaml")
+    await cluster.kubectl("apply", "-f", f"{KUSTOMIZE}/placement/cluster.yaml")
     assert await cluster.client.get(DEPLOYMENTS, names.OPERATOR, namespace=NAMESPACE)
     over = await cluster.polyarch("install")
     assert over.code == 0, over.err
@@ -151,10 +150,10 @@ async def test_kubectl_apply_works_without_helm(cluster: Cluster, peer: Peer) ->
 
 
 @pytest.mark.req("PL-532")
-async def test_tools_with_different_numbers_of_replicas_follow_each_other(cluster: Cluster, peer: Peer) -> None:
+async def test_tools_with_different_numbers_of_replicas_follow_each_other(cluster: Cluster) -> None:
     """Each has fields of its own in the budget of the operator's pods; those of two tools have to fit together."""
     assert (await cluster.polyarch("install", "--replicas", "1", "-q")).code == 0
-    await cluster.kubectl(peer, "apply", "--server-side", "--force-conflicts", "-k", KUSTOMIZE)
+    await cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", KUSTOMIZE)
     budget = await cluster.client.get(POD_DISRUPTION_BUDGETS, names.OPERATOR, namespace=NAMESPACE)
     assert budget["spec"]["minAvailable"] == 1
     back = await cluster.polyarch("install", "--replicas", "1", "-q")
@@ -164,24 +163,24 @@ async def test_tools_with_different_numbers_of_replicas_follow_each_other(cluste
 
 
 @pytest.mark.req("IN-002")
-async def test_what_is_printed_can_be_applied_by_others(cluster: Cluster, peer: Peer) -> None:
+async def test_what_is_printed_can_be_applied_by_others(cluster: Cluster) -> None:
     """GitOps: kinds are served a moment after their definitions, so kubectl may need a second run."""
     printed = (await cluster.polyarch("install", "--print", "--replicas", "1")).out
-    first = await cluster.kubectl(peer, "apply", "--server-side", "-f", "-", stdin=printed, code=None)
+    first = await cluster.kubectl("apply", "--server-side", "-f", "-", stdin=printed, code=None)
     assert first.code == 0 or "no matches for kind" in first.err
-    await cluster.kubectl(peer, "wait", "--for=condition=Established", "-f", "deploy/crds/" + f"{CPPCS}.yaml")
-    second = await cluster.kubectl(peer, "apply", "--server-side", "-f", "-", stdin=printed)
+    await cluster.kubectl("wait", "--for=condition=Established", "-f", "deploy/crds/" + f"{CPPCS}.yaml")
+    second = await cluster.kubectl("apply", "--server-side", "-f", "-", stdin=printed)
     assert "clusterpodplacementconfig.multiarch.openshift.io/cluster serverside-applied" in second.out
 
 
 @pytest.mark.req("IN-004")
-async def test_manifests_of_an_earlier_version_are_taken_over(cluster: Cluster, peer: Peer) -> None:
+async def test_manifests_of_an_earlier_version_are_taken_over(cluster: Cluster) -> None:
     """Webhook and controller without an operator, applied by kubectl: their fields and objects do not stay behind."""
     before = await cluster.everything()
     for name in (CPPCS, PPCS, POLICIES, ENOEXECEVENTS):
-        await cluster.kubectl(peer, "apply", "-f", f"deploy/crds/{name}.yaml")
-    await cluster.kubectl(peer, "apply", "-k", "tests/cluster/earlier")
-    await cluster.kubectl(peer, "apply", "-f", f"{KUSTOMIZE}/placement/cluster.yaml")
+        await cluster.kubectl("apply", "-f", f"deploy/crds/{name}.yaml")
+    await cluster.kubectl("apply", "-k", "tests/cluster/earlier")
+    await cluster.kubectl("apply", "-f", f"{KUSTOMIZE}/placement/cluster.yaml")
     elsewhere = await cluster.polyarch("install", "-n", "other")
     assert elsewhere.code == 3
     assert f"--namespace {NAMESPACE}" in elsewhere.err

@@ -6,12 +6,10 @@ before and afterwards is listed by kubectl, every object of every kind.
 
 import asyncio
 import json
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import earlier_version
 import msgspec
@@ -21,12 +19,12 @@ from bench.cgroups import ProcessCgroup
 from bench.start import CPU_BUDGET, MEMORY_BUDGETS, USUAL_MEMORY_BUDGET, control
 from fault_crowd import NAMESPACE_PREFIX, POLICY, crowd_in, seed
 from helm_chart import CHART, Helm
+from installing import Cluster, Json, Ran
 from namespaces import create_namespace
 from placement_cluster import architectures, pod
 from real_nodes import COST
 
 from polyarch.installation.settings import InstallationSettings
-from polyarch.kube.client import Client
 from polyarch.kube.resources import NAMESPACES, PODS
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.numa.api.topology import TOPOLOGIES
@@ -50,89 +48,67 @@ ROUND_SECONDS = 0.1
 """CPU of one round of the control up to which a machine is not slow."""
 REST_SECONDS = 20.0
 
-Json = dict[str, Any]
+
+async def ask(its: Cluster, *arguments: str) -> str:
+    """kubectl's answer."""
+    return (await its.kubectl(*arguments, seconds=SECONDS)).out
 
 
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
+async def command(its: Cluster, *arguments: str) -> Ran:
+    """polyarch's, of a command that does what it is told."""
+    done = await its.polyarch(*arguments)
+    assert done.code == 0, f"{done.out}\n{done.err}"
+    return done
 
 
-class Cluster:
-    """The nodes before, with and after polyarch, as its administrator sees them."""
+def values(its: Cluster, **changes: Any) -> Json:
+    """What an installation has to know here, and what the test wants."""
+    known = json.loads(its.sandbox.folder.values.read_text())
+    for name, change in changes.items():
+        known[name] = {**known[name], **change} if isinstance(change, dict) else change
+    return dict(known)
 
-    def __init__(self, sandbox: Sandbox, client: Client, kubectl: str) -> None:
-        self.sandbox = sandbox
-        self.client = client
-        self.kubectl = kubectl
 
-    async def run(self, *command: str, stdin: str = "") -> Ran:
-        """A program, with the cluster's kubeconfig as its last option."""
-        whole = [*command, "--kubeconfig", str(self.sandbox.kubeconfig)]
-        done = await asyncio.to_thread(
-            subprocess.run, whole, input=stdin, capture_output=True, text=True, check=False, timeout=SECONDS
-        )
-        return Ran(done.returncode, done.stdout, done.stderr)
+async def everything(its: Cluster) -> dict[str, str]:
+    """Labels, finalizers and taints of every object, by kind and name."""
+    kinds = set((await ask(its, "api-resources", "--verbs=list", "--output=name")).split()) - LEFT_OUT
+    listing = ("get", ",".join(sorted(kinds)), "--all-namespaces", "--output=json")
+    listed = await its.kubectl(*listing, code=None, seconds=SECONDS)
+    if listed.code != 0:  # a definition has gone since
+        return {listed.err: ""}
+    found = {}
+    for each in json.loads(listed.out)["items"]:
+        metadata = each["metadata"]
+        name = f"{each['apiVersion']} {each['kind']} {metadata.get('namespace', '')}/{metadata['name']}"
+        what = (metadata.get("labels"), metadata.get("finalizers"), each.get("spec", {}).get("taints"))
+        found[name] = json.dumps(what, sort_keys=True) if each["kind"] != "Lease" else ""
+    return found
 
-    async def polyarch(self, *arguments: str) -> Ran:
-        done = await self.run(sys.executable, "-m", "polyarch", *arguments)
-        assert done.code == 0, f"{done.out}\n{done.err}"
-        return done
 
-    async def ask(self, *arguments: str) -> str:
-        """kubectl's answer."""
-        done = await self.run(self.kubectl, *arguments)
-        assert done.code == 0, done.err
-        return done.out
+async def until_as(its: Cluster, before: dict[str, str]) -> None:
+    """What the garbage collector still has to do it does in a moment."""
+    changed: dict[str, tuple[str | None, str | None]] = {}
 
-    def values(self, **changes: Any) -> Json:
-        """What an installation has to know here, and what the test wants."""
-        values = json.loads(self.sandbox.folder.values.read_text())
-        for name, change in changes.items():
-            values[name] = {**values[name], **change} if isinstance(change, dict) else change
-        return dict(values)
+    async def is_so() -> bool:
+        now = await everything(its)
+        changed.clear()
+        for name in sorted(now.keys() | before.keys()):
+            if now.get(name) != before.get(name):
+                changed[name] = (before.get(name), now.get(name))
+        return not changed
 
-    async def everything(self) -> dict[str, str]:
-        """Labels, finalizers and taints of every object, by kind and name."""
-        kinds = set((await self.ask("api-resources", "--verbs=list", "--output=name")).split()) - LEFT_OUT
-        listed = await self.run(self.kubectl, "get", ",".join(sorted(kinds)), "--all-namespaces", "--output=json")
-        if listed.code != 0:  # a definition has gone since
-            return {listed.err: ""}
-        found = {}
-        for each in json.loads(listed.out)["items"]:
-            metadata = each["metadata"]
-            name = f"{each['apiVersion']} {each['kind']} {metadata.get('namespace', '')}/{metadata['name']}"
-            what = (metadata.get("labels"), metadata.get("finalizers"), each.get("spec", {}).get("taints"))
-            found[name] = json.dumps(what, sort_keys=True) if each["kind"] != "Lease" else ""
-        return found
+    await until(is_so, seconds=60, every=1)
+    assert changed == {}
 
-    async def until_as(self, before: dict[str, str]) -> None:
-        """What the garbage collector still has to do it does in a moment."""
-        changed: dict[str, tuple[str | None, str | None]] = {}
 
-        async def is_so() -> bool:
-            now = await self.everything()
-            changed.clear()
-            for name in sorted(now.keys() | before.keys()):
-                if now.get(name) != before.get(name):
-                    changed[name] = (before.get(name), now.get(name))
-            return not changed
-
-        await until(is_so, seconds=60, every=1)
-        assert changed == {}
-
-    async def own_pods(self) -> list[Json]:
-        return [dict(each) for each in (await self.client.list(PODS, namespace=DEFAULT_NAMESPACE)).items]
-
-    async def is_installed(self) -> bool:
-        return bool(await self.own_pods())
+async def own_pods(its: Cluster) -> list[Json]:
+    return [dict(each) for each in (await its.client.list(PODS, namespace=DEFAULT_NAMESPACE)).items]
 
 
 @pytest.fixture
-async def its(bare: Sandbox, peer: Callable[[str], str]) -> AsyncIterator[Cluster]:
+async def its(bare: Sandbox, capsys: pytest.CaptureFixture[str], peer: Callable[[str], str]) -> AsyncIterator[Cluster]:
     async with bare.client() as client:
-        yield Cluster(bare, client, peer("kubectl"))
+        yield Cluster(bare, client, capsys, peer)
 
 
 @pytest.fixture(scope="module")
@@ -144,16 +120,16 @@ def before() -> dict[str, str]:
 @pytest.fixture
 async def untouched(its: Cluster, before: dict[str, str]) -> dict[str, str]:
     if not before:
-        assert not await its.is_installed(), "polyarch is there already"
+        assert not await own_pods(its), "polyarch is there already"
         await create_namespace(its.client, SHOP)
-        before.update(await its.everything())
+        before.update(await everything(its))
     return before
 
 
-async def install(its: Cluster, folder: Path, **values: Any) -> None:
+async def install(its: Cluster, folder: Path, **changes: Any) -> None:
     file = folder / "values.json"
-    file.write_text(json.dumps(its.values(**values)))
-    await its.polyarch("install", "--wait", "--values", str(file))
+    file.write_text(json.dumps(values(its, **changes)))
+    await command(its, "install", "--wait", "--values", str(file))
 
 
 async def install_everything(its: Cluster, folder: Path) -> None:
@@ -189,9 +165,9 @@ async def test_the_command_installs_every_component_until_it_is_ready(
     its: Cluster, untouched: dict[str, str], tmp_path: Path
 ) -> None:
     await install_everything(its, tmp_path)
-    assert ready(await its.own_pods()) == {**dict.fromkeys(START_CPU_SECONDS, True), "secondary-scheduler": True}
+    assert ready(await own_pods(its)) == {**dict.fromkeys(START_CPU_SECONDS, True), "secondary-scheduler": True}
     await is_placed_and_runs(its, "by-the-command")
-    again = await its.polyarch("install", "--wait", "--values", str(tmp_path / "values.json"))
+    again = await command(its, "install", "--wait", "--values", str(tmp_path / "values.json"))
     assert "nothing to change" in again.out + again.err
 
 
@@ -201,7 +177,7 @@ async def test_each_role_starts_and_rests_within_its_budget(
 ) -> None:
     """Of a new pod of each role in its own control group: CPU until it is ready, and memory once it has rested. On a
     machine that is slower, now or always, a round of the control takes more CPU as well."""
-    if not await its.is_installed():
+    if not await own_pods(its):
         await install_everything(its, tmp_path)
     spent: dict[str, float] = {}
     groups: dict[str, ProcessCgroup] = {}
@@ -221,14 +197,14 @@ async def test_each_role_starts_and_rests_within_its_budget(
 
 async def restarted(its: Cluster, container: str) -> tuple[float, ProcessCgroup]:
     """CPU seconds of a new pod's container until it was ready, and its control group."""
-    pods = [each for each in await its.own_pods() if any(c["name"] == container for c in each["spec"]["containers"])]
+    pods = [each for each in await own_pods(its) if any(c["name"] == container for c in each["spec"]["containers"])]
     old = {each["metadata"]["uid"] for each in pods}
     await its.client.delete(PODS, pods[0]["metadata"]["name"], namespace=DEFAULT_NAMESPACE)
     below = Cgroups(its.sandbox.name).name
     group: list[ProcessCgroup] = []
 
     async def is_ready() -> bool:
-        for each in await its.own_pods():
+        for each in await own_pods(its):
             if each["metadata"]["uid"] in old:
                 continue
             for status in each.get("status", {}).get("containerStatuses", ()):
@@ -246,10 +222,10 @@ async def restarted(its: Cluster, container: str) -> tuple[float, ProcessCgroup]
 async def test_uninstalled_by_the_command_it_leaves_nothing(
     its: Cluster, untouched: dict[str, str], tmp_path: Path
 ) -> None:
-    if not await its.is_installed():
+    if not await own_pods(its):
         await install_everything(its, tmp_path)
-    await its.polyarch("uninstall", "--yes")
-    await its.until_as(untouched)
+    await command(its, "uninstall", "--yes")
+    await until_as(its, untouched)
 
 
 @pytest.mark.req("IN-010")
@@ -258,30 +234,30 @@ async def test_helm_installs_it_until_it_is_ready_and_leaves_nothing(
 ) -> None:
     """As the guide says."""
     helm = Helm(peer("helm-4"), tmp_path)
-    (tmp_path / "values.yaml").write_text(yaml.safe_dump(its.values(components=list(EVERYTHING))))
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values(its, components=list(EVERYTHING))))
     where = ("--namespace", DEFAULT_NAMESPACE, "--kubeconfig", str(its.sandbox.kubeconfig))
     wait = ("--wait", "--timeout", "240s")
-    values = ("--values", str(tmp_path / "values.yaml"))
-    await asyncio.to_thread(helm, "install", "polyarch", str(CHART), "--create-namespace", *values, *wait, *where)
-    await its.ask("wait", "clusterpodplacementconfig/cluster", "--for=condition=Available", "--timeout=240s")
+    given = ("--values", str(tmp_path / "values.yaml"))
+    await asyncio.to_thread(helm, "install", "polyarch", str(CHART), "--create-namespace", *given, *wait, *where)
+    await ask(its, "wait", "clusterpodplacementconfig/cluster", "--for=condition=Available", "--timeout=240s")
     await is_placed_and_runs(its, "by-helm")
     settings = ("placement.configuration", "taints.configuration", "numa.configuration", "numa.scheduler")
     off = ",".join([*(f"{each}=null" for each in settings), "builds.mode=auto"])
     # Not --reuse-values: with it Helm keeps a value that was given, also where it is set to null.
-    await asyncio.to_thread(helm, "upgrade", "polyarch", str(CHART), *values, "--set", off, *where)
+    await asyncio.to_thread(helm, "upgrade", "polyarch", str(CHART), *given, "--set", off, *where)
     for each in (
         "clusterpodplacementconfig/cluster",
         "architecturetaints/cluster",
         "numaresourcesoperator/numaresourcesoperator",
     ):
-        await its.ask("wait", "--for=delete", each, "--timeout=240s")
+        await ask(its, "wait", "--for=delete", each, "--timeout=240s")
     builder = ("deployment/polyarch-builder", "--namespace", DEFAULT_NAMESPACE)
-    await its.ask("wait", "--for=delete", *builder, "--timeout=240s")
+    await ask(its, "wait", "--for=delete", *builder, "--timeout=240s")
     await asyncio.to_thread(helm, "uninstall", "polyarch", *wait, *where)
-    await its.ask("delete", "-f", str(CHART / "crds"))
-    await its.ask("delete", "crd", str(TOPOLOGIES))
-    await its.ask("delete", "namespace", DEFAULT_NAMESPACE)
-    await its.until_as(untouched)
+    await ask(its, "delete", "-f", str(CHART / "crds"))
+    await ask(its, "delete", "crd", str(TOPOLOGIES))
+    await ask(its, "delete", "namespace", DEFAULT_NAMESPACE)
+    await until_as(its, untouched)
 
 
 @pytest.mark.req("IN-003", "IN-004")
@@ -295,7 +271,7 @@ async def test_an_upgrade_from_the_earlier_version_stores_no_pod_wrongly(
     """Pods are created from before the upgrade until after it."""
     policy = {"policy": POLICY, "webhookReplicas": 2, "controllerReplicas": 2}
     changes = {"components": ["placement"], "placement": policy, "operator": {"replicas": 1}}
-    settings = msgspec.convert(its.values(**changes), InstallationSettings)
+    settings = msgspec.convert(values(its, **changes), InstallationSettings)
     found = earlier_manifests(settings, peer("kubectl"))
     await earlier_version.stand(its.sandbox, its.client, settings, peer("kubectl"), found)
     await sandbox_operator.until_asked(its.client)
@@ -320,12 +296,12 @@ async def test_an_upgrade_from_the_earlier_version_stores_no_pod_wrongly(
         row = await crowd.row("upgrade from the earlier manifests")
     assert row.sound, row
     assert not row.missed, row
-    await its.polyarch("uninstall", "--yes")
-    await its.ask("delete", "namespace", DEFAULT_NAMESPACE)  # the command leaves it, for the user's ConfigMap
+    await command(its, "uninstall", "--yes")
+    await ask(its, "delete", "namespace", DEFAULT_NAMESPACE)  # the command leaves it, for the user's ConfigMap
     for each in (await its.client.list(NAMESPACES)).items:
         if each["metadata"]["name"].startswith(NAMESPACE_PREFIX):
-            await its.ask("wait", "--for=delete", f"namespace/{each['metadata']['name']}", "--timeout=120s")
-    await its.until_as(untouched)
+            await ask(its, "wait", "--for=delete", f"namespace/{each['metadata']['name']}", "--timeout=120s")
+    await until_as(its, untouched)
 
 
 REGISTRIES = "registries-of-the-user"

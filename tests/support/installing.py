@@ -27,10 +27,13 @@ class Ran(NamedTuple):
 class Cluster:
     """The cluster, and the commands that a test runs on it."""
 
-    def __init__(self, sandbox: Sandbox, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self, sandbox: Sandbox, client: Client, capsys: pytest.CaptureFixture[str], peer: Callable[[str], str]
+    ) -> None:
         self.sandbox = sandbox
         self.client = client
         self._capsys = capsys
+        self._peer = peer
 
     async def polyarch(self, *arguments: str, kubeconfig: Path | None = None) -> Ran:
         """One command line, in a thread: it has an event loop of its own."""
@@ -40,11 +43,18 @@ class Cluster:
         captured = self._capsys.readouterr()
         return Ran(code, captured.out, captured.err)
 
-    async def kubectl(self, peer: Callable[[str], str], *arguments: str, stdin: str = "", code: int | None = 0) -> Ran:
+    async def kubectl(self, *arguments: str, stdin: str = "", code: int | None = 0, seconds: float = 60) -> Ran:
         """The real kubectl; ``code`` None: however it ends."""
-        command = [peer("kubectl"), "--kubeconfig", str(self.sandbox.kubeconfig), *arguments]
+        command = [self._peer("kubectl"), "--kubeconfig", str(self.sandbox.kubeconfig), *arguments]
         done = await asyncio.to_thread(
-            subprocess.run, command, input=stdin, capture_output=True, text=True, check=False, timeout=60, cwd=PROJECT
+            subprocess.run,
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+            cwd=PROJECT,
         )
         assert code in (None, done.returncode), done.stderr
         return Ran(done.returncode, done.stdout, done.stderr)

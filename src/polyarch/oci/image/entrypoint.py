@@ -9,7 +9,7 @@ Pure: no I/O."""
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Annotated
 
@@ -269,32 +269,27 @@ class ProgramSearches:
 
     def add(self, member: Member) -> bool:
         """Whether all have ended."""
-        for start, search in self._open():
-            try:
-                program = search.add(member)
-            except ProgramNotFound as reason:
-                self.found[start] = reason
-            else:
-                if program is not None:
-                    self.found[start] = program
-        return len(self.found) == len(self._searches)
+        return self._step(lambda search: search.add(member))
 
     def look(self, *, last: bool) -> bool:
         """The same after a layer, with ``last`` after the last one."""
-        for start, search in self._open():
-            try:
-                program = search.look(last=last)
-            except ProgramNotFound as reason:
-                self.found[start] = reason
-            else:
-                if program is not None:
-                    self.found[start] = program
-        return len(self.found) == len(self._searches)
+        return self._step(lambda search: search.look(last=last))
 
     def give_up(self, reason: ProgramNotFound) -> None:
         """End those that have not ended."""
         for start, _ in self._open():
             self.found[start] = reason
+
+    def _step(self, step: Callable[[ProgramSearch], Program | None]) -> bool:
+        for start, search in self._open():
+            try:
+                program = step(search)
+            except ProgramNotFound as reason:
+                self.found[start] = reason
+            else:
+                if program is not None:
+                    self.found[start] = program
+        return len(self.found) == len(self._searches)
 
     def _open(self) -> list[tuple[Entrypoint, ProgramSearch]]:
         return [(start, search) for start, search in self._searches.items() if start not in self.found]
