@@ -318,6 +318,11 @@ class NodeReservations:
         residents = (self.residents.get(uid) for uid in self.entries)
         return [each for each in residents if each is not None and not (each.is_shown or each.is_excluded)]
 
+    @property
+    def shows_departed(self) -> bool:
+        """The object shows a pod that has left."""
+        return self.explanation is not None and self.explanation.departed > 0
+
     def is_distrusted(self, now: float) -> bool:
         return self._distrusted_until is not None and now < self._distrusted_until
 
@@ -345,7 +350,7 @@ class NodeReservations:
         if node is None or not decision.taken:
             return True
         claim = admission_requirement(pod, node, decision)
-        if claim.is_fragile and self.explanation is not None and self.explanation.departed:
+        if claim.is_fragile and self.shows_departed:
             return False
         coming, there = [], ReservationTotals()
         for entry in self.entries.values():
@@ -726,6 +731,7 @@ class ReservationCache:
         self._deadlines: Final[list[tuple[float, str, str]]] = []
         """When, node, uid of a pod that is held; without uid: the node is reviewed."""
         self._findings: Final[list[NodeWarning]] = []
+        self._without_departed: Final[list[str]] = []
         self._events = 0
         self._is_started = False
 
@@ -801,6 +807,13 @@ class ReservationCache:
         """What was found since the last call."""
         found = list(self._findings)
         self._findings.clear()
+        return found
+
+    def without_departed(self) -> list[str]:
+        """Nodes whose objects no longer show a pod that has left, since the last call: what was not certain there may
+        be so now, although nothing was released and the object has no more room."""
+        found = list(self._without_departed)
+        self._without_departed.clear()
         return found
 
     def is_certain(self, pod: PodFacts, decision: FitDecision, now: float) -> bool:
@@ -945,7 +958,10 @@ class ReservationCache:
     def _review(self, account: NodeReservations, now: float) -> list[ReservationChange]:
         if not self._is_started:
             return []
+        shown = account.shows_departed
         changes = account.review(now)
+        if shown and not account.shows_departed:
+            self._without_departed.append(account.name)
         self._findings.extend(account.findings)
         account.findings.clear()
         if account.unsettled:

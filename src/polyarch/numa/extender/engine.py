@@ -5,8 +5,9 @@ change of a reservation is made in the index, too, so that the next call sees it
 where a node may have more room, as kube-scheduler does not watch NodeResourceTopologies. Mutable, for one task.
 """
 
+import contextlib
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -352,7 +353,10 @@ class SchedulerCache:
     # -- the scheduler -------------------------------------------------------------------------------------------------
 
     def filter(self, pod: PodFacts, names: Sequence[str], now: float, *, is_ours: bool) -> FilterResult:
-        self.drop(pod.uid, now)
+        with self._held_anew(pod.uid, now):
+            return self._filter(pod, names, now, is_ours=is_ours)
+
+    def _filter(self, pod: PodFacts, names: Sequence[str], now: float, *, is_ours: bool) -> FilterResult:
         crowded = self.nominations.crowded(pod)
         fits = self.fleet.fit(pod, [name for name in names if name not in crowded] if crowded else names)
         fitting = fits.fitting
@@ -394,6 +398,18 @@ class SchedulerCache:
             return  # nothing of it is aligned there
         self._apply(self.ledger.hold(pod, [decision], now, ttl=seconds))
 
+    @contextlib.contextmanager
+    def _held_anew(self, uid: str, now: float) -> Iterator[None]:
+        """Around a decision about a pod for which something may be held, since its binding failed or the scheduler did
+        not wait for the answer: what is no longer held afterwards is room for others."""
+        before = self.ledger.held(uid)
+        self.drop(uid, now)
+        yield
+        held = {each.node: each.cells for each in self.ledger.held(uid)}
+        for each in before:
+            if each.cells != held.get(each.node):
+                self._tell_freed(each.node)
+
     def drop(self, uid: str, now: float) -> None:
         """What is held for a pod that is asked for again."""
         self._scores.pop(uid, None)
@@ -409,13 +425,13 @@ class SchedulerCache:
         """Before the pod is bound there: why it cannot be; empty: its zones are reserved."""
         if any(each.node == node for each in self.ledger.held(pod.uid)):
             return ""
-        self.drop(pod.uid, now)
-        decision = self.fleet.decide(pod, node)
-        if not decision.fits:
-            return f"{node}: {decision.message}"
-        if not self.ledger.is_certain(pod, decision, now):
-            return f"{node}: {UNCERTAIN}"
-        self._apply(self.ledger.hold(pod, [decision], now))
+        with self._held_anew(pod.uid, now):
+            decision = self.fleet.decide(pod, node)
+            if not decision.fits:
+                return f"{node}: {decision.message}"
+            if not self.ledger.is_certain(pod, decision, now):
+                return f"{node}: {UNCERTAIN}"
+            self._apply(self.ledger.hold(pod, [decision], now))
         return ""
 
     def bound(self, pod: PodFacts, node: str, now: float) -> None:
@@ -498,6 +514,8 @@ class SchedulerCache:
             each(name)
 
     def _told(self, now: float) -> None:
+        for name in self.ledger.without_departed():
+            self._tell_freed(name)
         for finding in self.ledger.findings():
             log.warning(finding.message, node=finding.node, kind=finding.kind)
             if finding.kind == "mispredicted":

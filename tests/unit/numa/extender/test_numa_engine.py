@@ -6,6 +6,7 @@ from numa_extender import OURS, ExtenderWorld
 from numa_nodes import cell, container, node, pod
 
 from polyarch.numa.extender.engine import MOST_SCORES
+from polyarch.numa.fingerprint import fingerprint
 from polyarch.numa.fit.facts import NodeFacts
 
 pytestmark = pytest.mark.req("NS-083")
@@ -296,3 +297,52 @@ def test_the_last_answer_to_each_pod_is_kept_for_people():
 def test_a_node_without_cells_answers_by_its_facts():
     bare = NodeFacts(name="a", has_topology=False)
     assert list(ExtenderWorld(bare).engine.filter(guaranteed(), ["a"], 1.0).names) == ["a"]
+
+
+@pytest.mark.req("NS-140")
+@pytest.mark.parametrize("asked_for_again_by", ["filter", "bind"])
+def test_what_a_pod_no_longer_needs_when_it_is_asked_for_again_is_room(asked_for_again_by):
+    """Its binding failed, or the scheduler did not wait for the answer."""
+    extender = ExtenderWorld(two_cells("a", (2,)), two_cells("b", (1,)))
+    extender.engine.filter(guaranteed("first"), ["a", "b"], 1.0)
+    extender.engine.filter(guaranteed("second"), ["a", "b"], 2.0)
+    extender.books.node_seen(msgspec.structs.replace(two_cells("b", (2,)), resource_version="7"), 3.0)
+    assert extender.engine.node_with_capacity(4.0) == "b"
+    if asked_for_again_by == "filter":
+        extender.engine.filter(guaranteed("first"), ["b"], 5.0)
+    else:
+        assert extender.books.secure(guaranteed("first"), "b", 5.0) == ""
+    assert extender.engine.node_with_capacity(6.0) == "a"
+
+
+@pytest.mark.req("NS-140")
+def test_a_pod_that_keeps_what_it_had_when_it_is_asked_for_again_wakes_nobody():
+    extender = ExtenderWorld(two_cells("a", (4,)))
+    extender.engine.filter(guaranteed("first"), ["a"], 1.0)
+    extender.engine.filter(guaranteed("second", cpu=4.0), ["a"], 2.0)
+    freed = []
+    extender.books.freed.append(freed.append)
+    extender.engine.filter(guaranteed("first"), ["a"], 3.0)
+    assert freed == []
+
+
+@pytest.mark.req("NS-140")
+def test_a_pod_that_was_not_certain_for_one_that_has_left_is_woken_once_the_object_says_so():
+    """The one that has left held nothing that is aligned, so that its end changes nothing in the object but the
+    fingerprint of the pods."""
+    left = pod(container("app", cpu=1), name="left", qos="Burstable", node_name="a")
+    tied = pod(
+        container("init", "init", cpu=4, memory=1),
+        container("app", cpu=2, memory=1),
+        name="tied",
+        scheduler_name=OURS,
+    )
+    seen = msgspec.structs.replace(two_cells("a"), fingerprint_method="all", resource_version="7")
+    extender = ExtenderWorld(msgspec.structs.replace(seen, fingerprint=fingerprint([("default", "left")])))
+    extender.books.pod_seen(left, 1.0)
+    extender.books.pod_gone(left.uid, 2.0)
+    assert not extender.engine.filter(tied, ["a"], 3.0).names
+    extender.engine.node_with_capacity(4.0)
+    now = msgspec.structs.replace(seen, fingerprint=fingerprint([]), resource_version="8")
+    extender.books.node_seen(now, 5.0)
+    assert extender.engine.node_with_capacity(6.0) == "a"
