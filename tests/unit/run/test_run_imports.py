@@ -77,7 +77,7 @@ import polyarch.run.libraries
 from polyarch.run.builder import ROLE
 from polyarch.run.logs import configure
 configure("json")
-print('imported', *(name for name in (*{UNUSED!r}, "tarfile") if name in sys.modules))
+print('imported', *(name for name in (*{UNUSED!r}, "tarfile", "yaml") if name in sys.modules))
 """
 
 EXPORTER = f"""
@@ -87,7 +87,7 @@ from polyarch.cli.roles import numa_process
 from polyarch.run.numa_exporter import ROLE
 from polyarch.run.logs import configure
 configure("json")
-unused = (*{UNUSED!r}, "polyarch.taints", "polyarch.placement", "uvloop", "polyarch.oci")
+unused = (*{UNUSED!r}, "polyarch.taints", "polyarch.placement", "uvloop", "polyarch.oci", "yaml")
 print('imported', *(name for name in unused if name in sys.modules))
 """
 

@@ -23,7 +23,6 @@ from polyarch.builds.facts.objects import NodeObject, node_facts
 from polyarch.builds.machineos import api
 from polyarch.builds.machineos.api import ExecutionConfigMap, MachineOSConfigFacts, controlled_by
 from polyarch.builds.machineos.job_objects import trust_bundle
-from polyarch.builds.machineos.plan import plan_machine_os
 from polyarch.builds.machineos.records import CONDITIONS, TERMINAL, ended, recorded_executions, stage_of
 from polyarch.builds.machineos.request import Pool, machine_facts, pool_nodes
 from polyarch.builds.machineos.status import CONFIG_DELETED, STOCK_BUILDER_CURE, stock_builder_plan
@@ -499,7 +498,11 @@ class MachineOSConfigReader:
 
     def plan(self, facts: BuildFacts) -> BuildPlan:
         config = self._configs[facts.request.name]
-        return stock_builder_plan(facts, config, self._stock) if self._stock else plan_machine_os(facts, config)
+        if self._stock:
+            return stock_builder_plan(facts, config, self._stock)
+        from polyarch.builds.machineos.plan import plan_machine_os  # with PyYAML, where there are such configurations
+
+        return plan_machine_os(facts, config)
 
     def status_written(self, write: Write, stored: Mapping[str, Any]) -> None:
         """Counts each build once, when the write that ends it has succeeded."""

@@ -14,7 +14,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeVar, cast, get_args
 
 import msgspec
-import yaml
 
 from polyarch.clock import Clock
 from polyarch.kube.patches import merge_patch
@@ -45,8 +44,6 @@ POD_LEVEL_MANAGERS: Final = "PodLevelResourceManagers"
 CPU_CHECKPOINT: Final = "cpu_manager_state"
 MEMORY_CHECKPOINT: Final = "memory_manager_state"
 DEVICES_CHECKPOINT: Final = "kubelet_internal_checkpoint"
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 # -- settings for one scan after the other -----------------------------------------------------------------------------
@@ -282,8 +279,10 @@ def check_policy_and_scope(policy: str, scope: str, *, place: str) -> tuple[Topo
 
 def yaml_mapping(place: str, content: bytes) -> dict[str, Any]:
     """The object that a text of YAML describes, of whatever kind. Raises InvalidKubeletConfiguration."""
+    import yaml  # most exporters ask the kubelet and read no file
+
     try:
-        document = yaml.load(content, _LOADER)  # noqa: S506 - safe
+        document = yaml.load(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None else ""
