@@ -24,6 +24,7 @@ from polyarch.reports.document import (
 from polyarch.reports.facts import ImageInspections, ReportFacts
 from polyarch.reports.features import MAX_NAMES, outcome_of, taints_part
 from polyarch.reports.sums import (
+    ASSUMED_CPU,
     Prices,
     Suggestions,
     basis_of,
@@ -122,7 +123,7 @@ def make_report(
         taints=taints_part(judged, facts),
         builds=FeatureSection(facts.builds) if facts.builds else None,
         node_drift=node_drift(judged, facts) if wishes.node_drift else None,
-        notes=tuple(_notes(facts, judge, basis, has_workloads=bool(judged))),
+        notes=tuple(_notes(facts, judge, basis, judged)),
     )
 
 
@@ -166,15 +167,22 @@ def _nodes(facts: ReportFacts, judged: Iterable[WorkloadAssessment]) -> tuple[No
     )
 
 
-def _notes(facts: ReportFacts, judge: WorkloadAssessor, basis: str, *, has_workloads: bool) -> Iterator[str]:
+def _notes(
+    facts: ReportFacts, judge: WorkloadAssessor, basis: str, judged: Sequence[WorkloadAssessment]
+) -> Iterator[str]:
     for each in facts.unread:
         yield f"not allowed to list {each}: what it would have told is left out"
     for problem in judge.table.problems:
         yield f"PlacementPolicy cluster: {problem}"
-    if not has_workloads:
+    if not judged:
         yield "there is no workload, or each is excluded: there is nothing to say about targets"
     elif basis == "replicas":
         yield "no workload requests CPU: shares are of replicas"
+    elif number := sum(bool(load_of(each.workload).without_cpu) for each in judged):
+        yield (
+            f"{number} workload{'s request' if number > 1 else ' requests'} no CPU: in shares each replica counts as "
+            f"{cores(ASSUMED_CPU):g} CPU, as for the scheduler"
+        )
     unknown = sorted(node.name for node in facts.nodes if not node.architecture)
     if unknown:
         yield f"{len(unknown)} nodes name no architecture and count for no target: {', '.join(unknown[:MAX_NAMES])}"

@@ -115,15 +115,20 @@ def saving_of(judged: Sequence[WorkloadAssessment], target: NodePlatform, number
 
 DIGITS: Final = 4
 """Decimals of a share."""
+ASSUMED_CPU: Final = 100
+"""Of a pod that requests none, in thousandths, so that no workload weighs nothing: what kube-scheduler takes for it
+(``DefaultMilliCPURequest``, ``pkg/scheduler/util``)."""
 
 
 class WorkloadWeight(msgspec.Struct, frozen=True, gc=False):
-    """CPU and memory in thousandths, desired replicas, and pods that exist."""
+    """Requested CPU and memory in thousandths, desired replicas, those of them that request no CPU, and pods that
+    exist."""
 
     cpu: int = 0
     memory: int = 0
     replicas: int = 0
     pods: int = 0
+    without_cpu: int = 0
 
     @property
     def document(self) -> Weight:
@@ -131,23 +136,24 @@ class WorkloadWeight(msgspec.Struct, frozen=True, gc=False):
 
     def by(self, basis: Basis) -> int:
         """The number that shares are of."""
-        return self.cpu if basis == "cores" else self.replicas
+        return self.cpu + ASSUMED_CPU * self.without_cpu if basis == "cores" else self.replicas
 
 
 def load_of(workload: WorkloadFact) -> WorkloadWeight:
     """Of all its replicas."""
     asked, replicas = workload.requests, workload.replicas
-    return WorkloadWeight(asked.cpu * replicas, asked.memory * replicas, replicas, len(workload.pods))
+    without_cpu = 0 if asked.cpu else replicas
+    return WorkloadWeight(asked.cpu * replicas, asked.memory * replicas, replicas, len(workload.pods), without_cpu)
 
 
 def total(judged: Iterable[WorkloadAssessment]) -> WorkloadWeight:
     """Of several workloads together."""
-    cpu = memory = replicas = pods = 0
+    cpu = memory = replicas = pods = without_cpu = 0
     for each in judged:
         load = load_of(each.workload)
-        cpu, memory = cpu + load.cpu, memory + load.memory
+        cpu, memory, without_cpu = cpu + load.cpu, memory + load.memory, without_cpu + load.without_cpu
         replicas, pods = replicas + load.replicas, pods + load.pods
-    return WorkloadWeight(cpu, memory, replicas, pods)
+    return WorkloadWeight(cpu, memory, replicas, pods, without_cpu)
 
 
 def basis_of(judged: Iterable[WorkloadAssessment]) -> Basis:

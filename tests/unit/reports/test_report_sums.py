@@ -37,6 +37,24 @@ from polyarch.taints.api import ArchitectureTaints
 from polyarch.tolerations import Taint
 
 
+@pytest.mark.req("RP-012", "RP-020")
+@pytest.mark.parametrize(
+    ("cpu", "replicas", "share", "noted"),
+    [
+        pytest.param(1000, 1, 0.5, False, id="as much as the other"),
+        pytest.param(0, 1, 0.9, True, id="no CPU"),
+        pytest.param(0, 9, 0.5, True, id="no CPU, often"),
+        pytest.param(0, 0, 1, False, id="no CPU and no pod"),
+    ],
+)
+def test_a_workload_that_requests_no_cpu_weighs_as_for_the_scheduler(cpu, replicas, share, noted) -> None:
+    """A share of what requests CPU alone was 1 with half of the workloads unable to move."""
+    ready = workload("ready", BOTH, cpu=1000 if cpu else 900)
+    report = report_of(cluster(ready, workload("stuck", ONLY, cpu=cpu, replicas=replicas)))
+    assert [each.ready_share for each in report.sums if each.target == "arm64"] == [share]
+    assert any("requests no CPU" in note for note in report.notes) == noted
+
+
 @pytest.mark.req("RP-012")
 def test_images_are_ordered_by_what_they_hold_back_alone_then_together() -> None:
     facts = cluster(

@@ -234,6 +234,20 @@ def test_what_is_excluded_is_only_counted(namespace: str, annotations: dict[str,
     assert (report.sums[0].ready_share is None) == excluded
 
 
+@pytest.mark.req("RP-010", "RP-011")
+@pytest.mark.parametrize("namespace", ["kube-system", "openshift-ovn-kubernetes", "internal-tools"])
+def test_a_daemon_set_of_the_system_counts_as_every_other(namespace: str) -> None:
+    """Without its network no node of the target works, so all of the rest is not the whole."""
+    policy = PlacementPolicy(ObjectMeta(name="cluster"), {"excludedNamespaces": ["internal-*"]})
+    network = workload("network", ONLY, kind="DaemonSet", namespace=namespace, cpu=0)
+    report = report_of(cluster(workload("web", BOTH, cpu=4000), network, policy=policy))
+    assert answer_of(report, "network").verdict is Verdict.IMAGE
+    [sums] = [each for each in report.sums if each.target == "arm64"]
+    assert sums.blocking_daemon_sets == (f"{namespace}/network",)
+    assert sums.ready_share is not None
+    assert 0.97 < sums.ready_share < 1
+
+
 @pytest.mark.req("RP-011")
 def test_a_daemon_set_whose_image_lacks_the_target_blocks_every_node_of_it() -> None:
     agent = workload("agent", ONLY, kind="DaemonSet", pods=(pod("agent-1", "a1"),))
