@@ -36,7 +36,8 @@ IMAGES = {
     "z": ("linux/s390x",),
 }
 PLATFORMS = (("linux", "amd64"),) * 3 + (("linux", "arm64"),) * 3 + (("linux", "s390x"), ("windows", "amd64"))
-KEYS = ("supported-arch", "arch", "dedicated", "sla", "node.kubernetes.io/not-ready")
+PASSING = "node.kubernetes.io/not-ready"
+KEYS = ("supported-arch", "arch", "dedicated", "sla", PASSING, PASSING)
 EFFECTS = ("NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule")
 VALUES_OF_LABELS = ("amd64", "amd64", "arm64", "arm64", "linux", "linux", "windows", "s390x", "a", "10", "a b", "-1")
 SELECTORS = ({ARCH: "arm64"}, {ARCH: "amd64"}, {OS: "linux"}, {OS: "windows"}, {"zone": "a"})
@@ -56,6 +57,8 @@ class Played(NamedTuple):
     nodes: tuple[Json, ...]
     evaluation: ClusterEvaluation
     states: tuple[Question, ...]
+    healthy: tuple[Question, Question]
+    """The first and the last state without cordons and taints that go away by themselves."""
 
 
 def play(chance: random.Random) -> Played:
@@ -76,7 +79,16 @@ def play(chance: random.Random) -> Played:
     )
     evaluation = PlanBuilder(snapshot, settings, answers).judgement()
     specs = {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in (*workloads, *agents)}
-    return Played(tuple(nodes), evaluation, tuple(_states(nodes, classes, specs, evaluation)))
+    states = tuple(_states(nodes, classes, specs, evaluation))
+    return Played(tuple(nodes), evaluation, states, (_healthy(states[0]), _healthy(states[-1])))
+
+
+def _healthy(state: Question) -> Question:
+    nodes = copy.deepcopy(state.case["nodes"])
+    for node in nodes:
+        node["spec"]["taints"] = [each for each in node["spec"].get("taints", ()) if each["key"] != PASSING]
+        node["spec"]["unschedulable"] = False
+    return state._replace(case={**state.case, "nodes": nodes})
 
 
 def answers(pod: Pod) -> dict[str, Inspection]:
