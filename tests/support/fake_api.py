@@ -198,10 +198,11 @@ class FakeApi:
         limit: int = 500,
         resource_version: str = "",
         retry: bool = True,
+        keep: Callable[[Any], Any] = lambda found: found,
     ) -> ListResult[Any]:
         selection = ListOptions(namespace, label_selector, field_selector)
         await self._before("list", resource, _asked(selection))
-        found = [_typed(document, type) for document in self._selected(resource, selection)]
+        found = [keep(_typed(document, type)) for document in self._selected(resource, selection)]
         return ListResult(found, str(self.version))
 
     async def list_page(

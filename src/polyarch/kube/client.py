@@ -106,9 +106,12 @@ class Client:
         limit: int = PAGE,
         resource_version: str = "",
         retry: bool = True,
+        keep: Callable[[T], T] | None = None,
     ) -> ListResult[T]:
         """All objects, read in pages of ``limit``. If the continue token expires (410) the list starts again, at most
         three times.
+
+        ``keep``: the part of an object that stays in memory once its page is read.
 
         ``resource_version`` "0" allows the server's cached, possibly stale, list; "" is a consistent read.
         """
@@ -120,6 +123,7 @@ class Client:
             limit=limit,
             resource_version=resource_version,
             retry=retry,
+            keep=keep,
         )
 
     async def list_page(

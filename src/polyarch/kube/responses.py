@@ -379,6 +379,7 @@ async def everything(
     limit: int,
     resource_version: str = "",
     retry: bool = True,
+    keep: Callable[[V], V] | None = None,
 ) -> ListResult[V]:
     """All pages. If the continue token expires (410) the list starts again, at most three times."""
     for restart in range(_RESTARTS + 1):
@@ -390,7 +391,8 @@ async def everything(
                     resource, selection, limit=limit, continue_token=token, resource_version=resource_version
                 )
                 page = await _page(transport, request, type, strict=True, retry=retry)
-                items += page.items or ()
+                found = page.items or ()
+                items += found if keep is None else map(keep, found)
                 version = version or page.metadata.resource_version
                 token = page.metadata.continue_
                 if not token:

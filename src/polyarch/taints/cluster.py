@@ -3,7 +3,7 @@
 Every list is read once, in pages, and a few at a time, since the API server limits what one client may ask.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -30,6 +30,7 @@ from polyarch.kube.resources import (
     few,
 )
 from polyarch.kube.responses import ListResult
+from polyarch.names import OWN_GROUP
 from polyarch.objects import (
     CronJob,
     DaemonSet,
@@ -97,14 +98,14 @@ TYPES: Final[Mapping[Resource, type[Any]]] = {
 class Lists(Protocol):
     """The part of the client that is needed here."""
 
-    async def list(self, resource: Resource, *, type: Any) -> ListResult[Any]: ...
+    async def list(self, resource: Resource, *, type: Any, keep: Callable[[Any], Any]) -> ListResult[Any]: ...
 
 
 async def read_inventory(client: Lists) -> ClusterSnapshot:
     """The cluster as it is. Raises ``KubernetesError`` if a list cannot be read: a plan of a part would be no plan."""
 
     async def items(resource: Resource) -> tuple[Any, ...]:
-        return tuple((await client.list(resource, type=TYPES[resource])).items)
+        return tuple((await client.list(resource, type=TYPES[resource], keep=without_long_annotations)).items)
 
     lists = dict(zip(TYPES, await map_concurrently(items, TYPES, at_once=MAX_CONCURRENT_LISTS), strict=True))
     return ClusterSnapshot(
@@ -117,6 +118,21 @@ async def read_inventory(client: Lists) -> ClusterSnapshot:
         accounts=_secrets(lists[SERVICE_ACCOUNTS]),
         runtime_classes={each.metadata.name: each for each in lists[RUNTIME_CLASSES]},
     )
+
+
+MAX_ANNOTATION: Final = 1024
+"""Characters of an annotation of others that are kept: what somebody applied last can be as long as the object."""
+
+
+def without_long_annotations(found: Any) -> Any:
+    """The object with long annotations of others left empty, which decide nothing; their names count for patches."""
+    present = found.metadata.annotations
+    long = {name for name, text in (present or {}).items() if len(text) > MAX_ANNOTATION}
+    long -= {name for name in long if name.startswith(f"{OWN_GROUP}/")}
+    if not long:
+        return found
+    kept = {name: "" if name in long else text for name, text in present.items()}
+    return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations=kept))
 
 
 def _secrets(accounts: tuple[ServiceAccount, ...]) -> Mapping[ObjectKey, tuple[str, ...]]:

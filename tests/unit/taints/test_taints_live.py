@@ -60,6 +60,21 @@ async def test_the_policy_is_there_with_its_binding_only() -> None:
     assert await policy_of(api) == "unserved"
 
 
+@pytest.mark.req("TN-068")
+async def test_long_annotations_of_others_are_not_kept() -> None:
+    """A pod that somebody applied carries itself once more as text."""
+    record = "[" + " " * 5000 + "]"
+    applied = {
+        "kubectl.kubernetes.io/last-applied-configuration": "x" * 5000,
+        "team": "a",
+        "polyarch.dev/record": record,
+    }
+    told = pod("told")
+    told["metadata"]["annotations"] = applied
+    [found] = (await read_inventory(cluster(objects={PODS: [told]}))).pods
+    assert found.metadata.annotations == {**applied, "kubectl.kubernetes.io/last-applied-configuration": ""}
+
+
 @pytest.mark.req("TN-028")
 async def test_templates_of_nodes_are_listed_and_what_may_not_be_read_is_said() -> None:
     api = cluster()
