@@ -53,6 +53,7 @@ PEERS: Final = (
     Peer("kubelet-managers", Origin.GO, "k8s.io/kubernetes", "./kubelet-managers", MODULE.parent / "managers"),
     Peer("scheduler-filters", Origin.GO, "k8s.io/kubernetes", "./scheduler-filters", MODULE.parent / "managers"),
     Peer("actionlint", Origin.GO, ACTIONLINT, f"{ACTIONLINT}/cmd/actionlint", MODULE.parent / "actionlint"),
+    Peer("karpenter-pools", Origin.GO, "sigs.k8s.io/karpenter", "./karpenter-pools", MODULE.parent / "autoscalers"),
     Peer("image-runtimes", Origin.GO, "github.com/containerd/platforms", "./judge", MODULE.parent / "runtimes"),
     Peer("podresources-server", Origin.GO, "k8s.io/kubelet", "./server", MODULE.parent / "podresources"),
     Peer(

@@ -251,15 +251,15 @@ def _node_pool(document: Json) -> _TemplateReading:
     of_architecture = [each for each in requirements if each.requirement.key in ARCH_KEYS]
     of_system = [each for each in requirements if each.requirement.key in OS_KEYS]
     possible = _possible(of_architecture, OFFERED)
-    # Nodes are labelled as Go names architectures, so a requirement for another name of one is never met.
-    names = sorted(each for each in possible if normal_architecture(each) != each)
-    found = possible.difference(names)
+    # Nodes are labelled as Go names architectures: whatever else a requirement asks for, no node has.
+    found, names = possible & KNOWN_ARCHITECTURES, sorted(possible - KNOWN_ARCHITECTURES)
     systems = _possible(of_system, frozenset({"linux", "windows"})) if of_system else {"linux"}
     least = max((each.min_values for each in of_architecture), default=0)
     if not found:
         why = f"its requirements for {ARCH_KEY} exclude each other"
         if names:
-            why = f"no node is labelled {ARCH_KEY}={names[0]}; write {normal_architecture(names[0])}"
+            right = normal_architecture(names[0])
+            why = f"no node is labelled {ARCH_KEY}={names[0]}{f'; write {right}' * (right in KNOWN_ARCHITECTURES)}"
     elif least > len(found):
         why = f"it asks for {least} values of {ARCH_KEY} (minValues) and admits {len(found)}; Karpenter launches it "
         why, found = f"{why}only with MinValuesPolicy BestEffort", frozenset()
