@@ -204,7 +204,8 @@ def node_controllers(
         pods = unscheduled.pods()
         if pods is None:
             return None
-        return pending_because_of_taints(pods, informer.store.values(), settings, facts.labels_of)
+        nodes = informer.store.values()
+        return pending_because_of_taints(pods, nodes, settings, facts.labels_of, unscheduled.platforms)
 
     controller = NodeController(
         nodes=informer,

@@ -515,6 +515,9 @@ class KnowsUnscheduled(Protocol):
     def pods(self) -> Iterable[Pod] | None:
         """All of them; None: not known yet."""
 
+    def platforms(self, pod: Pod) -> PlatformSet:
+        """What the images of one of them run on."""
+
 
 PlatformsOf = Callable[[Pod], PlatformSet]
 """What the images of a pod run on."""

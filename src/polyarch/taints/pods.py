@@ -19,6 +19,7 @@ import structlog
 from polyarch.clock import Clock
 from polyarch.images import backoff
 from polyarch.images.lookup_runner import PodImageState
+from polyarch.images.node_fit import common_platforms
 from polyarch.kube.controller import (
     NoRequeue,
     OutageBackoff,
@@ -35,6 +36,7 @@ from polyarch.kube.patches import Operation
 from polyarch.kube.rbac import rule
 from polyarch.kube.resources import PODS
 from polyarch.objects import ObjectKey, Pod, oldest_by_namespace
+from polyarch.platforms import PlatformSet
 from polyarch.taints import names
 from polyarch.taints.api import StatusPart
 from polyarch.taints.decision import PodDecision, Reason
@@ -117,6 +119,7 @@ class PodState:
         "is_judged",
         "is_unknown",
         "is_waiting",
+        "platforms",
         "refusals",
         "repeated_at",
         "settled",
@@ -137,6 +140,8 @@ class PodState:
         """No node can run it."""
         self.architectures: tuple[str, ...] = ()
         """What is known of A while an answer is missing."""
+        self.platforms = PlatformSet.EVERYTHING
+        """What its images run on, as far as they have answered."""
         self.refusals = 0
         """Writes in a row that the API server refused."""
         self.unanswered = 0
@@ -450,6 +455,13 @@ class PodController:
         """All pods without a node; None: they are not known yet."""
         return self._pods.unscheduled()
 
+    def platforms(self, pod: Pod) -> PlatformSet:
+        """What the images of a pod without a node run on, as far as that is known here: nobody is asked."""
+        memory = self._memories.get(pod.metadata.key)
+        if memory is None or memory.waiter.uid != pod.metadata.uid:
+            return PlatformSet.EVERYTHING
+        return memory.platforms
+
     @property
     def gated(self) -> int:
         """Number of pods with our gate."""
@@ -553,6 +565,9 @@ class PodController:
             self._park(key, known)
             return RequeueAfter(left)
         decision = decide_after(case, known.inspections, Waited(seconds, pending))
+        if case.rule is None:
+            read = assess(case, known.inspections).images
+            memory.platforms = common_platforms(read, case.settings.compatibility)
         return await self._carry_out(
             PendingPodEvaluation(key, case, decision, memory, known), left if left > 0 else None
         )

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from fake_pods import FakePods
 from placement_world import refused_by_validation, value
@@ -13,7 +14,7 @@ from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.objects import ObjectKey
 from polyarch.oci.inspection import Inspection, Status
 from polyarch.oci.reference import parse
-from polyarch.platforms import ASSUMED_ARCHITECTURES
+from polyarch.platforms import ASSUMED_ARCHITECTURES, NodePlatform
 from polyarch.taints import names
 
 APP = "quay.io/team/app:1"
@@ -55,6 +56,21 @@ async def test_an_unschedulable_pod_is_not_looked_up_for_ever(world):
     await world.run(1)
     assert world.registry.count(APP) == 1
     assert world.patches(key) == 0
+
+
+@pytest.mark.req("TN-026")
+async def test_what_the_images_of_a_pod_run_on_is_known_once_it_is_judged(world):
+    """So that a pod for another architecture stops the tainting of none."""
+    world.registry.set(APP, "linux/arm64")
+    key = await world.create(APP)
+    pod = world.cluster.get(key)
+    assert NodePlatform("linux", "arm64") in world.controller.platforms(pod)
+    assert NodePlatform("linux", "amd64") not in world.controller.platforms(pod)
+    world.registry.set("quay.io/team/gone:1", error="not-found")
+    unknown = await world.create("quay.io/team/gone:1", name="unknown")
+    assert world.controller.platforms(world.cluster.get(unknown)).is_everything
+    made_again = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid="another"))
+    assert world.controller.platforms(made_again).is_everything
 
 
 @pytest.mark.req("TN-046")
