@@ -189,6 +189,24 @@ async def test_what_would_lose_its_nodes_is_named_and_apply_refuses(world: Shop)
     assert not any((await world.taints()).values())
 
 
+@pytest.mark.req("TN-071")
+async def test_apply_changes_no_taint_that_polyarch_did_not_write_unless_it_may_adopt(world: Shop) -> None:
+    """The key is that of archaware-controller, whose place polyarch takes, and another team may have it as well."""
+    theirs = {"key": OURS["key"], "value": "amd64", "effect": "NoSchedule"}
+    await world.annotate("amd64-1", spec={"taints": [theirs]})
+    await world.annotate("arm64-1", spec={"taints": [OURS]})
+    before = await world.versions()
+    ran = await world.taint("apply", *WITHOUT_WEBHOOK, "-o", "json")
+    assert ran.code == 1, ran.err
+    assert "node amd64-1 has supported-arch=amd64:NoSchedule; --adopt" in json.loads(ran.out)["stopped"]
+    assert "arm64-1" not in json.loads(ran.out)["stopped"], "it is as it is to be, and stays so"
+    assert await world.versions() == before
+    ran = await world.taint("apply", *WITHOUT_WEBHOOK, "--adopt")
+    assert ran.code == 0, ran.err
+    taints = await world.taints()
+    assert (taints["amd64-1"], taints["arm64-1"]) == ([], [OURS])
+
+
 # -- what is emitted ---------------------------------------------------------------------------------------------------
 
 

@@ -55,6 +55,8 @@ class BootstrapRunOptions:
     watch: float = 60.0
     yes: bool = False
     accept_blocked: bool = False
+    adopt: bool = False
+    """Taints that polyarch has not recorded, and that its configuration makes its own, may be changed."""
     goes_on: bool = False
     """DaemonSets that roll out slowly are not waited for any longer."""
     timeout: float = 3600.0
@@ -62,6 +64,15 @@ class BootstrapRunOptions:
     @property
     def command(self) -> str:
         return "taint apply" if self.taints else "taint bootstrap"
+
+
+def taken_over(made: Plan) -> list[str]:
+    """Nodes that would lose, or have replaced, a taint without a record."""
+    return [
+        f"node {each.node.metadata.name} has {', '.join(map(str, each.decision.adopted))}"
+        for each in made.judgement.nodes
+        if each.decision.adopted
+    ]
 
 
 class ClusterState(msgspec.Struct, frozen=True):
@@ -136,6 +147,17 @@ class _BootstrapRun:
         """The steps; ``ended`` says what came of them."""
         self._ended.controller = await self._has_controller()
         first = await self._look()
+        if (
+            self._manner.taints
+            and (taken := taken_over(first.plan))
+            and not (self._manner.adopt or self._manner.dry_run)
+        ):
+            self._ended.stopped = (
+                f"nothing was done: polyarch did not write these taints and would change them: {few(taken)}; "
+                "--adopt takes them for its own, spec.taint.ownership: recorded leaves them"
+            )
+            self._ended.plan = first.plan
+            return
         if self._ended.controller:
             await self._delegated(first)
         else:

@@ -169,6 +169,10 @@ def apply(
     dry_run: DryRun = False,
     yes: Yes = False,
     accept_blocked: Annotated[bool, flag("Taint the nodes in spite of blockers, which are named", group=DONE)] = False,
+    adopt: Annotated[
+        bool,
+        flag("Also change taints that polyarch has not recorded, if its configuration makes them its own", group=DONE),
+    ] = False,
     goes_on: Continue = False,
     batch: Annotated[
         Number, option("Nodes between two looks at pending pods, if no controller does the work", group=DONE)
@@ -196,6 +200,7 @@ def apply(
         watch=watch,
         yes=yes,
         accept_blocked=accept_blocked,
+        adopt=adopt,
         goes_on=goes_on,
         timeout=deadline,
     )
