@@ -27,6 +27,9 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_an_etcd_that_is_slow[3 min",
         ),
     },
+    "test_gates": {
+        "a minute and a half; the other controllers are always run": ("test_a_cron_job_that_forbids_overlap",),
+    },
     "test_machine_faults": {
         "ten thousand changes; three hundred are always run": (
             "test_a_tenant_whose_pods_and_events_change_all_the_time[10000",
@@ -274,6 +277,9 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "test_taints_daemonsets": {
         "a rollout that does not end; one after another they are in test_one_rollout_at_a_time": (
             "test_a_slow_rollout_is_told_and_holds_the_next_until_it_is_confirmed",
+        ),
+        "minutes; the pauses are always run with a clock moved by hand (test_taints_template_controller)": (
+            "test_a_tool_that_applies_its_manifest_again_and_again",
         ),
     },
     "test_sandbox_growth": {

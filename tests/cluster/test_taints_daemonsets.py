@@ -17,7 +17,9 @@ from polyarch.kube.resources import DAEMONSETS, NAMESPACES, NODES, PODS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.files import file_lock
 from polyarch.taints import names
+from polyarch.taints.api import ARCHITECTURE_TAINTS
 
+Json = dict[str, Any]
 EVERYWHERE = ["linux/amd64", "linux/ppc64le"]
 WHATEVER_JOINED = ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"]
 """Other tests let nodes join the same sandbox."""
@@ -205,3 +207,42 @@ async def test_an_unknown_image_changes_nothing_and_is_told(place: Place, tmp_pa
     async with configured(place.client, place.namespace), role:
         await until(told, seconds=90)
         assert (await place.get("lost"))["metadata"]["generation"] == 1
+
+
+@pytest.mark.req("TN-053")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("own", [[], [{"key": "team", "operator": "Exists"}]], ids=["without tolerations", "with some"])
+async def test_a_tool_that_applies_its_manifest_again_and_again_is_answered_ever_more_rarely(
+    place: Place, tmp_path: Path, own: list[Json]
+) -> None:
+    """The webhook of templates is not called here. A manifest takes tolerations away only if it has some of its own."""
+    image = "quay.io/taints-sets/synced:1"
+    await place.sandbox.registry.seed({image: WHATEVER_JOINED})
+    await place.create("synced", image)
+    found = await place.get("synced")
+    pod = {"containers": [{"name": "agent", "image": image}], **({"tolerations": own} if own else {})}
+    template = {"metadata": found["spec"]["template"]["metadata"], "spec": pod}
+    manifest = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "synced", "namespace": place.namespace},
+        "spec": {"selector": found["spec"]["selector"], "template": template},
+    }
+    added, before = 0, False
+    role = taint_role(place.sandbox, place.client, place.namespace, tmp_path)
+    async with configured(place.client, place.namespace), role:
+        end = asyncio.get_running_loop().time() + 210
+        while asyncio.get_running_loop().time() < end:
+            now = "ppc64le" in await place.tolerated("synced")
+            added, before = added + (now and not before), now
+            if now:
+                await place.client.apply(DAEMONSETS, manifest, field_manager="argocd-controller", force=True)
+                before = "ppc64le" in await place.tolerated("synced")
+            await asyncio.sleep(0.5)
+        reasons = [event["reason"] for event in await warnings(place.client, place.namespace, "synced")]
+        conditions = (await place.client.get(ARCHITECTURE_TAINTS, names.SINGLETON))["status"]["conditions"]
+    [degraded] = [each["reason"] for each in conditions if each["type"] == "Degraded"]
+    if own:
+        assert (added, reasons, degraded) == (3, ["TolerationsTakenBack"], "TolerationsTakenBack")
+    else:
+        assert (added, reasons) == (1, [])

@@ -329,6 +329,9 @@ class TemplateController:
                 self._turns.begin(metadata.key, now)
                 self._rewrites.wrote(metadata.key, decision.added, now)
                 self._verdicts[metadata.key] = TemplateDecision(metadata.key, case.pod, decision.reason)
+                if metadata.key in self._rewrites.contested:
+                    note = f"{_taken_back_note(metadata.key)}."
+                    self._post(daemon_set, reason=TAKEN_BACK, note=note, action="AddTolerations")
                 log.info("a template got tolerations", daemon_set=str(metadata.key), architectures=decision.added)
                 return NoRequeue()
             case PatchStatus.MOVED_ON:

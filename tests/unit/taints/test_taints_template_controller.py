@@ -75,6 +75,7 @@ async def test_a_template_that_a_tool_resets_each_minute_is_written_ever_more_ra
     (problem,) = world.template_controller.contribution().problems
     assert problem.reason == "TolerationsTakenBack"
     assert "team/agent" in problem.message
+    assert world.reasons == ["TolerationsTakenBack"] * (len(world.daemon_sets.patched) - 2)
 
 
 @pytest.mark.req("TN-053")
