@@ -317,6 +317,6 @@ def earlier_manifests(settings: InstallationSettings, kubectl: str) -> list[Json
         container["args"] += [f"--registries-conf={where}/registries.conf", f"--ca={where}/ca.crt"]
         container["volumeMounts"].append({"name": "registries", "mountPath": where, "readOnly": True})
         spec["volumes"].append({"name": "registries", "configMap": {"name": REGISTRIES}})
-    data = {"registries.conf": settings.registries.configuration, "ca.crt": settings.registries.authorities}
+    data = settings.registries.files
     metadata = {"name": REGISTRIES, "namespace": DEFAULT_NAMESPACE}
     return [*found, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}]

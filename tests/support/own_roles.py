@@ -13,6 +13,7 @@ from polyarch.kube.client import Client
 from polyarch.kube.resources import CRDS, by_kind
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.operator.components import placement_objects
+from polyarch.operator.settings import OperatorSettings
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS
 from polyarch.placement.decision import parse_keys
@@ -60,7 +61,7 @@ async def install(client: Client) -> None:
         reports=True,
         global_pull_secret=pull_secret,
     )
-    rights = (*placement_objects.service_accounts(), *placement_objects.rbac(parts))
+    rights = (*placement_objects.service_accounts(OperatorSettings()), *placement_objects.rbac(parts))
     kept = (
         placement_objects.readings_secret(DEFAULT_NAMESPACE),
         placement_objects.report_config_map(DEFAULT_NAMESPACE),

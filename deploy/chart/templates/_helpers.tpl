@@ -24,7 +24,7 @@ annotations:
 {{- /* The ConfigMap of the registries; empty: none. */ -}}
 {{- define "polyarch.registries" -}}
 {{- with .Values.registries -}}
-{{ .configMap | default (ternary "polyarch-registries" "" (or (ne .configuration "") (ne .authorities ""))) }}
+{{ .configMap | default (ternary "polyarch-registries" "" (or (ne .configuration "") (ne .authorities "") (ne .credentialProviders.configuration ""))) }}
 {{- end }}
 {{- end }}
 
@@ -96,6 +96,19 @@ imagePullSecrets:
 {{- range $name, $value := $values.nodeSelector -}}
 {{- $labels = append $labels (printf "%s=%s" $name $value) -}}
 {{- end -}}
+{{- $annotations := list -}}
+{{- range $name, $value := $values.registries.identity.annotations -}}
+{{- $annotations = append $annotations (printf "%s=%s" $name $value) -}}
+{{- end -}}
+{{- range $role, $given := $values.registries.identity.roles -}}
+{{- range $name, $value := $given -}}
+{{- $annotations = append $annotations (printf "%s:%s=%s" $role $name $value) -}}
+{{- end -}}
+{{- end -}}
+{{- $podLabels := list -}}
+{{- range $name, $value := $values.registries.identity.podLabels -}}
+{{- $podLabels = append $podLabels (printf "%s=%s" $name $value) -}}
+{{- end -}}
 {{- $settings := list
   (list "CERTIFICATES" $values.certificates "self-managed")
   (list "NETWORK_POLICIES" (toString $values.networkPolicies) "true")
@@ -107,6 +120,11 @@ imagePullSecrets:
   (list "GLOBAL_PULL_SECRET_NAMESPACE" (default "" $secret.namespace) "")
   (list "GLOBAL_PULL_SECRET_NAME" (default "" $secret.name) "")
   (list "REGISTRIES_CONFIGMAP" (include "polyarch.registries" $root) "")
+  (list "CREDENTIAL_PROVIDER_IMAGE" $values.registries.credentialProviders.image "")
+  (list "CREDENTIAL_PROVIDER_DIRECTORY" $values.registries.credentialProviders.directory "")
+  (list "CREDENTIAL_PROVIDER_MOUNT" $values.registries.credentialProviders.mount "auto")
+  (list "SERVICE_ACCOUNT_ANNOTATION" (join " " $annotations) "")
+  (list "ROLE_POD_LABEL" (join " " $podLabels) "")
   (list "SECRET_ACCESS" $values.registries.secretAccess "byName")
   (list "ALLOW_ADDRESS" (join " " $values.registries.allowAddresses) "")
   (list "DENY_ADDRESS" (join " " $values.registries.denyAddresses) "")

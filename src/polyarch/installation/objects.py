@@ -106,6 +106,8 @@ def images(settings: InstallationSettings, *, version: str = "") -> tuple[Instal
     """
     variables, own = settings.operator.environment, settings.image.reference
     found = [InstallationImage("polyarch", own, "image")]
+    if plugins := settings.registries.credential_providers.image:
+        found.append(InstallationImage("credential-providers", plugins, "registries.credentialProviders.image"))
     if BUILDS in settings.components:
         pushing = _variable(variables, "POLYARCH_PUSH_IMAGE")
         building = _variable(variables, "POLYARCH_BUILDER_IMAGE") or settings.builds.builder_image
@@ -142,8 +144,7 @@ def _variable(variables: Mapping[str, str], name: str) -> str:
 
 
 def _registries(settings: InstallationSettings, namespace: str) -> list[Document]:
-    given = {"registries.conf": settings.registries.configuration, "ca.crt": settings.registries.authorities}
-    data = {name: text for name, text in given.items() if text}
+    data = settings.registries.files
     if settings.registries.mounted != REGISTRIES_CONFIGMAP or not data:
         return []
     return [

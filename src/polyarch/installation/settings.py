@@ -14,14 +14,17 @@ import msgspec
 from msgspec import Meta
 
 from polyarch import __version__
+from polyarch.operator.registry_settings import AUTHORITIES, CONFIGURATION, PROVIDERS
 from polyarch.operator.settings import (
     DEFAULT_BUILDER_IMAGE,
     DEFAULT_IMAGE,
     MACHINE_OS_NAMESPACE,
     MAX_REPLICAS,
+    PROVIDERS_DIRECTORY,
     Certificates,
     MachineOS,
     OperatorSettings,
+    ProviderMount,
     PullPolicy,
     SecretAccess,
 )
@@ -29,7 +32,8 @@ from polyarch.operator.settings import (
 Document = dict[str, Any]
 
 REGISTRIES_CONFIGMAP: Final = "polyarch-registries"
-"""The ConfigMap made of the values ``registries.configuration`` and ``registries.authorities``."""
+"""The ConfigMap made of the values ``registries.configuration``, ``registries.authorities`` and
+``registries.credentialProviders.configuration``."""
 NUMA: Final = "numa"
 """The component without which the operator has no rights for NUMA, and does nothing for it."""
 BUILDS: Final = "builds"
@@ -47,6 +51,14 @@ AddressRange = Annotated[
     ),
 ]
 """The pattern finds what cannot be one, also in the chart; ``registry_settings`` knows exactly what is one."""
+
+
+AnnotationValue = Annotated[str, Meta(title="a value without spaces", pattern=r"^\S*$")]
+"""The operator gets annotations as a list with spaces between."""
+AbsolutePath = Annotated[
+    str, Meta(title="an absolute path without '..', spaces or quotes", pattern=r"^(/[A-Za-z0-9._@%+,:=-]*)*$")
+]
+"""``registry_settings.wrong_providers_place`` is exact; this finds most in the chart, too."""
 
 
 EVERY_NODE: Final[Document] = {
@@ -84,6 +96,60 @@ class SecretName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     name: Annotated[str, Meta(description="Its name.", min_length=1)]
 
 
+class CredentialProviders(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The kubelet's credential plugins, for images that nodes pull by an identity of their own."""
+
+    configuration: Annotated[
+        str,
+        Meta(
+            description="Text of a `CredentialProviderConfig`, as the kubelet's `--image-credential-provider-config`."
+        ),
+    ] = ""
+    image: Annotated[
+        str, Meta(description="An image with the plugins, for every architecture that polyarch's pods run on.")
+    ] = ""
+    directory: Annotated[
+        AbsolutePath,
+        Meta(
+            description="Their directory: in `image`, on every node with `mount: hostPath`, else in polyarch's own "
+            f"image. Empty: `{PROVIDERS_DIRECTORY}` of `image`."
+        ),
+    ] = ""
+    mount: Annotated[
+        ProviderMount,
+        Meta(
+            description="How pods get at them: a volume of the image (`imageVolume`), a `copy` at their start, which "
+            "takes `sh`, `mkdir` and `cp` in the image, or `hostPath`. `auto`: a volume from Kubernetes 1.35 on, a "
+            "copy before and on OpenShift."
+        ),
+    ] = "auto"
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """By what a cloud knows the roles that ask registries."""
+
+    annotations: Annotated[
+        dict[str, AnnotationValue],
+        Meta(description="Annotations of their ServiceAccounts, such as `eks.amazonaws.com/role-arn`."),
+    ] = {}
+    roles: Annotated[
+        dict[Literal["placement-webhook", "placement-controller", "taints", "builder"], dict[str, AnnotationValue]],
+        Meta(description="Further annotations by role, which win."),
+    ] = {}
+    pod_labels: Annotated[
+        dict[str, AnnotationValue], Meta(description="Labels of their pods, such as `azure.workload.identity/use`.")
+    ] = {}
+
+    @property
+    def account_annotations(self) -> tuple[str, ...]:
+        """As the operator's flags have them."""
+        shared = (f"{key}={value}" for key, value in sorted(self.annotations.items()))
+        own = (
+            f"{role}:{key}={value}" for role in sorted(self.roles) for key, value in sorted(self.roles[role].items())
+        )
+        return (*shared, *own)
+
+
 class Registries(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """How webhook and controller reach registries."""
 
@@ -94,9 +160,16 @@ class Registries(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
     config_map: Annotated[
         str,
         Meta(
-            description="Instead of these two, a ConfigMap of yours with `registries.conf` and, optionally, `ca.crt`."
+            description="Instead of these two, a ConfigMap of yours with `registries.conf` and, optionally, `ca.crt`; "
+            "instead of `credentialProviders.configuration` its `credential-providers.yaml`."
         ),
     ] = ""
+    credential_providers: Annotated[CredentialProviders, Meta(description="The kubelet's credential plugins.")] = (
+        CredentialProviders()
+    )
+    identity: Annotated[Identity, Meta(description="The identity of the roles in a cloud.")] = msgspec.field(
+        default_factory=Identity
+    )
     global_pull_secret: Annotated[
         SecretName | None,
         Meta(
@@ -126,7 +199,17 @@ class Registries(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forb
     @property
     def mounted(self) -> str:
         """The name of the ConfigMap that webhook and controller mount; empty: none."""
-        return self.config_map or (REGISTRIES_CONFIGMAP if self.configuration or self.authorities else "")
+        return self.config_map or (REGISTRIES_CONFIGMAP if self.files else "")
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The data of the ConfigMap that is made."""
+        given = {
+            CONFIGURATION: self.configuration,
+            AUTHORITIES: self.authorities,
+            PROVIDERS: self.credential_providers.configuration,
+        }
+        return {name: text for name, text in given.items() if text}
 
 
 class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -305,6 +388,13 @@ class InstallationSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             taints_replicas=self.taints.replicas,
             global_pull_secret=(secret.namespace, secret.name) if secret is not None else None,
             registries_configmap=self.registries.mounted,
+            credential_provider_image=self.registries.credential_providers.image,
+            credential_provider_directory=self.registries.credential_providers.directory,
+            credential_provider_mount=self.registries.credential_providers.mount,
+            service_account_annotations=self.registries.identity.account_annotations,
+            role_pod_labels=tuple(
+                f"{key}={value}" for key, value in sorted(self.registries.identity.pod_labels.items())
+            ),
             allow_addresses=self.registries.allow_addresses,
             deny_addresses=self.registries.deny_addresses,
             secret_access=self.registries.secret_access,

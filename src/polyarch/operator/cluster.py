@@ -244,8 +244,15 @@ class OperatorNamespace:
         found = self._registries_config_map
         if found is None:
             return ranges
-        files = registry_settings.files_in(found.document)
-        return (*ranges, *registry_settings.wrong_files(files, f"ConfigMap {found.metadata.key}"))
+        files, origin = registry_settings.files_in(found.document), f"ConfigMap {found.metadata.key}"
+        wrong = registry_settings.wrong_files(files, origin)
+        if registry_settings.PROVIDERS in files and not self._settings.provides_credentials:
+            nowhere = (
+                f"{origin}: {registry_settings.PROVIDERS}: say where its plugins are: --credential-provider-image or "
+                "--credential-provider-directory"
+            )
+            wrong = (*wrong, nowhere)
+        return (*ranges, *wrong)
 
     @property
     def _registries_config_map(self) -> Unstructured | None:

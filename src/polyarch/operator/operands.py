@@ -17,13 +17,15 @@ from polyarch.kube.review_tokens import path_with_token
 from polyarch.operator import certificates
 from polyarch.operator.monitoring import AlertGroup, scraping_objects
 from polyarch.operator.owned_objects import Document, finished, labels, metadata
-from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
+from polyarch.operator.settings import IMAGE_VOLUMES, PROVIDERS_DIRECTORY, ClusterCapabilities, OperatorSettings
 from polyarch.tolerations import Toleration
 
 WEBHOOK_PORT: Final = 9443
 METRICS_PORT: Final = 8443
 HEALTH_PORT: Final = 8081
 REGISTRIES_DIRECTORY: Final = "/etc/polyarch/registries"
+PROVIDERS_MOUNT: Final = "/etc/polyarch/credential-providers"
+"""Where the pods of a role have the credential plugins of an image or of the node."""
 POD_TEMPLATE_HASH: Final = "pod-template-hash"
 """Label by which a Deployment tells the pods of one revision."""
 OPERATOR_CONTAINER: Final = "operator"
@@ -330,12 +332,18 @@ def _template(
 ) -> Document:
     name = role.name
     annotations = pod_annotations(cluster) | ({REGISTRIES_DIGEST: registries} if registries else {})
+    identity, more = {}, {}
+    if role.asks_registries:
+        identity = settings.account_annotations(role.role)
+        more = dict(text.split("=", 1) for text in settings.role_pod_labels)
+    if identity:
+        annotations[IDENTITY] = " ".join(f"{key}={value}" for key, value in sorted(identity.items()))
     if role.webhook:
         annotations |= KNOWS_TOKENS
     terms = [{"matchExpressions": runnable(cluster.image_architectures)}]
     selected = {names.CONTROLLER_LABEL: name}
     return {
-        "metadata": {"labels": labels(name)} | ({"annotations": annotations} if annotations else {}),
+        "metadata": {"labels": more | labels(name)} | ({"annotations": annotations} if annotations else {}),
         "spec": {
             "serviceAccountName": name,
             "enableServiceLinks": False,  # variables of Services named polyarch-… would count as our settings
@@ -347,14 +355,17 @@ def _template(
             },
             "topologySpreadConstraints": spread(selected),
             "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            **({"initContainers": [_copying(settings, cluster)]} if _copies(role, settings, cluster) else {}),
             "containers": [_container(role, settings)],
-            "volumes": _volumes(role, settings),
+            "volumes": _volumes(role, settings, cluster),
         },
     }
 
 
 REGISTRIES_DIGEST: Final = f"{names.OWN_GROUP}/registries"
 """Pod annotation: a digest of the registries' ConfigMap."""
+IDENTITY: Final = f"{names.OWN_GROUP}/identity"
+"""Pod annotation: those of its ServiceAccount. Clouds read them as a pod is created, so others replace the pods."""
 KNOWS_TOKENS: Final = {f"{names.OWN_GROUP}/review-tokens": "true"}
 """Pod annotation: its webhook answers at paths with a token, too."""
 _REVISION: Final = "deployment.kubernetes.io/revision"
@@ -366,6 +377,8 @@ def _container(role: OperandDeployment, settings: OperatorSettings) -> Document:
     mounts = [{"name": "certificates", "mountPath": certificates.DIRECTORY, "readOnly": True}]
     if _has_registries(role, settings):
         mounts.append({"name": "registries", "mountPath": REGISTRIES_DIRECTORY, "readOnly": True})
+    if _mounts_providers(role, settings):
+        mounts.append({"name": PROVIDERS, "mountPath": PROVIDERS_MOUNT, "readOnly": True})
     ports = {"metrics": METRICS_PORT, "health": HEALTH_PORT}
     if role.webhook:
         ports = {"webhook": WEBHOOK_PORT} | ports
@@ -382,13 +395,13 @@ def _container(role: OperandDeployment, settings: OperatorSettings) -> Document:
             "requests": {"cpu": role.cpu, "memory": role.memory},
             "limits": {"memory": role.memory_limit},
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": _unprivileged(),
         "volumeMounts": mounts,
     }
+
+
+def _unprivileged() -> Document:
+    return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
 def _flags(role: OperandDeployment, settings: OperatorSettings) -> list[str]:
@@ -402,16 +415,77 @@ def _flags(role: OperandDeployment, settings: OperatorSettings) -> list[str]:
         flags.append("--secret-access=none")
     if settings.registries_configmap:
         flags.append(f"--registries-dir={REGISTRIES_DIRECTORY}")
+    if settings.provides_credentials and settings.registries_configmap:
+        flags.append(f"--image-credential-provider-bin-dir={_providers_directory(settings)}")
     flags += [f"--allow-address={addresses}" for addresses in settings.allow_addresses]
     return flags + [f"--deny-address={addresses}" for addresses in settings.deny_addresses]
 
 
-def _volumes(role: OperandDeployment, settings: OperatorSettings) -> list[Document]:
+def _volumes(role: OperandDeployment, settings: OperatorSettings, cluster: ClusterCapabilities) -> list[Document]:
     optional = role.certificates == "optional"
     volumes = [certificates.volume(role.name, settings.certificates, optional=optional)]
     if _has_registries(role, settings):
         volumes.append({"name": "registries", "configMap": {"name": settings.registries_configmap}})
+    if _copies(role, settings, cluster):
+        volumes.append({"name": PROVIDERS, "emptyDir": {"sizeLimit": PROVIDERS_SIZE}})
+    elif _mounts_providers(role, settings):
+        volumes.append({"name": PROVIDERS, **_source_of_providers(settings)})
     return volumes
+
+
+# -- credential plugins ------------------------------------------------------------------------------------------------
+
+
+PROVIDERS: Final = "credential-providers"
+"""Volume and init container."""
+NOBODY: Final = 65532
+"""The user of an init container whose image names none."""
+PROVIDERS_SIZE: Final = "256Mi"
+"""Of the copy of an image's plugins; each is a program of some 20 MiB."""
+
+
+def _providers_directory(settings: OperatorSettings) -> str:
+    """Where a role finds the plugins. A volume of an image has the whole image."""
+    directory = settings.credential_provider_directory or PROVIDERS_DIRECTORY
+    if settings.credential_provider_mount == "hostPath":
+        return PROVIDERS_MOUNT
+    return f"{PROVIDERS_MOUNT}{directory.rstrip('/')}" if settings.credential_provider_image else directory
+
+
+def _mounts_providers(role: OperandDeployment, settings: OperatorSettings) -> bool:
+    on_nodes = settings.credential_provider_mount == "hostPath" and settings.credential_provider_directory
+    return role.asks_registries and bool(settings.credential_provider_image or on_nodes)
+
+
+def _copies(role: OperandDeployment, settings: OperatorSettings, cluster: ClusterCapabilities) -> bool:
+    """Whether an init container of the image copies the plugins. OpenShift's restricted-v2 has no image volumes."""
+    mount = settings.credential_provider_mount
+    return _mounts_providers(role, settings) and (
+        mount == "copy" or (mount == "auto" and (cluster.openshift or cluster.version < IMAGE_VOLUMES))
+    )
+
+
+def _source_of_providers(settings: OperatorSettings) -> Document:
+    if settings.credential_provider_mount == "hostPath":
+        return {"hostPath": {"path": settings.credential_provider_directory, "type": "Directory"}}
+    policy = {"pullPolicy": settings.image_pull_policy} if settings.image_pull_policy else {}
+    return {"image": {"reference": settings.credential_provider_image} | policy}
+
+
+def _copying(settings: OperatorSettings, cluster: ClusterCapabilities) -> Document:
+    """The copy has the place that the plugins have in a volume of the image. Such an image names no user, as volumes
+    have no use for one; OpenShift gives each namespace users of its own."""
+    directory = (settings.credential_provider_directory or PROVIDERS_DIRECTORY).rstrip("/")
+    script = f'mkdir -p "{PROVIDERS_MOUNT}{directory}" && cp -R "{directory}/." "{PROVIDERS_MOUNT}{directory}/"'
+    return {
+        "name": PROVIDERS,
+        "image": settings.credential_provider_image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "command": ["/bin/sh", "-c", script],
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "128Mi"}},
+        "securityContext": _unprivileged() | ({} if cluster.openshift else {"runAsUser": NOBODY}),
+        "volumeMounts": [{"name": PROVIDERS, "mountPath": PROVIDERS_MOUNT}],
+    }
 
 
 def _has_registries(role: OperandDeployment, settings: OperatorSettings) -> bool:

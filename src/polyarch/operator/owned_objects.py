@@ -78,9 +78,12 @@ class RolePermissions(NamedTuple):
     namespaces: Mapping[str, tuple[PolicyRule, ...]]
 
 
-def service_account(name: str, namespace: str) -> Document:
-    """The ServiceAccount of a role."""
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(name, name, namespace=namespace)}
+def service_account(name: str, namespace: str, annotations: Mapping[str, str] | None = None) -> Document:
+    """The ServiceAccount of a role. ``annotations``: by which clouds give its pods an identity."""
+    described = metadata(name, name, namespace=namespace)
+    if annotations:
+        described["annotations"] = dict(annotations)
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": described}
 
 
 def roles(account: str, allowed: RolePermissions, home: str) -> list[Document]:

@@ -19,6 +19,7 @@ Builds = Literal["auto", "on", "off"]
 MachineOS = Literal["auto", "on", "off"]
 Platform = Literal["auto", "kubernetes", "openshift", "hypershift"]
 SecretAccess = Literal["byName", "none"]
+ProviderMount = Literal["auto", "imageVolume", "copy", "hostPath"]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 
 DEFAULT_IMAGE: Final = f"ghcr.io/polyarch/polyarch:{__version__}"
@@ -29,6 +30,12 @@ DEFAULT_BUILDER_IMAGE: Final = "quay.io/buildah/stable:v1"
 MACHINE_OS_NAMESPACE: Final = "openshift-machine-config-operator"
 MAX_REPLICAS: Final = 20
 """Replicas of a role that the operator deploys; the least is 1."""
+IMAGE_VOLUMES: Final = (1, 35)
+"""Since this version clusters have image volumes unless they are switched off."""
+PROVIDERS_DIRECTORY: Final = "/credential-providers"
+"""Where an image has credential plugins unless it is said."""
+ASKING_ROLES: Final = ("placement-webhook", "placement-controller", "taints", "builder")
+"""Roles that ask registries, as ``polyarch run`` names them."""
 OLDEST_KUBERNETES: Final = (1, 30)
 """The operator deploys nothing on an older one."""
 
@@ -64,6 +71,18 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Address ranges (CIDR) of registries that are refused otherwise."""
     deny_addresses: tuple[str, ...] = ()
     """Address ranges (CIDR) in which no registry is asked, but for narrower ones of ``allow_addresses``."""
+    credential_provider_image: str = ""
+    """An image with the kubelet's credential plugins, for the roles that ask registries."""
+    credential_provider_directory: str = ""
+    """Their directory: in that image, on nodes with ``hostPath``, else in polyarch's own image. Empty: the usual one of
+    an image, or no plugins."""
+    credential_provider_mount: ProviderMount = "auto"
+    """How pods get at them; ``auto``: a volume of the image from :data:`IMAGE_VOLUMES` on, else a copy at their start.
+    """
+    service_account_annotations: tuple[str, ...] = ()
+    """``[ROLE:]KEY=VALUE``: annotations of the ServiceAccounts of the roles that ask registries."""
+    role_pod_labels: tuple[str, ...] = ()
+    """``KEY=VALUE``: further labels of the pods of these roles."""
     proxies: tuple[tuple[str, str], ...] = ()
     """Variables such as ``HTTPS_PROXY`` for the roles that ask registries: the operator passes on its own."""
     priority_class: str = "system-cluster-critical"
@@ -110,6 +129,18 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     def numa_home(self) -> str:
         """The namespace of exporters and scheduler of NUMA."""
         return self.numa_namespace or self.namespace
+
+    @property
+    def provides_credentials(self) -> bool:
+        """Whether the roles that ask registries have credential plugins."""
+        return bool(self.credential_provider_image or self.credential_provider_directory)
+
+    def account_annotations(self, role: str) -> dict[str, str]:
+        """Annotations of the ServiceAccount of a role that asks registries; those for the role alone win."""
+        given = [text.partition("=") for text in self.service_account_annotations]
+        shared = {key: value for key, _, value in given if ":" not in key}
+        own = ((*key.partition(":"), value) for key, _, value in given if ":" in key)
+        return shared | {key: value for named, _, key, value in own if named == role}
 
     def machine_os_in(self, cluster: "ClusterCapabilities") -> MachineOS:
         """Off, too, with ``auto`` where the cluster is not OpenShift: there is no namespace to grant anything in."""

@@ -10,7 +10,7 @@ holding, failure labels and events belong to the leader. The ``test`` operations
 
 import random as _random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import Final
 
 import structlog
@@ -19,9 +19,9 @@ from polyarch.clock import Clock
 from polyarch.images import backoff
 from polyarch.images.lookup_runner import PodImageResolver, PodImageState
 from polyarch.images.pod_mutation import PodMutator
-from polyarch.images.pull_secrets import PullSecretReader, PullSecrets
+from polyarch.images.pull_secrets import PullSecretNames, PullSecretReader, PullSecrets
 from polyarch.images.resolver import ImageInspector
-from polyarch.images.waiting import WaitingPods
+from polyarch.images.waiting import WaitingPods, failure_of
 from polyarch.kube.controller import NoRequeue, OutageBackoff, Patches, RequeueAfter, Result
 from polyarch.kube.errors import KubernetesError, SeenErrors
 from polyarch.kube.store import Store
@@ -31,9 +31,9 @@ from polyarch.placement.decision import LookupProgress, PlacementOutcome
 from polyarch.placement.facts import ClusterFacts, NamespaceFacts, image_request
 from polyarch.placement.metrics import PlacementMetrics
 from polyarch.placement.patch import has_gate
-from polyarch.placement.pod_state import PodState, Standby
+from polyarch.placement.pod_state import PodRefusals, PodState, RefusalMemory, Standby
 from polyarch.placement.release import DecisionContext, DecisionWriter, PostEvent
-from polyarch.placement.rules import WaitingTime, decide, decide_after, examine
+from polyarch.placement.rules import ExaminedPod, WaitingTime, decide, decide_after, examine
 
 log = structlog.get_logger(__name__)
 
@@ -91,6 +91,7 @@ class PodController:
         )
         self._standby = Standby(uniform)
         self._states: dict[ObjectKey, PodState] = {}
+        self._refusals = RefusalMemory()
         self._causes = SeenErrors()
         facts.on_change(self.facts_changed)
 
@@ -108,6 +109,7 @@ class PodController:
     def credentials_changed(self) -> None:
         """The global pull secret changed: images that failed with ``auth`` are retried, and answers obtained
         with the former secret are not used for any pod."""
+        self._refusals.clear()
         self._waiting.revoke()
         self._waiting.hasten(lambda lookup: lookup.failure == "auth")
 
@@ -116,6 +118,7 @@ class PodController:
 
         Not those that a registry rate-limits: they wait as it asked.
         """
+        self._refusals.clear()
         self._waiting.hasten(lambda lookup: lookup.failure not in ("", "limit"))
 
     def started_leading(self) -> None:
@@ -175,8 +178,13 @@ class PodController:
         now = self._clock.monotonic()
         put_off = state.retry_window.put_off(now, pending=known.pending)
         if leading:
-            waited = WaitingTime(state.retry_window.elapsed(now), put_off is not None, state.held_since is not None)
+            refused = self._refused(case, known, now)
+            waited = WaitingTime(
+                state.retry_window.elapsed(now), put_off is not None, state.held_since is not None, refused.in_vain
+            )
             decision = decide_after(case, known.inspections, waited)
+            if decision.outcome in (PlacementOutcome.PLACED, PlacementOutcome.HELD):
+                refused.remember(decision.unresolved, case.settings, waited.seconds)
         else:
             decision = decide(case, known.inspections, LookupProgress.WAITING)
         context = DecisionContext(key, case, decision, state, known.problems, known.inspections)
@@ -189,6 +197,22 @@ class PodController:
         if not state.patches.awaits_event:
             state.succeeded()
         return result
+
+    def _refused(self, case: ExaminedPod, known: PodImageState, now: float) -> PodRefusals:
+        """What is remembered of the repositories that refuse this pod's images. An answer ends that."""
+        credentials = self._secrets.cached(PullSecretNames.of(case.pod, case.facts.namespace))
+        if credentials is None:
+            return PodRefusals(self._refusals, case.facts.namespace, {}, now)
+        keys: dict[str, Hashable] = {}
+        for use in case.images:
+            if use.reference is None or (inspection := known.inspections.get(use.text)) is None:
+                continue
+            key = (use.reference.name, credentials.fingerprint)
+            if failure_of(inspection) == "auth":
+                keys[use.text] = key
+            elif not failure_of(inspection):
+                self._refusals.forget(case.facts.namespace, key)
+        return PodRefusals(self._refusals, case.facts.namespace, keys, now)
 
     def _park(self, key: ObjectKey, state: PodState, known: PodImageState, *, held: bool = False) -> None:
         state.waited = True

@@ -1,14 +1,19 @@
-"""What this process remembers of one gated pod: waiting times, results of PATCHes, events already posted.
+"""What this process remembers of one gated pod: waiting times, results of PATCHes, events already posted; and, of a
+namespace, for which refusals its pods have waited.
 
 No decision needs it: a process that starts without it counts waiting from its own first attempt and may repeat an
 event. It is kept per pod and dropped when the uid changes. Times are ``Clock.monotonic()``; None: not yet. Pure.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
+from polyarch.images.pod_images import ImageFacts
 from polyarch.oci.inspection import Inspection
+from polyarch.oci.lru_cache import LRUCache
+from polyarch.placement.rules import retry_window
+from polyarch.placement.settings import Settings
 
 # -- waiting for images ------------------------------------------------------------------------------------------------
 # The retry windows start with the first attempt: they do not run while all lookups of the pod are queued, for ten
@@ -335,3 +340,74 @@ class Standby:
             pod.waited = False
             return STANDBY_GRACE_PERIOD * (1.0 + self._uniform())
         return min(self._others_released_at + LEADER_QUIET_PERIOD, pod.seen_at + STANDBY_TIMEOUT) - now
+
+
+# -- refusals that a namespace has waited for --------------------------------------------------------------------------
+# Where nodes pull by an identity of their own, which polyarch does not have, every pod of an image would wait the whole
+# window for the same refusal. Each namespace has a memory of its own, of what its own pods have waited for: lookups are
+# shared, and so are the credentials of pods without pull secrets, so that with a common memory one namespace could end
+# the windows of another's pods. For the same reason no namespace takes another's places.
+
+REMEMBERED_REFUSALS: Final = 32
+"""Repositories and credentials of one namespace."""
+REMEMBERED_NAMESPACES: Final = 2048
+REFUSAL_MEMORY: Final = 3600.0
+"""Seconds for which a refusal is remembered, from the last pod that met it."""
+
+
+class RefusalMemory:
+    """The repositories that have refused credentials for a whole window, by namespace."""
+
+    def __init__(self) -> None:
+        self._namespaces: LRUCache[str, LRUCache[Hashable, float]] = LRUCache(REMEMBERED_NAMESPACES)
+
+    def remember(self, namespace: str, refusal: Hashable, now: float) -> None:
+        """A pod of the namespace has waited for it in vain. ``refusal``: repository and credentials."""
+        kept = self._namespaces.get(namespace)
+        if kept is None:
+            kept = LRUCache(REMEMBERED_REFUSALS)
+            self._namespaces.put(namespace, kept)
+        kept.put(refusal, now)
+
+    def has(self, namespace: str, refusal: Hashable, now: float) -> bool:
+        """Whether pods of the namespace have waited for it before."""
+        kept = self._namespaces.get(namespace)
+        at = kept.get(refusal) if kept is not None else None
+        return at is not None and now - at < REFUSAL_MEMORY
+
+    def forget(self, namespace: str, refusal: Hashable) -> None:
+        """The repository has answered a pod of the namespace."""
+        if (kept := self._namespaces.get(namespace)) is not None:
+            kept.pop(refusal)
+
+    def clear(self) -> None:
+        """Credentials or registries changed for all."""
+        self._namespaces.clear()
+
+
+class PodRefusals(NamedTuple):
+    """The refusals of one pod's images, and the memory of its namespace."""
+
+    memory: RefusalMemory
+    namespace: str
+    refusals: Mapping[str, Hashable]
+    """By the text of the reference."""
+    now: float
+
+    @property
+    def in_vain(self) -> frozenset[str]:
+        """Images whose refusal the namespace has waited for before."""
+        return frozenset(
+            text for text, refusal in self.refusals.items() if self.memory.has(self.namespace, refusal, self.now)
+        )
+
+    def remember(self, unresolved: Iterable[ImageFacts], settings: Settings, elapsed: float) -> None:
+        """The pod waits no longer: what it has waited for a whole window, or did not because of this memory, is
+        remembered."""
+        known = self.in_vain
+        for finding in unresolved:
+            refusal = self.refusals.get(finding.text)
+            if refusal is None:
+                continue
+            if finding.text in known or elapsed >= retry_window(finding.error_class, settings.retry_window):
+                self.memory.remember(self.namespace, refusal, self.now)

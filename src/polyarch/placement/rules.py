@@ -829,16 +829,26 @@ NEVER: Final = float("inf")
 _LASTING: Final = ("absent", "auth", "configuration")
 
 
-def retry_window(error_class: str, retry_window: float) -> float:
-    """How long a failure of this class is retried; a pending image has the class ``""``."""
-    if error_class == "content":
+def retry_window(error_class: str, retry_window: float, *, in_vain: bool = False) -> float:
+    """How long a failure of this class is retried; a pending image has the class ``""``. ``in_vain``: the namespace has
+    waited for this refusal before."""
+    if error_class == "content" or (in_vain and error_class == "auth"):
         return 0.0
     return min(retry_window, SHORT_WINDOW) if error_class in _LASTING else retry_window
 
 
-def retry_deadline(unresolved: Iterable[ImageFacts], settings: Settings) -> float:
-    """When the pod gives up: the earliest end among its unresolved images; :data:`NEVER` if there are none."""
-    return min((retry_window(finding.error_class, settings.retry_window) for finding in unresolved), default=NEVER)
+def retry_deadline(
+    unresolved: Iterable[ImageFacts], settings: Settings, in_vain: frozenset[str] = frozenset()
+) -> float:
+    """When the pod gives up: the earliest end among its unresolved images; :data:`NEVER` if there are none.
+
+    ``in_vain``: texts of images whose refusal the pod's namespace has waited for before.
+    """
+    ends = (
+        retry_window(finding.error_class, settings.retry_window, in_vain=finding.text in in_vain)
+        for finding in unresolved
+    )
+    return min(ends, default=NEVER)
 
 
 class WaitingTime(NamedTuple):
@@ -851,6 +861,8 @@ class WaitingTime(NamedTuple):
     the results of the others."""
     held: bool = False
     """The pod is already held, and stays held during a new attempt for an image."""
+    in_vain: frozenset[str] = frozenset()
+    """Texts of its images whose repository has refused the same credentials of the namespace for a whole window."""
 
 
 def decide_after(case: ExaminedPod, inspections: Mapping[str, Inspection], waited: WaitingTime) -> PlacementDecision:
@@ -866,7 +878,7 @@ def lookup_progress(assessment: ImageAssessment, settings: Settings, waited: Wai
     if not unresolved:
         return LookupProgress.WAITING
     elapsed = waited.seconds
-    if elapsed >= retry_deadline(unresolved, settings):
+    if elapsed >= retry_deadline(unresolved, settings, waited.in_vain):
         held_out = settings.unresolved_action == "hold" and elapsed >= _hold_limit(settings)
         stays_held = settings.unresolved_action == "hold" and waited.held and not held_out
         if stays_held or not waited.pending:

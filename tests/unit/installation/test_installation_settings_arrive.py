@@ -153,6 +153,11 @@ OTHER = OperatorSettings(
     taints_replicas=7,
     global_pull_secret=("secrets", "everywhere"),
     registries_configmap="mirrors",
+    credential_provider_image="r.example/plugins:1",
+    credential_provider_directory="/plugins",
+    credential_provider_mount="imageVolume",
+    service_account_annotations=("eks.amazonaws.com/role-arn=arn", "builder:eks.amazonaws.com/role-arn=other"),
+    role_pod_labels=("azure.workload.identity/use=true",),
     allow_addresses=("10.0.0.0/8", "192.168.0.0/16"),
     deny_addresses=("10.96.0.0/12", "fd00::/8"),
     secret_access="none",
@@ -298,6 +303,7 @@ def test_every_flag_that_a_role_is_given_is_one_of_its_own(
         words = [each.replace(f"$({variable})", value) for each in words]
     words = [each.replace("/etc/polyarch/registries", str(tmp_path)) for each in words]
     (tmp_path / "ca.crt").touch()
+    (tmp_path / "credential-providers.yaml").write_text(EVERYTHING["registries"]["credentialProviders"]["configuration"])
     assert main(words) == 0, words
     usual = started.pop()
     for flag in set(words[2:]) - AS_USUAL:

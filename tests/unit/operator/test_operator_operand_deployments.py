@@ -1,10 +1,12 @@
 """What the pods of every role ask of a node: enough CPU to start in time, patience, and another node."""
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from numa_cluster import planned
 
@@ -134,3 +136,128 @@ def test_replicas_prefer_nodes_that_have_none_of_their_revision() -> None:
         # A constraint whose label a node lacks switches off all others of the pod on that node.
         (zones,) = pod["topologySpreadConstraints"]
         assert (zones["labelSelector"], zones["matchLabelKeys"]) == (selector, ["pod-template-hash"])
+
+
+# -- credential plugins and the identity of a cloud --------------------------------------------------------------------
+
+PLUGINS = OperatorSettings(builds="on", registries_configmap="mirrors", credential_provider_image="r.example/plugins:1")
+
+
+def pods_of(settings: OperatorSettings, cluster: ClusterCapabilities) -> dict[str, Json]:
+    """The pod templates of the roles that can be placed, by role."""
+    roles = {
+        "placement-webhook": placement_objects.webhook_deployment(settings),
+        "placement-controller": placement_objects.controller_deployment(settings),
+        "taints": taints.deployment(settings),
+        "builder": builds.deployment(settings),
+    }
+    return {
+        name: operands.deployment_document(role, settings, cluster)["spec"]["template"] for name, role in roles.items()
+    }
+
+
+def plugins_of(pod: Json) -> tuple[Json | None, Json | None, list[str]]:
+    """Volume and init container of the plugins, and the directories that the role is told."""
+    spec = pod["spec"]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == "credential-providers"] or [None]
+    (copying,) = spec.get("initContainers") or [None]
+    (container,) = spec["containers"]
+    flag = "--image-credential-provider-bin-dir="
+    return volume, copying, [each.removeprefix(flag) for each in container["args"] if each.startswith(flag)]
+
+
+@pytest.mark.req("IN-042")
+@pytest.mark.parametrize(
+    ("change", "version", "openshift", "source"),
+    [
+        ({}, (1, 34), False, "emptyDir"),
+        ({}, (1, 35), False, "image"),
+        ({}, (1, 36), True, "emptyDir"),
+        ({"credential_provider_mount": "copy"}, (1, 36), False, "emptyDir"),
+        ({"credential_provider_mount": "imageVolume"}, (1, 33), False, "image"),
+    ],
+)
+def test_an_image_of_plugins_is_a_volume_where_clusters_have_them_and_copied_elsewhere(
+    change: Json, version: tuple[int, int], openshift: bool, source: str
+) -> None:
+    """Every role that asks registries has them at the same place either way."""
+    settings = msgspec.structs.replace(PLUGINS, **change)
+    for pod in pods_of(settings, ClusterCapabilities(version=version, openshift=openshift)).values():
+        volume, copying, told = plugins_of(pod)
+        assert volume is not None
+        assert source in volume
+        assert told == ["/etc/polyarch/credential-providers/credential-providers"]
+        assert (copying is not None) == (source == "emptyDir")
+        if copying is not None:
+            assert copying["image"] == "r.example/plugins:1"
+            assert copying["securityContext"]["readOnlyRootFilesystem"]
+            assert ("runAsUser" in copying["securityContext"]) != openshift
+
+
+@pytest.mark.req("IN-042")
+def test_plugins_of_nodes_and_of_polyarchs_own_image() -> None:
+    own = msgspec.structs.replace(
+        SETTINGS, registries_configmap="mirrors", credential_provider_directory="/usr/libexec/plugins"
+    )
+    on_nodes = msgspec.structs.replace(own, credential_provider_mount="hostPath")
+    for pod in pods_of(own, CLUSTER).values():
+        assert plugins_of(pod) == (None, None, ["/usr/libexec/plugins"])
+    for pod in pods_of(on_nodes, CLUSTER).values():
+        volume, copying, told = plugins_of(pod)
+        assert (volume or {})["hostPath"] == {"path": "/usr/libexec/plugins", "type": "Directory"}
+        assert (copying, told) == (None, ["/etc/polyarch/credential-providers"])
+    for pod in pods_of(SETTINGS, CLUSTER).values():
+        assert plugins_of(pod) == (None, None, [])
+
+
+@pytest.mark.req("IN-042")
+def test_the_copy_of_plugins_has_the_place_of_the_volume(tmp_path: Path) -> None:
+    """The script itself, with directories of this machine in the place of the pod's."""
+    (tmp_path / "own").mkdir()
+    plugin = tmp_path / "own" / "ecr-credential-provider"
+    plugin.write_text("#!/bin/sh\n")
+    plugin.chmod(0o755)
+    settings = msgspec.structs.replace(PLUGINS, credential_provider_directory=str(tmp_path / "own"))
+    _, copying, (told,) = plugins_of(pods_of(settings, ClusterCapabilities(version=(1, 30)))["taints"])
+    shell, option, script = (copying or {})["command"]
+    target = tmp_path / "copied"
+    subprocess.run([shell, option, script.replace(operands.PROVIDERS_MOUNT, str(target))], check=True, timeout=30)
+    copied = Path(told.replace(operands.PROVIDERS_MOUNT, str(target))) / "ecr-credential-provider"
+    assert copied.stat().st_mode & 0o111
+
+
+@pytest.mark.req("IN-043")
+def test_an_identity_is_of_the_roles_that_ask_registries_and_another_replaces_their_pods() -> None:
+    settings = msgspec.structs.replace(
+        SETTINGS,
+        service_account_annotations=(
+            "e.example/role=all",
+            "builder:e.example/role=builds",
+            "taints:e.example/more=a=b",
+        ),
+        role_pod_labels=("a.example/use=true", "controller=ours-wins"),
+    )
+    pods = pods_of(settings, CLUSTER)
+    assert {name: pod["metadata"]["annotations"]["polyarch.dev/identity"] for name, pod in pods.items()} == {
+        "placement-webhook": "e.example/role=all",
+        "placement-controller": "e.example/role=all",
+        "taints": "e.example/more=a=b e.example/role=all",
+        "builder": "e.example/role=builds",
+    }
+    for pod in pods.values():
+        assert pod["metadata"]["labels"]["a.example/use"] == "true"
+        assert pod["metadata"]["labels"]["controller"] == pod["spec"]["serviceAccountName"]
+    made = [
+        *placement_objects.service_accounts(settings),
+        *taints.rbac(settings, CLUSTER, evicts=False),
+        *builds.rbac(settings, CLUSTER),
+    ]
+    accounts = {
+        each["metadata"]["name"]: each["metadata"]["annotations"] for each in made if each["kind"] == "ServiceAccount"
+    }
+    assert accounts == {
+        "pod-placement-web-hook": {"e.example/role": "all"},
+        "pod-placement-controller": {"e.example/role": "all"},
+        "polyarch-taints": {"e.example/role": "all", "e.example/more": "a=b"},
+        "polyarch-builder": {"e.example/role": "builds"},
+    }

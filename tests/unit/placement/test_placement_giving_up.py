@@ -12,7 +12,7 @@ from polyarch.kube.errors import ServerTimeout
 from polyarch.oci.inspection import Inspection
 from polyarch.oci.reference import Reference, parse
 from polyarch.placement import names
-from polyarch.placement.pod_state import QUEUED_TIMEOUT
+from polyarch.placement.pod_state import QUEUED_TIMEOUT, REMEMBERED_REFUSALS
 from polyarch.placement.release import DecisionContext, DecisionWriter
 
 NO_REFERENCE = "two words"
@@ -24,6 +24,103 @@ def hold(limit: str | None = None) -> dict[str, Any]:
 
 
 SOME_HOLD = {"overrides": [{"name": "strict", "namespaceSelector": {"matchLabels": {"strict": "yes"}}} | hold()]}
+
+
+def denied(reference: Reference) -> Inspection:
+    return failed(reference, "denied", status=403)
+
+
+async def waited(
+    world: ControllerWorld, name: str, image: str = "registry.example/team/app:1", **options: Any
+) -> float:
+    """Seconds until a new pod of this image has no gate any more."""
+    key = await world.create(image, name=name, **options)
+    for seconds in range(200):
+        if not world.cluster.is_gated(key):
+            return seconds
+        await world.run(1)
+    raise AssertionError("it is held")
+
+
+@pytest.mark.req("PL-330")
+async def test_the_second_pod_of_a_denied_repository_waits_for_one_answer(worlds):
+    """As of images that nodes pull by an identity of their own, which polyarch does not have; whatever the tag."""
+    world = worlds()
+    for image in ("team/app:1", "team/app:2", "team/other:1"):
+        world.registry.images[f"registry.example/{image}"] = denied
+    assert await waited(world, "first") >= 29
+    assert await waited(world, "second") <= 6
+    assert await waited(world, "third", "registry.example/team/app:2") <= 6
+    assert await waited(world, "fourth", "registry.example/team/other:1") >= 29
+    assert await waited(world, "fifth", "registry.example/team/other:1") <= 6
+
+
+@pytest.mark.req("PL-336")
+async def test_no_namespace_ends_the_window_of_another(worlds):
+    """Both pods have no pull secrets, so they share the lookups of an image, and its credentials."""
+    world = worlds()
+    world.registry.images["registry.example/team/app:1"] = denied
+    for name in ("first", "second", "third"):
+        await waited(world, name, namespace="hostile")
+    assert await waited(world, "first", namespace="team") >= 29
+    assert await waited(world, "second", namespace="team") <= 6
+
+
+@pytest.mark.req("PL-336")
+async def test_no_namespace_prolongs_the_windows_of_another(worlds):
+    """Neither by an answer of its own credentials, nor by many repositories that fill a memory."""
+    world = worlds()
+    world.registry.images["registry.example/team/app:1"] = denied
+    assert await waited(world, "first") >= 29
+    for number in range(REMEMBERED_REFUSALS + 5):
+        world.registry.images[f"registry.example/r{number}:1"] = denied
+        await world.create(f"registry.example/r{number}:1", name=f"p{number}", namespace="hostile")
+    await world.run(60)
+    assert await waited(world, "second") <= 6
+
+
+@pytest.mark.req("PL-330")
+@pytest.mark.parametrize("end", ["an answer", "an hour", "other credentials for all", "other registries"])
+async def test_a_refusal_is_forgotten_after(end, worlds):
+    world = worlds()
+    image = "registry.example/team/app:1"
+    world.registry.images[image] = denied
+    assert await waited(world, "first") >= 29
+    match end:
+        case "an answer":
+            world.registry.set(image, "linux/arm64")
+            assert await waited(world, "read") <= 6
+            world.registry.images[image] = denied
+            await world.run(700)  # the answer is no longer used
+        case "an hour":
+            await world.run(3601)
+        case "other credentials for all":
+            world.controller.credentials_changed()
+        case "other registries":
+            world.controller.registries_changed()
+    assert await waited(world, "last") >= 29
+
+
+@pytest.mark.req("PL-330")
+@pytest.mark.parametrize(("code", "status"), [("not-found", 404), ("timeout", None), ("server-error", 503)], ids=str)
+async def test_only_refusals_are_remembered(code, status, worlds):
+    """What is not there yet may be pushed in the next moment, and an outage ends."""
+    world = worlds()
+    world.registry.images["registry.example/team/app:1"] = lambda reference: failed(reference, code, status=status)
+    assert await waited(world, "first") >= 29
+    assert await waited(world, "second") >= 29
+
+
+@pytest.mark.req("PL-330")
+async def test_a_refusal_that_nobody_waited_for_is_not_remembered(worlds):
+    """A pod that goes at once for another image's sake has waited for nothing."""
+    world = worlds()
+    world.registry.images["registry.example/team/app:1"] = denied
+    world.registry.images["registry.example/broken:1"] = lambda reference: failed(reference, "malformed")
+    key = await world.create("registry.example/team/app:1", "registry.example/broken:1", name="both")
+    await world.run(10)
+    assert not world.cluster.is_gated(key)
+    assert await waited(world, "alone") >= 25
 
 
 @pytest.mark.req("PL-306", "PL-334")

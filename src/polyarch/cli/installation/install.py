@@ -26,7 +26,7 @@ from polyarch.installation.objects import (
     remembering,
 )
 from polyarch.installation.preflight import PreflightCheck, git_version
-from polyarch.installation.settings import Image, InstallationSettings, Registries, of_record
+from polyarch.installation.settings import CredentialProviders, Image, InstallationSettings, Registries, of_record
 from polyarch.kube.client import Client
 from polyarch.kube.resources import ObjectRef
 from polyarch.oci.reference import InvalidReference, parse
@@ -305,7 +305,20 @@ def _wrong_registries(given: Registries) -> str:
         wrong.append(registry_settings.wrong_configuration(given.configuration.encode(), "registries.configuration"))
     if given.authorities:
         wrong.append(registry_settings.wrong_authorities(given.authorities.encode(), "registries.authorities"))
+    wrong.append(_wrong_providers(given.credential_providers))
     return next(filter(None, wrong), "")
+
+
+def _wrong_providers(given: CredentialProviders) -> str:
+    """What is wrong with the credential plugins; empty: nothing."""
+    place = "registries.credentialProviders"
+    if problem := registry_settings.wrong_providers_place(given.image, given.directory, given.mount):
+        return f"{place}.{problem}"
+    if given.configuration and not (given.image or given.directory):
+        return f"{place}: say where the plugins are: an image, or the directory on nodes or in polyarch's own image"
+    if not given.configuration:
+        return ""
+    return registry_settings.wrong_providers(given.configuration.encode(), f"{place}.configuration")
 
 
 def _plain(problem: str, values: Values) -> str:

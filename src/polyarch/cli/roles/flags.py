@@ -14,7 +14,9 @@ from polyarch.cli.errors import UsageError
 from polyarch.cli.roles.reexec import ReexecSettings
 from polyarch.kube.settings import ProcessSettings
 from polyarch.names import DEFAULT_NAMESPACE
+from polyarch.operator.registry_settings import wrong_providers_place
 from polyarch.operator.settings import (
+    ASKING_ROLES,
     MAX_REPLICAS,
     Builds,
     Certificates,
@@ -22,6 +24,7 @@ from polyarch.operator.settings import (
     Numa,
     OperatorSettings,
     Platform,
+    ProviderMount,
     PullPolicy,
     ResourceWebhooks,
     SecretAccess,
@@ -90,6 +93,11 @@ class RoleFlags(msgspec.Struct, frozen=True, kw_only=True):
     handler_replicas: int = _OPERATOR.handler_replicas
     taints_replicas: int = _OPERATOR.taints_replicas
     registries_configmap: str = _OPERATOR.registries_configmap
+    credential_provider_image: str = _OPERATOR.credential_provider_image
+    credential_provider_directory: str = _OPERATOR.credential_provider_directory
+    credential_provider_mount: ProviderMount = _OPERATOR.credential_provider_mount
+    service_account_annotation: tuple[str, ...] = ()
+    role_pod_label: tuple[str, ...] = ()
     priority_class: str = _OPERATOR.priority_class
     node_selector: tuple[str, ...] = ()
     toleration: tuple[str, ...] = ()
@@ -130,7 +138,8 @@ class RoleFlags(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 "--global-pull-secret-namespace and --global-pull-secret-name go together: give both or none"
             )
-        if bool(self.image_credential_provider_config) != bool(self.image_credential_provider_bin_dir):
+        providers = self.image_credential_provider_config, self.image_credential_provider_bin_dir
+        if bool(providers[0]) != bool(providers[1]) and not (providers[1] and self.registries_dir):
             raise UsageError(
                 "--image-credential-provider-config and --image-credential-provider-bin-dir go together: "
                 "give both or none"
@@ -197,8 +206,14 @@ class RoleFlags(msgspec.Struct, frozen=True, kw_only=True):
         self._check_jobs("operator")
         if not self.kubelet_root.startswith("/"):
             raise UsageError(f"run operator: --kubelet-root {self.kubelet_root}: expected an absolute path")
-        if wrong := [each for each in self.node_selector if "=" not in each]:
-            raise UsageError(f"run operator: --node-selector {wrong[0]}: expected KEY=VALUE")
+        for flag, texts in (
+            ("node-selector", self.node_selector),
+            ("service-account-annotation", self.service_account_annotation),
+            ("role-pod-label", self.role_pod_label),
+        ):
+            if wrong := [text for text in texts if "=" not in text]:
+                raise UsageError(f"run operator: --{flag} {wrong[0]}: expected KEY=VALUE")
+        self._check_providers()
         return OperatorSettings(
             namespace=self.namespace,
             image=self.image,
@@ -214,6 +229,11 @@ class RoleFlags(msgspec.Struct, frozen=True, kw_only=True):
             taints_replicas=self.taints_replicas,
             global_pull_secret=self._global_pull_secret,
             registries_configmap=self.registries_configmap,
+            credential_provider_image=self.credential_provider_image,
+            credential_provider_directory=self.credential_provider_directory,
+            credential_provider_mount=self.credential_provider_mount,
+            service_account_annotations=self.service_account_annotation,
+            role_pod_labels=self.role_pod_label,
             allow_addresses=self.allow_address,
             deny_addresses=self.deny_address,
             secret_access=self.secret_access,
@@ -241,6 +261,20 @@ class RoleFlags(msgspec.Struct, frozen=True, kw_only=True):
         if not self.global_pull_secret_name:
             return None
         return self.global_pull_secret_namespace, self.global_pull_secret_name
+
+    def _check_providers(self) -> None:
+        """What the API server would refuse of each Deployment, and what two places of the plugins would leave open."""
+        if problem := wrong_providers_place(
+            self.credential_provider_image, self.credential_provider_directory, self.credential_provider_mount
+        ):
+            raise UsageError(f"run operator: --credential-provider-{problem}")
+        for text in self.service_account_annotation:
+            named, colon, _ = text.partition("=")[0].partition(":")
+            if colon and named not in ASKING_ROLES:
+                known = ", ".join(ASKING_ROLES)
+                raise UsageError(
+                    f"run operator: --service-account-annotation {text}: no role {named!r}; known: {known}"
+                )
 
     def _check_jobs(self, role: str) -> None:
         """A limit that lets no build begin is none."""

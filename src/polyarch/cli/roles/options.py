@@ -23,6 +23,7 @@ from polyarch.cli.options.values import (
     subject,
 )
 from polyarch.cli.roles.flags import TAINT_KEYS, USUAL
+from polyarch.operator.settings import PROVIDERS_DIRECTORY
 
 BUILDER = subject("Builder")
 MachineOS = Annotated[Literal["auto", "on", "off"], Placeholder("WHEN")]
@@ -104,6 +105,8 @@ OPERATOR = subject("Operator")
 PullPolicy = Annotated[Literal["Always", "IfNotPresent", "Never"], Placeholder("POLICY")]
 Certificates = Annotated[Literal["self-managed", "cert-manager", "service-ca"], Placeholder("MODE")]
 SecretAccess = Annotated[Literal["byName", "none"], Placeholder("HOW")]
+ProviderMount = Annotated[Literal["auto", "imageVolume", "copy", "hostPath"], Placeholder("HOW")]
+RoleKeyValue = Annotated[str, Placeholder("[ROLE:]KEY=VALUE")]
 ResourceWebhooks = Annotated[Literal["operator", "olm"], Placeholder("WHO")]
 When = Annotated[Literal["auto", "on", "off"], Placeholder("WHEN")]
 Platform = Annotated[Literal["auto", "kubernetes", "openshift", "hypershift"], Placeholder("PLATFORM")]
@@ -155,6 +158,28 @@ class OperatorFlags:
     registries_configmap: Annotated[
         Name, option("ConfigMap of the namespace with registries.conf and ca.crt for the roles", group=OPERATOR)
     ] = USUAL.registries_configmap
+    credential_provider_image: Annotated[
+        Image, option("Image with the kubelet's credential plugins, for roles that ask registries", group=OPERATOR)
+    ] = USUAL.credential_provider_image
+    credential_provider_directory: Annotated[
+        Directory,
+        option(
+            "Their directory in that image, on nodes with hostPath, else in polyarch's image",
+            group=OPERATOR,
+            show_default=PROVIDERS_DIRECTORY,
+        ),
+    ] = USUAL.credential_provider_directory
+    credential_provider_mount: Annotated[
+        ProviderMount,
+        option("How pods get at them: auto mounts the image from Kubernetes 1.35 on, else copies", group=OPERATOR),
+    ] = USUAL.credential_provider_mount
+    service_account_annotation: Annotated[
+        list[RoleKeyValue] | None,
+        option("Annotation of ServiceAccounts of roles that ask registries, or of one; repeatable", group=OPERATOR),
+    ] = None
+    role_pod_label: Annotated[
+        list[KeyValue] | None, option("Label of the pods of roles that ask registries; repeatable", group=OPERATOR)
+    ] = None
     priority_class: Annotated[Name, option("Priority class of the roles; empty for none", group=OPERATOR)] = (
         USUAL.priority_class
     )

@@ -16,6 +16,7 @@ from polyarch.cli.roles.process_errors import ErrorTypes, explained
 from polyarch.cli.roles.reexec import ReexecSettings
 from polyarch.kube.manager import Role
 from polyarch.operator.certificates import secret_of
+from polyarch.operator.registry_settings import PROVIDERS, providers_of
 from polyarch.placement import names
 from polyarch.run import process
 from polyarch.run.settings import RegistrySettings, RunSettings, TaintRoleSettings
@@ -68,7 +69,7 @@ def _settings(given: ReexecSettings) -> RunSettings:
             allow_addresses=given.allow_addresses,
             deny_addresses=given.deny_addresses,
             secret_access=given.secret_access,
-            credential_providers=_providers(*given.credential_providers),
+            credential_providers=_providers(*given.credential_providers, given.registries_dir),
         ),
         monitor=given.monitor,
         operator=given.operator,
@@ -107,19 +108,23 @@ def _taints(path: str) -> TaintRoleSettings:
     return TaintRoleSettings(configuration=read_taints(path))
 
 
-def _providers(path: str, directory: str) -> "ProviderConfiguration | None":
-    """The kubelet's credential plugins; None without a configuration."""
+def _providers(path: str, directory: str, registries: str) -> "ProviderConfiguration | None":
+    """The kubelet's credential plugins, by its file or ``--registries-dir``; None without a configuration."""
+    found = Path(registries) / PROVIDERS
+    if not path and registries and found.is_file():
+        path = str(found)
+        if not directory:
+            raise UsageError(f"--image-credential-provider-bin-dir is needed, as {path} names plugins")
     if not path:
         return None
-    import yaml
-
-    from polyarch.oci.auth.credential_plugins import InvalidProviderConfiguration, ProviderConfiguration
+    from polyarch.oci.auth.credential_plugins import InvalidProviderConfiguration
 
     try:
-        content = yaml.safe_load(Path(path).read_bytes())
-        return ProviderConfiguration.from_mapping(content, directory=directory, origin=path)
-    except (OSError, yaml.YAMLError, InvalidProviderConfiguration) as error:
-        raise UsageError(f"--image-credential-provider-config {path}: {error}") from None
+        return providers_of(Path(path).read_bytes(), directory=directory, origin=path)
+    except OSError as error:
+        raise UsageError(f"--image-credential-provider-config {path}: {error.strerror}") from None
+    except InvalidProviderConfiguration as error:
+        raise UsageError(f"--image-credential-provider-config {error}") from None
 
 
 def _registry_files(

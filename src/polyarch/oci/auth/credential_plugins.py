@@ -8,18 +8,20 @@ when the call returns.
 import asyncio
 import contextlib
 import copy
+import ipaddress
 import os
 import re
 import shutil
 import signal
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
+from urllib.parse import unquote
 
 import msgspec
 
 from polyarch.clock import Clock, SystemClock
-from polyarch.oci.auth.credentials import Credential, CredentialWarning, KeyPattern, deduplicated, hub, split_host
+from polyarch.oci.auth.credentials import Credential, CredentialWarning, deduplicated, hub
 from polyarch.oci.concurrency import RequestPriority, RequestQueue
 from polyarch.oci.lru_cache import LRUCache
 from polyarch.oci.reference import DOCKER_HUB, DOCKER_HUB_NAMES, Reference
@@ -182,7 +184,9 @@ def _reason(error: BaseException) -> str:
 
 
 PROVIDER_TIMEOUT = 30.0
-API_VERSION = "credentialprovider.kubelet.k8s.io/v1"
+PLUGIN_GROUP = "credentialprovider.kubelet.k8s.io/"
+API_VERSION = f"{PLUGIN_GROUP}v1"
+API_VERSIONS = (API_VERSION, f"{PLUGIN_GROUP}v1beta1", f"{PLUGIN_GROUP}v1alpha1")
 CONFIG_KIND = "CredentialProviderConfig"
 CONFIG_GROUP = "kubelet.config.k8s.io/"
 MAX_CACHED = 4096
@@ -214,6 +218,9 @@ class Provider(msgspec.Struct, frozen=True):
     default_cache_duration: float
     arguments: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
+    api_version: str = API_VERSION
+    needs_token: bool = False
+    """It answers for pods with a service account alone, by a token of it (KEP-4412), so it is never run."""
 
     def __repr__(self) -> str:
         return f"Provider(name={self.name!r}, match_images={self.match_images!r})"
@@ -241,6 +248,8 @@ class ProviderConfiguration(msgspec.Struct, frozen=True):
         if file.kind != CONFIG_KIND or not file.api_version.startswith(CONFIG_GROUP):
             problem = f"expected kind {CONFIG_KIND} of {CONFIG_GROUP}v1"
             raise InvalidProviderConfiguration(origin, "kind", problem)
+        if not file.providers:
+            raise InvalidProviderConfiguration(origin, "providers", "there is none")
         providers = tuple(_provider(item, origin, f"providers[{place}]") for place, item in enumerate(file.providers))
         names = [provider.name for provider in providers]
         for name in names:
@@ -252,10 +261,10 @@ class ProviderConfiguration(msgspec.Struct, frozen=True):
 class ProviderCredentials:
     """Credentials of plugins. A :class:`~polyarch.oci.auth.credential_stores.CredentialStore`.
 
-    All plugins that match an image run, in the order of the configuration. One that fails yields a
-    ``credential-helper`` warning and no credentials, and is skipped for :data:`FAILURE_REST` seconds for images of the
-    same tenant at the same host, so that a hanging plugin does not delay each image. Authors of pods choose the hosts
-    that it fails for, so a failure says nothing to other tenants. A tenant's runs follow one another.
+    All plugins that match an image run, and all their credentials make one keyring, as in a kubelet. One that fails
+    yields a ``credential-helper`` warning and no credentials, and is skipped for :data:`FAILURE_REST` seconds for
+    images of the same tenant at the same host, so that a hanging plugin does not delay each image. Authors of pods
+    choose the hosts that it fails for, so a failure says nothing to other tenants. A tenant's runs follow one another.
     """
 
     __slots__ = ("_plugins", "_tenant", "_warnings")  # a view for each set of pull secrets is kept
@@ -289,25 +298,25 @@ class ProviderCredentials:
 
     async def candidates(self, reference: Reference, source: "PullSource") -> list[Credential]:
         host = hub(source.host)
-        found: list[Credential] = []
+        found: list[_Entry] = []
         for plugin in self._plugins:
             if plugin.matches(host, source.repository):
                 try:
                     found += await plugin.credentials(host, source.repository, self._tenant)
                 except HelperFailure as failure:
                     self._warn(host, failure)
-        return deduplicated(found)
+        return _keyring(found, host, source.repository)
 
     def cached_candidates(self, reference: Reference, source: "PullSource") -> list[Credential] | None:
         host = hub(source.host)
-        found: list[Credential] = []
+        found: list[_Entry] = []
         for plugin in self._plugins:
             if plugin.matches(host, source.repository):
                 part = plugin.cached(host, source.repository, self._tenant)
                 if part is None:
                     return None
                 found += part
-        return deduplicated(found)
+        return _keyring(found, host, source.repository)
 
     def warnings(self, source: "PullSource") -> Sequence[CredentialWarning]:
         return tuple(self._warnings.get(hub(source.host), ()))
@@ -329,16 +338,21 @@ class _Plugin:
         self._helper = helper
         self._environ = {**environ, **dict(provider.environment)}
         self._clock = clock
-        self._patterns = tuple(KeyPattern(text) for text in provider.match_images)
+        self._patterns = tuple(filter(None, map(ImagePattern.of, provider.match_images)))
         self._queue = RequestQueue(PLUGIN_RUNS)
         self._rests_until: LRUCache[tuple[str, str], float] = LRUCache(MAX_CACHED)
         """By tenant and host."""
-        self._answers: dict[tuple[CacheKeyType, str], tuple[float, tuple[tuple[KeyPattern, Credential], ...]]] = {}
+        self._answers: dict[tuple[CacheKeyType, str], tuple[float, tuple[_Entry, ...]]] = {}
 
     def matches(self, host: str, repository: str) -> bool:
-        return _any_match(self._patterns, host, repository)
+        return any(pattern.matches(host, repository) for pattern in self._patterns)
 
-    async def credentials(self, host: str, repository: str, tenant: str) -> list[Credential]:
+    async def credentials(self, host: str, repository: str, tenant: str) -> Sequence["_Entry"]:
+        if self._provider.needs_token:
+            raise HelperFailure(
+                f"credential provider {self._provider.name} wants a token of the pod's service account, which polyarch "
+                "does not ask for; give polyarch a provider that does without, or the pod a pull secret"
+            )
         try:
             async with self._queue.slot(RequestPriority.MANIFEST, tenant):  # one by one: an answer may serve many
                 found = self.cached(host, repository, tenant)
@@ -347,17 +361,18 @@ class _Plugin:
             self._rests_until.put((tenant, host), self._clock.monotonic() + FAILURE_REST)
             raise
 
-    def cached(self, host: str, repository: str, tenant: str) -> list[Credential] | None:
+    def cached(self, host: str, repository: str, tenant: str) -> Sequence["_Entry"] | None:
         now = self._clock.monotonic()
         for place in _places(host, repository):
             kept = self._answers.get(place)
             if kept is not None and now < kept[0]:
-                return _matching(kept[1], host, repository)
+                return kept[1]
         rests_until = self._rests_until.get((tenant, host))
         return [] if rests_until is not None and now < rests_until else None
 
-    async def _run(self, host: str, repository: str) -> list[Credential]:
-        request = {"kind": "CredentialProviderRequest", "apiVersion": API_VERSION, "image": f"{host}/{repository}"}
+    async def _run(self, host: str, repository: str) -> Sequence["_Entry"]:
+        version = self._provider.api_version
+        request = {"kind": "CredentialProviderRequest", "apiVersion": version, "image": f"{host}/{repository}"}
         result = await self._helper.run(
             self._program,
             self._provider.arguments,
@@ -368,25 +383,28 @@ class _Plugin:
         name = f"credential provider {self._provider.name}"
         if result.status != 0:
             raise HelperFailure(f"{name} ended with status {result.status}; run it by hand to see why")
-        answer, duration = _read_answer(result.output, name, self._provider.default_cache_duration)
-        keys = [
-            (KeyPattern(key), Credential(entry.username, entry.password, source=name, key=KeyPattern(key).text))
-            for key, entry in answer.auth.items()
-        ]
-        keys.sort(key=lambda item: item[0].text, reverse=True)
+        answer, duration = _read_answer(result.output, name, self._provider)
+        keys = _entries(answer.auth or {}, name)
         if duration > 0:
             now = self._clock.monotonic()
             self._answers = {place: kept for place, kept in self._answers.items() if now < kept[0]}
             if len(self._answers) >= MAX_CACHED:
                 self._answers.clear()
             places = {place[0]: place for place in _places(host, repository)}
-            self._answers[places[answer.cache_key_type]] = (now + duration, tuple(keys))
-        return _matching(tuple(keys), host, repository)
+            self._answers[places[answer.cache_key_type]] = (now + duration, keys)
+        return keys
 
 
 class _Variable(msgspec.Struct, frozen=True):
     name: str
     value: str = ""
+
+
+class _TokenAttributes(msgspec.Struct, frozen=True, rename="camel"):
+    service_account_token_audience: str
+    require_service_account: bool
+    cache_type: Literal["ServiceAccount", "Token"]
+    required_service_account_annotation_keys: list[str] | None = None
 
 
 class _ProviderEntry(msgspec.Struct, frozen=True, rename="camel"):
@@ -396,7 +414,7 @@ class _ProviderEntry(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str
     args: list[str] | None = None
     env: list[_Variable] | None = None
-    token_attributes: dict[str, Any] | None = None
+    token_attributes: _TokenAttributes | None = None
 
 
 class _ConfigurationFile(msgspec.Struct, frozen=True, rename="camel"):
@@ -415,31 +433,54 @@ class _Response(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str
     cache_key_type: CacheKeyType
     cache_duration: str | None = None
-    auth: dict[str, _AuthEntry] = {}
+    auth: dict[str, _AuthEntry] | None = None
 
 
 def _provider(item: _ProviderEntry, origin: str, member: str) -> Provider:
-    if not _NAME.fullmatch(item.name) or item.name in (".", ".."):
+    if not item.name.isprintable() or item.name in ("", ".", "..") or "/" in item.name or " " in item.name:
         raise InvalidProviderConfiguration(origin, f"{member}.name", "it is not the name of a program in a directory")
-    if item.api_version != API_VERSION:
+    if item.api_version not in API_VERSIONS:
+        known = ", ".join(API_VERSIONS)
         raise InvalidProviderConfiguration(
-            origin, f"{member}.apiVersion", f"{item.api_version!r} is not known; {API_VERSION} is"
+            origin, f"{member}.apiVersion", f"{item.api_version!r} is not known; known are {known}"
         )
-    if item.token_attributes:
-        raise InvalidProviderConfiguration(
-            origin,
-            f"{member}.tokenAttributes",
-            "plugins that want a pod's service account token are not supported; use a pull secret for those images",
-        )
+    if problem := _wrong_token(item):
+        raise InvalidProviderConfiguration(origin, f"{member}.tokenAttributes", problem)
     if not item.match_images:
         raise InvalidProviderConfiguration(origin, f"{member}.matchImages", "it is empty, so the plugin is never asked")
+    for text in item.match_images:
+        if ImagePattern.of(text) is None:
+            raise InvalidProviderConfiguration(origin, f"{member}.matchImages", f"{text!r} is not a pattern of images")
     duration = parse_duration(item.default_cache_duration)
     if duration is None:
         raise InvalidProviderConfiguration(
             origin, f"{member}.defaultCacheDuration", f"{item.default_cache_duration!r} is not a duration such as 12h"
         )
     environment = tuple((variable.name, variable.value) for variable in item.env or ())
-    return Provider(item.name, tuple(item.match_images), duration, tuple(item.args or ()), environment)
+    token = item.token_attributes
+    return Provider(
+        item.name,
+        tuple(item.match_images),
+        duration,
+        tuple(item.args or ()),
+        environment,
+        item.api_version,
+        # Where none is required, kubelets run the plugin without a token for pods without a service account.
+        needs_token=token is not None and token.require_service_account,
+    )
+
+
+def _wrong_token(item: _ProviderEntry) -> str:
+    token = item.token_attributes
+    if token is None:
+        return ""
+    if not token.service_account_token_audience:
+        return "it has no serviceAccountTokenAudience"
+    if item.api_version != API_VERSION:
+        return f"only {API_VERSION} has it"
+    if token.required_service_account_annotation_keys and not token.require_service_account:
+        return "requiredServiceAccountAnnotationKeys need requireServiceAccount: true"
+    return ""
 
 
 def parse_duration(text: str) -> float | None:
@@ -453,15 +494,19 @@ def parse_duration(text: str) -> float | None:
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
-def _read_answer(output: bytes, name: str, default_duration: float) -> tuple[_Response, float]:
+def _read_answer(output: bytes, name: str, provider: Provider) -> tuple[_Response, float]:
     try:
         answer = msgspec.json.decode(output, type=_Response)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise HelperFailure(f"{name} did not answer with a CredentialProviderResponse of {API_VERSION}") from None
-    if answer.kind != "CredentialProviderResponse" or answer.api_version != API_VERSION:
-        raise HelperFailure(f"{name} answered with another kind than CredentialProviderResponse of {API_VERSION}")
+        raise HelperFailure(
+            f"{name} did not answer with a CredentialProviderResponse of {provider.api_version}"
+        ) from None
+    if answer.kind != "CredentialProviderResponse" or answer.api_version != provider.api_version:
+        raise HelperFailure(
+            f"{name} answered with another kind than CredentialProviderResponse of {provider.api_version}"
+        )
     if answer.cache_duration is None:
-        return answer, default_duration
+        return answer, provider.default_cache_duration
     duration = parse_duration(answer.cache_duration)
     if duration is None:
         raise HelperFailure(f"{name} answered with a cacheDuration that is no duration")
@@ -472,11 +517,129 @@ def _places(host: str, repository: str) -> tuple[tuple[CacheKeyType, str], ...]:
     return (("Image", f"{host}/{repository}"), ("Registry", host), ("Global", ""))
 
 
-def _any_match(patterns: Sequence[KeyPattern], host: str, repository: str) -> bool:
-    labels, port = split_host(host)
-    return any(pattern.matches(labels, port, f"/{repository}") for pattern in patterns)
+# What an image matches. A kubelet parses patterns, and the keys of answers, as URLs without a scheme, by Go's net/url:
+# so of all characters of globs only ``*`` can be in a host, letters keep their case, and what such a URL may not have
+# matches nothing.
+
+_HOST = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:<>\"\]]*", re.ASCII)
+_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_USER_INFO = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*", re.ASCII)
+_PORT = re.compile(r"(?::[0-9]*)?", re.ASCII)
+_NOTHING = re.compile(r"(?!)")
+_DEFAULT_REGISTRY = "index.docker.io"
 
 
-def _matching(keys: Sequence[tuple[KeyPattern, Credential]], host: str, repository: str) -> list[Credential]:
-    labels, port = split_host(host)
-    return [credential for pattern, credential in keys if pattern.matches(labels, port, f"/{repository}")]
+class ImagePattern:
+    """An entry of ``matchImages``, or a key of an answer: a host whose labels may have ``*``, and a prefix of paths."""
+
+    __slots__ = ("_labels", "_path", "_port", "text")
+
+    def __init__(self, host: str, path: str) -> None:
+        self.text = host + path
+        labels, self._port = _split(host)
+        # Go takes an address in brackets, which it keeps without a port, for a set of characters: it matches no host.
+        self._labels = tuple(
+            _NOTHING if label[:1] == "[" else _glob(label) if "*" in label else label for label in labels
+        )
+        self._path = path
+
+    @classmethod
+    def of(cls, text: str) -> "ImagePattern | None":
+        """None: a kubelet cannot parse it."""
+        parsed = _parsed(text)
+        return None if parsed is None else cls(*parsed)
+
+    def matches(self, host: str, repository: str) -> bool:
+        """Whether it matches ``host[:port]/repository``."""
+        labels, port = _split(host)
+        return (
+            port == self._port
+            and len(labels) == len(self._labels)
+            and f"/{repository}".startswith(self._path)
+            and all(
+                mine == label if isinstance(mine, str) else mine.fullmatch(label) is not None
+                for mine, label in zip(self._labels, labels, strict=True)
+            )
+        )
+
+
+_Entry = tuple[ImagePattern, Credential]
+
+
+def _entries(auth: Mapping[str, _AuthEntry], source: str) -> tuple[_Entry, ...]:
+    """The keys of an answer. They may be URLs, and ``/v1/`` and ``/v2/`` count as the host alone."""
+    found = []
+    for text, entry in auth.items():
+        bare = text.removeprefix("https://") if text.startswith("https://") else text.removeprefix("http://")
+        parsed = _parsed(bare)
+        if parsed is None:
+            continue
+        host, path = parsed
+        if path.startswith(("/v1/", "/v2/")):
+            path = path[3:]
+        pattern = ImagePattern.of(host + ("" if path == "/" else path))
+        if pattern is not None:
+            credential = Credential(entry.username, entry.password, source=source, key=pattern.text)
+            found.append((pattern, credential))
+    return tuple(found)
+
+
+def _keyring(entries: Sequence[_Entry], host: str, repository: str) -> list[Credential]:
+    """The credentials to try, those of the greater key first; those of Docker Hub by its other name if there are no
+    others."""
+    ordered = sorted(entries, key=lambda entry: entry[0].text.encode("utf-8", "surrogateescape"), reverse=True)
+    found = [credential for pattern, credential in ordered if pattern.matches(host, repository)]
+    if not found and host == DOCKER_HUB:
+        found = [credential for pattern, credential in ordered if pattern.text == _DEFAULT_REGISTRY]
+    return deduplicated(found)
+
+
+def _parsed(text: str) -> tuple[str, str] | None:
+    """Host and path of a URL without a scheme; None: Go cannot parse it."""
+    if any(ord(character) < 0x20 or ord(character) == 0x7F for character in text):
+        return None
+    rest, _, fragment = text.partition("#")
+    authority, slash, path = rest.partition("?")[0].partition("/")
+    user, at, host = authority.rpartition("@")
+    if _ESCAPE.search(path) or _ESCAPE.search(fragment):
+        return None
+    if at and (_USER_INFO.fullmatch(user) is None or _ESCAPE.search(user)):
+        return None
+    checked = _address(host) if host.startswith("[") else _name(host)
+    return None if checked is None else (checked, unquote(slash + path, errors="surrogateescape"))
+
+
+def _name(host: str) -> str | None:
+    name, colon, port = host.partition(":")
+    if "[" in host or _PORT.fullmatch(colon + port) is None or _ESCAPE.search(host):
+        return None
+    # Only characters beyond ASCII may be escaped.
+    ascii_ = "".join(character for character in re.sub("%[89A-Fa-f][0-9A-Fa-f]", "", name) if character.isascii())
+    return unquote(host, errors="surrogateescape") if _HOST.fullmatch(ascii_) else None
+
+
+def _address(host: str) -> str | None:
+    address, _, rest = host[1:].rpartition("]")
+    try:
+        ipaddress.IPv6Address(address.replace("%25", "%", 1) if "%25" in address else address)
+    except ValueError:
+        return None
+    return f"[{unquote(address)}]{rest}" if _PORT.fullmatch(rest) else None
+
+
+def _split(host: str) -> tuple[tuple[str, ...], str]:
+    """Labels and port; an address loses its brackets where there is a port."""
+    if host.startswith("["):
+        address, _, port = host.partition("]")
+        return (tuple(address[1:].split(".")), port[1:]) if port.startswith(":") else (tuple(host.split(".")), "")
+    name, _, port = host.partition(":")
+    return tuple(name.split(".")), port
+
+
+def _glob(label: str) -> re.Pattern[str]:
+    """``*`` is any text; possessive, so that many of them cost no more than the length of both."""
+    first, *parts = (re.escape(part) for part in re.split(r"\*+", label))
+    if not parts:
+        return re.compile(first, re.DOTALL)
+    middle = "".join(f"(?>.*?{part})" for part in parts[:-1])
+    return re.compile(f"{first}{middle}.*{parts[-1]}", re.DOTALL)

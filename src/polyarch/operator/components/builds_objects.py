@@ -186,7 +186,7 @@ def rbac(settings: OperatorSettings, cluster: ClusterCapabilities) -> list[Docum
     """ServiceAccount, roles and bindings."""
     home, may_read_secrets = settings.namespace, settings.secret_access == "byName"
     return [
-        service_account(names.ROLE, home),
+        service_account(names.ROLE, home, settings.account_annotations("builder")),
         *roles(names.ROLE, role_permissions(settings, cluster), home),
         *_machine_roles(settings, cluster),
         *([role(names.NAMESPACE_ROLE, IN_NAMESPACES, labels=labels(names.ROLE))] if may_read_secrets else []),

@@ -88,7 +88,7 @@ def placement_operands(
     features = OptionalFeatures.of(settings, cluster, policy)
     roles = (webhook_deployment(settings), controller_deployment(settings))
     documents = [
-        *service_accounts(settings.namespace),
+        *service_accounts(settings),
         *([operands.trusted_ca(names.CONTROLLER, settings.namespace)] if cluster.openshift else ()),
         *([readings_secret(settings.namespace)] if features.share_readings else ()),
         *([report_config_map(settings.namespace)] if features.reports else ()),
@@ -296,9 +296,12 @@ def pod_policy(settings: OperatorSettings) -> list[Document]:
     )
 
 
-def service_accounts(namespace: str = DEFAULT_NAMESPACE) -> list[Document]:
+def service_accounts(settings: OperatorSettings) -> list[Document]:
     """One ServiceAccount per role."""
-    return [service_account(role, namespace) for role in (names.WEBHOOK, names.CONTROLLER)]
+    return [
+        service_account(each.name, settings.namespace, settings.account_annotations(each.role))
+        for each in (webhook_deployment(settings), controller_deployment(settings))
+    ]
 
 
 def rbac(features: OptionalFeatures = OptionalFeatures()) -> list[Document]:  # noqa: B008 - a frozen value

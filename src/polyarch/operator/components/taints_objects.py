@@ -171,7 +171,7 @@ def rbac(settings: OperatorSettings, cluster: ClusterCapabilities, *, evicts: bo
     """ServiceAccount, roles and bindings."""
     home = settings.namespace
     documents = [
-        service_account(names.ROLE, home),
+        service_account(names.ROLE, home, settings.account_annotations("taints")),
         *roles(names.ROLE, role_permissions(settings, cluster, evicts=evicts), home),
     ]
     accounts = [(home, account) for account in ADDING]

@@ -325,16 +325,34 @@ def test_a_configuration_that_is_none_is_refused_with_its_file(change: Any, prob
     assert problem in str(caught.value)
 
 
+TOKEN = {"serviceAccountTokenAudience": "cloud", "requireServiceAccount": True, "cacheType": "ServiceAccount"}
 INVALID_PROVIDERS = {
     "a path as name": ({"name": "../evil"}, "providers[0].name: it is not the name of a program"),
     "two dots as name": ({"name": ".."}, "providers[0].name"),
-    "an old version": (
-        {"apiVersion": "credentialprovider.kubelet.k8s.io/v1alpha1"},
-        "providers[0].apiVersion: 'credentialprovider.kubelet.k8s.io/v1alpha1' is not known",
+    "a version to come": (
+        {"apiVersion": "credentialprovider.kubelet.k8s.io/v2"},
+        "providers[0].apiVersion: 'credentialprovider.kubelet.k8s.io/v2' is not known",
     ),
+    "a pattern that is no image's": ({"matchImages": ["a b.example"]}, "matchImages: 'a b.example' is not a pattern"),
+    "a pattern of several hosts": ({"matchImages": ["[ab].example"]}, "matchImages: '[ab].example' is not a pattern"),
     "a duration that is none": ({"defaultCacheDuration": "soon"}, "'soon' is not a duration such as 12h"),
     "nothing to match": ({"matchImages": []}, "providers[0].matchImages: it is empty"),
-    "tokens of service accounts": ({"tokenAttributes": {"x": 1}}, "providers[0].tokenAttributes: plugins that want"),
+    "tokens without audience": (
+        {"tokenAttributes": TOKEN | {"serviceAccountTokenAudience": ""}},
+        "providers[0].tokenAttributes: it has no serviceAccountTokenAudience",
+    ),
+    "tokens of nothing": ({"tokenAttributes": {"x": 1}}, "serviceAccountTokenAudience"),
+    "tokens of an old version": (
+        {"tokenAttributes": TOKEN, "apiVersion": "credentialprovider.kubelet.k8s.io/v1beta1"},
+        "providers[0].tokenAttributes: only credentialprovider.kubelet.k8s.io/v1 has it",
+    ),
+    "tokens by annotations of no account": (
+        {
+            "tokenAttributes": TOKEN
+            | {"requireServiceAccount": False, "requiredServiceAccountAnnotationKeys": ["example.com/role"]}
+        },
+        "requiredServiceAccountAnnotationKeys need requireServiceAccount: true",
+    ),
     "a number as argument": ({"args": [1]}, "$.providers[0].args[0]"),
     "no name": ({"name": None}, "$.providers[0].name"),
 }
@@ -390,3 +408,62 @@ async def test_a_real_plugin_is_run(tmp_path: Path) -> None:
     credentials = ProviderCredentials(ProviderConfiguration(parts.providers, str(tmp_path)), environ={})
     expected = base64.b64encode(b"r.cloud.example/team/x").decode() + "!"
     assert await users(credentials, "r.cloud.example/team/x:1") == [expected]
+
+
+@pytest.mark.req("RG-088")
+async def test_a_provider_that_needs_the_pods_token_is_never_run_and_says_so() -> None:
+    """Only where the registry refuses the image without it is the reason seen."""
+    plugins = Plugins(cloud=answer(**{"*.cloud.example": "u"}))
+    credentials = store(plugins, {"tokenAttributes": TOKEN})
+    assert await users(credentials, "r.cloud.example/x") == []
+    assert plugins.calls == []
+    reference, source = asked("r.cloud.example/x")
+    (warning,) = credentials.warnings(source)
+    assert warning.message.startswith("credential provider cloud wants a token of the pod's service account")
+    assert credentials.cached_candidates(reference, source) is None, "it is asked again, and warns again"
+
+
+@pytest.mark.req("RG-088")
+async def test_a_provider_that_takes_a_token_if_there_is_one_is_run_without() -> None:
+    """As kubelets run it for pods without a service account."""
+    plugins = Plugins(cloud=answer(**{"*.cloud.example": "u"}))
+    credentials = store(plugins, {"tokenAttributes": TOKEN | {"requireServiceAccount": False}})
+    assert await users(credentials, "r.cloud.example/x") == ["u"]
+    assert set(plugins.calls[0]["request"]) == {"kind", "apiVersion", "image"}
+
+
+@pytest.mark.req("RG-086")
+async def test_an_older_version_of_the_protocol_is_spoken() -> None:
+    version = "credentialprovider.kubelet.k8s.io/v1beta1"
+    said = answer(**{"*.cloud.example": "u"})
+    plugins = Plugins(cloud=HelperOutput(0, said.output.replace(b"k8s.io/v1", b"k8s.io/v1beta1")), newer=said)
+    assert await users(store(plugins, {"apiVersion": version}), "r.cloud.example/x") == ["u"]
+    assert plugins.calls[0]["request"]["apiVersion"] == version
+    assert await users(store(plugins, {"apiVersion": version, "name": "newer"}), "r.cloud.example/x") == []
+
+
+@pytest.mark.req("RG-086")
+async def test_answers_of_several_plugins_make_one_keyring() -> None:
+    """The longer key first, whichever plugin it is from."""
+    plugins = Plugins(
+        cloud=answer(**{"r.cloud.example": "host"}), second=answer(**{"r.cloud.example/team": "team", "*": "none"})
+    )
+    assert await users(store(plugins, {}, {"name": "second"}), "r.cloud.example/team/x") == ["team", "host"]
+
+
+@pytest.mark.req("RG-086")
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [({"index.docker.io": "hub"}, ["hub"]), ({"https://index.docker.io/v1/": "hub"}, ["hub"]),
+     ({"index.docker.io": "hub", "docker.io": "other"}, ["other"]), ({"index.docker.io/library": "hub"}, [])],
+)  # fmt: skip
+async def test_docker_hub_has_another_name_that_counts_last(keys: dict[str, str], found: list[str]) -> None:
+    plugins = Plugins(cloud=answer(**keys))
+    assert await users(store(plugins, {"matchImages": ["docker.io"]}), "nginx") == found
+
+
+async def test_a_pattern_of_many_stars_costs_no_more_than_its_length() -> None:
+    """Keys are the plugin's, and a host may be long."""
+    host = f"{'a' * 60}b.example"
+    plugins = Plugins(cloud=answer(**{"*a" * 60 + "*c.example": "u"}))
+    assert await users(store(plugins, {"matchImages": ["*.example"]}), f"{host}/x") == []
