@@ -55,7 +55,12 @@ FIRST: Mapping[str, tuple[str, ...]] = {
     "commanded": ("test_taint_commands", "test_taint_clean"),
     "scheduled": ("test_numa_scheduling",),
     "guide": ("test_guide_commands",),
-    "running": ("test_packaging_chart_life", "test_operator_node_loss", "test_packaging_bundle"),
+    "running": (
+        "test_packaging_chart_life",
+        "test_credential_plugins",
+        "test_operator_node_loss",
+        "test_packaging_bundle",
+    ),
     "image": ("test_packaging_image",),
     "exporters": ("test_numa_exporter",),
     "owner": ("test_owner_operator",),

@@ -330,6 +330,26 @@ async def test_a_secret_that_is_made_later_is_seen(cluster):
         assert architectures(await cluster.released(namespace, "app", seconds=30)) == ["arm64"]
 
 
+@pytest.mark.req("PL-330", "PL-336")
+async def test_the_second_pod_of_a_denied_image_waits_for_one_answer_of_its_own_namespace_alone(cluster):
+    """As of images that nodes pull by an identity of their own, for which polyarch has no credentials."""
+    image = "registry.example.com/private/denied:1"
+    await cluster.seed({image: PRIVATE})
+
+    async def seconds(namespace, name):
+        await cluster.create(pod(image, name=name), namespace)
+        began = time.monotonic()
+        assert architectures(await cluster.released(namespace, name, seconds=60)) is None
+        return time.monotonic() - began
+
+    async with cluster.namespace() as mine, cluster.namespace() as theirs:
+        assert await seconds(mine, "first") >= 25
+        assert await seconds(mine, "second") < 20
+        assert await seconds(mine, "third") < 20
+        assert await seconds(theirs, "first") >= 25, "nobody else has waited for it there"
+        assert await seconds(theirs, "second") < 20
+
+
 @pytest.mark.req("PL-423", "PL-900")
 async def test_the_global_pull_secret_counts_while_it_exists(cluster):
     """Created, used by pods without secrets, deleted, gone."""

@@ -35,6 +35,7 @@ from polyarch.kube.manager import Components, Leadership, Process, Role, leader_
 from polyarch.kube.queue import Tenants, WorkQueue
 from polyarch.kube.resources import CONFIGMAPS
 from polyarch.objects import ObjectKey
+from polyarch.oci.auth.credential_plugins import ProviderCredentials
 from polyarch.oci.inspector import InspectorOptions, open_inspector
 from polyarch.oci.pull_sources import Configuration
 from polyarch.oci.settings import CLUSTER
@@ -300,8 +301,10 @@ async def open_build_registries(process: Process) -> AsyncIterator[BuildServices
     )
     metrics = BuildMetrics(process.metrics)
     counted = metrics.counting(registry_metrics(process.metrics))
+    plugins = settings.credential_providers
+    providers = ProviderCredentials(plugins, clock=process.clock) if plugins is not None else None
     async with open_inspector(wiring, clock=process.clock, metrics=counted) as inspector:
-        yield BuildServices(Registries(inspector), metrics)
+        yield BuildServices(Registries(inspector, providers), metrics)
 
 
 def texts(settings: RegistrySettings) -> tuple[str, str]:

@@ -303,7 +303,8 @@ def test_every_flag_that_a_role_is_given_is_one_of_its_own(
         words = [each.replace(f"$({variable})", value) for each in words]
     words = [each.replace("/etc/polyarch/registries", str(tmp_path)) for each in words]
     (tmp_path / "ca.crt").touch()
-    (tmp_path / "credential-providers.yaml").write_text(EVERYTHING["registries"]["credentialProviders"]["configuration"])
+    providers = EVERYTHING["registries"]["credentialProviders"]["configuration"]
+    (tmp_path / "credential-providers.yaml").write_text(providers)
     assert main(words) == 0, words
     usual = started.pop()
     for flag in set(words[2:]) - AS_USUAL:

@@ -61,7 +61,8 @@ from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, JOBS, SECRETS
 from polyarch.kube.store import Store, WriteExpectations
 from polyarch.objects import DOCKER_CONFIG_JSON, ObjectKey, ObjectMeta, Unstructured
-from polyarch.oci.auth.credential_stores import CredentialStore
+from polyarch.oci.auth.credential_plugins import ProviderCredentials
+from polyarch.oci.auth.credential_stores import ChainedCredentials, CredentialStore
 from polyarch.oci.auth.credentials import MalformedDocument
 from polyarch.oci.inspection import Inspection, InspectionError, Status
 from polyarch.oci.inspector import Inspector
@@ -448,10 +449,14 @@ def _owner_uids(metadata: Mapping[str, Any]) -> set[str]:
 
 class Registries:
     """The registries as builds use them: one inspector for all, the credentials of each build for itself, and
-    each namespace with a share of its own (``tenant``)."""
+    each namespace with a share of its own (``tenant``).
 
-    def __init__(self, inspector: Inspector) -> None:
+    ``providers``: credentials of the cloud, which are for reading alone: what they could write is not a build's.
+    """
+
+    def __init__(self, inspector: Inspector, providers: ProviderCredentials | None = None) -> None:
         self._inspector = inspector
+        self._providers = providers
 
     async def inspect(self, reference: str, *, credentials: CredentialStore, fresh: bool, tenant: str) -> Inspection:
         """The answer for one reference; a text that is none is an answer too."""
@@ -460,6 +465,8 @@ class Registries:
         except InvalidReference as error:
             nowhere = Reference("docker", "", reference)
             return Inspection(nowhere, Status.ERROR, error=InspectionError.of("malformed", str(error)))
+        if self._providers is not None:
+            credentials = ChainedCredentials([credentials, self._providers.of(tenant)])
         return await self._inspector.inspect(named, credentials=credentials, fresh=fresh, tenant=tenant)
 
     async def head(self, reference: str, *, credentials: CredentialStore, tenant: str) -> HeadResult:
