@@ -18,7 +18,7 @@ from polyarch.sandbox.errors import SilentStepProgress
 
 ROOT = Path(__file__).parents[2]
 BUILT = [peer.name for peer in PEERS if peer.origin is Origin.GO]
-TOGETHER = ("kubelet-managers", "scheduler-filters")
+TOGETHER = ("kubelet-managers", "scheduler-filters", "credential-providers")
 """Programs of one module that one ``go build`` makes."""
 GO = """#!/bin/sh
 case "$1" in

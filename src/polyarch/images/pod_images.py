@@ -4,6 +4,7 @@ Every feature that decides by a pod's images uses these values and words, so tha
 two events about one image agree. Answers come from ``polyarch.oci``. Two functions cache their results, because many
 pods have the same images and parsing them again would be half of the time of an admission."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -295,6 +296,40 @@ def _host(use: ImageUse, inspection: Inspection) -> str:
 def _digest_note(inspection: Inspection) -> str:
     """The first 12 hex digits; an answer from a platforms file may have no digest."""
     return inspection.digest.partition(":")[2][:12] or "resolved"
+
+
+# -- images that could not be read -------------------------------------------------------------------------------------
+
+PAGES: Final = "https://github.com/polyarch/polyarch/blob/main/docs/guide"
+PRIVATE_REGISTRIES: Final = f"{PAGES}/placement.md#private-registries"
+CLOUD_PAGES: Final = {
+    "On EKS": (f"{PAGES}/eks.md", r".*\.dkr[.-]ecr(-fips)?\..*\.(amazonaws\.com(\.cn)?|on\.aws)|public\.ecr\.aws"),
+    "On GKE": (f"{PAGES}/gke.md", r"(.*\.)?gcr\.io|.*\.pkg\.dev"),
+    "On AKS": (f"{PAGES}/aks.md", r".*\.azurecr\.(io|cn|us|de)"),
+}
+"""The page of each cloud whose nodes pull by an identity of their own, and its registries (a pattern of hosts)."""
+_UNREAD: Final = {"auth": "refused (401 or 403)", "absent": "not found"}
+"""Words by failure class; every other one is a registry that gave no answer, but for invalid content."""
+
+
+def unread_images(images: Iterable[ImageFacts]) -> dict[str, tuple[ImageFacts, ...]]:
+    """Images that registries did not show, each once, by how: ``refused …``, ``not found``, ``unreachable``."""
+    failed = {each.text: each for each in images if each.error_class not in ("", "content")}
+    found: dict[str, list[ImageFacts]] = {word: [] for word in (*_UNREAD.values(), "unreachable")}
+    for each in failed.values():
+        found[_UNREAD.get(each.error_class, "unreachable")].append(each)
+    return {word: tuple(several) for word, several in found.items() if several}
+
+
+def cure(refused: Iterable[ImageFacts]) -> str:
+    """What lets polyarch read images that registries refuse to it, with the page that says how; empty for none."""
+    hosts = {each.host.partition(":")[0] for each in refused}
+    if not hosts:
+        return ""
+    pages = [page for page, pattern in CLOUD_PAGES.values() if any(re.fullmatch(pattern, host) for host in hosts)]
+    if pages:
+        return f"give polyarch an identity that may read them, as the nodes have: {', '.join(pages)}"
+    return f"give their pods pull secrets, or polyarch credentials for all: {PRIVATE_REGISTRIES}"
 
 
 # -- words for people --------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from polyarch.images.pod_images import cure, unread_images
 from polyarch.platforms import NodePlatform
 from polyarch.reports.document import (
     Blocker,
@@ -123,7 +124,7 @@ def make_report(
         taints=taints_part(judged, facts),
         builds=FeatureSection(facts.builds) if facts.builds else None,
         node_drift=node_drift(judged, facts) if wishes.node_drift else None,
-        notes=tuple(_notes(facts, judge, basis, judged)),
+        notes=(*_notes(facts, judge, basis, judged), *_unread(judged)),
     )
 
 
@@ -186,6 +187,18 @@ def _notes(
     unknown = sorted(node.name for node in facts.nodes if not node.architecture)
     if unknown:
         yield f"{len(unknown)} nodes name no architecture and count for no target: {', '.join(unknown[:MAX_NAMES])}"
+
+
+def _unread(judged: Iterable[WorkloadAssessment]) -> Iterator[str]:
+    """How many images could not be read, by how; polyarch in the cluster may read more, or less."""
+    unread = unread_images(image for each in judged for image in each.images)
+    if not unread:
+        return
+    counts = ", ".join(f"{len(images)} {how}" for how, images in unread.items())
+    number = sum(map(len, unread.values()))
+    said = f"{number} {'image' if number == 1 else 'images'} could not be read: {counts}"
+    advice = cure(unread.get("refused (401 or 403)", ()))
+    yield f"{said}; {advice}" if advice else said
 
 
 # -- the comparison with a former report: what became ready, what got worse, what came and went ------------------------

@@ -22,8 +22,10 @@ from report_world import (
 )
 
 from polyarch.objects import ObjectMeta, RuntimeClass
+from polyarch.oci.inspection import Status
 from polyarch.placement.api import ClusterPodPlacementConfig, PlacementPolicy
 from polyarch.reports.document import Verdict
+from polyarch.reports.facts import ImageRecord
 from polyarch.taints.api import ArchitectureTaints
 from polyarch.tolerations import Taint
 
@@ -280,3 +282,42 @@ def test_an_unknown_image_names_class_and_host_and_never_counts_as_movable() -> 
     (reason,) = answer_of(report, "w").reasons
     assert (reason.image, reason.value) == (AWAY, "transient quay.io (network)")
     assert [each.ready_share for each in report.sums] == [0.0, 0.0]
+
+
+@pytest.mark.req("RP-017")
+def test_images_that_could_not_be_read_are_counted_by_how_and_the_cure_is_named() -> None:
+    """Each once, however many workloads have it; what was read and is no image of a platform is not among them."""
+    ecr = "123456789012.dkr.ecr.eu-central-1.amazonaws.com"
+    failures = (
+        ImageRecord(f"{ecr}/a:1", Status.ERROR, code="unauthorized", host=ecr, http_status=401),
+        ImageRecord(f"{ecr}/b:1", Status.ERROR, code="denied", host=ecr, http_status=403),
+        ImageRecord("quay.io/acme/gone:1", Status.ERROR, code="not-found", host="quay.io", http_status=404),
+        ImageRecord("quay.io/acme/late:1", Status.ERROR, code="rate-limited", host="quay.io", http_status=429),
+        ImageRecord("quay.io/acme/odd:1", Status.ERROR, code="malformed", host="quay.io"),
+    )
+    workloads = [workload(f"w{at}", each.image) for at, each in enumerate((*failures, failures[0]))]
+    notes = report_of(cluster(*workloads, workload("away", AWAY)), *failures).notes
+    page = "https://github.com/polyarch/polyarch/blob/main/docs/guide/eks.md"
+    counts = "5 images could not be read: 2 refused (401 or 403), 1 not found, 2 unreachable"
+    assert notes == (f"{counts}; give polyarch an identity that may read them, as the nodes have: {page}",)
+    assert report_of(cluster(workload("w", BOTH))).notes == ()
+
+
+@pytest.mark.req("RP-017")
+@pytest.mark.parametrize(
+    ("host", "page"),
+    [
+        ("123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn", "eks.md"),
+        ("123456789012.dkr-ecr.eu-central-1.on.aws", "eks.md"),
+        ("europe-west3-docker.pkg.dev", "gke.md"),
+        ("eu.gcr.io", "gke.md"),
+        ("shop.azurecr.io", "aks.md"),
+        ("quay.io", "placement.md#private-registries"),
+        ("gcr.io.example.com", "placement.md#private-registries"),
+        ("registry.example.com:5000", "placement.md#private-registries"),
+    ],
+)
+def test_the_cure_of_a_refused_image_is_the_page_of_its_cloud(host: str, page: str) -> None:
+    refused = ImageRecord(f"{host}/a:1", Status.ERROR, code="denied", host=host, http_status=403)
+    (note,) = report_of(cluster(workload("w", refused.image)), refused).notes
+    assert note.endswith(f"/docs/guide/{page}")
