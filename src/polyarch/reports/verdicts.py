@@ -102,7 +102,8 @@ class WorkloadAssessor:
         pod, refused = with_runtime_class(workload.template, self.facts.runtime_classes)
         case = placement.examine(self._facts(workload, pod))
         # Every new node gets a pod of a DaemonSet, whoever places the others: the network of kube-system, say.
-        if not workload.is_daemon_set and (case.rule in EXCLUDING or _is_of_system(workload.namespace)):
+        comes_anyway = workload.is_daemon_set and case.rule is not PlacementReason.OPERATOR_NAMESPACE
+        if not comes_anyway and (case.rule in EXCLUDING or _is_of_system(workload.namespace)):
             return WorkloadAssessment(workload, is_excluded=True)
         images = images_of(workload.template, searched=case.settings.short_names_searched)
         read = image_facts(images, answers, final=True, stale_for=case.settings.images_stale_for)
