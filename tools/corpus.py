@@ -145,7 +145,7 @@ def count_kinds(found: Scan, answers: ImageInspections, kinds: dict[str, KindTal
         if runs_nothing(subject.group) and not is_known(subject.kind, subject.group):
             continue
         pods = [each for each in found.pod_specs if each.object is subject]
-        left = unknown_images(subject, {id(image.node) for each in pods for image in each.images})
+        left = unknown_images(subject.node, subject.pointer, {id(image.node) for each in pods for image in each.images})
         left = [each for each in left if "/relatedImages/" not in each[2] and "/annotations/" not in each[2]]
         if not left and not any(each.images for each in pods):
             continue

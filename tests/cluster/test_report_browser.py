@@ -217,6 +217,19 @@ async def test_on_paper_there_are_no_controls_and_on_a_small_screen_nothing_stic
     assert await page.seen("form", "nav", "#workloads tbody tr") == {"form": 0, "nav": 0, "#workloads tbody tr": 60}
 
 
+@pytest.mark.req("RP-021")
+@pytest.mark.parametrize("pixels", [718, 1047], ids=["upright", "landscape"])
+async def test_on_paper_every_column_of_every_table_is_there(page: Page, small: Path, pixels: int) -> None:
+    """Of A4 with margins of 10 mm. What sticks out there is cut off, and nobody can scroll."""
+    await page.size(pixels, 1000)
+    await page.open(small)
+    await page.printing()
+    cells = "[...document.querySelectorAll('#whole th, #whole td')]"
+    outside = f"{cells}.filter(each => each.getBoundingClientRect().right > {pixels}).map(each => each.innerText)"
+    assert await page.value(outside) == []
+    assert await page.value(f"{cells}.length") > 100
+
+
 @pytest.mark.req("RP-022")
 async def test_2000_workloads_are_there_in_one_and_a_half_seconds(page: Page, files: Callable[[Report], Path]) -> None:
     path = files(report(2000))

@@ -236,7 +236,9 @@ async def test_a_tool_that_applies_its_manifest_again_and_again_is_answered_ever
             now = "ppc64le" in await place.tolerated("synced")
             added, before = added + (now and not before), now
             if now:
-                await place.client.apply(DAEMONSETS, manifest, field_manager="argocd-controller", force=True)
+                await place.client.apply(
+                    DAEMONSETS, manifest, namespace=place.namespace, field_manager="argocd-controller"
+                )
                 before = "ppc64le" in await place.tolerated("synced")
             await asyncio.sleep(0.5)
         reasons = [event["reason"] for event in await warnings(place.client, place.namespace, "synced")]

@@ -231,7 +231,12 @@ def _curve(place: int, sums: TargetSums) -> Markup:
         tag(
             "details",
             tag("summary", f"The numbers for {sums.target}"),
-            table(name, f"What could run on {sums.target} with so many images fixed", columns, rows),
+            table(
+                name,
+                f"What could run on {sums.target} once constraints are lifted and so many images are fixed",
+                columns,
+                rows,
+            ),
             tag("p", f"{left} more are in the report as JSON.") if left else None,
         ),
     )
@@ -241,7 +246,7 @@ def _told(sums: TargetSums) -> str:
     """The first point from which on more images bring little, in words: nine tenths of what all of them bring."""
     first, last = sums.curve[0].share, sums.curve[-1].share
     enough = next((each for each in sums.curve if each.share - first >= 0.9 * (last - first)), sums.curve[-1])
-    lead = f"{percent(first)} could run with no image fixed"
+    lead = f"{percent(first)} could run once constraints are lifted and no image is fixed"
     if enough is sums.curve[-1]:
         return f"{lead}, {percent(last)} with {counted(enough.images, 'image')} fixed."
     many = counted(enough.images, "image")

@@ -216,8 +216,8 @@ def curve(sums: TargetSums) -> Markup:
 def _words(sums: TargetSums) -> str:
     first, last = sums.curve[0], sums.curve[-1]
     return (
-        f"Of the weight, {percent(first.share)} could run on {sums.target} with no image fixed, "
-        f"{percent(last.share)} with {counted(last.images, 'image')} fixed"
+        f"Of the weight, {percent(first.share)} could run on {sums.target} once constraints are lifted and no image is "
+        f"fixed, {percent(last.share)} with {counted(last.images, 'image')} fixed"
     )
 
 

@@ -39,12 +39,16 @@ def table(header: Sequence[str], rows: Iterable[Row], *, colour: bool = False, w
     widths = [max(cells[column].width for _, cells in printed) for column in range(len(header))]
     below: int | None = None
     if width is not None:
-        columns = zip(*(cells for cells, _ in given), strict=True)
-        least = [min(natural, _least(column)) for natural, column in zip(widths, columns, strict=True)]
-        fitted = fitting(widths, least, width - len(GAP) * (len(header) - 1))
-        if len(header) > 1 and fitted[-1] < min(widths[-1], ROOM_FOR_LAST):
-            below = width - len(GAP)
-            fitted = fitting(widths[:-1], least[:-1], width - len(GAP) * (len(header) - 2))
+        columns = list(zip(*(cells for cells, _ in given), strict=True))
+        for breaks in (False, True):  # a name that is broken cannot be copied
+            least = [min(natural, _least(each, breaks=breaks)) for natural, each in zip(widths, columns, strict=True)]
+            fitted = fitting(widths, least, width - len(GAP) * (len(header) - 1))
+            below = None
+            if len(header) > 1 and fitted[-1] < min(widths[-1], ROOM_FOR_LAST):
+                below = width - len(GAP)
+                fitted = fitting(widths[:-1], least[:-1], width - len(GAP) * (len(header) - 2))
+            if sum(fitted) + len(GAP) * (len(fitted) - 1) <= width:
+                break
         widths = fitted
     return "".join(
         f"{styled(line, style, colour=colour)}\n" for style, cells in printed for line in _lines(cells, widths, below)
@@ -74,10 +78,13 @@ def _lines(cells: Sequence[StyledText], widths: Sequence[int], below: int | None
         yield from (f"{GAP}{line}" for line in folded(cells[-1].shown, below))
 
 
-def _least(column: Sequence[str | StyledText]) -> int:
-    """What a column needs: the words of its heading, and what is drawn in it."""
+def _least(column: Sequence[str | StyledText], *, breaks: bool) -> int:
+    """What a column needs: the words of its heading, what is drawn in it and, unless it ``breaks`` them, the words of
+    its cells."""
     heading, *cells = column
-    words = [len(word) for word in heading.split()] if isinstance(heading, str) else []
+    words = [
+        len(word) for each in (heading, *([] if breaks else cells)) if isinstance(each, str) for word in each.split()
+    ]
     return max(NARROWEST, *words, *(cell.width for cell in cells if isinstance(cell, StyledText)))
 
 

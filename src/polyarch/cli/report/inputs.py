@@ -24,6 +24,8 @@ from polyarch.images.pull_secrets import PullSecrets, SecretClient
 from polyarch.kube.client import Client
 from polyarch.kube.resources import RUNTIME_CLASSES, SECRETS
 from polyarch.kube.schema import Schema
+from polyarch.manifests.scan import kinds
+from polyarch.manifests.scan.pod_specs import unknown_images
 from polyarch.objects import ObjectMeta, PartialObjectMetadata, RuntimeClass, Secret
 from polyarch.oci.auth.credential_stores import ChainedCredentials, CredentialStore
 from polyarch.oci.concurrency import map_concurrently
@@ -216,7 +218,8 @@ def facts_from(paths: Sequence[str], note: "Notes") -> ReportFacts:
         except UsageError as error:
             if os.path.normpath(document.file) in named:
                 raise
-            note(f"left out: {error}")
+            note(f"{LEFT_OUT}{error}")
+    found.note_rollouts_without_template()
     workloads = workloads_of(scaled(found.makers, scales_of(found.scales)), found.pods)
     if not workloads:
         raise UsageError(f"{', '.join(paths)}: nothing to report on; expected pods or objects with pod templates")
@@ -232,6 +235,10 @@ def facts_from(paths: Sequence[str], note: "Notes") -> ReportFacts:
     )
 
 
+LEFT_OUT: Final = "left out: "
+"""A note begins so that says what the report knows nothing of."""
+
+
 class Notes:
     """What was found besides, said once each."""
 
@@ -241,6 +248,11 @@ class Notes:
     def __call__(self, text: str) -> None:
         if text not in self.texts:
             self.texts.append(text)
+
+    @property
+    def left_out(self) -> int:
+        """Number of things that may run, and of which nothing is known."""
+        return sum(each.startswith(LEFT_OUT) for each in self.texts)
 
 
 class _Found:
@@ -288,7 +300,13 @@ class _Found:
             case ARCHITECTURE_TAINTS.kind:
                 self.singletons[document.kind] = _singleton(document, ArchitectureTaints, architecture_taints())
             case _:
-                self.makers += _others(document)
+                others = list(_others(document))
+                self.makers += others
+                if not others and (image := _unknown_image(document)):
+                    self._note(
+                        f"{LEFT_OUT}{document.where}: {document.kind} {document.name} names {image}, and polyarch does "
+                        "not know the kind"
+                    )
 
     def _add(self, maker: Workload) -> None:
         """Another group's kind of the same name, such as Volcano's Job, has its pods elsewhere: that nothing is in the
@@ -297,8 +315,27 @@ class _Found:
             self.makers.append(maker)
         else:
             self._note(
-                f"left out: {maker.source}: {maker.kind} {maker.metadata.name} has no containers at {maker.path}"
+                f"{LEFT_OUT}{maker.source}: {maker.kind} {maker.metadata.name} has no containers at {maker.path}"
             )
+
+    def note_rollouts_without_template(self) -> None:
+        """An Argo Rollout whose ``workloadRef`` names what is not in the files runs nobody knows what."""
+        known = {(each.metadata.namespace, each.kind, each.metadata.name) for each in self.makers}
+        for each in self.scales:
+            if each.kind not in _AUTOSCALERS and (target := _target(each, "workloadRef")) not in known:
+                namespace, kind, name = target
+                self._note(
+                    f"{LEFT_OUT}{each.where}: {each.kind} {each.name} takes its pods from {kind} {namespace}/{name}, "
+                    "which is not here"
+                )
+
+
+def _unknown_image(document: FileDocument) -> str:
+    """The first image that an object of a kind names that nobody knows; empty: it seems to run nothing."""
+    group = str(document.content.get("apiVersion") or "").rpartition("/")[0]
+    if document.node is None or kinds.is_known(document.kind, group) or kinds.runs_nothing(group):
+        return ""
+    return next((text for text, _, _ in unknown_images(document.node, "", set())), "")
 
 
 _AUTOSCALERS: Final = {

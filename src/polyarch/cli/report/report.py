@@ -102,7 +102,7 @@ def run_report(
     emit(outputs, lambda form, colour: rendered(report, form, colour=colour))
     for note in notes.texts:
         messages.note(note)
-    code = limit.exit_code(report)
+    code = limit.exit_code(report, notes.left_out)
     if not known.found.complete:
         messages.note("interrupted: images that were not asked for yet count as unknown")
         return 3
@@ -110,7 +110,7 @@ def run_report(
     if missing:
         messages.note(f"not allowed to list {' and '.join(missing)}: without them a report says little")
         return 3
-    for problem in limit.problems(report):
+    for problem in limit.problems(report, notes.left_out):
         messages.note(problem)
     return code
 
@@ -230,16 +230,20 @@ class ExitThresholds(NamedTuple):
     fail_under: float | None
     max_unknown: int | None
 
-    def exit_code(self, report: Report) -> int:
-        """3: too much is unknown to tell; 1: less than ``--fail-under`` could run on a target."""
-        if self.max_unknown is not None and unknown_workloads(report) > self.max_unknown:
+    def exit_code(self, report: Report, left_out: int = 0) -> int:
+        """3: too much is unknown to tell; 1: less than ``--fail-under`` could run on a target. ``left_out``: what may
+        run besides, and was not understood."""
+        if self.max_unknown is not None and unknown_workloads(report) + left_out > self.max_unknown:
             return 3
         return 1 if any(self._short(report)) else 0
 
-    def problems(self, report: Report) -> Iterator[str]:
+    def problems(self, report: Report, left_out: int = 0) -> Iterator[str]:
         """In words."""
         unknown = unknown_workloads(report)
-        if self.max_unknown is not None and unknown > self.max_unknown:
+        if self.max_unknown is not None and left_out and unknown + left_out > self.max_unknown:
+            said = counted(left_out, "object was", "objects were")
+            yield f"{said} left out, which count as unknown, and at most {self.max_unknown} may be (--max-unknown)"
+        elif self.max_unknown is not None and unknown > self.max_unknown:
             said = counted(unknown, "workload is", "workloads are")
             yield f"{said} unknown, and at most {self.max_unknown} may be (--max-unknown)"
         yield from self._short(report)

@@ -249,7 +249,7 @@ def check_unchecked(facts: ObjectFacts) -> Iterator[FindingDraft]:
     if "mage" not in subject.document.chunk:
         return
     taken = {id(image.node) for each in facts.pods for image in each.pod_spec.images}
-    found = unknown_images(subject, taken)
+    found = unknown_images(subject.node, subject.pointer, taken)
     if not found:
         return
     text, node, where = found[0]

@@ -753,15 +753,15 @@ def _along(node: Node | None, where: str, path: str) -> Iterator[tuple[MappingNo
         yield from _along(get(node, key), where + pointer(key), rest)
 
 
-def unknown_images(subject: KubeObject, taken: set[int]) -> list[tuple[str, Node, str]]:
-    """What looks like an image in an object, outside of its status and of the nodes whose ``id()`` is ``taken``: text,
-    node, pointer.
+def unknown_images(root: Node, where: str, taken: set[int]) -> list[tuple[str, Node, str]]:
+    """What looks like an image in an object that begins at ``root``, with the pointer ``where``, outside of its status
+    and of the nodes whose ``id()`` is ``taken``: text, node, pointer.
 
     A text with a tag, a digest or a registry below a key such as ``image`` or ``sidecarImage``, or a mapping ``image``
     with a repository.
     """
     found: list[tuple[str, Node, str]] = []
-    stack: list[tuple[Node, str]] = [(subject.node, subject.pointer)]
+    stack: list[tuple[Node, str]] = [(root, where)]
     visited: set[int] = set()
     while stack:
         node, where = stack.pop()
@@ -770,7 +770,7 @@ def unknown_images(subject: KubeObject, taken: set[int]) -> list[tuple[str, Node
         visited.add(id(node))
         below: list[tuple[Node, str]] = []
         for key, child in effective(node):
-            if key == "status" and node is subject.node:
+            if key == "status" and node is root:
                 continue
             here = where + pointer(key)
             if isinstance(child, ScalarNode):

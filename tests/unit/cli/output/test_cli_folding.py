@@ -51,6 +51,17 @@ def test_the_widest_columns_give_way(widths: list[int], least: list[int], most: 
     assert fitting(widths, least, most) == found
 
 
+def test_a_name_is_broken_only_where_there_is_no_room_for_it() -> None:
+    """What is broken cannot be copied; sentences of other columns give way first."""
+    rows = [Row(("team/Deployment/billing", IMAGE, "a sentence of many words " * 4))]
+    header = ("WORKLOAD", "IMAGE", "WHY")
+    for width in (140, 120, 100, 84):
+        lines = table(header, rows, width=width).splitlines()
+        assert max(map(cell_len, lines)) <= width
+        assert any(IMAGE in line for line in lines), width
+    assert IMAGE not in table(header, rows, width=60)
+
+
 def test_a_table_is_as_wide_as_the_terminal_and_what_is_drawn_stays_whole() -> None:
     rows = [Row((IMAGE, StyledText("\x1b[32m████\x1b[0m", 4), "a sentence of many words " * 4), "red")]
     whole = table(("IMAGE", "SHARE", "WHY"), rows)

@@ -190,6 +190,42 @@ def test_exit_codes(report: Command, manifests: str, options: tuple[str, ...], c
     assert report("-f", "given.yaml", "--target", "arm64", *options).code == code
 
 
+LEFT_OUT = {
+    "an unknown kind": """
+apiVersion: example.com/v1
+kind: Widget
+metadata: {name: w, namespace: shop}
+spec: {image: "quay.io/team/only:1", replicas: 3}
+""",
+    "a Rollout whose template is elsewhere": """
+apiVersion: argoproj.io/v1alpha1
+kind: Rollout
+metadata: {name: r, namespace: shop}
+spec: {replicas: 5, workloadRef: {apiVersion: apps/v1, kind: Deployment, name: gone}}
+""",
+    "a workload without containers": """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: d, namespace: shop}
+spec: {template: {spec: {containers: null}}}
+""",
+}
+
+
+@pytest.mark.req("RP-023")
+@pytest.mark.parametrize("document", LEFT_OUT.values(), ids=LEFT_OUT)
+def test_what_is_not_understood_is_not_ready_for_a_gate(report: Command, document: str) -> None:
+    """It was left out, and a gate passed over it."""
+    report.write("given.yaml", f"{READY}\n---{document}")
+    arguments = ("-f", "given.yaml", "--target", "arm64")
+    ran = report(*arguments, "--fail-under", "10")
+    assert ran.code == 3
+    assert "left out: given.yaml, document" in ran.err
+    assert "1 object was left out, which count as unknown" in ran.err
+    assert report(*arguments, "--fail-under", "10", "--max-unknown", "1").code == 0
+    assert report(*arguments).code == 0
+
+
 @pytest.mark.req("RP-023")
 def test_every_target_has_to_reach_the_limit_and_the_one_that_does_not_is_named(report: Command) -> None:
     ran = report("-f", "all.yaml", "--target", "amd64", "--target", "arm64", "--fail-under", "90")
