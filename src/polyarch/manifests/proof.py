@@ -80,8 +80,13 @@ def prove(
         after = source.replaced(text)
         old, new = documents if documents and not added else (compose(source), compose(after))
         _prove_breaks(source, text)
+        by_chunk: dict[int, list[_Comparison]] = {}
         for before, found, own in _pairs(old, new, operations, added or {}):
-            _Comparison(before, found, own, uncommented=uncommented).run()
+            comparison = _Comparison(before, found, own)
+            comparison.run()
+            by_chunk.setdefault(before.chunk_start, []).append(comparison)
+        for compared in by_chunk.values():
+            _prove_comments(compared, uncommented=uncommented)
     except _Difference as difference:
         return str(difference)
     except SyntaxProblem as problem:
@@ -201,11 +206,10 @@ def _remembering(node: Node, known: dict[int, Any]) -> Any:
 class _Comparison:
     """One document before and after."""
 
-    def __init__(
-        self, before: Document, after: Document, operations: Sequence[TreeOperation], *, uncommented: bool
-    ) -> None:
+    def __init__(self, before: Document, after: Document, operations: Sequence[TreeOperation]) -> None:
         self.before, self.after, self.operations = before, after, operations
-        self.uncommented = uncommented
+        self.gone: list[tuple[int, int]] = []
+        """The lines whose comments may go with what the operations replace or remove."""
         self.tagged = any(mark in each.chunk for mark in "!&" for each in (before, after))
         self.shares = bool(before.shared or after.shared)
         self.partners: dict[int, int] = {}
@@ -214,12 +218,10 @@ class _Comparison:
 
     def run(self) -> None:
         tree = _remembering(self.before.root, {})
-        gone: list[tuple[int, int]] = []
         for operation in self.operations:
-            gone += self.named_text(tree, operation)
+            self.gone += self.named_text(tree, operation)
             tree = apply(tree, (operation,))
         self.wanted(tree, self.after.root)
-        self.comments(gone)
 
     def fail(self, what: str) -> _Difference:
         place = pointer(*self.path) or "(whole document)"
@@ -367,8 +369,6 @@ class _Comparison:
         if self.partners.setdefault(-id(found), id(old)) != id(old):
             raise self.fail("shares text that was not shared")
 
-    # Comments ---------------------------------------------------------------------------------------------------------
-
     def named_text(self, tree: Any, operation: TreeOperation) -> Iterator[tuple[int, int]]:
         """The lines that an operation replaces or removes: their comments may go with them."""
         if isinstance(operation, Add | Rename):
@@ -395,19 +395,6 @@ class _Comparison:
             start, end = document.start(within), document.end(within)
         yield document.source.line_start(start), document.source.next_line(max(end - 1, start))
 
-    def comments(self, gone: Sequence[tuple[int, int]]) -> None:
-        before, after = _comments(self.before), _comments(self.after)
-        texts = Counter(text for _, text in before)
-        found = Counter(text for _, text in after)
-        if found - texts:
-            raise _Difference(f"document {self.before.index} has a new comment: {next(iter(found - texts))}")
-        lost = texts - found
-        if not lost or self.uncommented:
-            return
-        within = Counter(text for at, text in before if any(start <= at < end for start, end in gone))
-        if lost - within:
-            raise _Difference(f"document {self.before.index} has lost a comment: {next(iter(lost - within))}")
-
 
 def _key(node: Node) -> tuple[str, object, object]:
     return (node.tag, node.value, node.style) if isinstance(node, ScalarNode) else (node.tag, None, None)
@@ -418,12 +405,32 @@ def _properties(document: Document, node: Node) -> list[str]:
     return match[0].split() if match else []
 
 
-def _comments(document: Document) -> list[tuple[int, str]]:
-    """The comments of a document in order, each with its offset."""
+# -- comments, of all documents of a chunk together: some texts cannot be split into documents -------------------------
+
+
+def _prove_comments(compared: Sequence[_Comparison], *, uncommented: bool) -> None:
+    before, after = _comments([each.before for each in compared]), _comments([each.after for each in compared])
+    texts = Counter(text for _, text in before)
+    found = Counter(text for _, text in after)
+    where = f"document {compared[0].before.index}"
+    if found - texts:
+        raise _Difference(f"{where} has a new comment: {next(iter(found - texts))}")
+    lost = texts - found
+    if not lost or uncommented:
+        return
+    gone = [span for each in compared for span in each.gone]
+    within = Counter(text for at, text in before if any(start <= at < end for start, end in gone))
+    if lost - within:
+        raise _Difference(f"{where} has lost a comment: {next(iter(lost - within))}")
+
+
+def _comments(documents: Documents) -> list[tuple[int, str]]:
+    """The comments of the documents of a chunk in order, each with its offset."""
+    document = documents[0]
     if "#" not in document.chunk:
         return []
     spans: dict[int, int] = {}
-    stack, visited = [document.root], set()
+    stack, visited = [each.root for each in documents], set()
     while stack:
         node = stack.pop()
         if isinstance(node, ScalarNode):

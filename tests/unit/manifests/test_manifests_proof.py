@@ -172,3 +172,12 @@ def test_a_dockerfile_is_compared_as_the_list_of_its_instructions(after: str, pr
     declared = after.replace("FROM x AS y\n", "FROM x AS y\nARG TARGETARCH\n")
     more = [*operations, Add("/1", "ARG TARGETARCH")]
     assert (told(DOCKERFILE, declared, *more, path="Dockerfile") is None) is proven
+
+
+def test_a_comment_that_another_document_of_the_same_chunk_loses_is_a_difference() -> None:
+    """A text with an explicit end is one chunk of several documents."""
+    before = "a: 1\nb: [x] # why\n---\nc: 1 # here\n...\n"
+    after = before.replace("a: 1", "a: 2")
+    assert told(before, after, Replace("/a", 2)) is None
+    for lost in (" # why", " # here"):
+        assert f"has lost a comment:{lost}" in str(told(before, after.replace(lost, ""), Replace("/a", 2)))

@@ -363,7 +363,7 @@ def _insertion(
 
 
 def _removals(source: SourceText, where: CollectionLayout, kept: list[int], *, ends_new: bool) -> list[TextEdit]:
-    """Removes each element with one comma; if it has its own lines, the whole lines."""
+    """Removes each element with one comma; if it has its own lines, the whole lines. Comments on other lines stay."""
     edits: list[TextEdit] = []
     entries = where.entries
     number = 0
@@ -377,15 +377,32 @@ def _removals(source: SourceText, where: CollectionLayout, kept: list[int], *, e
         gone = entries[first:number]
         behind = gone[-1].end if gone[-1].comma is None else gone[-1].comma + 1
         if _stands_alone(source, gone[0].start) and _ends_line(source, behind):
-            edits.append(TextEdit(source.line_start(gone[0].start), source.next_line(behind), ""))
+            start, end = source.line_start(gone[0].start), source.next_line(behind)
+            edits.append(TextEdit(start, end, _other_comments(source, start, end, gone)))
             comma = entries[first - 1].comma if first else None
             if number == len(entries) and comma is not None and entries[-1].comma is None and not ends_new:
                 edits.append(TextEdit(comma, comma + 1, ""))
-        elif first:
-            edits.append(TextEdit(entries[first - 1].end, gone[-1].end, ""))
         else:
-            edits.append(TextEdit(gone[0].start, entries[number].start, ""))
+            start = entries[first - 1].end if first else gone[0].start
+            end = gone[-1].end if first else entries[number].start
+            comments = _other_comments(source, start, end, gone)
+            indent = _indent(source, end) if comments else ""  # what follows must stand further right than its parent
+            edits.append(TextEdit(start, end, comments + indent))
     return edits
+
+
+def _other_comments(source: SourceText, start: int, end: int, gone: Sequence[Entry]) -> str:
+    """The lines, or parts of lines, of a region that have a comment and none of its removed members."""
+    found: list[str] = []
+    at = start
+    while at < end:
+        stop = min(source.next_line(at), end)
+        before, mark, comment = source.text[at:stop].partition("#")
+        if mark and not any(each.start < stop and each.end > at for each in gone):
+            moved = not found and at > start and source.line_start(start) < start
+            found += [source.newline if moved else "", before.replace(",", "") + mark + comment]
+        at = stop
+    return "".join(found)
 
 
 def _stands_alone(source: SourceText, offset: int) -> bool:

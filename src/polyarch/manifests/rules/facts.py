@@ -115,9 +115,11 @@ class PodFacts:
 
     @cached_property
     def variable(self) -> str:
-        """A value of an architecture or operating system label that is filled in later; empty if there is none."""
+        """A value of an architecture or operating system label, or an operator, that is filled in later; empty if there
+        is none.
+        """
         given = [(entry.key, entry.value) for entry in self.pod_spec.node_selector]
-        given += [(clause.key, value) for clause in self.expressions for value in clause.values]
+        given += [(clause.key, text) for clause in self.expressions for text in (*clause.values, clause.operator)]
         found = (value for key, value in given if key in sets.PLATFORM_KEYS and is_variable(value))
         return next(found, "")
 
@@ -169,10 +171,10 @@ class PodFacts:
         subject, path = self.pod_spec.object, segments(self.pod_spec.pointer)
         start = len(segments(subject.pointer))
         for depth in range(len(path), start, -1):
-            node = item(subject.document.root, pointer(*path[:depth]))
-            name = text_of(get(node, "name")) if path[depth - 1].isdigit() else None
-            if name:
-                return f"{subject.reference}, {name}"
+            if path[depth - 1].isdigit():
+                name = text_of(get(item(subject.document.root, pointer(*path[:depth])), "name"))
+                if name:
+                    return f"{subject.reference}, {name}"
         return str(subject.reference)
 
     def check_editable(self) -> None:

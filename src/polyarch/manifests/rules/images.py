@@ -185,8 +185,7 @@ MA002 = Rule(
 
 
 def check_one_platform(place: ImageLocation) -> Iterator[FindingDraft]:
-    required, missing = place.options.require, missing_platforms(place)
-    platforms = place.resolved.node_platforms if place.resolved is not None else ()
+    required, (platforms, missing) = place.options.require, missing_platforms(place)
     if missing and len(platforms) == 1:
         yield place.draft(
             MA002,
@@ -197,12 +196,15 @@ def check_one_platform(place: ImageLocation) -> Iterator[FindingDraft]:
         )
 
 
-def missing_platforms(place: ImageLocation) -> tuple[NodePlatform, ...]:
-    """The required platforms that the image lacks, sorted; none for an image that constrains no pod."""
+def missing_platforms(place: ImageLocation) -> tuple[tuple[NodePlatform, ...], tuple[NodePlatform, ...]]:
+    """The platforms of an image, and those required that it lacks, sorted; none of both for an image that constrains no
+    pod, and where nothing is required.
+    """
     required = place.options.require
     if not required or not place.constrains or place.resolved is None:
-        return ()
-    return tuple(sorted(set(required) - set(place.resolved.node_platforms)))
+        return (), ()
+    platforms = place.resolved.node_platforms
+    return platforms, tuple(sorted(set(required) - set(platforms)))
 
 
 # -- MA003: an image lacks a required platform (MA002 reports images with a single platform) ---------------------------
@@ -217,8 +219,7 @@ MA003 = Rule(
 
 
 def check_required_platforms(place: ImageLocation) -> Iterator[FindingDraft]:
-    missing = missing_platforms(place)
-    platforms = place.resolved.node_platforms if place.resolved is not None else ()
+    platforms, missing = missing_platforms(place)
     if missing and len(platforms) != 1:
         message = f"{place.subject}: {place.name} lacks {listed(missing)}, which is required"
         sets = PlatformSets(supported=texts(platforms), missing=texts(missing))

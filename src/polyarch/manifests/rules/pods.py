@@ -5,6 +5,7 @@ They look at label spellings, preferences, tolerations, init containers and pass
 Pure.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
@@ -195,6 +196,8 @@ def check_preferred_terms(facts: PodFacts) -> Iterator[FindingDraft]:
 
 
 def _is_weight(term: PreferredTerm) -> bool:
+    if term.weight is not None and is_variable(term.weight):
+        return True
     weight = None if term.weight_node is None else value(term.weight_node)
     return type(weight) is int and 1 <= weight <= 100
 
@@ -232,19 +235,22 @@ def _invalid_weight(facts: PodFacts, term: PreferredTerm) -> FindingDraft:
         facts.check_editable()
         if term.weight_node is None:
             yield Add(where, 1)
-        elif term.weight is None:
+        elif is_null(term.weight_node):
             yield Replace(where, 1)
+        elif term.weight is None:
+            raise RepairError("it is not a number; write one from 1 to 100")
         elif _INTEGER.fullmatch(term.weight):
             yield Replace(where, min(max(int(term.weight), 1), 100))
         else:
             raise RepairError(f"{term.weight!r} is not a number; write one from 1 to 100")
 
-    missing = term.weight is None
+    weight = "" if term.weight_node is None or term.weight is None else f" {json.dumps(value(term.weight_node))}"
+    missing = is_null(term.weight_node)
     return FindingDraft(
         rule=MA111,
         sub="weight",
         message=f"{facts.subject} has a preferred node affinity term "
-        + ("without a weight" if missing else f"with weight {term.weight}, which is not from 1 to 100"),
+        + ("without a weight" if missing else f"with a weight{weight} that is no whole number from 1 to 100"),
         hint="give a weight from 1 to 100",
         node=term.weight_node or term.node,
         pointer=term.pointer if term.weight_node is None else where,

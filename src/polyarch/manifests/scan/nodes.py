@@ -386,6 +386,11 @@ def named_pointer(root: Node, path: str) -> str:
 
 def duplicate_keys(node: Node) -> list[tuple[str, Node]]:
     """Duplicate keys of a mapping: the key and the node of its repetition; also those of :func:`disputed_keys`."""
+    if not isinstance(node, MappingNode):
+        return []
+    texts = {key.value for key, _ in node.value if type(key.value) is str and key.tag != _MERGE}
+    if len(texts) == len(node.value):
+        return []
     keys = [(key, key_node) for key, key_node, _ in entries(node)]
     disputed = [(key, merge) for key, merge, _ in disputed_keys(node)]
     if len({key for key, _ in keys}) == len(keys):

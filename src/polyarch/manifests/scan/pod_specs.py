@@ -344,10 +344,10 @@ class PodSpec:
 
     @cached_property
     def required(self) -> RequiredNodeAffinity | None:
-        """None if the key is missing, or null in a patch; elsewhere null has no terms."""
+        """None if the key is missing or null: the API server takes both as no requirement."""
         outer, path = self.node_affinity
         node = get(outer, REQUIRED)
-        if node is None:
+        if node is None or is_null(node):
             return None
         path = f"{path}/{REQUIRED}"
         terms_node = get(node, TERMS)
@@ -432,6 +432,8 @@ def _preferred(node: Node, path: str) -> PreferredTerm:
 
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+FIELD = "metadata.name"
+"""The only field by which ``matchFields`` selects nodes."""
 
 
 _VARIABLE = re.compile(
@@ -498,15 +500,25 @@ def _mistakes_of_term(term: Node | None, where: str) -> Iterator[Mistake]:
         yield from _misfit(listed, f"{where}/{field}", SequenceNode, "a list of expressions")
         for index, node in enumerate(elements(listed)):
             at = f"{where}/{field}/{index}"
-            yield from _misfit(node, at, MappingNode, "a mapping with key, operator and values")
             if isinstance(node, MappingNode):
-                yield from _mistakes_of_expression(_expression(node, at))
+                yield from _mistakes_of_expression(_expression(node, at), of_fields=field == "matchFields")
+            else:
+                yield Mistake("an expression is not a mapping with key, operator and values", node, at)
 
 
-def _mistakes_of_expression(clause: Expression) -> Iterator[Mistake]:
+def _mistakes_of_expression(clause: Expression, *, of_fields: bool) -> Iterator[Mistake]:
     operator, node = clause.operator, clause.operator_node
-    if clause.key_node is not None and "/matchFields/" not in clause.pointer:
-        yield from _no_key(clause.key, clause.key_node, f"{clause.pointer}/key")
+    at, key = f"{clause.pointer}/key", clause.key_node
+    if key is None or is_null(key):
+        yield Mistake("an expression has no key", key or clause.node, clause.pointer if key is None else at)
+    elif not isinstance(key, ScalarNode) or not isinstance(scalar_value(key), str):
+        yield from _no_text(key, at)
+    elif not of_fields:
+        yield from _no_key(clause.key, key, at)
+    elif clause.key != FIELD and not is_variable(clause.key):
+        yield Mistake(f"{clause.key!r} is no field that nodes are selected by; there is {FIELD}", key, at)
+    if is_variable(operator):
+        return
     if operator not in OPERATORS:
         at = f"{clause.pointer}/operator"
         meant = next((each for each in OPERATORS if each.lower() == operator.lower()), None)
@@ -527,6 +539,9 @@ def _mistakes_of_expression(clause: Expression) -> Iterator[Mistake]:
     for index, value in enumerate(clause.value_nodes):
         yield from _no_text(value, f"{at}/{index}")
     count = len(clause.values)
+    if of_fields and (operator not in ("In", "NotIn") or count != 1):
+        yield Mistake("matchFields takes In or NotIn with one value", clause.node, clause.pointer)
+        return
     missing = at if values is not None else clause.pointer
     is_judged = operator == "In" and clause.key.endswith(("kubernetes.io/arch", "kubernetes.io/os"))
     if operator in ("In", "NotIn") and not count and not is_judged:

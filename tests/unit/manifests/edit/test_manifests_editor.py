@@ -491,3 +491,31 @@ def test_edits_apply_from_a_set_in_any_order() -> None:
     assert splice("abcdef", edits) == "<ab12Xf"
     with pytest.raises(ValueError, match="overlap at offset 2"):
         ordered([TextEdit(0, 3, ""), TextEdit(2, 4, "")])
+
+
+@pytest.mark.req("MF-054", "MF-060")
+@pytest.mark.parametrize(
+    ("before", "gone", "after"),
+    [
+        ("[a, # 1\n  b, # 2\n  c] # 3\n", (2, 1), "[a # 1\n  ] # 3\n"),
+        ("[a, # 1\n  b, # 2\n  c] # 3\n", (1,), "[a, # 1\n  c] # 3\n"),
+        ("[a, # 1\n  b, # 2\n  c] # 3\n", (0,), "[b, # 2\n  c] # 3\n"),
+        ("[a, # 1\n  # 2\n  b, # 3\n  # 4\n  c]\n", (1,), "[a, # 1\n  # 2\n  # 4\n  c]\n"),
+        ("[a,\n  # 1\n  b, c]\n", (1,), "[a\n  # 1\n  , c]\n"),
+        ("[a, b, # 1\n  # 2\n  c]\n", (0, 0), "[\n  # 2\n  c]\n"),
+        ("[a, b, # 1\n  # 2\n  c,\n  # 3\n  d]\n", (3, 2, 1), "[a\n  # 2\n  # 3\n  ]\n"),
+        ("[\n  # 1\n  a, # 2\n  # 3\n  b # 4\n  # 5\n]\n", (1,), "[\n  # 1\n  a # 2\n  # 3\n  # 5\n]\n"),
+        ("[\r\n  a, # 1\r\n  # 2\r\n  b, c]\r\n", (1,), "[\r\n  a # 1\r\n  # 2\r\n  , c]\r\n"),
+    ],
+)
+def test_comments_between_removed_elements_of_a_flow_list_stay(before: str, gone: Sequence[int], after: str) -> None:
+    operations = [Remove(f"/x/{place}") for place in gone]
+    assert edited(f"x: {before}", *operations) == f"x: {after}"
+
+
+@pytest.mark.req("MF-054", "MF-060")
+def test_comments_of_documents_that_share_a_chunk_are_compared_once() -> None:
+    """A text with an explicit end is not split into documents."""
+    text = "x: [a, # 1\n  b]\n---\n# 2\ny: 1 # 3\n...\n"
+    assert edited(text, Remove("/x/1")) == text.replace("[a, # 1\n  b]", "[a # 1\n  ]")
+    assert edited(text, Replace("/y", 2), number=1) == text.replace("y: 1", "y: 2")

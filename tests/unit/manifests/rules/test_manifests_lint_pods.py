@@ -117,11 +117,19 @@ def test_a_system_that_is_asked_for_somewhere_suffices(spec: str) -> None:
 
 
 @pytest.mark.req("MF-020")
+def test_a_required_node_affinity_that_is_null_requires_nothing() -> None:
+    """The API server takes it."""
+    text = deployment("affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: null}}")
+    found = problems(text, TWO)
+    assert names(found) == ["MA101"]
+    assert terms_of(repaired(text, found[0])) == [["arch In amd64,arm64", "os In linux"]]
+
+
+@pytest.mark.req("MF-020")
 @pytest.mark.parametrize(
     ("required_member", "expected"),
     [
         ("{}", "MA107/no-terms"),
-        ("null", "MA107/no-terms"),
         ("{nodeSelectorTerms: []}", "MA107/no-terms"),
         ("{nodeSelectorTerms: null}", "MA107/no-terms"),
         ("{nodeSelectorTerms: [{}]}", "MA107/empty-term"),
@@ -214,6 +222,30 @@ def preferred(*terms: str) -> str:
 
 
 ARM = "{matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [arm64]}]}"
+
+
+@pytest.mark.req("MF-023")
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        ("null", "without a weight"),
+        ("[1]", "with a weight that is no whole number from 1 to 100"),
+        ("{}", "with a weight that is no whole number from 1 to 100"),
+        ('"1"', 'with a weight "1" that is no whole number from 1 to 100'),
+        ('""', 'with a weight "" that is no whole number from 1 to 100'),
+        ("1.5", "with a weight 1.5 that is no whole number from 1 to 100"),
+        ("true", "with a weight true that is no whole number from 1 to 100"),
+        ("101", "with a weight 101 that is no whole number from 1 to 100"),
+        ("$(WEIGHT)", ""),
+        ("'{{ weight }}'", ""),
+    ],
+)
+def test_what_is_said_of_a_weight_is_what_the_text_says(weight: str, said: str) -> None:
+    """MA111; what a later step fills in is not judged."""
+    found = problems(deployment(preferred(f"{{weight: {weight}, preference: {ARM}}}")), FOUR)
+    assert [each.finding.message.partition("affinity term ")[2] for each in found] == [said] * bool(said)
+    if weight in ("[1]", "{}"):
+        assert not found[0].finding.fixable
 
 
 @pytest.mark.parametrize(

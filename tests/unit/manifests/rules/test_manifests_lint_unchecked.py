@@ -100,6 +100,30 @@ def test_an_image_that_is_filled_in_later_says_so() -> None:
         ),
         pytest.param({"affinity": requiring(arch(operator="Equals"))}, "Equals is no operator", None, id="another one"),
         pytest.param({"affinity": requiring({"key": "a"})}, "has no operator", None, id="no operator"),
+        pytest.param({"affinity": requiring({"operator": "Exists"})}, "has no key", None, id="no key"),
+        pytest.param({"affinity": requiring(arch(key=None))}, "has no key", None, id="a key that is null"),
+        pytest.param({"affinity": requiring(arch(key=["a"]))}, "not a text", None, id="a list as key"),
+        pytest.param(
+            {"affinity": requiring(arch(key=5))},
+            "5 is not a text without quotes",
+            {"affinity": requiring(arch(key="5"))},
+            id="a number as key",
+        ),
+        pytest.param(
+            {"affinity": requiring(None)}, "expression is not a mapping", None, id="an expression that is null"
+        ),
+        pytest.param(
+            {"affinity": requiring(matchFields=[{"key": "metadata.uid", "operator": "In", "values": ["a"]}])},
+            "'metadata.uid' is no field",
+            None,
+            id="another field",
+        ),
+        pytest.param(
+            {"affinity": requiring(matchFields=[{"key": "metadata.name", "operator": "Exists"}])},
+            "In or NotIn with one value",
+            None,
+            id="another operator of a field",
+        ),
         pytest.param(
             {"affinity": requiring(arch(values="amd64"))},
             "values of In is not a list",
@@ -138,7 +162,14 @@ def test_what_the_api_server_refuses_is_named_and_nothing_is_added_beside_it(
 def test_constraints_that_are_right_and_those_of_a_variable_are_no_mistakes() -> None:
     """Nor are fields of patches, nulls, and an integer that Gt compares."""
     right = requiring(arch(), {"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Gt", "values": ["1"]})
-    for spec in ({"affinity": right}, {"affinity": None}, {"nodeSelector": None}, {"nodeSelector": {"a": "1"}}):
+    filled_in = requiring(arch(operator="$(OPERATOR)"))
+    for spec in (
+        {"affinity": right},
+        {"affinity": filled_in},
+        {"affinity": None},
+        {"nodeSelector": None},
+        {"nodeSelector": {"a": "1"}},
+    ):
         assert "MA118" not in names(problems(pod(**spec), AMD))
 
 

@@ -304,7 +304,7 @@ def test_what_a_pod_asks_of_nodes_is_represented_as_it_is_written() -> None:
         ("", None),
         ("affinity: ", None),
         ("affinity: {nodeAffinity: {}}", None),
-        ("affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: }}", 0),
+        ("affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: }}", None),
         ("affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}", 0),
         ("affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [null]}}}", 1),
     ],
