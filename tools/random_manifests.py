@@ -3,7 +3,8 @@
 Each file is written in a random way: block and flow style, JSON, anchors and aliases, merge keys, tags, comments,
 quotes, block scalars, tabs, long lines, several documents, CRLF, a byte-order mark, no last line break, blanks in its
 name. ``polyarch fix --write`` edits them all, as its users run it. Then others judge: PyYAML and kubectl read each
-file before and after, and what differs must be listed in the report; comments and lines must be the same elsewhere;
+file before and after, BuildKit's parser each Dockerfile, and what differs must be what the report lists; comments and
+lines must be the same elsewhere;
 ``git apply`` and ``patch`` must make of the printed diff what ``--write`` has written; a second run must change
 nothing. The table says how often each rule was repaired in each style.
 """
@@ -26,6 +27,7 @@ import yaml
 
 from polyarch.kube.patches import pointer
 from polyarch.manifests.operations import is_below
+from polyarch.manifests.scan.dockerfiles import read_dockerfile
 
 BATCH = 500
 DIGESTS = {name: f"sha256:{name * 64}" for name in "abcd"}
@@ -262,13 +264,24 @@ def dockerfile(random: Random) -> str:
         ["RUN <<EOF", f"export GOARCH={architecture}", "EOF"],
         [f"RUN wget https://x.example/tool-{architecture}"],
         [f"ENV GOARCH {architecture}"],
+        [f"\tenv GOARCH={architecture} \\ ", "  CGO_ENABLED=0"],
+        ["run <<-EOF cat", f"\tGOARCH={architecture}", "\tEOF"],
+        [f"LABEL note='GOARCH={architecture}' \\", "  # of the label", "\t# again", "  b=c"],
+        ["RUN a \\", "", f"  GOARCH={architecture} b"],
+        ["ONBUILD ENV GOARCH=" + architecture],
+        ['SHELL ["/bin/sh", "-c"]'],
+        ["COPY <<a <<b /x/", f"GOARCH={architecture}", "a", "FROM b", "b"],
+        [f"RUN go env -w GOARCH={architecture} && echo '\\\\' \\", " && true"],
     ]
-    for step in random.sample(steps, random.randint(1, 4)):
+    for step in random.sample(steps, random.randint(1, 5)):
         lines += step
     if random.random() < 0.6:
         lines += [random.choice(["FROM scratch", f"FROM --platform=linux/{architecture} r.example/two:1"])]
         lines += ["COPY --from=build /x /x"]
-    return "".join(f"{line}\n" for line in lines)
+    if random.random() < 0.05:
+        lines = ["# escape=`", *lines]
+    ending = random.choice(["\n", "\n", "\n", "\r\n"])
+    return ending.join(lines) + (ending if random.random() < 0.9 else "")
 
 
 # -- random text -------------------------------------------------------------------------------------------------------
@@ -460,8 +473,12 @@ class Outcome:
     refused: int = 0
     judged: int = 0
     """Objects that kubectl read before and after."""
+    instructions: int = 0
+    """Instructions that BuildKit's parser read before and after, and polyarch likewise."""
     applied: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Repairs that were written, by rule and style."""
+    """Repairs that were written into files that are as the report says, by rule and style."""
+    places: int = 0
+    """Listed operations whose places differ."""
     failures: list[str] = field(default_factory=list)
 
     def table(self) -> str:
@@ -473,24 +490,33 @@ class Outcome:
         return table(["WRITTEN", *styles], rows)
 
 
-def run(number: int, seed: int, folder: Path, *, kubectl: str | None) -> Outcome:
-    """Fix ``number`` random files in ``folder``; without ``kubectl`` its judgement is left out."""
+def run(number: int, seed: int, folder: Path, *, kubectl: str | None, parser: str | None = None) -> Outcome:
+    """Fix ``number`` random files in ``folder``; without ``kubectl`` or BuildKit's ``parser`` their judgement is left
+    out.
+    """
     outcome = Outcome()
     for batch in range(0, number, BATCH):
         flags = FLAGS[batch // BATCH % len(FLAGS)] if number > BATCH else ()
         for part, some in enumerate([flags] if number > BATCH else FLAGS):
             size = min(BATCH, number - batch) // (1 if number > BATCH else len(FLAGS))
             place = folder / f"{batch}-{part}"
-            _Batch(place, Random(f"{seed}-{batch}-{part}"), some, outcome, kubectl).run(size)
+            _Batch(place, Random(f"{seed}-{batch}-{part}"), some, outcome, kubectl, parser).run(size)
             shutil.rmtree(place)
     return outcome
 
 
 class _Batch:
     def __init__(
-        self, folder: Path, random: Random, flags: Sequence[str], outcome: Outcome, kubectl: str | None
+        self,
+        folder: Path,
+        random: Random,
+        flags: Sequence[str],
+        outcome: Outcome,
+        kubectl: str | None,
+        parser: str | None = None,
     ) -> None:
-        self.folder, self.random, self.flags, self.outcome, self.kubectl = folder, random, flags, outcome, kubectl
+        self.folder, self.random, self.flags, self.outcome = folder, random, flags, outcome
+        self.kubectl, self.parser = kubectl, parser
         self.before, self.after = folder / "before", folder / "after"
         self.styles: dict[str, set[str]] = {}
 
@@ -513,6 +539,8 @@ class _Batch:
         self.apply()
         if self.kubectl is not None:
             self.judge(report, self.kubectl)
+        if self.parser is not None:
+            self.judge_dockerfiles(report, self.parser)
         again = self.fix(self.after)
         if again:
             self.fail("a second run changes", again[:2000].decode())
@@ -545,26 +573,37 @@ class _Batch:
         return done.stdout
 
     def compare(self, report: Mapping[str, Any]) -> None:
-        """What PyYAML reads differs at the listed places only, and files without a listed change are the same."""
+        """What PyYAML reads differs at all listed places and at no other, and files without a listed change are the
+        same.
+        """
         listed = {entry["file"].removeprefix("./"): entry["changes"] for entry in report["files"]}
+        right: set[str] = set()
         for name in self.styles:
             old, new = (self.before / name).read_bytes(), (self.after / name).read_bytes()
-            changes = listed.get(name, [])
+            failures = len(self.outcome.failures)
             if name not in listed:
                 if old != new:
                     self.fail(f"{name} has changed and is not listed")
                 continue
             self.outcome.changed += 1
-            if not name.startswith("Dockerfile"):
-                self.compare_documents(name, old, new, changes)
+            if old == new:
+                self.fail(f"{name} is listed and has not changed")
+            elif not name.startswith("Dockerfile"):
+                self.compare_documents(name, old, new, listed[name])
             elif [line for line in old.splitlines() if b"#" in line] != [
                 line for line in new.splitlines() if b"#" in line
             ]:
                 self.fail(f"{name} has other comments", new.decode())
+            if len(self.outcome.failures) == failures:
+                right.add(name)
+                self.outcome.places += len(listed[name])
         for finding in report["fixed"]:
             name = finding["file"].removeprefix("./")
             rule = f"{finding['rule']}/{finding['sub']}" if finding.get("sub") else finding["rule"]
-            self.outcome.applied.update((rule, style) for style in self.styles[name])
+            if name in right:
+                self.outcome.applied.update((rule, style) for style in self.styles[name])
+            elif name not in listed:
+                self.fail(f"{name}: {rule} is said to be fixed, and no change is listed")
         self.outcome.refused += len(report["notFixed"])
 
     def compare_documents(self, name: str, old: bytes, new: bytes, changes: Sequence[Mapping[str, Any]]) -> None:
@@ -576,9 +615,14 @@ class _Batch:
             return
         for number, (one, other) in enumerate(zip(before, after, strict=True)):
             places = [change["path"] for change in changes if change["document"] == number]
-            for leaf in _leaves(one, other):
+            leaves = _leaves(one, other)
+            for leaf in leaves:
                 if not _is_listed(leaf, places):
                     self.fail(f"{name}, document {number}: {leaf} has changed and is not listed", new.decode())
+            for place in places:
+                around = place.rpartition("/")[0]  # a later operation may move or remove what an earlier one changed
+                if not any(is_below(leaf, around) or is_below(around, leaf) for leaf in leaves):
+                    self.fail(f"{name}, document {number}: {place} is listed and has not changed", new.decode())
         lost = Counter(re.findall(rb"# (?:note|first|last|next)", old)) - Counter(
             re.findall(rb"# (?:note|first|last|next)", new)
         )
@@ -630,6 +674,38 @@ class _Batch:
                 self.fail(f"kubectl reads no {name} any more")
         self.outcome.judged += len(before)
 
+    def judge_dockerfiles(self, report: Mapping[str, Any], parser: str) -> None:
+        """BuildKit's parser reads the instructions that polyarch reads, and others afterwards at the listed places."""
+        listed = {entry["file"].removeprefix("./"): entry["changes"] for entry in report["files"]}
+        names = [name for name in self.styles if name.startswith("Dockerfile")]
+        old, new = (
+            _instructions(parser, [(place / name).read_bytes().decode() for name in names])
+            for place in (self.before, self.after)
+        )
+        for name, before, after in zip(names, old, new, strict=True):
+            if isinstance(before, str) or isinstance(after, str):
+                if before != after or name in listed:
+                    self.fail(f"BuildKit cannot read {name}: {before if isinstance(before, str) else after}")
+                continue
+            expected: list[Any] = list(before)
+            for change in listed.get(name, []):
+                place = int(change["path"].removeprefix("/"))
+                match change["operation"]:
+                    case "add":
+                        expected.insert(place, None)
+                    case "remove":
+                        del expected[place]
+                    case _:
+                        expected[place] = None
+            same = [one is None or one == other for one, other in zip(expected, after, strict=False)]
+            if len(expected) != len(after) or not all(same):
+                self.fail(f"BuildKit reads other instructions in {name} than are listed", json.dumps([before, after]))
+            for place, read in ((self.before, before), (self.after, after)):
+                own = read_dockerfile((place / name).read_bytes().decode())
+                if not own.doubt and [each.text.strip() for each in own.instructions] != [each[0] for each in read]:
+                    self.fail(f"{name} is read otherwise than by BuildKit", json.dumps(read))
+            self.outcome.instructions += len(before)
+
     def read(self, kubectl: str, place: Path) -> dict[str, Any]:
         words = [kubectl, "label", "--local", "-R", "-f", ".", "random=manifests", "--overwrite", "-o", "json"]
         done = subprocess.run(
@@ -645,7 +721,14 @@ class _Batch:
         return {each["metadata"]["name"]: each for each in objects}
 
 
-_COMMENT = re.compile(rb"# (?:note|first|last|next)")
+def _instructions(parser: str, texts: Sequence[str]) -> list[list[tuple[str, ...]] | str]:
+    """The instructions of each text as BuildKit's parser reads them, with their here-documents; or why it cannot."""
+    asked = "".join(f"{json.dumps(text)}\n" for text in texts)
+    done = subprocess.run([parser], input=asked, capture_output=True, text=True, check=True, timeout=300)
+    return [
+        answer.get("error") or [(each["text"].strip(), *each["documents"]) for each in answer["instructions"]]
+        for answer in map(json.loads, done.stdout.splitlines())
+    ]
 
 
 class _Loader(yaml.CSafeLoader):
@@ -687,10 +770,14 @@ def main(arguments: Sequence[str]) -> int:
     """Prints the table and what went wrong; returns 1 if anything did."""
     number, seed = (int(each) for each in (*arguments[:2], *("500", "1")[len(arguments[:2]) :]))
     with tempfile.TemporaryDirectory() as folder:
-        outcome = run(number, seed, Path(folder), kubectl=shutil.which("kubectl"))
+        outcome = run(
+            number, seed, Path(folder), kubectl=shutil.which("kubectl"), parser=shutil.which("dockerfile-parser")
+        )
     sys.stdout.write(outcome.table())
-    print(f"{outcome.files} files, {outcome.changed} changed, {outcome.refused} repairs refused")
-    print(f"{outcome.judged} objects read by kubectl, {len(outcome.failures)} failures")
+    print(f"{outcome.files} files, {outcome.changed} changed at {outcome.places} places")
+    print(f"{outcome.refused} repairs refused")
+    print(f"{outcome.judged} objects read by kubectl, {outcome.instructions} instructions by BuildKit")
+    print(f"{len(outcome.failures)} failures")
     for failure in outcome.failures[:20]:
         print(failure, file=sys.stderr)
     return int(bool(outcome.failures))

@@ -60,6 +60,13 @@ PEERS: Final = (
         "k8s.io/cloud-provider-aws/cmd/ecr-credential-provider",
         MODULE.parent / "credential-plugins",
     ),
+    Peer(
+        "dockerfile-parser",
+        Origin.GO,
+        "github.com/moby/buildkit",
+        "./dockerfile-parser",
+        MODULE.parent / "dockerfile",
+    ),
     Peer("actionlint", Origin.GO, ACTIONLINT, f"{ACTIONLINT}/cmd/actionlint", MODULE.parent / "actionlint"),
     Peer("karpenter-pools", Origin.GO, "sigs.k8s.io/karpenter", "./karpenter-pools", MODULE.parent / "autoscalers"),
     Peer("image-runtimes", Origin.GO, "github.com/containerd/platforms", "./judge", MODULE.parent / "runtimes"),
