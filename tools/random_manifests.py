@@ -700,8 +700,8 @@ class _Batch:
             same = [one is None or one == other for one, other in zip(expected, after, strict=False)]
             if len(expected) != len(after) or not all(same):
                 self.fail(f"BuildKit reads other instructions in {name} than are listed", json.dumps([before, after]))
-            for place, read in ((self.before, before), (self.after, after)):
-                own = read_dockerfile((place / name).read_bytes().decode())
+            for folder, read in ((self.before, before), (self.after, after)):
+                own = read_dockerfile((folder / name).read_bytes().decode())
                 if not own.doubt and [each.text.strip() for each in own.instructions] != [each[0] for each in read]:
                     self.fail(f"{name} is read otherwise than by BuildKit", json.dumps(read))
             self.outcome.instructions += len(before)
