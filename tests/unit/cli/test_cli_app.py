@@ -29,6 +29,14 @@ def test_a_misspelt_command_is_a_usage_error_with_a_suggestion(capsys: pytest.Ca
     [
         (["inspect", "--requir", "amd64", "nginx"], "inspect: there is no option --requir; did you mean --require?"),
         (["install", "--dryrun"], "install: there is no option --dryrun; did you mean --dry-run?"),
+        (["status", "--format", "json"], "status: there is no option --format; did you mean -o json?"),
+        (["status", "--format", "-v"], "status: there is no option --format; did you mean -o?"),
+        (["report", "--yaml"], "report: there is no option --yaml; did you mean -o yaml?"),
+        (["report", "--output-format=XML"], "report: there is no option --output-format; did you mean -o?"),
+        (["up", "--real", "--arm64"], "up: there is no option --arm64; did you mean --nodes arm64=1?"),
+        (["up", "--aarch64=2"], "up: there is no option --aarch64; did you mean --nodes arm64=2?"),
+        (["up", "--control-plane"], "up: there is no option --control-plane; did you mean --only control-plane?"),
+        (["numa", "top", "--arm64"], "numa top: there is no option --arm64; polyarch numa top --help lists them"),
         (["install", "-f", "values.yaml"], "install: there is no option -f; did you mean --values?"),
         (
             ["run", "operator", "--no-network-policie"],

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from cyclopts import CoercionError, CycloptsError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
 from polyarch.cli.errors import UsageError
-from polyarch.cli.options.help_page import declared, of_argument
+from polyarch.cli.options.help_page import OptionDeclaration, declared, of_argument
+from polyarch.platforms import KNOWN_ARCHITECTURES, normal_architecture
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -39,10 +40,13 @@ def sentence(error: CycloptsError) -> str:
 
                 if removed := REMOVED.get(option):
                     return f"{name}{option} {removed}"
-            names = [
-                known for argument in error.argument_collection for known in (*argument.names, *argument.negatives)
-            ]
-            return f"{name}there is no option {option}; {_instead(option, names, help_line)}"
+            known = {
+                word: of_argument(argument)
+                for argument in error.argument_collection
+                for word in (*argument.names, *argument.negatives)
+            }
+            instead = _instead(option, _value(option, error.root_input_tokens or ()), known, help_line)
+            return f"{name}there is no option {option}; {instead}"
         case CoercionError(token=token, target_type=target) if token is not None and target in (int, float):
             return f"{name}{token.keyword or 'argument'} {token.value}: expected a number"
     return str(error)
@@ -80,27 +84,59 @@ FAMILIAR: Final = {"--format": "-o", "--output-format": "-o", "-f": "--values", 
 
 def refuse_misspelt(paths: Iterable[str], app: "App") -> None:
     """``UsageError`` for the first of the paths that can only be an option of ``app``."""
-    for path in paths:
+    words = list(paths)
+    for path in words:
         if path.startswith("-") and path != "-" and not os.path.lexists(path):
-            raise UsageError(_problem(path, app))
+            raise UsageError(_problem(path, words, app))
 
 
-def _problem(path: str, app: "App") -> str:
+def _problem(path: str, words: Sequence[str], app: "App") -> str:
     word = path.partition("=")[0]
-    names = [name for option in declared(app) if not option.is_argument for name in option.names]
-    if word in names:
+    known = {name: option for option in declared(app) if not option.is_argument for name in option.names}
+    if word in known:
         return f"{path}: no such file, and after -- there are no options"
     help_line = f"polyarch {' '.join(app.name)} --help"
-    return f"{word}: unknown option; {_instead(word, names, help_line)}"
+    return f"{word}: unknown option; {_instead(word, _value(word, words), known, help_line)}"
 
 
-def _instead(option: str, names: Sequence[str], help_line: str) -> str:
-    """The option that was probably meant, or where all of them stand."""
+def _value(option: str, words: Sequence[str]) -> str:
+    """What these words give the option; empty if nothing."""
+    for word, after in pairwise((*words, "")):
+        if word == option:
+            return "" if after.startswith("-") else after
+        if word.startswith(f"{option}="):
+            return word.removeprefix(f"{option}=")
+    return ""
+
+
+OF_ARCHITECTURES: Final = {
+    "--nodes": "ARCH=N,...",
+    "--target": "PLATFORMS",
+    "--arch": "ARCH,...",
+    "--architectures": "ARCHITECTURES",
+    "--require": "PLATFORMS",
+}
+"""Options that take architectures, each with its placeholder: elsewhere they may be others."""
+
+
+def _instead(option: str, value: str, known: Mapping[str, OptionDeclaration], help_line: str) -> str:
+    """What was probably meant, as it is written, or where all options stand; ``known``: the command's, by name."""
     from difflib import get_close_matches
 
+    word, architecture = option.lstrip("-").lower(), normal_architecture(option.lstrip("-"))
     familiar = FAMILIAR.get(option, "")
-    close = [familiar] if familiar in names else get_close_matches(option, names, n=1)
-    return f"did you mean {close[0]}?" if close else f"{help_line} lists them"
+    if familiar in known:
+        wanted = value.lower()
+        meant = f"{familiar} {wanted}" if wanted.partition("=")[0] in known[familiar].choices else familiar
+    elif of_value := next((name for name, each in known.items() if word in each.choices), ""):
+        meant = f"{of_value} {word}"
+    elif architecture in KNOWN_ARCHITECTURES:
+        takes = [name for name, mark in OF_ARCHITECTURES.items() if name in known and known[name].placeholder == mark]
+        number = f"={value if value.isdigit() else 1}" if takes == ["--nodes"] else ""
+        meant = f"{takes[0]} {architecture}{number}" if takes else ""
+    else:
+        meant = next(iter(get_close_matches(option, known, n=1)), "")
+    return f"did you mean {meant}?" if meant else f"{help_line} lists them"
 
 
 # -- options whose value may be left out: ``--rebuild`` is ``--rebuild=``, and never takes the next word for its value

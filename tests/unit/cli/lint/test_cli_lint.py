@@ -120,7 +120,12 @@ def test_a_pattern_passes_over_what_a_directory_passes_over(run: Command) -> Non
         ("--ofline", "--offline"),
         ("--offlin", "--offline"),
         ("--requier=arm64", "--require"),
-        ("--format=json", "-o"),
+        ("--format=json", "-o json"),
+        ("--format=sarif=found.sarif", "-o sarif=found.sarif"),
+        ("--format=xml", "-o"),
+        ("--format", "-o"),
+        ("--sarif", "-o sarif"),
+        ("--arm64", "--require arm64"),
     ],
 )
 def test_a_misspelt_option_is_no_path(run: Command, word: str, meant: str) -> None:
