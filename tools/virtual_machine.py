@@ -28,6 +28,7 @@ PACKAGES: Final = (
         "containernetworking-plugins",
         "buildah",
         "netavark",
+        "qemu-user",
         "uidmap",
         "git",
     ),

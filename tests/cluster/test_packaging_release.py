@@ -20,7 +20,7 @@ WORKFLOWS = ROOT / ".github" / "workflows"
 NOT_HERE = {
     ("ci", "Test"): "runs all tests, this one too",
     ("ci", "Long tests"): "runs the tests that are left to it",
-    ("ci", "CNI plugins and buildah"): "installs packages of the system",
+    ("ci", "CNI plugins, buildah and an emulator"): "installs packages of the system",
     ("ci", "Tests on real nodes"): "runs the tests that need root and real nodes",
     ("ci", "The cache is the runner's"): "changes the owner of files",
     ("release", "Builder and emulation"): "installs packages of the system",

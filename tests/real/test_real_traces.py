@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.processes import is_running
 from polyarch.sandbox.real import cgroups
 from polyarch.sandbox.real.configuration import SYSCTLS
-from polyarch.sandbox.real.machine import APPARMOR, search_path
+from polyarch.sandbox.real.emulation import EMULATORS
+from polyarch.sandbox.real.machine import APPARMOR, check, search_path
+from polyarch.sandbox.state import Settings
 from polyarch.sandbox.tasks import until
 from polyarch.sandbox.versions import host_architecture
 
@@ -61,10 +64,13 @@ def words(path: Path) -> set[str]:
 
 def machine(home: Path) -> Mapping[str, object]:
     """What a node could leave behind."""
-    namespaces = set(said("lsns", "--noheadings", "--type", "net", "--output", "NS").split())
+    namespaces = {
+        f"{kind} namespaces": set(said("lsns", "--noheadings", "--type", kind, "--output", "NS").split())
+        for kind in ("net", "user")
+    }
     return {
         "processes": processes(home),
-        "network namespaces": namespaces,
+        **namespaces,
         "mounts": {line for line in Path("/proc/self/mounts").read_text().splitlines() if is_ours(line, home)},
         "interfaces": set(said("ip", "-o", "link").splitlines()),
         "routes": said("ip", "route", "show", "table", "all"),
@@ -86,6 +92,7 @@ def machine(home: Path) -> Mapping[str, object]:
             if Path(path).exists()
         },
         "traces": {path.name for path in Path("/sys/kernel/tracing").glob("instances/*")},
+        "interpreters": {path.name for path in Path("/proc/sys/fs/binfmt_misc").glob("*")},
     }
 
 
@@ -126,12 +133,38 @@ def test_a_cluster_that_was_used_leaves_nothing(home: Path, name: str) -> None:
     _, problem = starting.communicate()
     assert starting.returncode == 0, problem.decode()
     there = machine(home)
-    assert all(there[each] != before[each] for each in ("processes", "network namespaces", "cgroups"))
+    assert all(there[each] != before[each] for each in ("processes", "net namespaces", "cgroups"))
     unchanged = ("mounts", "interfaces", "routes", "rules", "settings", "folders")
     assert {each: there[each] for each in unchanged} == {each: before[each] for each in unchanged}
     down(home, name)
     assert left_since(before, home) == {}
     assert not (home / "polyarch/sandbox" / name).exists()
+
+
+@pytest.mark.req("SB-021")
+@pytest.mark.parametrize("is_killed", [False, True], ids=["down", "killed"])
+async def test_a_cluster_with_an_emulated_node_leaves_nothing(home: Path, name: str, is_killed: bool) -> None:
+    before, nodes = machine(home), dict.fromkeys(EMULATORS, 1)
+    try:
+        check(Settings(real=True, nodes=nodes))
+    except SandboxError as error:
+        pytest.skip(str(error))
+    named = ",".join(f"{each}={count}" for each, count in nodes.items())
+    starting = up(home, name, "--nodes", named, "--only", "control-plane")
+
+    async def is_made() -> bool:
+        return starting.poll() is not None or machine(home)["user namespaces"] != before["user namespaces"]
+
+    assert await until(is_made, seconds=120)
+    if is_killed:
+        starting.kill()
+    _, problem = starting.communicate()
+    assert is_killed or starting.returncode == 0, problem.decode()
+    there = machine(home)
+    assert there["user namespaces"] != before["user namespaces"]
+    assert there["interpreters"] == before["interpreters"]
+    down(home, name)
+    assert left_since(before, home) == {}
 
 
 @pytest.mark.parametrize("seconds", KILLED_AFTER)

@@ -48,7 +48,7 @@ class Release(msgspec.Struct, frozen=True):
 def release(program: Program, architecture: str) -> Release:
     """URL and pinned checksum of a program's release for linux on this architecture."""
     version = program.version
-    sha256 = versions.SHA256[program.name].get(architecture, "") if program.is_usual else ""
+    sha256 = versions.SHA256.get(program.name, {}).get(architecture, "") if program.is_usual else ""
     match program.module:
         case Module.KUBERNETES:
             base = f"https://dl.k8s.io/release/v{version}"
@@ -60,6 +60,9 @@ def release(program: Program, architecture: str) -> Release:
         case Module.REGISTRY:
             base = f"https://github.com/distribution/distribution/releases/download/v{version}"
             return Release(f"{base}/registry_{version}_linux_{architecture}.tar.gz", sha256, "registry")
+        case Module.CONTAINERD:
+            base = f"https://github.com/containerd/containerd/releases/download/v{version}"
+            return Release(f"{base}/containerd-{version}-linux-{architecture}.tar.gz", sha256, "bin/containerd")
 
 
 class DownloadFailed(Exception):  # noqa: N818  named for what happened
@@ -181,8 +184,18 @@ NICENESS = "10"
 KEPT_LINES = 20
 SMALL = "-s -w"
 """Link flags: omit the symbol tables, which double a program's size."""
-TAGS = "-tags=providerless"
-"""Kubernetes before 1.31 without the client libraries of clouds, which take minutes to compile."""
+TAGS = "-tags=providerless,no_btrfs"
+"""Kubernetes before 1.31 without the client libraries of clouds, which take minutes to compile; containerd without a
+file system that needs C."""
+REPORTING: Mapping[Module, tuple[str, tuple[str, ...]]] = {
+    Module.KUBERNETES: (
+        "k8s.io/kubernetes",
+        ("pkg/kubelet/kubelet_node_status.go", "pkg/kubelet/nodestatus/setters.go"),
+    ),
+    Module.CONTAINERD: ("github.com/containerd/platforms", ("defaults_unix.go",)),
+}
+"""The Go module and the files of it in which a program says which architecture it runs on."""
+OWN_ARCHITECTURE = re.compile(r"\b(?:go)?runtime\.GOARCH\b")
 
 
 class BuildFailed(Exception):  # noqa: N818  named for what happened
@@ -197,11 +210,23 @@ class BuildTarget(NamedTuple):
     module: Path
     package: str
     link_flags: str = SMALL
+    reported: str = ""
+    """The architecture that it says it runs on, if that is not the one it is built for."""
+    reporting: tuple[str, tuple[str, ...]] = ("", ())
+    """Where it says so, as in :data:`REPORTING`."""
 
 
 def target(program: Program) -> BuildTarget:
     """The build target of a program of the sandbox."""
-    return BuildTarget(program.name, program.version, MODULES / program.folder, program.package, link_flags(program))
+    return BuildTarget(
+        program.name,
+        program.version,
+        MODULES / program.folder,
+        program.package,
+        link_flags(program),
+        program.reported,
+        REPORTING[program.module] if program.reported else ("", ()),
+    )
 
 
 def link_flags(program: Program) -> str:
@@ -283,6 +308,9 @@ class GoBuild:
         """Build targets of one module and with the same link flags."""
         module, packages = group[0].module, [wanted.package for wanted in group]
         shared = ["-trimpath", "-buildvcs=false", "-mod=readonly", TAGS, "-ldflags", group[0].link_flags]
+        changed = folder / f".{group[0].name}.modules"
+        if group[0].reported:
+            shared.append(f"-modfile={await self._changed_module(go, group[0], changed, progress)}")
         total = await self._packages_to_compile(go, [*shared, "-deps"], module, packages, progress)
         partial = folder / f".{group[0].name}.partial"
         await asyncio.to_thread(_remove, partial)
@@ -299,6 +327,24 @@ class GoBuild:
         for wanted in group:
             (partial / wanted.name if len(group) > 1 else partial).replace(folder / wanted.name)
         await asyncio.to_thread(_remove, partial)
+        await asyncio.to_thread(_remove, changed)
+
+    async def _changed_module(self, go: str, wanted: BuildTarget, folder: Path, progress: StepProgress) -> Path:
+        """A ``go.mod`` with a copy of the module in which the target says what it runs on: Go refuses to build with
+        other files in place of those of its module cache."""
+        name, there = wanted.reporting[0], ""
+        arguments = [go, "mod", "download", "-json", name]
+        async for line in self._lines(arguments, wanted.module):
+            progress.advance(0, 0, line)
+            if found := re.fullmatch(r'"Dir": "(.+)",?', line):
+                there = found[1]
+        if not there:
+            raise BuildFailed(f"`{' '.join(_shown(arguments))}` names no folder")
+        await asyncio.to_thread(_copy_reporting, wanted, Path(there), folder)
+        file = folder / "go.mod"
+        async for _ in self._lines([go, "mod", "edit", "-replace", f"{name}={folder / 'changed'}", str(file)], folder):
+            pass
+        return file
 
     async def _packages_to_compile(
         self, go: str, flags: Sequence[str], module: Path, packages: Sequence[str], progress: StepProgress
@@ -388,6 +434,23 @@ class GoBuild:
         if code != 0:
             said = " | ".join(line for line in kept if line and not _is_package(line)) or "no message"
             raise BuildFailed(f"`{' '.join(_shown(arguments))}` ended with {code}: {said}")
+
+
+def _copy_reporting(wanted: BuildTarget, source: Path, folder: Path) -> None:
+    """Fill the folder with the target's ``go.mod`` and ``changed``: a copy of the Go module without its tests, which
+    says the target's architecture."""
+    _remove(folder)
+    copy = folder / "changed"
+    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("*_test.go", "testdata"))
+    for each in (copy, *copy.rglob("*")):  # the module cache is read-only
+        each.chmod(each.stat().st_mode | 0o200)
+    for name in ("go.mod", "go.sum"):
+        shutil.copyfile(wanted.module / name, folder / name)
+    for name in wanted.reporting[1]:
+        text, count = OWN_ARCHITECTURE.subn(f'"{wanted.reported}"', (copy / name).read_text(encoding="utf-8"))
+        if not count:
+            raise BuildFailed(f"{source / name} does not say which architecture it runs on")
+        (copy / name).write_text(text, encoding="utf-8")
 
 
 def _named(group: Sequence[BuildTarget]) -> str:

@@ -51,7 +51,7 @@ from polyarch.sandbox.services import (
 )
 from polyarch.sandbox.state import Folder, Ports, Settings, State, choose_ports, is_free, joined, recorded, state_home
 from polyarch.sandbox.tasks import together, until
-from polyarch.sandbox.versions import NODE_PROGRAMS, PROGRAMS, Program, as_numbers, of_version
+from polyarch.sandbox.versions import PROGRAMS, Program, as_numbers, of_version, with_real_nodes
 
 OWNER_WATCH = "owner-watch"
 STOP_ORDER = (
@@ -392,7 +392,7 @@ def _programs(settings: Settings | None, known: State | None) -> Sequence[Progra
     if not wanted.real:
         return of_version(PROGRAMS, version)
     machine.check(wanted)
-    return of_version((*PROGRAMS, *NODE_PROGRAMS), version)
+    return of_version(with_real_nodes(name for name, count in wanted.nodes.items() if count), version)
 
 
 def _all_free(ports: Ports) -> bool:

@@ -27,9 +27,10 @@ _CLONE_NEWNET: Final = 0x40000000
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
-def entering(pid: int, arguments: Sequence[str], *, network_only: bool = False) -> tuple[str, ...]:
-    """The command line that runs a program in the namespaces of the process ``pid``."""
-    which = ("-n",) if network_only else ("-m", "-u", "-n")
+def entering(pid: int, arguments: Sequence[str], *, network_only: bool = False, user: bool = False) -> tuple[str, ...]:
+    """The command line that runs a program in the namespaces of the process ``pid``; with ``user``, also in its user
+    namespace."""
+    which = ("-n",) if network_only else ("-m", "-u", "-n", *(["-U"] if user else []))
     return ("/usr/bin/env", "nsenter", "-t", str(pid), *which, "--", *arguments)
 
 
@@ -40,6 +41,8 @@ def keeping(*flags: str) -> tuple[str, ...]:
 
 KEEP_GATEWAY: Final = keeping("--net")
 KEEP_NODE: Final = keeping("--net", "--uts", "--mount", "--propagation", "private")
+KEEP_EMULATED_NODE: Final = keeping("--user", "--net", "--uts", "--mount", "--propagation", "private")
+"""The other namespaces belong to the user namespace."""
 
 
 async def entered(pid: int, *, seconds: float = 10.0) -> None:

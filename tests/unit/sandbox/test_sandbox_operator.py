@@ -15,6 +15,7 @@ from polyarch.sandbox.control_plane import Layout
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
 from polyarch.sandbox.state import Folder, Ports, Settings
+from polyarch.sandbox.versions import host_architecture
 
 pytestmark = pytest.mark.req("IN-031")
 
@@ -88,6 +89,17 @@ def test_without_a_node_for_its_pods_polyarch_is_not_waited_for(nodes: dict[str,
     with pytest.raises(SandboxError, match="--only control-plane"):
         operator.check(Settings(nodes=nodes))
     operator.check(Settings(nodes=nodes | {"arm64": 1}))
+
+
+@pytest.mark.req("SB-014", "SB-021")
+def test_polyarch_runs_on_real_nodes_of_the_machines_architecture_alone() -> None:
+    """Its image is made of this installation."""
+    here = host_architecture()
+    emulated = {"amd64": "arm64"}.get(here, "amd64")
+    with pytest.raises(SandboxError, match=rf"an architecture of its image \({here}\)"):
+        operator.check(Settings(nodes={emulated: 2, here: 0}, real=True))
+    operator.check(Settings(nodes={emulated: 2, here: 1}, real=True))
+    operator.check(Settings(nodes={emulated: 2}))
 
 
 @pytest.mark.req("SB-014")

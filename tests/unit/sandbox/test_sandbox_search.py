@@ -11,7 +11,7 @@ from polyarch.operator.settings import OLDEST_KUBERNETES
 from polyarch.sandbox import binaries, versions
 from polyarch.sandbox.binaries import MODULES
 from polyarch.sandbox.errors import BinariesUnavailable, StepProgress
-from polyarch.sandbox.versions import PROGRAMS, Module, Program, of_version
+from polyarch.sandbox.versions import PROGRAMS, Module, Program, emulated_node_programs, of_version
 
 NAMES = [program.name for program in PROGRAMS]
 
@@ -65,6 +65,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
         (Module.KUBERNETES, "k8s.io/kubernetes", versions.KUBERNETES),
         (Module.ETCD, "go.etcd.io/etcd/server/v3", versions.ETCD),
         (Module.REGISTRY, "github.com/distribution/distribution/v3", versions.REGISTRY),
+        (Module.CONTAINERD, "github.com/containerd/containerd/v2", versions.CONTAINERD),
     ],
 )
 def test_what_is_downloaded_is_what_the_go_modules_build(module: Module, required: str, version: str) -> None:
@@ -93,7 +94,7 @@ def test_the_oldest_version_that_can_be_run_is_the_oldest_that_is_supported() ->
 
 @pytest.mark.req("SB-001")
 def test_every_tool_of_the_go_modules_is_a_program_of_ours() -> None:
-    for program in PROGRAMS:
+    for program in (*PROGRAMS, *emulated_node_programs("arm64")):
         module = (MODULES / program.module.value / "go.mod").read_text()
         assert program.package == "." or program.package in module
 

@@ -31,6 +31,7 @@ Nothing but --real needs root or containers, and nothing can leave this machine.
         ("Try builds of images for several architectures", "polyarch up --builds"),
         ("Try polyarch on an older Kubernetes", "polyarch up --name old --kubernetes 1.30"),
         ("Run real kubelets and containers", "sudo polyarch up --real"),
+        ("The same with an emulated arm64 node", "sudo polyarch up --real --nodes amd64=1,arm64=1"),
         ("Describe the sandbox for scripts", "polyarch up -o json"),
     ),
     exits=(
@@ -115,7 +116,7 @@ def start(
         option("NUMA cells of each node, CPUs of each cell, and kubelet settings; '' for none", group=SANDBOX),
     ] = None,
     real: Annotated[
-        bool, flag("Run real kubelets and containers, as root; nodes of this machine's architecture", group=SANDBOX)
+        bool, flag("Run real kubelets and containers, as root; amd64 and arm64, the other one emulated", group=SANDBOX)
     ] = False,
     taint: Annotated[
         list[TaintSpec] | None,
@@ -208,6 +209,7 @@ def fetch(
     *,
     kubernetes: Annotated[MinorVersion | None, KUBERNETES_OPTION] = None,
     real: Annotated[bool, flag("Also those of real nodes: kubelet and kube-proxy", group=SANDBOX)] = False,
+    nodes: Annotated[Nodes, option("With --real: the nodes; emulated ones need more", group=SANDBOX)] = "",
     assets: Annotated[Directory, option("Directory that holds binaries already", group=SANDBOX)] = "",
     output: Outputs = None,
     verbosity: Verbosity = AS_USUAL,
@@ -217,7 +219,7 @@ def fetch(
     chosen = outputs(output, FORMATS)
     from polyarch.cli.sandbox.local_cluster import fetch_binaries
 
-    return fetch_binaries(kubernetes or "", assets, chosen, real=real, messages=messages)
+    return fetch_binaries(kubernetes or "", assets, chosen, real=real, nodes=nodes, messages=messages)
 
 
 @app.command(help="Push images of any platforms to the sandbox's registry", help_epilogue=SEED_EPILOGUE)

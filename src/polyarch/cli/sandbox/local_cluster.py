@@ -30,6 +30,7 @@ from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import Document
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.kubelet_model.layout import NumaLayout
+from polyarch.sandbox.real import emulation
 from polyarch.sandbox.registry.images import read_descriptions
 from polyarch.sandbox.registry.seed import PushedImage
 from polyarch.sandbox.state import Folder, Settings
@@ -124,16 +125,24 @@ def show_status(name: str, outputs: Sequence[Output], *, messages: Messages) -> 
     return 0 if well and all(node.ready for node in result.nodes) else 1
 
 
-def fetch_binaries(minor: str, assets: str, outputs: Sequence[Output], *, real: bool, messages: Messages) -> int:
-    """Find, download or build the binaries, and print where they are."""
+def fetch_binaries(
+    minor: str, assets: str, outputs: Sequence[Output], *, real: bool, nodes: str, messages: Messages
+) -> int:
+    """Find, download or build the binaries, and print where they are; with ``real`` those of such ``nodes``, too."""
+    if nodes and not real:
+        raise UsageError("--nodes: simulated nodes need no binaries of their own; add --real, or leave --nodes out")
     try:
         kubernetes = versions.kubernetes_version(minor)
+        architectures = [name for name, count in state.parse_nodes(nodes).items() if count]
+        own = versions.host_architecture()
+        if problem := next(filter(None, (emulation.problem(each) for each in architectures if each != own)), ""):
+            raise SandboxError(f"--nodes {nodes}: {problem}")
     except SandboxError as error:
         raise UsageError(str(error)) from error
 
     async def get() -> dict[str, Path]:
         with shown(messages) as progress:
-            wanted = (*versions.PROGRAMS, *versions.NODE_PROGRAMS) if real else versions.PROGRAMS
+            wanted = versions.with_real_nodes(architectures) if real else versions.PROGRAMS
             programs = versions.of_version(wanted, kubernetes)
             return await binaries.find(programs=programs, assets=assets, progress=progress)
 

@@ -13,7 +13,7 @@ import msgspec
 from polyarch.sandbox.errors import SandboxError
 from polyarch.sandbox.kubelet_model.layout import NumaLayout, node
 from polyarch.sandbox.nodes.kubelet_files import CPU_FILE, MEMORY_FILE, host_files
-from polyarch.sandbox.real import cgroups
+from polyarch.sandbox.real import cgroups, emulation
 from polyarch.sandbox.real.configuration import CNI_PLUGINS, SYSCTLS
 from polyarch.sandbox.state import Settings
 from polyarch.sandbox.versions import host_architecture
@@ -53,10 +53,8 @@ def check(settings: Settings) -> None:
             "run `sudo polyarch up --real`; without --real, nodes are simulated and need no root"
         )
     foreign = sorted(name for name, count in settings.nodes.items() if count and name != own)
-    if foreign:
-        raise SandboxError(
-            f"--real: this machine runs {own}, and its nodes cannot be {', '.join(foreign)}: write --nodes {own}=2"
-        )
+    if problem := next(filter(None, map(emulation.problem, foreign)), ""):
+        raise SandboxError(f"--real: this machine runs {own}, and {problem}; write --nodes {own}=2")
     if not 1 <= sum(settings.nodes.values()) <= MOST_NODES:
         raise SandboxError(f"--real: expected 1 to {MOST_NODES} nodes, for example --nodes {own}=2")
     if settings.numa is not None and settings.numa.devices:
@@ -70,6 +68,8 @@ def check(settings: Settings) -> None:
     missing = {package: name for name, package in programs.items() if shutil.which(name, path=search_path()) is None}
     if plugins() is None:
         missing[PLUGINS_PACKAGE] = "CNI plugins"
+    if any(emulation.emulator(each, search_path()) is None for each in foreign):
+        missing[emulation.PACKAGE] = f"a static qemu for programs of {' and '.join(foreign)}"
     if missing:
         what = ", ".join(missing.values())
         raise SandboxError(f"--real needs {what}: on Debian and Ubuntu, `apt-get install {' '.join(sorted(missing))}`")

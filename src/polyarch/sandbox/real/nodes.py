@@ -7,8 +7,10 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
+import msgspec
 from google.protobuf.empty_pb2 import Empty
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
@@ -27,6 +29,7 @@ from polyarch.sandbox.files import write_json, write_private
 from polyarch.sandbox.namespaces import (
     BRIDGE,
     GATEWAY_PROCESS,
+    KEEP_EMULATED_NODE,
     KEEP_GATEWAY,
     KEEP_NODE,
     cable_lines,
@@ -42,15 +45,25 @@ from polyarch.sandbox.namespaces import (
 from polyarch.sandbox.network import GATEWAY, GATEWAY_API_PORT, PER_OCTET
 from polyarch.sandbox.nodes.plans import NODE_LABEL, Node, NodePlan, node_patch, node_plans, timestamp
 from polyarch.sandbox.processes import Command, Record, failure, inputs_of, is_running
-from polyarch.sandbox.real import cgroups, configuration, machine
+from polyarch.sandbox.real import cgroups, configuration, emulation, machine
 from polyarch.sandbox.real.cgroups import Cgroups
 from polyarch.sandbox.real.configuration import version_of_containerd
 from polyarch.sandbox.services import EGRESS_PROCESS
 from polyarch.sandbox.services import PROXY as REGISTRY_PROXY
 from polyarch.sandbox.state import Folder, Settings, State
 from polyarch.sandbox.tasks import together, until
+from polyarch.sandbox.versions import CONTAINERD as CONTAINERD_VERSION
+from polyarch.sandbox.versions import SHIM, containerd_of, host_architecture, kubelet_of
 
 KEEPER, CONTAINERD, KUBELET, PROXY = "namespaces", "containerd", "kubelet", "kube-proxy"
+EMULATED_CONTAINERD: Final = version_of_containerd(f"containerd pinned {CONTAINERD_VERSION}")
+_MARKED: Final = f"{configuration.CONTAINERD}/{emulation.PROGRAMS}"
+_MARKED_FIRST: Final = {
+    "PATH": f"{_MARKED}:{machine.search_path()}",
+    "CONTAINERD_DISABLE_PIGZ": "1",
+    "CONTAINERD_DISABLE_IGZIP": "1",
+}
+"""Environment of the runtime of an emulated node, which cannot start other programs than marked ones."""
 START_SECONDS: Final = 120.0
 SOCKET_SECONDS: Final = 60.0
 ANSWER_SECONDS: Final = 5.0
@@ -68,6 +81,11 @@ def process_name(node: str, program: str) -> str:
 def folder_of(folder: Folder, node: str) -> Path:
     """What a node has on disk."""
     return folder.root / "nodes" / node
+
+
+def is_emulated(plan: NodePlan) -> bool:
+    """Whether the node has another architecture than this machine."""
+    return plan.architecture != host_architecture()
 
 
 def pod_subnet(state: State, number: int) -> str:
@@ -94,7 +112,9 @@ class RealNodes:
 
     @property
     def plans(self) -> list[NodePlan]:
-        return node_plans(self._settings, self._state.fleet)
+        """Emulated nodes have no other machine to believe in: what would publish its zones does not run there."""
+        plans = node_plans(self._settings, self._state.fleet)
+        return [msgspec.structs.replace(plan, numa=None) if is_emulated(plan) else plan for plan in plans]
 
     def _records(self) -> Mapping[str, Record]:
         return processes.load(self._folder.records)
@@ -117,11 +137,19 @@ class RealNodes:
         await configure(record.pid, gateway_lines(self._state.pod_network))
         return record.pid
 
-    async def _start(self, name: str, arguments: Iterable[str], *, group: str, inputs: str = "") -> Record:
+    async def _start(
+        self,
+        name: str,
+        arguments: Iterable[str],
+        *,
+        group: str,
+        inputs: str = "",
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> Record:
         command = Command(
             name=name,
             arguments=self._cgroups.joining(group, tuple(arguments)),
-            environment={**self._layout.environment, "PATH": machine.search_path()},
+            environment={**self._layout.environment, "PATH": machine.search_path(), **environment},
             log=str(self._folder.log(name)),
             inputs=inputs,
         )
@@ -193,20 +221,41 @@ class RealNodes:
         await asyncio.to_thread(self._cgroups.remove, plan.name)
         self._cgroups.make(plan.name, host)
         shown = machine.write_files(own, plan.numa)
-        record = await self._start(process_name(plan.name, KEEPER), KEEP_NODE, group=host)
+        keep = KEEP_EMULATED_NODE if is_emulated(plan) else KEEP_NODE
+        record = await self._start(process_name(plan.name, KEEPER), keep, group=host)
         await entered(record.pid)
         mounts = configuration.mounts(has_trace=plan.number == self._first, machine=shown)
         await run(entering(record.pid, ("/bin/sh", "-c", mounts, "sh", str(own))))
         named = ("/bin/sh", "-c", 'echo "$1" > /proc/sys/kernel/hostname', "sh", plan.name)
         await run(entering(record.pid, named))
+        if is_emulated(plan):
+            await asyncio.to_thread(self._write_marked_programs, plan, own)
+            await asyncio.to_thread(emulation.map_users, record.pid)
+            entries = emulation.mounts(plan.architecture, _MARKED, own=host_architecture())
+            await run(entering(record.pid, ("/bin/sh", "-c", entries), user=True))
         await configure(gateway, cable_lines(record.pid, plan.address))
         await configure(record.pid, node_lines(plan.address))
         return record
 
+    def _write_marked_programs(self, plan: NodePlan, own: Path) -> None:
+        """What containerd of an emulated node starts, and itself."""
+        binaries, path = self._layout.binaries, machine.search_path()
+        qemu = emulation.emulator(plan.architecture, path)
+        if qemu is None:
+            raise SandboxError(f"--real needs {emulation.PACKAGE} for nodes of {plan.architecture}")
+        programs = {
+            CONTAINERD: binaries[containerd_of(plan.architecture).name],
+            "containerd-shim-runc-v2": binaries[SHIM.name],
+            "runc": Path(machine.program("runc")),
+        }
+        programs |= {name: Path(machine.plugins() or "", name) for name in machine.PLUGINS}
+        programs |= {name: Path(found) for name in emulation.IPTABLES if (found := shutil.which(name, path=path))}
+        emulation.write_programs(own / "lib/containerd" / emulation.PROGRAMS, programs, qemu)
+
     @property
     def _first(self) -> int:
-        """The node that has the kernel's trace."""
-        return min(plan.number for plan in self.plans)
+        """The node that has the kernel's trace: one that polyarch's image runs on, where there is one."""
+        return min(self.plans, key=lambda plan: (is_emulated(plan), plan.number)).number
 
     def _write_files(self, plan: NodePlan, own: Path) -> None:
         now = dt.datetime.now(dt.UTC)
@@ -231,8 +280,10 @@ class RealNodes:
         write_json(own / "lib/cni/net.d/10-nodes.conflist", configuration.cni(pod_subnet(self._state, plan.number)))
         for host, text in configuration.registry_hosts().items():
             write_private(containerd / "certs.d" / host / "hosts.toml", text.encode())
-        runc = self._runc(plan, own)
-        text = configuration.containerd(self._containerd, runc=runc, cni_plugins=machine.plugins() or "")
+        version, runc, plugins = self._containerd, self._runc(plan, own), machine.plugins() or ""
+        if is_emulated(plan):
+            version, runc, plugins = EMULATED_CONTAINERD, f"{_MARKED}/runc", _MARKED
+        text = configuration.containerd(version, runc=runc, cni_plugins=plugins)
         write_private(containerd / "config.toml", text.encode())
 
     def _runc(self, plan: NodePlan, own: Path) -> str:
@@ -261,17 +312,24 @@ exec {machine.program("runc")} "$@"
         ]
         name = plan.name
 
-        async def start(program: str, *arguments: str, inputs: str) -> Record:
-            group = self._cgroups.host_of(name)
+        async def start(program: str, *arguments: str, inputs: str, marked: bool = False) -> Record:
             return await self._start(
-                process_name(name, program), entering(keeper, arguments), group=group, inputs=inputs
+                process_name(name, program),
+                entering(keeper, arguments, user=marked),
+                group=self._cgroups.host_of(name),
+                inputs=inputs,
+                environment=_MARKED_FIRST if marked else {},
             )
 
-        arguments: tuple[str, ...] = (machine.program("containerd"), "-c", f"{configuration.CONTAINERD}/config.toml")
-        runtime = await start(CONTAINERD, *arguments, inputs=inputs_of(str(keeper), files=files[:1]))
+        arguments: tuple[str, ...] = (machine.program("containerd"),)
+        if foreign := is_emulated(plan):
+            arguments = (f"{_MARKED}/{CONTAINERD}",)
+        arguments = (*arguments, "-c", f"{configuration.CONTAINERD}/config.toml")
+        inputs = inputs_of(str(keeper), files=files[:1])
+        runtime = await start(CONTAINERD, *arguments, inputs=inputs, marked=foreign)
         await self._until_listening(runtime, keeper)
         arguments = (
-            str(self._layout.binaries["kubelet"]),
+            str(self._layout.binaries[kubelet_of(plan.architecture).name if foreign else "kubelet"]),
             f"--config={configuration.KUBELET}/config.yaml",
             f"--kubeconfig={configuration.KUBELET}/kubelet.kubeconfig",
             f"--hostname-override={name}",

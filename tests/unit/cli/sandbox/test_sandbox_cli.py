@@ -17,7 +17,7 @@ from polyarch.sandbox import document
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.document import Document, Process, RegistryAddress
 from polyarch.sandbox.state import Folder, NodeBatch, Settings, State, choose_ports
-from polyarch.sandbox.versions import KUBERNETES_BY_MINOR, PROGRAMS
+from polyarch.sandbox.versions import KUBERNETES_BY_MINOR, PROGRAMS, with_real_nodes
 
 OURS = {
     "clusters": [{"name": "polyarch-default", "cluster": {"server": "https://127.0.0.1:1"}}],
@@ -255,6 +255,26 @@ def test_fetch_prints_where_the_binaries_are(tmp_path: Path, capsys: pytest.Capt
     assert document["binaries"] == {program.name: str(tmp_path / program.name) for program in PROGRAMS}
     assert main(["sandbox", "fetch", "--assets", "/nowhere"]) == 3
     assert "--assets names /nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.req("SB-002", "SB-021")
+@pytest.mark.usefixtures("home")
+def test_fetch_takes_what_emulated_nodes_need(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = ("amd64", "arm64")
+    wanted = [program.name for program in with_real_nodes(nodes)]
+    for name in wanted:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    fetch = ["sandbox", "fetch", "--assets", str(tmp_path), "-o", "json"]
+    assert main([*fetch, "--real", "--nodes", "amd64=1,arm64=1"]) == 0
+    assert sorted(json.loads(capsys.readouterr().out)["binaries"]) == sorted(wanted)
+    for options, said in (
+        (["--nodes", "arm64=1"], "add --real"),
+        (["--real", "--nodes", "s390x"], "--nodes s390x: s390x cannot be emulated"),
+        (["--real", "--nodes", "arm46"], "arm46"),
+    ):
+        assert main([*fetch, *options]) == 2
+        assert said in capsys.readouterr().err
 
 
 @pytest.mark.req("SB-020")
