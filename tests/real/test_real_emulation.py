@@ -1,6 +1,8 @@
 """A node of another architecture: its programs run there and the machine's do not, and polyarch keeps them apart."""
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,19 +51,19 @@ NO_EXEC = "exec format error"
 
 
 @pytest.fixture(scope="module")
-async def pair() -> AsyncIterator[Sandbox]:
+def pair() -> Iterator[Sandbox]:
     """A node of each architecture, at first without polyarch."""
-    wanted = Settings(name="tests-real-pair", nodes=PAIR, real=True, polyarch=False)
+    wanted = Settings(name=f"tests-real-pair-{os.getpid()}", nodes=PAIR, real=True, polyarch=False)
     try:
         machine.check(wanted)
     except SandboxError as error:
         pytest.skip(str(error))
-    sandbox = await Sandbox.start(wanted, fresh=True)
+    sandbox = asyncio.run(Sandbox.start(wanted, owner=os.getpid()))
     images: dict[str, Any] = {BOTH: [f"linux/{each}" for each in PAIR], LISTED: [f"linux/{HERE}"]}
     images |= {image: {"platforms": [f"linux/{each}"], "kind": "image"} for each, image in ONLY.items()}
-    await sandbox.registry.seed(images)
+    asyncio.run(sandbox.registry.seed(images))
     yield sandbox
-    await sandbox.delete()
+    asyncio.run(sandbox.delete())
 
 
 def node_of(architecture: str) -> str:

@@ -1,6 +1,7 @@
 """Nothing of a cluster with real nodes is left on the machine, however its start ended."""
 
 import asyncio
+import contextlib
 import os
 import secrets
 import subprocess
@@ -47,6 +48,12 @@ def processes(home: Path) -> set[str]:
     return found
 
 
+def user_namespaces() -> Iterator[str]:
+    for each in Path("/proc").glob("[0-9]*/ns/user"):
+        with contextlib.suppress(OSError):  # it has ended
+            yield str(each.readlink())
+
+
 def is_ours(mount: str, home: Path) -> bool:
     """Of the temporary folder a sandbox has nothing but its own, and others may mount there meanwhile."""
     point = Path(mount.split()[1])
@@ -64,13 +71,11 @@ def words(path: Path) -> set[str]:
 
 def machine(home: Path) -> Mapping[str, object]:
     """What a node could leave behind."""
-    namespaces = {
-        f"{kind} namespaces": set(said("lsns", "--noheadings", "--type", kind, "--output", "NS").split())
-        for kind in ("net", "user")
-    }
+    namespaces = set(said("lsns", "--noheadings", "--type", "net", "--output", "NS").split())
     return {
         "processes": processes(home),
-        **namespaces,
+        "network namespaces": namespaces,
+        "user namespaces": set(user_namespaces()),
         "mounts": {line for line in Path("/proc/self/mounts").read_text().splitlines() if is_ours(line, home)},
         "interfaces": set(said("ip", "-o", "link").splitlines()),
         "routes": said("ip", "route", "show", "table", "all"),
@@ -133,7 +138,7 @@ def test_a_cluster_that_was_used_leaves_nothing(home: Path, name: str) -> None:
     _, problem = starting.communicate()
     assert starting.returncode == 0, problem.decode()
     there = machine(home)
-    assert all(there[each] != before[each] for each in ("processes", "net namespaces", "cgroups"))
+    assert all(there[each] != before[each] for each in ("processes", "network namespaces", "cgroups"))
     unchanged = ("mounts", "interfaces", "routes", "rules", "settings", "folders")
     assert {each: there[each] for each in unchanged} == {each: before[each] for each in unchanged}
     down(home, name)
@@ -153,7 +158,7 @@ async def test_a_cluster_with_an_emulated_node_leaves_nothing(home: Path, name: 
     starting = up(home, name, "--nodes", named, "--only", "control-plane")
 
     async def is_made() -> bool:
-        return starting.poll() is not None or machine(home)["user namespaces"] != before["user namespaces"]
+        return starting.poll() is not None or set(user_namespaces()) != before["user namespaces"]
 
     assert await until(is_made, seconds=120)
     if is_killed:
