@@ -1,11 +1,15 @@
 """Programs that the node's kernel cannot execute: found on real runtimes, and told to their pods by container."""
 
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from crio import use_crio
+from namespaces import create_namespace
 from real_kubelets import (
     Document,
     eventually,
@@ -13,6 +17,7 @@ from real_kubelets import (
     keeper,
     node_names,
     notes,
+    own_image,
     pod_document,
     pod_of,
     pods_of,
@@ -26,13 +31,14 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import PODS
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.objects import Unstructured
-from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.placement import names
 from polyarch.placement.api import CPPCS, ENOEXECEVENTS
 from polyarch.placement.exec_monitor_node import INSTANCE_PREFIX
 from polyarch.sandbox.cluster import Sandbox
+from polyarch.sandbox.errors import SilentStepProgress
 from polyarch.sandbox.namespaces import entering
-from polyarch.sandbox.real.images import ImageFiles, manifest, pushed_image
+from polyarch.sandbox.real.images import ImageFiles, manifest
+from polyarch.sandbox.state import Settings
 from polyarch.sandbox.versions import host_architecture
 
 pytestmark = pytest.mark.timeout(600)
@@ -95,16 +101,13 @@ def is_alive(instance: str) -> bool:
 
 
 @pytest.fixture
-async def own_image(cluster: Sandbox) -> str:
-    """polyarch's own, which has Python."""
-    pushed = pushed_image(cluster.folder)
-    assert pushed is not None
-    return f"{DEFAULT_IMAGE.rpartition(':')[0]}@{pushed.digest}"
-
-
-@pytest.fixture
 async def monitored(cluster: Sandbox, client: Client, tmp_path: Path) -> str:
     """The node that has the kernel's trace, with the monitor running; images of a foreign program are there."""
+    return await monitor(cluster, client, tmp_path)
+
+
+async def monitor(cluster: Sandbox, client: Client, tmp_path: Path) -> str:
+    """As the fixture."""
     program = tmp_path / "app"
     program.write_bytes(foreign_program())
     program.chmod(0o755)
@@ -146,9 +149,34 @@ async def until_told(client: Client, namespace: str, wanted: dict[str, set[str]]
 
 @pytest.mark.req("PL-604", "PL-610")
 async def test_each_container_that_runs_a_foreign_program_is_named(
-    client: Client, namespace: str, monitored: str, own_image: str
+    cluster: Sandbox, client: Client, namespace: str, monitored: str
 ) -> None:
     """First programs of images kept from placement or with a wrong platform, restarts, and programs started later."""
+    await each_failed_container_is_named(cluster, client, namespace, monitored)
+
+
+@pytest.mark.req("PL-600", "PL-604")
+async def test_with_cri_o_each_container_that_runs_a_foreign_program_is_named(
+    peer: Callable[[str], str], tmp_path: Path
+) -> None:
+    """CRI-O gives containers other control groups than containerd, and a monitor of its own starts each of them."""
+    crio, conmon = peer("crio"), peer("conmon")
+    settings = Settings(
+        name=f"tests-real-crio-{os.getpid()}", nodes={host_architecture(): 1}, real=True, polyarch=False
+    )
+    sandbox = await Sandbox.start(settings, owner=os.getpid())
+    try:
+        async with sandbox.client() as client:
+            await use_crio(sandbox, client, node_names(sandbox)[0], crio=crio, conmon=conmon)
+            await sandbox.install(SilentStepProgress())
+            await create_namespace(client, "with-crio")
+            node = await monitor(sandbox, client, tmp_path)
+            await each_failed_container_is_named(sandbox, client, "with-crio", node)
+    finally:
+        await sandbox.delete()
+
+
+async def each_failed_container_is_named(sandbox: Sandbox, client: Client, namespace: str, monitored: str) -> None:
     here: Document = {"nodeName": monitored}
     skipped = {"annotations": {names.SKIP_ANNOTATION: "true"}}
     good = {"name": "good", "image": HERE}
@@ -156,7 +184,8 @@ async def test_each_container_that_runs_a_foreign_program_is_named(
     mislabelled = {"name": "mislabelled", "image": MISLABELLED_IMAGE}
     again = "mark = pathlib.Path('/kept/mark')\nif not mark.exists():\n    mark.touch()\n    raise SystemExit(3)\n"
     kept = {"volumeMounts": [{"name": "kept", "mountPath": "/kept"}]}
-    own = {"image": own_image, **trying()}
+    of_polyarch = own_image(sandbox)
+    own = {"image": of_polyarch, **trying()}
     proper = {**good, "name": "proper", "restartPolicy": "Always"}
     pods = [
         pod_document("skipped", good, foreign, metadata=skipped, nodeSelector={"kubernetes.io/hostname": monitored}),
@@ -168,7 +197,7 @@ async def test_each_container_that_runs_a_foreign_program_is_named(
         pod_document("later", good, {**own, "name": "script"}, **here),
         pod_document(
             "restarted",
-            {"name": "second-try", "image": own_image, **trying(first=again), **kept},
+            {"name": "second-try", "image": of_polyarch, **trying(first=again), **kept},
             volumes=[{"name": "kept", "emptyDir": {}}],
             securityContext={"fsGroup": 65532},
             **here,

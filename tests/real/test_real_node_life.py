@@ -16,6 +16,7 @@ from real_kubelets import (
     is_ready,
     node_names,
     notes,
+    own_image,
     pod_document,
     pod_of,
     pods_of,
@@ -29,12 +30,10 @@ from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import DEPLOYMENTS, NODES, PODS
 from polyarch.names import DEFAULT_NAMESPACE, PLACEMENT_WEBHOOK
 from polyarch.objects import Unstructured
-from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.placement import names
 from polyarch.placement.events import EventReason
 from polyarch.sandbox import operator
 from polyarch.sandbox.cluster import Sandbox
-from polyarch.sandbox.real.images import pushed_image
 from polyarch.sandbox.tasks import together
 
 pytestmark = pytest.mark.timeout(900)
@@ -278,13 +277,6 @@ async def test_a_container_at_its_memory_limit_is_named_and_polyarchs_comes_back
     after = await until_well(client)
     assert after.keys() == before.keys()
     await is_placed(client, namespace, "after")
-
-
-def own_image(cluster: Sandbox) -> str:
-    """polyarch's own, which has Python."""
-    pushed = pushed_image(cluster.folder)
-    assert pushed is not None
-    return f"{DEFAULT_IMAGE.rpartition(':')[0]}@{pushed.digest}"
 
 
 def python() -> str:

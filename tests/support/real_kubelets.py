@@ -9,9 +9,11 @@ from polyarch.kube.client import Client
 from polyarch.kube.resources import EVENTS, PODS
 from polyarch.names import DEFAULT_NAMESPACE
 from polyarch.objects import Unstructured
+from polyarch.operator.settings import DEFAULT_IMAGE
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.sandbox.nodes.plans import node_plans
 from polyarch.sandbox.real import cgroups
+from polyarch.sandbox.real.images import pushed_image
 from polyarch.sandbox.real.nodes import KEEPER, process_name
 from polyarch.sandbox.tasks import until
 
@@ -55,6 +57,13 @@ def processes_of(group: Path) -> Iterator[tuple[str, int]]:
         if folder.is_dir():
             for pid in (folder / "cgroup.procs").read_text().split():
                 yield folder.name, int(pid)
+
+
+def own_image(sandbox: Sandbox) -> str:
+    """polyarch's own image, which has Python."""
+    pushed = pushed_image(sandbox.folder)
+    assert pushed is not None
+    return f"{DEFAULT_IMAGE.rpartition(':')[0]}@{pushed.digest}"
 
 
 def pod_document(name: str, *containers: Document, **spec: Any) -> Document:

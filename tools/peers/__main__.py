@@ -49,7 +49,9 @@ async def provide(wanted: Sequence[Peer], progress: StepProgress, environ: Mappi
         built = [peer for peer in missing if peer.origin is Origin.GO]
         for source in dict.fromkeys(peer.source for peer in built):
             wanted_here = [peer for peer in built if peer.source == source]
-            targets = [BuildTarget(peer.name, pinned(peer), source, peer.package) for peer in wanted_here]
+            targets = [
+                BuildTarget(peer.name, pinned(peer), source, peer.package, tags=peer.tags) for peer in wanted_here
+            ]
             programs = folder(environ, source)
             programs.mkdir(parents=True, exist_ok=True)
             build = GoBuild(tools=cache_home(environ) / f"go-{GO}", environ=environ)

@@ -13,11 +13,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from polyarch.sandbox.binaries import cache_home, usable
+from polyarch.sandbox.binaries import TAGS, cache_home, usable
 from polyarch.sandbox.versions import host_architecture
 
 MODULE: Final = Path(__file__).parent / "gomodule"
 ACTIONLINT: Final = "github.com/rhysd/actionlint"
+CRIO: Final = "github.com/cri-o/cri-o"
+CRIO_TAGS: Final = "containers_image_openpgp,exclude_graphdriver_btrfs"
+"""Without what needs C: signatures by GPG, and a file system."""
 PROBLEMS: Final = "problems.json"
 
 
@@ -41,7 +44,9 @@ class Peer(NamedTuple):
     source: Path = MODULE
     """And the folder whose ``go.mod`` that is."""
     long: bool = False
-    """Only tests of ``make long`` run it."""
+    """Only tests of ``make long`` and ``make real`` run it."""
+    tags: str = TAGS
+    """Build tags of a Go program."""
 
 
 PEERS: Final = (
@@ -74,10 +79,12 @@ PEERS: Final = (
     Peer(
         "numa-plugin", Origin.GO, "sigs.k8s.io/scheduler-plugins", "./plugin", MODULE.parent / "numa-plugin", long=True
     ),
+    Peer("crio", Origin.GO, CRIO, f"{CRIO}/cmd/crio", MODULE.parent / "crio", long=True, tags=CRIO_TAGS),
     Peer("pre-commit", Origin.ENVIRONMENT),
     Peer("shellcheck", Origin.ENVIRONMENT),
     Peer("skopeo", Origin.SYSTEM),
     Peer("buildah", Origin.SYSTEM),
+    Peer("conmon", Origin.SYSTEM, long=True),
     Peer("mmdebstrap", Origin.SYSTEM),
     Peer("chromium", Origin.SYSTEM),
     Peer("promtool", Origin.SYSTEM, package="prometheus"),

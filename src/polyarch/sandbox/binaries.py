@@ -184,7 +184,7 @@ NICENESS = "10"
 KEPT_LINES = 20
 SMALL = "-s -w"
 """Link flags: omit the symbol tables, which double a program's size."""
-TAGS = "-tags=providerless,no_btrfs"
+TAGS = "providerless,no_btrfs"
 """Kubernetes before 1.31 without the client libraries of clouds, which take minutes to compile; containerd without a
 file system that needs C."""
 REPORTING: Mapping[Module, tuple[str, tuple[str, ...]]] = {
@@ -214,6 +214,7 @@ class BuildTarget(NamedTuple):
     """The architecture that it says it runs on, if that is not the one it is built for."""
     reporting: tuple[str, tuple[str, ...]] = ("", ())
     """Where it says so, as in :data:`REPORTING`."""
+    tags: str = TAGS
 
 
 def target(program: Program) -> BuildTarget:
@@ -242,10 +243,10 @@ def link_flags(program: Program) -> str:
 
 def together(targets: Sequence[BuildTarget]) -> list[list[BuildTarget]]:
     """The targets in groups that one ``go build`` can make: of one module, linked alike, named after their package."""
-    groups: dict[tuple[Path, str, str, str], list[BuildTarget]] = {}
+    groups: dict[tuple[Path, str, str, str, str], list[BuildTarget]] = {}
     for each in targets:
         alone = "" if each.package.rpartition("/")[2] == each.name else each.name
-        groups.setdefault((each.module, each.version, each.link_flags, alone), []).append(each)
+        groups.setdefault((each.module, each.version, each.link_flags, each.tags, alone), []).append(each)
     return list(groups.values())
 
 
@@ -307,7 +308,8 @@ class GoBuild:
     async def _build(self, go: str, group: Sequence[BuildTarget], folder: Path, progress: StepProgress) -> None:
         """Build targets of one module and with the same link flags."""
         module, packages = group[0].module, [wanted.package for wanted in group]
-        shared = ["-trimpath", "-buildvcs=false", "-mod=readonly", TAGS, "-ldflags", group[0].link_flags]
+        shared = ["-trimpath", "-buildvcs=false", "-mod=readonly", f"-tags={group[0].tags}"]
+        shared += ["-ldflags", group[0].link_flags]
         changed = folder / f".{group[0].name}.modules"
         if group[0].reported:
             shared.append(f"-modfile={await self._changed_module(go, group[0], changed, progress)}")
