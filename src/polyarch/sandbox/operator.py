@@ -131,10 +131,12 @@ def write_values(layout: Layout, settings: Settings) -> None:
 def check(settings: Settings) -> None:
     """Raises SandboxError if no node of these settings can run polyarch's pods."""
     if not any(settings.nodes.get(each) for each in _of_image(settings)):
-        known = ", ".join(_of_image(settings))
+        first, known = _of_image(settings)[0], ", ".join(_of_image(settings))
+        nodes = {first: 1} | {name: count for name, count in settings.nodes.items() if count}
+        wanted = ",".join(f"{name}={count}" for name, count in nodes.items())
         raise SandboxError(
             f"polyarch runs on the sandbox's nodes, and none has an architecture of its image ({known}): "
-            "add one with --nodes, or start the sandbox with --only control-plane"
+            f"add one with --nodes {wanted}, or start the sandbox with --only control-plane"
         )
 
 

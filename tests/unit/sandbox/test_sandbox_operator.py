@@ -96,7 +96,8 @@ def test_polyarch_runs_on_real_nodes_of_the_machines_architecture_alone() -> Non
     """Its image is made of this installation."""
     here = host_architecture()
     emulated = {"amd64": "arm64"}.get(here, "amd64")
-    with pytest.raises(SandboxError, match=rf"an architecture of its image \({here}\)"):
+    said = rf"an architecture of its image \({here}\): add one with --nodes {here}=1,{emulated}=2, or"
+    with pytest.raises(SandboxError, match=said):
         operator.check(Settings(nodes={emulated: 2, here: 0}, real=True))
     operator.check(Settings(nodes={emulated: 2, here: 1}, real=True))
     operator.check(Settings(nodes={emulated: 2}))

@@ -47,6 +47,15 @@ def test_older_versions_of_containerd_read_version_2(version: tuple[int, int]) -
     assert cri["containerd"]["runtimes"]["runc"]["options"] == {"SystemdCgroup": False, "BinaryName": "/usr/sbin/runc"}
 
 
+@pytest.mark.parametrize("version", [(1, 6), (2, 2)])
+def test_where_no_program_loads_profiles_containers_have_none(version: tuple[int, int]) -> None:
+    for apparmor in (True, False):
+        text = configuration.containerd(version, runc="/runc", cni_plugins="/x", apparmor=apparmor)
+        found = tomllib.loads(text)["plugins"]
+        cri = found.get("io.containerd.cri.v1.runtime") or found["io.containerd.grpc.v1.cri"]
+        assert cri.get("disable_apparmor", False) == (not apparmor)
+
+
 @pytest.mark.parametrize("version", [(2, 1), (2, 3), (3, 0)])
 def test_newer_versions_of_containerd_read_version_3_with_folders_of_plugins(version: tuple[int, int]) -> None:
     number, found = plugins(version)

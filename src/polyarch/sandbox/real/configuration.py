@@ -48,8 +48,10 @@ _BIN_DIRS: Final = (2, 1)
 """The containerd from which on there may be several folders of CNI plugins; 2.3 does not know the former setting."""
 
 
-def containerd(version: tuple[int, int], *, runc: str, cni_plugins: str) -> str:
-    """``config.toml`` of this version of containerd; ``runc`` is the program that starts containers."""
+def containerd(version: tuple[int, int], *, runc: str, cni_plugins: str, apparmor: bool = True) -> str:
+    """``config.toml`` of this version of containerd; ``runc`` is the program that starts containers. Without
+    ``apparmor`` containerd loads no profile, for which it would call a program."""
+    profiles = "" if apparmor else "  disable_apparmor = true\n"
     common = f"""\
 root = "{CONTAINERD}/root"
 state = "/run/containerd/state"
@@ -68,7 +70,7 @@ version = 3
   config_path = "{CONTAINERD}/certs.d"
 [{runtime}]
   restrict_oom_score_adj = true
-[{runtime}.cni]
+{profiles}[{runtime}.cni]
   bin_dirs = ["{cni_plugins}"]
   conf_dir = "{CNI}/net.d"
 {_runtime(runtime, runc)}"""
@@ -78,7 +80,7 @@ version = 2
 {common}[{cri}]
   sandbox_image = "{PAUSE}"
   restrict_oom_score_adj = true
-[{cri}.registry]
+{profiles}[{cri}.registry]
   config_path = "{CONTAINERD}/certs.d"
 [{cri}.cni]
   bin_dir = "{cni_plugins}"

@@ -26,6 +26,7 @@ PROGRAMS: Final = "programs"
 EMULATOR: Final = "emulator"
 NO_PROGRAM: Final = "no-program"
 BINFMT: Final = "/run/binfmt_misc"
+MACHINE: Final = Path("/proc/sys/fs/binfmt_misc")
 IPTABLES: Final = ("iptables", "ip6tables", "iptables-save", "iptables-restore", "ip6tables-save", "ip6tables-restore")
 """What the CNI plugin for host ports calls."""
 IDENTITY: Final = "0 0 4294967294"
@@ -50,6 +51,24 @@ def problem(architecture: str, *, release: str = "") -> str:
         wanted = ".".join(map(str, FIRST_KERNEL))
         return f"nodes of {architecture} need Linux {wanted}, whose user namespaces have a binfmt_misc of their own"
     return ""
+
+
+def interpreters(architecture: str, folder: Path = MACHINE) -> list[Path]:
+    """The entries of the machine's own ``binfmt_misc`` by which all of its nodes run programs of this architecture."""
+    wanted = _header(*_KINDS[architecture][0])
+    found = []
+    for entry in sorted(folder.glob("*")):
+        try:
+            lines = entry.read_text(encoding="utf-8").splitlines()
+        except OSError:  # ``register`` can only be written
+            continue
+        said = dict(line.split(" ", 1) for line in lines if " " in line)
+        magic, offset = bytes.fromhex(said.get("magic", "")), int(said.get("offset", "0"))
+        mask = bytes.fromhex(said.get("mask", "")) or b"\xff" * len(magic)
+        pairs = zip(wanted[offset:], magic, mask, strict=False)
+        if magic and "enabled" in lines and all(byte & bits == known & bits for byte, known, bits in pairs):
+            found.append(entry)
+    return found
 
 
 def emulator(architecture: str, path: str) -> Path | None:

@@ -55,6 +55,11 @@ def check(settings: Settings) -> None:
     foreign = sorted(name for name, count in settings.nodes.items() if count and name != own)
     if problem := next(filter(None, map(emulation.problem, foreign)), ""):
         raise SandboxError(f"--real: this machine runs {own}, and {problem}; write --nodes {own}=2")
+    for entry in (found for each in foreign if settings.nodes.get(own) for found in emulation.interpreters(each)):
+        raise SandboxError(
+            f"--real: this machine runs programs of {' and '.join(foreign)} by itself ({entry}), so its nodes of {own} "
+            f"would not refuse them; turn that off until it boots again: `echo 0 | sudo tee {entry}`"
+        )
     if not 1 <= sum(settings.nodes.values()) <= MOST_NODES:
         raise SandboxError(f"--real: expected 1 to {MOST_NODES} nodes, for example --nodes {own}=2")
     if settings.numa is not None and settings.numa.devices:

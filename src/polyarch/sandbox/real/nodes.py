@@ -283,7 +283,7 @@ class RealNodes:
         version, runc, plugins = self._containerd, self._runc(plan, own), machine.plugins() or ""
         if is_emulated(plan):
             version, runc, plugins = EMULATED_CONTAINERD, f"{_MARKED}/runc", _MARKED
-        text = configuration.containerd(version, runc=runc, cni_plugins=plugins)
+        text = configuration.containerd(version, runc=runc, cni_plugins=plugins, apparmor=not is_emulated(plan))
         write_private(containerd / "config.toml", text.encode())
 
     def _runc(self, plan: NodePlan, own: Path) -> str:

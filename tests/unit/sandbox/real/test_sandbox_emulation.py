@@ -127,12 +127,52 @@ def test_what_emulated_nodes_lack_is_said(
     monkeypatch.setattr(shutil, "which", lambda name, **_: None if name.startswith("qemu-") else f"/usr/bin/{name}")
     monkeypatch.setattr(machine, "plugins", lambda: str(tmp_path))
     monkeypatch.setattr(cgroups, "missing_controllers", list)
+    monkeypatch.setattr(emulation, "interpreters", lambda _: [])
     wanted = Settings(real=True, nodes=dict(nodes))
     if said:
         with pytest.raises(SandboxError, match=said):
             machine.check(wanted)
     else:
         machine.check(wanted)
+
+
+ENTRY = """\
+enabled
+interpreter /usr/libexec/qemu-binfmt/aarch64-binfmt-P
+flags: POF
+offset 0
+magic 7f454c460201010000000000000000000200b700
+mask ffffffffffffff00fffffffffffffffffeffffff
+"""
+"""What the kernel shows of the entry of Debian's package."""
+
+
+@pytest.mark.parametrize(
+    ("entry", "architectures"),
+    {
+        "Debian's": (ENTRY, {"arm64"}),
+        "of all ELF programs": (ENTRY.replace(ENTRY.splitlines()[4], "magic 7f454c46"), {"amd64", "arm64"}),
+        "without a mask": ("enabled\noffset 18\nmagic b700\n", {"arm64"}),
+        "turned off": (ENTRY.replace("enabled", "disabled"), set()),
+        "of another architecture": (ENTRY.replace("0200b700", "02001600"), set()),
+        "by the name's ending": ("enabled\ninterpreter /usr/bin/cli\nflags: \nextension .exe\n", set()),
+        "the list's own status": ("enabled\n", set()),
+    }.values(),
+)
+def test_what_the_machine_emulates_by_itself_is_known(entry: str, architectures: set[str], tmp_path: Path) -> None:
+    (tmp_path / "qemu-some").write_text(entry)
+    assert {each for each in emulation.EMULATORS if emulation.interpreters(each, tmp_path)} == architectures
+
+
+def test_a_machine_that_runs_the_other_programs_by_itself_would_not_refuse_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(emulation, "interpreters", lambda _: [tmp_path / "qemu-it"])
+    with pytest.raises(SandboxError, match=r"echo 0 \| sudo tee .*/qemu-it"):
+        machine.check(Settings(real=True, nodes={HERE: 1, THERE[HERE]: 1}))
+    with pytest.raises(SandboxError, match="expected 1 to 10 nodes"):  # the next thing that is looked at
+        machine.check(Settings(real=True, nodes={THERE[HERE]: 11}))
 
 
 def test_only_sandboxes_with_emulated_nodes_need_the_programs_of_these() -> None:
