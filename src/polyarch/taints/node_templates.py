@@ -112,10 +112,12 @@ def lacking(resource: Resource, document: Json, settings: TaintSettings) -> Node
     """The template if its nodes would join without the taint; None if all is well or nothing is known of it."""
     kind = _kind(resource)
     try:
+        if _is_made(document):
+            return None
         read = kind.read(document)
     except _TemplateError:
         return None
-    if _is_made(document) or read.architectures is None or read.systems.isdisjoint(settings.operating_systems):
+    if read.architectures is None or read.systems.isdisjoint(settings.operating_systems):
         return None
     if read.labels.get(OPT_OUT) == DISABLED:
         return None
@@ -202,9 +204,9 @@ def _command(resource: Resource, found: NodeTemplate, patch: tuple[Operation, ..
 
 def unsaid(resource: Resource, document: Json) -> str:
     """Why nothing is known of what a template's nodes are like, the rest of a sentence about it; empty: it is known."""
-    if _is_made(document):
-        return ""
     try:
+        if _is_made(document):
+            return ""
         read = _kind(resource).read(document)
     except _TemplateError as error:
         return f"not understood: {error}"
@@ -220,7 +222,7 @@ def _kind(resource: Resource) -> _TemplateKind:
 
 def _is_made(document: Json) -> bool:
     """Another template that is looked at makes it: a MachineSet of a MachineDeployment."""
-    owners = _at(document, "metadata").get("ownerReferences") or ()
+    owners = _list(_at(document, "metadata"), "ownerReferences")
     return any(
         isinstance(each, Mapping) and each.get("controller") and each.get("kind") == "MachineDeployment"
         for each in owners
@@ -283,6 +285,8 @@ def _requirements(spec: Json) -> Iterator[_PoolRequirement]:
             raise _TemplateError(f"{place}.values is {_shown(values)}, not a list of texts")
         if not isinstance(least, int | None):
             raise _TemplateError(f"{place}.minValues is {_shown(least)}")
+        if not isinstance(operator, str):
+            raise _TemplateError(f"{place}.operator is {_shown(operator)}")
         if operator in _BOUNDS:
             if len(values) != 1 or not re.fullmatch(r"\+?[0-9]{1,18}", values[0], re.ASCII):
                 raise _TemplateError(f"{place}.values is {_shown(values)}, not one integer as {operator} needs it")
@@ -443,7 +447,11 @@ def _written(document: Json, path: Sequence[str], taint: object, replaced: Seque
     """The taint in the place of the first entry that it replaces, which is tested, else at the end."""
     place, present = _pointer(path), _at(document, *path[:-1]).get(path[-1])
     if not isinstance(present, list):
-        return (add(place, [taint]),)
+        there = next(at for at in range(len(path) - 1, -1, -1) if at == 0 or _at(document, *path[:at]))
+        value: object = [taint]
+        for name in reversed(path[there + 1 :]):
+            value = {name: value}
+        return (add(_pointer(path[: there + 1]), value),)
     if not replaced:
         return (add(f"{place}/-", taint),)
     first, *more = replaced
@@ -654,5 +662,7 @@ def _pointer(path: Sequence[str]) -> str:
 def _at(document: Json, *path: str) -> Mapping[str, Any]:
     for part in path:
         found = document.get(part)
-        document = found if isinstance(found, Mapping) else {}
+        if not isinstance(found, Mapping | None):
+            raise _TemplateError(f"{part} is {_shown(found)}, not an object")
+        document = found or {}
     return document

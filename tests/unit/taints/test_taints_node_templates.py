@@ -1,5 +1,7 @@
 """Templates of autoscalers and pools of clouds: what they say of their nodes, and what adds the taint."""
 
+import random
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -447,3 +449,54 @@ def test_a_command_that_replaces_the_whole_list_names_the_other_taints() -> None
     assert found.command.endswith(f"--name g --node-taints gpu=yes:NoSchedule,{TEXT}")
     [found] = cloud_pools([node("a", "arm64", "gpu=yes:NoSchedule", eks_amazonaws_com__nodegroup="g")], USUAL)
     assert found.command.endswith("--taints 'addOrUpdateTaints=[{key=supported-arch,value=arm64,effect=NO_SCHEDULE}]'")
+
+
+# -- whatever stands in a template -------------------------------------------------------------------------------------
+
+JUNK = (None, 5, "x", "", [], {}, [None], ["x"], {"a": None}, {"a": 5}, True, [{}], [[]])
+
+
+def whole() -> Json:
+    """With every member that some kind reads."""
+    template = {
+        "metadata": {"labels": {ARCH: "arm64"}},
+        "spec": {
+            "metadata": {"labels": {ARCH: "arm64"}},
+            "requirements": [{**needs("In", "arm64"), "minValues": 1}],
+            "taints": [{**TAINT, "value": "amd64"}],
+            "startupTaints": [GPU],
+        },
+    }
+    cloud = {"amiType": "AL2_ARM_64", "vmSize": "Standard_D4pds_v5", "labels": {"a": "b"}, "nodeLabels": {"a": "b"}}
+    lists = {"taints": [{"key": "k", "effect": "NO_SCHEDULE"}], "nodeTaints": ["a=b:NoSchedule"]}
+    config = {"machineType": "t2a-1", "imageType": "COS", "taint": [{"key": "k", "effect": "NO_SCHEDULE"}]}
+    told = machines("kubernetes.io/arch=arm64,x", "a=b:NoSchedule,zz")["metadata"]
+    metadata = {**told, "ownerReferences": [{"kind": "X"}]}
+    return {"metadata": metadata, "spec": {**cloud, **lists, "nodeConfig": config, "template": template}}
+
+
+def places(found: Any, *above: Any) -> Iterator[tuple[Any, ...]]:
+    members = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    for key, child in members:
+        yield (*above, key)
+        yield from places(child, *above, key)
+
+
+@pytest.mark.req("TN-028")
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_whatever_stands_in_a_template_it_is_judged_or_named_and_a_patch_fits(kind) -> None:
+    chance, given = random.Random(28), resource(kind.group, kind.kind)
+    judged = 0
+    for _ in range(400):
+        document = whole()
+        *above, last = chance.choice([each for each in places(document) if each != ("metadata",)])
+        holder: Any = document
+        for key in above:
+            holder = holder[key]
+        holder[last] = chance.choice(JUNK)
+        found, why = lacking(given, document, USUAL), unsaid(given, document)
+        assert not (found and why), document
+        if found and found.patch:
+            judged += 1
+            assert lacking(given, apply_patch(document, found.patch), USUAL) is None, document
+    assert judged
