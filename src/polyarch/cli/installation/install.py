@@ -1,9 +1,10 @@
 """The work of ``polyarch install``: checks, then one object after another, then a summary."""
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -28,10 +29,16 @@ from polyarch.installation.objects import (
 from polyarch.installation.preflight import PreflightCheck, git_version
 from polyarch.installation.settings import CredentialProviders, Image, InstallationSettings, Registries, of_record
 from polyarch.kube.client import Client
-from polyarch.kube.resources import ObjectRef
-from polyarch.oci.reference import InvalidReference, parse
+from polyarch.kube.errors import KubernetesError
+from polyarch.kube.requests import ListOptions
+from polyarch.kube.resources import PODS, ObjectRef
+from polyarch.objects import Pod
+from polyarch.oci.reference import InvalidReference, Reference, parse
 from polyarch.operator import registry_settings
 from polyarch.operator.settings import MAX_REPLICAS
+
+if TYPE_CHECKING:
+    from polyarch.oci.inspection import Inspection
 
 Document = dict[str, Any]
 SCHEMA_VERSION = "polyarch.dev/install/v1"
@@ -136,6 +143,8 @@ async def _install(client: Client, outcome: InstallResult, manner: InstallRunOpt
     wanted = await documents_for(client, outcome.settings, outcome.namespace)
     facts = await preflight.gather(client, wanted)
     outcome.checks = preflight.checks(facts, namespace=outcome.namespace)
+    if "placement" in outcome.settings.components or "taints" in outcome.settings.components:
+        outcome.checks += await images_check(client, outcome.settings)
     tell_checks(outcome.checks, messages)
     if any(check.outcome == "refused" for check in outcome.checks):
         outcome.problem = "install: nothing was written, because a check failed; see above"
@@ -165,6 +174,102 @@ async def _install(client: Client, outcome: InstallResult, manner: InstallRunOpt
         except wait.WaitTimeout as error:
             outcome.available = False
             outcome.problem = f"install: {error}; kubectl get pods -n {outcome.namespace} shows more"
+
+
+# -- images that polyarch will not be able to read ---------------------------------------------------------------------
+
+
+CHECKED_PODS: Final = 500
+"""Pods whose images are looked at: the first page of the cluster's."""
+CHECK_SECONDS: Final = 10.0
+"""The longest that registries have for it."""
+
+
+async def images_check(client: Client, settings: InstallationSettings) -> tuple[PreflightCheck, ...]:
+    """How many images of pods without a pull secret polyarch could not read, as it is going to be installed.
+
+    Registries are asked from here, without credentials, by the mirrors and CAs of the values. Images that a credential
+    plugin of the values matches are left out, and all are with a global pull secret or a ConfigMap of the user's: what
+    these open is seen in the cluster alone. Nothing is said where there are no such pods, or if they may not be listed.
+    """
+    from polyarch.images.pod_images import cure, image_facts, images_of, unread_images
+
+    if settings.registries.global_pull_secret is not None or settings.registries.config_map:
+        return ()
+    try:
+        page = await client.list_page(PODS, ListOptions(), type=Pod, limit=CHECKED_PODS)
+    except KubernetesError:
+        return ()
+    open_to_all = [each for each in page.objects if not each.spec.image_pull_secrets and not _is_of_system(each)]
+    uses = {use.text: use for pod in open_to_all for use in images_of(pod) if use.reference is not None}
+    plugins = _matched_by_plugins(settings.registries)
+    uses = {text: use for text, use in uses.items() if not (use.never or plugins(use.reference))}
+    if not uses:
+        return ()
+    answers = await _inspected(settings.registries, [use.reference for use in uses.values() if use.reference])
+    asked = [use for use in uses.values() if use.reference in answers]
+    inspections = {use.text: answers[use.reference] for use in asked if use.reference is not None}
+    unread = unread_images(image_facts(tuple(asked), inspections, final=True, stale_for=0.0))
+    what = (
+        f"{len(asked)} images of pods without a pull secret" if len(asked) != 1 else "the image without a pull secret"
+    )
+    if not unread:
+        return (PreflightCheck("Images", "ok", f"{what} can be read"),)
+    counts = ", ".join(f"{len(images)} {how}" for how, images in unread.items())
+    message = f"of {what} polyarch could not read {sum(map(len, unread.values()))}: {counts}"
+    return (PreflightCheck("Images", "note", message, cure(unread.get("refused (401 or 403)", ()))),)
+
+
+def _is_of_system(pod: Pod) -> bool:
+    return pod.metadata.namespace.startswith(("kube-", "openshift-"))
+
+
+def _matched_by_plugins(registries: Registries) -> Callable[[Reference | None], bool]:
+    """Whether a plugin of the values gives credentials for an image."""
+    text = registries.credential_providers.configuration
+    if not text:
+        return lambda _: False
+    from polyarch.oci.auth.credential_plugins import ImagePattern
+
+    configuration = registry_settings.providers_of(text.encode(), directory="/", origin="")
+    texts = [text for provider in configuration.providers for text in provider.match_images]
+    patterns = [pattern for pattern in map(ImagePattern.of, texts) if pattern is not None]
+
+    def matched(reference: Reference | None) -> bool:
+        return reference is not None and any(
+            each.matches(reference.registry, reference.repository) for each in patterns
+        )
+
+    return matched
+
+
+async def _inspected(registries: Registries, references: Sequence[Reference]) -> "dict[Reference, Inspection]":
+    """What registries answer in time, to anybody."""
+    from polyarch.oci.concurrency import map_concurrently
+    from polyarch.oci.inspector import InspectorOptions, open_inspector
+    from polyarch.oci.mirror_files import parse_registries_conf, table_of
+    from polyarch.oci.pull_sources import Configuration
+    from polyarch.oci.settings import CLUSTER
+    from polyarch.oci.transport.addresses import AddressPolicy
+    from polyarch.oci.transport.tls import TrustSettings
+
+    conf = parse_registries_conf(table_of(registries.configuration.encode(), "registries.configuration"))
+    options = InspectorOptions(
+        settings=CLUSTER,
+        configuration=Configuration(registries=conf.registries, search=conf.search or (), aliases=conf.aliases),
+        policy=AddressPolicy.of("cluster", allow=registries.allow_addresses, deny=registries.deny_addresses),
+        trust=TrustSettings(ca_data=registries.authorities),
+    )
+    found: dict[Reference, Inspection] = {}
+    async with open_inspector(options) as inspector:
+
+        async def one(reference: Reference) -> None:
+            found[reference] = await inspector.inspect(reference)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CHECK_SECONDS):
+                await map_concurrently(one, references, at_once=inspector.settings.requests)
+    return found
 
 
 def tell_checks(checks: Sequence[PreflightCheck], messages: Messages) -> None:

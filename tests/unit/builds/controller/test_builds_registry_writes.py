@@ -13,7 +13,10 @@ from polyarch.builds.plan.document import Write
 from polyarch.builds.registry import PublishFailure, PublishResult
 from polyarch.kube.errors import Forbidden
 from polyarch.oci.auth.credential_stores import NoCredentials
+from polyarch.oci.auth.credentials import ANONYMOUS, Credential
 from polyarch.oci.documents import OCI_INDEX
+from polyarch.oci.pull_sources import Configuration, sources
+from polyarch.oci.reference import parse
 
 REF = BuildRef("ImageBuild", NAMESPACE, "web")
 
@@ -64,6 +67,49 @@ async def test_the_requests_of_a_build_count_against_its_namespace() -> None:
     (write,) = [each for each in both_built().plan().writes if each.verb == "push-index"]
     await RegistryWrites(registries).carry_out(REF, write, NoCredentials())
     assert asked == [NAMESPACE]
+
+
+@pytest.mark.req("IN-042")
+async def test_a_build_reads_by_the_credentials_of_the_cloud_and_writes_by_its_own_alone() -> None:
+    """Whoever may create a pod may pull so, too; but nobody pushes with what the builder is."""
+    image, own = "registry.cloud.example/base:1", NoCredentials()
+    shown: dict[str, Any] = {}
+
+    async def users(credentials: Any) -> list[str]:
+        reference = parse(image)
+        found = await credentials.candidates(reference, sources(reference, Configuration())[0])
+        return [each.username for each in found if not each.is_anonymous]
+
+    class Connection:
+        def using(self, credentials: Any, tenant: str) -> Any:
+            shown["write"] = credentials
+            raise Forbidden(403, reason="Forbidden", message="enough")
+
+    class Inspector:
+        connection = Connection()
+
+        async def inspect(self, reference: Any, *, credentials: Any, **_: Any) -> Any:
+            shown["read"] = await users(credentials)
+
+    registries = RealRegistries(Inspector(), Cloud())  # type: ignore[arg-type]
+    await registries.inspect(image, credentials=own, fresh=False, tenant=NAMESPACE)
+    (write,) = [each for each in both_built().plan().writes if each.verb == "push-index"]
+    await RegistryWrites(registries).carry_out(REF, write, own)
+    assert shown == {"read": [f"the cloud's for {NAMESPACE}"], "write": own}
+
+
+class Cloud:
+    """Credential plugins, asked on behalf of a namespace."""
+
+    tenant = ""
+
+    def of(self, tenant: str) -> "Cloud":
+        view = Cloud()
+        view.tenant = tenant
+        return view
+
+    async def candidates(self, *_: Any) -> list[Credential]:
+        return [Credential(f"the cloud's for {self.tenant}", "p"), ANONYMOUS]
 
 
 @pytest.mark.req("BD-219")
