@@ -54,7 +54,8 @@ def definitions(settings: InstallationSettings) -> tuple[Document, ...]:
 
 def own_namespace(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:
     """The namespace; Helm and OLM have made it already."""
-    return _marked(settings, [placement_objects.namespace_document(namespace, privileged=settings.has_numa)])
+    privileged = settings.has_numa or settings.operator_settings(namespace).mounts_plugins_of_nodes
+    return _marked(settings, [placement_objects.namespace_document(namespace, privileged=privileged)])
 
 
 def operator_objects(settings: InstallationSettings, *, namespace: str = DEFAULT_NAMESPACE) -> tuple[Document, ...]:

@@ -453,8 +453,7 @@ def _providers_directory(settings: OperatorSettings) -> str:
 
 
 def _mounts_providers(role: OperandDeployment, settings: OperatorSettings) -> bool:
-    on_nodes = settings.credential_provider_mount == "hostPath" and settings.credential_provider_directory
-    return role.asks_registries and bool(settings.credential_provider_image or on_nodes)
+    return role.asks_registries and bool(settings.credential_provider_image or settings.mounts_plugins_of_nodes)
 
 
 def _copies(role: OperandDeployment, settings: OperatorSettings, cluster: ClusterCapabilities) -> bool:

@@ -135,6 +135,11 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the roles that ask registries have credential plugins."""
         return bool(self.credential_provider_image or self.credential_provider_directory)
 
+    @property
+    def mounts_plugins_of_nodes(self) -> bool:
+        """Whether pods mount a directory of their nodes, which only a ``privileged`` namespace allows."""
+        return self.credential_provider_mount == "hostPath" and bool(self.credential_provider_directory)
+
     def account_annotations(self, role: str) -> dict[str, str]:
         """Annotations of the ServiceAccount of a role that asks registries; those for the role alone win."""
         given = [text.partition("=") for text in self.service_account_annotations]

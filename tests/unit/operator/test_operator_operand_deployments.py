@@ -10,8 +10,14 @@ import msgspec
 import pytest
 from numa_cluster import planned
 
-from polyarch.installation.objects import images, operator_objects
-from polyarch.installation.settings import ComponentName, InstallationSettings, Numa
+from polyarch.installation.objects import images, operator_objects, own_namespace
+from polyarch.installation.settings import (
+    ComponentName,
+    CredentialProviders,
+    InstallationSettings,
+    Numa,
+    Registries,
+)
 from polyarch.numa.api.resources import SchedulerSettings
 from polyarch.operator import operands
 from polyarch.operator.components import builds_objects as builds
@@ -208,6 +214,23 @@ def test_plugins_of_nodes_and_of_polyarchs_own_image() -> None:
         assert (copying, told) == (None, ["/etc/polyarch/credential-providers"])
     for pod in pods_of(SETTINGS, CLUSTER).values():
         assert plugins_of(pod) == (None, None, [])
+
+
+@pytest.mark.req("IN-042")
+@pytest.mark.parametrize(
+    ("providers", "level"),
+    [
+        (CredentialProviders(), "restricted"),
+        (CredentialProviders(image="r.example/plugins:1"), "restricted"),
+        (CredentialProviders(directory="/plugins"), "restricted"),
+        (CredentialProviders(directory="/plugins", mount="hostPath"), "privileged"),
+    ],
+)
+def test_only_plugins_of_nodes_need_a_privileged_namespace(providers: CredentialProviders, level: str) -> None:
+    """Restricted pods have volumes of images, but none of nodes."""
+    registries = Registries(credential_providers=providers, configuration="unqualified-search-registries = []")
+    (namespace,) = own_namespace(InstallationSettings(registries=registries))
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == level
 
 
 @pytest.mark.req("IN-042")

@@ -133,8 +133,8 @@ def finalizers(configuration: ClusterPodPlacementConfig, *, configs: int) -> tup
 
 
 def namespace_document(name: str = DEFAULT_NAMESPACE, *, openshift: bool = False, privileged: bool = False) -> Document:
-    """The labels of the operator's namespace. The monitor's node side and the exporters of NUMA need
-    ``privileged``.
+    """The labels of the operator's namespace. The monitor's node side, the exporters of NUMA and credential
+    plugins of nodes need ``privileged``.
 
     OpenShift reads from an annotation that management workloads are allowed; the label is the documented contract.
     """

@@ -296,9 +296,11 @@ class Deployer:
                 await remove_finalizer(self._client, DEPLOYMENTS, found.metadata, name)
 
     async def label_namespace(self, cluster: ClusterCapabilities, *, monitored: bool) -> None:
-        """Pod security. Where exporters of NUMA may run the level is not lowered: they need the higher one."""
+        """Pod security. Where exporters of NUMA may run, or roles mount plugins of their nodes, the level is not
+        lowered: they need the higher one."""
         live = self._namespace.namespace
-        privileged = monitored or self._settings.manage_namespace
+        settings = self._settings
+        privileged = monitored or settings.manage_namespace or settings.mounts_plugins_of_nodes
         wanted = placement_objects.namespace_document(
             self._settings.namespace, openshift=cluster.openshift, privileged=privileged
         )
