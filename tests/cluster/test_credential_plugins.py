@@ -13,7 +13,8 @@ from packaged import NAMESPACE, Packaged, packaged
 from placement_cluster import architectures, is_gated, pod
 
 from polyarch.cli import main
-from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, PODS, SERVICE_ACCOUNTS
+from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
+from polyarch.objects import PartialObjectMetadata
 from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints.api import ARCHITECTURE_TAINTS
@@ -36,7 +37,7 @@ async def cluster(running_sandbox: Sandbox) -> AsyncIterator[Packaged]:
         yield cluster
 
 
-def give_nodes_a_plugin(cluster: Packaged) -> None:
+async def give_nodes_a_plugin(cluster: Packaged) -> None:
     """A cloud's nodes have it: a program that answers with a user of the registry."""
     answer = {
         "kind": "CredentialProviderResponse",
@@ -45,8 +46,8 @@ def give_nodes_a_plugin(cluster: Packaged) -> None:
         "cacheDuration": "6h",
         "auth": {cluster.sandbox.registry.address: {"username": "node", "password": "identity"}},
     }
-    for host in (cluster.sandbox.folder.root / "nodes").glob("*/host"):
-        folder = host / DIRECTORY.lstrip("/")
+    for node in (await cluster.client.list(NODES, type=PartialObjectMetadata)).items:
+        folder = cluster.sandbox.folder.root / "nodes" / node.metadata.name / "host" / DIRECTORY.lstrip("/")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "answer.json").write_text(json.dumps(answer))
         (folder / "cloud-credential-provider").write_text(PLUGIN)
@@ -114,7 +115,7 @@ async def test_images_that_nodes_pull_by_their_identity_constrain_their_pods(clu
             for name in ("app", "other")
         }
     )
-    give_nodes_a_plugin(cluster)
+    await give_nodes_a_plugin(cluster)
     file = tmp_path / "values.yaml"
     with_plugins = values(cluster)
     registries = {

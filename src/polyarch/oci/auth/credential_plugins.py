@@ -190,6 +190,10 @@ API_VERSIONS = (API_VERSION, f"{PLUGIN_GROUP}v1beta1", f"{PLUGIN_GROUP}v1alpha1"
 CONFIG_KIND = "CredentialProviderConfig"
 CONFIG_GROUP = "kubelet.config.k8s.io/"
 MAX_CACHED = 4096
+MAX_CACHED_BYTES = 8 * 1024 * 1024
+"""Of the answers of one plugin, as it printed them."""
+MAX_KEYS = 1000
+"""Keys of one answer: all of them are compared with each image that the plugin matches."""
 FAILURE_REST = 30.0
 PLUGIN_RUNS = Share(1, minimum=1, maximum=4)
 """Programs of one plugin at a time: each has memory of its own within the limit of the container."""
@@ -342,7 +346,9 @@ class _Plugin:
         self._queue = RequestQueue(PLUGIN_RUNS)
         self._rests_until: LRUCache[tuple[str, str], float] = LRUCache(MAX_CACHED)
         """By tenant and host."""
-        self._answers: dict[tuple[CacheKeyType, str], tuple[float, tuple[_Entry, ...]]] = {}
+        self._answers: LRUCache[tuple[CacheKeyType, str], tuple[float, tuple[_Entry, ...]]] = LRUCache(
+            MAX_CACHED, weight=MAX_CACHED_BYTES
+        )
 
     def matches(self, host: str, repository: str) -> bool:
         return any(pattern.matches(host, repository) for pattern in self._patterns)
@@ -386,12 +392,9 @@ class _Plugin:
         answer, duration = _read_answer(result.output, name, self._provider)
         keys = _entries(answer.auth or {}, name)
         if duration > 0:
-            now = self._clock.monotonic()
-            self._answers = {place: kept for place, kept in self._answers.items() if now < kept[0]}
-            if len(self._answers) >= MAX_CACHED:
-                self._answers.clear()
             places = {place[0]: place for place in _places(host, repository)}
-            self._answers[places[answer.cache_key_type]] = (now + duration, keys)
+            until = self._clock.monotonic() + duration
+            self._answers.put(places[answer.cache_key_type], (until, keys), weight=len(result.output))
         return keys
 
 
@@ -505,6 +508,8 @@ def _read_answer(output: bytes, name: str, provider: Provider) -> tuple[_Respons
         raise HelperFailure(
             f"{name} answered with another kind than CredentialProviderResponse of {provider.api_version}"
         )
+    if len(answer.auth or ()) > MAX_KEYS:
+        raise HelperFailure(f"{name} answered with more than {MAX_KEYS} keys")
     if answer.cache_duration is None:
         return answer, provider.default_cache_duration
     duration = parse_duration(answer.cache_duration)

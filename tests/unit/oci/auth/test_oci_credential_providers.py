@@ -467,3 +467,26 @@ async def test_a_pattern_of_many_stars_costs_no_more_than_its_length() -> None:
     host = f"{'a' * 60}b.example"
     plugins = Plugins(cloud=answer(**{"*a" * 60 + "*c.example": "u"}))
     assert await users(store(plugins, {"matchImages": ["*.example"]}), f"{host}/x") == []
+
+
+@pytest.mark.req("RG-086")
+async def test_an_answer_of_very_many_keys_is_none() -> None:
+    """Each would be compared with every image."""
+    plugins = Plugins(cloud=answer(**{f"r{at}.cloud.example": "u" for at in range(1001)}))
+    credentials = store(plugins)
+    reference, source = asked("r1.cloud.example/x")
+    assert await credentials.candidates(reference, source) == [ANONYMOUS]
+    (warning,) = credentials.warnings(source)
+    assert warning.message == "credential provider cloud answered with more than 1000 keys"
+
+
+@pytest.mark.req("RG-086")
+async def test_what_is_kept_of_large_answers_is_bounded() -> None:
+    """One answer for each image, and each nearly as large as a plugin may print."""
+    plugins = Plugins(cloud=answer("Image", "12h", **{"*.cloud.example": "u" * 900_000}))
+    credentials = store(plugins)
+    for at in range(20):
+        await credentials.candidates(*asked(f"r.cloud.example/x{at}"))
+    kept = [credentials.cached_candidates(*asked(f"r.cloud.example/x{at}")) is not None for at in range(20)]
+    assert 1 <= sum(kept) <= 9
+    assert kept[-1]
