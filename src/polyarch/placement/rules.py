@@ -842,12 +842,12 @@ def retry_deadline(
 ) -> float:
     """When the pod gives up: the earliest end among its unresolved images; :data:`NEVER` if there are none.
 
-    ``in_vain``: texts of images whose refusal the pod's namespace has waited for before.
+    ``in_vain``: texts of images whose refusal the pod's namespace has waited for before. Nothing is waited for where
+    all are; another one that may be read yet has the time that it would have otherwise.
     """
-    ends = (
-        retry_window(finding.error_class, settings.retry_window, in_vain=finding.text in in_vain)
-        for finding in unresolved
-    )
+    unresolved = tuple(unresolved)
+    known = all(finding.text in in_vain for finding in unresolved)
+    ends = (retry_window(finding.error_class, settings.retry_window, in_vain=known) for finding in unresolved)
     return min(ends, default=NEVER)
 
 

@@ -85,6 +85,9 @@ async def open_images(process: Process) -> AsyncIterator[ImageServices]:
             )
         )
         plugins = settings.credential_providers
+        for provider in plugins.providers if plugins is not None else ():
+            if provider.needs_token:
+                log.warning("a credential provider is never run: it wants tokens of pods", name=provider.name)
 
         async def read(namespace: str, name: str) -> Secret:
             return await client.get(SECRETS, name, namespace=namespace, type=Secret)

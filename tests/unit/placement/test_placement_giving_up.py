@@ -66,6 +66,48 @@ async def test_no_namespace_ends_the_window_of_another(worlds):
     assert await waited(world, "second", namespace="team") <= 6
 
 
+@pytest.mark.req("PL-330")
+async def test_other_credentials_of_the_same_namespace_have_a_window_of_their_own(worlds):
+    """A pod with a pull secret may be let in where one without is not."""
+    world = worlds()
+    world.registry.images["registry.example/team/app:1"] = denied
+    world.reader.put("team", "pull")
+    assert await waited(world, "first") >= 29
+    assert await waited(world, "with-secret", secrets=["pull"]) >= 29
+    assert await waited(world, "with-secret-again", secrets=["pull"]) <= 8
+    assert await waited(world, "second") <= 6
+
+
+@pytest.mark.req("PL-330")
+async def test_the_second_pod_of_a_denied_repository_is_held_at_once_where_the_policy_holds(worlds):
+    world = worlds(policy=hold())
+    world.registry.images["registry.example/team/app:1"] = denied
+    await world.create("registry.example/team/app:1", name="first")
+    await world.run(20)
+    assert world.controller.held == 0
+    await world.run(15)
+    assert world.controller.held == 1
+    await world.create("registry.example/team/app:1", name="second")
+    await world.run(6)
+    assert world.controller.held == 2
+
+
+@pytest.mark.req("PL-330")
+async def test_a_pod_waits_for_its_other_image_whatever_is_remembered_of_the_first(worlds):
+    """Otherwise an image that is read a moment later would not constrain it."""
+    world = worlds()
+    world.registry.images["registry.example/team/app:1"] = denied
+    assert await waited(world, "first") >= 29
+    world.registry.images["quay.io/slow:1"] = lambda reference: failed(reference, "timeout")
+    key = await world.create("registry.example/team/app:1", "quay.io/slow:1", name="both")
+    await world.run(12)
+    assert world.cluster.is_gated(key)
+    world.registry.set("quay.io/slow:1", "linux/arm64")
+    await world.run(16)
+    assert not world.cluster.is_gated(key)
+    assert world.cluster.architectures(key) == ["arm64"]
+
+
 @pytest.mark.req("PL-336")
 async def test_no_namespace_prolongs_the_windows_of_another(worlds):
     """Neither by an answer of its own credentials, nor by many repositories that fill a memory."""

@@ -232,7 +232,8 @@ def _matched_by_plugins(registries: Registries) -> Callable[[Reference | None], 
     from polyarch.oci.auth.credential_plugins import ImagePattern
 
     configuration = registry_settings.providers_of(text.encode(), directory="/", origin="")
-    texts = [text for provider in configuration.providers for text in provider.match_images]
+    usable = [provider for provider in configuration.providers if not provider.needs_token]
+    texts = [text for provider in usable for text in provider.match_images]
     patterns = [pattern for pattern in map(ImagePattern.of, texts) if pattern is not None]
 
     def matched(reference: Reference | None) -> bool:

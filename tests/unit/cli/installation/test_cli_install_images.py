@@ -121,6 +121,15 @@ async def test_images_that_a_plugin_or_a_global_pull_secret_may_open_do_not_coun
     assert check.outcome == "note"
 
 
+async def test_a_plugin_that_wants_tokens_of_pods_opens_nothing(registry: str) -> None:
+    """It is never run."""
+    token = "tokenAttributes: {serviceAccountTokenAudience: a, requireServiceAccount: true, cacheType: Token}"
+    text = (PROVIDERS % registry).replace("defaultCacheDuration: 1h,", f"defaultCacheDuration: 1h, {token},")
+    plugins = CredentialProviders(configuration=text, image="plugins:1")
+    (check,) = await checked(registry, pod(f"{registry}/denied/app:1"), credential_providers=plugins)
+    assert check.outcome == "note"
+
+
 async def test_whoever_may_not_list_pods_is_told_nothing_of_images() -> None:
     found = await images_check(Pods(refused=True), InstallationSettings())  # type: ignore[arg-type]
     assert found == ()
