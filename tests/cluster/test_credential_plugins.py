@@ -15,6 +15,9 @@ from placement_cluster import architectures, is_gated, pod
 from polyarch.cli import main
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
 from polyarch.objects import PartialObjectMetadata
+from polyarch.operator.components import taints_objects
+from polyarch.operator.operands import deployment_document
+from polyarch.operator.settings import ClusterCapabilities, OperatorSettings
 from polyarch.placement.api import CPPCS
 from polyarch.sandbox.cluster import Sandbox
 from polyarch.taints.api import ARCHITECTURE_TAINTS
@@ -153,3 +156,36 @@ async def check_roles(cluster: Packaged) -> None:
         assert {"hostPath"} <= {kind for volume in template["spec"]["volumes"] for kind in volume}
     found = await cluster.client.get(CONFIGMAPS, "polyarch-registries", namespace=NAMESPACE)
     assert "credential-providers.yaml" in found["data"]
+
+
+MOUNTS: list[tuple[Json, str, str]] = [
+    ({"credential_provider_image": "plugins:1"}, "image", "restricted"),
+    ({"credential_provider_image": "plugins:1", "credential_provider_mount": "copy"}, "emptyDir", "restricted"),
+    ({"credential_provider_directory": DIRECTORY}, "", "restricted"),
+    ({"credential_provider_directory": DIRECTORY, "credential_provider_mount": "hostPath"}, "hostPath", "privileged"),
+]
+
+
+@pytest.mark.req("IN-042")
+@pytest.mark.parametrize(("settings", "volume", "level"), MOUNTS, ids=str)
+async def test_pods_with_plugins_are_allowed_in_the_namespace_that_polyarch_makes(
+    settings: Json, volume: str, level: str, cluster: Packaged
+) -> None:
+    """By Pod Security of the API server: only plugins of nodes need a higher level than ``restricted``."""
+    labels = {f"pod-security.kubernetes.io/{mode}": level for mode in ("enforce", "warn")}
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "plugins", "labels": labels}}
+    await cluster.client.create(NAMESPACES, home)
+    try:
+        own = OperatorSettings(namespace="plugins", registries_configmap="mirrors", **settings)
+        role = taints_objects.deployment(own)
+        template = deployment_document(role, own, ClusterCapabilities(version=(1, 36)))["spec"]["template"]
+        document = {"apiVersion": "v1", "kind": "Pod", **template}
+        document["metadata"] = {"name": "role", **template["metadata"]}
+        spec = {**template["spec"], "serviceAccountName": "default", "automountServiceAccountToken": False}
+        document["spec"] = {name: value for name, value in spec.items() if name != "priorityClassName"}
+        made = await cluster.client.create(PODS, document, namespace="plugins", type=dict, dry_run=True)
+        volumes = {kind for each in made["spec"]["volumes"] for kind in each} - {"name"}
+        assert volumes & {"image", "emptyDir", "hostPath"} == ({volume} if volume else set())
+    finally:
+        await cluster.client.delete(NAMESPACES, "plugins")
+        await cluster.gone(NAMESPACES, "plugins")
