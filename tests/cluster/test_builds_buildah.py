@@ -204,6 +204,26 @@ async def test_one_text_gives_each_architecture_its_own_content_reproducibly(wor
     assert told.digest
 
 
+@pytest.mark.req("BD-063", "BD-146")
+async def test_what_is_only_copied_is_of_the_platform_that_is_named(world: BuildahWorld) -> None:
+    """No emulator: nothing of the other architecture runs. A stage that nothing needs is not pulled either."""
+    other, own = world.bases["arm64"], world.bases["amd64"]
+    text = (
+        "FROM nowhere.example.com/no:1 AS unused\n"
+        "FROM --platform=linux/arm64 data.example.com/d:1 AS data\nWORKDIR /x\n"
+        "FROM base.example.com/b:1\nCOPY --from=data /bin/busybox /other\n"
+    )
+    images = [
+        PulledImage(written=("data.example.com/d:1",), pull=other),
+        PulledImage(written=("base.example.com/b:1",), pull=own),
+    ]
+    asked = world.order("amd64", containerfile=text, images=images)
+    built = await asyncio.to_thread(world.pod(emulator=False).build, asked)
+    assert built.code == 0, built.output
+    shell = world.shells["arm64"].read_bytes().decode(errors="replace")
+    assert files(built)["other"] == shell
+
+
 @pytest.mark.req("BD-147")
 async def test_without_an_emulator_nothing_of_the_user_runs(world: BuildahWorld) -> None:
     for pod in (world.pod(emulator=False), world.pod(flags="")):

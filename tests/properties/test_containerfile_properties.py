@@ -122,6 +122,21 @@ HOSTILE: dict[str, Callable[[], str]] = {
     "closed braces": lambda: "FROM a:" + "${A:-" * 20_000 + "}" * 20_000 + "\n",
     "braces not taken": lambda: "FROM a:" + "${A:+" * 20_000 + "}" * 20_000 + "\n",
     "stages": lambda: filled("FROM b AS b\n", "FROM a AS b\n"),
+    "stages that nothing needs": lambda: filled("FROM b AS c\nCOPY --from=late x y\n", "", "FROM a AS late\n"),
+    "stages that one needs": lambda: (
+        "".join(f"FROM --platform=s390x b{n} AS c{n}\n" for n in range(2_500))
+        + "FROM a\n"
+        + "".join(f"COPY --from=c{n} x y\n" for n in range(2_500))
+    ),
+    "a chain of stages": lambda: (
+        "FROM --platform=s390x a AS c0\n" + "".join(f"FROM c{n} AS c{n + 1}\nRUN x\n" for n in range(4_000))
+    ),
+    "inherited triggers": lambda: (
+        "FROM a AS c\n" + "ONBUILD COPY --from=b x y\n" * 2_500 + "".join(f"FROM c AS d{n}\n" for n in range(4_000))
+    ),
+    "arguments and stages": lambda: "".join(f"ARG A{n}=1\n" for n in range(5_000)) + "FROM b\n" * 8_000,
+    "patterns": lambda: "ARG A=" + "a" * 500 + "\n" + ("FROM a:${A##" + "*a" * 200 + "b}\n") * 250,
+    "replacements": lambda: "ARG A=" + "a" * 60 + "\n" + ("FROM a:${A//" + "*a" * 30 + "b/c}\n") * 500,
     "copies": lambda: filled("COPY --from=b x y\n"),
     "unknown instructions": lambda: filled("X\n"),
     "lists": lambda: filled("[", "FROM a\nRUN "),

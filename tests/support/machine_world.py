@@ -20,7 +20,7 @@ from polyarch.builds.machineos.plan import plan_machine_os
 from polyarch.builds.machineos.records import EXECUTION_FILE, TERMINAL, stage_of
 from polyarch.builds.machineos.request import Pool, machine_facts, pool_nodes
 from polyarch.builds.plan.document import BuildPlan, Write
-from polyarch.selectors import LabelSelector
+from polyarch.selectors import Selector
 
 FOUR_ARCHITECTURES = ("amd64", "arm64", "ppc64le", "s390x")
 """Those of the images that machines are built from, whichever nodes are taken to have."""
@@ -121,7 +121,7 @@ class MachineWorld(BuildPlanWorld):
         ]
 
     def facts(self, name: str = "worker", **changes: Any) -> BuildFacts:
-        pools = [Pool("worker", LabelSelector(match_labels={WORKER: ""}))]
+        pools = [Pool("worker", Selector.parse({"matchLabels": {WORKER: ""}}))]
         jobs = [
             job_facts(msgspec.convert(each, JobObject), [msgspec.convert(pod, PodObject) for pod in self.pods.values()])
             for each in self.jobs.values()

@@ -55,6 +55,7 @@ PEERS: Final = (
     Peer("helm-4", Origin.GO, "helm.sh/helm/v4", "helm.sh/helm/v4/cmd/helm"),
     Peer("multiarch-validator", Origin.GO, "github.com/operator-framework/api", "./multiarch-validator"),
     Peer("ignorefile", Origin.GO, "github.com/moby/patternmatcher", "./ignorefile"),
+    Peer("containerfiles", Origin.GO, "github.com/moby/buildkit", "./judge", MODULE.parent / "containerfiles"),
     Peer("kubelet-managers", Origin.GO, "k8s.io/kubernetes", "./kubelet-managers", MODULE.parent / "managers"),
     Peer("scheduler-filters", Origin.GO, "k8s.io/kubernetes", "./scheduler-filters", MODULE.parent / "managers"),
     Peer("credential-providers", Origin.GO, "k8s.io/kubernetes", "./credential-providers", MODULE.parent / "managers"),

@@ -93,6 +93,9 @@ def _of(facts: BuildFacts, architecture: str, inputs: BuildInputs) -> Iterator[R
     host = host_of(facts, architecture).architecture
     own = inputs.per_architecture.get(architecture)
     for base in own.bases if own is not None else ():
+        if base.platform:
+            yield RequiredImage(asked=base.pull, architecture=architecture, runs_on=base.platform, reference=base.name)
+            continue
         # The child for the architecture itself is part of the key even if its stage runs elsewhere.
         yield RequiredImage(
             asked=base.pull,

@@ -6,7 +6,7 @@ make no difference to the text that is hashed."""
 import json
 import re
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from difflib import get_close_matches
 from typing import Literal
 
@@ -14,7 +14,7 @@ import msgspec
 
 from polyarch.builds.facts.build_facts import Problem
 from polyarch.oci import reference
-from polyarch.platforms import InvalidPlatform, Platform
+from polyarch.platforms import KNOWN_SYSTEMS, InvalidPlatform, Platform
 
 MAX_BYTES = 128 * 1024
 MAX_ERRORS = 20
@@ -69,6 +69,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _WHITE = " \t\v\f\r"
 _WHITE_SPACE = re.compile(r"[ \t\v\f\r]*")
 _PLAIN = re.compile(r"[^ \t\v\f\r\"'\\`]*")
+_PLAIN_TEXT = re.compile(r"[A-Za-z0-9_.:/=,@-]+", re.ASCII)
+_DIGITS = re.compile(r"[0-9]+")
 
 
 class Expansion(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +81,8 @@ class Expansion(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the variables that it depends on."""
     unknown: str = ""
     """The first piece that could not be expanded."""
+    wrong: str = ""
+    """Why no builder could expand it; empty where it is only not known."""
 
 
 def first_word(text: str, begin: int, escape: str) -> tuple[str, int]:
@@ -114,146 +118,309 @@ def split_words(text: str, escape: str) -> list[str]:
         found.append(word)
 
 
-def unquoted(word: str, escape: str) -> str:
-    """The word without quotes and escapes, nothing expanded."""
-    expansion = _Expander(word, {}, escape, literal=True).run()
-    return expansion.text if expansion.text is not None else word
+def expanded(word: str, values: Mapping[str, str | None], escape: str, *, complete: bool = False) -> Expansion:
+    """The word without quotes and escapes, its variables replaced. A value None: it has one, but nobody knows which.
 
-
-def expanded(word: str, values: Mapping[str, str | None], escape: str) -> Expansion:
-    """The word without quotes and escapes, its variables replaced. A value None: it has one, but nobody knows which."""
+    ``complete``: what is not among the values is not set. Else nobody knows whether it is, as in a stage whose base
+    may set it.
+    """
     if "$" not in word and escape not in word and '"' not in word and "'" not in word:
         return Expansion(text=word)
-    return _Expander(word, values, escape).run()
+    lexer = _Lexer(word, escape, values, complete=complete)
+    try:
+        text = lexer.text()
+    except _Unresolved as unresolved:
+        return Expansion(text=None, used=frozenset(lexer.used), unknown=unresolved.piece, wrong=unresolved.wrong)
+    return Expansion(text=text, used=frozenset(lexer.used))
 
 
 class _Unresolved(Exception):  # noqa: N818 - named for the condition
-    def __init__(self, piece: str) -> None:
+    def __init__(self, piece: str, wrong: str = "") -> None:
         super().__init__(piece)
         self.piece = piece
+        self.wrong = wrong
 
 
-class _Expander:
-    """Expands one word."""
+_SPECIAL = frozenset("@*#?-$!0")
+"""Parameters of a shell, which no build has."""
+_GLUED = re.compile(r"[\t\r ]*")
 
-    def __init__(self, word: str, values: Mapping[str, str | None], escape: str, *, literal: bool = False) -> None:
-        self._word = word
-        self._values = values
+
+class _Lexer:
+    """Splits and expands a text as BuildKit's ``shell`` package does, which is imagebuilder's, too.
+
+    Without ``values`` variables stay as they are written; ``raw`` keeps quotes and escapes as well.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        escape: str,
+        values: Mapping[str, str | None] | None = None,
+        *,
+        complete: bool = True,
+        raw: bool = False,
+    ) -> None:
+        self._text = text
         self._escape = escape
-        self._literal = literal
-        self._used: set[str] = set()
-        self._position = 0
+        self._values = values
+        self._complete = complete
+        self._raw = raw
+        self._at = 0
         self._length = 0
+        self._depth = 0
+        self._word: list[str] = []
+        self.used: set[str] = set()
 
-    def run(self) -> Expansion:
-        try:
-            text = self._until("", 0)
-        except _Unresolved as unresolved:
-            return Expansion(text=None, used=frozenset(self._used), unknown=unresolved.piece)
-        return Expansion(text=text, used=frozenset(self._used))
+    def text(self) -> str:
+        """The whole text; raises ``_Unresolved``."""
+        return self._until("", self._raw)[0]
 
-    def _until(self, end: str, depth: int) -> str:
-        if depth > _DEEPEST:
-            raise _Unresolved(self._word)
-        word, out, quote = self._word, list[str](), ""
-        while self._position < len(word):
-            character = word[self._position]
-            if end and character == end and not quote:
-                return "".join(out)
-            self._position += 1
-            if character == self._escape and quote != "'" and self._position < len(word):
-                out.append(self._escaped(quote))
-            elif character in "\"'" and quote in ("", character):
-                quote = "" if quote else character
-            elif character == "$" and quote != "'" and not self._literal:
-                out.append(self._counted(self._variable(depth)))
+    def words(self) -> list[str]:
+        """The text's words; raises ``_Unresolved``."""
+        return self._until("", self._raw)[1]
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _next(self) -> str:
+        self._at += 1
+        return self._text[self._at - 1 : self._at]
+
+    def _until(self, end: str, keeps_escapes: bool, pattern: bool = False) -> tuple[str, list[str]]:
+        """Up to ``end``; ``pattern``: an escape within quotes is doubled, since patterns are read once more."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise _Unresolved(self._text)
+        out, words = list[str](), list[str]()
+        self._word = []  # also what an outer word has so far: so do they
+        while character := self._peek():
+            if end and character == end:
+                self._at += 1
+                break
+            if not end and (run := _PLAIN_TEXT.match(self._text, self._at)) is not None:
+                self._at = run.end()
+                out.append(run[0])
+                self._word.append(run[0])
+            elif character == "$":
+                piece = self._dollar()
+                out.append(piece)
+                for each in piece:
+                    self._add(each, words)
+            elif character in "\"'<":
+                read = self._heredoc if character == "<" else self._single if character == "'" else self._double
+                piece = read(keeps_escapes, pattern)
+                out.append(piece)
+                self._word.append(piece)
+            elif self._next() == self._escape:
+                if keeps_escapes:
+                    out.append(character)
+                    self._word.append(character)
+                escaped = self._next()
+                out.append(escaped)
+                self._word.append(escaped)
             else:
                 out.append(character)
-        if end:
-            raise _Unresolved(self._word)
-        return "".join(out)
+                self._add(character, words)
+        else:
+            if end:
+                raise _Unresolved(self._text, f"there is no {end}")
+        if "".join(self._word):
+            words.append("".join(self._word))
+            self._word = []
+        self._depth -= 1
+        return "".join(out), words
 
-    def _escaped(self, quote: str) -> str:
-        character = self._word[self._position]
-        self._position += 1
-        return character if not quote or character in f'"${self._escape}' else self._escape + character
+    def _add(self, character: str, words: list[str]) -> None:
+        if not character.isspace():
+            self._word.append(character)
+        elif any(self._word):
+            words.append("".join(self._word))
+            self._word = []
 
-    def _variable(self, depth: int) -> str:
-        begin = self._position - 1
-        if self._word.startswith("{", self._position):
-            self._position += 1
+    def _heredoc(self, keeps_escapes: bool, pattern: bool) -> str:
+        """White space after ``<<`` belongs to the word."""
+        self._at += 1
+        if self._peek() != "<":
+            return "<"
+        end = _GLUED.match(self._text, self._at + 1).end()  # type: ignore[union-attr] # it matches anywhere
+        space = self._text[self._at + 1 : end]
+        self._at = end
+        return f"<<{space}"
+
+    def _single(self, keeps_escapes: bool, pattern: bool) -> str:
+        end = self._text.find("'", self._at + 1)
+        if end < 0:
+            raise _Unresolved(self._text, "a quote has no end")
+        piece = self._text[self._at + 1 : end]
+        self._at = end + 1
+        piece = piece.replace(self._escape, self._escape * 2) if pattern else piece
+        return f"'{piece}'" if self._raw else piece
+
+    def _double(self, keeps_escapes: bool, pattern: bool) -> str:
+        self._at += 1
+        out = ['"'] if self._raw else []
+        while character := self._peek():
+            if character == '"':
+                self._at += 1
+                return "".join([*out, '"'] if self._raw else out)
+            if character == "$":
+                out.append(self._dollar())
+                continue
+            if self._next() == self._escape:
+                following = self._peek()
+                if following in ('"', "$", self._escape) and following:
+                    out += [character] if keeps_escapes else []
+                    character = self._next()
+                elif not following:
+                    continue
+                elif keeps_escapes and (not self._raw or pattern):
+                    out.append(character)
+            out.append(character)
+        raise _Unresolved(self._text, "a quote has no end")
+
+    def _dollar(self) -> str:
+        begin = self._at
+        self._at += 1
+        if self._peek() != "{":
             name = self._name()
-            if name is None:
-                raise _Unresolved(self._word[begin:])
-            text = self._braced(name, begin, depth)
-            self._position += 1
-            return text
-        name = self._name()
-        if name is None:
-            if re.match(r"[0-9@*#?!$-]", self._word[self._position : self._position + 1]):
-                raise _Unresolved(self._word[begin : self._position + 1])
-            return "$"
-        if name not in self._values:
-            raise _Unresolved(f"${name}")
-        return self._value(name) or ""
+            if not name:
+                return "$"
+            return self._counted(f"${name}" if self._values is None else self._value(name, f"${name}") or "")
+        self._at += 1
+        if self._peek() in ("", "{", "}", ":"):
+            raise _Unresolved(self._text[begin:], "it is no name")
+        return self._counted(self._braced(self._name(), begin))
 
-    def _name(self) -> str | None:
-        match = _NAME.match(self._word, self._position)
+    def _name(self) -> str:
+        character = self._peek()
+        if character in _SPECIAL and character:
+            return self._next()
+        match = _DIGITS.match(self._text, self._at) or _NAME.match(self._text, self._at)
         if match is None:
-            return None
-        self._position = match.end()
-        self._used.add(match[0])
+            return ""
+        self._at = match.end()
+        self.used.add(match[0])
         return match[0]
 
-    def _value(self, name: str) -> str | None:
-        """None: it is not set. Raises where it is set to what nobody knows."""
-        if name not in self._values:
+    def _value(self, name: str, piece: str) -> str | None:
+        """None: it is not set. Raises where that, or to what, is not known."""
+        values = self._values or {}
+        if name not in values and (self._complete or piece == ""):
             return None
-        value = self._values[name]
+        value = values.get(name)
         if value is None:
-            raise _Unresolved(f"${name}")
+            raise _Unresolved(piece or f"${name}")
         return value
 
-    def _braced(self, name: str, begin: int, depth: int) -> str:
-        word = self._word
-        if word.startswith("}", self._position):
-            value = self._value(name)
-            if value is None:
-                raise _Unresolved(word[begin : self._position + 1])
-            return value
-        value = self._value(name)
-        colon = word.startswith(":", self._position)
-        operator = word[self._position + colon : self._position + colon + 1]
-        if operator not in ("-", "+"):
-            raise _Unresolved(word[begin:])
-        self._position += colon + 1
+    def _braced(self, name: str, begin: int) -> str:
+        operator = self._next()
+        if operator == "}":
+            piece = self._text[begin : self._at]
+            return piece if self._values is None else self._value(name, piece) or ""
+        if operator == "/":
+            return self._replaced(name, begin)
+        colon = operator == ":"
+        operator = self._next() if colon else operator
+        is_pattern = operator in ("#", "%")
+        if (colon and is_pattern) or (not colon and operator not in ("+", "-", "?", "#", "%")):
+            raise _Unresolved(self._text[begin:], f"{shown(operator)} is no operator")
+        word = self._until("}", is_pattern, is_pattern)[0]
+        if self._values is None:
+            return f"${{{name}{':' if colon else ''}{operator}{word}}}"
+        if operator not in ("+", "-", "?", "#", "%"):
+            raise _Unresolved(self._text[begin:], f"{shown(operator)} is no operator")
+        value = self._value(name, "" if operator in ("-", "+") else self._text[begin : self._at])
         present = bool(value) if colon else value is not None
-        if present is (operator == "+"):
-            return self._until("}", depth + 1)
-        self._skip(begin)
-        return value or "" if operator == "-" else ""
+        match operator:
+            case "-":
+                return value or "" if present else word
+            case "+":
+                return word if present else ""
+            case "?":
+                if not present:
+                    raise _Unresolved(self._text[begin : self._at], word or "it has to be set")
+                return value or ""
+        return self._trimmed(value or "", word, operator)
 
-    def _skip(self, begin: int) -> None:
-        """Past an alternative that is not taken, to its closing brace."""
-        word, depth = self._word, 0
-        while self._position < len(word):
-            character = word[self._position]
-            if character == self._escape:
-                self._position += 1
-            elif character == "{":
-                depth += 1
-            elif character == "}":
-                if depth == 0:
-                    return
-                depth -= 1
-            self._position += 1
-        raise _Unresolved(word[begin:])
+    def _trimmed(self, value: str, word: str, operator: str) -> str:
+        """Without the prefix (``#``) or suffix (``%``) that the pattern matches: the longest where it is doubled."""
+        longest = word.startswith(operator)
+        pattern = self._pattern(word[1:] if longest else word, value, _LONGEST)
+        if operator == "%":
+            pattern, value = pattern[::-1], value[::-1]
+        ends = list(_ends(pattern, value, 0))
+        left = value[(ends[-1] if longest else ends[0]) if ends else 0 :]
+        return left[::-1] if operator == "%" else left
+
+    def _pattern(self, text: str, value: str, most: int) -> list[str]:
+        if max(len(text), len(value)) > most:
+            raise _Unresolved(self._text)  # no reference, or part of one, is as long
+        found: list[str] = []
+        characters = iter(text)
+        for character in characters:
+            if character != "\\":
+                found.append(f"{_WILD}{character}" if character in "*?" else character)
+                continue
+            escaped = next(characters, "")
+            if escaped not in ("*", "?", "\\", "}", "/"):
+                raise _Unresolved(self._text, f"the pattern has {shown(character + escaped)}")
+            found.append(escaped)
+        return found
+
+    def _replaced(self, name: str, begin: int) -> str:
+        everywhere = self._peek() == "/"
+        self._at += everywhere
+        pattern = self._until("/", True, True)[0]
+        replacement = self._until("}", True)[0]
+        piece = self._text[begin : self._at]
+        if self._values is None:
+            return f"${{{name}/{pattern}/{replacement}}}"
+        value = self._value(name, piece) or ""
+        tokens = self._pattern(pattern, value, _LONGEST // 8)
+        out, at, matched = list[str](), 0, -1
+        while at <= len(value):
+            end = max(_ends(tokens, value, at), default=at - 1)
+            found = end > at or (end == at and at != matched)  # nothing right after a match is none
+            out.append(replacement if found else "")
+            matched = end if found else matched
+            if end <= at:
+                out.append(value[at : at + 1])
+            at = max(end, at + 1)
+            if found and not everywhere:
+                break
+        return "".join([*out, value[at:]])
 
     def _counted(self, text: str) -> str:
         self._length += len(text)
-        if self._length > LONGEST_VALUE:
-            raise _Unresolved(self._word)
+        if self._length > LONGEST_VALUE and self._values is not None:
+            raise _Unresolved(self._text)
         return text
+
+
+_WILD = "\0"
+"""Goes before a wildcard in a pattern: no text has it."""
+
+
+def _ends(pattern: list[str], value: str, begin: int) -> Iterator[int]:
+    """Where matches of the pattern that begin there end, the shortest first. All of them are followed at once, in the
+    bits of a number, so no pattern takes more than its length times the value's."""
+    places: dict[str, int] = {}
+    for at, token in enumerate(pattern):
+        places[token] = places.get(token, 0) | 1 << at
+    stars, anything = places.get(f"{_WILD}*", 0), places.get(f"{_WILD}?", 0)
+    states = 1
+    for at in range(begin, len(value) + 1):
+        while (skipped := states | (states & stars) << 1) != states:
+            states = skipped
+        if states >> len(pattern) & 1:
+            yield at
+        if at == len(value) or not states:
+            return
+        character = value[at]
+        wild = character != "\n"
+        taken = places.get(character, 0) | (anything if wild else 0)
+        states = (states & taken) << 1 | (states & stars if wild else 0)
 
 
 # -- statements --------------------------------------------------------------------------------------------------------
@@ -262,7 +429,7 @@ class _Expander:
 DEFAULT_ESCAPE = "\\"
 _DIRECTIVE = re.compile(r"#[ \t]*([A-Za-z][A-Za-z0-9]*)[ \t]*=[ \t]*(.*)", re.ASCII)
 _DIRECTIVES = frozenset({"syntax", "escape", "check"})
-_HERE_DOCUMENT = re.compile(r"[0-9]*<<(-?)([^<]+)", re.ASCII)
+_HERE_DOCUMENT = re.compile(r"[0-9]*<<(-?)\s*([^<]*)", re.ASCII)
 _WITH_HERE_DOCUMENTS = frozenset({"ADD", "COPY", "RUN"})
 
 
@@ -292,6 +459,27 @@ class Statements(msgspec.Struct, frozen=True, kw_only=True):
     escape: str
     directives: dict[str, str]
     faults: tuple[ContainerfileError, ...]
+
+
+def _here_document_names(line: str) -> Iterator[tuple[str, bool, bool]]:
+    """Name, whether tabs before the lines go, and whether variables in them are replaced.
+
+    An arithmetic shift is one, too: builders see the ``<<`` of ``$((1 << 2))`` so.
+    """
+    try:
+        words = _Lexer(line, DEFAULT_ESCAPE, raw=True).words()
+    except _Unresolved:
+        return  # a quote that has no end hides them all
+    for word in words:
+        match = _HERE_DOCUMENT.fullmatch(word)
+        if match is None or not match[2]:
+            continue
+        try:
+            names = _Lexer(match[2], DEFAULT_ESCAPE).words()
+        except _Unresolved:
+            continue
+        if len(names) == 1:
+            yield names[0], bool(match[1]), not any(quote in match[2] for quote in "\"'")
 
 
 def read_statements(text: str, text_name: str) -> Statements:
@@ -329,9 +517,18 @@ class _Reader:
                 self._fault(self._next, f"the directive {name!r} is there twice", "it once")
             elif name == "escape" and match[2] not in ("\\", "`"):
                 self._fault(self._next, f"the escape character {shown(match[2])}", "\\ or `")
+            elif name == "escape" and self._directives and self._matters(match[2]):
+                before = ", ".join(f"# {each}" for each in self._directives)
+                problem = f"# escape comes after {before}: buildah, which builds the image, does not see it there"
+                self._fault(self._next, problem, "it in the first line")
+                self._escape = match[2]
             else:
                 self._directives[name] = match[2]
                 self._escape = match[2] if name == "escape" else self._escape
+
+    def _matters(self, escape: str) -> bool:
+        """Whether the text is another one with this escape character."""
+        return escape != self._escape and any(mark in line for line in self._lines[self._next :] for mark in "\\`")
 
     def _statement(self) -> str:
         """The next line with those that continue it; empty for a comment or an empty line."""
@@ -364,23 +561,22 @@ class _Reader:
         rest = line[end:].strip()
         documents: tuple[HereDocument, ...] = ()
         if name.upper() in _WITH_HERE_DOCUMENTS or (name.upper() == "ONBUILD" and "<<" in rest):
-            documents = self._here_documents(number, rest)
+            documents = self._here_documents(number, line)
         return Statement(line=number, name=name.upper(), rest=rest, here_documents=documents)
 
-    def _here_documents(self, number: int, rest: str) -> tuple[HereDocument, ...]:
-        if "<<" not in rest:
+    def _here_documents(self, number: int, line: str) -> tuple[HereDocument, ...]:
+        if "<<" not in line:
             return ()
         found: list[HereDocument] = []
-        for word in split_words(rest, self._escape):
-            if match := _HERE_DOCUMENT.fullmatch(word):
-                name = unquoted(match[2], self._escape)
-                content = self._until(name, tabs=bool(match[1]))
-                if content is None:
-                    self._fault(
-                        number, f"the here-document {shown(name)} has no end", f"a line with {shown(name)} alone"
-                    )
-                    break
-                found.append(HereDocument(name=name, content=content, expand=name == match[2]))
+        for name, tabs, expand in _here_document_names(line):
+            content = self._until(name, tabs=tabs)
+            if content is None:
+                expected = f"a line with {shown(name)} alone"
+                if name[:1].isdecimal() or name[:1] == "$":
+                    expected += "; a shift is written without white space, as in $((1<<2))"
+                self._fault(number, f"the here-document {shown(name)} has no end", expected)
+                break
+            found.append(HereDocument(name=name, content=content, expand=expand))
         return tuple(found)
 
     def _until(self, name: str, *, tabs: bool) -> str | None:
@@ -505,7 +701,7 @@ def _paths(instruction: Instruction, escape: str) -> bool:
 
 
 def _from(instruction: Instruction, escape: str) -> bool:
-    found = split_words(instruction.arguments, escape)
+    found = instruction.arguments.split()  # builders know no quotes here
     return len(found) == 1 or (len(found) == 3 and found[1].upper() == "AS")
 
 
@@ -533,12 +729,18 @@ def _health(instruction: Instruction, escape: str) -> bool:
     return (kind.upper() == "NONE" and not rest) or (kind.upper() == "CMD" and bool(rest))
 
 
-def _trigger(instruction: Instruction, escape: str) -> bool:
+def triggered_instruction(instruction: Instruction, escape: str) -> Instruction:
+    """What an ONBUILD says."""
     name, end = first_word(instruction.arguments, 0, escape)
-    if name.upper() not in INSTRUCTIONS or name.upper() in ("ONBUILD", "FROM", "MAINTAINER"):
-        return False
     inner = Statement(line=instruction.line, name=name.upper(), rest=instruction.arguments[end:].strip())
-    return INSTRUCTIONS[inner.name].complete(instruction_of(inner, escape), escape)
+    return instruction_of(inner, escape)
+
+
+def _trigger(instruction: Instruction, escape: str) -> bool:
+    inner = triggered_instruction(instruction, escape)
+    if inner.name not in INSTRUCTIONS or inner.name in ("ONBUILD", "FROM", "MAINTAINER"):
+        return False
+    return INSTRUCTIONS[inner.name].complete(inner, escape)
 
 
 INSTRUCTIONS: Mapping[str, InstructionSyntax] = {
@@ -574,7 +776,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
     line: int
     image: str
-    """As written; empty for a stage that the text goes on in."""
+    """As written; empty for a stage that the text goes on in, which has the name of the last one inside."""
     name: str = ""
     """Lower-case; empty without AS."""
     platform: str = ""
@@ -602,7 +804,7 @@ def parse_containerfile(text: str, *, name: str = "common", inside: tuple[str, .
     header: list[Instruction] = []
     stages: list[Stage] = []
     body: list[Instruction] = []
-    current = Stage(line=1, image="") if inside else None
+    current = Stage(line=1, image="", name=inside[-1]) if inside else None
     misplaced = False
     for statement in read.statements:
         instruction = instruction_of(statement, read.escape)
@@ -612,7 +814,7 @@ def parse_containerfile(text: str, *, name: str = "common", inside: tuple[str, .
         if instruction.name == "FROM":
             if current is not None:
                 stages.append(msgspec.structs.replace(current, instructions=tuple(body)))
-            current, body = _stage(instruction, read.escape), []
+            current, body = _stage(instruction), []
         elif current is not None:
             body.append(instruction)
         elif instruction.name == "ARG":
@@ -642,8 +844,8 @@ def parse_containerfile(text: str, *, name: str = "common", inside: tuple[str, .
     )
 
 
-def _stage(instruction: Instruction, escape: str) -> Stage:
-    found = split_words(instruction.arguments, escape)
+def _stage(instruction: Instruction) -> Stage:
+    found = instruction.arguments.split()
     return Stage(
         line=instruction.line,
         image=found[0] if found else "",
@@ -659,6 +861,9 @@ SCRATCH = "scratch"
 _LONGEST = 512
 _LOCAL = ("oci", "oci-archive", "docker-archive", "docker-daemon", "dir", "containers-storage", "ostree")
 _INVALID = "ContainerfileInvalid"
+_INDEX = re.compile(r"[0-9]{1,9}", re.ASCII)
+_MOST_TRIGGERS = 4096
+"""ONBUILDs that stages may get from others, in all: each stage gets those of the one that it begins with."""
 _BUILD = frozenset({"BUILDPLATFORM", "BUILDOS", "BUILDARCH", "BUILDVARIANT"})
 
 Values = Mapping[str, str | None]
@@ -675,6 +880,8 @@ class ExternalImage(msgspec.Struct, frozen=True, kw_only=True, order=True):
     line: int
     for_build: bool = False
     """It is pulled for the architecture where the build runs."""
+    platform: str = ""
+    """The architecture that it is pulled for, wherever that is another one: nothing of it is run, only copied."""
 
 
 class ExternalImages(msgspec.Struct, frozen=True, kw_only=True):
@@ -684,16 +891,20 @@ class ExternalImages(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...]
 
 
-def external_images(containerfile: Containerfile, *, architecture: str, args: Mapping[str, str]) -> ExternalImages:
-    """The external references of a Containerfile that is built for ``architecture`` on nodes of ``architecture``."""
-    return _Finder(containerfile, architecture, args).find()
+def external_images(
+    containerfile: Containerfile, *, architecture: str, args: Mapping[str, str], target: str = ""
+) -> ExternalImages:
+    """The external references of a Containerfile that is built for ``architecture`` on nodes of ``architecture``.
+
+    Those of stages that the target does not need are not among them: no builder pulls or builds them."""
+    return _Finder(containerfile, architecture, args).find(target)
 
 
 def target_problem(containerfile: Containerfile, target: str) -> ContainerfileError | None:
     """The fault of a ``source.target`` that is no stage of the text."""
-    names = [*containerfile.inside, *(stage.name for stage in containerfile.stages if stage.name)]
-    if not target or target.lower() in names or (target.isdecimal() and int(target) < len(containerfile.stages)):
+    if not target or stage_at(containerfile.stages, target) is not None:
         return None
+    names = [stage.name for stage in containerfile.stages if stage.name]
     shown_names = ", ".join(names[:16]) if names else "none has a name"
     return ContainerfileError(
         text_name=containerfile.text_name,
@@ -703,11 +914,38 @@ def target_problem(containerfile: Containerfile, target: str) -> ContainerfileEr
     )
 
 
+def stage_at(stages: Sequence[Stage], name: str) -> int | None:
+    """Where the stage is that a text names, by its name or its number; of two the later one."""
+    named = [at for at, stage in enumerate(stages) if stage.name and stage.name == name.lower()]
+    if named:
+        return named[-1]
+    return int(name) if _INDEX.fullmatch(name) and int(name) < len(stages) else None
+
+
 def automatic_arguments(architecture: str) -> dict[str, str]:
     """The platform arguments that every builder sets, with the architecture as target and as build platform."""
     platform = Platform.of("linux", architecture)
     values = {"PLATFORM": str(platform), "OS": "linux", "ARCH": platform.architecture, "VARIANT": platform.variant}
     return {f"{side}{name}": value for side in ("TARGET", "BUILD") for name, value in values.items()}
+
+
+class _StageUse(msgspec.Struct):
+    """What a stage takes from elsewhere."""
+
+    base: int | None = None
+    """The stage that it begins with."""
+    stages: list[int] = []
+    """Others that it copies from or mounts."""
+    images: list[ExternalImage] = []
+    errors: list[Problem] = []
+    warnings: list[Problem] = []
+    runs: bool = False
+    triggers: list[Instruction] = []
+    """What ONBUILD says, for those that begin with it."""
+    blank: bool = False
+    """Its FROM names nothing, which builders refuse also where they would not build the stage."""
+    foreign: str = ""
+    """``--platform`` of its FROM, where that is another one than what is built."""
 
 
 class _Finder:
@@ -716,91 +954,245 @@ class _Finder:
         self._architecture = architecture
         self._args = args
         self._automatic = automatic_arguments(architecture)
-        self._global: dict[str, str | None] = {**args, **self._automatic}
-        self._errors: list[Problem] = []
-        self._warnings: list[Problem] = []
-        self._references: list[ExternalImage] = []
-        self._stages = set(containerfile.inside)
+        self._global: dict[str, str | None] = dict(self._automatic)
+        self._names: dict[str, int] = {}
+        """The last stage of each name so far."""
+        self._later = {stage.name for stage in containerfile.stages if stage.name}
+        self._triggered = 0
 
-    def find(self) -> ExternalImages:
+    def find(self, target: str) -> ExternalImages:
+        stages = self._containerfile.stages
         for instruction in self._containerfile.header:
-            self._declare(instruction, self._global)
-        for stage in self._containerfile.stages:
-            if stage.image:
-                self._base(stage)
-            declared: ChainMap[str, str | None] = ChainMap({}, self._global)
-            values = declared.new_child()  # what ENV sets hides what ARG says
-            for instruction in stage.instructions:
-                if instruction.name == "ARG":
-                    self._declare(instruction, declared)
-                elif instruction.name == "ENV":
-                    self._set(instruction, values)
-                for text in _sources(instruction):
-                    self._add(text, values, instruction.line, instruction.name)
+            self._declare(instruction, self._global, complete=True)
+        uses: list[_StageUse] = []
+        for at, stage in enumerate(stages):
+            uses.append(self._use(stage, uses))
             if stage.name:
-                self._stages.add(stage.name)
-        return ExternalImages(references=tuple(self._references), problems=(*self._errors, *self._warnings))
+                self._names[stage.name] = at
+        wanted = stage_at(stages, target) if target else len(stages) - 1
+        if wanted is None or not stages:
+            return ExternalImages(references=(), problems=())
+        needed = _needed(uses, wanted)
+        native = _begun_with(uses, [wanted, *(at for at in needed if uses[at].runs)])
+        for at in needed:
+            if uses[at].foreign and uses[at].base is None:
+                self._settle_platform(stages[at], uses[at], is_native=at in native)
+        found = [uses[at] for at in sorted(needed)]
+        images = [image for use in found for image in use.images]
+        errors = [problem for at, use in enumerate(uses) for problem in use.errors if use.blank or at in needed]
+        errors += self._conflicts(images)
+        warnings = [problem for use in found for problem in use.warnings]
+        warnings += [
+            msgspec.structs.replace(
+                problem,
+                reason="StageUnused",
+                severity="Warning",
+                message=f"{problem.message} (nothing needs that stage, so it is not built)",
+            )
+            for at, use in enumerate(uses)
+            if at not in needed and not use.blank
+            for problem in use.errors
+        ]
+        return ExternalImages(references=tuple(images), problems=(*errors[:MAX_ERRORS], *warnings[:MAX_ERRORS]))
 
-    def _declare(self, instruction: Instruction, values: MutableMapping[str, str | None]) -> None:
+    def _use(self, stage: Stage, before: Sequence[_StageUse]) -> _StageUse:
+        use = _StageUse()
+        if stage.image:
+            self._base(stage, use)
+        # What ENV sets hides what ARG says.
+        declared: ChainMap[str, str | None] = ChainMap({}, self._global, dict(self._args))
+        values = declared.new_child()
+        triggered = before[use.base].triggers if use.base is not None else []
+        self._triggered += len(triggered)
+        if self._triggered > _MOST_TRIGGERS:
+            self._problem(use.errors, _INVALID, stage.line, f"its ONBUILDs are more than {_MOST_TRIGGERS}")
+            triggered = []
+        for instruction in (*triggered, *stage.instructions):
+            if instruction.name == "ARG":
+                self._declare(instruction, declared)
+            elif instruction.name == "ENV":
+                self._set(instruction, values)
+            elif instruction.name == "ONBUILD":
+                use.triggers.append(triggered_instruction(instruction, self._containerfile.escape))
+            use.runs |= instruction.name == "RUN"
+            for text in _sources(instruction):
+                self._take(text, values, instruction, use, len(before))
+        return use
+
+    def _declare(
+        self, instruction: Instruction, values: MutableMapping[str, str | None], *, complete: bool = False
+    ) -> None:
         for word in split_words(instruction.arguments, self._containerfile.escape):
             name, equals, default = word.partition("=")
-            if equals and name not in self._args and name not in self._automatic:
-                values[name] = expanded(default, values, self._containerfile.escape).text
+            if name in self._automatic:
+                continue
+            if name in self._args:
+                values[name] = self._args[name]
+            elif equals:
+                values[name] = expanded(default, values, self._containerfile.escape, complete=complete).text
 
     def _set(self, instruction: Instruction, values: MutableMapping[str, str | None]) -> None:
         escape = self._containerfile.escape
         pairs = name_value_pairs(instruction.arguments, escape) or ()
         values.update([(name, expanded(value, values, escape).text) for name, value in pairs])
 
-    def _base(self, stage: Stage) -> None:
+    def _base(self, stage: Stage, use: _StageUse) -> None:
         for_build = False
+        escape = self._containerfile.escape
         if stage.platform:
-            expansion = expanded(stage.platform, self._global, self._containerfile.escape)
+            expansion = expanded(stage.platform, self._global, escape, complete=True)
             for_build = bool(expansion.used & _BUILD)
-            if expansion.text is not None and not self._fits(expansion.text):
-                self._problem(
-                    "BaseImagePlatformFixed",
-                    stage.line,
-                    f"FROM has --platform={shown(expansion.text)}, but every base of an image for {self._architecture} "
-                    f"is pulled for linux/{self._architecture}; leave the flag out, or write --platform=$BUILDPLATFORM",
-                    warning=True,
-                )
-        self._add(stage.image, self._global, stage.line, "FROM", for_build=for_build)
-
-    def _fits(self, platform: str) -> bool:
-        try:
-            return Platform.parse(platform).node == Platform.of("linux", self._architecture).node
-        except InvalidPlatform:
-            return False
-
-    def _add(self, word: str, values: Values, line: int, where: str, *, for_build: bool = False) -> None:
-        expansion = expanded(word, values, self._containerfile.escape)
-        text = expansion.text
-        if text is None:
-            self._problem(
-                "BaseImageUnresolved",
-                line,
-                f"{where} names the image {shown(word)}, in which {shown(expansion.unknown)} has no value; it is not "
-                "pinned: give it a value in source.buildArgs or by ARG before the first FROM",
-                warning=True,
-            )
+            if expansion.text is not None:
+                try:
+                    platform = self._platform(expansion.text)
+                except InvalidPlatform:
+                    use.blank = not expansion.text
+                    problem = (
+                        f"FROM has --platform={shown(stage.platform)}, which is {shown(expansion.text)}: no platform"
+                    )
+                    self._problem(use.errors, _INVALID, stage.line, f"{problem}; write one such as linux/amd64")
+                else:
+                    own = Platform.of("linux", self._architecture)
+                    use.foreign = str(platform) if platform != own and not for_build else ""
+        expansion = expanded(stage.image, self._global, escape, complete=True)
+        if expansion.text is None:
+            self._unresolved(stage.image, expansion, stage.line, "FROM", use)
             return
-        if text == SCRATCH or text.lower() in self._stages or (where != "FROM" and text.isdecimal()):
+        use.blank |= not expansion.text
+        use.base = self._names.get(expansion.text.lower())
+        if use.base is None:
+            unset = sorted(name for name in expansion.used if not self._global.get(name))
+            self._external(expansion.text, stage.image, stage.line, "FROM", use, for_build=for_build, unset=unset)
+
+    def _platform(self, text: str) -> Platform:
+        """As containerd reads it: one word is a system or an architecture. Raises InvalidPlatform."""
+        if text.lower() in KNOWN_SYSTEMS:
+            return Platform.parse(f"{text}/{self._architecture}")
+        return Platform.parse(f"linux/{text}" if text and "/" not in text else text)
+
+    def _take(self, word: str, values: Values, instruction: Instruction, use: _StageUse, at: int) -> None:
+        line, name = instruction.line, instruction.name
+        expansion = expanded(word, values, self._containerfile.escape)
+        if expansion.text is None:
+            self._unresolved(word, expansion, line, name, use)
+            return
+        index = int(expansion.text) if _INDEX.fullmatch(expansion.text) else None
+        found = self._names.get(expansion.text.lower(), index)
+        if found is not None and found < at:
+            use.stages.append(found)
+        elif (index is not None and name != "RUN") or expansion.text.lower() in self._later:
+            sentence = f"{name} takes files from stage {shown(expansion.text)}, which does not come before this one; "
+            sentence += "name one that does, or move that stage up"
+            self._problem(use.errors, _INVALID, line, sentence)
+        else:
+            self._external(expansion.text, expansion.text, line, name, use)
+
+    def _unresolved(self, word: str, expansion: Expansion, line: int, where: str, use: _StageUse) -> None:
+        if expansion.wrong:
+            sentence = f"{where} names the image {shown(word)}, which no builder can expand: {expansion.wrong}"
+            self._problem(use.errors, _INVALID, line, sentence)
+            return
+        sentence = (
+            f"{where} names the image {shown(word)}, in which {shown(expansion.unknown)} has no value; it is not "
+            "pinned: give it a value in source.buildArgs or by ARG before the first FROM"
+        )
+        self._problem(use.warnings, "BaseImageUnresolved", line, sentence)
+
+    def _external(
+        self,
+        text: str,
+        word: str,
+        line: int,
+        where: str,
+        use: _StageUse,
+        *,
+        for_build: bool = False,
+        unset: Sequence[str] = (),
+    ) -> None:
+        if text == SCRATCH:
             return
         canonical, problem = _canonical(text)
         if problem:
-            self._problem(_INVALID, line, f"{where} names the image {shown(text)}: {problem}")
+            if unset:
+                names = ", ".join(unset)
+                problem = f"{names} has no value: give it one in source.buildArgs or by ARG {unset[0]}=… before FROM"
+            as_written = shown(word) if word == text else f"{shown(word)}, which is {shown(text)}"
+            self._problem(use.errors, _INVALID, line, f"{where} names the image {as_written}: {problem}")
             return
-        unexpanded = word if where == "FROM" else text
-        found = ExternalImage(canonical=canonical, written=text, unexpanded=unexpanded, line=line, for_build=for_build)
-        self._references.append(found)
+        found = ExternalImage(canonical=canonical, written=text, unexpanded=word, line=line, for_build=for_build)
+        use.images.append(found)
 
-    def _problem(self, reason: str, line: int, sentence: str, *, warning: bool = False) -> None:
-        said = self._warnings if warning else self._errors
+    def _settle_platform(self, stage: Stage, use: _StageUse, *, is_native: bool) -> None:
+        """What ``--platform`` means for the base: what is only copied is pulled for that platform. Where something of
+        it is run, or is the image itself, the base is that of the architecture."""
+        platform = Platform.parse(use.foreign)
+        if is_native:
+            if platform.node != Platform.of("linux", self._architecture).node:
+                self._problem(
+                    use.warnings,
+                    "BaseImagePlatformFixed",
+                    stage.line,
+                    f"FROM has --platform={use.foreign}, but what is run or becomes the image is pulled for "
+                    f"linux/{self._architecture}, as every base of an image for {self._architecture}; leave the flag "
+                    "out, or write --platform=$BUILDPLATFORM",
+                )
+            return
+        pinned = platform == Platform.of("linux", platform.architecture)
+        images = use.images
+        use.images = [each for each in images if each.line != stage.line]
+        if pinned:
+            use.images += [
+                msgspec.structs.replace(each, platform=platform.architecture)
+                for each in images
+                if each.line == stage.line
+            ]
+        else:
+            sentence = f"FROM has --platform={use.foreign}, and bases of that platform are not pinned"
+            self._problem(use.warnings, "BaseImageUnresolved", stage.line, sentence)
+
+    def _conflicts(self, images: Sequence[ExternalImage]) -> list[Problem]:
+        """buildah is told what to pull by name: one name cannot mean two images."""
+        found: list[Problem] = []
+        first: dict[str, ExternalImage] = {}
+        for image in images:
+            known = first.setdefault(image.canonical, image)
+            if known.platform != image.platform:
+                names = [f"linux/{each.platform or self._architecture} in line {each.line}" for each in (known, image)]
+                sentence = (
+                    f"{image.canonical} is asked for as {' and as '.join(names)}; name one of them by the digest of "
+                    "that platform's image (IMAGE@sha256:…)"
+                )
+                self._problem(found, _INVALID, image.line, sentence)
+        return found
+
+    def _problem(self, said: list[Problem], reason: str, line: int, sentence: str) -> None:
         if len(said) < MAX_ERRORS:
             message = f"Containerfile ({self._containerfile.text_name}), line {line}: {sentence}"
-            severity: Literal["Error", "Warning"] = "Warning" if warning else "Error"
+            severity: Literal["Error", "Warning"] = "Error" if reason == _INVALID else "Warning"
             said.append(Problem(reason=reason, message=message, architecture=self._architecture, severity=severity))
+
+
+def _needed(uses: Sequence[_StageUse], wanted: int) -> set[int]:
+    """The stages that one needs, itself among them."""
+    found, left = set[int](), [wanted]
+    while left:
+        at = left.pop()
+        if at not in found:
+            found.add(at)
+            base = uses[at].base
+            left += [*uses[at].stages, *([base] if base is not None else [])]
+    return found
+
+
+def _begun_with(uses: Sequence[_StageUse], those: Iterable[int]) -> set[int]:
+    """These stages, those that they begin with, and so on."""
+    found = set[int]()
+    for at in those:
+        following: int | None = at
+        while following is not None and following not in found:
+            found.add(following)
+            following = uses[following].base
+    return found
 
 
 def _sources(instruction: Instruction) -> Iterator[str]:

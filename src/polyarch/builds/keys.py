@@ -112,6 +112,9 @@ class InputObjects:
         """Secrets for registries and Git, which are not inputs, but have to be usable."""
         wanted = [("output.pushSecret.name", output.push_secret)]
         wanted += [(f"output.pullSecrets[{each.name}]", each) for each in output.pull_secrets or ()]
+        if machine:
+            fields = ("spec.renderedImagePushSecret.name", "spec.baseImagePullSecret.name")
+            wanted = [(fields[min(at, 1)], each) for at, (_, each) in enumerate(wanted)]
         types = (DOCKER_CONFIG_JSON, DOCKER_CONFIG) if machine else (DOCKER_CONFIG_JSON,)
         for field, each in wanted:
             if each is None or not each.name:
@@ -181,6 +184,8 @@ class BaseImage(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """True where the image is needed for the architecture that is built."""
     for_build: bool = False
     """True where it is needed for the architecture where the build runs (``FROM --platform=$BUILDPLATFORM``)."""
+    platform: str = ""
+    """The architecture that ``FROM --platform`` names, where files of another one's image are only copied."""
     lines: tuple[int, ...] = ()
 
 
@@ -250,7 +255,7 @@ def effective_inputs(
         own = (override.build_args if override else None) or {}
         args = dict(sorted({**(source.build_args or {}), **own}.items()))
         parsed = parse(*text)
-        external = external_images(parsed, architecture=architecture, args=args)
+        external = external_images(parsed, architecture=architecture, args=args, target=source.target)
         objects.problems.extend(external.problems)
         per_architecture[architecture] = ArchitectureInputs(
             architecture=architecture,
@@ -347,6 +352,7 @@ def _bases(external: Iterable[ExternalImage], substitutes: Mapping[str, str]) ->
             written=tuple(sorted({text for each in uses for text in (each.written, each.unexpanded)})),
             for_target=not all(each.for_build for each in uses),
             for_build=any(each.for_build for each in uses),
+            platform=uses[0].platform,
             lines=tuple(sorted({each.line for each in uses})),
         )
         for name, uses in sorted(found.items())

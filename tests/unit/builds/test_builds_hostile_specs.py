@@ -109,18 +109,20 @@ def test_inputs_that_no_config_map_takes_are_refused_before_there_is_a_run() -> 
 
 @pytest.mark.req("BD-323")
 def test_more_images_than_a_build_may_name_are_asked_for_of_nobody() -> None:
-    """Nine thousand FROMs used to be nine thousand requests to registries, with every plan."""
-    world = BuildPlanWorld({**SPEC, "source": {"containerfile": "".join(f"FROM a{each}\n" for each in range(9000))}})
+    """Thousands of images used to be as many requests to registries, with every plan."""
+    copies = "".join(f"COPY --from=a{each} x y\n" for each in range(4000))
+    world = BuildPlanWorld({**SPEC, "source": {"containerfile": f"FROM a0\n{copies}"}})
     found = world.reconcile()
     assert (found.decision, found.reason) == ("Invalid", "ContainerfileInvalid")
-    assert f"name 9000 images from outside; a build has at most {MAX_IMAGES}" in found.message
+    assert f"name 4000 images from outside; a build has at most {MAX_IMAGES}" in found.message
     assert world.asked == []
 
 
 @pytest.mark.req("BD-323")
 def test_as_many_images_as_a_build_may_name_are_built_from() -> None:
     images = [f"registry.example.com/base/a{each}:1" for each in range(MAX_IMAGES)]
-    world = BuildPlanWorld({**SPEC, "source": {"containerfile": "".join(f"FROM {each}\n" for each in images)}})
+    copies = "".join(f"COPY --from={each} x y\n" for each in images)
+    world = BuildPlanWorld({**SPEC, "source": {"containerfile": f"FROM scratch\n{copies}"}})
     world.bases |= {each: index_of(each, EVERY) for each in images}
     assert world.reconcile().decision == "Build"
 

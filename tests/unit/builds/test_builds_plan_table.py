@@ -566,6 +566,56 @@ def test_children_of_another_build_of_the_namespace_are_reused_and_copied() -> N
 
 
 @pytest.mark.req("BD-092")
+@pytest.mark.parametrize("error", ["network", "timeout", "unauthorized", "forbidden", "rate-limited", "server-error"])
+def test_what_another_repository_does_not_show_is_built_and_told(error: str) -> None:
+    """A registry that is gone, or that keeps its images to itself, holds nobody who has moved away from it."""
+    world = built()
+    world.set("output.repository", "registry.example.com/moved/web")
+    world.heads |= dict.fromkeys(world.manifests, error)
+    plan = world.plan()
+    assert (plan.decision, {each.action for each in plan.per_architecture}) == ("Build", {"Build"})
+    assert all(f"could not be looked up ({error}): it is built again" in each.message for each in plan.per_architecture)
+    told = [each for each in plan.events if each.reason == "ReuseFailed"]
+    assert [(each.type, each.architecture) for each in told] == [("Warning", "amd64"), ("Warning", "arm64")]
+    world.build_all()
+    assert world.status()["image"].startswith("registry.example.com/moved/web@")
+
+
+@pytest.mark.req("BD-092")
+def test_a_build_with_equal_inputs_in_another_repository_waits_for_no_registry_but_its_own() -> None:
+    world = built()
+    world.add("other", with_spec(output={"repository": "registry.example.com/team/other"}))
+    world.heads |= dict.fromkeys(world.manifests, "network")
+    assert world.plan("other").decision == "Build"
+    world.set("output.tags", ["more"])
+    world.set("format", None)
+    assert world.plan("web").decision != "Wait"
+
+
+@pytest.mark.req("BD-092")
+def test_what_the_own_repository_does_not_show_for_now_is_waited_for() -> None:
+    world = built()
+    world.set("source.containerfile", f"{COMMON}RUN more\n")
+    world.build_all()
+    world.made.clear()
+    world.runs = {name: run for name, run in world.runs.items() if not name.endswith("-2")}
+    world.set("source.containerfile", COMMON)
+    world.set("output.annotations", {"a": "b"})
+    world.heads |= dict.fromkeys(world.manifests, "network")
+    plan = world.plan()
+    assert (plan.decision, plan.reason) == ("Wait", "RegistryUnreachable")
+    assert plan.requeue_after is not None
+
+
+@pytest.mark.req("BD-092")
+def test_what_is_only_gone_is_built_without_a_warning() -> None:
+    world = built()
+    world.set("output.repository", "registry.example.com/moved/web")
+    world.manifests.clear()
+    assert [each.reason for each in world.plan().events if each.reason == "ReuseFailed"] == []
+
+
+@pytest.mark.req("BD-092")
 def test_the_child_of_the_same_repository_comes_first_and_the_first_that_is_found_is_taken() -> None:
     world = built()
     world.add("other", {**with_spec(output={"repository": "registry.example.com/team/other"})})

@@ -30,18 +30,30 @@ EXPANDED = {
         "FROM a AS one\nFROM one AS two\nFROM b\nCOPY --from=two x y\nCOPY --from=0 x y\nCOPY --from=ONE x y\n",
         ["a", "b"],
     ),
-    "a later stage is none": ("FROM a\nCOPY --from=late x y\nFROM b AS late\n", ["a", "late", "b"]),
+    "a stage that nothing needs": ("FROM a AS one\nCOPY --from=b x y\nFROM c AS two\nFROM two\n", ["c"]),
+    "a stage that the architecture chooses": ("FROM a AS p-amd64\nFROM b AS p-arm64\nFROM p-$TARGETARCH\n", ["b"]),
+    "a name of two stages": ("FROM a AS one\nFROM b AS one\nFROM c\nCOPY --from=one x y\n", ["b", "c"]),
+    "a stage of its own name": ("FROM a AS a\nFROM a\n", ["a"]),
+    "a trigger of an earlier stage": (
+        "FROM a AS one\nONBUILD COPY --from=b x y\nFROM one AS two\nFROM two\n",
+        ["a", "b"],
+    ),
     "mounts": (
         "FROM a AS one\nFROM b\nRUN --mount=type=bind,from=tools:1,target=/t --mount=from=one,target=/o true\n",
         ["a", "b", "tools:1"],
     ),
-    "global argument": ("ARG V=1\nFROM a:$V\nFROM a:${V}-x\n", ["a:1", "a:1-x"]),
+    "global argument": ("ARG V=1\nFROM a:$V AS o\nFROM a:${V}-x\nCOPY --from=o x y\n", ["a:1", "a:1-x"]),
     "argument of an argument": ("ARG V=1\nARG W=${V}.2\nFROM a:$W\n", ["a:1.2"]),
-    "default": ("FROM a:${V:-7}\nARG E=\nFROM b:${V:-${W:-8}}\n", ["a:7", "b:8"]),
+    "default": ("ARG E=\nFROM b:${V:-${W:-8}}${E:-x}\n", ["b:8x"]),
     "alternative": ("ARG V=1\nFROM a:1${V:+-slim}${W:+-no}\n", ["a:1-slim"]),
-    "without colon": ("ARG V=\nFROM a:x${V-d}\nFROM a:y${W-d}\nFROM a:z${V+s}\n", ["a:x", "a:yd", "a:zs"]),
+    "without colon": ("ARG V=\nFROM a:x${V-d}y${W-d}z${V+s}\n", ["a:xydzs"]),
+    "nothing": ("ARG V\nFROM a:x$V$W$1${W-}${W%-x}\n", ["a:x"]),
+    "without the end": ("ARG V=1.2-x.y-x\nFROM a:${V%-*}-${V%%.*}\n", ["a:1.2-x.y-1"]),
+    "without the beginning": ("ARG V=v1.2\nFROM a:${V#v}-${V##*.}-${V#x}\n", ["a:1.2-2-v1.2"]),
+    "replaced": ("ARG V=1.2.3\nFROM a:${V/./-}-${V//./-}\n", ["a:1-2.3-1-2-3"]),
+    "what must be set": ("ARG V=1\nFROM a:${V:?no}\n", ["a:1"]),
     "empty with colon": ("ARG V=\nFROM a:x${V:-d}${V:+s}\n", ["a:xd"]),
-    "quotes": ("FROM \"a:1\"\nFROM 'b:2'\n", ["a:1", "b:2"]),
+    "quotes": ("FROM \"a:1\" AS one\nFROM 'b:2'\nCOPY --from=one x y\n", ["a:1", "b:2"]),
     "in a stage": (
         "ARG V=1\nFROM a\nARG V\nCOPY --from=b:$V x y\nARG V=2\nCOPY --from=b:$V x y\n",
         ["a", "b:1", "b:2"],
@@ -69,7 +81,8 @@ def test_external_references(body: str, expected: list[str] | None) -> None:
 def test_build_arguments_win_over_defaults() -> None:
     body = "ARG V=1\nFROM a:$V\nARG V=2\nCOPY --from=b:$V x y\nARG W=3\nCOPY --from=c:$W x y\n"
     assert written(body, args={"V": "9", "W": "8"}) == ["a:9", "b:9", "c:8"]
-    assert written("FROM a:$V\n", args={"V": "9"}) == ["a:9"]
+    (problem,) = found("FROM a:$V\n", args={"V": "9"}).problems
+    assert "V has no value" in problem.message, "what no ARG declares is not given to FROM"
 
 
 @pytest.mark.req("BD-058")
@@ -84,16 +97,9 @@ def test_automatic_arguments(architecture: str, expected: str | None) -> None:
 
 
 UNRESOLVED = {
-    "unknown": "FROM a:$V\n",
-    "declared only": "ARG V\nFROM a:$V\n",
-    "of an unknown one": "ARG V=$U\nFROM a:$V\n",
-    "known to nobody": "ARG V=$U\nFROM a:${V:-1}\n",
-    "in braces": "FROM a:${V}\n",
-    "another form": "ARG V=1-x\nFROM a:${V%-x}\n",
-    "an error form": "FROM a:${V:?no}\n",
-    "not closed": "FROM a:${V:-1\n",
-    "positional": "FROM a:$1\n",
     "a base's environment": "FROM b\nCOPY --from=a:$FROM_BASE x y\n",
+    "in braces": "FROM b\nCOPY --from=a:${FROM_BASE} x y\n",
+    "of an unknown one": "FROM b\nENV V=$U\nCOPY --from=a:${V:-1} x y\n",
     "too deep": f"FROM a:{'${V:-' * 99}{'}' * 99}\n",
     "too long": "ARG A=xxxxxxxx\n" + "".join("ARG A=$A$A\n" for _ in range(40)) + "FROM a:$A\n",
 }
@@ -116,7 +122,19 @@ def test_what_cannot_be_expanded_is_a_warning(body: str) -> None:
     [
         ("FROM Upper\n", "upper-case letter"),
         ("FROM a::b\n", "FROM names the image 'a::b'"),
-        ("FROM ${E:-}\n", "the text is empty"),
+        ("FROM ''\n", "the text is empty"),
+        ("ARG V\nFROM a:$V\n", "V has no value: give it one in source.buildArgs or by ARG V=… before FROM"),
+        ("FROM ${V}\nFROM a\n", "V has no value"),
+        ("FROM a:${V:?give-one}\n", "no builder can expand: give-one"),
+        ("FROM a:${V:=1}\n", "is no operator"),
+        ("FROM a:${V:-1\n", "there is no }"),
+        ("FROM --platform=$V a\nFROM b\n", "no platform"),
+        ("FROM --platform=linux/a/b/c a\n", "no platform"),
+        ("FROM a\nCOPY --from=late x y\nFROM b AS late\nFROM a\nCOPY --from=0 x y\n", "does not come before"),
+        ("FROM a AS own\nCOPY --from=own x y\n", "stage 'own', which does not come before this one"),
+        ("FROM a\nCOPY --from=0 x y\n", "stage '0', which does not come before this one"),
+        ("FROM a\nCOPY --from=7 x y\n", "stage '7', which does not come before this one"),
+        ("FROM a\nRUN --mount=from=late,target=/x true\nFROM b AS late\nCOPY --from=0 x y\n", "does not come before"),
         ("FROM a\nCOPY --from=oci-archive:/x.tar a b\n", "images come from registries"),
         ("FROM a\nRUN --mount=from=docker-daemon:x,target=/x true\n", "images come from registries"),
         (f"FROM {'x' * 600}\n", "it has 600 characters"),
@@ -129,11 +147,21 @@ def test_what_is_no_reference_is_an_error(body: str, words: str) -> None:
     assert words in problem.message
 
 
+@pytest.mark.req("BD-058")
+def test_what_is_wrong_with_a_stage_that_nothing_needs_is_a_warning() -> None:
+    """Builders do not look at it, and build the others."""
+    externals = found("FROM Upper\nFROM a:$V AS x\nCOPY --from=late x y\nFROM b AS late\n")
+    assert [each.written for each in externals.references] == ["b"]
+    assert {(each.reason, each.severity) for each in externals.problems} == {("StageUnused", "Warning")}
+    assert "stage 'late', which does not come before this one" in externals.problems[2].message
+
+
 @pytest.mark.req("BD-059")
 def test_build_platform_stages_are_marked() -> None:
     """Such a stage is judged for the architecture where the build runs."""
     body = "FROM --platform=$BUILDPLATFORM a\nFROM --platform=linux/$BUILDARCH b\nFROM --platform=$TARGETPLATFORM c\n"
-    assert [each.for_build for each in found(f"{body}FROM d\n").references] == [True, True, False, False]
+    body += "FROM d\nCOPY --from=0 x y\nCOPY --from=1 x y\nCOPY --from=2 x y\n"
+    assert [each.for_build for each in found(body).references] == [True, True, False, False]
 
 
 @pytest.mark.req("BD-063")
@@ -142,6 +170,47 @@ def test_a_fixed_platform_is_told() -> None:
     (problem,) = found("FROM --platform=linux/amd64 a\n").problems
     assert (problem.reason, problem.severity) == ("BaseImagePlatformFixed", "Warning")
     assert found("FROM --platform=linux/arm64/v8 a\n").problems == ()
+    assert found("FROM --platform=linux a\n").problems == found("FROM --platform=arm64 a\n").problems == ()
+
+
+COPIED = {
+    "copied": ("FROM --platform=linux/amd64 d AS d\nFROM a\nCOPY --from=d x y\n", ["amd64", ""]),
+    "in one word": ("FROM --platform=amd64 d AS d\nFROM a\nCOPY --from=d x y\n", ["amd64", ""]),
+    "by an argument": ("ARG P=linux/s390x\nFROM --platform=$P d\nFROM a\nCOPY --from=0 x y\n", ["s390x", ""]),
+    "mounted": ("FROM --platform=linux/amd64 d AS d\nFROM a\nRUN --mount=from=d,target=/d x\n", ["amd64", ""]),
+    "through another stage": (
+        "FROM --platform=linux/amd64 d AS d\nFROM d AS e\nLABEL a=b\nFROM a\nCOPY --from=e x y\n",
+        ["amd64", ""],
+    ),
+    "its own": ("FROM --platform=linux/arm64 d AS d\nFROM a\nCOPY --from=d x y\n", ["", ""]),
+    "run": ("FROM --platform=linux/amd64 d AS d\nRUN x\nFROM a\nCOPY --from=d x y\n", ["", ""]),
+    "run in another stage": (
+        "FROM --platform=linux/amd64 d AS d\nFROM d AS e\nRUN x\nFROM a\nCOPY --from=e x y\n",
+        ["", ""],
+    ),
+    "run by a trigger": (
+        "FROM --platform=linux/amd64 d AS d\nONBUILD RUN x\nFROM d AS e\nFROM a\nCOPY --from=e x y\n",
+        ["", ""],
+    ),
+    "the image itself": ("FROM --platform=linux/amd64 d AS d\nFROM d\nCOPY x y\n", [""]),
+    "not needed": ("FROM --platform=linux/amd64 d AS d\nFROM a\n", [""]),
+    "another variant": ("FROM --platform=linux/arm/v6 d AS d\nFROM a\nCOPY --from=d x y\n", [""]),
+}
+
+
+@pytest.mark.req("BD-063")
+@pytest.mark.parametrize(("body", "platforms"), COPIED.values(), ids=COPIED)
+def test_what_is_only_copied_is_pulled_for_the_platform_that_is_named(body: str, platforms: list[str]) -> None:
+    assert [each.platform for each in found(body).references] == platforms
+
+
+@pytest.mark.req("BD-063")
+def test_one_name_does_not_mean_the_images_of_two_platforms() -> None:
+    body = "FROM --platform=linux/amd64 a AS d\nFROM a\nCOPY --from=d x y\n"
+    (problem,) = found(body).problems
+    assert problem.severity == "Error"
+    assert "linux/amd64 in line 1 and as linux/arm64 in line 2; name one of them by the digest" in problem.message
+    assert found(body, "amd64").problems == ()
 
 
 def test_references_are_canonical() -> None:

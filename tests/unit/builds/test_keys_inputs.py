@@ -77,7 +77,7 @@ def test_faults_are_said_once() -> None:
 
 @pytest.mark.req("BD-058")
 def test_unresolved_is_said_once_for_all_who_have_it() -> None:
-    spec = changed(SPEC, "source.containerfile", "FROM a:$V\n")
+    spec = changed(SPEC, "source.containerfile", "FROM a\nCOPY --from=b:$V x y\n")
     found = effective(spec)
     assert found.errors == ()
     assert [each.architecture for each in found.warnings] == ["amd64", "arm64"]
@@ -251,8 +251,8 @@ def test_machine_text_goes_on_in_a_stage() -> None:
 def test_bases_are_listed_once() -> None:
     """One look-up serves all uses; where it is needed for the build platform too, that is said."""
     body = (
-        "FROM --platform=$BUILDPLATFORM busybox AS b\nFROM docker.io/library/busybox:latest\n"
-        "COPY --from=tool x y\nFROM --platform=$BUILDPLATFORM other\n"
+        "FROM --platform=$BUILDPLATFORM busybox AS b\nFROM --platform=$BUILDPLATFORM other AS o\n"
+        "FROM docker.io/library/busybox:latest\nCOPY --from=tool x y\nCOPY --from=b x y\nCOPY --from=o x y\n"
     )
     found = effective(changed(SPEC, "source.containerfile", body)).per_architecture["arm64"].bases
     assert [(base.name, base.for_target, base.for_build) for base in found] == [
@@ -261,7 +261,7 @@ def test_bases_are_listed_once() -> None:
         ("docker.io/library/tool:latest", True, False),
     ]
     assert found[0].written == ("busybox", "docker.io/library/busybox:latest")
-    assert found[0].lines == (1, 2)
+    assert found[0].lines == (1, 3)
 
 
 @pytest.mark.req("BD-062")

@@ -24,7 +24,7 @@ from polyarch.builds.machineos import api
 from polyarch.builds.machineos.api import ExecutionConfigMap, MachineOSConfigFacts, controlled_by
 from polyarch.builds.machineos.job_objects import trust_bundle
 from polyarch.builds.machineos.records import CONDITIONS, TERMINAL, ended, recorded_executions, stage_of
-from polyarch.builds.machineos.request import Pool, machine_facts, pool_nodes
+from polyarch.builds.machineos.request import machine_facts, pool_nodes, pool_of
 from polyarch.builds.machineos.status import CONFIG_DELETED, STOCK_BUILDER_CURE, stock_builder_plan
 from polyarch.builds.metrics import BuildMetrics
 from polyarch.builds.names import normalised_repository
@@ -43,7 +43,6 @@ from polyarch.kube.rbac import rule
 from polyarch.kube.resources import CONFIGMAPS, DEPLOYMENTS, JOBS, SECRETS, Resource
 from polyarch.kube.store import ObjectChange
 from polyarch.objects import ObjectKey, ObjectMeta, Unstructured
-from polyarch.selectors import LabelSelector
 
 log = structlog.get_logger(__name__)
 
@@ -484,7 +483,7 @@ class MachineOSConfigReader:
             self._configs.pop(key.name, None)
             return None
         config = self._configs[key.name] = self._config(machine, stored.document)
-        pools = [_pool(each.document) for each in machine.pools.store.values()]
+        pools = [pool_of(each.document) for each in machine.pools.store.values()]
         nodes = tuple(self._nodes.values())
         return machine_facts(
             config,
@@ -631,12 +630,6 @@ class MachineOSConfigReader:
 
 def _is_deleted(found: Unstructured) -> bool:
     return found.metadata.deletion_timestamp is not None
-
-
-def _pool(document: Mapping[str, Any]) -> Pool:
-    selector = (document.get("spec") or {}).get("nodeSelector")
-    name = str((document.get("metadata") or {}).get("name") or "")
-    return Pool(name, msgspec.convert(selector, LabelSelector) if selector is not None else None)
 
 
 def _stored(record: RecordConfigMap, namespace: str, config: str) -> ExecutionConfigMap | None:

@@ -4,7 +4,7 @@ What the facts lack, the plan names as a :class:`BuildLookup`; the facts are com
 Times are seconds since 1970.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Literal
@@ -97,6 +97,21 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Annotations that builds read or write."""
     problems: tuple[Problem, ...] = ()
     """What a translation of the object has found, of both severities (MachineOSConfig)."""
+    words: Mapping[str, str] = {}
+    """How messages that name fields of an ImageBuild say it of this kind of object: phrase → phrase."""
+
+    def worded(self, text: str) -> str:
+        """A message in the words of the object's own kind."""
+        for phrase, own in self.words.items():
+            text = text.replace(phrase, own)
+        return text
+
+    def worded_problems(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+        """The same of problems."""
+        return tuple(
+            msgspec.structs.replace(each, message=self.worded(each.message)) if self.words else each
+            for each in problems
+        )
 
 
 class PinnedBase(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,8 +42,9 @@ from polyarch.builds.machineos.records import ExecutionRecord, read_record, reco
 from polyarch.builds.names import ARCHITECTURES_ANNOTATION, MAX_TAG
 from polyarch.builds.places import NO_OTHERS, JobPlaces
 from polyarch.durations import is_within
+from polyarch.oci import reference
 from polyarch.platforms import is_architecture, normal_architecture
-from polyarch.selectors import LabelSelector, Selector
+from polyarch.selectors import InvalidSelector, LabelSelector, Selector
 
 
 class AnnotationOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +149,11 @@ def push_spec_problem(config: str, push_spec: str) -> Problem | None:
             "it must be HOST/PATH:TAG, with a dot in the host; parts of the path have at most 61 letters, digits, "
             "'_' and '-', and the last may have dots",
         )
+    try:
+        reference.parse(push_spec_repository(push_spec))
+    except reference.InvalidReference as error:
+        cure = f"; {error.hint}" if error.hint else ""
+        return _problem("InvalidSpec", config, push_spec, f"no registry takes it: {error.problem}{cure}")
     if not _BY_DIGEST.fullmatch(push_spec_repository(push_spec)):
         return _problem(
             "DigestFormUnsupported",
@@ -177,7 +183,20 @@ class Pool(msgspec.Struct, frozen=True):
     """A MachineConfigPool, as far as membership goes. One without a selector, or with an empty one, has no nodes."""
 
     name: str
-    node_selector: LabelSelector | None = None
+    selector: Selector | None = None
+    invalid: str = ""
+    """What is wrong with its selector: nobody knows its nodes."""
+
+
+def pool_of(document: Document) -> Pool:
+    """A pool as it is stored. Pools are other people's objects, and may be of a kind that admission did not judge."""
+    spec = document.get("spec")
+    written = spec.get("nodeSelector") if isinstance(spec, Mapping) else None
+    try:
+        selector = Selector.parse(written) if written is not None else None
+    except InvalidSelector as error:
+        return Pool(api.name_of(document), invalid=f"spec.nodeSelector.{error}" if error.field else f"{error}")
+    return Pool(api.name_of(document), selector if selector is not None and selector.requirements else None)
 
 
 class PoolNodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,13 +208,10 @@ class PoolNodes(msgspec.Struct, frozen=True, kw_only=True):
 
 def pool_nodes(pool: str, pools: Iterable[Pool], nodes: Iterable[NodeFacts]) -> PoolNodes:
     """The nodes whose primary pool it is. A node in two custom pools belongs to none, and is named."""
-    selectors = {
-        each.name: Selector.parse(each.node_selector)
-        for each in sorted(pools, key=lambda each: each.name)
-        if each.node_selector is not None and not each.node_selector.is_empty
-    }
+    known = sorted(pools, key=lambda each: each.name)
+    selectors = {each.name: each.selector for each in known if each.selector is not None}
     found: list[NodeFacts] = []
-    warnings: list[Problem] = []
+    warnings = [_unreadable(each, own=each.name == pool) for each in known if each.invalid]
     for node in sorted(nodes, key=lambda each: each.name):
         matching = _matching(node.labels, selectors)
         custom = [name for name in matching if name not in (MASTER, WORKER)]
@@ -219,6 +235,15 @@ def _matching(labels: Mapping[str, str], selectors: Mapping[str, Selector]) -> l
     return [name for name, selector in selectors.items() if selector.matches(labels)]
 
 
+def _unreadable(pool: Pool, *, own: bool) -> Problem:
+    """Builds of other pools go on without the nodes of one that nobody can tell."""
+    message = f"MachineConfigPool {pool.name}: {pool.invalid}: nobody can tell its nodes"
+    if own:
+        return Problem(reason="InvalidSpec", message=f"{message}; correct the selector.")
+    sentence = f"{message}, and they count where another pool has them; correct the selector."
+    return Problem(reason="PoolInvalid", message=sentence, severity="Warning")
+
+
 def _ambiguous(node: str, custom: list[str]) -> Problem:
     message = (
         f"Node {node} matches {len(custom)} custom pools ({', '.join(custom)}) and belongs to none of them; "
@@ -240,17 +265,27 @@ def missing_objects(
     pool: Mapping[str, Any] | None, config: Mapping[str, Any] | None, rendered: Mapping[str, Any] | None
 ) -> tuple[str, ...]:
     """Sentences that name what is missing, all at once; none when a name can be made. Objects are taken as stored."""
-    found = [
-        f"there is no {kind}" for kind, each in (("MachineConfigPool", pool), ("MachineOSConfig", config)) if not each
-    ]
-    wanted = str(((config or {}).get("spec") or {}).get("machineConfigPool", {}).get("name") or "")
+    wanted = str((((config or {}).get("spec") or {}).get("machineConfigPool") or {}).get("name") or "")
+    found = []
+    if not pool:
+        named = (
+            f" {wanted}, which spec.machineConfigPool.name names"
+            if wanted
+            else ": spec.machineConfigPool.name is empty"
+        )
+        found.append(f"there is no MachineConfigPool{named}; create it or correct the name")
+    if not config:
+        found.append("there is no MachineOSConfig")
     if pool and config and _name(pool) != wanted:
         found.append(
             f"MachineOSConfig {_name(config)} is for the pool {wanted!r}, not for {_name(pool)!r}; "
             "correct spec.machineConfigPool.name"
         )
     if not rendered:
-        found.append("there is no rendered MachineConfig; wait until the pool has one")
+        if pool:
+            configuration = ((pool.get("spec") or {}).get("configuration") or {}).get("name")
+            named = f" {configuration}, which MachineConfigPool {_name(pool)} names" if configuration else ""
+            found.append(f"there is no rendered MachineConfig{named}; wait until the pool has one")
         return tuple(found)
     name = _name(rendered)
     if not name.startswith(RENDERED):
@@ -266,6 +301,47 @@ def missing_objects(
 
 def _name(stored: Mapping[str, Any]) -> str:
     return str((stored.get("metadata") or {}).get("name") or "")
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+_REBUILT: Final = f"annotation {api.REBUILD} on the MachineOSConfig"
+_NO_ARGUMENTS: Final = "by ARG"
+WORDS: Final[Mapping[str, str]] = {
+    "name another one in spec.baseImages.substitute, or leave the architecture out in spec.architectures": (
+        "or move the nodes of the architecture to another pool"
+    ),
+    "name one that has it in spec.builder.image": "have the administrator set builds.builderImage to one that has it",
+    "name one that has it in spec.builder.pushImage": (
+        "have the administrator name one that has it in --push-image of the builder"
+    ),
+    "name a Secret that may in spec.output.pullSecrets": "name a Secret that may in spec.baseImagePullSecret.name",
+    "another change of the spec or a new spec.rebuild.token": f"another change of the spec or {_REBUILT}",
+    "a new spec.rebuild.token makes that now": f"{_REBUILT} makes that now",
+    "a new spec.rebuild.token": _REBUILT,
+    "spec.rebuild.architectures names": f"{_REBUILT} names",
+    "add one to source.overrides for it, or a common one as source.containerfile": (
+        "add an entry to spec.containerFile for it, or one with containerfileArch NoArch"
+    ),
+    "in source.buildArgs or by ARG": _NO_ARGUMENTS,
+    "add one, or name architectures in spec.architectures.list": "add one to the pool",
+    "linux nodes that spec.architectures.nodeSelector matches": "linux nodes of the pool",
+    "spec.architectures.exclude names all that": "MachineOSConfigs can name none of what",
+    "exclude fewer, or add nodes of another one": f"add nodes of {', '.join(api.SUPPORTED)}",
+    ", with what include and exclude say": "",
+    "spec.output.index is Never": f"annotation {api.INDEX} is Never",
+    "set it to Auto, or name one in spec.architectures.list": "set it to Auto, or keep nodes of one in the pool",
+    "which spec.output.repository names": "which spec.renderedImagePushSpec names",
+    "spec.output.pushSecret": "spec.renderedImagePushSecret",
+    "spec.output.pullSecrets": "spec.baseImagePullSecret",
+    "spec.strategy": f"annotation {api.STRATEGY}",
+    "spec.timeouts": f"annotation {api.NODE_WAIT} or {api.BUILD_TIMEOUT}",
+    "spec.scheduling.maxParallel is": f"annotation {api.MAX_PARALLEL} is",
+    "spec.architectures.onNewArchitecture: NextBuild": f"annotation {api.ON_NEW}: NextBuild",
+    "ImageBuildRun ": "MachineOSBuild ",
+}
+"""What messages about ImageBuilds say, and what of a MachineOSConfig is meant: its API has other fields."""
 
 
 # -- the build request -------------------------------------------------------------------------------------------------
@@ -336,6 +412,7 @@ def build_request(
             "architectures": [each for each in config.annotations.get(ARCHITECTURES_ANNOTATION, "").split(",") if each],
         },
         annotations=config.annotations,
+        words=WORDS,
         problems=(*_problems(config), *options.warnings, *members.warnings, *_unsupported(config, excluded)),
     )
 

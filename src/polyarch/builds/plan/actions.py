@@ -20,6 +20,7 @@ from polyarch.builds.facts.build_facts import (
     Execution,
     JobFacts,
     PodFacts,
+    Problem,
     WriteFailure,
 )
 from polyarch.builds.jobs.contract import configmap_name, context_name
@@ -45,12 +46,12 @@ MAX_MESSAGE: Final = 1024
 CHILD_UNKNOWN: Final = "ChildUnknown"
 """The Job is done, and nothing tells what it made: it is built again."""
 CHILD_VANISHED: Final = "ChildVanished"
+"""The registry lost it after it was made: it is built again, once for each execution."""
 POD_NOT_STARTED: Final = "PodNotStarted"
 """The Job's pod is on a node that does not start it (yet)."""
-"""The registry lost it after it was made: it is built again, once for each execution."""
 MADE_AGAIN: Final = frozenset({CHILD_UNKNOWN, CHILD_VANISHED})
 REUSE_FAILED: Final = "ReuseFailed"
-"""A child of another repository could not be copied: it is built."""
+"""A child with the wanted key cannot be had from its repository: it is built."""
 QUEUED: Final = "Queued"
 SHARED: Final = "SharedWith"
 JOB_REFUSED: Final = "JobRefused"
@@ -72,6 +73,8 @@ class ArchitectureAction(msgspec.Struct, frozen=True, kw_only=True):
     reuse: ReusableChild | None = None
     delete: JobFacts | None = None
     """This Job is deleted once the record is stored."""
+    not_reused: str = ""
+    """Why it is built although a child with its key is recorded."""
     lookups: tuple[BuildLookup, ...] = ()
     requeue_after: float | None = None
 
@@ -157,7 +160,13 @@ def _start(
         return ArchitectureAction(child=_changed(record, reason=f"{SHARED} {job.name}", message=text))
     if execution is not None and own_job(facts, execution, architecture) is not None:
         return ArchitectureAction(child=record, requeue_after=_RETRY)  # its former Job is being deleted
-    return _build(facts, record, names, shortage=shortage)
+    refused = record.message if record.reason == REUSE_FAILED else look.refused
+    action = _build(facts, record, names, shortage=shortage)
+    if not action.build or not refused:
+        return action
+    message = f"{refused}: it is built again."
+    child = _changed(action.child, message=message[:MAX_MESSAGE])
+    return msgspec.structs.replace(action, child=child, not_reused=message)
 
 
 def _reuse(facts: BuildFacts, record: ChildRecord, found: ReusableChild) -> ArchitectureAction:
@@ -180,13 +189,27 @@ def _build(facts: BuildFacts, record: ChildRecord, names: ExecutionNames, *, sho
         return _refused(facts, record, refusal)
     if shortage:
         first = not facts.places.predecessor
-        child = _changed(record, reason=QUEUED, message=shortage)
+        child = _changed(record, reason=QUEUED, message=facts.request.worded(shortage))
         return ArchitectureAction(child=child, requeue_after=_LOOK_AGAIN if first else None)
     host = host_of(facts, record.architecture)
     kept = record.reason if record.reason in MADE_AGAIN else ""
     child = _changed(record, phase="Building", reason=kept, message="", job=name, job_uid=uid_placeholder(JOB, name))
     child = _changed(child, host=host.architecture, execution=host.execution, started=None)
     return ArchitectureAction(child=child, build=True)
+
+
+def reuse_problems(actions: Iterable[ArchitectureAction]) -> tuple[Problem, ...]:
+    """A Warning for each architecture that is built although a child of it is recorded."""
+    return tuple(
+        Problem(
+            reason=REUSE_FAILED,
+            message=f"{action.child.architecture}: {action.not_reused}",
+            architecture=action.child.architecture,
+            severity="Warning",
+        )
+        for action in actions
+        if action.not_reused
+    )
 
 
 def _refusal(facts: BuildFacts, job: str) -> WriteFailure | None:

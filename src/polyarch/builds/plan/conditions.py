@@ -121,13 +121,15 @@ def _degraded(outcome: PlanOutcome) -> Condition:
         causes = causes_of(state)
         if not causes:
             return degraded("", "")
-        message = explained(causes) if state.finished else "; ".join(cause.text for cause in causes)
+        message = (
+            explained(causes, outcome.facts.request) if state.finished else "; ".join(cause.text for cause in causes)
+        )
         return degraded(causes[0].reason, message)
     token = outcome.facts.request.spec.rebuild.token
     own = ended_by_itself(outcome.facts)
     if own and token and own[-1].forced is not None and own[-1].forced.token == token and causes_of(own[-1]):
         causes = causes_of(own[-1])
-        return degraded(causes[0].reason, explained(causes))
+        return degraded(causes[0].reason, explained(causes, outcome.facts.request))
     return degraded("", "")
 
 

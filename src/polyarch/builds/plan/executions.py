@@ -160,7 +160,9 @@ class ReuseSearch(msgspec.Struct, frozen=True, kw_only=True):
     found: ReusableChild | None = None
     lookups: tuple[BuildLookup, ...] = ()
     unreachable: str = ""
-    """The reference that could not be looked up, and why."""
+    """The reference that could not be looked up, and why: the repository that is pushed to does not answer."""
+    refused: str = ""
+    """A child that would do, which its registry does not show, and why."""
 
 
 def existence(facts: BuildFacts, reference: str) -> Literal["there", "gone", "unknown"] | BuildLookup:
@@ -185,9 +187,10 @@ def find_reusable_child(
 
     ``elsewhere``: children of other repositories are considered; they have to be copied. After one that is gone the
     next are asked for together, as many as are gone already: where a registry has lost everything, a build with
-    hundreds of kept executions has its answer after a few lookups.
+    hundreds of kept executions has its answer after a few lookups. Another repository is not waited for: whoever has
+    moved away from a registry that is gone does not need it.
     """
-    gone, lookups = 0, list[BuildLookup]()
+    gone, lookups, refused = 0, list[BuildLookup](), ""
     for candidate in candidates(facts, target, architecture):
         if not elsewhere and candidate.repository != target.repository:
             continue
@@ -200,12 +203,15 @@ def find_reusable_child(
             break
         elif state == "there":
             return ReuseSearch(found=candidate)
-        elif state == "unknown":
-            error = facts.existing[candidate.reference].error
-            return ReuseSearch(unreachable=f"{candidate.reference} could not be looked up ({error})")
         else:
+            known = facts.existing.get(candidate.reference)
+            error = known.error if known is not None else ""
+            told = f"{candidate.reference} could not be looked up ({error})"
+            if state == "unknown" and candidate.repository in (target.repository, target.staging):
+                return ReuseSearch(unreachable=told)
+            refused = refused or (told if error and ERROR_CODES.get(error) != "absent" else "")
             gone += 1
-    return ReuseSearch(lookups=tuple(lookups))
+    return ReuseSearch(lookups=tuple(lookups), refused=refused)
 
 
 def candidates(facts: BuildFacts, target: DesiredBuild, architecture: str) -> tuple[ReusableChild, ...]:

@@ -12,7 +12,14 @@ import msgspec
 
 from polyarch.builds.architectures import is_available
 from polyarch.builds.base_images import builder_images, builder_lookups
-from polyarch.builds.facts.build_facts import BuildFacts, BuildLookup, Execution, NodeFacts, own_executions
+from polyarch.builds.facts.build_facts import (
+    BuildFacts,
+    BuildLookup,
+    BuildRequest,
+    Execution,
+    NodeFacts,
+    own_executions,
+)
 from polyarch.builds.plan.actions import ExecutionProgress
 from polyarch.builds.plan.executions import FAULTY_CHILD
 from polyarch.builds.plan.request import DesiredBuild
@@ -105,11 +112,12 @@ def causes_of(execution: Execution | ExecutionProgress) -> tuple[FailureCause, .
     return tuple(found)
 
 
-def explained(causes: Iterable[FailureCause]) -> str:
+def explained(causes: Iterable[FailureCause], request: BuildRequest) -> str:
     """Why a build is held, and what releases it, for people."""
     known = tuple(causes)
     cures = dict.fromkeys(_CURES[each.release].format(architecture=each.host or each.architecture) for each in known)
-    return f"{'; '.join(each.text for each in known)}. What releases it: {'; or '.join(cures)}."
+    told = f"{'; '.join(each.text for each in known)}. What releases it: {'; or '.join(cures)}."
+    return request.worded(told)
 
 
 def failure_hold(facts: BuildFacts, target: DesiredBuild) -> FailureHold | None:
@@ -141,7 +149,7 @@ def failure_hold(facts: BuildFacts, target: DesiredBuild) -> FailureHold | None:
     return FailureHold(
         execution=newest.name,
         causes=causes,
-        message=explained(causes),
+        message=explained(causes, facts.request),
         requeue_after=min(pauses, default=None),
     )
 

@@ -222,7 +222,7 @@ def _profile(facts: BuildFacts, architecture: str, host: str) -> ProfileName:
 def _image(base: BaseImage, job_inputs: JobInputs) -> PulledImage:
     """What is pulled for a base: the pinned child, for the stages of the host its own."""
     pulled = {(pin.reference, pin.architecture): pin.digest for pin in job_inputs.target.pins}
-    architecture = job_inputs.architecture if base.for_target else job_inputs.host
+    architecture = base.platform or (job_inputs.architecture if base.for_target else job_inputs.host)
     digest = pulled.get((base.name, architecture))
     return PulledImage(written=base.written, pull=f"{parse(base.pull).name}@{digest}" if digest else base.pull)
 

@@ -32,7 +32,7 @@ from polyarch.builds.facts.build_facts import (
 from polyarch.builds.jobs.results import index_job_request, index_job_status
 from polyarch.builds.jobs.spec import forbidden_by_pod_security
 from polyarch.builds.plan import conditions
-from polyarch.builds.plan.actions import UNREACHABLE, ArchitectureAction, next_actions
+from polyarch.builds.plan.actions import UNREACHABLE, ArchitectureAction, next_actions, reuse_problems
 from polyarch.builds.plan.choice import ExecutionChoice, choose_execution, unknown_forced
 from polyarch.builds.plan.conditions import (
     abandoned_tags_event,
@@ -135,7 +135,10 @@ def _plan(outcome: PlanOutcome, kind: BuildKind) -> BuildPlan:
     if any(write.step == BuildStep.REPORT for write in writes):
         unknown = unknown_forced(facts, request.resolved) if target is not None else ()
         warnings = [*request.warnings, *outcome.warnings]
-        events += notice_events(request.resolved, warnings, request.inputs.unused_overrides, unknown)
+        events += [
+            msgspec.structs.replace(event, message=facts.request.worded(event.message))
+            for event in notice_events(request.resolved, warnings, request.inputs.unused_overrides, unknown)
+        ]
     return BuildPlan(
         decision=outcome.decision,
         reason=outcome.reason,
@@ -230,6 +233,7 @@ def _waiting(
     """Something is wrong or in the way. What runs is looked at, but makes no further Jobs and publishes nothing."""
     active = active_execution(facts)
     update = None
+    problems = facts.request.worded_problems(problems)
     if active is not None:
         own = recorded_build(active)
         update = update_execution(facts, own, next_actions(facts, own, active), recorded_state(active))
@@ -296,7 +300,8 @@ def _continued(
     message = f"{active.name} makes what is wanted."
     outcome = _under_way(facts, request, target, update, active, "InProgress", message)
     kept = kept_settings(facts, active) if not update.state.finished else None
-    return msgspec.structs.replace(outcome, warnings=(kept,)) if kept is not None else outcome
+    warnings = facts.request.worded_problems([*([kept] if kept is not None else []), *reuse_problems(actions)])
+    return msgspec.structs.replace(outcome, warnings=warnings)
 
 
 def _new(facts: BuildFacts, kind: BuildKind, request: ResolvedRequest, target: DesiredBuild) -> PlanOutcome:
@@ -344,7 +349,7 @@ def _new(facts: BuildFacts, kind: BuildKind, request: ResolvedRequest, target: D
     builds = [action.child.architecture for action in actions if action.reuse is None]
     message = f"{name} builds {', '.join(builds)}." if builds else f"{name} joins images that are there."
     outcome = _under_way(facts, request, target, update, None, "Build" if builds else "Reassemble", message)
-    return msgspec.structs.replace(outcome, warnings=warnings)
+    return msgspec.structs.replace(outcome, warnings=(*warnings, *reuse_problems(actions)))
 
 
 def _under_way(

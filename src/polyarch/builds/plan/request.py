@@ -124,6 +124,16 @@ class ResolvedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def resolve_request(facts: BuildFacts) -> ResolvedRequest:
     """What is wanted, before any execution is looked at: architectures, inputs, pins."""
+    found, request = _resolve(facts), facts.request
+    return msgspec.structs.replace(
+        found,
+        resolved=msgspec.structs.replace(found.resolved, message=request.worded(found.resolved.message)),
+        problems=request.worded_problems(found.problems),
+        warnings=request.worded_problems(found.warnings),
+    )
+
+
+def _resolve(facts: BuildFacts) -> ResolvedRequest:
     invalid = _invalid(facts)
     if invalid:
         return ResolvedRequest(
@@ -163,7 +173,10 @@ def desired_build(
     spec, output = facts.request.spec, facts.request.spec.output
     keys, documents = {}, {}
     for architecture in sorted(inputs.per_architecture):
-        own = {name: digest for (name, runs_on), digest in pulled.items() if runs_on == architecture}
+        elsewhere = {base.name: base.platform for base in inputs.per_architecture[architecture].bases if base.platform}
+        own = {
+            name: digest for (name, runs_on), digest in pulled.items() if runs_on == elsewhere.get(name, architecture)
+        }
         key = arch_key_document(inputs, architecture, own)
         keys[architecture], documents[architecture] = key.hex, key.document
     pins = tuple(

@@ -35,7 +35,7 @@ from polyarch.builds.machineos.api import (
 from polyarch.builds.machineos.job_objects import trust_bundle
 from polyarch.builds.machineos.plan import plan_machine_os as machine_plan
 from polyarch.builds.machineos.records import EXECUTION_FILE
-from polyarch.builds.machineos.request import Pool, machine_facts, pool_nodes
+from polyarch.builds.machineos.request import machine_facts, pool_nodes, pool_of
 from polyarch.builds.names import record_name
 from polyarch.builds.plan.document import SCHEMA, BuildPlan, PlannedArchitecture
 from polyarch.builds.plan.planner import plan_build
@@ -69,7 +69,6 @@ from polyarch.objects import ObjectKey, Unstructured
 from polyarch.oci.concurrency import map_concurrently
 from polyarch.oci.inspector import Inspector, InspectorOptions, open_inspector
 from polyarch.oci.settings import InspectorSettings
-from polyarch.selectors import LabelSelector
 
 WORK: Final = frozenset({"Retag", "Repoint", "Reassemble", "Build", "Held", "Wait"})
 """Decisions with something left to do."""
@@ -469,7 +468,7 @@ def _place(document: Mapping[str, Any]) -> ObjectKey:
 def machine_cases(known: FactsFile) -> Iterator[tuple[MachineOSConfigFacts, BuildFacts]]:
     """Every MachineOSConfig of the file, by name, before any question is answered."""
     pools = _of_kind(known, api.POOLS)
-    selectors = [_pool(each) for each in pools.values()]
+    selectors = [pool_of(each) for each in pools.values()]
     jobs = known.jobs()
     for _, config in sorted(_of_kind(known, api.CONFIGS).items()):
         case = _case(known, config, pools)
@@ -524,11 +523,6 @@ def _of_kind(known: FactsFile, kind: Resource) -> dict[str, Document]:
         for each in known.documents
         if each.kind == kind.kind and each.document.get("apiVersion", kind.api_version) == kind.api_version
     }
-
-
-def _pool(document: Document) -> Pool:
-    selector = (document.get("spec") or {}).get("nodeSelector")
-    return Pool(name_of(document), msgspec.convert(selector, LabelSelector) if selector is not None else None)
 
 
 # -- facts files

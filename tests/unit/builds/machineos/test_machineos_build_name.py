@@ -126,7 +126,7 @@ def annotated(**values: str) -> dict[str, Any]:
     ("pool", "config", "rendered", "words"),
     [
         (POOL, CONFIG, RENDERED, []),
-        (None, CONFIG, RENDERED, ["there is no MachineConfigPool"]),
+        (None, CONFIG, RENDERED, ["there is no MachineConfigPool worker, which spec.machineConfigPool.name names"]),
         (POOL, None, RENDERED, ["there is no MachineOSConfig"]),
         (POOL, CONFIG, None, ["there is no rendered MachineConfig"]),
         ({"metadata": {"name": "infra"}}, CONFIG, RENDERED, ["is for the pool 'worker', not for 'infra'"]),
@@ -138,7 +138,19 @@ def annotated(**values: str) -> dict[str, Any]:
             annotated(**{"release-image-version": "", "generated-by-controller-version": "a"}),
             ["release-image-version"],
         ),
-        (None, None, None, ["MachineConfigPool", "MachineOSConfig", "rendered MachineConfig"]),
+        (
+            None,
+            {"spec": {"machineConfigPool": None}},
+            RENDERED,
+            ["MachineConfigPool: spec.machineConfigPool.name is empty"],
+        ),
+        (
+            {**POOL, "spec": {"configuration": {"name": "rendered-worker-9"}}},
+            CONFIG,
+            None,
+            ["rendered-worker-9, which"],
+        ),
+        (None, None, None, ["MachineConfigPool", "MachineOSConfig"]),
     ],
 )
 def test_what_a_name_needs(pool: Any, config: Any, rendered: Any, words: list[str]) -> None:

@@ -1,6 +1,8 @@
 """MachineOSConfigs carried to published images, and edited, failed, rebuilt and rolled, in a simulated world."""
 
 import contextlib
+import re
+from collections.abc import Callable, Mapping
 
 import msgspec
 import pytest
@@ -10,6 +12,7 @@ from machine_world import FOUR_ARCHITECTURES, OS_IMAGE, MachineWorld, machine_no
 from polyarch.builds.facts.build_facts import seconds
 from polyarch.builds.machineos import api
 from polyarch.builds.machineos.api import name_of
+from polyarch.builds.plan.failures import RELEASES, FailureCause, explained
 
 pytestmark = pytest.mark.req("BD-006")
 
@@ -669,3 +672,48 @@ def test_a_missing_push_secret_is_an_error_first():
     world.settle()
     assert "push" in world.degraded()[2]
     assert "currentImagePullSpec" not in world.config["status"]
+
+
+FOREIGN = re.compile(r"\b(?:spec|source|output|baseImages|builder|timeouts|scheduling)\.[a-z]\w*(?:\.\w+)*")
+OWN = ("spec.renderedImagePush", "spec.baseImagePullSecret", "spec.containerFile", "spec.machineConfigPool")
+
+
+def everything_said(world: MachineWorld) -> str:
+    plan = world.plan()
+    texts = [plan.message, *(each.message for each in (*plan.conditions, *plan.events, *plan.per_architecture))]
+    return "\n".join(texts)
+
+
+@pytest.mark.req("BD-218", "BD-287")
+@pytest.mark.parametrize("reason", RELEASES)
+def test_what_releases_a_build_is_said_in_fields_that_a_config_has(reason: str) -> None:
+    """Fields of ImageBuilds are of no use to whoever has a MachineOSConfig."""
+    facts = MachineWorld().facts()
+    said = explained([FailureCause(reason=reason, message="x", architecture="arm64")], facts.request)
+    assert [each for each in FOREIGN.findall(said) if not each.startswith(OWN)] == []
+
+
+WRONG: Mapping[str, Callable[[MachineWorld], object]] = {
+    "no push secret": lambda world: world.secrets.pop("push-worker", None),
+    "no pull secret": lambda world: world.secrets.clear(),
+    "no text for an architecture": lambda world: world.configure(
+        containerFile=[{"containerfileArch": "ARM64", "content": "FROM configs AS final\n"}]
+    ),
+    "an argument without a value": lambda world: world.configure(
+        containerFile=[{"containerfileArch": "NoArch", "content": "ARG V\nFROM a:$V\nFROM configs AS final\n"}]
+    ),
+    "an index that is forbidden": lambda world: world.annotate(api.INDEX, "Never"),
+    "no nodes": lambda world: world.nodes.clear(),
+    "one Job at a time": lambda world: world.annotate(api.MAX_PARALLEL, "1"),
+    "an OS image that lacks an architecture": lambda world: world.bases.clear(),
+    "no registry": lambda world: setattr(world, "unreachable", True),
+}
+
+
+@pytest.mark.req("BD-287")
+@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
+def test_messages_name_fields_that_a_config_has(change: Callable[[MachineWorld], object]) -> None:
+    world = MachineWorld()
+    change(world)
+    said = everything_said(world)
+    assert [each for each in FOREIGN.findall(said) if not each.startswith(OWN)] == [], said

@@ -18,22 +18,26 @@ from polyarch.builds.machineos.records import (
 )
 from polyarch.builds.machineos.request import (
     AnnotationOptions,
-    Pool,
     annotation_options,
     pool_nodes,
+    pool_of,
     push_spec_problem,
     push_spec_repository,
     rebuild_request,
 )
-from polyarch.selectors import LabelSelector
+
+
+def pool(name, selector):
+    return {"metadata": {"name": name}, "spec": {"nodeSelector": selector}}
+
 
 POOLS = [
-    Pool("worker", LabelSelector(match_labels={"worker": ""})),
-    Pool("master", LabelSelector(match_labels={"master": ""})),
-    Pool("infra", LabelSelector(match_labels={"infra": ""})),
-    Pool("gpu", LabelSelector(match_labels={"gpu": ""})),
-    Pool("empty", LabelSelector()),
-    Pool("none", None),
+    pool_of(pool("worker", {"matchLabels": {"worker": ""}})),
+    pool_of(pool("master", {"matchLabels": {"master": ""}})),
+    pool_of(pool("infra", {"matchLabels": {"infra": ""}})),
+    pool_of(pool("gpu", {"matchLabels": {"gpu": ""}})),
+    pool_of(pool("empty", {})),
+    pool_of(pool("none", None)),
 ]
 
 
@@ -68,6 +72,43 @@ def test_a_node_in_two_custom_pools_counts_for_none_and_is_named():
     assert pool_nodes("worker", POOLS, NODES).warnings[0].message == said.message
 
 
+WRONG = [
+    {"matchExpressions": [{"key": "a", "operator": "Equals", "values": ["b"]}]},
+    {"matchExpressions": [{"key": "a", "operator": "In"}]},
+    {"matchExpressions": [{"key": "a b", "operator": "Exists"}]},
+    {"matchExpressions": [None]},
+    {"matchExpressions": {"key": "a"}},
+    {"matchLabels": {"a": 1}},
+    {"matchLabels": ["a"]},
+    "worker",
+    ["worker"],
+]
+
+
+@pytest.mark.req("BD-262")
+@pytest.mark.parametrize("selector", WRONG, ids=str)
+def test_a_pool_whose_selector_nobody_understands_is_named_and_stops_no_other(selector):
+    """Pools are other people's objects: only builds of this one wait for its selector."""
+    pools = [*POOLS, pool_of(pool("broken", selector))]
+    found = pool_nodes("infra", pools, NODES)
+    assert [each.name for each in found.nodes] == ["both"]
+    told = next(each for each in found.warnings if "broken" in each.message)
+    assert (told.reason, told.severity) == ("PoolInvalid", "Warning")
+    assert "MachineConfigPool broken: " in told.message
+    (own,) = [each for each in pool_nodes("broken", pools, NODES).warnings if each.severity == "Error"]
+    assert own.reason == "InvalidSpec"
+    assert "correct the selector" in own.message
+
+
+@pytest.mark.req("BD-262")
+@pytest.mark.parametrize(
+    "spec", [None, {}, {"nodeSelector": None}, {"nodeSelector": {"matchLabels": None}}, "x"], ids=str
+)
+def test_a_pool_without_a_selector_has_no_nodes(spec):
+    found = pool_of({"metadata": {"name": "bare"}, "spec": spec})
+    assert (found.selector, found.invalid) == (None, "")
+
+
 @pytest.mark.req("BD-274")
 @pytest.mark.parametrize(
     ("spec", "reason"),
@@ -78,6 +119,10 @@ def test_a_node_in_two_custom_pools_counts_for_none_and_is_named():
         ("image-registry.ns.svc:5000/ns/os:latest", None),
         ("registry.example.com/one/two/os:latest", "DigestFormUnsupported"),
         ("registry/os:latest", "InvalidSpec"),
+        ("registry.example.com/Team/os:latest", "InvalidSpec"),
+        ("registry.example.com/team/OS:latest", "InvalidSpec"),
+        ("registry.example.com/team/os--:latest", "InvalidSpec"),
+        ("Registry.Example.com/team/os:V1", None),
         ("registry.example.com/os", "InvalidSpec"),
         ("registry.example.com/te.am/os:latest", "InvalidSpec"),
         (f"registry.example.com/{'a' * 62}/os:latest", "InvalidSpec"),
