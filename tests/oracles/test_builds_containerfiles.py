@@ -192,7 +192,7 @@ def test_builders_read_and_pull_the_same(peer: Callable[[str], str], seed: int) 
 def test_words_are_expanded_alike(peer: Callable[[str], str], seed: int) -> None:
     chance = random.Random(seed)
     parts = ["${V#", "${V%%", "${W/", *"${}VW:-+?#%/*'\"\\ab._1", "${V", "${W}"]
-    cases = []
+    cases: list[dict[str, Any]] = []
     for _ in range(CASES * 4):
         word = "".join(chance.choices(parts, k=chance.randint(1, 7))) + chance.choice(("", "", "}"))
         cases.append({"word": word, "args": {"V": chance.choice(("", "abab", "a.b-a.b", "a*b", "b/a")), "W": "x"}})
