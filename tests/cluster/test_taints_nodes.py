@@ -319,6 +319,43 @@ async def test_the_first_node_waits_until_the_webhook_is_there(
             assert (await condition(client, "NodesTainted", "True"))["reason"] == "AllTainted"
 
 
+@pytest.mark.req("TN-026")
+async def test_a_pod_whose_image_does_not_run_there_stops_no_tainting(
+    sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
+) -> None:
+    """It fits one rack, whose nodes are arm64: its image keeps it pending, and not the taint. Of an image that nobody
+    can read that is not known."""
+    await sandbox.registry.seed({"quay.io/taints-nodes/intel:1": ["linux/amd64"]})
+    await grow(sandbox, arm64=3)
+    nodes = (await client.list(NODES)).items
+    arm = [each["metadata"]["name"] for each in nodes if each["metadata"]["labels"]["kubernetes.io/arch"] == "arm64"]
+    for name in arm:
+        await client.patch(NODES, name, MergePatch({"metadata": {"labels": {"polyarch.test/rack": "a"}}}))
+
+    async def tainted_again() -> None:
+        for name in arm:
+            await client.patch(NODES, name, MergePatch({"spec": {"taints": None}}))
+        for name in arm:
+            await until(has(client, name, TAINT))
+
+    async def create(name: str) -> None:
+        document = pod(f"quay.io/taints-nodes/{name}:1", name=name, nodeSelector={"polyarch.test/rack": "a"})
+        await client.create(PODS, document, namespace=namespace)
+
+    async def is_stopped() -> bool:
+        conditions = (await status(client)).get("conditions") or ()
+        return any((each["type"], each["reason"]) == ("Degraded", "PodsBecamePending") for each in conditions)
+
+    async with tainting(sandbox, client, namespace, tmp_path, nodes={"atRegistration": "none"}):
+        await tainted_again()
+        await create("intel")
+        await asyncio.sleep(15)
+        assert not await is_stopped()
+        await tainted_again()
+        await create("gone")
+        await until(is_stopped, seconds=SECONDS)
+
+
 @pytest.mark.req("TN-025", "TN-094")
 async def test_templates_of_daemon_sets_come_before_the_first_node(
     sandbox: Sandbox, client: Client, namespace: str, tmp_path: Path
