@@ -74,6 +74,9 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_a_leader_killed_in_the_middle",
         ),
     },
+    "test_kind_schemas": {
+        "a program of thirty operators' types; test_manifests_kinds compares the table with what it said": ALL
+    },
     "test_random_manifests": {
         "20 000 files, other ones every night; 500 are always run": (
             "test_what_fix_writes_is_what_it_says_on_random_files[20000",

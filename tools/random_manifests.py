@@ -30,6 +30,8 @@ from polyarch.manifests.operations import is_below
 from polyarch.manifests.scan.dockerfiles import read_dockerfile
 
 BATCH = 500
+MINUTES = 60
+"""Of one program on one batch: many times what it takes on a machine that is busy with other things."""
 DIGESTS = {name: f"sha256:{name * 64}" for name in "abcd"}
 IMAGES: Mapping[str, Any] = {
     "r.example/amd:1": ["linux/amd64"],
@@ -502,6 +504,8 @@ def run(number: int, seed: int, folder: Path, *, kubectl: str | None, parser: st
             place = folder / f"{batch}-{part}"
             _Batch(place, Random(f"{seed}-{batch}-{part}"), some, outcome, kubectl, parser).run(size)
             shutil.rmtree(place)
+        if number > BATCH:
+            print(f"{outcome.files} files, {len(outcome.failures)} failures", file=sys.stderr, flush=True)
     return outcome
 
 
@@ -567,7 +571,7 @@ class _Batch:
         """The command's standard output; 3 is for an image that nobody knows."""
         words = [sys.executable, "-m", "polyarch", "fix", ".", "--platforms-file", "../answers.json", "--offline"]
         words += ["--include", "MA301", *self.flags, *options]
-        done = subprocess.run(words, cwd=place, capture_output=True, check=False, timeout=900)
+        done = subprocess.run(words, cwd=place, capture_output=True, check=False, timeout=MINUTES * 60)
         if done.returncode not in (0, 1, 3):
             self.fail(f"exit code {done.returncode}", done.stderr.decode()[-2000:])
         return done.stdout
@@ -615,13 +619,13 @@ class _Batch:
             return
         for number, (one, other) in enumerate(zip(before, after, strict=True)):
             places = [change["path"] for change in changes if change["document"] == number]
-            leaves = _leaves(one, other)
-            for leaf in leaves:
+            different = leaves(one, other)
+            for leaf in different:
                 if not _is_listed(leaf, places):
                     self.fail(f"{name}, document {number}: {leaf} has changed and is not listed", new.decode())
             for place in places:
                 around = place.rpartition("/")[0]  # a later operation may move or remove what an earlier one changed
-                if not any(is_below(leaf, around) or is_below(around, leaf) for leaf in leaves):
+                if not any(is_below(leaf, around) or is_below(around, leaf) for leaf in different):
                     self.fail(f"{name}, document {number}: {place} is listed and has not changed", new.decode())
         lost = Counter(re.findall(rb"# (?:note|first|last|next)", old)) - Counter(
             re.findall(rb"# (?:note|first|last|next)", new)
@@ -667,7 +671,7 @@ class _Batch:
         before, after = self.read(kubectl, self.before), self.read(kubectl, self.after)
         for name, old in before.items():
             new = after.get(name)
-            for leaf in _leaves(old, new) if new is not None else []:
+            for leaf in leaves(old, new) if new is not None else []:
                 if not _is_listed(leaf, places.get(name, [])):
                     self.fail(f"kubectl reads {leaf} of {name} otherwise, which is not listed", json.dumps(new))
             if new is None and not any(path == "/metadata/name" for path in places.get(name, [])):
@@ -741,7 +745,7 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def _leaves(left: Any, right: Any, here: str = "") -> list[str]:
+def leaves(left: Any, right: Any, here: str = "") -> list[str]:
     """Pointers at which two values differ; a list of another length differs as a whole."""
     if isinstance(left, dict) and isinstance(right, dict):
         keys = dict.fromkeys((*left, *right))
@@ -749,11 +753,11 @@ def _leaves(left: Any, right: Any, here: str = "") -> list[str]:
         return [
             each
             for key in keys
-            for each in _leaves(left.get(key, missing), right.get(key, missing), here + pointer(str(key)))
+            for each in leaves(left.get(key, missing), right.get(key, missing), here + pointer(str(key)))
         ]
     if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
         pairs = enumerate(zip(left, right, strict=True))
-        return [each for place, (one, other) in pairs for each in _leaves(one, other, f"{here}/{place}")]
+        return [each for place, (one, other) in pairs for each in leaves(one, other, f"{here}/{place}")]
     return [] if type(left) is type(right) and left == right else [here]
 
 

@@ -40,6 +40,8 @@ def check_constraints(facts: PodFacts) -> Iterator[FindingDraft]:
     if facts.is_open:
         if not facts.supported.unrestricted:
             yield conflict_draft(facts)
+        elif facts.pod_spec.constrained_elsewhere and facts.excess:
+            yield elsewhere_draft(facts)
         return
     required = facts.pod_spec.required
     blank = [term for term in required.terms if term.is_empty] if required else []
@@ -91,7 +93,7 @@ MA101 = Rule(
     title="A pod without an architecture constraint can land where its images do not run",
     meaning="The pod has no architecture constraint, and an image lacks a platform that nodes may have. Nodes may be "
     f"linux on {', '.join(ASSUMED_ARCHITECTURES)}, unless --platforms names those of the cluster; then the finding "
-    "is an error.",
+    "is an error. Information for an object whose pods get their constraints elsewhere, such as a Tekton Task.",
     fix="Adds required node affinity with the architectures and operating systems that all images support.",
 )
 
@@ -111,6 +113,23 @@ def unconstrained_draft(facts: PodFacts) -> FindingDraft:
         images=images,
         platforms=platform_sets(facts),
         repair=repair(facts, lambda: restrict(facts)),
+    )
+
+
+def elsewhere_draft(facts: PodFacts) -> FindingDraft:
+    """Of an object whose pods get their constraints from others: that is all that can be said of it."""
+    reason, images = shortfalls(facts, facts.excess)
+    return FindingDraft(
+        rule=MA101,
+        severity=None if facts.options.platforms else Severity.INFO,
+        message=f"{facts.subject} does not run everywhere: {reason}, and {facts.pod_spec.apart}",
+        hint=f"require kubernetes.io/arch in {supported_architectures(facts)} there, "
+        "or publish the image for the other platforms",
+        node=facts.pod_spec.images[0].node,
+        pointer=facts.pod_spec.images[0].pointer,
+        images=images,
+        platforms=platform_sets(facts),
+        repair=Repair((), note=facts.pod_spec.apart, document=facts.pod_spec.document.index),
     )
 
 

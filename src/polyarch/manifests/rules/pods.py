@@ -60,6 +60,8 @@ _BETA = "beta."
 
 
 def check_deprecated_labels(facts: PodFacts) -> Iterator[FindingDraft]:
+    if facts.mistakes:
+        return
     entries = facts.pod_spec.node_selector
     for entry in entries:
         key = _current_label(entry.key)
@@ -110,6 +112,8 @@ MA110 = Rule(
 
 
 def check_unknown_values(facts: PodFacts) -> Iterator[FindingDraft]:
+    if facts.mistakes:
+        return
     for entry in facts.pod_spec.node_selector:
         if entry.key not in sets.PLATFORM_KEYS or is_variable(entry.value):
             continue

@@ -356,15 +356,21 @@ MA303 = Rule(
 )
 
 
+_GO = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|`[^`]*`|'(?:\\.|[^'\\\n])'|(?P<pod>\bPodSpec\{)""", re.DOTALL
+)
+"""Comments and texts, which say nothing, and the beginning of a composite literal."""
+
+
 def check_go(source: SourceText, answers: ImageInspections, options: LintOptions) -> Iterator[SourceFinding]:
     if not is_go(source.path) or source.path.endswith("_test.go") or "NodeAffinity" in source.text:
         return
-    at = source.text.find("PodSpec{")
-    if at >= 0:
+    made = next((match for match in _GO.finditer(source.text) if match["pod"]), None)
+    if made is not None:
         yield SourceFinding(
             MA303,
-            at,
-            at + len("PodSpec{"),
+            made.start(),
+            made.end(),
             f"{source.path} constructs a PodSpec without node affinity, so its pods can land "
             "where their images do not run",
             "require the architectures that the images support, as in the operator's own deployment",

@@ -66,8 +66,10 @@ _KNATIVE = (
     "write the affinity by hand"
 )
 TASKS_APART = "the pods of a task get their constraints from the runs that use it"
+RUNTIME_APART = "the pods of a job get their constraints from the runtime that it names and from its overrides"
 _SIDECARS = "the container is added to the pods of other objects, which have their own constraints"
-_RAY = ("headGroupSpec.template.spec", "workerGroupSpecs.*.template.spec")
+ELSEWHERE = (TASKS_APART, RUNTIME_APART, _SIDECARS)
+"""Why kinds whose images are known say nothing of where these run."""
 
 
 def _prometheus(name: str, *images: str) -> Kind:
@@ -85,6 +87,7 @@ def _elastic(name: str, *paths: str) -> Kind:
 
 
 def _spark(name: str, spec: str) -> Kind:
+    roles = ("driver", "executor")
     places = tuple(
         PodPlace(
             f"{spec}.{role}",
@@ -92,10 +95,27 @@ def _spark(name: str, spec: str) -> Kind:
             containers=("sidecars",),
             inherits=(spec,),
         )
-        for role in ("driver", "executor")
+        for role in roles
     )
-    return Kind(name, places, of="Spark Operator")
+    beside = "fields beside the template say the rest"
+    templates = (PodPlace(f"{spec}.{role}.template.spec", completed=True, apart=beside) for role in roles)
+    return Kind(name, (*places, *templates), of="Spark Operator")
 
+
+def _ray(name: str, cluster: str, *more: str) -> Kind:
+    head = PodPlace(
+        f"{cluster}.headGroupSpec.template.spec",
+        images=(f"{cluster}.*autoscalerOptions.image",),  # without it that of the head: the ``*`` asks for no other
+    )
+    return Kind(name, (head, *_pods(f"{cluster}.workerGroupSpecs.*.template.spec", *more)), of="KubeRay")
+
+
+def _runtime(name: str) -> Kind:
+    jobs = "spec.template.spec.replicatedJobs.*.template.spec.template.spec"
+    return Kind(name, (PodPlace(jobs, completed=True),), of="Kubeflow Trainer")
+
+
+_DISKS = (".volumes.*.containerDisk.image", ".domain.firmware.kernelBoot.*container.image")
 
 KINDS: tuple[Kind, ...] = (
     Kind("Pod", _pods("spec")),
@@ -123,6 +143,21 @@ KINDS: tuple[Kind, ...] = (
     Kind("Rollout", _pods(TEMPLATE), of="Argo Rollouts"),
     Kind("CloneSet", _pods(TEMPLATE), of="OpenKruise"),
     Kind("BroadcastJob", _pods(TEMPLATE), of="OpenKruise"),
+    Kind(
+        "UnitedDeployment",
+        _pods(
+            *(
+                f"spec.template.{each}Template.{TEMPLATE}"
+                for each in ("statefulSet", "advancedStatefulSet", "cloneSet", "deployment")
+            )
+        ),
+        of="OpenKruise",
+    ),
+    Kind(
+        "AdvancedCronJob",
+        _pods(*(f"spec.template.{each}Template.{TEMPLATE}" for each in ("job", "broadcastJob"))),
+        of="OpenKruise",
+    ),
     Kind("SidecarSet", (PodPlace("spec", apart=_SIDECARS),), of="OpenKruise"),
     # Knative; the core Service has no template.
     Kind("Service", (PodPlace(refused=_KNATIVE),), of="Knative Serving"),
@@ -175,27 +210,35 @@ KINDS: tuple[Kind, ...] = (
     ),
     _spark("SparkApplication", "spec"),
     _spark("ScheduledSparkApplication", "spec.template"),
-    Kind("RayCluster", _pods(*(f"spec.{path}" for path in _RAY)), of="KubeRay"),
-    Kind(
-        "RayJob",
-        _pods(*(f"spec.rayClusterSpec.{path}" for path in _RAY), "spec.submitterPodTemplate.spec"),
-        of="KubeRay",
-    ),
-    Kind("RayService", _pods(*(f"spec.rayClusterConfig.{path}" for path in _RAY)), of="KubeRay"),
+    _ray("RayCluster", "spec"),
+    _ray("RayJob", "spec.rayClusterSpec", "spec.submitterPodTemplate.spec"),
+    _ray("RayService", "spec.rayClusterConfig"),
     Kind("Notebook", _pods(TEMPLATE), of="Kubeflow"),
     Kind(
         "OpenTelemetryCollector",
+        (
+            PodPlace("spec", images=("spec.image",), containers=("additionalContainers",)),
+            PodPlace("spec.targetAllocator", images=("spec.targetAllocator.image",)),
+        ),
+        of="OpenTelemetry Operator",
+    ),
+    Kind(
+        "TargetAllocator",
         (PodPlace("spec", images=("spec.image",), containers=("additionalContainers",)),),
         of="OpenTelemetry Operator",
     ),
+    Kind("OpAMPBridge", (PodPlace("spec", images=("spec.image",)),), of="OpenTelemetry Operator"),
     Kind(
         "Instrumentation",
         (
             PodPlace(
                 "spec",
-                images=tuple(
-                    f"spec.{each}.image"
-                    for each in ("java", "nodejs", "python", "dotnet", "go", "apacheHttpd", "nginx")
+                images=(
+                    *(
+                        f"spec.{each}.image"
+                        for each in ("java", "nodejs", "python", "dotnet", "go", "apacheHttpd", "nginx")
+                    ),
+                    "spec.java.extensions.*.image",
                 ),
                 apart=_SIDECARS,
             ),
@@ -225,7 +268,7 @@ KINDS: tuple[Kind, ...] = (
     *(
         Kind(
             name,
-            (PodPlace(path, images=(".volumes.*.containerDisk.image",), architecture="architecture"),),
+            (PodPlace(path, images=_DISKS, architecture="architecture"),),
             of="KubeVirt",
         )
         for name, path in (
@@ -244,7 +287,18 @@ KINDS: tuple[Kind, ...] = (
         of="KServe",
     ),
     Kind("ScaledJob", _pods("spec.jobTargetRef.template.spec"), of="KEDA"),
-    Kind("AutoscalingRunnerSet", _pods(TEMPLATE), of="Actions Runner Controller"),
+    Kind(
+        "AutoscalingRunnerSet",
+        (USUAL, PodPlace("spec.listenerTemplate.spec", completed=True)),
+        of="Actions Runner Controller",
+    ),
+    Kind(
+        "TrainJob",
+        (PodPlace("spec", images=("spec.*trainer.image",), apart=RUNTIME_APART),),
+        of="Kubeflow Trainer",
+    ),
+    _runtime("TrainingRuntime"),
+    _runtime("ClusterTrainingRuntime"),
     # Kubeflow's training jobs, of any kind: tfReplicaSpecs, pytorchReplicaSpecs, mpiReplicaSpecs …
     Kind("*", _pods("spec.*ReplicaSpecs.*.template.spec"), of="Kubeflow"),
 )

@@ -79,13 +79,19 @@ def objects_of(document: Document, *, patched_by: str | None = None) -> Iterator
     yield from _objects(document, document.root, "", _chart_source(document), patched_by)
 
 
-def _objects(document: Document, node: Node, path: str, source: str, patched_by: str | None) -> Iterator[KubeObject]:
-    kind = text_of(get(node, "kind")) or ""
+def _objects(
+    document: Document, node: Node, path: str, source: str, patched_by: str | None, implied: tuple[str, str] = ("", "")
+) -> Iterator[KubeObject]:
+    """``implied`` are the API version and kind of an item that has none: an API server leaves them out in a list."""
+    kind = text_of(get(node, "kind")) or implied[1]
+    version = text_of(get(node, "apiVersion")) or implied[0]
     if kind.endswith("List"):
         items = get(node, "items")
         if isinstance(items, SequenceNode):
+            one = kind.removesuffix("List")
             for index, item in enumerate(items.value):
-                yield from _objects(document, item, f"{path}{pointer('items', index)}", source, patched_by)
+                at = f"{path}{pointer('items', index)}"
+                yield from _objects(document, item, at, source, patched_by, (version, one) if one else ("", ""))
             return
     metadata = get(node, "metadata")
     annotation = text_of(find(metadata, "annotations", _ORIGIN_ANNOTATION))
@@ -93,7 +99,7 @@ def _objects(document: Document, node: Node, path: str, source: str, patched_by:
         document=document,
         node=node,
         pointer=path,
-        api_version=text_of(get(node, "apiVersion")) or "",
+        api_version=version,
         kind=kind,
         namespace=text_of(get(metadata, "namespace")) or "",
         name=text_of(get(metadata, "name")) or text_of(get(metadata, "generateName")) or "",
@@ -299,6 +305,11 @@ class PodSpec:
     def is_part(self) -> bool:
         """Whether it is only a part of a pod specification: what it lacks may be elsewhere."""
         return self.is_patch or bool(self.apart)
+
+    @property
+    def constrained_elsewhere(self) -> bool:
+        """Whether its kind says nothing of where its pods run."""
+        return self.apart in kinds.ELSEWHERE and not self.is_patch
 
     def _member(self, key: str) -> tuple[Node | None, str]:
         """A member of the pod specification or, if it has none, of the one it inherits from."""
@@ -704,7 +715,7 @@ def shaped_places(subject: KubeObject, taken: set[int]) -> Iterator[PodSpecLocat
         if isinstance(node, MappingNode):
             kind = text_of(get(node, "kind"))
             version = text_of(get(node, "apiVersion")) if kind else None
-            within = within or bool(kind and (version or node is subject.node))
+            within = within or bool((kind and version) or (node is subject.node and subject.kind))
             if kind and version and node is not subject.node:
                 inner = list(places_of(kind, node, where, group=version.rpartition("/")[0]))
                 taken |= {id(each) for place in inner for each in (place.node, place.covers)}

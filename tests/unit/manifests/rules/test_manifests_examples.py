@@ -1,13 +1,18 @@
 """Every rule does what its example says: finds the bad text, is silent about the good one, repairs."""
 
 import re
+from collections import Counter
+from pathlib import Path
 
+import msgspec
 import pytest
+import yaml
 
 from polyarch.manifests import examples
 from polyarch.manifests.bundle import KIND, Bundle, ServiceVersion
 from polyarch.manifests.edit.editor import render
 from polyarch.manifests.examples import Example
+from polyarch.manifests.fix import FixRequest, fix
 from polyarch.manifests.proof import prove
 from polyarch.manifests.rules.bundle_run import lint_catalog, validate
 from polyarch.manifests.rules.bundles import BundleImageAnswer
@@ -109,3 +114,75 @@ def test_ids_are_those_of_the_contract() -> None:
 def test_an_unknown_rule_has_no_example() -> None:
     with pytest.raises(KeyError):
         examples.load("MA000")
+
+
+# What rules must not mention ------------------------------------------------------------------------------------------
+
+
+class QuietManifest(Example, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A manifest after a real one, in ``good``, and the rules that look at something in it and find nothing."""
+
+    name: str
+    rules: tuple[str, ...]
+    bad: str = ""
+
+
+QUIET = msgspec.convert(yaml.safe_load((Path(__file__).parent / "quiet.yaml").read_text()), list[QuietManifest])
+IMAGE = r"\bimage: "
+LABEL = r"kubernetes\.io/(?:arch|os)"
+LOOKED_AT = {
+    "MA004": "@sha256:",
+    "MA008": IMAGE,
+    "MA103": "In, values|operator: In|kubernetes.io/arch: ",
+    "MA106": LABEL,
+    "MA107": "matchExpressions",
+    "MA108": LABEL,
+    "MA109": "nodeSelector|nodeAffinity",
+    "MA110": LABEL,
+    "MA111": "preferred",
+    "MA112": "kubernetes.io|image",
+    "MA113": "kind: DaemonSet",
+    "MA114": "initContainers|containers",
+    "MA115": "os: \\{name|kubernetes.io/os",
+    "MA116": "env:|args|command",
+    "MA117": "multiarch",
+    "MA118": "nodeSelector|nodeAffinity",
+    "MA2": "olm\\.|operators.coreos.com",
+    "MA301": "FROM",
+    "MA302": "platforms?|GOARCH",
+    "MA303": "corev1",
+    "MA901": r"\{\{",
+    "MA902": ":",
+    "MA903": "polyarch|annotations",
+    "MA905": "mage",
+}
+"""What a manifest has to have if a rule's silence about it is to mean something: by rule, or by the start of its id."""
+
+
+@pytest.mark.req("MF-020")
+@pytest.mark.parametrize("manifest", QUIET, ids=lambda manifest: manifest.name)
+def test_a_real_manifest_is_not_mentioned_by_the_rules_that_look_at_it(manifest: QuietManifest) -> None:
+    findings = [each.finding for each in found(manifest, manifest.good)]
+    assert [each for each in findings if each.rule in manifest.rules] == []
+    for rule in manifest.rules:
+        sign = next((LOOKED_AT[key] for key in (rule, rule[:3]) if key in LOOKED_AT), IMAGE)
+        assert re.search(sign, manifest.good), f"{manifest.name} has nothing for {rule}"
+
+
+@pytest.mark.req("MF-020", "MF-054")
+@pytest.mark.parametrize("manifest", QUIET, ids=lambda manifest: manifest.name)
+def test_an_edit_of_a_real_manifest_is_always_verified(manifest: QuietManifest) -> None:
+    """MA904."""
+    answers = ImageInspections(manifest.images())
+    result = fix(
+        SourceText.of(manifest.file, manifest.good.encode()), answers, FixRequest(options=manifest.lint_options())
+    )
+    assert result.unproven is None
+
+
+@pytest.mark.req("MF-020")
+def test_every_rule_has_three_real_manifests_that_it_does_not_mention() -> None:
+    """MA904 is of edits: all of these manifests are."""
+    quiet = Counter(rule for manifest in QUIET for rule in set(manifest.rules))
+    assert {rule: quiet[rule] for rule in RULES if quiet[rule] < 3 and rule != "MA904"} == {}
+    assert len({manifest.name for manifest in QUIET}) == len(QUIET)

@@ -210,6 +210,16 @@ def test_code_that_makes_pods_without_node_affinity() -> None:
     assert (problem.finding.span.line, problem.finding.span.column) == (3, 16)
     assert found("x_test.go", text) == ()
     assert found("x.go", f"{text}var a = corev1.NodeAffinity{{}}\n") == ()
+    for said in (
+        "// a corev1.PodSpec{} of",
+        "/* a\nPodSpec{} */",
+        'var a = "\\"PodSpec{}"',
+        "var a = `\nPodSpec{}`",
+        "MyPodSpec{}",
+    ):
+        assert found("x.go", f"package x\n\n{said}\n") == ()
+        (problem,) = found("x.go", f"package x\n\n{said}\n\nvar p = &PodSpec{{\n}}\n")
+        assert problem.finding.span.line > 4
 
 
 @pytest.mark.req("MF-030")

@@ -358,3 +358,47 @@ def test_an_image_of_a_trigger_is_told_from_a_missing_one() -> None:
     assert "by an ImageChange trigger" in found.finding.message
     (found,) = lint(scanned(text.replace(trigger, "")), answers({}), LintOptions())
     assert "names no image" in found.finding.message
+
+
+@pytest.mark.req("MF-012")
+def test_items_of_a_list_have_its_kind_where_they_name_none() -> None:
+    """As an API server prints them: ``kubectl get --raw``."""
+    item = "{metadata: {name: web}, spec: {containers: [{name: a, image: amd:1}]}}"
+    for version, kind, spec in (("v1", "PodList", item), ("apps/v1", "DeploymentList", None)):
+        text = item if spec else item.replace("spec: ", "spec: {template: {spec: ") + "}}"
+        (found,) = problems(f"apiVersion: {version}\nkind: {kind}\nitems:\n- {text}\n", {"amd:1": ["linux/amd64"]})
+        assert found.finding.rule == "MA101"
+        assert str(found.finding.object) == f"{kind.removesuffix('List')} web"
+        assert found.finding.fixable
+    for items in ("null", "[null, 5, {}]", "{}"):
+        assert names(problems(f"apiVersion: v1\nkind: PodList\nitems: {items}\n# image\n", {})) == []
+
+
+@pytest.mark.req("MF-011")
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("Task", "steps: [{name: a, image: amd:1}]"),
+        ("Task", "stepTemplate: {image: amd:1}, steps: [{name: a}]"),
+        ("ClusterTask", "sidecars: [{name: s, image: amd:1}], steps: [{name: a, image: two:1}]"),
+        ("Pipeline", "tasks: [{name: t, taskSpec: {steps: [{name: a, image: amd:1}]}}]"),
+        ("StepAction", "image: amd:1"),
+    ],
+)
+def test_a_task_that_does_not_run_everywhere_is_said_without_anything_being_required(kind: str, spec: str) -> None:
+    images = {"amd:1": ["linux/amd64"], "two:1": ["linux/amd64", "linux/arm64", "linux/ppc64le", "linux/s390x"]}
+    text = f"apiVersion: tekton.dev/v1beta1\nkind: {kind}\nmetadata: {{name: build}}\nspec: {{{spec}}}\n"
+    (found,) = problems(text, images)
+    assert (found.finding.rule, found.finding.severity, found.finding.fixable) == ("MA101", Severity.INFO, False)
+    assert "amd:1 has only linux/amd64" in found.finding.message
+    assert "from the runs that use it" in found.finding.message
+    assert names(problems(text.replace("amd:1", "two:1"), images)) == []
+    assert problems(text, images, platforms=(NodePlatform("linux", "amd64"),)) == ()
+
+
+@pytest.mark.req("MF-020")
+def test_where_a_constraint_is_invalid_no_other_rule_speaks_of_it() -> None:
+    wrong = {"nodeSelector": {"kubernetes.io/arch": True}, "affinity": requiring(arch(values=["x86_64"]))}
+    assert set(names(problems(pod(**wrong), AMD))) == {"MA118"}
+    wrong = {"nodeSelector": {"beta.kubernetes.io/arch": "amd64"}, "affinity": requiring(arch(operator="in"))}
+    assert set(names(problems(pod(**wrong), AMD))) == {"MA118"}
