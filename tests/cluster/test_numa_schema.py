@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from namespaces import is_served
 from numa_cluster import PRIVILEGED, nodes, operator
 from structlog.testing import capture_logs
 
@@ -41,17 +42,9 @@ async def api(client: Client) -> Client:
         await client.apply(CRDS, document)
     async with asyncio.timeout(ESTABLISHED_SECONDS):
         for resource in (OPERATORS, OLD_OPERATORS, SCHEDULERS, OLD_SCHEDULERS):
-            while not await _is_served(client, resource):
+            while not await is_served(client, resource):
                 await asyncio.sleep(0.1)
     return client
-
-
-async def _is_served(client: Client, resource: Resource) -> bool:
-    try:
-        await client.list(resource)
-    except NotFound:
-        return False
-    return True
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
+from namespaces import is_served
 from numa_facts import GIB, LISTING_ONLY, facts, pod
 
 from polyarch.kube.client import Client
@@ -36,7 +37,7 @@ async def api(client: Client) -> Client:
     """A client of an API server that serves both versions."""
     await client.apply(CRDS, topology_crd())
     async with asyncio.timeout(ESTABLISHED_SECONDS):
-        while not (await client.is_served(TOPOLOGIES) and await client.is_served(OLDER)):
+        while not all([await is_served(client, each) for each in (TOPOLOGIES, OLDER)]):
             await asyncio.sleep(0.1)
     return client
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from namespaces import is_served
 from taint_refusals import ACCEPTED, REFUSED, Json
 
 from polyarch.kube.client import Client
-from polyarch.kube.errors import Invalid, NotFound
+from polyarch.kube.errors import Invalid
 from polyarch.kube.patches import MergePatch
 from polyarch.kube.resources import CRDS
 from polyarch.taints.api import ARCHITECTURE_TAINTS, ArchitectureTaints
@@ -31,7 +32,7 @@ async def api(client: Client) -> Client:
     for document in crds():
         await client.apply(CRDS, document)
     async with asyncio.timeout(ESTABLISHED_SECONDS):
-        while not await _is_served(client):
+        while not await is_served(client, ARCHITECTURE_TAINTS):
             await asyncio.sleep(0.1)
     return client
 
@@ -44,14 +45,6 @@ async def cluster(api: Client, sole_taints: None) -> AsyncIterator[Client]:
         yield api
     finally:
         await api.delete(ARCHITECTURE_TAINTS, "cluster")
-
-
-async def _is_served(client: Client) -> bool:
-    try:
-        await client.list(ARCHITECTURE_TAINTS)
-    except NotFound:
-        return False
-    return True
 
 
 def of(spec: Json | None, name: str = "cluster") -> Json:

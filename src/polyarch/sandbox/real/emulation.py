@@ -9,6 +9,7 @@ the machine nor other nodes see them.
 """
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,7 +47,7 @@ def problem(architecture: str, *, release: str = "") -> str:
     if {architecture, host_architecture()} - EMULATORS.keys():
         others = " or ".join(each for each in EMULATORS if each != host_architecture())
         return f"{architecture} cannot be emulated: expected {host_architecture()} or {others}"
-    known = tuple(int(each) for each in (release or os.uname().release).split("-")[0].split(".")[:2])
+    known = tuple(map(int, re.findall(r"\d+", release or os.uname().release)[:2]))
     if known < FIRST_KERNEL:
         wanted = ".".join(map(str, FIRST_KERNEL))
         return f"nodes of {architecture} need Linux {wanted}, whose user namespaces have a binfmt_misc of their own"
@@ -135,8 +136,8 @@ def map_users(pid: int) -> None:
 
 
 def mounts(architecture: str, folder: str, *, own: str) -> str:
-    """The shell's program that makes the entries, in the node's user and mount namespaces. The last command is the last
-    one that can start there without a mark."""
+    """The shell's program that makes the entries, in the node's user and mount namespaces. ``printf`` is the shell's
+    own: after the last entry nothing without a mark starts there."""
     return "\n".join(
         [
             "set -e",

@@ -57,6 +57,8 @@ def test_the_kernel_gives_programs_to_the_emulator_refuses_its_own_and_runs_mark
         "5.10.0-30-amd64": False,
         "6.6.99": False,
         "6.7": True,
+        "6.7+": True,
+        "6.6+": False,
         "6.7.0-rc1+": True,
         "6.18.44-x": True,
         "7.2.0": True,
