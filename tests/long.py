@@ -108,6 +108,9 @@ LONG: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "test_pods_created_while_no_webhook_stood_are_found",
         ),
     },
+    "test_numa_exact_managers": {
+        "32 000 histories; 880 are always run": ("test_a_verdict_is_what_the_kubelets_own_managers_then_do[many",)
+    },
     "test_numa_operator_faults": {"every step; bringing and removing is in test_numa_operator": ALL},
     "test_taints_faults": {
         "other faults of watches than a 410 as an event": (

@@ -194,7 +194,7 @@ def exporter_facts(node: Node, held: ManagerStates, pods: Collection[Pod]) -> Sc
                 )
                 for cell in machine.cells
             ),
-            threads_per_core=machine.threads,
+            cores=_cores(machine),
         ),
         allocatable=exporter.Allocatable(
             cpus=tuple(sorted(cpu_manager.allocatable(node))) if is_static else (),
@@ -212,6 +212,13 @@ def exporter_facts(node: Node, held: ManagerStates, pods: Collection[Pod]) -> Sc
         ),
         checkpoints=_states(node, held, pods),
     )
+
+
+def _cores(machine: Machine) -> tuple[frozenset[int], ...]:
+    cores: dict[int, set[int]] = {}
+    for cpu in machine.cpus:
+        cores.setdefault(cpu.core, set()).add(cpu.id)
+    return tuple(map(frozenset, cores.values()))
 
 
 def listed(node: Node, held: ManagerStates, pod: Pod) -> exporter.ListedPod:

@@ -57,6 +57,9 @@ PEERS: Final = (
     Peer("ignorefile", Origin.GO, "github.com/moby/patternmatcher", "./ignorefile"),
     Peer("containerfiles", Origin.GO, "github.com/moby/buildkit", "./judge", MODULE.parent / "containerfiles"),
     Peer("kubelet-managers", Origin.GO, "k8s.io/kubernetes", "./kubelet-managers", MODULE.parent / "managers"),
+    Peer(
+        "kubelet-managers-1.30", Origin.GO, "k8s.io/kubernetes", "./kubelet-managers", MODULE.parent / "managers-1.30"
+    ),
     Peer("scheduler-filters", Origin.GO, "k8s.io/kubernetes", "./scheduler-filters", MODULE.parent / "managers"),
     Peer("credential-providers", Origin.GO, "k8s.io/kubernetes", "./credential-providers", MODULE.parent / "managers"),
     Peer(

@@ -2,14 +2,36 @@
 would have to go for one that waits. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
 
 import msgspec
 
 from polyarch.numa import names
 from polyarch.numa.api.topology import NodeResourceTopology, attribute_value, zone_id
 from polyarch.numa.fit.demand import AlignmentUnit, PodDemandCache, add, managed
-from polyarch.numa.fit.facts import CPU, POD, Amounts, FitDecision, NodeFacts, PodFacts, is_affine, is_device, is_whole
-from polyarch.numa.fit.zones import FreeResources
+from polyarch.numa.fit.facts import (
+    CPU,
+    MEMORY,
+    POD,
+    Amounts,
+    FitDecision,
+    NodeFacts,
+    PodFacts,
+    is_affine,
+    is_device,
+    is_memory,
+    is_whole,
+)
+from polyarch.numa.fit.zones import (
+    BY_SOCKET,
+    CLOSEST,
+    DISTRIBUTED,
+    WHOLE_CORES,
+    FreeResources,
+    fewest_zones,
+    resource_groups,
+)
 from polyarch.numa.placement_vectors import ContainerKey, MalformedVectors, PlacementVectors, decode_vectors
 from polyarch.numa.preemption import (
     NodeUsage,
@@ -21,6 +43,7 @@ from polyarch.numa.preemption import (
     node_usage,
 )
 from polyarch.numa.snapshot import Choice, NodeSnapshot, PodRules, Snapshot, SnapshotReservation, rules_of
+from polyarch.quantity import UNIT, spelled
 
 
 class RequestAlignment(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -78,7 +101,8 @@ def _reason(pod: PodFacts, container: str, resource: str, amount: int, nodes: Se
     if not is_affine(resource):
         return "never aligned: it belongs to the node as a whole"
     if not pod.is_guaranteed:
-        return f"not aligned: the pod is {pod.qos}, and only Guaranteed pods get {_what(resource)} of their own"
+        because = f": {spoils}" if (spoils := _not_guaranteed(pod)) else ""
+        return f"not aligned: the pod is {pod.qos}{because}; only Guaranteed pods get {_what(resource)} of their own"
     if pod.pod_requests is not None and container != POD:
         return "not aligned: the pod has spec.resources, and its kubelets give containers of such a pod the shared pool"
     if pod.pod_requests is not None:
@@ -86,6 +110,19 @@ def _reason(pod: PodFacts, container: str, resource: str, amount: int, nodes: Se
     if resource == CPU and not is_whole(amount):
         return "not aligned: a fraction of a CPU comes from the shared pool"
     return _unmanaged(resource, nodes)
+
+
+def _not_guaranteed(pod: PodFacts) -> str:
+    """The first number that keeps the pod from being Guaranteed. Empty: nobody knows."""
+    for each in pod.containers if pod.pod_requests is None else ():
+        for name in (CPU, MEMORY):
+            limit, request = each.limits.get(name, 0), each.requests.get(name, 0)
+            if not limit:
+                return f"container {each.name} has no limits.{name}"
+            if limit != request:
+                asked, most = spelled(request), spelled(limit)
+                return f"container {each.name} has requests.{name} {asked}, which is not limits.{name} {most}"
+    return ""
 
 
 def _unmanaged(resource: str, nodes: Iterable[NodeFacts]) -> str:
@@ -175,6 +212,190 @@ def _of(unit: AlignmentUnit, node: NodeSnapshot, room: FreeResources) -> Iterabl
                 free=free,
                 shortfall=max(0, requested - free),
             )
+
+
+# -- what would have to change -----------------------------------------------------------------------------------------
+
+KNOWN_OPTIONS: Final = frozenset({WHOLE_CORES, DISTRIBUTED, BY_SOCKET, "strict-cpu-reservation"})
+"""Options of the CPU manager with which verdict and zones are what the kubelet decides."""
+OPTIONS_WITHIN_ZONES: Final = frozenset({"distribute-cpus-across-cores", "prefer-align-cpus-by-uncorecache"})
+"""The verdict is the kubelet's; which zones the CPUs of a container on several zones come from is not known."""
+KNOWN_TOPOLOGY_OPTIONS: Final = frozenset({CLOSEST, "max-allowable-numa-nodes"})
+
+
+def not_known(node: NodeFacts) -> tuple[str, ...]:
+    """What no object says of this kubelet, or what is not understood, so that its verdict may be another one."""
+    if not node.has_topology:
+        return ()
+    settings = node.settings
+    found = []
+    for manager, policy in (("CPU", settings.cpu_manager), ("memory", settings.memory_manager)):
+        if policy is None:
+            found.append(f"the policy of its {manager} manager: taken to be static where the object lists the resource")
+    if settings.cpu_manager is None:
+        found.append("options of its CPU manager: taken to be none")
+    own = settings.cpu_options.keys()
+    found += [
+        *(f"what the CPU manager's option {name} does" for name in sorted(own - KNOWN_OPTIONS - OPTIONS_WITHIN_ZONES)),
+        *(
+            f"from which zones a container on several zones gets its CPUs, because of option {name}"
+            for name in sorted(own & OPTIONS_WITHIN_ZONES)
+            if settings.has_cpu_option(name)
+        ),
+        *(
+            f"what the topology manager's option {name} does"
+            for name in sorted(settings.topology_options.keys() - KNOWN_TOPOLOGY_OPTIONS)
+        ),
+    ]
+    return tuple(found)
+
+
+def has_demand(pod: PodFacts, node: NodeFacts) -> bool:
+    """Whether the node's kubelet may align anything of the pod."""
+    return node.has_topology and bool(PodDemandCache(pod).on(node))
+
+
+def advice(pod: PodFacts, node: NodeSnapshot, decision: FitDecision, choice: Choice) -> tuple[str, ...]:
+    """What to change, or what would have to go, for the pod to fit this node. Empty: it fits, or nothing is known."""
+    match decision.kind:
+        case "smt":
+            return _whole_core_advice(pod, node)
+        case "not-on-node":
+            return tuple(
+                f"{_field(pod, decision.container, each)}: this node has no {each}" for each in decision.resources
+            )
+        case "short" | "no-common-cell":
+            return tuple(_zone_advice(pod, node, decision, zone_numbers(pod, node, decision, choice)))
+        case "policy":
+            wanted = "a topology manager policy that is restricted or single-numa-node"
+            return (f"annotation {names.REQUIRE} wants {wanted}; here it is {node.facts.settings.policy}",)
+        case _:
+            return ()
+
+
+def _field(pod: PodFacts, container: str, resource: str) -> str:
+    """Where the number stands in the pod."""
+    if container == POD:
+        return f"spec.resources.requests.{resource}" if pod.pod_requests is not None else f"all containers: {resource}"
+    apps = [each.name for each in pod.containers if each.kind == "app"]
+    inits = [each.name for each in pod.containers if each.kind != "app"]
+    if container in apps:
+        return f"container {container}: spec.containers[{apps.index(container)}].resources {resource}"
+    number = inits.index(container) if container in inits else 0
+    return f"init container {container}: spec.initContainers[{number}].resources {resource}"
+
+
+def _whole_core_advice(pod: PodFacts, node: NodeSnapshot) -> tuple[str, ...]:
+    threads = node.facts.settings.threads_per_core or 1
+    found = []
+    for each in pod.containers:
+        cpus, rest = divmod(each.requests.get(CPU, 0), UNIT)
+        if rest == 0 and cpus % threads:
+            less = cpus - cpus % threads
+            what = "is odd" if threads == 2 else f"is no multiple of {threads}"
+            asks = f"{less} or {less + threads}" if less else f"{threads}"
+            found.append(
+                f"{_field(pod, each.name, CPU)}: cpu {cpus} {what} and this node hands out whole cores of {threads}: "
+                f"ask for {asks}"
+            )
+    if not found:
+        free = sum(node.free(zone).get(CPU, 0) - (zone.split or 0) for zone in node.facts.cells) // UNIT
+        found.append(f"{free} CPUs of whole cores are free on this node: ask for less, or others have to go")
+    return tuple(found)
+
+
+def _zone_advice(
+    pod: PodFacts, node: NodeSnapshot, decision: FitDecision, numbers: Sequence[ZoneNumbers]
+) -> Iterable[str]:
+    zones = {zone.id: zone for zone in node.facts.cells}
+    groups = {zone.id: zone.memory_group for zone in node.facts.cells if len(zone.memory_group) > 1}
+    for reserved in node.memory_groups:
+        groups |= dict.fromkeys(reserved, reserved)
+    told: set[tuple[int, ...]] = set()
+    for resource in decision.resources:
+        of_resource = [each for each in numbers if each.resource == resource]
+        if not of_resource:
+            yield f"{_field(pod, decision.container, resource)}: no zone of this node has it"
+            continue
+        asked = of_resource[0].requested
+        where = _field(pod, of_resource[0].container, resource)
+        shared = sorted({groups[each.cell] for each in of_resource if is_memory(resource) and each.cell in groups})
+        for group in shared:
+            if group not in told:
+                told.add(group)
+                yield _group_advice(node, group)
+        alone = [each for each in of_resource if each.cell not in groups or not is_memory(resource)]
+        best = max(alone, key=lambda each: each.free, default=None)
+        most = max((zones[each.cell].allocatable.get(resource, 0) for each in of_resource), default=0)
+        if decision.kind == "short" and asked > most and node.facts.settings.policy == "single-numa-node":
+            yield f"{where}: {spelled(asked)} is more than a zone of this node has: ask for {spelled(most)} or less"
+        elif best is not None and best.shortfall:
+            holders = _holders(node, best.cell, resource)
+            yield (
+                f"{where}: zone {best.cell} has {spelled(best.free)} of {spelled(asked)}: ask for "
+                f"that, or {spelled(best.shortfall)} has to come free there{holders}"
+            )
+    if decision.kind == "no-common-cell":
+        yield from _apart(pod, node, decision, numbers)
+
+
+def _apart(pod: PodFacts, node: NodeSnapshot, decision: FitDecision, numbers: Sequence[ZoneNumbers]) -> Iterable[str]:
+    """What keeps resources apart that would fit one by one."""
+    if node.facts.settings.policy == "restricted":
+        unit = next(
+            (each for each in PodDemandCache(pod).on(node.facts).units if each.name in (decision.container, POD)), None
+        )
+        sizes = {}
+        for group in resource_groups(unit.needs) if unit is not None else ():
+            sizes["+".join(group)] = fewest_zones(node.facts.cells, group)
+        if len(set(sizes.values())) > 1:
+            counts = ", ".join(f"{name} {size}" for name, size in sizes.items())
+            yield f"policy restricted wants all resources on as many zones as each other; they need: {counts}"
+    for zone in node.facts.cells:
+        lacking = [each for each in numbers if each.cell == zone.id and each.shortfall]
+        if lacking:
+            parts = ", ".join(f"{each.resource} {spelled(each.free)} of {spelled(each.requested)}" for each in lacking)
+            yield f"zone {zone.id} has {parts}"
+
+
+def _group_advice(node: NodeSnapshot, group: Sequence[int]) -> str:
+    """Blocks of memory across zones keep these together until the last of them goes."""
+    name = ",".join(map(str, group))
+    wide = max((zone.allocatable.get(MEMORY, 0) for zone in node.facts.cells if zone.id in group), default=0)
+    reserved = [each.pod for each in node.held if tuple(group) in each.memory_groups]
+    larger: list[str] = []
+    others: list[str] = []
+    for each in node.residents:
+        needs = [unit.needs.get(MEMORY, 0) for unit in PodDemandCache(each.facts).on(node.facts).units]
+        if any(needs):
+            (larger if max(needs) > wide else others).append(each.facts.full_name)
+    holders = [*reserved, *larger] or others
+    who = f": {', '.join(sorted(set(holders)))}" if holders else ", which nothing here names"
+    return (
+        f"memory group {name}: zones {name} give out their memory together, and a container that needs one zone gets "
+        f"none of it until the pods with memory across them have gone{who}"
+    )
+
+
+def _holders(node: NodeSnapshot, zone: int, resource: str) -> str:
+    """Who has some of it there, as far as anybody knows."""
+    names_of = {each.pod for each in node.held if each.cells.get(zone, {}).get(resource)}
+    placed: Mapping[ContainerKey, int] = {}
+    if node.facts.vectors is not None:
+        with suppress(MalformedVectors):
+            placed = decode_vectors(node.facts.vectors, _exclusive(node))
+    unplaced = set()
+    for each in node.residents:
+        for unit in PodDemandCache(each.facts).on(node.facts).containers:
+            if unit.needs.get(resource):
+                there = placed.get((*_key(each.facts), unit.name))
+                if there == zone:
+                    names_of.add(each.facts.full_name)
+                elif there is None:
+                    unplaced.add(each.facts.full_name)
+    if names_of:
+        return f", where {', '.join(sorted(names_of))} {'has' if len(names_of) == 1 else 'have'} it"
+    return f"; of it have some, on zones that nobody knows: {', '.join(sorted(unplaced))}" if unplaced else ""
 
 
 # -- zones of a bound pod ----------------------------------------------------------------------------------------------

@@ -51,8 +51,14 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """All online zones, ascending by id."""
 
     zones: tuple[HostZone, ...]
-    threads_per_core: int = 1
-    """The largest SMT width."""
+    cores: tuple[frozenset[int], ...] = ()
+    """The online CPUs of each core."""
+
+    @property
+    def threads_per_core(self) -> int:
+        """As the kubelet divides: cores of one CPU among cores of two make one, and so does a sibling that is
+        offline."""
+        return sum(map(len, self.cores)) // len(self.cores) if self.cores else 1
 
 
 # -- responses of the podresources API ---------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ POD_EXCLUDE: Final = f"{PREFIX}pod-exclude"
 # Attributes of a zone of our own.
 ZONE_CPUS: Final = f"{PREFIX}cpus"
 ZONE_SOCKET: Final = f"{PREFIX}socket"
+ZONE_SPLIT_CPUS: Final = f"{PREFIX}split-cpus"
+"""How many free CPUs share their core with a reserved one; said where the kubelet hands out whole cores only."""
 ZONE_MEMORY_GROUP: Final = f"{PREFIX}memory-group"
 
 # Labels and annotations of a NodeResourceTopology.

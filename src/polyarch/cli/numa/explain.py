@@ -22,7 +22,10 @@ from polyarch.numa.explanation import (
     PodZones,
     RequestAlignment,
     ZoneNumbers,
+    advice,
     alignments,
+    has_demand,
+    not_known,
     pod_zones,
     preemption,
     without,
@@ -122,6 +125,10 @@ class NodeExplanation(NamedTuple):
     decision: FitDecision
     numbers: tuple[ZoneNumbers, ...]
     policy: str
+    advice: tuple[str, ...] = ()
+    """What would have to change for the pod to fit."""
+    unknown: tuple[str, ...] = ()
+    """What nobody says of this kubelet, though it decides by it."""
 
 
 class PreemptionExplanation(NamedTuple):
@@ -264,7 +271,13 @@ def _node_document(pod: PodFacts, node: NodeSnapshot, seen: DecisionInputs) -> N
     free = {cell.id: node.free(cell) for cell in node.facts.cells}
     decision = rules_of(seen.choice)(pod)(node.facts, free, node.memory_groups)
     policy = f"{node.facts.settings.policy}/{node.facts.settings.scope}" if node.facts.has_topology else ""
-    return NodeExplanation(decision, zone_numbers(pod, node, decision, seen.choice), policy)
+    return NodeExplanation(
+        decision,
+        zone_numbers(pod, node, decision, seen.choice),
+        policy,
+        advice(pod, node, decision, seen.choice),
+        not_known(node.facts) if has_demand(pod, node.facts) else (),
+    )
 
 
 def _verdict(found: NodeExplanation) -> dict[str, Any]:
@@ -279,6 +292,7 @@ def _verdict(found: NodeExplanation) -> dict[str, Any]:
             "container": decision.container,
             "resources": list(decision.resources),
         }
+    made |= {"advice": list(found.advice), "notKnown": list(found.unknown)}
     return made | {"amounts": [_numbers(each) for each in found.numbers]}
 
 
@@ -400,6 +414,8 @@ def _node_text(found: NodeExplanation, colour: bool, *, has_numbers: bool) -> st
         head = f"{styled(name, 'red', colour=colour)}{policy}: {printable(decision.message)} ({decision.kind}){who}\n"
         if decision.kind in HINTS:
             head += f"  {HINTS[decision.kind]}\n"
+    head += "".join(f"  {printable(each)}\n" for each in found.advice)
+    head += "".join(f"  not known: {printable(each)}\n" for each in found.unknown)
     if not has_numbers or not found.numbers:
         return head
     rows = (

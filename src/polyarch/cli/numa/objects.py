@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from polyarch.numa.api.topology import NodeResourceTopology, Quantity
-from polyarch.numa.fit.facts import ENDED, MIRROR, NodeFacts, PodObject, node_facts, pod_facts
+from polyarch.numa.api.topology import NodeResourceTopology
+from polyarch.numa.fit.facts import ENDED, MIRROR, NodeFacts, NodeStatusObject, PodObject, node_facts, pod_facts
 from polyarch.numa.names import EXPORTER_POD_LABELS, LAST_SCAN
 from polyarch.numa.snapshot import NodeSnapshot, Snapshot, SnapshotPod, Source
 from polyarch.objects import ObjectMeta
@@ -42,18 +42,12 @@ class NodeSpec(msgspec.Struct, frozen=True, gc=False):
     unschedulable: bool = False
 
 
-class NodeStatus(msgspec.Struct, frozen=True, gc=False):
-    """core/v1 NodeStatus."""
-
-    allocatable: dict[str, Quantity] | None = None
-
-
 class SeenNode(msgspec.Struct, frozen=True, gc=False):
     """core/v1 Node."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    status: NodeStatusObject = NodeStatusObject()
 
 
 class Objects(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +79,7 @@ def snapshot(objects: Objects, *, source: Source, now: datetime) -> Snapshot:
     for name in sorted({**topologies, **nodes}):
         node, topology = nodes.get(name), topologies.get(name)
         allocatable = (node.status.allocatable or {}) if node is not None else None
-        facts = node_facts(name, topology, allocatable)
+        facts = node_facts(name, topology, allocatable, node.status.kubelet if node is not None else "")
         age = _age(topology, now) if topology is not None else None
         found.append(
             NodeSnapshot(

@@ -142,6 +142,8 @@ def _zone_attributes(zone: ZoneAmounts, zones: NodeZones, settings: ScanSettings
             values[names.ZONE_CPUS] = cpu_list_text(zone.host_zone.cpus)
         if zone.host_zone.socket is not None:
             values[names.ZONE_SOCKET] = str(zone.host_zone.socket)
+        if zone.split_cpus is not None:
+            values[names.ZONE_SPLIT_CPUS] = str(zone.split_cpus)
         if zone.memory_group:
             values[names.ZONE_MEMORY_GROUP] = ",".join(map(str, zone.memory_group))
     return values

@@ -19,6 +19,7 @@ from polyarch.numa.facts import (
     Container,
     Devices,
     HostZone,
+    KubeletSettings,
     ListedPod,
     Machine,
     MemoryBlock,
@@ -34,6 +35,7 @@ from polyarch.numa.placement_vectors import ContainerKey, PlacementVectors, Vect
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
+WHOLE_CORES: Final = "full-pcpus-only"
 CPU_POLICY: Final = "static"
 MEMORY_POLICY: Final = "Static"
 """The policies under which checkpoints say anything about exclusive resources."""
@@ -71,6 +73,8 @@ class ZoneAmounts(msgspec.Struct, frozen=True, kw_only=True):
     host_zone: HostZone
     resources: tuple[ResourceAmounts, ...]
     """By name."""
+    split_cpus: int | None = None
+    """Free CPUs whose core is reserved in part; None: the kubelet does not look for whole cores."""
     memory_group: tuple[int, ...] = ()
     """The zones that share blocks of memory with this one, itself among them, ascending; empty: none does."""
 
@@ -140,6 +144,7 @@ def node_zones(facts: ScanFacts, settings: ScanSettings, node_name: str) -> Node
         else:
             vectors = encoded
 
+    split = _split_cpus(facts, listed) if wants_whole_cores(facts.kubelet) else None
     patterns = describe_exclusions(settings.pod_exclude) if settings.extra_attributes else ""
     if patterns is None:
         most = MAX_DESCRIPTION_BYTES
@@ -157,6 +162,7 @@ def node_zones(facts: ScanFacts, settings: ScanSettings, node_name: str) -> Node
             ZoneAmounts(
                 host_zone=zone,
                 resources=tuple(resources.get(zone.id, ())),
+                split_cpus=len(split & zone.cpus) if split is not None else None,
                 memory_group=tuple(sorted(groups.get(zone.id, frozenset()) | kept.groups.get(zone.id, frozenset()))),
             )
             for zone in sorted(facts.machine.zones, key=lambda zone: zone.id)
@@ -168,6 +174,21 @@ def node_zones(facts: ScanFacts, settings: ScanSettings, node_name: str) -> Node
         pod_exclude=patterns or "",
         warnings=tuple(warnings),
     )
+
+
+def wants_whole_cores(kubelet: KubeletSettings) -> bool:
+    """Whether containers get no part of a core."""
+    return (WHOLE_CORES, "true") in kubelet.cpu_manager_options
+
+
+def _split_cpus(facts: ScanFacts, listed: Iterable[ListedPod]) -> frozenset[int]:
+    """Free CPUs whose core is reserved in part: the kubelet does not count them as free cores."""
+    allocatable = frozenset(facts.allocatable.cpus)
+    free = allocatable.difference(*(container.cpus for pod in listed for container in pod.containers))
+    checkpoint = facts.checkpoints.cpu
+    if checkpoint is not None and checkpoint.policy == CPU_POLICY:
+        free &= checkpoint.shared
+    return frozenset(cpu for core in facts.machine.cores if not core <= allocatable for cpu in core & free)
 
 
 def _capacity(zones: Collection[HostZone]) -> Amounts:

@@ -20,7 +20,7 @@ from polyarch.kube.requests import ListOptions
 from polyarch.kube.resources import NODES, PODS, Resource
 from polyarch.kube.store import older
 from polyarch.kube.watch import Apply, Delete, Init, InitApply, InitDone, KubernetesObject, Output
-from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology, Quantity
+from polyarch.numa.api.topology import TOPOLOGIES, NodeResourceTopology
 from polyarch.numa.bound_pods import may_align
 from polyarch.numa.extender.engine import SchedulerCache
 from polyarch.numa.extender.settings import ExtenderSettings
@@ -30,6 +30,7 @@ from polyarch.numa.fit.facts import (
     Amounts,
     ContainerFacts,
     NodeFacts,
+    NodeStatusObject,
     PodFacts,
     PodObject,
     StatusObject,
@@ -191,12 +192,6 @@ class WatchedPod(PodObject, frozen=True, gc=False):
     status: WatchedStatus | None = None
 
 
-class NodeStatus(msgspec.Struct, frozen=True, gc=False):
-    """The part of a Node's status that is read."""
-
-    allocatable: dict[str, Quantity] | None = None
-
-
 class NodeSpec(msgspec.Struct, frozen=True, gc=False):
     """What filters of kube-scheduler read of it."""
 
@@ -209,7 +204,7 @@ class WatchedNode(msgspec.Struct, frozen=True, gc=False):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec | None = None
-    status: NodeStatus | None = None
+    status: NodeStatusObject | None = None
 
 
 class CacheUpdater:
@@ -230,7 +225,8 @@ class CacheUpdater:
         self._evicts = settings.evicts
         self._clock = clock
         self._forget = forget
-        self._allocatable: dict[str, Amounts] = {}
+        self._nodes: dict[str, tuple[Amounts, str]] = {}
+        """What is allocatable, and the kubelet's version."""
         self._filtered_by: dict[str, int] = {}
         """By node, what filters of kube-scheduler read of it, as a hash."""
         self._orphans: dict[str, NodeFacts] = {}
@@ -313,19 +309,20 @@ class CacheUpdater:
 
     def _see_topology(self, topology: NodeResourceTopology) -> None:
         name = intern(topology.metadata.name)
-        facts = node_facts(name, topology, None)
-        facts = msgspec.structs.replace(facts, allocatable=self._allocatable.get(name))
+        allocatable, kubelet = self._nodes.get(name, (None, ""))
+        facts = msgspec.structs.replace(node_facts(name, topology, None, kubelet), allocatable=allocatable)
         self._orphans.pop(name, None)
         self._books.node_seen(facts, self._clock.monotonic())
 
     def _lose_topology(self, key: ObjectKey, uid: str) -> None:
         """What is reserved stays, and counts again when the object returns."""
-        now, allocatable = self._clock.monotonic(), self._allocatable.get(key.name)
+        now, (allocatable, kubelet) = self._clock.monotonic(), self._nodes.get(key.name, (None, ""))
         self._orphans.pop(key.name, None)
         if allocatable is None:
             self._books.node_gone(key.name, now)
         else:
-            self._books.node_seen(NodeFacts(name=key.name, has_topology=False, allocatable=allocatable), now)
+            facts = NodeFacts(name=key.name, has_topology=False, allocatable=allocatable, kubelet=kubelet)
+            self._books.node_seen(facts, now)
 
     def _see_node(self, node: WatchedNode) -> None:
         """Its status changes every few minutes, its allocatable amounts hardly ever."""
@@ -335,16 +332,18 @@ class CacheUpdater:
             if self._filtered_by.get(name) != read:
                 self._filtered_by[name] = read
                 self._books.node_altered(name)
-        found = node_amounts((node.status or NodeStatus()).allocatable or {})
-        if self._allocatable.get(name) == found and self._books.node(name) is not None:
+        status = node.status or NodeStatusObject()
+        found, kubelet = node_amounts(status.allocatable or {}), intern(status.kubelet)
+        if self._nodes.get(name) == (found, kubelet) and self._books.node(name) is not None:
             return
-        self._allocatable[name] = found
+        self._nodes[name] = found, kubelet
         known = self._books.node(name) or self._orphans.pop(name, NodeFacts(name=name, has_topology=False))
-        self._books.node_seen(msgspec.structs.replace(known, allocatable=found), self._clock.monotonic())
+        facts = msgspec.structs.replace(known, allocatable=found, kubelet=kubelet)
+        self._books.node_seen(facts, self._clock.monotonic())
 
     def _lose_node(self, key: ObjectKey, uid: str) -> None:
         """Its object may outlive it, or be there before it comes back."""
-        self._allocatable.pop(key.name, None)
+        self._nodes.pop(key.name, None)
         self._filtered_by.pop(key.name, None)
         known = self._books.node(key.name)
         if known is not None and known.has_topology:

@@ -29,9 +29,11 @@ from polyarch.numa.fit.facts import (
     is_affine,
     is_device,
     is_memory,
+    is_on,
 )
 from polyarch.numa.fit.zones import (
     CLOSEST,
+    WHOLE_CORES,
     AlignmentFailure,
     FreeResources,
     ZoneIds,
@@ -48,7 +50,6 @@ from polyarch.quantity import UNIT
 
 ALIGNED: Final = "aligned"
 """Value of the annotation ``require``."""
-WHOLE_CORES: Final = "full-pcpus-only"
 _GUARANTEEING: Final = frozenset({"single-numa-node", "restricted"})
 
 
@@ -95,7 +96,7 @@ def decide_by_checks(pod: PodFacts, node: NodeFacts, demand: PodDemand, options:
         return hit
     if not demand:
         return FitDecision(node=node.name, fits=True, score=100)
-    if node.settings.cpu_options.get(WHOLE_CORES) == "true" and (hit := _split_core(node, demand)) is not None:
+    if node.settings.has_cpu_option(WHOLE_CORES) and (hit := _split_core(node, demand)) is not None:
         return hit
     return None
 
@@ -153,7 +154,7 @@ def allocate(
     settings = node.settings
     if settings.cpu_options and not has_whole_cores(unit, room, settings):
         return AlignmentFailure("smt", (CPU,))
-    if preferred and cells is not None and room.place_plainly(unit, cells):
+    if preferred and cells is not None and not room.by_socket and room.place_plainly(unit, cells):
         return set(cells)
     if is_static(settings.cpu_manager) and room.available(room.ids, CPU) < unit.needs.get(CPU, 0):
         return AlignmentFailure("short", (CPU,))
@@ -174,12 +175,15 @@ def is_static(manager: str | None) -> bool:
 def has_whole_cores(unit: AlignmentUnit, room: FreeResources, settings: NodeSettings) -> bool:
     """Whether enough CPUs are free, without those whose core is reserved in part."""
     threads = settings.threads_per_core
-    if not threads or settings.cpu_options.get(WHOLE_CORES) != "true":
+    if not threads or not settings.has_cpu_option(WHOLE_CORES):
         return True
     free = 0
     for each in room.cells:
-        reserved = each.capacity.get(CPU, 0) - each.allocatable.get(CPU, 0)
-        free += max(0, room.idle((each.id,), CPU) - -reserved % (threads * UNIT))
+        split = each.split
+        if split is None:
+            # As if reserved CPUs filled cores.
+            split = (each.allocatable.get(CPU, 0) - each.capacity.get(CPU, 0)) % (threads * UNIT)
+        free += max(0, room.idle((each.id,), CPU) - split)
     return unit.needs.get(CPU, 0) <= free
 
 
@@ -188,7 +192,7 @@ def memory_cells(needs: Amounts, room: FreeResources, cells: ZoneIds | None, *, 
     if cells is None:
         return smallest_memory_zones(needs, room)
     if all(room.idle(cells, name) >= amount for name, amount in needs.items()):
-        return cells if len(cells) == 1 or room.may_span(cells) else None
+        return cells if len(cells) == 1 or room.may_mix_blocks or room.may_span(cells) else None
     # What init containers have left does not count above; it does for the cells that are looked for now.
     wider = smallest_memory_zones(needs, room, around=cells)
     if wider is not None and preferred and len(wider) != fewest_zones(room.cells, needs):
@@ -344,7 +348,7 @@ def _chosen_zones(unit: AlignmentUnit, node: NodeFacts, room: FreeResources) -> 
             return _ChosenZones(one, preferred=True)
         if policy == "single-numa-node":
             return single_zone_failure(unit, room)
-    closest = node.settings.topology_options.get(CLOSEST) == "true"
+    closest = is_on(node.settings.topology_options, CLOSEST)
     found = restricted_zones(unit, room, closest=closest)
     if not isinstance(found, AlignmentFailure):
         return _ChosenZones(found, preferred=True)

@@ -6,6 +6,7 @@ read is left out, or counts as nothing. Pure.
 """
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal
@@ -330,6 +331,24 @@ def _is_claim(volume: VolumeObject) -> bool:
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
+class NodeInfoObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """core/v1 NodeSystemInfo: which kubelet it is."""
+
+    kubelet_version: str = ""
+
+
+class NodeStatusObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """core/v1 NodeStatus, as far as it is read here."""
+
+    allocatable: dict[str, Quantity] | None = None
+    node_info: NodeInfoObject | None = None
+
+    @property
+    def kubelet(self) -> str:
+        """Its version."""
+        return self.node_info.kubelet_version if self.node_info is not None else ""
+
+
 HIGHEST_ZONE: Final = 63
 MAX_ZONES: Final = 1024
 DEFAULT_MAX_ZONES: Final = 8
@@ -365,6 +384,8 @@ class ZoneFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="cam
     memory_group: tuple[int, ...] = ()
     """Cells whose memory the kubelet gives out together, ascending; empty: not known, or none."""
     socket: int | None = None
+    split: int | None = None
+    """Free CPUs whose core is reserved in part; None: not said."""
 
 
 class NodeSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
@@ -384,6 +405,17 @@ class NodeSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="
     """Seconds."""
     pod_exclude: tuple[PodPattern, ...] = ()
 
+    def has_cpu_option(self, name: str) -> bool:
+        return is_on(self.cpu_options, name)
+
+
+def is_on(options: Mapping[str, str], name: str) -> bool:
+    """As the kubelet reads it (Go's ``strconv.ParseBool``)."""
+    return options.get(name) in _TRUE
+
+
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
     """One node. ``cells`` ascending by id."""
@@ -395,6 +427,8 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="cam
     settings: NodeSettings = NodeSettings()
     allocatable: Amounts | None = None
     """The Node's ``status.allocatable``; None: the Node is not known."""
+    kubelet: str = ""
+    """The Node's ``status.nodeInfo.kubeletVersion``; empty: not known, which counts as the newest."""
     fingerprint: str = ""
     fingerprint_method: str = ""
     vectors: PlacementVectors | None = None
@@ -405,16 +439,28 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="cam
     last_scan: str = ""
     """When its exporter scanned last, RFC 3339; empty where it tells nothing but changes."""
 
+    @property
+    def may_mix_blocks(self) -> bool:
+        """Before 1.32 a kubelet puts memory of several zones beside that of one zone, where its hints were not
+        followed."""
+        return _minor(self.kubelet) < 32
+
+    @property
+    def hints_everywhere(self) -> bool:
+        """Before 1.36 a kubelet's sets of cells for devices may have cells without any."""
+        return _minor(self.kubelet) < 36
+
 
 def node_facts(
     name: str,
     topology: NodeResourceTopology | None,
     allocatable: Mapping[str, Quantity] | None,
+    kubelet: str = "",
 ) -> NodeFacts:
     """Of a node's NodeResourceTopology and the Node's ``status.allocatable``; None: there is none."""
     node = node_amounts(allocatable) if allocatable is not None else None
     if topology is None:
-        return NodeFacts(name=name, has_topology=False, allocatable=node)
+        return NodeFacts(name=name, has_topology=False, allocatable=node, kubelet=kubelet)
     cells: dict[int, ZoneFacts] = {}
     for zone in topology.zones or ():
         identity = zone_id(zone.name) if zone.type == _TYPE else None
@@ -426,6 +472,7 @@ def node_facts(
         cells=tuple(cells[identity] for identity in sorted(cells)),
         settings=node_settings(topology),
         allocatable=node,
+        kubelet=kubelet,
         fingerprint=fingerprint,
         fingerprint_method=method,
         vectors=_vectors(topology),
@@ -457,6 +504,13 @@ def node_settings(topology: NodeResourceTopology) -> NodeSettings:
     )
 
 
+@lru_cache(maxsize=256)
+def _minor(version: str) -> int:
+    """Of Kubernetes 1."""
+    parts = version.removeprefix("v").split(".")
+    return int(parts[1]) if len(parts) > 1 and parts[1].isascii() and parts[1].isdecimal() else sys.maxsize
+
+
 def node_amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
     """What a node has: rounded down, nothing where it is no quantity."""
     return {name: _amount(quantity) for name, quantity in quantities.items()}
@@ -485,6 +539,9 @@ def _zone(identity: int, zone: Zone) -> ZoneFacts:
         costs=costs,
         memory_group=_zone_ids(group),
         socket=_number(attribute_value(zone.attributes or (), names.ZONE_SOCKET)),
+        split=split * UNIT
+        if (split := _number(attribute_value(zone.attributes or (), names.ZONE_SPLIT_CPUS))) is not None
+        else None,
     )
 
 

@@ -14,7 +14,6 @@ from xxhash import xxh64_intdigest
 
 from polyarch.numa.fit.demand import NOTHING, AlignmentUnit, PodDemand, PodDemandCache
 from polyarch.numa.fit.evaluate import (
-    WHOLE_CORES,
     decide_by_checks,
     decide_without_topology,
     evaluate,
@@ -33,9 +32,10 @@ from polyarch.numa.fit.facts import (
     RejectionKind,
     ZoneFacts,
     is_memory,
+    is_on,
 )
 from polyarch.numa.fit.node_table import MOST_AMOUNT, MOST_RESOURCES, REFUSED, UNDECIDED, NodeTable, TableQuery
-from polyarch.numa.fit.zones import CLOSEST, UNKNOWN_COST, ZoneIds
+from polyarch.numa.fit.zones import BY_SOCKET, CLOSEST, UNKNOWN_COST, WHOLE_CORES, ZoneIds
 from polyarch.quantity import UNIT
 
 # -- equal amounts are kept once ---------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class NodeClass(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def _has_rule(self, demand: PodDemand) -> bool:
         """Whether the lowest cell with room is what this pod gets, and nothing else can refuse it."""
         settings = self.sample.settings
-        closest = settings.topology_options.get(CLOSEST) == "true"
+        closest = is_on(settings.topology_options, CLOSEST)
         if settings.policy == "restricted" and closest and not all(self.nearest):
             return False
         if _wants_cores(self.sample, demand) and (self.splits_cores or any(each.ends for each in demand.containers)):
@@ -173,7 +173,11 @@ def class_of(node: NodeFacts, *, has_groups: bool) -> tuple[Hashable, NodeClass]
     alone = settings.policy == "best-effort" and len(cells) == 1
     found = NodeClass(
         sample=node,
-        by_itself=has_groups or not cells or alone or any(_is_odd(each) for each in cells),
+        by_itself=has_groups
+        or not cells
+        or alone
+        or settings.has_cpu_option(BY_SOCKET)
+        or any(_is_odd(each) for each in cells),
         nearest=tuple(cost == min(own) for cost in own),
         resources=tuple(sorted({name for cell in cells for name in cell.available})),
         splits_cores=any(_splits_core(each, settings.threads_per_core or 1) for each in cells),
@@ -195,6 +199,8 @@ def class_of(node: NodeFacts, *, has_groups: bool) -> tuple[Hashable, NodeClass]
         found.by_itself,
         found.nearest,
         found.splits_cores,
+        node.may_mix_blocks,
+        node.hints_everywhere,
     )
     return key, found
 
@@ -216,13 +222,15 @@ def _is_odd(cell: ZoneFacts) -> bool:
 
 
 def _splits_core(cell: ZoneFacts, threads: int) -> bool:
+    if cell.split is not None:
+        return cell.split > 0
     return bool((cell.capacity.get(CPU, 0) - cell.allocatable.get(CPU, 0)) % (threads * UNIT))
 
 
 def _wants_cores(node: NodeFacts, demand: PodDemand) -> bool:
     """The CPU manager looks for whole cores, whatever the topology manager has said."""
     settings = node.settings
-    whole = settings.cpu_options.get(WHOLE_CORES) == "true" and settings.threads_per_core is not None
+    whole = settings.has_cpu_option(WHOLE_CORES) and settings.threads_per_core is not None
     return whole and any(CPU in each.needs for each in demand.containers)
 
 
@@ -495,6 +503,7 @@ class NumaNodeIndex:
                     tuple(each.costs.items()),
                     each.memory_group,
                     each.socket,
+                    each.split,
                 )
                 for each in self._nodes[name].cells
             )

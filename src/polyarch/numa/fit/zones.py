@@ -7,7 +7,8 @@ from several zones come as the CPU manager packs them. Pure.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations, islice
+from itertools import combinations, islice, takewhile
+from math import floor, inf, sqrt
 from typing import Final, NamedTuple
 
 import msgspec
@@ -15,6 +16,11 @@ import msgspec
 from polyarch.numa.fit.demand import AlignmentUnit
 from polyarch.numa.fit.facts import CPU, Amounts, NodeFacts, RejectionKind, ZoneFacts, is_memory
 from polyarch.quantity import UNIT
+
+WHOLE_CORES: Final = "full-pcpus-only"
+DISTRIBUTED: Final = "distribute-cpus-across-numa"
+BY_SOCKET: Final = "align-by-socket"
+"""Options of the CPU manager."""
 
 
 class CpuPacking(NamedTuple):
@@ -26,9 +32,23 @@ class CpuPacking(NamedTuple):
     """By cell; each is a socket of its own where nobody said so."""
     core: int
     """CPUs of a core."""
+    portion: int = 0
+    """What CPUs are handed out by where they are distributed across cells; 0: they are packed."""
+
+    @property
+    def cells_of(self) -> dict[tuple[bool, int], list[int]]:
+        """By socket."""
+        found: dict[tuple[bool, int], list[int]] = {}
+        for cell in self.capacity:
+            found.setdefault(self._socket(cell), []).append(cell)
+        return found
 
     def shares(self, amount: int, available: Mapping[int, int]) -> dict[int, int]:
         """By cell; as much as there is, if that is less than ``amount``."""
+        if self.portion and amount % self.portion == 0 and amount <= sum(available.values()):
+            spread = self._distributed(amount, available)
+            if spread is not None:
+                return spread
         left = dict(available)
         taken: dict[int, int] = {}
 
@@ -40,9 +60,7 @@ class CpuPacking(NamedTuple):
                 left[cell] -= part
                 amount -= part
 
-        cells_of: dict[tuple[bool, int], list[int]] = {}
-        for cell in self.capacity:
-            cells_of.setdefault(self._socket(cell), []).append(cell)
+        cells_of = self.cells_of
         if len(cells_of) < len(self.capacity):
             size = sum(self.capacity.values()) // len(cells_of)
             for cells in sorted(cells_of.values(), key=lambda each: (self._sum(each, left), each)):
@@ -56,6 +74,55 @@ class CpuPacking(NamedTuple):
             for cell in self._order(cells_of, left):
                 take(cell, min(amount, left[cell]) // piece * piece)
         return taken
+
+    def _distributed(self, amount: int, available: Mapping[int, int]) -> dict[int, int] | None:
+        """As evenly as can be on as few cells as can be, so that what is left is balanced; None: they are packed.
+
+        The balance is the standard deviation of what is left, rounded as the kubelet rounds it.
+        """
+        cells = self._order(self.cells_of, available)
+        portion = self.portion
+        whole = -(-sum(self.capacity.values()) // portion)
+        portions = amount // portion
+        fewest = -(-portions // -(-whole // len(self.capacity)))
+        for size in range(fewest, min(portions, len(cells)) + 1):
+            best, chosen = inf, None
+            for some in combinations(cells, size):
+                even = amount // size // portion * portion
+                enough = sum(available[cell] // portion for cell in some) >= portions
+                if best == 0 or not enough or any(available[cell] < even for cell in some):
+                    continue
+                for taken in self._remainders(some, even, amount - even * size, available):
+                    balance = _deviation([available[cell] - taken.get(cell, 0) for cell in cells])
+                    if balance < best:
+                        best, chosen = balance, taken
+            if chosen is not None:
+                return {cell: share for cell, share in chosen.items() if share}
+        return None
+
+    def _remainders(
+        self, cells: Sequence[int], even: int, rest: int, available: Mapping[int, int]
+    ) -> Iterator[dict[int, int]]:
+        """An even part of each, and the rest from any of them in turn."""
+        if not rest:
+            yield dict.fromkeys(cells, even)
+            return
+        with_more = [cell for cell in cells if available[cell] - even >= self.portion]
+        for size in range(len(with_more), 0, -1):
+            for some in combinations(with_more, size):
+                if sum(available[cell] - even for cell in some) < rest:
+                    continue
+                taken, left = dict.fromkeys(cells, even), rest
+                while left > 0:
+                    before = left
+                    for cell in some:
+                        if left > 0 and available[cell] - taken[cell] >= self.portion:
+                            taken[cell] += self.portion
+                            left -= self.portion
+                    if left == before:
+                        break
+                else:
+                    yield taken
 
     def _order(self, cells_of: Mapping[tuple[bool, int], Iterable[int]], left: Mapping[int, int]) -> list[int]:
         """Cells with anything left: the fewest first, after those of sockets with fewer."""
@@ -71,6 +138,13 @@ class CpuPacking(NamedTuple):
     @staticmethod
     def _sum(cells: Iterable[int], left: Mapping[int, int]) -> int:
         return sum(left.get(cell, 0) for cell in cells)
+
+
+def _deviation(amounts: Sequence[int]) -> float:
+    """Of whole CPUs, in thousandths as the kubelet rounds them."""
+    cpus = [amount / UNIT for amount in amounts]
+    mean = floor(sum(cpus) / len(cpus) * 1000 + 0.5) / 1000
+    return floor(sqrt(sum((each - mean) * (each - mean) for each in cpus) / len(cpus)) * 1000 + 0.5) / 1000
 
 
 # -- free resources ----------------------------------------------------------------------------------------------------
@@ -91,7 +165,15 @@ class FreeResources:
         self._groups: dict[int, ZoneIds] = {each.id: each.memory_group for each in node.cells if each.memory_group}
         for group in groups:
             self._groups |= dict.fromkeys(group, group)
-        self._core = (node.settings.threads_per_core or 1) * UNIT
+        settings = node.settings
+        self._core = (settings.threads_per_core or 1) * UNIT
+        self._portion = 0
+        if settings.has_cpu_option(DISTRIBUTED):
+            self._portion = self._core if settings.has_cpu_option(WHOLE_CORES) else UNIT
+        self.may_mix_blocks = node.may_mix_blocks
+        self.devices_anywhere = node.hints_everywhere
+        self.by_socket = settings.has_cpu_option(BY_SOCKET)
+        """CPUs are aligned by socket."""
         self._pieces: dict[str, dict[int, int]] = {}
         self._memory: dict[tuple[str, ZoneIds], int] = {}
         self.formed: list[ZoneIds] = []
@@ -235,6 +317,9 @@ class FreeResources:
             free = {each: self.idle((each,), resource) for each in (*cells, *others)}
             return again, in_turn(amount - sum(again.values()), free)
         shares: dict[int, int] = {}
+        if self.by_socket:
+            cells = self._beside(cells)
+            others = tuple(each for each in self.ids if each not in cells)
         for some in (cells, others):
             there = {each: self.available((each,), CPU) for each in some}
             part = min(amount, sum(there.values()))
@@ -249,7 +334,24 @@ class FreeResources:
             {each.id: there for each in self.cells if (there := each.capacity.get(CPU, 0))},
             {each.id: each.socket for each in self.cells if each.socket is not None},
             self._core,
+            self._portion,
         )
+
+    def _beside(self, cells: ZoneIds) -> ZoneIds:
+        """All cells of the sockets of these."""
+        found = {cell for each in self._packing().cells_of.values() if not set(each).isdisjoint(cells) for cell in each}
+        return tuple(each for each in self.ids if each in found)
+
+    def is_preferred(self, cells: ZoneIds, fewest: int) -> bool:
+        """Whether the CPU manager prefers these cells for CPUs that need ``fewest`` cells at least."""
+        if len(cells) == fewest:
+            return True
+        packing = self._packing()
+        sockets = packing.cells_of.values()
+        in_socket = len(packing.capacity) // max(1, len(sockets))
+        if not in_socket or not set(cells) <= packing.capacity.keys():
+            return False
+        return sum(not set(each).isdisjoint(cells) for each in sockets) == -(-fewest // in_socket)
 
     def unseen(self) -> dict[int, dict[str, int]]:
         """Devices that init containers keep although they have ended: their kubelet lists them nowhere."""
@@ -366,20 +468,41 @@ def restricted_zones(unit: AlignmentUnit, room: FreeResources, *, closest: bool)
     """The one set of cells on which every group has as many cells as it needs at least."""
     sizes: set[int] = set()
     lacking: list[str] = []
+    by_socket = 0
+    needs = unit.needs
     for group in resource_groups(unit.needs):
+        if room.may_mix_blocks and is_memory(next(iter(group))) and smallest_memory_zones(group, room) is None:
+            # Memory that may lie nowhere has no say; the memory manager then looks at the cells of the others.
+            needs = {name: amount for name, amount in needs.items() if name not in group}
+            continue
         size = fewest_zones(room.cells, group)
-        if size is None or not _is_held(group, size, room):
+        if room.by_socket and CPU in group and size is not None and room.available(room.ids, CPU) >= group[CPU]:
+            by_socket = size
+        elif size is None or not _is_held(group, size, room):
             lacking.extend(group)
         else:
             sizes.add(size)
     if lacking:
         return AlignmentFailure("short", tuple(sorted(lacking)))
+    if not needs:
+        return room.ids
+    if by_socket and not sizes:
+        sizes.update(range(by_socket, len(room.ids) + 1))
+    elif len(sizes) > 1:
+        sizes.clear()
     will_do = (
-        each for size in sizes if len(sizes) == 1 for each in zone_sets(room.ids, size) if room.holds(each, unit.needs)
+        each
+        for size in sorted(sizes)
+        for each in zone_sets(room.ids, size)
+        if room.holds(each, needs) and (not by_socket or room.is_preferred(each, by_socket))
     )
     costs = {each.id: each.costs for each in room.cells}
-    # The first of equal ones is the lowest.
-    chosen = min(will_do, key=lambda each: distance(each, costs), default=None) if closest else next(will_do, None)
+    # The first of equal ones is the lowest; fewer cells count more than near ones.
+    first = next(will_do, None)
+    chosen = first
+    if closest and first is not None:
+        alike = takewhile(lambda each: len(each) == len(first), will_do)
+        chosen = min((first, *alike), key=lambda each: distance(each, costs))
     return chosen if chosen is not None else AlignmentFailure("no-common-cell", tuple(sorted(unit.needs)))
 
 
@@ -462,7 +585,10 @@ def best_effort_zones(unit: AlignmentUnit, room: FreeResources, *, closest: bool
 def _family(resource: str, needs: Amounts, room: FreeResources) -> _Growing | None:
     """The sets on which there is enough of a resource. None: no set, so that it has no say."""
     universe = tuple(
-        each.id for each in room.cells if (each.capacity if resource == CPU else each.allocatable).get(resource, 0) > 0
+        each.id
+        for each in room.cells
+        if (each.capacity if resource == CPU else each.allocatable).get(resource, 0) > 0
+        or (resource != CPU and room.devices_anywhere)
     )
     pinned = room.pinned(resource)
     if not set(pinned) <= set(universe):

@@ -157,7 +157,7 @@ class MachineReader:
             zones=tuple(
                 self._with_page_counts(zone, pages) for zone, pages in zip(topology.zones, topology.pages, strict=True)
             ),
-            threads_per_core=topology.threads_per_core,
+            cores=topology.cores,
         )
         self._topology = topology
         return machine
@@ -196,7 +196,7 @@ class MachineTopology(msgspec.Struct, frozen=True, kw_only=True):
     zones: tuple[HostZone, ...]
     pages: tuple[tuple[PageCount, ...] | None, ...]
     """Of each zone; None: its sizes could not be read."""
-    threads_per_core: int
+    cores: tuple[frozenset[int], ...]
     online: tuple[str | None, str | None]
     """Content of ``cpu/online`` and ``node/online``; None: no such file."""
 
@@ -220,7 +220,7 @@ def read_topology(files: HostFiles, count: Count) -> MachineTopology:
     return MachineTopology(
         zones=tuple(zones),
         pages=tuple(_page_counts(sysfs, folder, count) for folder in folders),
-        threads_per_core=_threads(sysfs, zones, count),
+        cores=_cores(sysfs, zones, count),
         online=(cpus_online, zones_online),
     )
 
@@ -324,23 +324,22 @@ def _socket(sysfs: HostRoot, cpus: Iterable[int], count: Count) -> int | None:
     return socket
 
 
-def _threads(sysfs: HostRoot, zones: Iterable[HostZone], count: Count) -> int:
-    """The largest number of CPUs that share a core; one CPU of each core is read."""
+def _cores(sysfs: HostRoot, zones: Iterable[HostZone], count: Count) -> tuple[frozenset[int], ...]:
+    """The online CPUs of each core, ascending; one CPU of each core is read. A CPU that tells no siblings is alone."""
     left = {cpu for zone in zones for cpu in zone.cpus}
-    widest = 1
+    cores: list[frozenset[int]] = []
     while left:
         cpu = min(left)
-        left.remove(cpu)
+        siblings: frozenset[int] = frozenset()
         try:
             siblings = parse_cpu_list(sysfs.text(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list"))
         except FileNotFoundError:
-            continue
+            pass
         except (OSError, ValueError):
             count("thread_siblings_list")
-            continue
-        left -= siblings
-        widest = max(widest, len(siblings))
-    return widest
+        cores.append(frozenset({cpu, *siblings} & left))
+        left -= cores[-1]
+    return tuple(cores)
 
 
 def _names(root: HostRoot, path: str) -> list[str]:

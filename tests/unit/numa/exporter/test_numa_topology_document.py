@@ -49,7 +49,9 @@ def attributes(of: Document) -> dict[str, str]:
 def test_the_whole_object_of_a_node() -> None:
     """Everything at once, as JSON in its order."""
     machine = replace(
-        MACHINE, threads_per_core=2, zones=tuple(replace(cell, socket=cell.id) for cell in MACHINE.zones[::-1])
+        MACHINE,
+        cores=tuple(frozenset((cpu, cpu + 1)) for cpu in range(0, 8, 2)),
+        zones=tuple(replace(cell, socket=cell.id) for cell in MACHINE.zones[::-1]),
     )
     holder = pod("holder", cpus=(5, 6), memory=[MemoryBlock("memory", GIB, (0, 1))])
     gathered = replace(facts(holder, machine=machine), kubelet=ALIGNING, node_uid="uid-1")
@@ -96,6 +98,7 @@ def test_the_whole_object_of_a_node() -> None:
                     {"name": f"{OWN}cpus", "value": "0-3"},
                     {"name": f"{OWN}memory-group", "value": "0,1"},
                     {"name": f"{OWN}socket", "value": "0"},
+                    {"name": f"{OWN}split-cpus", "value": "0"},
                 ],
                 "resources": [
                     {"name": "cpu", "capacity": "4", "allocatable": "3", "available": "3"},
@@ -116,6 +119,7 @@ def test_the_whole_object_of_a_node() -> None:
                     {"name": f"{OWN}cpus", "value": "4-7"},
                     {"name": f"{OWN}memory-group", "value": "0,1"},
                     {"name": f"{OWN}socket", "value": "1"},
+                    {"name": f"{OWN}split-cpus", "value": "0"},
                 ],
                 "resources": [
                     {"name": "cpu", "capacity": "4", "allocatable": "4", "available": "2"},

@@ -212,9 +212,18 @@ def test_a_socket_is_what_all_cpus_of_the_cell_agree_on(tmp_path: Path, packages
 
 
 @pytest.mark.req("NE-015")
-def test_threads_per_core_is_the_largest_width_seen(tmp_path: Path):
-    tree = two_cells(tmp_path).cpus("0-7", siblings=["0", "1", "2-3", "4-7"])
-    assert read(tree)[0].threads_per_core == 4
+@pytest.mark.parametrize(
+    ("siblings", "threads"),
+    [
+        pytest.param(["0-1", "2-3", "4-5", "6-7"], 2, id="all cores alike"),
+        pytest.param(["0-3", "4-7"], 4, id="four threads"),
+        pytest.param(["0-1", "2-3", "4", "5", "6", "7"], 1, id="cores of one thread among cores of two"),
+        pytest.param(["0", "1", "2-3", "4-5", "6-7"], 1, id="two cores of one thread"),
+        pytest.param(["0", "1", "2", "3", "4", "5", "6", "7"], 1, id="no siblings"),
+    ],
+)
+def test_threads_per_core_are_divided_as_the_kubelet_divides(tmp_path: Path, siblings: list[str], threads: int):
+    assert read(two_cells(tmp_path).cpus("0-7", siblings=siblings))[0].threads_per_core == threads
 
 
 # -- when the layout is read again -------------------------------------------------------------------------------------

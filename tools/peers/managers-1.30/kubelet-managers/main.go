@@ -1,0 +1,1 @@
+../../managers/kubelet-managers/main.go
