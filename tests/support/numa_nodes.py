@@ -21,13 +21,20 @@ def cell(
     used: Mapping[str, float] = {},
     group: Sequence[int] = (),
     costs: Mapping[int, int] = {},
+    socket: int | None = None,
     **has: float,
 ) -> ZoneFacts:
     """All that it has is allocatable."""
     there, taken = amounts(has), amounts(used)
     free = {name: amount - taken.get(name, 0) for name, amount in there.items()}
     return ZoneFacts(
-        id=identity, capacity=there, allocatable=there, available=free, memory_group=tuple(group), costs=dict(costs)
+        id=identity,
+        capacity=there,
+        allocatable=there,
+        available=free,
+        memory_group=tuple(group),
+        costs=dict(costs),
+        socket=socket,
     )
 
 

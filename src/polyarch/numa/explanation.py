@@ -228,12 +228,9 @@ def not_known(node: NodeFacts) -> tuple[str, ...]:
     if not node.has_topology:
         return ()
     settings = node.settings
-    found = []
-    for manager, policy in (("CPU", settings.cpu_manager), ("memory", settings.memory_manager)):
-        if policy is None:
-            found.append(f"the policy of its {manager} manager: taken to be static where the object lists the resource")
-    if settings.cpu_manager is None:
-        found.append("options of its CPU manager: taken to be none")
+    managers = (("CPU", settings.cpu_manager), ("memory", settings.memory_manager))
+    unsaid = " and ".join(name for name, policy in managers if policy is None)
+    found = [f"policy and options of the {unsaid} manager, taken to be static where a zone lists it"] if unsaid else []
     own = settings.cpu_options.keys()
     found += [
         *(f"what the CPU manager's option {name} does" for name in sorted(own - KNOWN_OPTIONS - OPTIONS_WITHIN_ZONES)),
@@ -332,8 +329,8 @@ def _zone_advice(
         elif best is not None and best.shortfall:
             holders = _holders(node, best.cell, resource)
             yield (
-                f"{where}: zone {best.cell} has {spelled(best.free)} of {spelled(asked)}: ask for "
-                f"that, or {spelled(best.shortfall)} has to come free there{holders}"
+                f"{where}: zone {best.cell} has {spelled(best.free)} of {spelled(asked)}: ask for that, or "
+                f"{spelled(best.shortfall)} has to come free{holders}"
             )
     if decision.kind == "no-common-cell":
         yield from _apart(pod, node, decision, numbers)
@@ -394,8 +391,8 @@ def _holders(node: NodeSnapshot, zone: int, resource: str) -> str:
                 elif there is None:
                     unplaced.add(each.facts.full_name)
     if names_of:
-        return f", where {', '.join(sorted(names_of))} {'has' if len(names_of) == 1 else 'have'} it"
-    return f"; of it have some, on zones that nobody knows: {', '.join(sorted(unplaced))}" if unplaced else ""
+        return f" ({', '.join(sorted(names_of))})"
+    return f" (on zones that nobody knows: {', '.join(sorted(unplaced))})" if unplaced else ""
 
 
 # -- zones of a bound pod ----------------------------------------------------------------------------------------------

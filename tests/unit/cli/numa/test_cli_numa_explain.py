@@ -32,6 +32,7 @@ app         app    memory     4Gi         aligned
 Fits 1 of 2 nodes, 1 short
 
 b (single-numa-node/container): fits, app on cell 1, score 68
+  not known: policy and options of the CPU and memory manager, taken to be static where a zone lists it
   CELL   CONTAINER   RESOURCE   REQUESTED   AVAILABLE   RESERVED   FREE   SHORT   RESERVED BY
   0      app         cpu        4           8           0          8      -       -
   0      app         memory     4Gi         2Gi         0          2Gi    2Gi     -
@@ -40,6 +41,8 @@ b (single-numa-node/container): fits, app on cell 1, score 68
 
 a (single-numa-node/container): cannot align container: cpu (short) 'app'
   no cell that it may use has enough
+  container app: spec.containers[0].resources cpu: zone 1 has 3 of 4: ask for that, or 1 has to come free (shop/other)
+  not known: policy and options of the CPU and memory manager, taken to be static where a zone lists it
   CELL   CONTAINER   RESOURCE   REQUESTED   AVAILABLE   RESERVED   FREE   SHORT   RESERVED BY
   0      app         cpu        4           2           0          2      2       -
   0      app         memory     4Gi         0           0          0      4Gi     -
@@ -209,12 +212,61 @@ def test_why_each_request_does_or_does_not_align(numa, change: Any, resource: st
 
 
 @pytest.mark.req("NS-161")
+@pytest.mark.parametrize(
+    ("attributes", "asks", "said"),
+    [
+        pytest.param(
+            {"cpu-manager-policy": "static", "cpu-manager-options": "full-pcpus-only=true", "threads-per-core": "2"},
+            {"cpu": "3"},
+            "container app: spec.containers[0].resources cpu: cpu 3 is odd and this node hands out whole cores of 2: "
+            "ask for 2 or 4",
+            id="half a core",
+        ),
+        pytest.param(
+            {"cpu-manager-policy": "static", "cpu-manager-options": "full-pcpus-only=true", "threads-per-core": "4"},
+            {"cpu": "1"},
+            "cpu 1 is no multiple of 4 and this node hands out whole cores of 4: ask for 4",
+            id="less than a core",
+        ),
+        pytest.param({}, {"cpu": "99"}, "99 is more than a zone of this node has: ask for 8 or less", id="too large"),
+        pytest.param(
+            {"cpu-manager-policy": "static", "memory-manager-policy": "Static", "cpu-manager-options": "new-one=true"},
+            {"cpu": "1"},
+            "not known: what the CPU manager's option new-one does",
+            id="an option of a later Kubernetes",
+        ),
+    ],
+)
+def test_what_would_have_to_change_is_said_with_its_field_and_number(
+    numa, attributes: dict[str, str], asks: dict[str, str], said: str
+) -> None:
+    nodes = topology("a", zone(0), **attributes)
+    files = {**FILES, "nodes.json": nodes, "pod.json": pod("web", **asks)}
+    assert said in numa(*WORDS, files=files).out
+    (told,) = numa(*WORDS, "-o", "json", files=files).document["nodes"]
+    assert any(
+        each.removeprefix("container app: ") in said or said.endswith(each) or said in each
+        for each in (*told["advice"], *told["notKnown"])
+    )
+
+
+@pytest.mark.req("NS-161")
+def test_the_group_that_keeps_memory_away_is_named(numa) -> None:
+    """Blocks of memory across zones: none of theirs is given to a container of one zone."""
+    nodes = topology("a", zone(0), zone(1), **{"cpu-manager-policy": "static", "memory-manager-policy": "Static"})
+    for each in nodes["zones"]:
+        each.setdefault("attributes", []).append({"name": "numa.polyarch.dev/memory-group", "value": "0,1"})
+    ran = numa(*WORDS, files={**FILES, "nodes.json": nodes, "pod.json": pod("web", cpu="1", memory="1Gi")})
+    assert "memory group 0,1: zones 0,1 give out their memory together" in ran.out
+
+
+@pytest.mark.req("NS-161")
 def test_a_burstable_pod_aligns_nothing_and_fits(numa) -> None:
     made = pod("web", cpu="9")
     made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "9"}}
     ran = numa(*WORDS, files={**FILES, "pod.json": made})
     assert ran.code == 0
-    assert "the pod is Burstable, and only Guaranteed pods get CPUs of their own" in ran.out
+    assert "the pod is Burstable: container app has no limits.cpu; only Guaranteed pods get CPUs" in ran.out
     assert "nothing has to be aligned here" in ran.out
 
 

@@ -98,7 +98,7 @@ def test_the_whole_object_of_a_node() -> None:
                     {"name": f"{OWN}cpus", "value": "0-3"},
                     {"name": f"{OWN}memory-group", "value": "0,1"},
                     {"name": f"{OWN}socket", "value": "0"},
-                    {"name": f"{OWN}split-cpus", "value": "0"},
+                    {"name": f"{OWN}split-cpus", "value": "1"},
                 ],
                 "resources": [
                     {"name": "cpu", "capacity": "4", "allocatable": "3", "available": "3"},

@@ -224,3 +224,33 @@ def test_the_worked_case(memory: int, first_used: int, expected: object) -> None
     first = cell(0, cpu=8, memory=32, used={"memory": first_used})
     found = decide(pod(container("a", cpu=10, memory=memory)), first, *THREE[1:])
     assert (found.cells.get("a") or found.kind) == expected
+
+
+@pytest.mark.req("NS-063")
+def test_by_socket_more_cells_than_needed_are_preferred_if_they_are_of_one_socket() -> None:
+    """Two devices need two cells, the CPUs one: without the option no set suits both."""
+    cells = [cell(each, cpu=8, memory=32, nic=1, socket=each // 2) for each in range(4)]
+    asks = pod(container("a", cpu=8, nic=2), qos="Guaranteed")
+    assert decide(asks, *cells).kind == "no-common-cell"
+    assert decide(asks, *cells, cpu_options={"align-by-socket": "true"}).cells == {"a": (0, 1)}
+    apart = [cell(each, cpu=8, memory=32, nic=each % 2, socket=each // 2) for each in range(4)]
+    assert decide(asks, *apart, cpu_options={"align-by-socket": "1"}).kind == "no-common-cell"
+
+
+@pytest.mark.req("NS-063")
+@pytest.mark.parametrize(
+    ("options", "cpus", "taken"),
+    [
+        ({}, 20, {0: 16, 1: 4}),
+        ({"distribute-cpus-across-numa": "true"}, 20, {0: 10, 1: 10}),
+        ({"distribute-cpus-across-numa": "true"}, 21, {0: 11, 1: 10}),
+        ({"distribute-cpus-across-numa": "true", "full-pcpus-only": "true"}, 22, {0: 12, 1: 10}),
+        ({"distribute-cpus-across-numa": "true"}, 16, {0: 16}),
+    ],
+)
+def test_distributed_cpus_come_evenly_from_as_few_cells_as_can_be(
+    options: dict[str, str], cpus: int, taken: dict[int, int]
+) -> None:
+    cells = (cell(0, cpu=16, memory=32), cell(1, cpu=16, memory=32))
+    found = decide(pod(container("a", cpu=cpus), qos="Guaranteed"), *cells, cpu_options=options, threads_per_core=2)
+    assert {zone: amounts["cpu"] // 1000 for zone, amounts in found.taken.items()} == taken
