@@ -131,8 +131,8 @@ class ModeOptions:
         found = {}
         for text in (part for each in self.weights or () for part in each.split(",")):
             name, _, weight = text.rpartition("=")
-            if not name or not weight.isdecimal() or not 0 < int(weight) <= 100:
-                raise UsageError(f"{command}: --weights {text}: expected RESOURCE=WEIGHT with 1 to 100, such as cpu=3")
+            if not name or not weight.isdecimal() or int(weight) > 100:
+                raise UsageError(f"{command}: --weights {text}: expected RESOURCE=WEIGHT with 0 to 100, such as cpu=3")
             found[name] = int(weight)
         return found
 

@@ -110,8 +110,9 @@ LISTS: Final = frozenset({"List", *(f"{kind}List" for kind in KINDS)})
 _STDIN: Final = "-"
 
 
-class _Kind(msgspec.Struct, frozen=True):
+class _Kind(msgspec.Struct, frozen=True, rename="camel"):
     kind: str = ""
+    api_version: str = ""
 
 
 class _List(msgspec.Struct, frozen=True):
@@ -187,8 +188,10 @@ def _quick(text: bytes, path: str) -> Iterator[_Found]:
         whole = msgspec.json.decode(text, type=_List)
         items: Sequence[bytes | msgspec.Raw] = [text] if whole.kind not in LISTS else whole.items or ()
         for number, item in enumerate(items, 1):
-            known = KINDS.get(msgspec.json.decode(item, type=_Kind).kind or whole.kind.removesuffix("List"))
-            if known is None:
+            said = msgspec.json.decode(item, type=_Kind)
+            kind = said.kind or whole.kind.removesuffix("List")
+            known = KINDS.get(kind)
+            if known is None or not _is_ours(kind, said.api_version):
                 raise _Odd
             found = msgspec.json.decode(item, type=known)
             if not _is_sound(found, sound):
@@ -196,6 +199,12 @@ def _quick(text: bytes, path: str) -> Iterator[_Found]:
             yield _Found(found, f"{path}, document 1, item {number}")
     except (msgspec.MsgspecError, UnicodeDecodeError, InvalidQuantity) as error:
         raise _Odd from error
+
+
+def _is_ours(kind: str, api_version: str) -> bool:
+    """Others have kinds of these names, too. Items of a list need not say theirs."""
+    group = api_version.rpartition("/")[0]
+    return not api_version or group == (TOPOLOGIES.group if kind == TOPOLOGIES.kind else "")
 
 
 def _is_sound(found: AnyObject, sound: set[Quantity]) -> bool:
@@ -221,6 +230,10 @@ def _thorough(path: str, option: str) -> Iterator[_Found]:
                 continue
             kind = document.kind or "an object without kind"
             raise document.error(f"{option} takes {', '.join(KINDS)}, not {kind}; leave it out of the file")
+        version = str(document.content.get("apiVersion") or "")
+        if not _is_ours(document.kind, version):
+            wanted = TOPOLOGIES.api_version if document.kind == TOPOLOGIES.kind else "v1"
+            raise document.error(f"{document.kind} of {version} is another kind than that of {wanted}; leave it out")
         found: AnyObject = document.into(known)
         for field, problem in _wrong(found):
             raise UsageError(

@@ -13,7 +13,14 @@ from polyarch.cli.input.pod_templates import templates_of
 from polyarch.numa.fit.facts import PodFacts, PodObject, pod_facts
 from polyarch.quantity import InvalidQuantity
 
-WORKLOADS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "Job")
+WORKLOADS: Final = {
+    "Deployment": "apps",
+    "ReplicaSet": "apps",
+    "StatefulSet": "apps",
+    "Job": "batch",
+    "CronJob": "batch",
+}
+"""With their API groups: a Job of another group is another kind."""
 MOST_REPLICAS: Final = 100_000
 DEFAULT_NAMESPACE: Final = "default"
 
@@ -32,6 +39,10 @@ def read_pods(paths: Sequence[str], *, replicas: bool = True) -> list[PodFacts]:
 def _pods(document: FileDocument, *, replicas: bool) -> Iterator[PodFacts]:
     if document.kind in ("List", "PodList"):  # an empty one
         return
+    version = document.content.get("apiVersion")
+    group = str(version).rpartition("/")[0] if version else None
+    if group not in (None, WORKLOADS.get(document.kind, "")) and document.kind in ("Pod", *WORKLOADS):
+        raise document.error(f"{document.kind} of {version} is another kind than that of Kubernetes; leave it out")
     if document.kind == "Pod":
         yield _facts(document, document.name or _generated(document))
         return
@@ -72,6 +83,8 @@ def _numbers(document: FileDocument) -> range:
         if spec.get("completions") is not None:
             count = min(count, _count(document, spec, "completions"))
         return range(count)
+    if document.kind == "CronJob":
+        return range(1, 2)
     count = _count(document, spec, "replicas")
     return range(count) if document.kind == "StatefulSet" else range(1, count + 1)
 

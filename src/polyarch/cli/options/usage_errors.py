@@ -40,6 +40,11 @@ def sentence(error: CycloptsError) -> str:
 
                 if removed := REMOVED.get(option):
                     return f"{name}{option} {removed}"
+            if tuple(error.command_chain or ()) == ("numa", "export"):
+                from polyarch.numa.exporter.flags import FLAGS
+
+                if option.partition("=")[0] in FLAGS:
+                    return f"{name}{option} is a flag of the exporter; these stand after --: {command} -- {option}"
             known = {
                 word: of_argument(argument)
                 for argument in error.argument_collection

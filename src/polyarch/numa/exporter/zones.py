@@ -132,8 +132,10 @@ def node_zones(facts: ScanFacts, settings: ScanSettings, node_name: str) -> Node
     room = allocatable
     if kept.groups:
         room = shared_capacity(allocatable, kept, used_amounts(listed, zone_map, allocatable))
-    used = used_amounts(counted, zone_map, room)
-    hidden = hidden_usage(kept.amounts, used if len(counted) == len(listed) else used_amounts(listed, zone_map, room))
+    may_get = frozenset(facts.allocatable.cpus)
+    every, some = _without_reserved(listed, may_get), _without_reserved(counted, may_get)
+    used = used_amounts(some, zone_map, room)
+    hidden = hidden_usage(kept.amounts, used if len(some) == len(every) else used_amounts(every, zone_map, room))
 
     warnings = _unknown_cpus(listed, zone_map)
     vectors = None
@@ -299,6 +301,22 @@ def used_amounts(pods: Iterable[ListedPod], zone_map: ZoneMap, allocatable: Amou
     devices = (entry for container in containers for entry in container.devices)
     counted = dict(Counter((zone, CPU) for zone, _ in cpus))
     return counted | spread(blocks, zone_map, allocatable) | _count_devices(devices, zone_map)
+
+
+def _without_reserved(pods: Sequence[ListedPod], allocatable: frozenset[int]) -> list[ListedPod]:
+    """Without CPUs that no pod could get: they do not lessen what is left of the others."""
+    return [
+        msgspec.structs.replace(
+            pod,
+            containers=tuple(
+                each
+                if allocatable.issuperset(each.cpus)
+                else msgspec.structs.replace(each, cpus=tuple(cpu for cpu in each.cpus if cpu in allocatable))
+                for each in pod.containers
+            ),
+        )
+        for pod in pods
+    ]
 
 
 def spread(blocks: Iterable[MemoryBlock], zone_map: ZoneMap, room: Amounts) -> Amounts:

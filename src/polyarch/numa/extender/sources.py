@@ -173,25 +173,6 @@ UNALIGNED: Final = frozenset({"TopologyAffinityError", "SMTAlignmentError"})
 TOPOLOGY, NODE, POD = "noderesourcetopologies", "nodes", "pods"
 
 
-class ConditionObject(msgspec.Struct, frozen=True, gc=False):
-    """One condition of a pod."""
-
-    type: str = ""
-    status: str = ""
-
-
-class WatchedStatus(StatusObject, frozen=True, gc=False, rename="camel"):
-    """With the conditions, which say whether an exporter is ready."""
-
-    conditions: list[ConditionObject] | None = None
-
-
-class WatchedPod(PodObject, frozen=True, gc=False):
-    """core/v1 Pod as the caches read it."""
-
-    status: WatchedStatus | None = None
-
-
 class NodeSpec(msgspec.Struct, frozen=True, gc=False):
     """What filters of kube-scheduler read of it."""
 
@@ -257,7 +238,7 @@ class CacheUpdater:
         self.pods: Final = UncachedInformer(
             client,
             PODS,
-            WatchedPod,
+            PodObject,
             seen=self._see_pod,
             gone=self._lose_pod,
             clock=clock,
@@ -266,7 +247,7 @@ class CacheUpdater:
         self.feeds: Final[
             Mapping[
                 str,
-                UncachedInformer[NodeResourceTopology] | UncachedInformer[WatchedNode] | UncachedInformer[WatchedPod],
+                UncachedInformer[NodeResourceTopology] | UncachedInformer[WatchedNode] | UncachedInformer[PodObject],
             ]
         ] = {
             TOPOLOGY: topologies,
@@ -352,7 +333,7 @@ class CacheUpdater:
 
     # -- pods ----------------------------------------------------------------------------------------------------------
 
-    def _see_pod(self, pod: WatchedPod) -> None:
+    def _see_pod(self, pod: PodObject) -> None:
         now = self._clock.monotonic()
         try:
             facts = pod_facts(pod)
@@ -369,10 +350,10 @@ class CacheUpdater:
             return pod
         return _summed(pod) if self._evicts else _bare(pod)
 
-    def _see_exporter(self, pod: WatchedPod, facts: PodFacts, now: float) -> None:
+    def _see_exporter(self, pod: PodObject, facts: PodFacts, now: float) -> None:
         if not EXPORTER_POD_LABELS.items() <= facts.labels.items():
             return
-        conditions = (pod.status or WatchedStatus()).conditions or ()
+        conditions = (pod.status or StatusObject()).conditions or ()
         is_ready = any(each.type == "Ready" and each.status == "True" for each in conditions)
         self._exporter_nodes[facts.uid] = facts.node_name
         there = self._exporters_on.setdefault(facts.node_name, {})
@@ -380,7 +361,7 @@ class CacheUpdater:
             there[facts.uid] = is_ready
             self._books.exporter_seen(facts.node_name, is_ready=any(there.values()), now=now)
 
-    def _see_refusal(self, pod: WatchedPod, facts: PodFacts, now: float) -> None:
+    def _see_refusal(self, pod: PodObject, facts: PodFacts, now: float) -> None:
         reason = pod.status.reason if pod.status is not None else None
         if facts.phase == "Failed" and reason in UNALIGNED and facts.uid not in self._refused:
             self._refused.add(facts.uid)

@@ -187,7 +187,7 @@ def whole_request(pod: PodFacts) -> dict[str, int]:
     starting: dict[str, int] = {}
     running: dict[str, int] = {}
     for each in pod.containers:
-        for name, amount in each.requests.items():
+        for name, amount in (each.requests if each.counted is None else each.counted).items():
             if each.kind == "init":
                 starting[name] = max(starting.get(name, 0), running.get(name, 0) + amount)
             else:
@@ -195,7 +195,8 @@ def whole_request(pod: PodFacts) -> dict[str, int]:
     # Sidecars run beside every app container, and an init container runs beside the sidecars before it.
     found = {name: max(running.get(name, 0), starting.get(name, 0)) for name in {**running, **starting}}
     if pod.pod_requests is not None:
-        found |= {name: amount for name, amount in pod.pod_requests.items() if _is_of_pods(name)}
+        whole = pod.pod_requests if pod.counted is None else pod.counted
+        found |= {name: whole.get(name, 0) for name in pod.pod_requests if _is_of_pods(name)}
     for name, amount in pod.overhead.items():
         found[name] = found.get(name, 0) + amount
     return {name: amount for name, amount in found.items() if amount > 0} | {PODS: _ONE}

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -139,8 +139,30 @@ class SpecObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     topology_spread_constraints: list[TermObject] | None = None
 
 
+class ConditionObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """core/v1 PodCondition."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+
+
+class ContainerStatusObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """core/v1 ContainerStatus: what the container has, and what its kubelet has promised."""
+
+    name: str = ""
+    resources: ResourceLists | None = None
+    allocated_resources: dict[str, Quantity] | None = None
+
+
 class StatusObject(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """core/v1 PodStatus, as far as it is read here."""
+
+    conditions: list[ConditionObject] | None = None
+    container_statuses: list[ContainerStatusObject] | None = None
+    init_container_statuses: list[ContainerStatusObject] | None = None
+    resources: ResourceLists | None = None
+    allocated_resources: dict[str, Quantity] | None = None
 
     phase: str | None = None
     qos_class: str | None = None
@@ -164,6 +186,8 @@ class ContainerFacts(msgspec.Struct, frozen=True, gc=False):
     kind: ContainerKind
     requests: Amounts = {}
     limits: Amounts = {}
+    counted: Amounts | None = None
+    """What sums over the node count while the container is resized; None: its requests."""
 
 
 class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -178,6 +202,8 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     overhead: Amounts = {}
     pod_requests: Amounts | None = None
     """``spec.resources``; None: there are none."""
+    counted: Amounts | None = None
+    """What sums over the node count of ``spec.resources`` while it is resized; None: what it says."""
     annotations: Mapping[str, str] = {}
     scheduler_name: str = ""
     node_name: str = ""
@@ -222,8 +248,9 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 def pod_facts(pod: PodObject) -> PodFacts:
     """Of a pod as the API server has it. Raises :class:`polyarch.quantity.InvalidQuantity` with the place."""
     spec, status = pod.spec or SpecObject(), pod.status or StatusObject()
-    init = [_container(each, _init_kind(each)) for each in spec.init_containers or ()]
-    containers = (*init, *(_container(each, "app") for each in spec.containers or ()))
+    sizes = _resized(status)
+    init = [_container(each, _init_kind(each), sizes) for each in spec.init_containers or ()]
+    containers = (*init, *(_container(each, "app", sizes) for each in spec.containers or ()))
     whole = _pair(spec.resources, "spec.resources") if spec.resources is not None else None
     return PodFacts(
         namespace=pod.metadata.namespace,
@@ -233,6 +260,7 @@ def pod_facts(pod: PodObject) -> PodFacts:
         containers=containers,
         overhead=_parsed(spec.overhead, "spec.overhead"),
         pod_requests=whole[0] if whole is not None else None,
+        counted=_counted(whole[0], status.resources, status.allocated_resources, sizes.infeasible) if whole else None,
         annotations=pod.metadata.annotations or {},
         scheduler_name=spec.scheduler_name or "",
         node_name=spec.node_name or "",
@@ -299,9 +327,45 @@ def _sum(lists: Iterable[Amounts]) -> dict[str, int]:
     return total
 
 
-def _container(container: ContainerObject, kind: ContainerKind) -> ContainerFacts:
+class _Sizes(NamedTuple):
+    """Of containers whose resources may be changed in place."""
+
+    infeasible: bool
+    of: Mapping[str, ContainerStatusObject]
+
+
+_NO_SIZES: Final = _Sizes(False, {})
+
+
+def _resized(status: StatusObject) -> _Sizes:
+    statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    if not statuses and status.resources is None:
+        return _NO_SIZES
+    pending = next((each for each in status.conditions or () if each.type == "PodResizePending"), None)
+    return _Sizes(pending is not None and pending.reason == "Infeasible", {each.name: each for each in statuses})
+
+
+def _counted(
+    requests: Amounts, actual: ResourceLists | None, allocated: Mapping[str, Quantity] | None, infeasible: bool
+) -> Amounts | None:
+    """The most of what is asked for, what is there and what is promised; of what its kubelet can never do nothing
+    counts (component-helpers, ``determineEffectiveRequests``). None: the requests."""
+    if actual is None:
+        return None
+    found: dict[str, int] = {} if infeasible else dict(requests)
+    for lists in (_parsed(actual.requests, "status"), _parsed(allocated, "status")):
+        for name, amount in lists.items():
+            found[name] = max(found.get(name, 0), amount)
+    return None if found == requests else found
+
+
+def _container(container: ContainerObject, kind: ContainerKind, sizes: _Sizes = _NO_SIZES) -> ContainerFacts:
     requests, limits = _pair(container.resources, f"container {container.name}")
-    return ContainerFacts(container.name, kind, requests, limits)
+    seen = sizes.of.get(container.name) if kind != "init" else None
+    counted = None
+    if seen is not None:
+        counted = _counted(requests, seen.resources, seen.allocated_resources, sizes.infeasible)
+    return ContainerFacts(container.name, kind, requests, limits, counted)
 
 
 def _init_kind(container: ContainerObject) -> ContainerKind:

@@ -3,18 +3,30 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from numa_files import listed, machine, pod, topology, zone
+
+from polyarch.numa.fit.demand import whole_request
+from polyarch.numa.fit.facts import PodObject, pod_facts
 
 NODES = listed(topology("a", zone(0), zone(1)), topology("b", zone(0, cpu="4")))
 EXAMPLE = Path(__file__).parents[4] / "examples" / "11-numa-what-if"
 FILES = {"nodes.json": NODES, "pod.json": pod("web", cpu="3")}
 
 
+NODES_OF_OTHERS: dict[str, Any] = {
+    "apiVersion": "topology.crane.io/v1alpha1",
+    "kind": "NodeResourceTopology",
+    "metadata": {"name": "c1"},
+    "zones": [],
+}
+
+
 def workload(kind: str, **spec: Any) -> dict[str, Any]:
     made = pod("ignored", cpu="3")
     return {
-        "apiVersion": "apps/v1",
+        "apiVersion": "batch/v1" if kind == "Job" else "apps/v1",
         "kind": kind,
         "metadata": {"name": "web", "namespace": "shop"},
         "spec": {**spec, "template": {"metadata": {}, "spec": made["spec"]}},
@@ -169,7 +181,18 @@ BROKEN = zone(0, cpu="eight")
         ({}, ("--drain", "a"), "its pods are not known"),
         ({}, ("--cluster",), "either --nrt FILE"),
         ({}, ("--repeat", "0"), "--repeat 0: expected 1 or more"),
-        ({}, ("--weights", "cpu=0"), "--weights cpu=0: expected RESOURCE=WEIGHT"),
+        ({}, ("--weights", "cpu=-1"), "--weights cpu=-1: expected RESOURCE=WEIGHT"),
+        ({}, ("--weights", "cpu=101"), "--weights cpu=101: expected RESOURCE=WEIGHT"),
+        (
+            {"pod.json": {**workload("Job"), "apiVersion": "batch.volcano.sh/v1alpha1"}},
+            (),
+            "Job of batch.volcano.sh/v1alpha1 is another kind than that of Kubernetes",
+        ),
+        (
+            {"nodes.json": {**NODES_OF_OTHERS}},
+            (),
+            "NodeResourceTopology of topology.crane.io/v1alpha1 is another kind than that of topology.node.k8s.io",
+        ),
         ({}, ("--nrt", "lost.json"), "lost.json: No such file"),
     ],
 )
@@ -217,3 +240,26 @@ def test_among_several_architectures_it_is_said_that_only_room_is_judged(numa) -
     mixed = numa(*words, files={**files, "machines.json": listed(of["a"], of["b"])})
     assert (mixed.code, "nodes of amd64 and arm64: whether a pod may go to each" in mixed.err) == (0, True)
     assert numa(*words, files={**files, "machines.json": listed(of["a"])}).err == ""
+
+
+@pytest.mark.req("NS-162")
+def test_a_weight_of_0_counts_as_the_extender_counts_it(numa) -> None:
+    words = ("simulate", "-f", "pod.json", "--nrt", "nodes.json", "--weights")
+    assert numa(*words, "cpu=0", files=FILES).out == numa(*words, "cpu=1", files=FILES).out
+
+
+@pytest.mark.req("NS-162")
+def test_a_pod_that_is_resized_counts_as_kube_scheduler_counts_it(numa) -> None:
+    """What can never be done does not count; what is deferred does."""
+    bound = pod("big", cpu="10")
+    bound["spec"]["nodeName"] = "a"
+    bound["status"] = {
+        "phase": "Running",
+        "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
+        "containerStatuses": [
+            {"name": "app", "allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "2"}}}
+        ],
+    }
+    assert whole_request(pod_facts(msgspec.convert(bound, PodObject)))["cpu"] == 2000
+    bound["status"]["conditions"][0]["reason"] = "Deferred"
+    assert whole_request(pod_facts(msgspec.convert(bound, PodObject)))["cpu"] == 10000

@@ -116,6 +116,13 @@ def test_devices_count_once_per_id_and_cell_however_often_they_are_listed() -> N
 
 
 @pytest.mark.req("NE-062")
+def test_a_reserved_cpu_that_a_container_has_leaves_what_others_may_get() -> None:
+    """CPUs 1-3 of zone 0 may be given; who holds 0 and 1 takes one of them."""
+    decided = node_zones(facts(pod("one", cpus=(0, 1))), LISTING_ONLY, "worker")
+    assert of(decided, "cpu")[0] == (4, 3, 2)
+
+
+@pytest.mark.req("NE-062")
 def test_a_cpu_counts_once_and_an_unknown_one_not_at_all() -> None:
     decided = node_zones(facts(pod("one", cpus=(4, 5, 99)), pod("two", cpus=(5, 6, 99))), LISTING_ONLY, "worker")
     assert of(decided, "cpu") == [(4, 3, 3), (4, 4, 1)]

@@ -165,8 +165,8 @@ STATE_MEMBERS = {
     "Options": "bestEffort candidates evicts mode reservations restricted schedulerName strategy unknownNodes weights",
     "CacheState": "objects problem staleSeconds",
     "NodeState": "ageSeconds explained facts mispredicted reserved",
-    "NodeFacts": "allocatable cells fingerprint fingerprintMethod hasTopology kubelet lastScan name resourceVersion settings "
-    "vectors zonesIgnored",
+    "NodeFacts": "allocatable cells fingerprint fingerprintMethod hasTopology kubelet lastScan name resourceVersion "
+    "settings vectors zonesIgnored",
     "ZoneFacts": "allocatable available capacity costs id memoryGroup socket split",
     "NodeSettings": "cpuManager cpuOptions memoryManager mostCells podExclude podLevelManagers policy refreshPeriod "
     "scope threadsPerCore topologyOptions",

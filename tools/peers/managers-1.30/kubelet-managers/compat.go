@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	resourcehelper "k8s.io/kubernetes/pkg/api/v1/resource"
 	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
 	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
 	"k8s.io/kubernetes/pkg/kubelet/cm/cpumanager"
@@ -72,4 +73,8 @@ func (k *kubelet) register(resource string, devices []*pluginapi.Device) error {
 	}
 	k.devices.PluginListAndWatchReceiver(resource, &pluginapi.ListAndWatchResponse{Devices: devices})
 	return nil
+}
+
+func podRequests(pod *v1.Pod) v1.ResourceList {
+	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 }

@@ -61,7 +61,7 @@ type configuration struct {
 	Gates           map[string]bool             `json:"gates"`
 }
 
-// A step is one of: admit (pod), created (uid, container), over (uid), restart.
+// A step is one of: admit (pod), sum (pod), created (uid, container), over (uid), restart.
 type step struct {
 	Do        string  `json:"do"`
 	Pod       *v1.Pod `json:"pod"`
@@ -81,7 +81,8 @@ type outcome struct {
 	CPU     json.RawMessage `json:"cpu"`
 	Memory  json.RawMessage `json:"memory"`
 	// By uid, container and resource.
-	Devices map[string]map[string]map[string][]string `json:"devices"`
+	Devices  map[string]map[string]map[string][]string `json:"devices"`
+	Requests v1.ResourceList                           `json:"requests,omitempty"`
 }
 
 // A device plugin. It prefers the lowest ids, so that the same case always goes the same way.
@@ -354,6 +355,9 @@ func (k *kubelet) do(each step) (outcome, error) {
 		k.created(each.UID, each.Container)
 	case "over":
 		k.over(each.UID)
+	case "sum":
+		// No admission: what kube-scheduler counts of the pod.
+		return outcome{Requests: podRequests(each.Pod)}, nil
 	case "restart":
 		var err error
 		if result, err = k.restart(); err != nil {
@@ -363,7 +367,7 @@ func (k *kubelet) do(each step) (outcome, error) {
 	default:
 		return outcome{}, fmt.Errorf("unknown step %q", each.Do)
 	}
-	return outcome{result.Reason, result.Message, k.file("cpu_manager_state"), k.file("memory_manager_state"), k.held()}, nil
+	return outcome{Reason: result.Reason, Message: result.Message, CPU: k.file("cpu_manager_state"), Memory: k.file("memory_manager_state"), Devices: k.held()}, nil
 }
 
 func main() {
