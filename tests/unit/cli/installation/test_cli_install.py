@@ -1,6 +1,7 @@
 """``polyarch install`` without a cluster: what it prints, and what wrong values get."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +179,75 @@ def test_a_flag_wins_over_the_values(tmp_path: Path, capsys: pytest.CaptureFixtu
     (deployment,) = [each for each in made if each["kind"] == "Deployment"]
     assert deployment["spec"]["replicas"] == 2
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "r.example/b:1"
+
+
+GUIDE = Path(__file__).parents[4] / "docs" / "guide"
+
+
+@pytest.mark.req("IN-042")
+@pytest.mark.parametrize("page", ["eks.md", "gke.md", "aks.md"])
+def test_the_values_of_the_cloud_pages_are_those_of_an_installation(
+    page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each block by itself, and the providers' own files are where the page says."""
+    blocks = re.findall(r"```yaml[^\n]*\n(.*?)```", (GUIDE / page).read_text(), re.DOTALL)
+    assert len(blocks) >= 2
+    file = tmp_path / "values.yaml"
+    for block in blocks:
+        file.write_text(block)
+        assert main(["install", "--print", "--values", str(file)]) == 0, capsys.readouterr().err
+        documents = list(yaml.safe_load_all(capsys.readouterr().out))
+        given = yaml.safe_load(block)["registries"].get("credentialProviders", {}).get("configuration")
+        made = [each["data"] for each in documents if each["kind"] == "ConfigMap"]
+        assert made == ([{"credential-providers.yaml": given}] if given else [])
+        for argument in re.findall(r"args: \[(/[^\]]*)\]", given or ""):
+            assert argument.startswith("/etc/polyarch/credential-providers/credential-providers/")
+
+
+WRONG_PROVIDERS = {
+    "nowhere": ({"configuration": "x"}, "registries.credentialProviders: say where the plugins are"),
+    "no YAML": ({"configuration": "a: [", "image": "p:1"}, "configuration: is neither YAML nor JSON at line"),
+    "another kind": ({"configuration": "kind: Pod", "image": "p:1"}, "registries.credentialProviders.configuration"),
+    "null": ({"configuration": "null", "image": "p:1"}, "registries.credentialProviders.configuration"),
+    "a relative folder": ({"directory": "plugins"}, "is not an absolute path"),
+    "a folder above": ({"directory": "/a/../b"}, "expected a path without '..'"),
+    "all of the image": ({"directory": "/", "image": "p:1"}, "expected an absolute path below /"),
+    "a quote": ({"directory": '/a"b', "image": "p:1"}, "is not an absolute path"),
+    "nodes and an image": ({"directory": "/a", "image": "p:1", "mount": "hostPath"}, "mount hostPath: expected"),
+    "nodes without a folder": ({"mount": "hostPath"}, "mount hostPath: expected"),
+    "a copy of nothing": ({"mount": "copy", "directory": "/a"}, "mount copy: expected an image"),
+    "another mount": ({"mount": "csi"}, "registries.credentialProviders.mount"),
+    "no image": ({"image": "UPPER/case", "configuration": ""}, "registries.credentialProviders.image"),
+    "no mapping": ([], "registries.credentialProviders"),
+}
+
+
+@pytest.mark.req("IN-042", "IN-030")
+@pytest.mark.parametrize(("providers", "said"), WRONG_PROVIDERS.values(), ids=WRONG_PROVIDERS)
+def test_plugins_that_no_pod_could_have_are_refused_before_anything_is_written(
+    providers: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"registries": {"credentialProviders": providers}}))
+    assert main(["install", "--print", "--values", str(file)]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.req("IN-043")
+@pytest.mark.parametrize(
+    ("identity", "said"),
+    [
+        ({"annotations": {"a/b": "two words"}}, "is not a value without spaces"),
+        ({"roles": {"operator": {"a": "b"}}}, "registries.identity.roles"),
+        ({"podLabels": {"a": None}}, "registries.identity.podLabels"),
+        ({"annotation": {}}, "unknown value 'annotation'; did you mean 'annotations'?"),
+    ],
+    ids=str,
+)
+def test_an_identity_that_no_role_could_have_is_refused(
+    identity: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"registries": {"identity": identity}}))
+    assert main(["install", "--print", "--values", str(file)]) == 2
+    assert said in capsys.readouterr().err

@@ -295,6 +295,50 @@ def test_a_mounted_config_map_of_registries_may_have_either_file(started, tmp_pa
     assert registries.ca == ("own.pem", *([str(tmp_path / "ca.crt")] if "ca.crt" in files else ()))
 
 
+PROVIDERS = """\
+{"kind": "CredentialProviderConfig", "apiVersion": "kubelet.config.k8s.io/v1", "providers": [{"name": "cloud",
+ "matchImages": ["*.cloud.example"], "defaultCacheDuration": "1h",
+ "apiVersion": "credentialprovider.kubelet.k8s.io/v1"}]}
+"""
+
+
+@pytest.mark.req("IN-042")
+@pytest.mark.parametrize("role", ["placement-webhook", "placement-controller", "taints", "builder"])
+def test_the_plugins_of_the_registries_config_map(role, started, tmp_path):
+    """Its file is used with the directory of the plugins; one without the other is no use, and neither is no plugin."""
+    flags = ["run", role, f"--cert-dir={tmp_path}", f"--registries-dir={tmp_path}"]
+    directory = "--image-credential-provider-bin-dir=/plugins"
+    assert main([*flags, directory]) == 0
+    assert started.pop()[2].registries.credential_providers is None
+    (tmp_path / "credential-providers.yaml").write_text(PROVIDERS)
+    assert main([*flags, directory]) == 0
+    found = started.pop()[2].registries.credential_providers
+    assert (found.directory, [each.name for each in found.providers]) == ("/plugins", ["cloud"])
+    assert main(flags) == 2
+    (tmp_path / "credential-providers.yaml").write_text("providers: [")
+    assert main([*flags, directory]) == 2
+
+
+@pytest.mark.req("IN-042", "IN-043")
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--service-account-annotation=key", "expected KEY=VALUE"),
+        ("--service-account-annotation=operator:key=value", "no role 'operator'; known: placement-webhook"),
+        ("--role-pod-label=key", "expected KEY=VALUE"),
+        ("--credential-provider-directory=plugins", "expected an absolute path"),
+        ("--credential-provider-directory=/a/../b", "without '..'"),
+        ("--credential-provider-mount=copy", "expected an image with the plugins"),
+        ("--credential-provider-mount=hostPath", "expected the nodes' directory"),
+        ("--credential-provider-mount=csi", "csi"),
+    ],
+)
+def test_settings_of_plugins_that_cannot_be_are_refused_by_the_operator(flag, said, started, capsys):
+    assert main(["run", "operator", flag]) == 2
+    assert said in capsys.readouterr().err
+    assert started == []
+
+
 @pytest.mark.req("PL-420", "RG-086")
 def test_the_kubelets_credential_plugins(started, tmp_path):
     config = tmp_path / "providers.yaml"
