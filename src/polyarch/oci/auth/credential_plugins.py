@@ -303,12 +303,17 @@ class ProviderCredentials:
     async def candidates(self, reference: Reference, source: "PullSource") -> list[Credential]:
         host = hub(source.host)
         found: list[_Entry] = []
+        failures: list[HelperFailure] = []
         for plugin in self._plugins:
             if plugin.matches(host, source.repository):
                 try:
                     found += await plugin.credentials(host, source.repository, self._tenant)
                 except HelperFailure as failure:
-                    self._warn(host, failure)
+                    failures.append(failure)
+        if found:  # what failed before works again, and does not explain a later refusal
+            self._warnings.pop(host, None)
+        for each in failures:
+            self._warn(host, each)
         return _keyring(found, host, source.repository)
 
     def cached_candidates(self, reference: Reference, source: "PullSource") -> list[Credential] | None:

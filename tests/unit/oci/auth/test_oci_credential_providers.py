@@ -490,3 +490,19 @@ async def test_what_is_kept_of_large_answers_is_bounded() -> None:
     kept = [credentials.cached_candidates(*asked(f"r.cloud.example/x{at}")) is not None for at in range(20)]
     assert 1 <= sum(kept) <= 9
     assert kept[-1]
+
+
+@pytest.mark.req("RG-086")
+async def test_a_failure_that_is_over_explains_no_later_refusal() -> None:
+    clock = HandClock()
+    plugins = Plugins(cloud="it could not be started")
+    credentials = store(plugins, clock=clock)
+    reference, source = asked("r.cloud.example/x")
+    await credentials.candidates(reference, source)
+    assert [each.message for each in credentials.warnings(source)] == ["it could not be started"]
+    await credentials.candidates(reference, source)
+    assert len(credentials.warnings(source)) == 1, "it rests, and the reason is known"
+    plugins.answers["cloud"] = answer(**{"*.cloud.example": "u"})
+    clock.advance(31)
+    await credentials.candidates(reference, source)
+    assert credentials.warnings(source) == ()
