@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from placement_cluster import PlacementCluster, architectures, decision, is_gated, labels, pod, until
 
+from polyarch.images.node_fit import refusal
 from polyarch.kube.admission import AdmissionRequest, AdmissionResponse, Route, Webhooks
 from polyarch.kube.certificates import FileCertificates
 from polyarch.kube.client import Client
@@ -17,7 +19,7 @@ from polyarch.kube.errors import ApiError
 from polyarch.kube.patches import replace
 from polyarch.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
 from polyarch.kube.server import HttpServer
-from polyarch.objects import Pod
+from polyarch.objects import Pod, without_null_values
 from polyarch.placement import names
 from polyarch.sandbox.cluster import Sandbox
 
@@ -322,6 +324,7 @@ async def test_what_the_api_server_rejects_without_us_it_rejects_with_us(cluster
     await cluster.seed({"quay.io/inline/valid:1": ["linux/arm64"]})
     chance = random.Random(27)
     answers: Counter[tuple[bool, bool, bool]] = Counter()
+    said: Counter[tuple[bool, bool]] = Counter()
     differ = []
     excluded = "kube-of-nobody"
     await cluster.client.create(NAMESPACES, {"metadata": {"name": excluded}})
@@ -347,9 +350,15 @@ async def test_what_the_api_server_rejects_without_us_it_rejects_with_us(cluster
                     await accepts(unknown, namespace),
                 )
                 answers[told] += 1
-                if len(set(told)) > 1:
-                    differ.append((told, known))
+                try:
+                    problem = refusal(msgspec.convert(without_null_values(known, Pod), Pod))
+                except msgspec.ValidationError as error:
+                    problem = str(error)
+                said[bool(problem), told[0]] += 1
+                if len(set(told)) > 1 or (problem and told[0]):
+                    differ.append((told, problem, known))
     finally:
         await cluster.client.delete(NAMESPACES, excluded)
     assert differ == []
     assert min(answers[(True,) * 3], answers[(False,) * 3]) > PODS_TRIED / 10, answers
+    assert said[True, False] > said[False, False], f"explain names most reasons for which pods are refused: {said}"

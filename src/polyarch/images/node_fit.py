@@ -23,7 +23,7 @@ from polyarch.images.constraints import Compatibility, constraints_of, system_of
 from polyarch.images.pod_images import ImageEffect, ImageFacts
 from polyarch.objects import Node, Pod, RuntimeClass
 from polyarch.platforms import NodePlatform, PlatformSet, normal_architecture, normal_system, shared_platforms
-from polyarch.selectors import InvalidSelector, NodeTerm, admits
+from polyarch.selectors import InvalidSelector, NodeTerm, admits, is_label_key
 from polyarch.tolerations import NO_EXECUTE, NO_SCHEDULE, REPELS, Taint, Toleration, is_passing, is_tolerated
 
 IGNORED: Final = "resources, pod affinity and topology spread constraints"
@@ -133,6 +133,49 @@ def with_runtime_class(pod: Pod, classes: RuntimeClasses | None) -> AdmittedPod:
     added = [each for each in found.scheduling.tolerations or () if each not in held]
     spec = msgspec.structs.replace(pod.spec, node_selector=selector or None, tolerations=[*held, *added] or None)
     return AdmittedPod(msgspec.structs.replace(pod, spec=spec))
+
+
+def refusal(pod: Pod) -> str:
+    """Why the API server refuses the pod as it is, by the fields that are read here; empty: it may take it.
+
+    Source: ``ValidatePodSpec`` of ``pkg/apis/core/validation``.
+    """
+    problem = next(_invalid_fields(pod), "")
+    return f"spec.{problem}, so the API server refuses the pod" if problem else ""
+
+
+def _invalid_fields(pod: Pod) -> Iterator[str]:
+    if not pod.spec.containers:
+        yield "containers: at least one is required"
+    for field, containers in (("containers", pod.spec.containers), ("initContainers", pod.spec.init_containers)):
+        for number, container in enumerate(containers or ()):
+            for name, value in (("name", container.name), ("image", container.image.strip())):
+                if not value:
+                    yield f"{field}[{number}].{name}: is missing"
+    required, place = pod.required, "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    if required is not None and not required.node_selector_terms:
+        yield f"{place}.nodeSelectorTerms: at least one is required"
+    terms = [
+        (f"{place}.nodeSelectorTerms[{number}]", term)
+        for number, term in enumerate((required.node_selector_terms if required is not None else None) or ())
+    ]
+    place = "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
+    for number, preferred in enumerate(pod.preferred or ()):
+        if not 1 <= preferred.weight <= 100:
+            yield f"{place}[{number}].weight: must be from 1 to 100"
+        if preferred.preference is not None:
+            terms.append((f"{place}[{number}].preference", preferred.preference))
+    for where, term in terms:
+        try:
+            NodeTerm.parse(term)
+        except InvalidSelector as error:
+            yield f"{where}.{error}"
+    for number, toleration in enumerate(pod.spec.tolerations or ()):
+        if not toleration.key and toleration.operator != "Exists":
+            yield f"tolerations[{number}].operator: must be Exists where the key is empty"
+    for number, gate in enumerate(pod.spec.scheduling_gates or ()):
+        if not is_label_key(gate.name):
+            yield f"schedulingGates[{number}].name: {gate.name[:100]!r} is not a qualified name"
 
 
 def common_platforms(images: Iterable[ImageFacts], compatibility: Compatibility = ()) -> PlatformSet:

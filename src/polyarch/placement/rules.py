@@ -540,13 +540,14 @@ def architecture_required(view: UserPod) -> bool:
 
 
 def is_invalid(pod: ExaminedPod) -> bool:
-    """Whether the API server will reject the pod for something that our patch would put right or remove: then what is
-    accepted would depend on what polyarch knows of the images."""
+    """Whether the API server will reject the pod: it has no container, or something is wrong that our patch would put
+    right or remove, and then what is accepted would depend on what polyarch knows of the images."""
     if pod.facts.stored:
         return False
     required, own_gates = pod.pod.required, len(pod.view.own_gates)
     return (
-        (required is not None and not required.node_selector_terms)
+        not pod.pod.spec.containers
+        or (required is not None and not required.node_selector_terms)
         or own_gates > (0 if pod.pod.spec.node_name else 1)
         or any(not is_label_value(value) for value in _own_labels(pod.pod.metadata.labels))
     )

@@ -59,6 +59,8 @@ REFUSED = {
     "terms null": pod(
         affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": None}}}
     ),
+    "no containers": {"metadata": {"name": "app"}, "spec": {"containers": []}},
+    "nothing at all": {"metadata": {"name": "app"}, "spec": {}},
     "our gate twice": pod(gates=[names.GATE, "other", names.GATE]),
     "our gate and a node": pod(gates=[names.GATE], nodeName="n1"),
     "no value of a label": pod(labels={names.SCHEDULING_GATE_LABEL: "not a value!"}),

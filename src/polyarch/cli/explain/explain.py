@@ -148,6 +148,8 @@ def _on_nodes(
     """The entry with what the nodes say, and whether one of them takes the pod."""
     found = nodes.nodes_of(entry, given, configuration, answers, refused=refused)
     entry = {**entry, "nodes": nodes.document(found), "refused": refused}
+    if refused:
+        entry = {**entry, "decision": {**entry["decision"], "message": f"Nothing comes of the pod: {refused}."}}
     return entry, not refused and (not found or any(each.fitting for each in found))
 
 

@@ -12,6 +12,7 @@ from polyarch.images.node_fit import (
     PodRequirements,
     common_platforms,
     fit_by_platform,
+    refusal,
     with_runtime_class,
 )
 from polyarch.images.pod_images import image_facts, images_of
@@ -25,14 +26,15 @@ Json = dict[str, Any]
 def admitted(given: GivenPod, configuration: Configuration) -> tuple[GivenPod, str]:
     """The pod as webhooks see it, with what its RuntimeClass adds, and why the API server refuses it."""
     found = with_runtime_class(given.pod, configuration.runtime_classes)
+    refused = (refusal(given.pod) if given.is_complete else "") or found.refused
     if found.pod is given.pod:
-        return given, found.refused
+        return given, refused
     spec = dict(given.document.get("spec") or {})
     spec["nodeSelector"] = dict(found.pod.spec.node_selector or {})
     spec["tolerations"] = msgspec.to_builtins(found.pod.spec.tolerations or [])
     spec = {key: value for key, value in spec.items() if value or key not in ("nodeSelector", "tolerations")}
     document = {**given.document, "spec": spec}
-    return msgspec.structs.replace(given, document=document, pod=found.pod), found.refused
+    return msgspec.structs.replace(given, document=document, pod=found.pod), refused
 
 
 def nodes_of(

@@ -13,7 +13,7 @@ import msgspec
 
 from polyarch.cli.errors import CouldNotComplete, UsageError
 from polyarch.cli.input.objects import FileDocument
-from polyarch.cli.input.pod_templates import templates_of
+from polyarch.cli.input.pod_templates import NATIVE_KINDS, templates_of
 from polyarch.cli.options.common import ClusterFlags
 from polyarch.images.node_fit import RuntimeClasses
 from polyarch.images.pull_secrets import PullSecretNames, document_of
@@ -62,6 +62,8 @@ class GivenPod(msgspec.Struct, frozen=True):
     pod: Pod
     namespace: str
     source: str
+    is_complete: bool = True
+    """False: the controller of its kind may fill in what the API server asks for, such as names of containers."""
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -334,4 +336,5 @@ def _pods_of(document: FileDocument, namespace: str) -> Iterator[GivenPod]:
     name = document.name or document.kind.lower()
     for made in templates_of(document, namespace=namespace):
         content = {"spec": {}, **without_null_values(made.content, Pod)}
-        yield GivenPod(content, made.into(Pod), made.namespace, f"{document.kind} {name}, {document.where}")
+        source = f"{document.kind} {name}, {document.where}"
+        yield GivenPod(content, made.into(Pod), made.namespace, source, document.kind in NATIVE_KINDS)

@@ -26,13 +26,15 @@ _OWNERS: Final[Mapping[str, str]] = {
     "PipelineRun": "TaskRun",
 }
 """What owns the pods of a kind, where that is another kind."""
-_NEEDED: Final[Mapping[str, str]] = {
+_TEMPLATES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job"), "spec.template.spec"
     ),
     "CronJob": "spec.jobTemplate.spec.template.spec",
 }
 """Kinds that cannot do without a template."""
+NATIVE_KINDS: Final = frozenset(_TEMPLATES)
+"""Kinds whose pods are made of the template as it is."""
 _OF_TASK: Final = "/taskSpec/"
 _SCHEDULING: Final = ("nodeSelector", "affinity", "tolerations")
 
@@ -42,8 +44,8 @@ def templates_of(document: FileDocument, *, namespace: str) -> Iterator[FileDocu
     places = list(
         places_of(document.kind, document.node, group=str(document.content.get("apiVersion")).rpartition("/")[0])
     )
-    if not places and document.kind in _NEEDED:
-        raise document.error(f"a {document.kind} needs a pod template at {_NEEDED[document.kind]}; there is none")
+    if not places and document.kind in _TEMPLATES:
+        raise document.error(f"a {document.kind} needs a pod template at {_TEMPLATES[document.kind]}; there is none")
     for place in places:
         own = _at(document.content, segments(place.pointer)).get("containers")
         if (

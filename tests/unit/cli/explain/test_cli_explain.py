@@ -818,3 +818,61 @@ def test_a_runtime_class_adds_its_selector_before_anybody_decides(explain) -> No
     found = explain(asked, objects=[on_arm])
     assert found.code == 1
     assert found.pods[0]["refused"].startswith("there is no RuntimeClass other")
+
+
+def _with_term(**term: Any) -> dict[str, Any]:
+    required = {"nodeSelectorTerms": [term]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+@pytest.mark.req("PL-733")
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        pytest.param(None, "spec.containers", id="no spec"),
+        pytest.param({"containers": None}, "spec.containers", id="no containers"),
+        pytest.param({"containers": []}, "spec.containers", id="an empty list of containers"),
+        pytest.param({"containers": [None]}, "spec.containers[0].name", id="a null container"),
+        pytest.param({"initContainers": [None]}, "spec.initContainers[0].name", id="a null init container"),
+        pytest.param({"containers": [{"name": "a", "image": None}]}, "spec.containers[0].image", id="a null image"),
+        pytest.param({"containers": [{"name": "a", "image": " "}]}, "spec.containers[0].image", id="a blank image"),
+        pytest.param({"tolerations": [None]}, "spec.tolerations[0].operator", id="a null toleration"),
+        pytest.param({"schedulingGates": [None]}, "spec.schedulingGates[0].name", id="a null gate"),
+        pytest.param(_with_term(matchExpressions=[None]), "nodeSelectorTerms[0].matchExpressions[0].key", id="a term"),
+        pytest.param(
+            _with_term(matchExpressions=[{"key": "a", "operator": "In", "values": None}]),
+            "matchExpressions[0].values",
+            id="no values",
+        ),
+        pytest.param(_with_term(matchFields=[{"key": "a", "operator": "In", "values": ["b"]}]), ".key", id="a field"),
+        pytest.param(
+            {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [None]}}},
+            "preferredDuringSchedulingIgnoredDuringExecution[0].weight",
+            id="a null preference",
+        ),
+    ],
+)
+def test_a_pod_that_the_api_server_refuses_is_said_to_be_refused(explain, spec, field) -> None:
+    usual = {"containers": [{"name": "a", "image": "web:1"}]}
+    found = explain({**pod(), "spec": spec if spec is None else {**usual, **spec}})
+    assert (found.code, field in found.pods[0]["refused"]) == (1, True)
+    assert found.pods[0]["decision"]["message"] == f"Nothing comes of the pod: {found.pods[0]['refused']}."
+
+
+@pytest.mark.req("PL-733")
+def test_what_a_controller_completes_is_not_called_refused(explain) -> None:
+    """Knative names the container of a Service by itself."""
+    template = {"spec": {"containers": [{"image": "web:1"}]}}
+    service = {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "s"}}
+    found = explain({**service, "spec": {"template": template}})
+    assert (found.code, found.pods[0]["refused"]) == (0, "")
+    found = explain({**service, "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": template}})
+    assert (found.code, found.pods[0]["refused"][:24]) == (1, "spec.containers[0].name:")
+
+
+@pytest.mark.parametrize("taints", [None, [None], []])
+def test_nulls_among_the_taints_of_a_node_are_no_taints(explain, taints) -> None:
+    machine = node("a", "amd64")
+    machine["spec"] = {"taints": taints}
+    found = explain(pod("web:1"), objects=[machine])
+    assert (found.code, found.pods[0]["nodes"][0]["fitting"]) == (0, 1)
